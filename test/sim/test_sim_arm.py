@@ -29,7 +29,7 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
-from support.sim_rig import CONTROLLER, FAST, JOINTS, Rig, seconds, tolerances, trajectory
+from support.sim_rig import CONTROLLER, JOINTS, Rig, seconds, tolerances, trajectory
 
 from robocal_ros.errors import RobocalError
 from robocal_sim.node import SimArm, default_description

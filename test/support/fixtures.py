@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures of all tests, and the outcome of a test for its fixtures."""
+"""Fixtures of all tests."""
 
 from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 
 import pytest
 import rclpy
@@ -18,8 +18,6 @@ from support.arms import arm
 settings.register_profile('robocal', deadline=None, max_examples=60, derandomize=True)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'robocal'))
 
-_FAILED = pytest.StashKey[bool]()
-
 
 def pytest_collection_finish() -> None:
     """Spare later garbage collections the modules and thousands of collected tests."""
@@ -29,22 +27,6 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """Let the interpreter collect everything at its end; bindings complain of leaks otherwise."""
     gc.unfreeze()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note failures, for fixtures that share processes between tests."""
-    report = yield
-    if report.failed:
-        item.stash[_FAILED] = True
-    return report
-
-
-def has_failed(item: pytest.Item) -> bool:
-    """Return whether a test has failed in its setup or call."""
-    return item.stash.get(_FAILED, False)
 
 
 @pytest.fixture(scope='session')

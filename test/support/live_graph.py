@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from rclpy.qos import QoSProfile, qos_profile_sensor_data
 from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
+from robocal_ros import registry
 from support.ros_rig import PATIENCE, await_service
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +48,8 @@ _AUDITED = (
 
 
 def _argument(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """Return a value in YAML's syntax."""
+    return json.dumps(value) if isinstance(value, bool | list | tuple) else str(value)
 
 
 Started = TypeVar('Started', bound='Child')
@@ -123,6 +126,15 @@ def sim_arm(log: Path, **parameters: Any) -> Process:
 RELIABLE = {
     f'qos_overrides./{topic}.subscription.reliability': 'reliable'
     for topic in ('joint_states', 'ft_wrist/wrench')}
+
+
+def start_node(
+    name: str, log: Path, results: Path, *, opened: Path | None = None, **parameters: Any,
+) -> Process:
+    """Start a node of the registry, active at once."""
+    module = registry.nodes()[name]
+    return Process(module, log, name=name, opened=opened, **{
+        'use_sim_time': True, 'autostart': True, 'results_dir': results, **parameters})
 
 
 def payload_node(

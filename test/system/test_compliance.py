@@ -7,80 +7,55 @@ The truth is read here alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import TransformStamped, Vector3Stamped
 from std_msgs.msg import String
-from std_srvs.srv import Trigger
-from support.compliance_graph import HIDDEN, NODE, POSTURES, compliance_node
-from support.live_graph import TRUTH, Client, Process, phase, sim_arm, value
+from support.live_cell import COMPLIANCE, HIDDEN, POSTURES, Cell, compliance_node, live_cell
+from support.live_graph import Client, value
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from visualization_msgs.msg import MarkerArray
 
 from robocal_ros.messages import qos
 from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import from_yaml, read_result
+from robocal_ros.results.store import from_yaml
 from robocal_ros.robot.sag import compliance_by_joint
-
-
-@dataclass
-class Cell:
-    """The graph, and what was heard."""
-
-    client: Client
-    node: Process
-    results: Path
-    received: dict[str, list]
-
-    def call(self, verb: str, timeout: float = 240.0) -> Trigger.Response:
-        return self.client.call(verb, NODE, timeout)
-
-    def await_counts(self, which: str, count: int) -> None:
-        """Wait until so many postures of a set are measured."""
-        statuses = self.client.statuses[NODE]
-        self.client.until(
-            lambda: bool(statuses) and value(statuses[-1], which).startswith(f'{count} of'),
-            150.0, f'{count} {which} postures')
 
 
 @pytest.fixture(scope='module')
 def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
-    folder = tmp_path_factory.mktemp('compliance')
-    with (
-        sim_arm(folder / 'sim_arm.log', seed=3),
-        compliance_node(folder / 'node.log', folder / 'results',
-                        folder / 'opened.txt') as node,
-    ):
-        client.statuses[NODE] = client.subscribe(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
-        client.until(lambda: client.state(NODE) == 'active', 60.0)
-        received = {topic: client.subscribe(kind, f'/{NODE}/{topic}', profile)
-                    for topic, kind, profile in (
-                        ('result', String, qos.LATCHED), ('markers', MarkerArray, qos.LATCHED),
-                        ('tracker_transform', TransformStamped, qos.LATCHED),
-                        ('deflection', Vector3Stamped, qos.RELIABLE),
-                        ('trajectory_out', JointTrajectory, qos.RELIABLE))}
-        yield Cell(client, node, folder / 'results', received)
+    with live_cell(
+        client, tmp_path_factory.mktemp('compliance'), compliance_node, COMPLIANCE,
+        arm={'seed': 3}, topics={
+            'result': String, 'markers': MarkerArray, 'tracker_transform': TransformStamped,
+            'deflection': (Vector3Stamped, qos.RELIABLE),
+            'trajectory_out': (JointTrajectory, qos.RELIABLE)},
+    ) as made:
+        yield made
+
+
+def await_counts(cell: Cell, which: str, count: int) -> None:
+    """Wait until so many postures of a set are measured."""
+    cell.client.until(
+        lambda: cell.statuses and value(cell.statuses[-1], which).startswith(f'{count} of'),
+        240.0, f'{count} {which} postures')
 
 
 @pytest.fixture(scope='module')
 def registered(cell: Cell) -> str:
-    answer = cell.call('register_tracker')
-    assert answer.success, answer.message
-    return str(answer.message)
+    return cell.done('register_tracker')
 
 
 @pytest.fixture(scope='module')
 def silenced(cell: Cell, registered: str) -> str:
     """Measuring without the load, while the tracker falls silent after two postures."""
-    run = cell.client.begin('measure_unloaded', NODE)
-    cell.await_counts('unloaded', 2)
-    cell.client.set('sim_arm', fault='tracker_silent')
-    answer = cell.client.wait(run, 240.0)
-    cell.client.set('sim_arm', fault='none')
+    run = cell.begin('measure_unloaded')
+    await_counts(cell, 'unloaded', 2)
+    cell.fault('tracker_silent')
+    answer = cell.wait(run)
+    cell.fault('none')
     assert not answer.success
     return str(answer.message)
 
@@ -88,39 +63,30 @@ def silenced(cell: Cell, registered: str) -> str:
 @pytest.fixture(scope='module')
 def unloaded(cell: Cell, silenced: str) -> tuple[str, list[str], DiagnosticStatus]:
     """Going on; the answer, what was said meanwhile, and the status in the end."""
-    statuses = cell.client.statuses[NODE]
-    statuses.clear()
-    answer = cell.call('measure_unloaded')
-    assert answer.success, answer.message
-    cell.client.until(lambda: phase(statuses[-1]) == 'waiting for the load')
-    return str(answer.message), [str(s.message) for s in statuses], statuses[-1]
+    cell.statuses.clear()
+    said = cell.done('measure_unloaded')
+    cell.await_phase('waiting for the load')
+    return said, cell.messages, cell.statuses[-1]
 
 
 @pytest.fixture(scope='module')
-def cancelled(cell: Cell, unloaded: object) -> str:
-    """A run that mounts the load, cancelled among the loaded postures."""
-    run = cell.client.begin('run', NODE)
-    cell.await_counts('loaded', 2)
-    assert cell.client.call('cancel', NODE).success
-    answer = cell.client.wait(run, 60.0)
-    assert not answer.success
-    return str(answer.message)
-
-
-@pytest.fixture(scope='module')
-def finished(cell: Cell, cancelled: str) -> tuple[str, list[str]]:
-    statuses = cell.client.statuses[NODE]
-    statuses.clear()
-    answer = cell.call('run')
-    assert answer.success, answer.message
-    shown = [value(s, 'joint_2.compliance [µrad/(N·m)]') for s in statuses]
+def finished(
+    cell: Cell, unloaded: tuple[str, list[str], DiagnosticStatus]
+) -> tuple[str, list[str]]:
+    """A run that mounts the load, cancelled among the loaded postures, and another one."""
+    run = cell.begin()
+    await_counts(cell, 'loaded', 2)
+    cell.cancelled(run)
+    cell.statuses.clear()
+    said = cell.done()
+    shown = cell.shown('joint_2.compliance [µrad/(N·m)]')
     assert any('±' in text for text in shown), 'no estimate on the way'
-    return str(answer.message), [str(s.message) for s in statuses]
+    return said, cell.messages
 
 
 @pytest.fixture(scope='module')
 def result(cell: Cell, finished: tuple[str, list[str]]) -> CalibrationResult:
-    return read_result(cell.results / 'compliance.yaml')
+    return cell.stored('compliance')
 
 
 def test_the_tracker_is_registered(cell: Cell, registered: str) -> None:
@@ -146,10 +112,6 @@ def test_the_unloaded_set_continues_and_asks_for_the_load(
     assert not any('Moving to posture 2 of' in message for message in said)
     assert 'Mount the load of 8 kg on flange now, then call measure_loaded' in answer
     assert status.message == answer
-
-
-def test_cancel_holds_the_arm(cancelled: str) -> None:
-    assert 'Cancelled on request' in cancelled
 
 
 def test_the_loaded_set_continues_too(finished: tuple[str, list[str]]) -> None:
@@ -193,9 +155,8 @@ def test_topics_agree_with_the_file(cell: Cell, result: CalibrationResult) -> No
 
 
 def test_estimating_again_gives_the_same_numbers(cell: Cell, result: CalibrationResult) -> None:
-    answer = cell.call('estimate')
-    assert answer.success, answer.message
-    again = read_result(cell.results / 'compliance.yaml')
+    cell.done('estimate')
+    again = cell.stored('compliance')
     for one, other in zip(result.parameters, again.parameters, strict=True):
         assert one.value == other.value
         assert one.std == other.std
@@ -212,7 +173,7 @@ def test_the_sag_is_predicted_and_corrected(cell: Cell, result: CalibrationResul
         point = JointTrajectoryPoint(positions=[0.0, angle, 0.0, 0.0, 0.0, 0.0])
         point.time_from_start.sec = seconds
         message.points.append(point)
-    publisher = client.node.create_publisher(JointTrajectory, f'/{NODE}/trajectory_in', 10)
+    publisher = client.node.create_publisher(JointTrajectory, f'/{COMPLIANCE}/trajectory_in', 10)
     client.until(publisher.get_subscription_count)
     publisher.publish(message)
     client.until(lambda: received['trajectory_out'])
@@ -223,6 +184,4 @@ def test_the_sag_is_predicted_and_corrected(cell: Cell, result: CalibrationResul
 
 
 def test_the_node_never_opens_the_truth(cell: Cell, result: CalibrationResult) -> None:
-    opened = (cell.results.parent / 'opened.txt').read_text().splitlines()
-    assert any('compliance.yaml' in name or 'results' in name for name in opened)
-    assert not [name for name in opened if TRUTH.name in name or 'robocal_sim/' in name]
+    cell.assert_truth_unread()

@@ -8,13 +8,18 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import WrenchStamped
-from support.friction_graph import NODE, Cell, curve_error, file_payload, friction_node, hidden
 from support.friction_results import arm_urdf, friction_result, hidden_payload, identity
-from support.live_graph import TRUTH, Client, sim_arm
+from support.live_cell import (
+    FRICTION,
+    Cell,
+    curve_error,
+    friction_node,
+    hidden_friction,
+    live_cell,
+)
+from support.live_graph import TRUTH, Client
 
-from robocal_ros.messages import qos
 from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.results.store import ResultStore
 from robocal_ros.robot.friction_law import friction_by_joint
@@ -31,16 +36,11 @@ class TestOneJoint:
     @classmethod
     def cell(cls, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
         folder = tmp_path_factory.mktemp('faults')
-        file_payload(folder / 'results', hidden_payload(TRUTH))
-        with (
-            sim_arm(folder / 'sim_arm.log', seed=2, push_duration=0.2),
-            friction_node(folder / 'node.log', folder / 'results', measure_joints=[JOINT],
-                          speeds=SPEEDS) as node,
-        ):
-            client.statuses[NODE] = client.subscribe(
-                DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
-            client.until(lambda: client.state(NODE) == 'active')
-            yield Cell(client, node, folder / 'results')
+        ResultStore(folder / 'results', identity()).save(hidden_payload(TRUTH))
+        with live_cell(client, folder, friction_node, FRICTION,
+                       arm={'seed': 2, 'push_duration': 0.2}, measure_joints=[JOINT],
+                       speeds=SPEEDS) as made:
+            yield made
 
     @pytest.fixture
     def _clean(self, cell: Cell) -> Iterator[None]:
@@ -48,23 +48,17 @@ class TestOneJoint:
         cell.client.set('sim_arm', fault='none')
 
     @pytest.mark.usefixtures('_clean')
-    def test_zero_effort_ends_the_procedure_after_one_run(self, cell: Cell) -> None:
-        cell.client.set('sim_arm', fault=f'effort_zero:{JOINT}')
-        run = cell.begin()
-        answer = cell.wait(run)
-        assert not answer.success
-        assert f"Effort of joint '{JOINT}' is zero" in answer.message
+    @pytest.mark.parametrize(('fault', 'words'), [
+        ('effort_zero', 'is zero'), ('effort_stuck', 'is stuck at')])
+    def test_effort_that_says_nothing_ends_the_procedure_after_one_run(
+        self, cell: Cell, fault: str, words: str
+    ) -> None:
+        cell.statuses.clear()
+        cell.fault(f'{fault}:{JOINT}')
+        cell.ends(cell.begin(), f"Effort of joint '{JOINT}' {words}")
         # After the first run, not after all of them.
-        assert not any('0.02 rad/s' in message for message in cell.messages())
+        assert not any('0.02 rad/s' in message for message in cell.messages)
         assert not list(cell.results.glob('friction*'))
-        assert cell.client.travel() < 1e-3
-
-    @pytest.mark.usefixtures('_clean')
-    def test_stuck_effort_ends_the_procedure(self, cell: Cell) -> None:
-        cell.client.set('sim_arm', fault=f'effort_stuck:{JOINT}')
-        answer = cell.wait(cell.begin())
-        assert not answer.success
-        assert re.search(f"Effort of joint '{JOINT}' is stuck at", answer.message)
 
     @pytest.mark.usefixtures('_clean')
     def test_a_push_an_abort_and_disordered_stamps_affect_only_those_runs(
@@ -79,7 +73,7 @@ class TestOneJoint:
         run = cell.begin()
         pushed = 'Running joint_6 at -0.08'
         cell.await_message(pushed)
-        received = client.statuses[NODE]
+        received = cell.statuses
         while pushed in received[-1].message:
             push.publish(message)
             count = len(received)
@@ -90,7 +84,7 @@ class TestOneJoint:
         client.set('sim_arm', fault='stamps_disordered')
         answer = cell.wait(run)
         assert answer.success, answer.message
-        result = cell.stored()
+        result = cell.stored('friction')
         assert result.verdict is Verdict.PASS
         log = cell.node.log.read_text()
         assert 'failed: The controller ended' in log
@@ -99,7 +93,7 @@ class TestOneJoint:
         assert result.counts['rejected_runs'] or f'{pushed} rad/s is not used: the speed' in log
         assert result.counts['runs'] - result.counts['rejected_runs'] <= 2 * len(SPEEDS) - 2
         assert result.counts['out_of_order'] > 100
-        assert curve_error(friction_by_joint(result)[JOINT], hidden(JOINT)) < 3.0
+        assert curve_error(friction_by_joint(result)[JOINT], hidden_friction(JOINT)) < 3.0
 
 
 class TestNarrowArm:
@@ -109,23 +103,20 @@ class TestNarrowArm:
     @classmethod
     def cell(cls, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
         folder = tmp_path_factory.mktemp('narrow')
-        results = folder / 'results'
-        file_payload(results, hidden_payload(TRUTH))
+        store = ResultStore(folder / 'results', identity())
+        store.save(hidden_payload(TRUTH))
         # From another day: what fails now must not cost these numbers.
-        ResultStore(results, identity()).save(friction_result('joint_5'))
+        store.save(friction_result('joint_5'))
         urdf = arm_urdf()
         narrow = cls.changed(urdf, 'joint_5', lower='-0.25', upper='0.25')
         narrow = cls.changed(narrow, 'joint_6', effort='1.0')
-        with (
-            sim_arm(folder / 'sim_arm.log', seed=3, robot_description=json.dumps(narrow)),
-            friction_node(folder / 'node.log', results, robot_description=json.dumps(urdf),
-                          measure_joints=['joint_5', 'joint_4', 'joint_6'],
-                          speeds=[0.1, 0.2, 0.35, 0.5], goal_time=0.5) as node,
-        ):
-            client.statuses[NODE] = client.subscribe(
-                DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
-            client.until(lambda: client.state(NODE) == 'active')
-            yield Cell(client, node, results)
+        with live_cell(
+            client, folder, friction_node, FRICTION,
+            arm={'seed': 3, 'robot_description': json.dumps(narrow)},
+            robot_description=json.dumps(urdf), measure_joints=['joint_5', 'joint_4', 'joint_6'],
+            speeds=[0.1, 0.2, 0.35, 0.5], goal_time=0.5,
+        ) as made:
+            yield made
 
     @staticmethod
     def changed(urdf: str, joint: str, **limits: str) -> str:
@@ -141,10 +132,9 @@ class TestNarrowArm:
     @pytest.fixture(scope='class')
     @classmethod
     def failed(cls, cell: Cell) -> tuple[str, CalibrationResult]:
-        answer = cell.wait(cell.begin())
-        assert not answer.success
-        assert 'Verdict fail' in answer.message, answer.message
-        return str(answer.message), cell.failed()
+        said = cell.refused(cell.begin())
+        assert 'Verdict fail' in said
+        return said, cell.stored('friction.failed')
 
     def test_those_joints_fail_with_a_reason(self, failed: tuple[str, CalibrationResult]) -> None:
         message, result = failed
@@ -160,14 +150,13 @@ class TestNarrowArm:
     def test_the_other_joint_is_stored_beside_the_previous_result(
         self, cell: Cell, failed: tuple[str, CalibrationResult]
     ) -> None:
-        stored = cell.stored()
+        stored = cell.stored('friction')
         assert stored.verdict is Verdict.PASS
         laws = friction_by_joint(stored)
         assert set(laws) == {'joint_4', 'joint_5'}
         assert laws['joint_5'].coulomb[0] == 0.7
-        truth = float(hidden('joint_4').torque(0.3))
+        truth = float(hidden_friction('joint_4').torque(0.3))
         assert abs(float(laws['joint_4'].torque(0.3)) - truth) < 0.03 * truth
 
-    def test_the_arm_is_at_rest(self, cell: Cell, failed: object) -> None:
-        assert cell.client.travel() < 1e-3
+    def test_no_defect_is_logged(self, cell: Cell, failed: object) -> None:
         assert 'Defect' not in cell.node.log.read_text()

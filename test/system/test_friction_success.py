@@ -10,26 +10,25 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-import yaml
-from diagnostic_msgs.msg import DiagnosticStatus
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
-from support.friction_graph import (
-    NODE,
+from support.friction_results import hidden_payload, identity
+from support.live_cell import (
+    FRICTION,
+    HIDDEN,
     SPEEDS,
     Cell,
     curve_error,
-    file_payload,
     friction_node,
-    hidden,
+    hidden_friction,
+    live_cell,
 )
-from support.friction_results import hidden_payload
-from support.live_graph import RELIABLE, TRUTH, Client, progress, sim_arm
+from support.live_graph import RELIABLE, TRUTH, Client, progress
 from visualization_msgs.msg import MarkerArray
 
 from robocal_ros.messages import qos
 from robocal_ros.results.result import CalibrationResult, State, Verdict
-from robocal_ros.results.store import from_yaml
+from robocal_ros.results.store import ResultStore, from_yaml
 from robocal_ros.robot.friction_law import friction_by_joint
 
 FIRST, SECOND = 'joint_6', 'joint_5'
@@ -38,59 +37,39 @@ FIRST, SECOND = 'joint_6', 'joint_5'
 @pytest.fixture(scope='module')
 def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
     folder = tmp_path_factory.mktemp('friction')
-    file_payload(folder / 'results', hidden_payload(TRUTH))
-    with (
-        sim_arm(folder / 'sim_arm.log', seed=4),
-        friction_node(folder / 'node.log', folder / 'results', opened=folder / 'opened.txt',
-                      measure_joints=[FIRST, SECOND], model='lugre_dynamic', max_cruise=2.0,
-                      **RELIABLE) as node,
-    ):
-        client.statuses[NODE] = client.subscribe(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
-        client.until(lambda: client.state(NODE) == 'active', 120.0)
-        yield Cell(client, node, folder / 'results')
+    ResultStore(folder / 'results', identity()).save(hidden_payload(TRUTH))
+    with live_cell(
+        client, folder, friction_node, FRICTION, arm={'seed': 4}, topics={
+            'result': String, 'points': JointState, 'curve': JointState, 'markers': MarkerArray},
+        measure_joints=[FIRST, SECOND], model='lugre_dynamic', max_cruise=2.0, **RELIABLE,
+    ) as made:
+        yield made
 
 
 @pytest.fixture(scope='module')
-def received(cell: Cell) -> dict[str, list]:
-    return {topic: cell.client.subscribe(kind, f'/{NODE}/{topic}', qos.LATCHED)
-            for topic, kind in (('result', String), ('points', JointState),
-                                ('curve', JointState), ('markers', MarkerArray))}
-
-
-@pytest.fixture(scope='module')
-def interrupted(cell: Cell, received: dict[str, list]) -> dict[str, object]:
+def interrupted(cell: Cell) -> dict[str, object]:
     """A run that is cancelled after the first joint."""
     with cell.client.watching() as states:
         run = cell.begin()
         cell.await_message(f'Running {SECOND}')
-    positions = np.array([state.position for _, state in states])
-    remaining, share = cell.values('remaining [s]'), [
-        progress(status) for status in cell.client.statuses[NODE]]
-    assert cell.client.call('cancel', NODE).success
-    answer = cell.wait(run)
-    return {'answer': answer, 'positions': positions, 'remaining': remaining, 'share': share,
-            'points': list(received['points'])}
+    share = [progress(status) for status in cell.statuses]
+    remaining = float(cell.shown('remaining [s]')[-1])
+    cell.cancelled(run)
+    return {'positions': np.array([state.position for _, state in states]), 'share': share,
+            'remaining': remaining, 'points': list(cell.received['points'])}
 
 
 @pytest.fixture(scope='module')
 def finished(cell: Cell, interrupted: dict[str, object]) -> tuple[str, list[str]]:
     """The run that goes on; its answer, and what was said meanwhile."""
-    cell.client.statuses[NODE].clear()
-    answer = cell.wait(cell.begin())
-    assert answer.success, answer.message
-    return str(answer.message), cell.messages()
+    assert not list(cell.results.glob('friction*'))
+    cell.statuses.clear()
+    return cell.done(), cell.messages
 
 
 @pytest.fixture(scope='module')
 def result(cell: Cell, finished: tuple[str, list[str]]) -> CalibrationResult:
-    return cell.stored()
-
-
-def test_a_cancelled_run_stores_nothing(interrupted: dict[str, object]) -> None:
-    answer = interrupted['answer']
-    assert not answer.success
-    assert 'Cancelled on request' in answer.message
-    assert 'The arm is held' in answer.message
+    return cell.stored('friction')
 
 
 def test_other_joints_stay_still(interrupted: dict[str, object]) -> None:
@@ -102,14 +81,14 @@ def test_other_joints_stay_still(interrupted: dict[str, object]) -> None:
 def test_progress_and_remaining_time_are_reported(interrupted: dict[str, object]) -> None:
     assert min(interrupted['share']) < 50.0
     assert interrupted['share'] == sorted(interrupted['share'])
-    assert 10.0 < interrupted['remaining'][-1] < 120.0
+    assert 10.0 < interrupted['remaining'] < 120.0
 
 
 def test_a_plot_of_each_joint_is_published(interrupted: dict[str, object]) -> None:
     points = interrupted['points'][-1]
     assert set(points.name) == {FIRST}
     assert len(points.velocity) == 2 * len(SPEEDS)
-    truth = hidden(FIRST).torque(np.array(points.velocity))
+    truth = hidden_friction(FIRST).torque(np.array(points.velocity))
     np.testing.assert_allclose(points.effort, truth, atol=0.05)
 
 
@@ -124,12 +103,12 @@ def test_curves_lie_within_three_percent_of_the_truth(
     result: CalibrationResult, joint: str
 ) -> None:
     assert result.verdict is Verdict.PASS
-    assert curve_error(friction_by_joint(result)[joint], hidden(joint)) < 3.0
+    assert curve_error(friction_by_joint(result)[joint], hidden_friction(joint)) < 3.0
 
 
 @pytest.mark.parametrize('joint', [FIRST, SECOND])
 def test_intervals_contain_the_truth(result: CalibrationResult, joint: str) -> None:
-    truth = hidden(joint)
+    truth = hidden_friction(joint)
     for name in ('coulomb', 'static', 'stribeck_velocity', 'viscous'):
         for side, direction in enumerate(('forward', 'backward')):
             parameter = result.parameter(f'{joint}.{name}_{direction}')
@@ -140,7 +119,7 @@ def test_intervals_contain_the_truth(result: CalibrationResult, joint: str) -> N
 
 @pytest.mark.parametrize('joint', [FIRST, SECOND])
 def test_bristle_intervals_contain_the_truth(result: CalibrationResult, joint: str) -> None:
-    truth = yaml.safe_load(TRUTH.read_text())['joints'][joint]['friction']
+    truth = HIDDEN['joints'][joint]['friction']
     for name in ('bristle_stiffness', 'bristle_damping'):
         parameter = result.parameter(f'{joint}.{name}')
         if parameter.state is not State.IDENTIFIED:
@@ -171,8 +150,9 @@ def test_both_ways_of_removing_gravity_are_compared(result: CalibrationResult) -
 
 
 def test_topic_and_drawing_agree_with_the_file(
-    cell: Cell, received: dict[str, list], result: CalibrationResult
+    cell: Cell, result: CalibrationResult
 ) -> None:
+    received = cell.received
     cell.client.until(lambda: received['result'])
     published = from_yaml(received['result'][-1].data)
     assert published.parameters == result.parameters
@@ -186,9 +166,8 @@ def test_topic_and_drawing_agree_with_the_file(
 def test_estimating_the_record_again_gives_the_same_numbers(
     cell: Cell, result: CalibrationResult
 ) -> None:
-    answer = cell.client.call('estimate', NODE)
-    assert answer.success, answer.message
-    again = cell.stored()
+    cell.done('estimate')
+    again = cell.stored('friction')
     for one, other in zip(result.parameters, again.parameters, strict=True):
         assert one.state is other.state
         if one.value is not None:
@@ -199,7 +178,7 @@ def test_estimating_the_record_again_gives_the_same_numbers(
 def test_compensation_follows_the_arm(cell: Cell, result: CalibrationResult) -> None:
     """While the arm is moved again, the torque to add is the friction of the moment."""
     client = cell.client
-    received = client.subscribe(JointState, f'/{NODE}/compensation', qos.RELIABLE)
+    received = client.subscribe(JointState, f'/{FRICTION}/compensation', qos.RELIABLE)
     client.until(lambda: len(received) > 100)
     # At rest the controller's reference is still: no torque, and none that chatters.
     assert {tuple(message.effort) for message in received} == {(0.0,) * 6}
@@ -208,13 +187,10 @@ def test_compensation_follows_the_arm(cell: Cell, result: CalibrationResult) -> 
     received.clear()
     client.until(lambda: any(abs(m.velocity[5] - 0.02) < 1e-6 for m in received))
     message = next(m for m in received if abs(m.velocity[5] - 0.02) < 1e-6)
-    truth = float(hidden(FIRST).torque(0.02))
+    truth = float(hidden_friction(FIRST).torque(0.02))
     assert abs(message.effort[5] - truth) < 0.1 * truth
-    assert client.call('cancel', NODE).success
-    assert not cell.wait(run).success
+    cell.cancelled(run)
 
 
 def test_the_node_never_opens_the_truth(cell: Cell, result: CalibrationResult) -> None:
-    opened = (cell.results.parent / 'opened.txt').read_text().splitlines()
-    assert any('payload.yaml' in name for name in opened)
-    assert not [name for name in opened if TRUTH.name in name or 'robocal_sim/' in name]
+    cell.assert_truth_unread()

@@ -7,55 +7,37 @@ The truth is read here alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
-import yaml
 from std_msgs.msg import String
-from support.live_graph import JOINTS, RELIABLE, TRUTH, Client, payload_node, sim_arm
+from support.live_cell import PAYLOAD, Cell, live_cell, scaled_joints, truth_with
+from support.live_graph import JOINTS, RELIABLE, Client, payload_node
 
-from robocal_ros.messages import qos
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import from_yaml, read_result
 
-NODE = 'payload_identification'
 SCALES = dict(zip(JOINTS, (0.96, 1.05, 0.95, 1.04, 0.97, 1.03), strict=True))
-
-
-@dataclass
-class Cell:
-    client: Client
-    results: Path
-    arms: list[String]
 
 
 @pytest.fixture(scope='module')
 def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
     folder = tmp_path_factory.mktemp('arm')
-    document = yaml.safe_load(TRUTH.read_text())
-    for name, scale in SCALES.items():
-        document['joints'][name]['effort_scale'] = scale
-    document['links'] = {'mass': 0.08, 'centre_of_mass': 0.008, 'inertia': 0.1, 'seed': 5.0}
-    del document['tool']
-    truth = folder / 'truth.yaml'
-    truth.write_text(yaml.safe_dump(document))
-    with (
-        sim_arm(folder / 'sim_arm.log', truth_file=truth, seed=3, joint_states_rate=250.0),
-        payload_node(folder / 'node.log', folder / 'results', method='excitation',
-                     excitation_source='torque', state_timeout=5.0, gain_std=0.1,
-                     arm_model_std=0.05, **RELIABLE),
-    ):
-        client.until(lambda: client.state(NODE) == 'active', 120.0)
-        yield Cell(client, folder / 'results',
-                   client.subscribe(String, f'/{NODE}/arm', qos.LATCHED))
+    truth = truth_with(
+        folder, joints=scaled_joints(SCALES), tool=None,
+        links={'mass': 0.08, 'centre_of_mass': 0.008, 'inertia': 0.1, 'seed': 5.0})
+    with live_cell(
+        client, folder, payload_node, PAYLOAD, topics={'arm': String},
+        arm={'truth_file': truth, 'seed': 3, 'joint_states_rate': 250.0},
+        method='excitation', excitation_source='torque', state_timeout=5.0, gain_std=0.1,
+        arm_model_std=0.05, **RELIABLE,
+    ) as made:
+        yield made
 
 
 @pytest.fixture(scope='module')
 def bare(cell: Cell) -> CalibrationResult:
-    answer = cell.client.call('identify_arm', NODE, 240.0)
-    assert answer.success, answer.message
-    return read_result(cell.results / 'arm.yaml')
+    cell.done('identify_arm')
+    return cell.stored('arm')
 
 
 def test_the_arm_explains_its_torques(bare: CalibrationResult) -> None:
@@ -66,18 +48,18 @@ def test_the_arm_explains_its_torques(bare: CalibrationResult) -> None:
 
 
 def test_the_arm_is_published(cell: Cell, bare: CalibrationResult) -> None:
-    cell.client.until(lambda: cell.arms)
-    assert from_yaml(cell.arms[-1].data).parameters == bare.parameters
+    received = cell.received['arm']
+    cell.client.until(lambda: received)
+    assert from_yaml(received[-1].data).parameters == bare.parameters
 
 
 @pytest.fixture(scope='module')
 def weighed(cell: Cell, bare: CalibrationResult) -> Iterator[CalibrationResult]:
     """The arm identified again with the load attached, whose mass is known."""
     assert cell.client.call('attach_load', 'sim_arm').success
-    cell.client.set(NODE, arm_load=8.0)
-    answer = cell.client.call('identify_arm', NODE, 240.0)
-    assert answer.success, answer.message
-    yield read_result(cell.results / 'arm.yaml')
+    cell.client.set(PAYLOAD, arm_load=8.0)
+    cell.done('identify_arm')
+    yield cell.stored('arm')
     assert cell.client.call('detach_load', 'sim_arm').success
 
 
@@ -95,8 +77,8 @@ def test_a_weighed_load_identifies_the_scales_of_the_large_joints(
 def test_a_payload_by_torque_is_right_with_the_identified_arm(
     cell: Cell, weighed: CalibrationResult
 ) -> None:
-    cell.client.set(NODE, excitation_repeats=2)
-    answer = cell.client.call('run', NODE, 240.0)
+    cell.client.set(PAYLOAD, excitation_repeats=2)
+    answer = cell.call('run')
     results = list(cell.results.glob('payload*.yaml'))
     assert results, answer.message
     result = read_result(results[0])

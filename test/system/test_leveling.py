@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,10 @@ import pytest
 import xacro
 from action_msgs.msg import GoalStatus
 from control_msgs.action import FollowJointTrajectory
-from diagnostic_msgs.msg import DiagnosticStatus
-from lifecycle_msgs.msg import Transition
 from rclpy.action import ActionClient
 from std_msgs.msg import String
-from support.live_graph import JOINTS, ROOT, Client, Process, phase, sim_arm, value
+from support.live_cell import AT_REST, LEVELING, Cell, live_cell
+from support.live_graph import JOINTS, ROOT, Client, phase, start_node
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from visualization_msgs.msg import MarkerArray
 
@@ -31,39 +31,21 @@ from robocal_ros.messages import conversions, qos
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.trajectories import quintic_path
 
-NODE = 'leveling'
 CONTROLLER = 'joint_trajectory_controller'
-AT_REST = 1e-3
-STATE_TIMEOUT = 1.5
+# Of the wall clock, which a late machine must not exceed while all is well.
+STATE_TIMEOUT = 5.0
 UP = np.array([0.0, 0.0, 1.0])
 TILTED = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])
 STRETCHED = np.array([0.2, 0.6, -1.5, 0.1, 0.4, 0.0])
 
 
 @dataclass
-class Cell:
-    """The arm, the node under test, and another client of the controller."""
+class Tilted(Cell):
+    """The cell, and another client of the controller."""
 
-    client: Client
-    arm: Process
-    node: Process
     action: ActionClient
     tool: Tool
     states: list[tuple[float, Any]]
-
-    def fault(self, text: str) -> None:
-        self.client.set('sim_arm', fault=text)
-
-    def configure(self, **values: object) -> bool:
-        """Give the node other parameters; return whether it takes them."""
-        client = self.client
-        if client.state(NODE) == 'active':
-            assert client.change(Transition.TRANSITION_DEACTIVATE, NODE)
-        if client.state(NODE) == 'inactive':
-            assert client.change(Transition.TRANSITION_CLEANUP, NODE)
-        client.set(NODE, **values)
-        return (client.change(Transition.TRANSITION_CONFIGURE, NODE)
-                and client.change(Transition.TRANSITION_ACTIVATE, NODE))
 
     @property
     def posture(self) -> np.ndarray:
@@ -101,16 +83,6 @@ class Cell:
     def point(self) -> np.ndarray:
         return self.tool.pose(self.posture)[1]
 
-    def ends(self, call: Any, *words: str) -> None:
-        """The call is refused with a sentence of these words, the arm resting."""
-        answer = self.client.wait(call, 60.0)
-        assert not answer.success, answer.message
-        for word in words:
-            assert re.search(word, answer.message), answer.message
-        assert 'Defect' not in answer.message
-        assert answer.message[-1] in '.?'
-        assert self.client.travel() < AT_REST
-
     def await_moving(self) -> None:
         """Wait until the arm has begun to move at the node's command."""
         start = self.posture
@@ -118,35 +90,29 @@ class Cell:
                           'motion of the arm')
 
 
-def refused_before_moving(cell: Cell, call: Callable[[], Any], *words: str) -> None:
+def refused_before_moving(cell: Tilted, *words: str) -> None:
     before = cell.posture
-    cell.ends(call(), *words)
+    cell.ends(cell.begin('level'), *words)
     assert np.abs(cell.posture - before).max() < AT_REST
 
 
 @pytest.fixture(scope='module')
-def shared(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
-    folder = tmp_path_factory.mktemp('leveling')
+def shared(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tilted]:
     urdf = str(xacro.process_file(str(ROOT / 'urdf' / 'robocal_arm.urdf.xacro')).toxml())
-    with (
-        sim_arm(folder / 'sim_arm.log', initial_positions=TILTED.tolist()) as arm,
-        Process('robocal_ros.leveling.node', folder / 'node.log', name=NODE,
-                use_sim_time=True, autostart=True, results_dir=folder, connect_timeout=3.0,
-                description_timeout=60.0,
-                state_timeout=STATE_TIMEOUT, imu_topic='imu_flange/imu',
-                auto_level_box=[3.0, 0.8, 3.0]) as node,
-    ):
-        client.statuses[NODE] = client.subscribe(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
+    with live_cell(
+        client, tmp_path_factory.mktemp('leveling'), partial(start_node, LEVELING), LEVELING,
+        arm={'initial_positions': TILTED.tolist()}, connect_timeout=3.0, description_timeout=60.0,
+        state_timeout=STATE_TIMEOUT, imu_topic='imu_flange/imu', auto_level_box=[3.0, 0.8, 3.0],
+    ) as made:
         action = ActionClient(
             client.node, FollowJointTrajectory, f'/{CONTROLLER}/follow_joint_trajectory')
-        client.until(lambda: client.state(NODE) == 'active')
         with client.watching() as states:
-            yield Cell(client, arm, node, action, Tool(Robot(urdf)), states)
+            yield Tilted(**vars(made), action=action, tool=Tool(Robot(urdf)), states=states)
         action.destroy()
 
 
 @pytest.fixture
-def cell(shared: Cell) -> Iterator[Cell]:
+def cell(shared: Tilted) -> Iterator[Tilted]:
     """The cell without faults, its tool tilted."""
     if np.abs(shared.posture - TILTED).max() > AT_REST:
         shared.take_to(TILTED)
@@ -157,10 +123,10 @@ def cell(shared: Cell) -> Iterator[Cell]:
     assert shared.node.running
 
 
-def test_preview_moves_nothing(cell: Cell) -> None:
-    markers = cell.client.subscribe(MarkerArray, f'/{NODE}/markers', qos.LATCHED)
+def test_preview_moves_nothing(cell: Tilted) -> None:
+    markers = cell.client.subscribe(MarkerArray, f'/{LEVELING}/markers', qos.LATCHED)
     before = cell.posture
-    answer = cell.client.call('preview', NODE)
+    answer = cell.client.call('preview', LEVELING)
     assert answer.success, answer.message
     assert re.search(r'tilted by 26\.5°.* 5 transition poses.*Nothing was moved', answer.message)
     cell.client.until(lambda: markers)
@@ -169,12 +135,12 @@ def test_preview_moves_nothing(cell: Cell) -> None:
     assert np.abs(cell.posture - before).max() < AT_REST
 
 
-def test_level_and_level_again(cell: Cell) -> None:
+def test_level_and_level_again(cell: Tilted) -> None:
     point = cell.point()
     assert cell.tilt() == pytest.approx(np.radians(26.5), abs=1e-3)
-    before = cell.client.call('estimate', NODE)
+    before = cell.client.call('estimate', LEVELING)
     assert re.search(r'tilted by 26\.5°.* The IMU measures a tilt of 26\.\d°', before.message)
-    answer = cell.client.call('run', NODE)
+    answer = cell.client.call('run', LEVELING)
     assert answer.success, answer.message
     assert np.degrees(cell.tilt()) <= 0.05
     assert np.linalg.norm(cell.point() - point) <= 5e-4
@@ -186,18 +152,18 @@ def test_level_and_level_again(cell: Cell) -> None:
     assert residual <= 0.05
     assert drift <= on_way <= 0.5
     assert felt < 0.2
-    cell.client.until(lambda: value(cell.client.statuses[NODE][-1], 'phase') == 'idle')
+    cell.await_phase('idle')
     before = cell.posture
-    again = cell.client.call('level', NODE)
+    again = cell.call('level')
     assert again.success
     assert 'level already' in again.message
     assert 'Nothing was moved' in again.message
     assert np.abs(cell.posture - before).max() < AT_REST
 
 
-def test_the_tool_point_is_held_during_the_motion(cell: Cell) -> None:
+def test_the_tool_point_is_held_during_the_motion(cell: Tilted) -> None:
     point, first = cell.point(), len(cell.states)
-    answer = cell.client.call('level', NODE)
+    answer = cell.call('level')
     assert answer.success, answer.message
     angles = np.array([state.position for _, state in cell.states[first:]])
     points = cell.tool.poses(angles)[1]
@@ -207,17 +173,17 @@ def test_the_tool_point_is_held_during_the_motion(cell: Cell) -> None:
     assert drift.max() <= 1e-3
 
 
-def test_cancel_during_the_motion_holds_the_arm(cell: Cell) -> None:
+def test_cancel_during_the_motion_holds_the_arm(cell: Tilted) -> None:
     cell.client.set('sim_arm', speed_scaling=0.3)
     try:
-        call = cell.client.begin('level', NODE)
+        call = cell.begin('level')
         cell.await_moving()
-        assert cell.client.call('cancel', NODE).message == 'level was ended.'
+        assert cell.client.call('cancel', LEVELING).message == 'level was ended.'
         cell.ends(call, 'Cancelled on request', 'The arm is held')
         assert np.degrees(cell.tilt()) > 0.05
     finally:
         cell.client.set('sim_arm', speed_scaling=1.0)
-    answer = cell.client.call('level', NODE)
+    answer = cell.call('level')
     assert answer.success, answer.message
 
 
@@ -225,9 +191,9 @@ def test_cancel_during_the_motion_holds_the_arm(cell: Cell) -> None:
     ('controller_abort', ('controller ended the motion', 'The arm is held')),
     ('joint_states_silent', ('No joint states received for', 'The motion was cancelled')),
 ])
-def test_fault_during_the_motion(cell: Cell, fault: str, words: tuple[str, ...]) -> None:
+def test_fault_during_the_motion(cell: Tilted, fault: str, words: tuple[str, ...]) -> None:
     cell.client.set('sim_arm', speed_scaling=0.3)
-    call = cell.client.begin('level', NODE)
+    call = cell.begin('level')
     cell.await_moving()
     cell.fault(fault)
     cell.client.wait(call, 60.0)
@@ -236,44 +202,41 @@ def test_fault_during_the_motion(cell: Cell, fault: str, words: tuple[str, ...])
     cell.ends(call, *words)
 
 
-def test_a_silent_imu_is_noticed_before_moving(cell: Cell) -> None:
+def test_a_silent_imu_is_noticed_before_moving(cell: Tilted) -> None:
     cell.fault('imu_silent')
     stale = time.monotonic() + 1.5 * STATE_TIMEOUT
     cell.client.until(lambda: time.monotonic() > stale)
-    refused_before_moving(cell, lambda: cell.client.begin('level', NODE),
-                          'No readings received on IMU topic', 'was not moved')
+    refused_before_moving(cell, 'No readings received on IMU topic', 'was not moved')
 
 
-def test_a_rejecting_controller(cell: Cell) -> None:
+def test_a_rejecting_controller(cell: Tilted) -> None:
     cell.client.set('sim_arm', controller_active=False)
-    refused_before_moving(cell, lambda: cell.client.begin('level', NODE),
-                          'rejected the motion', 'check that it is active')
+    refused_before_moving(cell, 'rejected the motion', 'check that it is active')
 
 
-def test_while_another_client_moves_the_arm(cell: Cell) -> None:
+def test_while_another_client_moves_the_arm(cell: Tilted) -> None:
     # Positions alone: the controller goes there at a constant speed, for minutes.
     far = TILTED + np.array([0.0, 0.0, 0.0, 0.0, 0.0, -6.0])
     handle = cell.sent(JointTrajectory(joint_names=list(JOINTS), points=[JointTrajectoryPoint(
         positions=far.tolist(), time_from_start=conversions.to_duration(250.0))]))
     cell.await_moving()
-    answer = cell.client.call('level', NODE)
+    answer = cell.call('level')
     cell.client.wait(handle.cancel_goal_async())
     assert not answer.success
     assert 'executes a goal of another client' in answer.message
 
 
-def test_a_missing_path_is_explained(cell: Cell) -> None:
+def test_a_missing_path_is_explained(cell: Tilted) -> None:
     cell.take_to(STRETCHED)
-    refused_before_moving(cell, lambda: cell.client.begin('level', NODE),
-                          'edge of its workspace or a singular posture', '% of the turn')
+    refused_before_moving(cell, 'edge of its workspace or a singular posture', '% of the turn')
 
 
-def test_other_parameters_and_what_configure_refuses(cell: Cell) -> None:
+def test_other_parameters_and_what_configure_refuses(cell: Tilted) -> None:
     assert not cell.configure(reference='table')
     assert "Frame 'table' is not in the robot description" in cell.node.log.read_text()
     # No accelerometer is as good as that.
     assert cell.configure(reference='gravity', heading='x', imu_tolerance=1e-5)
-    answer = cell.client.call('level', NODE)
+    answer = cell.call('level')
     assert not answer.success
     assert re.search(r'residual tilt 0\.0.* The IMU measures a tilt of 0\..* Not verified: the '
                      r'IMU measures more than 0\.001°: check the mounting',
@@ -283,19 +246,19 @@ def test_other_parameters_and_what_configure_refuses(cell: Cell) -> None:
 
 class TestByRule:
     @pytest.fixture
-    def elsewhere(self, shared: Cell) -> Iterator[Cell]:
+    def elsewhere(self, shared: Tilted) -> Iterator[Tilted]:
         """The tool tilted outside of the region, with rules."""
         assert shared.configure(auto_level_after=['base_link', 'carry'])
         outside = np.array([1.5, 0.4, 0.3, 0.6, 0.9, 0.2])
         assert abs(shared.tool.pose(outside)[1][1]) > 0.45
-        shared.client.statuses[NODE].clear()
+        shared.client.statuses[LEVELING].clear()
         shared.take_to(outside)
         yield shared
         assert shared.configure(auto_level_after=[''])
 
-    def test_only_in_the_region_and_only_after_success(self, elsewhere: Cell) -> None:
+    def test_only_in_the_region_and_only_after_success(self, elsewhere: Tilted) -> None:
         cell = elsewhere
-        received = cell.client.statuses[NODE]
+        received = cell.statuses
         assert cell.client.travel(1.0) < AT_REST
         assert not any(phase(status) == 'moving' for status in received)
         # A motion that is stopped on the way levels nothing.
@@ -314,10 +277,10 @@ class TestByRule:
         assert np.degrees(cell.tilt()) <= 0.05
         assert "region about 'base_link'" in cell.node.log.read_text()
 
-    def test_a_task_on_the_topic(self, elsewhere: Cell) -> None:
+    def test_a_task_on_the_topic(self, elsewhere: Tilted) -> None:
         cell = elsewhere
-        received = cell.client.statuses[NODE]
-        task = cell.client.node.create_publisher(String, f'/{NODE}/task', qos.RELIABLE)
+        received = cell.statuses
+        task = cell.client.node.create_publisher(String, f'/{LEVELING}/task', qos.RELIABLE)
         cell.client.until(task.get_subscription_count, what='a reader of the task')
         task.publish(String(data='weld'))
         assert cell.client.travel(0.5) < AT_REST

@@ -90,25 +90,23 @@ class TestNodeEnds:
 def test_simulation_killed_in_mid_motion_and_started_again(
     client: Client, tmp_path: Path
 ) -> None:
-    with payload_node(tmp_path / 'node.log', tmp_path / 'results', state_timeout=1.5,
+    with payload_node(tmp_path / 'node.log', tmp_path / 'results', state_timeout=5.0,
                       connect_timeout=2.0, **FAST) as node:
         with sim_arm(tmp_path / 'first.log') as first:
             run = begin_moving(client)
             first.send(signal.SIGKILL)
-            killed = time.monotonic()
-            answer = client.wait(run, 15.0)
-            assert time.monotonic() - killed < 10.0
+            answer = client.wait(run)
         assert not answer.success
         assert 'No joint states received for' in answer.message
         assert 'The arm was not seen to come to rest' in answer.message
-        refused = client.call('run', timeout=15.0)
+        refused = client.call('run')
         assert not refused.success
         assert 'No joint states received' in refused.message
         with sim_arm(tmp_path / 'second.log'):
             client.until(lambda: client.travel(0.1) < AT_REST, what='the new arm')
             run = begin_moving(client)
             assert client.call('cancel').success
-            assert 'Cancelled on request' in client.wait(run, 10.0).message
+            assert 'Cancelled on request' in client.wait(run).message
         assert node.running
 
 
@@ -138,6 +136,7 @@ def test_a_signal_to_all_processes_holds_the_arm_and_is_answered(
         assert time.monotonic() - asked < 8.0
 
 
+@pytest.mark.realtime
 def test_an_arm_that_nobody_moves_ends_at_once(tmp_path: Path) -> None:
     with sim_arm(tmp_path / 'sim_arm.log', real_time_factor=1.0) as arm:
         time.sleep(3.0)
@@ -173,6 +172,7 @@ def test_a_node_that_comes_first_waits_and_starts_itself(
         assert 'Traceback' not in node.log.read_text()
 
 
+@pytest.mark.realtime
 def test_a_second_node_of_the_name_is_refused_until_the_first_has_ended(
     client: Client, tmp_path: Path
 ) -> None:

@@ -6,32 +6,29 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from support.friction_graph import friction_node
+from support.live_cell import COMPLIANCE, FRICTION, PAYLOAD, compliance_node, friction_node
 from support.live_graph import JOINTS, Client, Process, payload_node, seconds, sim_arm
-from test_compliance import compliance_node
 from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import MarkerArray
 
 from robocal_ros.messages import qos
 
 WRIST = {'sensor_frame': 'ft_wrist', 'poses': 6}
-STARTS: dict[str, Callable[[Path], Process]] = {
-    'two_plane': lambda folder: payload_node(folder / 'node.log', folder / 'results'),
-    'static_poses': lambda folder: payload_node(
-        folder / 'node.log', folder / 'results', method='static_poses', **WRIST),
-    'excitation': lambda folder: payload_node(
-        folder / 'node.log', folder / 'results', method='excitation', **WRIST),
-    'calibrate_gains': lambda folder: payload_node(folder / 'node.log', folder / 'results'),
-    'identify_arm': lambda folder: payload_node(folder / 'node.log', folder / 'results'),
-    'friction': lambda folder: friction_node(
-        folder / 'node.log', folder / 'results', measure_joints=['joint_2', 'joint_6']),
-    'compliance': lambda folder: compliance_node(
-        folder / 'node.log', folder / 'results', folder / 'opened.txt'),
+# The node and its parameters; services of other names than preview begin with it.
+CASES: dict[str, tuple[Callable[..., Process], dict[str, Any]]] = {
+    'two_plane': (payload_node, {}),
+    'static_poses': (payload_node, {'method': 'static_poses', **WRIST}),
+    'excitation': (payload_node, {'method': 'excitation', **WRIST}),
+    'calibrate_gains': (payload_node, {}),
+    'identify_arm': (payload_node, {}),
+    'friction': (friction_node, {'measure_joints': ['joint_2', 'joint_6']}),
+    'compliance': (compliance_node, {}),
 }
-NAMES = {'friction': 'friction_identification', 'compliance': 'compliance_calibration'}
+NAMES = {'friction': FRICTION, 'compliance': COMPLIANCE}
 VERBS = {name: f'preview_{name}' for name in ('calibrate_gains', 'identify_arm')}
 LEAST = {'two_plane': 10, 'static_poses': 7, 'excitation': 1, 'calibrate_gains': 1,
          'identify_arm': 1, 'friction': 40, 'compliance': 20}
@@ -43,10 +40,14 @@ def simulation(ros: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield
 
 
-@pytest.mark.parametrize('what', STARTS)
+@pytest.mark.parametrize('what', CASES)
 def test_a_dry_run(client: Client, simulation: None, tmp_path: Path, what: str) -> None:
-    name = NAMES.get(what, 'payload_identification')
-    with STARTS[what](tmp_path), client.watching() as received:
+    name = NAMES.get(what, PAYLOAD)
+    start, parameters = CASES[what]
+    with (
+        start(tmp_path / 'node.log', tmp_path / 'results', **parameters),
+        client.watching() as received,
+    ):
         client.until(lambda: client.state(name) == 'active', 60.0)
         trajectories = client.subscribe(
             JointTrajectory, f'/{name}/preview_trajectory', qos.LATCHED)

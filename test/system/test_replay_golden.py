@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.friction_graph import NODE as FRICTION, file_payload, friction_node
+from support.friction_results import identity
+from support.live_cell import FRICTION, friction_node
 from support.live_graph import RELIABLE, Client, payload_node, sim_arm
 from support.replay_graph import DEEP, RecorderProcess, assert_same_result, play
 
 from robocal_ros.cli.main import main
 from robocal_ros.messages.bag import Bag
 from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import read_result
+from robocal_ros.results.store import ResultStore, read_result
 
 PAYLOAD = 'payload_identification'
 PLAYED = ('/joint_states', '/robot_description', f'/{PAYLOAD}/marks', f'/{FRICTION}/marks')
@@ -107,7 +108,8 @@ def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Record
 def replayed(recorded: Recorded) -> Recorded:
     client = recorded.client
     # Its replayed result may come after the request to estimate friction.
-    file_payload(recorded.folder / 'replayed' / 'friction', recorded.filed('live', 'payload'))
+    ResultStore(recorded.folder / 'replayed' / 'friction', identity()).save(
+        recorded.filed('live', 'payload'))
     payload, friction = nodes(recorded.folder, 'replayed')
     with payload, friction:
         # The description comes out of the bag; the nodes wait for it to be configured.
@@ -141,7 +143,8 @@ def test_payload_replayed_equals_live(replayed: Recorded) -> None:
 
 def test_friction_offline_equals_live(recorded: Recorded) -> None:
     assert recorded.filed('live', 'friction').parameter(f'{JOINT}.coulomb_forward').value
-    file_payload(recorded.folder / 'offline' / 'friction', recorded.filed('live', 'payload'))
+    ResultStore(recorded.folder / 'offline' / 'friction', identity()).save(
+        recorded.filed('live', 'payload'))
     assert_same_result(recorded.filed('live', 'friction'), recorded.offline('friction'))
 
 

@@ -12,27 +12,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from std_srvs.srv import Trigger
-from support.compliance_graph import NODE as COMPLIANCE, compliance_node
-from support.friction_graph import (
-    NODE as FRICTION,
+from support.friction_results import hidden_payload, identity
+from support.live_cell import (
+    COMPLIANCE,
+    FRICTION,
+    HIDDEN,
+    PAYLOAD,
+    compliance_node,
     curve_error,
-    file_payload,
     friction_node,
-    hidden,
+    hidden_friction,
 )
-from support.friction_results import hidden_payload
 from support.live_graph import TRUTH, Client, Process, payload_node, phase, sim_arm
 
 from robocal_ros.messages import qos
 from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import read_result
+from robocal_ros.results.store import ResultStore, read_result
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.sag import compliance_by_joint
-
-PAYLOAD = 'payload_identification'
 
 
 def run_killed_and_again(
@@ -84,7 +83,7 @@ def assert_resumed(answer: str, result: CalibrationResult, parts: str) -> None:
 
 def test_friction_goes_on_with_the_second_joint(client: Client, tmp_path: Path) -> None:
     results = tmp_path / 'results'
-    file_payload(results, hidden_payload(TRUTH))
+    ResultStore(results, identity()).save(hidden_payload(TRUTH))
     marks = client.subscribe(DiagnosticArray, f'/{FRICTION}/marks', qos.MARKS)
     with sim_arm(tmp_path / 'sim_arm.log', seed=2, real_time_factor=3.0):
         answer, said = run_killed_and_again(
@@ -96,7 +95,7 @@ def test_friction_goes_on_with_the_second_joint(client: Client, tmp_path: Path) 
     assert not any('joint_6' in message for message in said)
     laws = friction_by_joint(result)
     for joint in ('joint_5', 'joint_6'):
-        assert curve_error(laws[joint], hidden(joint)) < 3.0
+        assert curve_error(laws[joint], hidden_friction(joint)) < 3.0
     # The stream of both starts.
     assert result.counts['received'] >= result.counts['samples']
     # A bag holds one run, without what the first start measured last.
@@ -120,7 +119,7 @@ def test_static_poses_go_on_after_a_look_at_the_last_posture(
     visited = [int(found) for message in said
                for found in re.findall(r'^Measuring in posture (\d) of 8', message)]
     assert list(dict.fromkeys(visited)) == [4, 5, 6, 7, 8]
-    tool = yaml.safe_load(TRUTH.read_text())['tool']
+    tool = HIDDEN['tool']
     low, high = result.parameter('mass').interval(0.999)
     assert low < tool['mass'] < high
 
@@ -143,7 +142,7 @@ def test_static_poses_begin_anew_with_another_load(client: Client, tmp_path: Pat
     assert any('posture 1 of 8' in message for message in said)
     result = read_result(results / 'payload.yaml')
     assert 'resumed' not in result.counts
-    truth = yaml.safe_load(TRUTH.read_text())
+    truth = HIDDEN
     low, high = result.parameter('mass').interval(0.999)
     assert low < truth['tool']['mass'] + truth['load']['mass'] < high
 
@@ -152,8 +151,7 @@ def test_compliance_goes_on_in_the_loaded_set(client: Client, tmp_path: Path) ->
     results = tmp_path / 'results'
     with sim_arm(tmp_path / 'sim_arm.log', seed=3, real_time_factor=3.0):
         answer, said = run_killed_and_again(
-            client, COMPLIANCE, lambda log: compliance_node(
-                log, results, tmp_path / f'{log.stem}.txt'),
+            client, COMPLIANCE, lambda log: compliance_node(log, results),
             tmp_path, 'Moving to posture 4 of 10 (loaded)')
     result = read_result(results / 'compliance.yaml')
     assert_resumed(answer, result, '10 of 10 postures unloaded and 3 of 10 postures loaded')
@@ -163,7 +161,7 @@ def test_compliance_goes_on_in_the_loaded_set(client: Client, tmp_path: Path) ->
     # The reference is looked at first.
     assert visited[0] == 1
     assert not {2, 3} & set(visited)
-    found, truth = compliance_by_joint(result), yaml.safe_load(TRUTH.read_text())['joints']
+    found, truth = compliance_by_joint(result), HIDDEN['joints']
     for name in ('joint_2', 'joint_3'):
         np.testing.assert_allclose(found[name], truth[name]['compliance'], rtol=0.2)
 

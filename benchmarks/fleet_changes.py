@@ -17,7 +17,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.fleet import Catalogue, History, courses
 from robocal_ros.fleet.review import Finding, review
 from robocal_ros.fleet.scan import CONFIRMATION, FALSE_ALARMS, HORIZON
-from robocal_ros.fleet.siblings import compare, rejected
+from robocal_ros.fleet.statistics import compare, rejected
 
 _WEEK = 7.0 * 86400.0
 _LEVEL = 5.0

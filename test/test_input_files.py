@@ -28,7 +28,7 @@ from robocal_ros.files import load, read_text
 from robocal_ros.fleet.bags import find_bags
 from robocal_ros.friction.plan import load_trajectory_set
 from robocal_ros.messages.bag import JOINT_STATE, Bag
-from robocal_ros.offline.parameter_files import read_parameters
+from robocal_ros.offline import read_parameters
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.result import RobotIdentity
 from robocal_ros.results.store import ResultStore, default_directory, from_yaml, to_yaml

@@ -21,7 +21,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.fleet.changes import courses
 from robocal_ros.fleet.histories import Change, Course, History
 from robocal_ros.fleet.scan import FALSE_ALARMS, HORIZON
-from robocal_ros.fleet.siblings import LEAST, compare, rejected
+from robocal_ros.fleet.statistics import LEAST, compare, rejected
 from robocal_ros.results import wording
 
 if TYPE_CHECKING:

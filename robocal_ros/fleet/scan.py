@@ -15,7 +15,7 @@ import scipy.special
 
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.fleet.histories import Change, Course, History, Outlier, Segment
-from robocal_ros.fleet.student import Fit, Problem, fit, inverse, log_sum
+from robocal_ros.fleet.statistics import Fit, Problem, fit, inverse, log_sum
 
 FALSE_ALARMS = 1e-3
 """Largest probability that a series of `HORIZON` recordings without change has any finding."""

@@ -19,7 +19,7 @@ from robocal_ros import __version__
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.estimators import Follower, estimator
 from robocal_ros.fleet import storage
-from robocal_ros.fleet.bags import BagPlace
+from robocal_ros.fleet.bags import Arm, BagPlace, arms_in, name_in_path, robot_name
 from robocal_ros.fleet.catalogue import (
     BAGS,
     BROKEN,
@@ -31,7 +31,6 @@ from robocal_ros.fleet.catalogue import (
     rows_of,
     utc,
 )
-from robocal_ros.fleet.recognition import Arm, arms_in, name_in_path, robot_name
 from robocal_ros.fleet.request import NAMESPACE, ROBOT, Request
 from robocal_ros.messages import Bag, Selection, description_in
 from robocal_ros.offline import OfflineEstimation, read_parameters

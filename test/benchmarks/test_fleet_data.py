@@ -23,8 +23,8 @@ from benchmarks.fleet_data import (
 )
 from benchmarks.offline_bag import Record
 from robocal_ros.errors import RobocalError
+from robocal_ros.fleet.bags import arms_in
 from robocal_ros.fleet.catalogue import RESULTS, Catalogue
-from robocal_ros.fleet.recognition import arms_in
 from robocal_ros.fleet.request import Request
 from robocal_ros.messages.bag import Bag
 from robocal_ros.messages.samples import JointSamples, WrenchSamples

@@ -10,7 +10,7 @@ import pytest
 from robocal_ros import registry
 from robocal_ros.errors import ConfigurationError, FileFormatError
 from robocal_ros.estimators import estimator
-from robocal_ros.offline.parameter_files import read_parameters
+from robocal_ros.offline import read_parameters
 from robocal_ros.payload.parameters import PayloadParameters
 
 CONFIG = Path(__file__).parents[2] / 'config'

@@ -30,7 +30,7 @@ from robocal_ros.messages.bag import Bag, Selection
 from robocal_ros.messages.bag_writer import BagWriter
 from robocal_ros.messages.marks import Mark, StationaryInterval, last_run
 from robocal_ros.node.calibration_node import SUCCESS
-from robocal_ros.offline.estimation import OfflineEstimation
+from robocal_ros.offline import OfflineEstimation
 from robocal_ros.parameters import checked
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.model import RigidBodyInertia, Robot

@@ -16,8 +16,7 @@ from benchmarks import fleet_changes
 from robocal_ros.errors import DataError
 from robocal_ros.fleet.changes import courses
 from robocal_ros.fleet.histories import Course, History
-from robocal_ros.fleet.siblings import compare, population, rejected
-from robocal_ros.fleet.student import Problem, fit, inverse
+from robocal_ros.fleet.statistics import Problem, compare, fit, inverse, population, rejected
 
 DAY = 86400.0
 COUNT = 40

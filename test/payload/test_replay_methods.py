@@ -27,7 +27,7 @@ from robocal_ros.friction.node import FrictionIdentification
 from robocal_ros.messages.bag import Bag, Selection
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
 from robocal_ros.node.calibration_node import SUCCESS
-from robocal_ros.offline.estimation import OfflineEstimation
+from robocal_ros.offline import OfflineEstimation
 from robocal_ros.parameters import checked
 from robocal_ros.payload import estimator as estimate, static_poses, two_plane
 from robocal_ros.payload.node import PayloadIdentification

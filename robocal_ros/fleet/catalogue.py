@@ -20,7 +20,6 @@ import json
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -33,29 +32,19 @@ from robocal_ros.errors import ConfigurationError
 from robocal_ros.fleet import storage
 from robocal_ros.results import CalibrationResult
 
-RESULTS = pa.schema([
-    ('robot', pa.string()),
-    ('kind', pa.string()),
-    ('method', pa.string()),
-    ('verdict', pa.string()),
-    ('parameter', pa.string()),
-    ('joint', pa.string()),
-    ('quantity', pa.string()),
-    ('unit', pa.string()),
-    ('value', pa.float64()),
-    ('std', pa.float64()),
-    ('freedom', pa.float64()),
-    ('state', pa.string()),
-    ('time', pa.timestamp('us', 'UTC')),
-    ('temperature', pa.float64()),
-    ('bag', pa.string()),
-    ('bag_sha256', pa.string()),
-    ('urdf_sha256', pa.string()),
-    ('settings_sha256', pa.string()),
-    ('inputs_sha256', pa.string()),
-    ('result', pa.string()),
-    ('version', pa.string()),
-])
+_TYPES = {
+    **dict.fromkeys(('value', 'std', 'freedom', 'temperature', 'seconds'), pa.float64()),
+    **dict.fromkeys(('time', 'tried'), pa.timestamp('us', 'UTC'))}
+
+
+def _schema(columns: str) -> pa.Schema:
+    """Return a schema; columns are texts unless `_TYPES` has them."""
+    return pa.schema([(name, _TYPES.get(name, pa.string())) for name in columns.split()])
+
+
+RESULTS = _schema(
+    'robot kind method verdict parameter joint quantity unit value std freedom state time '
+    'temperature bag bag_sha256 urdf_sha256 settings_sha256 inputs_sha256 result version')
 """One row per parameter of a result.
 
 ``parameter`` is its full name, ``joint`` and ``quantity`` its two parts (``joint`` is empty for a
@@ -64,21 +53,8 @@ parameter of no joint); ``value``, ``std`` and ``freedom`` are null where the re
 measurement, or of all joints [°C]; ``result`` is the result file's path within the output folder.
 """
 
-BAGS = pa.schema([
-    ('bag', pa.string()),
-    ('fingerprint', pa.string()),
-    ('bag_sha256', pa.string()),
-    ('request_sha256', pa.string()),
-    ('robot', pa.string()),
-    ('kind', pa.string()),
-    ('outcome', pa.string()),
-    ('reason', pa.string()),
-    ('inputs_sha256', pa.string()),
-    ('result', pa.string()),
-    ('tried', pa.timestamp('us', 'UTC')),
-    ('seconds', pa.float64()),
-    ('version', pa.string()),
-])
+BAGS = _schema('bag fingerprint bag_sha256 request_sha256 robot kind outcome reason inputs_sha256 '
+               'result tried seconds version')
 """One row per bag, robot and kind that was tried.
 
 ``fingerprint`` is of sizes and dates of the bag's files, ``request_sha256`` of the options;
@@ -117,33 +93,20 @@ CREATE VIEW results AS
 """
 
 
-@dataclass(frozen=True)
-class Origin:
-    """Origin of a result.
+def rows_of(result: CalibrationResult, time: float, **origin: str) -> pa.Table:
+    """Return the rows of a result, of schema `RESULTS`.
 
-    Attributes:
-        bag: URI of the bag.
-        bag_sha256: Hash of its content.
-        settings_sha256: Hash of the parameters.
-        inputs_sha256: Hash of all that the result depends on.
-        result: Path of the result file within the output folder.
-        time: Time of the measurement; None for the result's own.
+    Args:
+        result: The result.
+        time: Time of the measurement, in seconds since 1970.
+        **origin: The columns that are not in the result: ``bag`` is the URI of the bag, ``result``
+            the path of the result file within the output folder, ``bag_sha256``,
+            ``settings_sha256`` and ``inputs_sha256`` hash the bag's content, the parameters, and
+            all that the result depends on.
 
     """
-
-    bag: str
-    bag_sha256: str
-    settings_sha256: str
-    inputs_sha256: str
-    result: str
-    time: float | None = None
-
-
-def rows_of(result: CalibrationResult, origin: Origin) -> pa.Table:
-    """Return the rows of a result, of schema `RESULTS`."""
     temperatures: Mapping[str, float] = result.settings.get('temperatures') or {}
     mean = sum(temperatures.values()) / len(temperatures) if temperatures else None
-    time = utc(result.time if origin.time is None else origin.time)
     rows = []
     for item in result.parameters:
         joint, quantity = parts_of(item.name, result.robot.joint_names)
@@ -151,11 +114,10 @@ def rows_of(result: CalibrationResult, origin: Origin) -> pa.Table:
             'robot': result.robot.name, 'kind': result.kind, 'method': result.method,
             'verdict': result.verdict.value, 'parameter': item.name, 'joint': joint,
             'quantity': quantity, 'unit': item.unit, 'value': item.value, 'std': item.std,
-            'freedom': item.freedom, 'state': item.state.value, 'time': time,
-            'temperature': _finite(temperatures.get(joint, mean)), 'bag': origin.bag,
-            'bag_sha256': origin.bag_sha256, 'urdf_sha256': result.robot.urdf_sha256,
-            'settings_sha256': origin.settings_sha256, 'inputs_sha256': origin.inputs_sha256,
-            'result': origin.result, 'version': result.software_version})
+            'freedom': item.freedom, 'state': item.state.value, 'time': utc(time),
+            'temperature': _finite(temperatures.get(joint, mean)),
+            'urdf_sha256': result.robot.urdf_sha256, 'version': result.software_version,
+            **origin})
     return pa.Table.from_pylist(rows, RESULTS)
 
 

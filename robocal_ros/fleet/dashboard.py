@@ -8,7 +8,6 @@ counted, and every cut says what is left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import plotly.graph_objects as go
 
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.fleet.catalogue import Catalogue, rows_from
+from robocal_ros.fleet.histories import NORMAL
 from robocal_ros.fleet.review import (
     Finding,
     Key,
@@ -39,7 +39,6 @@ ROBOTS = 12
 _LISTED, _MATRIX, _FAMILIES, _COMPARED, _FAILED, _REASONS = 40, 60, 6, 60, 20, 12
 # Figures of one robot.
 _FIGURES = 4
-_NORMAL = 1.959964
 _BLUE, _ORANGE, _GREEN, _GREY = '#0072b2', '#d55e00', '#009e73', '#7f7f7f'
 _SUBJECTS = {Subject.JOINT: 'Joints', Subject.TOOL: 'Tool', Subject.SENSOR: 'Sensors',
              Subject.DRIVE: 'Drives', Subject.ARM: 'Arm'}
@@ -63,10 +62,9 @@ def write_dashboard(output: str, path: Path, *, robot: str = '*', robots: int = 
 
     """
     with Catalogue(output).connect() as connection:
-        facts = _Facts(
-            *(rows_from(connection, sql, [robot])
-              for sql in (_ROBOTS, _REASON_COUNTS, _FAILURES)))
-        if not facts.robots:
+        facts = {name: rows_from(connection, sql, [robot]) for name, sql in (
+            ('robots', _ROBOTS), ('reasons', _REASON_COUNTS), ('failures', _FAILURES))}
+        if not facts['robots']:
             raise ConfigurationError(
                 f"The catalogue in '{output}' has no robot '{robot}'. Name the output folder of "
                 'robocal fleet estimate, and a robot of it.')
@@ -93,60 +91,31 @@ GROUP BY outcome, regexp_replace(reason, '''[^'']*''|[0-9]+', '', 'g')
 ORDER BY count DESC, reason
 """
 _FAILURES = f"""
-SELECT bag, robot, kind, reason, outcome, tried FROM failures WHERE robot GLOB ?
-ORDER BY tried DESC, bag, kind LIMIT {_FAILED}
+SELECT bag, coalesce(nullif(robot, ''), '–') AS robot, coalesce(nullif(kind, ''), '–') AS kind,
+    reason
+FROM failures WHERE robot GLOB ?
+ORDER BY tried DESC, bag, failures.kind LIMIT {_FAILED}
 """
 
 
-@dataclass(frozen=True)
-class _Facts:
-    """What the page says beside the findings.
-
-    Attributes:
-        robots: Robots with numbers of results and failures.
-        reasons: Reasons of failures with numbers.
-        failures: Newest failures.
-
-    """
-
-    robots: Sequence[Mapping[str, Any]]
-    reasons: Sequence[Mapping[str, Any]]
-    failures: Sequence[Mapping[str, Any]]
-
-    @property
-    def shown_reasons(self) -> list[tuple[Any, ...]]:
-        """Rows of the most frequent reasons."""
-        return [(row['reason'], row['count'], row['robots']) for row in self.reasons[:_REASONS]]
-
-    @property
-    def shown_failures(self) -> list[tuple[Any, ...]]:
-        """Rows of the newest failures."""
-        return [(row['bag'], row['robot'] or '–', row['kind'] or '–', row['reason'])
-                for row in self.failures]
-
+_Facts = Mapping[str, Sequence[Mapping[str, Any]]]
+"""What the page says beside the findings: robots, and the reasons and newest cases of failures."""
 
 _Table = tuple[str, Sequence[tuple[str, str]], Sequence[Sequence[Any]]]
 """Caption, headings with their looks, and rows."""
 
 
-class _Plots:
-    """Figures in the order of their placeholders on the page."""
-
-    def __init__(self) -> None:
-        self.figures: list[go.Figure] = []
-
-    def place(
-        self, title: str, described: str, drawing: go.Figure, table: _Table
-    ) -> dict[str, Any]:
-        """Return the placeholder of a figure with its alternatives: a sentence and a table."""
-        self.figures.append(drawing)
-        return {'number': len(self.figures), 'title': title, 'described': described,
-                'table': table}
+def _placed(
+    plots: list[go.Figure], title: str, described: str, drawing: go.Figure, table: _Table
+) -> dict[str, Any]:
+    """Add a figure; return its placeholder with its alternatives: a sentence and a table."""
+    plots.append(drawing)
+    return {'number': len(plots), 'title': title, 'described': described, 'table': table}
 
 
 def dashboard_html(found: Review, facts: _Facts, robots: int = ROBOTS) -> str:
     """Return the page; see ``write_dashboard`` for the arguments."""
-    plots = _Plots()
+    plots: list[go.Figure] = []
     urgent = [item for item in found.findings if item.urgency is Urgency.ATTENTION]
     noticed = [item for item in found.findings if item.urgency is not Urgency.ATTENTION]
     ranked = list(dict.fromkeys(item.robot for item in [*urgent, *noticed]))
@@ -157,24 +126,26 @@ def dashboard_html(found: Review, facts: _Facts, robots: int = ROBOTS) -> str:
         'robots': [_robot(name, found, plots) for name in drawn],
         'siblings': _siblings(found, plots), 'facts': facts, 'review': found,
         'listed': _LISTED, 'day': day,
+        'shown_reasons': [tuple(row.values()) for row in facts['reasons'][:_REASONS]],
+        'shown_failures': [tuple(row.values()) for row in facts['failures']],
         'unused': [f'{number} {reason}' for reason, number in found.left_out.items() if number]}
-    return rendered('fleet.html', 'Fleet', _introduction(facts, urgent), plots.figures, **content)
+    return rendered('fleet.html', 'Fleet', _introduction(facts['robots'], urgent), plots, **content)
 
 
-def _introduction(facts: _Facts, urgent: Sequence[Finding]) -> str:
-    results = sum(row['results'] for row in facts.robots)
-    times = [row[key] for row in facts.robots for key in ('oldest', 'newest') if row[key]]
+def _introduction(robots: Sequence[Mapping[str, Any]], urgent: Sequence[Finding]) -> str:
+    results = sum(row['results'] for row in robots)
+    times = [row[key] for row in robots for key in ('oldest', 'newest') if row[key]]
     span = (f' from {day(min(times).timestamp())} to {day(max(times).timestamp())}'
             if times else '')
     needing = len({item.robot for item in urgent})
     state = ('No robot needs attention.' if not needing else
              f'{plural(needing, "robot needs", "robots need")} attention.')
-    return f'{state} {plural(len(facts.robots), "robot")}, {plural(results, "result")}{span}.'
+    return f'{state} {plural(len(robots), "robot")}, {plural(results, "result")}{span}.'
 
 
 def _matrix(found: Review, facts: _Facts, ranked: Sequence[str]) -> dict[str, Any]:
     """Return robots × what needs attention, those with findings first."""
-    known = {row['robot']: row for row in facts.robots}
+    known = {row['robot']: row for row in facts['robots']}
     order = [*(name for name in ranked if name in known),
              *sorted((name for name in known if name not in ranked),
                      key=lambda name: (-known[name]['bags'], name))]
@@ -199,7 +170,7 @@ def _matrix(found: Review, facts: _Facts, ranked: Sequence[str]) -> dict[str, An
 # ---------------------------------------------------------------------------- one robot
 
 
-def _robot(name: str, found: Review, plots: _Plots) -> dict[str, Any]:
+def _robot(name: str, found: Review, plots: list[go.Figure]) -> dict[str, Any]:
     own = [item for item in found.findings if item.robot == name]
     # The clearest series of each finding first, then further ones.
     keys: dict[Key, None] = {}
@@ -213,17 +184,17 @@ def _robot(name: str, found: Review, plots: _Plots) -> dict[str, Any]:
             'drawings': [_drawn(found.tracks[key], plots) for key in shown]}
 
 
-def _drawn(track: Track, plots: _Plots) -> dict[str, Any]:
+def _drawn(track: Track, plots: list[go.Figure]) -> dict[str, Any]:
     unit, factor = wording.handy(track.unit)
     title = f'{wording.described(track.key.parameter)}, {wording.heading(track.key.kind)}'
-    return plots.place(title, _described(track), _course(track, unit, factor),
-                       _values(track, unit, factor))
+    return _placed(plots, title, _described(track), _course(track, unit, factor),
+                   _values(track, unit, factor))
 
 
 def _described(track: Track) -> str:
     course, unit = track.course, wording.handy(track.unit)
     last = course.segments[-1]
-    half = unit[1] * _NORMAL * last.std
+    half = unit[1] * NORMAL * last.std
     changes = ', '.join(f'{change.kind} found on {day(float(track.history.time[change.alarm]))}'
                         for change in course.changes) or 'no change'
     level = f'{wording.rounded(unit[1] * last.level, half)} ± {wording.rounded(half, half)}'
@@ -253,7 +224,7 @@ def _course(track: Track, unit: str, factor: float) -> go.Figure:
             continue
         years = (history.time[rows] - history.time[rows[-1]]) / (365.25 * 86400.0)
         line = factor * (segment.level + segment.rate * years)
-        half = factor * _NORMAL * np.hypot(segment.std, segment.rate_std * years)
+        half = factor * NORMAL * np.hypot(segment.std, segment.rate_std * years)
         x = [dates[i] for i in rows]
         outline = {'mode': 'lines', 'line': {'width': 0}, 'hoverinfo': 'skip', 'showlegend': False}
         drawing.add_trace(go.Scatter(x=x, y=line - half, **outline))
@@ -270,7 +241,7 @@ def _course(track: Track, unit: str, factor: float) -> go.Figure:
             marker={'color': _GREEN, 'size': 5, 'symbol': 'diamond-open'}))
     drawing.add_trace(go.Scatter(
         x=dates, y=factor * history.value, mode='markers', name='estimate',
-        error_y={'type': 'data', 'array': factor * _NORMAL * history.std, 'thickness': 1,
+        error_y={'type': 'data', 'array': factor * NORMAL * history.std, 'thickness': 1,
                  'width': 0, 'color': _BLUE},
         marker={'color': colours, 'symbol': symbols, 'size': 6}))
     for number, change in enumerate(course.changes):
@@ -295,7 +266,7 @@ def _values(track: Track, unit: str, factor: float) -> _Table:
     marks = {change.index: f'{change.kind} begins' for change in course.changes}
     rows = []
     for i, date in enumerate(_dates(history.time)):
-        half = factor * _NORMAL * float(history.std[i])
+        half = factor * NORMAL * float(history.std[i])
         warm = history.temperature[i]
         rows.append((
             date[:10], wording.rounded(factor * float(history.value[i]), half),
@@ -313,7 +284,7 @@ def _values(track: Track, unit: str, factor: float) -> _Table:
 # ------------------------------------------------------------------------ comparisons
 
 
-def _siblings(found: Review, plots: _Plots) -> dict[str, Any]:
+def _siblings(found: Review, plots: list[go.Figure]) -> dict[str, Any]:
     """Return robots against each other, for parameters in which one differs."""
     differing = {item.keys[0] for item in found.findings if item.kind == 'sibling'}
     drawn: list[dict[str, Any]] = []
@@ -331,18 +302,18 @@ def _siblings(found: Review, plots: _Plots) -> dict[str, Any]:
 
 
 def _compared(
-    title: str, members: Sequence[Track], flagged: set[str], plots: _Plots
+    title: str, members: Sequence[Track], flagged: set[str], plots: list[go.Figure]
 ) -> dict[str, Any]:
-    levels = levels_of(members)
+    level, deviation = levels_of(members)
     unit, factor = wording.handy(members[0].unit)
-    order = np.argsort(levels.value)
+    order = np.argsort(level)
     # Of many robots, those that differ and an even choice of the others.
     chosen = set(order[np.unique(np.linspace(0, len(order) - 1, min(
         len(order), _COMPARED)).astype(int))].tolist()) | {
         i for i, track in enumerate(members) if track.key.robot in flagged}
     shown = [i for i in order.tolist() if i in chosen]
     names = [members[i].key.robot for i in shown]
-    value, half = factor * levels.value[shown], factor * _NORMAL * levels.std[shown]
+    value, half = factor * level[shown], factor * NORMAL * deviation[shown]
     colours = [_ORANGE if name in flagged else _BLUE for name in names]
     drawing = go.Figure(go.Scatter(
         x=value, y=names, mode='markers', showlegend=False,
@@ -362,4 +333,4 @@ def _compared(
     described = (f'{plural(len(members), "robot")}; {", ".join(sorted(flagged))} '
                  f'{"differs" if len(flagged) == 1 else "differ"} (diamonds).'
                  + (f' {left} are not drawn.' if left else ''))
-    return plots.place(title, described, drawing, table)
+    return _placed(plots, title, described, drawing, table)

@@ -10,7 +10,8 @@ import numpy as np
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 
-_NORMAL = 1.959964
+NORMAL = 1.959964
+"""Half-width of a 95 % interval over the standard deviation."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Change:
     @property
     def interval(self) -> tuple[float, float]:
         """95 % interval of the size."""
-        return self.size - _NORMAL * self.std, self.size + _NORMAL * self.std
+        return self.size - NORMAL * self.std, self.size + NORMAL * self.std
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.fleet.changes import courses
-from robocal_ros.fleet.histories import Change, Course, History
+from robocal_ros.fleet.histories import NORMAL, Change, Course, History, Outlier
 from robocal_ros.fleet.scan import FALSE_ALARMS, HORIZON
 from robocal_ros.fleet.statistics import LEAST, compare, rejected
 from robocal_ros.results import wording
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 STRANGERS = 0.01
 """Largest probability that any robot is said to differ from its siblings though none does."""
 
-_NORMAL = 1.959964
 _YEAR = 365.25 * 86400.0
 # Recordings that a level needs before it is compared with those of other robots.
 _COMPARED = 4
@@ -281,11 +280,11 @@ def _events(tracks: Iterable[Track]) -> Iterator[Finding]:
                    if not _begins_trend(change, track)]
         for together in _simultaneous(changes):
             yield _changed(together)
-        singles: dict[float, list[tuple[int, Track]]] = {}
+        singles: dict[float, list[tuple[Outlier, Track]]] = {}
         for track in members:
-            for number, outlier in enumerate(track.course.outliers):
+            for outlier in track.course.outliers:
                 singles.setdefault(float(track.history.time[outlier.index]), []).append(
-                    (number, track))
+                    (outlier, track))
         for time, group in sorted(singles.items()):
             yield _outlying(time, group)
 
@@ -372,7 +371,7 @@ def _level(change: Change, track: Track) -> float:
 def _phrase(change: Change, track: Track) -> str:
     """Return parameter and size with interval, in percent where that has a meaning."""
     level = _level(change, track)
-    half = _NORMAL * change.std
+    half = NORMAL * change.std
     rate = '/year' if change.kind == 'trend' else ''
     name = name_of(track)
     if subject_of(track) is not Subject.SENSOR and abs(level) > _FAR * float(
@@ -386,8 +385,7 @@ def _phrase(change: Change, track: Track) -> str:
                      f'{wording.rounded(factor * after, factor * half)} {unit}').rstrip() + ')'
         return text
     unit, factor = wording.handy(track.unit)
-    size, width = factor * change.size, factor * half
-    return f'{name} {_signed(size, width)} [{_range(size, width)}] {unit}'.rstrip() + rate
+    return f'{name} {_interval(factor * change.size, factor * half, unit)}{rate}'
 
 
 def _signed(value: float, half: float) -> str:
@@ -396,6 +394,10 @@ def _signed(value: float, half: float) -> str:
 
 def _range(value: float, half: float) -> str:
     return (f'{wording.rounded(value - half, half)} to {wording.rounded(value + half, half)}')
+
+
+def _interval(value: float, half: float, unit: str) -> str:
+    return f'{_signed(value, half)} [{_range(value, half)}] {unit}'.rstrip()
 
 
 def _explanations(change: Change, track: Track) -> Iterator[str]:
@@ -419,13 +421,12 @@ def _explanations(change: Change, track: Track) -> Iterator[str]:
                f'{"each year of " if change.kind == "trend" else ""}it.')
 
 
-def _outlying(time: float, group: Sequence[tuple[int, Track]]) -> Finding:
-    number, track = min(group, key=lambda item: item[1].course.outliers[item[0]].probability)
-    outlier = track.course.outliers[number]
+def _outlying(time: float, group: Sequence[tuple[Outlier, Track]]) -> Finding:
+    outlier, track = min(group, key=lambda item: item[0].probability)
     subject, part = subject_of(track), _part(track)
     last = outlier.index == len(track.history.time) - 1
     unit, factor = wording.handy(track.unit)
-    size, half = factor * outlier.deviation, factor * _NORMAL * outlier.std
+    size, half = factor * outlier.deviation, factor * NORMAL * outlier.std
     what = {Subject.TOOL: 'Another tool or load was mounted in one recording'}.get(
         subject, f'One recording of {part} deviates')
     others = tuple(f'{name_of(its)} deviates, too.'
@@ -434,8 +435,7 @@ def _outlying(time: float, group: Sequence[tuple[int, Track]]) -> Finding:
               else 'Recordings after it agree with those before.')
     return Finding(
         Urgency.ATTENTION if last else Urgency.INFORMATION, subject, track.key.robot, part,
-        f'{what}: {name_of(track)} {_signed(size, half)} '
-        f'[{_range(size, half)}] {unit}'.rstrip() + f' from its course, on {day(time)}.',
+        f'{what}: {name_of(track)} {_interval(size, half, unit)} from its course, on {day(time)}.',
         (advice, *others), time, tuple(its.key for _, its in group), 'outlier')
 
 
@@ -448,27 +448,12 @@ def day(seconds: float) -> str:
 # ------------------------------------------------------------------------------ siblings
 
 
-@dataclass(frozen=True)
-class Levels:
-    """Newest level of one parameter of all robots of a model, at one temperature.
-
-    Attributes:
-        tracks: The series.
-        value: Levels, shape (r,).
-        std: Standard deviations, shape (r,).
-
-    """
-
-    tracks: tuple[Track, ...]
-    value: Array
-    std: Array
-
-
-def levels_of(tracks: Sequence[Track]) -> Levels:
-    """Return the newest levels, at the median of the robots' temperatures.
+def levels_of(tracks: Sequence[Track]) -> tuple[Array, Array]:
+    """Return the newest levels and their standard deviations, each of shape (r,).
 
     Args:
-        tracks: Series of one parameter, one for each robot.
+        tracks: Series of one parameter, one for each robot; the levels are at the median of their
+            temperatures.
 
     """
     references = np.array([track.course.reference for track in tracks])
@@ -482,7 +467,7 @@ def levels_of(tracks: Sequence[Track]) -> Levels:
             track.history.sensitivity) * float(not np.isfinite(references[i]))
         value[i] = last.level + last.coefficient * away
         std[i] = np.sqrt(last.std**2 + (last.coefficient_std * away)**2 + unknown**2)
-    return Levels(tuple(tracks), value, std)
+    return value, std
 
 
 def families(tracks: Iterable[Track]) -> dict[tuple[str, str, str, str], list[Track]]:
@@ -500,11 +485,10 @@ def _strangers(tracks: Sequence[Track]) -> Iterator[Finding]:
     """Yield the robots that differ from their siblings."""
     compared = []
     for members in families(tracks).values():
-        levels = levels_of(members)
-        found = compare(levels.value, levels.std)
-        compared += [(track, *numbers) for track, *numbers in zip(
-            members, found.deviation.tolist(), found.std.tolist(), found.probability.tolist(),
-            levels.value.tolist(), [len(members)] * len(members), strict=True)]
+        value, std = levels_of(members)
+        found = compare(value, std)
+        compared += zip(members, found.deviation, found.std, found.probability, value,
+                        [len(members)] * len(members), strict=True)
     if not compared:
         return
     differs = rejected(np.array([item[3] for item in compared]), STRANGERS)
@@ -518,11 +502,12 @@ def _strangers(tracks: Sequence[Track]) -> Iterator[Finding]:
         group.sort(key=lambda item: item[3])
         track, deviation, std, _, value, count = group[0]
         unit, factor = wording.handy(track.unit)
-        half, others = factor * _NORMAL * std, value - deviation
-        text = (f'{name_of(track)} {wording.rounded(factor * value, half)} '
-                f'{unit}'.rstrip() + f', others {wording.rounded(factor * others, half)} {unit}'
-                .rstrip() + f'; difference {_signed(factor * deviation, half)} '
-                f'[{_range(factor * deviation, half)}] {unit}'.rstrip())
+        half = factor * NORMAL * std
+        # A unit may be empty.
+        own, usual = (f'{wording.rounded(factor * level, half)} {unit}'.rstrip()
+                      for level in (value, value - deviation))
+        text = (f'{name_of(track)} {own}, others {usual}; difference '
+                f'{_interval(factor * deviation, half, unit)}')
         yield Finding(
             Urgency.ATTENTION, subject_of(track), track.key.robot, _part(track),
             f'{_part(track)} differs from that of {count - 1} siblings: {text}.',

@@ -27,7 +27,6 @@ from robocal_ros.fleet.catalogue import (
     REFUSED,
     SKIPPED,
     Catalogue,
-    Origin,
     rows_of,
     utc,
 )
@@ -222,8 +221,9 @@ class _Estimate:
             return Attempt(ESTIMATED, inputs_sha256=inputs, result=path)
         result = self._result(values, urdf)
         dated = result.time if result.time >= _DATED else max(result.time, self._bag.end)
-        Catalogue(request.output).add(rows_of(result, Origin(
-            self._task.bag.uri, self._bag_sha256, settings, inputs, path, dated)))
+        Catalogue(request.output).add(rows_of(
+            result, dated, bag=self._task.bag.uri, bag_sha256=self._bag_sha256,
+            settings_sha256=settings, inputs_sha256=inputs, result=path))
         storage.write_bytes(uri, to_yaml(result).encode())
         return Attempt(ESTIMATED, inputs_sha256=inputs, result=path,
                        verdict=result.verdict.value)

@@ -194,8 +194,9 @@ def _fleet(parser: argparse.ArgumentParser) -> None:
         'estimate', help='estimate all that bags answer; finished bags are not repeated',
         description=_FLEET_ESTIMATE, formatter_class=argparse.RawDescriptionHelpFormatter
     ).add_argument)
-    robot = {'default': '*', 'metavar': 'NAME',
-             'help': 'only robots of this name, in which * stands for anything'}
+    robot: dict[str, Any] = {
+        'default': '*', 'metavar': 'NAME',
+        'help': 'only robots of this name, in which * stands for anything'}
     add = actions.add_parser(
         'show', help='show robots, failures or values of the catalogue').add_argument
     add('output', metavar='FOLDER', help='the output folder of fleet estimate')

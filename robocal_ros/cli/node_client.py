@@ -196,7 +196,7 @@ class NodeClient:
                 String, f'{self.name}/result', self._take_result, qos.LATCHED),
         ]
         for service in ('cancel', *services):
-            self._client(Trigger, service)
+            self.service(Trigger, service)
 
     def _take_status(self, message: DiagnosticStatus) -> None:
         self.status = message
@@ -224,7 +224,7 @@ class NodeClient:
             ConfigurationError: If they are not available in time.
 
         """
-        if not self._await(self._client(ChangeState, 'change_state'), timeout):
+        if not self._await(self.service(ChangeState, 'change_state'), timeout):
             nodes = ', '.join(self._session.other_nodes(0.0)) or 'none'
             raise ConfigurationError(
                 f"Node '{self.name}' was not found within {timeout:.0f} s; nodes in this ROS "
@@ -331,7 +331,7 @@ class NodeClient:
             RobocalError: If it is not answered.
 
         """
-        client = self._client(Trigger, 'cancel')
+        client = self.service(Trigger, 'cancel')
         answers: list[Any] = []
         for _ in range(round(_CANCEL_TIMEOUT / _CANCEL_PERIOD)):
             answers.append(client.call_async(Trigger.Request()))
@@ -359,7 +359,8 @@ class NodeClient:
             )
         return self.result
 
-    def _client(self, kind: Any, service: str) -> Any:
+    def service(self, kind: Any, service: str) -> Any:
+        """Return the client of a service of the node."""
         if service not in self._clients:
             self._clients[service] = self._session.node.create_client(
                 kind, f'{self.name}/{service}')
@@ -374,7 +375,7 @@ class NodeClient:
 
     def _ready(self, kind: Any, service: str) -> Any:
         new = service not in self._clients
-        client = self._client(kind, service)
+        client = self.service(kind, service)
         if not self._await(client, 10.0):
             raise ConfigurationError(
                 f"Node '{self.name}' has no service '~/{service}'. Configure and activate it "

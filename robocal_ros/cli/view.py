@@ -11,7 +11,6 @@ import importlib.util
 import logging
 import time
 import webbrowser
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from diagnostic_msgs.msg import DiagnosticStatus
@@ -24,10 +23,10 @@ from visualization_msgs.msg import MarkerArray
 
 from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, print_line
-from robocal_ros.cli.node_client import RosSession, full_name, is_served
+from robocal_ros.cli.node_client import NodeClient, RosSession, full_name, is_served
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.messages import qos
-from robocal_ros.results import from_yaml, wording
+from robocal_ros.results import environment, from_yaml, wording
 from robocal_ros.robot import mesh_folders
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ class View:
         self._scene: Scene | None = None
         self._markers: dict[str, MarkerArray] = {}
         self._state: bytes = b''
-        self._note = gui.add_html(_paragraph('Waiting for robot_description.'))
+        self._note = gui.add_html(_html('paragraph', 'Waiting for robot_description.'))
         node = session.node
         node.create_subscription(String, full_name('robot_description', options.namespace),
                                  self._describe, qos.LATCHED)
@@ -169,7 +168,7 @@ class View:
                 self._tell(problem)
 
     def _tell(self, text: str) -> None:
-        self._note.content = _paragraph(text) if text else ''
+        self._note.content = _html('paragraph', text) if text else ''
         if text:
             print_line(text, 'yellow', ERRORS)
 
@@ -181,39 +180,25 @@ class _Panel:
         self.node = name
         self._session = session
         self._title = name.rsplit('/', 1)[-1].replace('_', ' ')
-        self._status: DiagnosticStatus | None = None
-        self._result = ''
-        self._changed = self._asked = False
+        self._published = NodeClient(session, name)
+        self._client = self._published.service(Trigger, 'cancel')
+        self._shown = self._published.status
+        self._read, self._result = '', ''
+        self._asked = False
         self._answers: list[Any] = []
         self._cancel_end = self._next_cancel = 0.0
         # Appears with the node.
         self._folder = gui.add_folder(self._title, visible=False)
         with self._folder:
             self._text = gui.add_html('')
-            # The library's own bar has no name for screen readers.
             self._bar = gui.add_html('', visible=False)
             self._button = gui.add_button('Cancel and hold the arm', color=_RED, visible=False)
             self._table = gui.add_html('')
         self._button.on_click(self._ask)
-        node = session.node
-        node.create_subscription(
-            DiagnosticStatus, f'{name}/status', self._take_status, qos.LATCHED)
-        node.create_subscription(String, f'{name}/result', self._take_result, qos.LATCHED)
-        self._client: Any = node.create_client(Trigger, f'{name}/cancel')
 
     def _ask(self, _: Any) -> None:
         # Called in a thread of the server; rclpy is used in the main one alone.
         self._asked = True
-
-    def _take_status(self, message: DiagnosticStatus) -> None:
-        self._status, self._changed = message, True
-
-    def _take_result(self, message: String) -> None:
-        try:
-            self._result = _table(message.data)
-        except RobocalError as error:
-            self._result = _paragraph(f'The result is not readable: {error}')
-        self._changed = True
 
     def refresh(self) -> None:
         """Show what has changed, and cancel if asked to."""
@@ -227,39 +212,40 @@ class _Panel:
             self._cancel_end = 0.0
             self._answers.clear()
             self._table.content = self._result
-        if not self._changed or self._status is None:
-            return
-        self._changed = False
-        values = {item.key: item.value for item in self._status.values}
-        phase = values.get('phase', '')
-        busy = phase not in _IDLE
-        colour = _COLOURS.get(self._status.level, _COLOURS[DiagnosticStatus.ERROR])
-        self._text.content = (f'<p style="margin:0.4em 1em"><strong style="color:{colour}">'
-                              f'{escape(phase)}</strong> {escape(self._status.message)}</p>')
-        try:
-            progress = min(max(float(values.get('progress', '0')), 0.0), 100.0)
-        except ValueError:
-            progress = 0.0
-        self._bar.content = (
-            f'<progress max="100" value="{progress:.0f}" aria-label="Progress of '
-            f'{escape(self._title)}" style="width:calc(100% - 2em);margin:0 1em"></progress>')
-        self._bar.visible = self._button.visible = busy
+        if self._published.result != self._read:
+            self._read = self._published.result
+            try:
+                self._result = _table(self._read)
+            except RobocalError as error:
+                self._result = _html('paragraph', f'The result is not readable: {error}')
+            self._table.content = self._result
+        if self._published.status is not self._shown:
+            self._shown = self._published.status
+            self._show_status()
+
+    def _show_status(self) -> None:
+        phase = self._published.values.get('phase', '')
+        colour = _COLOURS.get(self._shown.level, _BAD)
+        self._text.content = _html('status', colour, phase, self._shown.message)
+        percent = min(max(self._published.progress, 0.0), 100.0)
+        self._bar.content = _html('bar', percent, self._title)
+        self._bar.visible = self._button.visible = phase not in _IDLE
         self._table.content = self._result
         self._folder.visible = True
-
 
     def _cancel(self) -> None:
         # A request or its answer is lost where discovery is not complete yet.
         if is_served(self._session.node, self._client):
             self._answers.append(self._client.call_async(Trigger.Request()))
         if len(self._answers) != 1:
-            self._table.content = _paragraph(
+            self._table.content = _html('paragraph',
                 f"Not cancelled: '{self.node}/cancel' does not answer. Stop the arm by other "
                 'means.')
 
 
-def _paragraph(text: str) -> str:
-    return f'<p style="margin:0.4em 1em">{escape(text)}</p>'
+def _html(part: str, *values: object) -> str:
+    """Return a part of a panel from its template, in which all text is escaped."""
+    return str(getattr(environment().get_template('view.html').module, part)(*values))
 
 
 def _table(text: str) -> str:
@@ -271,22 +257,7 @@ def _table(text: str) -> str:
     """
     result = from_yaml(text)
     verdict = result.verdict.value
-    rows = []
-    for parameter in result.parameters:
-        if parameter.value is not None:
-            shown = wording.reading(parameter)
-            half = f'± {shown.half}' if shown.half else ''
-            cells = ((parameter.name, 'left'), (shown.value, 'right'), (half, 'right'),
-                     (shown.unit, 'left'))
-            rows.append(''.join(
-                f'<{tag} style="padding:0 0.4em;font-weight:normal;text-align:{side}">'
-                f'{escape(cell)}</{tag.partition(" ")[0]}>'
-                for tag, (cell, side) in zip(('th scope="row"', *3 * ('td',)), cells,
-                                             strict=True)))
-    colour = _VERDICTS.get(verdict, _FAIR)
-    reasons = ''.join(map(_paragraph, () if verdict == 'pass' else result.reasons))
-    return (f'<p style="margin:0.4em 1em"><strong style="color:{colour}">'
-            f'{escape(wording.heading(verdict))}</strong>: {escape(wording.title_of(result))}, '
-            f'± 95 %</p>{reasons}<div tabindex="0" role="group" aria-label="Values" '
-            'style="max-height:14em;overflow:auto;margin:0 1em">'
-            f'<table style="font-size:0.85em"><tr>{"</tr><tr>".join(rows)}</tr></table></div>')
+    return _html('result', _VERDICTS.get(verdict, _FAIR), verdict, wording.title_of(result),
+                 () if verdict == 'pass' else result.reasons,
+                 [(item.name, wording.reading(item)) for item in result.parameters
+                  if item.value is not None])

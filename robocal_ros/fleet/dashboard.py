@@ -129,7 +129,8 @@ def dashboard_html(found: Review, facts: _Facts, robots: int = ROBOTS) -> str:
         'shown_reasons': [tuple(row.values()) for row in facts['reasons'][:_REASONS]],
         'shown_failures': [tuple(row.values()) for row in facts['failures']],
         'unused': [f'{number} {reason}' for reason, number in found.left_out.items() if number]}
-    return rendered('fleet.html', 'Fleet', _introduction(facts['robots'], urgent), plots, **content)
+    return rendered(
+        'fleet.html', 'Fleet', _introduction(facts['robots'], urgent), plots, **content)
 
 
 def _introduction(robots: Sequence[Mapping[str, Any]], urgent: Sequence[Finding]) -> str:

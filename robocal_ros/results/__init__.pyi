@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from . import provenance as provenance, wording as wording
 from .page import (
+    environment as environment,
     plural as plural,
     rendered as rendered,
     write_page as write_page,

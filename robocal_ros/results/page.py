@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import plotly.graph_objects as go
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from plotly.offline import get_plotlyjs
 
 from robocal_ros import __version__
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.files import write_atomically
 from robocal_ros.results import wording
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 
 def plural(number: int, word: str, words: str = '') -> str:
@@ -48,6 +49,9 @@ def rendered(
         **content: What the template shows.
 
     """
+    # Templates without plots need no second for it.
+    from plotly.offline import get_plotlyjs
+
     figures = json.dumps([json.loads(plot.to_json()) for plot in plots], ensure_ascii=False)
     return environment().get_template(template).render(
         title=title, lead=lead, version=__version__,

@@ -83,7 +83,7 @@ def test_a_cancel_without_answer_is_repeated_and_told(
     client: NodeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.change_state('configure')
-    cancel = client._client(Trigger, 'cancel')
+    cancel = client.service(Trigger, 'cancel')
     sent: list[Future] = []
     monkeypatch.setattr(cancel, 'call_async', lambda _: sent.append(Future()) or sent[-1])
     monkeypatch.setattr(node_client, '_CANCEL_PERIOD', 0.1)

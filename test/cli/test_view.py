@@ -208,7 +208,7 @@ def test_a_cancel_that_reaches_nobody_is_told(view: View) -> None:
     panel = panel_of(view)
     panel._ask(SimpleNamespace())
     view.refresh()
-    assert '/payload_identification/cancel&#x27; does not answer' in panel._table.content
+    assert '/payload_identification/cancel&#39; does not answer' in panel._table.content
 
 
 def test_a_cancel_is_repeated_until_it_is_answered(

@@ -21,14 +21,14 @@ from robocal_ros.fleet.catalogue import (
     REFUSED,
     RESULTS,
     Catalogue,
-    Origin,
     parts_of,
     rows_of,
     utc,
 )
 from robocal_ros.results.result import Parameter, RobotIdentity, State
 
-ORIGIN = Origin('/bags/a', 'b' * 64, 's' * 64, 'i' * 64, 'results/arm/friction-1.yaml')
+ORIGIN = {'bag': '/bags/a', 'bag_sha256': 'b' * 64, 'settings_sha256': 's' * 64,
+          'inputs_sha256': 'i' * 64, 'result': 'results/arm/friction-1.yaml'}
 
 
 def rows(result: str = 'r.yaml', **changes: object) -> pa.Table:
@@ -64,7 +64,7 @@ def test_a_result_is_one_row_per_parameter(tmp_path: Path) -> None:
                     Parameter('joint_1.static', 'N·m', state=State.NOT_IDENTIFIED)),
     )
     catalogue = Catalogue(str(tmp_path))
-    catalogue.add(rows_of(result, ORIGIN))
+    catalogue.add(rows_of(result, result.time, **ORIGIN))
     assert counted(catalogue, 'results') == len(result.parameters)
     row, = catalogue.query("SELECT * FROM results WHERE joint = 'joint_2'")
     assert {key: row[key] for key in (
@@ -72,7 +72,7 @@ def test_a_result_is_one_row_per_parameter(tmp_path: Path) -> None:
         'temperature', 'verdict', 'result', 'bag')} == {
         'robot': 'arm', 'parameter': 'joint_2.coulomb_forward', 'quantity': 'coulomb_forward',
         'unit': 'N·m', 'value': 1.5, 'std': 0.1, 'freedom': 7.0, 'state': 'identified',
-        'temperature': 40.0, 'verdict': result.verdict.value, 'result': ORIGIN.result,
+        'temperature': 40.0, 'verdict': result.verdict.value, 'result': ORIGIN['result'],
         'bag': '/bags/a'}
     assert row['time'] == utc(1.7e9 + 0.25)
     row, = catalogue.query("SELECT * FROM results WHERE joint = 'joint_1'")

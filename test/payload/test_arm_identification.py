@@ -69,18 +69,18 @@ def record(robot: Robot, seed: int, gains: np.ndarray, load: float = 0.04, sag: 
 
 
 @cache
-def run(seed: int = 0, *, loaded: bool = False, scaled: bool = False) -> CalibrationResult:
+def run(seed: int = 0, *, loaded: bool = False, scaled: bool = False,
+        load_std: float = 0.0) -> CalibrationResult:
     """Return an identified arm, without load, or with one after that."""
     robot = arm('robocal').robot()
     gains = GAINS if scaled else np.ones(robot.n)
     true = real_arm(robot)
     unknown = {'scale': np.ones(robot.n), 'scale_covariance': 0.01 * np.eye(robot.n)}
-    before = estimate(robot, record(true, seed, gains), VALUES, **unknown)
     if not loaded:
-        return before
-    values = replace(VALUES, arm_load=LOAD.mass)
+        return estimate(robot, record(true, seed, gains), VALUES, **unknown)
+    values = replace(VALUES, arm_load=LOAD.mass, arm_load_std=load_std)
     return estimate(robot, record(true.with_payload(LOAD), seed + 1, gains), values,
-                    before=before, **unknown)
+                    before=run(seed, scaled=scaled), **unknown)
 
 
 @pytest.mark.parametrize('size', [0.5, 0.06])
@@ -142,6 +142,16 @@ def test_a_weighed_load_identifies_the_drive_gains() -> None:
         assert scale.std is not None
         assert scale.std < 0.03
         assert scale.value == pytest.approx(gain, abs=3.3 * scale.std)
+
+
+def test_a_load_that_is_hardly_weighed_leaves_the_drive_gains_uncertain() -> None:
+    exact = run(loaded=True, scaled=True)
+    rough = run(loaded=True, scaled=True, load_std=0.1 * LOAD.mass)
+    for joint in exact.robot.joint_names[1:4]:
+        stds = [result.parameter(f'{joint}.effort_scale').std for result in (exact, rough)]
+        assert stds[0] is not None
+        assert stds[1] is not None
+        assert stds[1] > 1.5 * stds[0]
 
 
 def test_a_load_far_from_the_flange_deflects_the_joints_by_its_own_torque() -> None:

@@ -129,6 +129,18 @@ def test_what_was_lost_of_a_sensor_that_was_used_is_told(usual, source):
     assert result.counts.get('sensor_dropped') == (4 if source == 'wrench' else None)
 
 
+def test_the_torque_that_may_be_unexplained_can_be_set_for_each_joint(usual):
+    limits = [1e3] * 6
+    for joint in (2, 4):
+        limits[joint] = 1e-6
+        (check,) = (check for check in estimated(usual, 'torque', replace(
+            WITHOUT_PRIORS, max_unexplained_torque=limits), 1).checks
+            if check.name == 'unexplained torque')
+        assert not check.passed
+        assert f'torque of {usual.robot.joint_names[joint]} ' in check.reason
+        limits[joint] = 1e3
+
+
 def test_torques_alone_hardly_show_inertia_and_the_result_says_so(usual):
     light = usual.but(tool=replace(TOOL, inertia=0.1 * TOOL.inertia))
     result = estimated(light, 'torque', seed=3)

@@ -32,16 +32,23 @@ def limits_of(robot: Robot, acceleration: float = 6.0) -> MotionLimits:
 
 
 def planned(robot: Robot, middle: np.ndarray | None = None, limits: MotionLimits | None = None,
-            candidates: int = 60, seed: int = 0):
+            candidates: int = 60, seed: int = 0, values: PayloadParameters = VALUES):
     return plan_excitation(
         robot.with_payload(HEAVY), CollisionChecker(robot.copy()), limits or limits_of(robot),
-        np.zeros(robot.n) if middle is None else middle, wrench_regressor, VALUES,
+        np.zeros(robot.n) if middle is None else middle, wrench_regressor, values,
         harmonics=HARMONICS, candidates=candidates, seed=seed)
 
 
 @pytest.fixture(scope='module')
 def motion(robocal):
     return planned(robocal)
+
+
+@pytest.mark.parametrize('widest', [0.2, 0.6])
+def test_no_joint_moves_farther_than_the_range(robocal, widest):
+    motion = planned(robocal, candidates=10, values=replace(VALUES, excitation_range=widest))
+    assert np.abs(motion.position).max() == pytest.approx(widest, rel=0.31)
+    assert np.abs(motion.position).max() <= widest * (1.0 + 1e-6)
 
 
 @pytest.mark.parametrize('harmonics', [3, 5, 8])

@@ -553,6 +553,17 @@ def test_links_beyond_the_sensor_widen_the_intervals_and_are_named():
 def test_a_distant_centre_fails_its_check():
     case = record('robocal', 'upright', Tool(2.0, np.array([0.0, 0.0, 1.2])), 0)
     assert 'plausible place' in failed(case.estimate())
+    assert 'plausible place' not in failed(case.estimate(max_com_distance=1.3))
+
+
+def test_the_limits_of_the_residuals_decide_and_a_share_of_the_load_raises_them(usual):
+    every = {f'held-out {what}' for what in ('force', 'torque')}
+    assert not every & set(failed(usual.estimate()))
+    for what in ('force', 'torque'):
+        values = {f'max_{what}_residual': 1e-4, 'max_residual_share': 0.0}
+        assert every & set(failed(usual.estimate(**values))) == {f'held-out {what}'}
+        values['max_residual_share'] = 0.1
+        assert not every & set(failed(usual.estimate(**values)))
 
 
 def test_repeating_the_postures_narrows_the_answer_as_longer_rests_do():

@@ -176,6 +176,17 @@ def test_the_standard_deviation_counts_what_a_filter_correlates() -> None:
     assert ratio.min() > 0.7
 
 
+@pytest.mark.parametrize(('values', 'words'), [
+    ({'tare_torque_limit': 0.05}, r'bias of [\d.]+ N and .* expected at most 15 N and 0.05 N·m'),
+    ({'tare_torque_std': 0.005}, r'scatters by 0.01\d* N·m \(torque_'),
+])
+def test_limits_are_those_of_the_parameters(values: dict[str, float], words: str) -> None:
+    strict = Bench('ft_wrist', **values)
+    strict.bias *= np.repeat([0.3, 1.0], 3)
+    with pytest.raises(DataError, match=words):
+        strict.find(strict.record())
+
+
 def test_links_with_imus_are_tared_as_a_whole() -> None:
     bench = Bench()
     record = TareRecord()

@@ -408,6 +408,13 @@ class TestInput:
         made.spinner.until(lambda: 'No joint states have been received' in statuses[-1].message)
         assert [line for line in made.log['info'] if "Wrench on 'ft_wrist' is valid" in line]
 
+    def test_messages_may_name_a_frame_that_the_description_lacks(self, rig) -> None:
+        made = rig(require_tare=False, sensor_message_frames=['ft_raw']).start()
+        received = made.subscribe(WrenchStamped, 'links/ft_wrist/wrench')
+        statuses = made.status()
+        made.until(lambda: received, frame='ft_raw')
+        made.until(lambda: "names frame 'ft_wrist', but 'ft_raw'" in statuses[-1].message)
+
     def test_corrupt_numbers_in_a_contact_end_nothing(self, rig) -> None:
         made = rig(require_tare=False).start()
         push = weight() + np.array([30.0, 0.0, 0.0, 0.0, 0.0, 0.0])

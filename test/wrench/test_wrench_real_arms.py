@@ -115,6 +115,14 @@ def test_short_impacts_are_contacts(duration: float) -> None:
     assert {index for item in found for index in item.contacts} == {3}
 
 
+def test_a_sensor_carries_the_link_that_is_named() -> None:
+    """The frame of the readings is a bare measurement frame of the link distal to the sensor."""
+    made = WrenchObserver(arm('robocal').robot(), WrenchParameters(
+        sensor_frames=['flange'], sensor_links=['ft_wrist']))
+    assert [chain.link for chain in made.arm.chains] == ['ft_wrist']
+    assert [feed.name for feed in made.feeds] == ['flange']
+
+
 def test_an_arm_without_force_sensors_observes_joint_torques() -> None:
     arm = SampledArm(seven_joints.urdf(), [], Settings(), seed=1)
     made = observer(sensor_frames=[''], sensor_force_ranges=[0.0],

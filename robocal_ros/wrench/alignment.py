@@ -9,6 +9,7 @@ so that linear relations between them hold exactly, half a window later. Stamps 
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
@@ -39,6 +40,8 @@ FORCE_TORQUE, ACCELERATION_RATE = (1e5,) * COLUMNS, (1e4,) * 3 + (1e3,) * 3
 """Largest plausible values of F/T sensors without stated range [N, N·m] and of IMUs [m/s²,
 rad/s]."""
 
+# Fraction of the stated range that counts as its end: converters reach one step less.
+_INSIDE = 0.999
 # Multiple of the stated range up to which a reading is saturated; beyond it is implausible.
 _PLAUSIBLE = 10.0
 
@@ -109,8 +112,7 @@ class Feed:
         self.max_gap = round(values.max_delay * SECOND)
         self.stuck_time = round(values.stuck_time * SECOND)
         self.delay = round(delay * SECOND)
-        # A converter may reach one step less than its range.
-        self.limits = [(i, 0.999 * limit) for i, limit in enumerate(ranges) if limit > 0.0]
+        self.limits = [(i, _INSIDE * limit) for i, limit in enumerate(ranges) if limit > 0.0]
         self.plausible = list(plausible)
         for i, limit in self.limits:
             self.plausible[i] = _PLAUSIBLE * limit
@@ -158,38 +160,41 @@ class Feed:
         fx, fy, fz, mx, my, mz = values
         within = fx * fx + fy * fy + fz * fz + mx * mx + my * my + mz * mz < self._inner_square
         if not within:
-            for index, limit in enumerate(self.plausible):
-                if not -limit < values[index] < limit:
-                    self.refuse(stamp + self.delay, self.implausible(values, index))
-                    return
-            for index, limit in self.limits:
-                if not -limit < values[index] < limit:
-                    self._note(self.saturation(values, index), stamp)
-                    self._keep(stamp, Saturated(values))
-                    return
+            problem, bounding = self.beyond(values)
+            if bounding:
+                self._note(problem, stamp)
+                self._keep(stamp, Saturated(values))
+                return
+            if problem:
+                self.refuse(stamp + self.delay, problem)
+                return
         if values != self._last:
             self._last, self._same_since = values, stamp
         elif self.stuck_time and stamp - self._same_since > self.stuck_time:
             self.refuse(stamp + self.delay, self.stuck(stamp - self._same_since))
             return
         self.problem = ''
-        self.newest = stamp
-        self._stamps.append(stamp)
-        self._values.append(values)
-        if len(self._stamps) >= _KEPT + _FORGOTTEN:
-            self._forget()
+        self._keep(stamp, values)
 
-    def saturation(self, values: Sequence[float], index: int) -> str:
-        """Return a sentence on a reading of which value ``index`` is at the end of its range."""
-        return (f"Sensor '{self.name}' is saturated: value {index + 1} of {len(values)} reads "
-                f'{values[index]:.4g}, its range ends at '
-                f'{dict(self.limits)[index] / 0.999:.4g}. Reduce the load.')
+    def beyond(self, values: Sequence[float]) -> tuple[str, bool]:
+        """Return the problem of values that are beyond limits, and whether they are a bound.
 
-    def implausible(self, values: Sequence[float], index: int) -> str:
-        """Return a sentence on a reading of which value ``index`` is beyond any real one."""
-        return (f"Sensor '{self.name}' sent an implausible reading: value {index + 1} of "
-                f'{len(values)} is {values[index]:.4g}, expected less than '
-                f'{self.plausible[index]:.4g}. Check sensor, driver and units.')
+        Values at the end of the sensor's range bound what acts on it; beyond any real ones, they
+        say nothing. Without a problem the sentence is empty.
+        """
+        for index, limit in enumerate(self.plausible):
+            if not -limit < values[index] < limit:
+                return (
+                    f"Sensor '{self.name}' sent an implausible reading: value {index + 1} of "
+                    f'{len(values)} is {values[index]:.4g}, expected less than {limit:.4g}. Check '
+                    'sensor, driver and units.'), False
+        for index, limit in self.limits:
+            if not -limit < values[index] < limit:
+                return (
+                    f"Sensor '{self.name}' is saturated: value {index + 1} of {len(values)} reads "
+                    f'{values[index]:.4g}, its range ends at {limit / _INSIDE:.4g}. Reduce the '
+                    'load.'), True
+        return '', False
 
     def stuck(self, since: int) -> str:
         """Return a sentence on constant values since a time [ns]."""
@@ -200,11 +205,9 @@ class Feed:
         self.newest = stamp
         self._stamps.append(stamp)
         self._values.append(values)
+        # By hundreds, because thousands of several sensors together take milliseconds.
         if len(self._stamps) >= _KEPT + _FORGOTTEN:
-            self._forget()
-
-    def _forget(self) -> None:
-        del self._stamps[:_FORGOTTEN], self._values[:_FORGOTTEN]
+            del self._stamps[:_FORGOTTEN], self._values[:_FORGOTTEN]
 
     def at(self, instant: int, since: int = NEVER) -> Reading | None:
         """Return the values at an instant, interpolated; None if they are not known.
@@ -279,12 +282,16 @@ class Feed:
             return self.problem
         if instant is not None and instant - self.refused[0] < self.max_gap:
             return self.refused[1]
-        if self.newest == NEVER:
+        return self.absence(math.inf if self.newest == NEVER else lag)
+
+    def absence(self, lag: float) -> str:
+        """Return why readings are missing of which none was refused, given their age [s]."""
+        longest = self.max_gap / SECOND
+        if lag == math.inf:
             return (f"No readings are received from sensor '{self.name}'; check its topic and "
                     'driver.')
         if lag > 1.0:
             return f"Sensor '{self.name}' has been silent for {lag:.1f} s; check its driver."
-        longest = self.max_gap / SECOND
         if lag > longest:
             return (f"Readings of sensor '{self.name}' are {1e3 * lag:.0f} ms late, more than "
                     f'max_delay ({1e3 * longest:.0f} ms).')

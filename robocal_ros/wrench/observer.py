@@ -529,15 +529,11 @@ class JointChains(_Chains):
         self._position: Array | None = None
         # Newest means of motion and readings.
         self._latest: tuple[Array, Array, Array] | None = None
-        # Weights, means, and readings without bias of the newest window.
-        self._newest: tuple[Array, Array, Array] = (np.empty(0),) * 3
         # Means of a window, and its wrenches without leaps: computed once for all sub-chains.
         self._settled: tuple[Array, Array | None] | None = None
         self.test = ForceTest(lambda index, motion: errors.link(index, motion)[:3],
                               force_variances(arm, values), values.force_threshold, _NEAR)
         self._errors = errors
-        # Stamp and motion of the newest window.
-        self._instant: tuple[int, Motion] = 0, (np.empty(0),) * 3
 
     def clear(self) -> None:
         """Discard all samples."""
@@ -626,9 +622,7 @@ class JointChains(_Chains):
         held = arm.held_in(means[:2 * n], a)
         raw = means[3 * n:].reshape(count, COLUMNS)
         readings = arm.in_links(raw - bias)
-        self._newest = both, means, readings
         motion = means[:n], v, a
-        self._instant = stamp, motion
         distal, needed = readings + held, arm.torque
         every = distal.ravel()
         if not every.dot(every) + needed.dot(needed) < IMPOSSIBLE**2:
@@ -650,13 +644,16 @@ class JointChains(_Chains):
                        motion)
         observation.contacts = self._contacts.update(
             stamp / SECOND - delay, self.links, observation.wrench, observation.reasons,
-            self._newest_consistency, self._newest_excess)
+            lambda index, wrench: self.consistency(
+                both[0], window.time, rows, means, readings, index, wrench),
+            partial(self.test.size, stamp, motion))
         if stamp >= self.test.due:
             self.test.note(stamp, motion, observation.wrench, observation.reasons,
                            observation.contacts)
         if self._torques is not None and self._without_effort < oldest:
             observation.external = self._torques.update(
-                needed, v, a, means[2 * n:3 * n], self._newest_torque_std)
+                needed, v, a, means[2 * n:3 * n],
+                lambda: self._errors.torque_std(stamp, motion))
             observation.colliding = self._torques.colliding
         if recorder is not None:
             recorder.add(stamp, rows[-1, :n],
@@ -727,20 +724,6 @@ class JointChains(_Chains):
                     f'{(window.fewest - 1) / longest:.0f} Hz. Raise their rate, or lengthen '
                     'window.')
         return f'{FILLING} of {length:g} s ({count} joint states, {rate:.0f} Hz).'
-
-    def _newest_consistency(self, index: int, wrench: Array) -> float:
-        """Return ``consistency`` of the newest window."""
-        both, means, readings = self._newest
-        window = self.samples.window
-        return self.consistency(
-            both[0], window.time, window.rows, means, readings, index, wrench)
-
-    def _newest_excess(self, index: int, wrench: Array, force: float, begun: bool) -> float:
-        """Return the size of a force in the newest window, as ``ForceTest.size``."""
-        return self.test.size(*self._instant, index, wrench, force, begun)
-
-    def _newest_torque_std(self) -> Array:
-        return self._errors.torque_std(*self._instant)
 
     def consistency(
         self, mean: Array, time: Stamps, rows: Array, means: Array, readings: Array, index: int,

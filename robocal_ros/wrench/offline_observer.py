@@ -185,19 +185,11 @@ class _Readings(_Samples):
         why = np.zeros(len(stamps), np.intp)
         for row, problem in problems.items():
             state[row], why[row] = 1, self._sentence(problem)
-        limits = np.full(COLUMNS, np.inf)
-        for index, limit in feed.limits:
-            limits[index] = limit
-        size = np.abs(rows)
-        for bounds, kind, sentence in () if size.max(initial=0.0) < feed.inner else (
-                (np.array(feed.plausible), 1, feed.implausible), (limits, 2, feed.saturation)):
-            over = ~(size < bounds)
-            for row in np.unique(np.nonzero(over)[0]).tolist():
-                if state[row]:
-                    continue
-                state[row] = kind
-                why[row] = self._sentence(sentence(
-                    rows[row].tolist(), int(over[row].argmax())))
+        suspicious = ~(np.abs(rows) < feed.inner)
+        for row in np.unique(np.nonzero(suspicious)[0]).tolist() if suspicious.any() else ():
+            problem, bounding = feed.beyond(rows[row].tolist())
+            if problem and not state[row]:
+                state[row], why[row] = 2 if bounding else 1, self._sentence(problem)
         self._find_stuck(stamps, rows, state, why)
         self.append(stamps, rows, state, why)
 
@@ -265,15 +257,8 @@ class _Readings(_Samples):
                    if self.state[place] and place >= before - 1000][:1]
         if refused and time - int(self.stamps[refused[0]]) < self.feed.max_gap:
             return self.sentences[self.why[refused[0]]]
-        name = self.feed.name
-        if before < 0:
-            return f"No readings received from sensor '{name}'; check its topic and driver."
-        lag = (time - int(self.stamps[before])) / SECOND
-        longest = self.feed.max_gap / SECOND
-        if lag > longest:
-            return (f"Readings of sensor '{name}' are {1e3 * lag:.0f} ms late, more than "
-                    f'max_delay ({1e3 * longest:.0f} ms).')
-        return f"Readings of sensor '{name}' are missing."
+        return self.feed.absence(
+            np.inf if before < 0 else (time - int(self.stamps[before])) / SECOND)
 
 
 @dataclass

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from support.friction_results import arm_urdf, friction_result, payload_result
 
-from robocal_ros.cli import console, main as entry
 from robocal_ros.cli.apply import in_frame
 from robocal_ros.cli.drivers import (
     franka_set_load,
@@ -25,12 +24,6 @@ from robocal_ros.results.result import CalibrationResult, Check, Parameter
 from robocal_ros.results.store import write_result
 from robocal_ros.robot.arm_model import link_parameters, parameter_names
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-
-
-@pytest.fixture(autouse=True)
-def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry.ERRORS, '_width', 400)
-    monkeypatch.setattr(console.OUT, '_width', 400)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import pytest
 from support.bag_examples import joint_state, write
 
 from robocal_ros import registry
-from robocal_ros.cli import console, main as entry
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimators import estimator
@@ -26,9 +25,7 @@ ARM = ('-p', 'tool_frame:=lower')
 
 
 @pytest.fixture(autouse=True)
-def _wide(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(entry.ERRORS, '_width', 400)
-    monkeypatch.setattr(console.OUT, '_width', 400)
+def _there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 

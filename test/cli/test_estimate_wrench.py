@@ -27,7 +27,6 @@ from support.friction_results import identity, payload_result
 
 from benchmarks.wrench_arm import ObservedArm
 from demo import default_cell
-from robocal_ros.cli import console as screen, main as entry
 from robocal_ros.cli.main import main
 from robocal_ros.messages.bag import Bag
 from robocal_ros.messages.bag_writer import BagWriter
@@ -121,8 +120,6 @@ def run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Run:
     """Return what writes a bag, estimates, and returns exit code, words and the series."""
-    for console in (entry.ERRORS, screen.OUT):
-        monkeypatch.setattr(console, '_width', 400)
     monkeypatch.chdir(tmp_path)
     ResultStore(tmp_path / 'results', identity()).save(payload_result())
 

@@ -20,12 +20,6 @@ from robocal_ros.results.store import ResultStore
 RESULT = str(Path(__file__).parents[1] / 'results' / 'data' / 'payload.yaml')
 
 
-@pytest.fixture(autouse=True)
-def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry.ERRORS, '_width', 200)
-    monkeypatch.setattr(show.OUT, '_width', 200)
-
-
 def test_show_prints_verdict_values_and_residuals(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(['show', RESULT]) == 0
     text = capsys.readouterr().out

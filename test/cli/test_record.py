@@ -18,7 +18,6 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from support.fake_procedure import Running
 
-from robocal_ros.cli import main as entry, record
 from robocal_ros.cli.main import main
 from robocal_ros.cli.record import RecorderProfile, read_profile
 from robocal_ros.errors import ConfigurationError, FileFormatError
@@ -29,12 +28,6 @@ from robocal_ros.resources import share_directory
 
 DOMAIN = int(os.environ['ROS_DOMAIN_ID'])
 PROFILE = share_directory() / 'config' / 'recorder.yaml'
-
-
-@pytest.fixture(autouse=True)
-def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry.ERRORS, '_width', 400)
-    monkeypatch.setattr(record.OUT, '_width', 400)
 
 
 class Robot(Node):

@@ -11,17 +11,11 @@ import pytest
 from rclpy.client import Client
 from support.fake_procedure import Running
 
-from robocal_ros.cli import console, main as entry, node_client
+from robocal_ros.cli import node_client
 from robocal_ros.cli.main import main
 
 DOMAIN = int(os.environ['ROS_DOMAIN_ID'])
 NODE = ('--node', 'fake_procedure', '--timeout', '30')
-
-
-@pytest.fixture(autouse=True)
-def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry.ERRORS, '_width', 400)
-    monkeypatch.setattr(console.OUT, '_width', 400)
 
 
 @pytest.fixture

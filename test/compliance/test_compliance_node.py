@@ -22,7 +22,7 @@ from trajectory_msgs.msg import JointTrajectory
 from robocal_ros.compliance.model import mounted_of
 from robocal_ros.compliance.node import ComplianceCalibration
 from robocal_ros.messages import conversions, qos
-from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
+from robocal_ros.results.store import ResultStore, to_yaml
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.sag import SagCorrection
 from robocal_ros.robot.trajectories import quintic_move
@@ -245,12 +245,6 @@ class TestAtWork:
             np.abs(effort.holding(POSTURE[None])[0]) - np.abs(gravity),
             [0.0, 0.0, 0.0, 0.0, 0.0, 1.2], atol=1e-6)
 
-    def test_a_payload_that_is_none_is_not_used(self, active):
-        payloads = active.publisher(String, 'payload_identification/result', qos.LATCHED)
-        payloads.publish(String(data=to_yaml(friction_result())))
-        active.spinner.until(lambda: active.log['warning'])
-        assert 'Payload result not used' in active.log['warning'][-1]
-
     def test_trajectories_come_back_corrected_in_their_own_order_of_joints(self, active):
         out = active.subscribe(JointTrajectory, 'trajectory_out')
         into = active.publisher(JointTrajectory, 'compliance_calibration/trajectory_in')
@@ -298,17 +292,3 @@ class TestAtWork:
         into.publish(JointTrajectory(joint_names=list(NAMES)))
         made.spinner.until(lambda: made.log['error'])
         assert 'no compliance is identified yet' in made.log['error'][-1]
-
-    def test_a_stored_result_is_published_at_configure(self, rig, tmp_path):
-        store(tmp_path, compliance_result())
-        made = rig()
-        assert made.configure() == SUCCESS
-        received = made.subscribe(String, 'result', qos.LATCHED)
-        made.spinner.until(lambda: received)
-        assert from_yaml(received[-1].data).kind == 'compliance'
-
-
-def test_configure_and_cleanup_many_times(rig, tmp_path):
-    store(tmp_path, compliance_result(), payload_result())
-    made = rig(attach_service='there/attach', detach_service='there/detach')
-    made.assert_rounds_leave_nothing()

@@ -131,11 +131,6 @@ def test_speeds_that_the_range_is_too_short_for_are_left_out(robocal, checker):
         plan_runs(robocal, checker, home(robocal), 5, VALUES, [0.5], within=(0.0, 0.05))
 
 
-def test_speeds_that_cross_are_refused():
-    with pytest.raises(ConfigurationError, match='below max_speed; got 0.7 and 0.6'):
-        replace(VALUES, min_speed=0.7).check()
-
-
 def test_a_joint_slower_than_the_slowest_speed_is_refused():
     with pytest.raises(ConfigurationError, match='lower min_speed'):
         planned_speeds(VALUES, 0.008)

@@ -159,17 +159,6 @@ class NodeRig:
         for result in self.node.set_parameters(overrides(**values)):
             assert result.successful, result.reason
 
-    def assert_rounds_leave_nothing(self) -> None:
-        """Go through all states five times; after each cleanup the node has the same entities."""
-        node, counts = self.node, set()
-        for _ in range(5):
-            self.start()
-            assert node.trigger_deactivate() == SUCCESS
-            assert node.trigger_cleanup() == SUCCESS
-            counts.add(tuple(len(list(entities)) for entities in (
-                node.publishers, node.subscriptions, node.clients, node.services, node.timers)))
-        assert len(counts) == 1
-
     def end(self) -> None:
         self.node.release()
         with self.spinner:

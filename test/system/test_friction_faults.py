@@ -42,25 +42,6 @@ class TestOneJoint:
                        speeds=SPEEDS) as made:
             yield made
 
-    @pytest.fixture
-    def _clean(self, cell: Cell) -> Iterator[None]:
-        yield
-        cell.client.set('sim_arm', fault='none')
-
-    @pytest.mark.usefixtures('_clean')
-    @pytest.mark.parametrize(('fault', 'words'), [
-        ('effort_zero', 'is zero'), ('effort_stuck', 'is stuck at')])
-    def test_effort_that_says_nothing_ends_the_procedure_after_one_run(
-        self, cell: Cell, fault: str, words: str
-    ) -> None:
-        cell.statuses.clear()
-        cell.fault(f'{fault}:{JOINT}')
-        cell.ends(cell.begin(), f"Effort of joint '{JOINT}' {words}")
-        # After the first run, not after all of them.
-        assert not any('0.02 rad/s' in message for message in cell.messages)
-        assert not list(cell.results.glob('friction*'))
-
-    @pytest.mark.usefixtures('_clean')
     def test_a_push_an_abort_and_disordered_stamps_affect_only_those_runs(
         self, cell: Cell
     ) -> None:

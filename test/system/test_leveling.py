@@ -20,14 +20,12 @@ import xacro
 from action_msgs.msg import GoalStatus
 from control_msgs.action import FollowJointTrajectory
 from rclpy.action import ActionClient
-from std_msgs.msg import String
 from support.live_cell import AT_REST, LEVELING, Cell, live_cell
 from support.live_graph import JOINTS, ROOT, Client, phase, start_node
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
-from visualization_msgs.msg import MarkerArray
 
 from robocal_ros.leveling.model import Tool, tilt
-from robocal_ros.messages import conversions, qos
+from robocal_ros.messages import conversions
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.trajectories import quintic_path
 
@@ -36,7 +34,6 @@ CONTROLLER = 'joint_trajectory_controller'
 STATE_TIMEOUT = 5.0
 UP = np.array([0.0, 0.0, 1.0])
 TILTED = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])
-STRETCHED = np.array([0.2, 0.6, -1.5, 0.1, 0.4, 0.0])
 
 
 @dataclass
@@ -121,18 +118,6 @@ def cell(shared: Tilted) -> Iterator[Tilted]:
     shared.client.set('sim_arm', controller_active=True)
     assert shared.arm.running
     assert shared.node.running
-
-
-def test_preview_moves_nothing(cell: Tilted) -> None:
-    markers = cell.client.subscribe(MarkerArray, f'/{LEVELING}/markers', qos.LATCHED)
-    before = cell.posture
-    answer = cell.client.call('preview', LEVELING)
-    assert answer.success, answer.message
-    assert re.search(r'tilted by 26\.5°.* 5 transition poses.*Nothing was moved', answer.message)
-    cell.client.until(lambda: markers)
-    assert {'current_frame', 'target_frame', 'transition_poses', 'ghost', 'ghost_path'} <= {
-        item.ns for item in markers[-1].markers}
-    assert np.abs(cell.posture - before).max() < AT_REST
 
 
 def test_level_and_level_again(cell: Tilted) -> None:
@@ -226,24 +211,6 @@ def test_while_another_client_moves_the_arm(cell: Tilted) -> None:
     assert 'executes a goal of another client' in answer.message
 
 
-def test_a_missing_path_is_explained(cell: Tilted) -> None:
-    cell.take_to(STRETCHED)
-    refused_before_moving(cell, 'edge of its workspace or a singular posture', '% of the turn')
-
-
-def test_other_parameters_and_what_configure_refuses(cell: Tilted) -> None:
-    assert not cell.configure(reference='table')
-    assert "Frame 'table' is not in the robot description" in cell.node.log.read_text()
-    # No accelerometer is as good as that.
-    assert cell.configure(reference='gravity', heading='x', imu_tolerance=1e-5)
-    answer = cell.call('level')
-    assert not answer.success
-    assert re.search(r'residual tilt 0\.0.* The IMU measures a tilt of 0\..* Not verified: the '
-                     r'IMU measures more than 0\.001°: check the mounting',
-                     answer.message), answer.message
-    assert cell.configure(reference='base', heading='nearest', imu_tolerance=8.7e-3)
-
-
 class TestByRule:
     @pytest.fixture
     def elsewhere(self, shared: Tilted) -> Iterator[Tilted]:
@@ -276,16 +243,3 @@ class TestByRule:
                           60.0, 'leveling by rule')
         assert np.degrees(cell.tilt()) <= 0.05
         assert "region about 'base_link'" in cell.node.log.read_text()
-
-    def test_a_task_on_the_topic(self, elsewhere: Tilted) -> None:
-        cell = elsewhere
-        received = cell.statuses
-        task = cell.client.node.create_publisher(String, f'/{LEVELING}/task', qos.RELIABLE)
-        cell.client.until(task.get_subscription_count, what='a reader of the task')
-        task.publish(String(data='weld'))
-        assert cell.client.travel(0.5) < AT_REST
-        task.publish(String(data='carry'))
-        cell.client.until(lambda: any('residual tilt' in status.message for status in received),
-                          60.0, 'leveling by rule')
-        assert np.degrees(cell.tilt()) <= 0.05
-        task.publish(String(data='weld'))

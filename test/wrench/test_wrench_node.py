@@ -577,9 +577,3 @@ class TestInput:
         made.until(lambda: len(received) > 20)
         assert abs(received[-1].wrench.force.x) < 0.01
         assert joints is not None
-
-
-def test_configure_and_cleanup_many_times(rig, tmp_path: Path) -> None:
-    store(tmp_path, friction_result(), payload_result())
-    made = rig()
-    made.assert_rounds_leave_nothing()

@@ -77,14 +77,6 @@ def test_wrench_is_force_before_torque() -> None:
     assert conversions.wrench_row(message) == (0.0, 2.0, 0.0, 0.0, 0.0, 6.0)
 
 
-def test_quaternion_is_x_y_z_w_with_w_not_negative() -> None:
-    for angles in np.random.default_rng(3).uniform(-3.0, 3.0, (20, 3)):
-        rotation = pin.rpy.rpyToMatrix(*angles)
-        x, y, z, w = conversions.quaternion(rotation)
-        assert w >= 0.0
-        np.testing.assert_allclose(pin.Quaternion(w, x, y, z).matrix(), rotation, atol=1e-12)
-
-
 def payload(*, inertia: tuple[float, ...] | None = None) -> CalibrationResult:
     """Return a result with a known covariance of the centre of mass."""
     deviations = (0.001, 0.002, 0.004)

@@ -83,8 +83,8 @@ class Tilted(Cell):
     def await_moving(self) -> None:
         """Wait until the arm has begun to move at the node's command."""
         start = self.posture
-        self.client.until(lambda: np.abs(self.posture - start).max() > 0.02, 60.0,
-                          'motion of the arm')
+        self.client.until(
+            lambda: np.abs(self.posture - start).max() > 0.02, what='motion of the arm')
 
 
 def refused_before_moving(cell: Tilted, *words: str) -> None:
@@ -181,7 +181,7 @@ def test_fault_during_the_motion(cell: Tilted, fault: str, words: tuple[str, ...
     call = cell.begin('level')
     cell.await_moving()
     cell.fault(fault)
-    cell.client.wait(call, 60.0)
+    cell.wait(call)
     cell.fault('none')
     cell.client.set('sim_arm', speed_scaling=1.0)
     cell.ends(call, *words)
@@ -240,6 +240,6 @@ class TestByRule:
         assert abs(cell.tool.pose(TILTED)[1][1]) < 0.35
         cell.client.wait(cell.send(TILTED).get_result_async())
         cell.client.until(lambda: any('residual tilt' in status.message for status in received),
-                          60.0, 'leveling by rule')
+                          what='leveling by rule')
         assert np.degrees(cell.tilt()) <= 0.05
         assert "region about 'base_link'" in cell.node.log.read_text()

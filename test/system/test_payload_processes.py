@@ -56,7 +56,7 @@ class TestNodeEnds:
             run = begin_moving(client)
             node.send(number)
             asked = time.monotonic()
-            answer = client.wait(run, 10.0)
+            answer = client.wait(run)
             assert not answer.success
             assert 'asked to shut down. The arm is held.' in answer.message
             assert node.end() == 0
@@ -75,13 +75,13 @@ class TestNodeEnds:
         with payload_node(tmp_path / 'node.log', tmp_path / 'results', **FAST) as node:
             run = begin_moving(client)
             assert client.change(Transition.TRANSITION_ACTIVE_SHUTDOWN)
-            answer = client.wait(run, 10.0)
+            answer = client.wait(run)
             assert not answer.success
             assert 'The arm is held.' in answer.message
             assert client.travel() < AT_REST
             assert client.state() == 'finalized'
             node.send(signal.SIGTERM)
-            assert node.end(5.0) == 0
+            assert node.end() == 0
             log = node.log.read_text()
             assert 'Defect' not in log
             assert 'Traceback' not in log
@@ -125,7 +125,7 @@ def test_a_signal_to_all_processes_holds_the_arm_and_is_answered(
         arm.send(number)
         node.send(number)
         asked = time.monotonic()
-        answer = client.wait(run, 10.0)
+        answer = client.wait(run)
         answered = time.monotonic()
         assert not answer.success
         assert 'asked to shut down. The arm is held.' in answer.message
@@ -159,16 +159,16 @@ def test_a_node_that_comes_first_waits_and_starts_itself(
         received = client.statuses[NODE]
         client.until(lambda: any(wanted in item.message for item in received))
         with sim_arm(tmp_path / 'sim_arm.log') as arm:
-            client.until(lambda: client.state() == 'active', 30.0, 'the active node')
+            client.until(lambda: client.state() == 'active', what='the active node')
             begin_moving(client)
             assert client.call('cancel').success
             arm.send(signal.SIGKILL)
             arm.end()
             client.until(lambda: value(received[-1], 'waiting for') == (
                 "joint states on '/joint_states' and controller "
-                "'joint_trajectory_controller/follow_joint_trajectory'"), 60.0, 'the loss')
+                "'joint_trajectory_controller/follow_joint_trajectory'"), what='the loss')
         node.send(signal.SIGTERM)
-        assert node.end(5.0) == 0
+        assert node.end() == 0
         assert 'Traceback' not in node.log.read_text()
 
 
@@ -191,12 +191,12 @@ def test_a_second_node_of_the_name_is_refused_until_the_first_has_ended(
         # The graph still contains the killed node.
         began = time.monotonic()
         with payload_node(tmp_path / 'third.log', results, **FAST) as third:
-            client.until(lambda: 'Active.' in third.log.read_text(), 30.0)
+            client.until(lambda: 'Active.' in third.log.read_text())
             took = time.monotonic() - began
             end = time.monotonic() + 4.0
             client.until(lambda: time.monotonic() > end)
             assert 'Another node' not in third.log.read_text()
-            client.until(lambda: client.call('clear').success, 30.0)
+            client.until(lambda: client.call('clear').success)
     # Discovery keeps a killed node for 20 s.
     assert took < 10.0, took
 

@@ -48,12 +48,12 @@ def test_a_dry_run(client: Client, simulation: None, tmp_path: Path, what: str) 
         start(tmp_path / 'node.log', tmp_path / 'results', **parameters),
         client.watching() as received,
     ):
-        client.until(lambda: client.state(name) == 'active', 60.0)
+        client.until(lambda: client.state(name) == 'active')
         trajectories = client.subscribe(
             JointTrajectory, f'/{name}/preview_trajectory', qos.LATCHED)
         markers = client.subscribe(MarkerArray, f'/{name}/markers', qos.LATCHED)
         client.until(lambda: received)
-        answer = client.call(VERBS.get(what, 'preview'), name, 120.0)
+        answer = client.call(VERBS.get(what, 'preview'), name)
         assert answer.success, answer.message
         found = re.search(
             r'(\d+) motions?, (\d+) s with rests; tool0 stays within x .* m in world\. '

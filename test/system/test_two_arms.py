@@ -108,33 +108,33 @@ class Postures:
 
 def test_cancelling_one_arm_does_not_stop_the_other(client: Client, graph: Path) -> None:
     left, right = (Postures(client, side) for side in SIDES)
-    client.until(lambda: left.received and right.received, 90.0, 'both arms')
+    client.until(lambda: left.received and right.received, what='both arms')
     for side in SIDES:
-        client.until(lambda side=side: client.state(f'{side}/{NODE}') == 'active', 90.0, side)
+        client.until(lambda side=side: client.state(f'{side}/{NODE}') == 'active', what=side)
     answers = {side: client.begin('run', f'{side}/{NODE}') for side in SIDES}
-    client.until(lambda: min(left.travel, right.travel) > 0.05, 90.0, 'motion of both arms')
+    client.until(lambda: min(left.travel, right.travel) > 0.05, what='motion of both arms')
     assert client.call('cancel', f'left/{NODE}').success
-    answer = client.wait(answers['left'], 60.0)
+    answer = client.wait(answers['left'])
     assert not answer.success
     assert 'Cancelled on request' in answer.message
     assert not answers['right'].done()
     left.received.clear()
     right.received.clear()
-    client.until(lambda: right.travel > 0.05, 60.0, 'motion of the right arm')
+    client.until(lambda: right.travel > 0.05, what='motion of the right arm')
     assert left.travel < 1e-3
     assert client.call('cancel', f'right/{NODE}').success
-    client.wait(answers['right'], 60.0)
+    client.wait(answers['right'])
 
 
 def test_there_is_one_clock_for_each_arm(client: Client, graph: Path) -> None:
     client.until(
         lambda: {'/left/clock', '/right/clock'}
-        <= {name for name, _ in client.node.get_topic_names_and_types()}, 60.0, 'the clocks')
+        <= {name for name, _ in client.node.get_topic_names_and_types()}, what='the clocks')
     assert not client.node.count_publishers('/clock')
 
 
 def test_in_the_wrong_namespace_the_answer_names_the_arms(client: Client, graph: Path) -> None:
-    client.until(lambda: client.state(f'wrong/{NODE}') == 'active', 90.0, 'the node')
+    client.until(lambda: client.state(f'wrong/{NODE}') == 'active', what='the node')
     answer = client.call('run', f'wrong/{NODE}')
     assert not answer.success
     assert "No publisher on '/wrong/joint_states'" in answer.message
@@ -143,5 +143,5 @@ def test_in_the_wrong_namespace_the_answer_names_the_arms(client: Client, graph:
 
 def test_without_a_description_the_log_names_the_arms(client: Client, graph: Path) -> None:
     log = graph / f'lost_{NODE}.log'
-    client.until(lambda: 'Waiting for the robot' in log.read_text(), 90.0, 'the reminder')
+    client.until(lambda: 'Waiting for the robot' in log.read_text(), what='the reminder')
     assert '/left/robot_description, /right/robot_description' in log.read_text()

@@ -39,7 +39,7 @@ class Heard:
         self.push = cell.client.node.create_publisher(WrenchStamped, '/sim_arm/push', 10)
 
     def until(self, condition: Callable[[], Any], what: str) -> None:
-        self.cell.client.until(condition, 60.0, what)
+        self.cell.client.until(condition, what=what)
 
     def fresh(self, link: str, count: int = 50) -> list[WrenchStamped]:
         """Wait for new wrenches of a link."""
@@ -66,7 +66,7 @@ def heard(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         arm={'seed': 3, 'joint_states_rate': 250.0}, tare_duration=0.5,
         sensor_force_ranges='[500.0]',
     ) as cell:
-        client.until(lambda: any('before a tare' in message for message in cell.messages), 60.0)
+        client.until(lambda: any('before a tare' in message for message in cell.messages))
         yield Heard(cell)
 
 

@@ -36,6 +36,8 @@ _REWEIGHTINGS = 20
 _DOWNWEIGHTED, _REJECTED = 1e-3, 1e-6
 _LINEARISATIONS = 4
 _PASSES = 2
+# Stiffer than any joint [rad/(N·m)].
+_LEAST = 1e-9
 _UPPER = 0.975
 _OFFSET_SIGNIFICANT = 1e-5
 
@@ -368,7 +370,8 @@ def _finished(
 ) -> ComplianceFit:
     """Return the fit with all that the model of the robust fit leaves out."""
     data, kept, seen, size = problem.data, problem.kept, problem.seen, len(problem.seen)
-    correction, scale = compliance, compliance
+    correction, scale = compliance, np.zeros(problem.robot.n)
+    scale[seen] = np.maximum(compliance[seen], _LEAST)
     angles = problem.jacobians @ problem.jacobians.transpose(0, 2, 1)
 
     def doubts(at: Array, prediction: Array) -> Array:
@@ -391,7 +394,6 @@ def _finished(
         compliance = np.zeros(problem.robot.n)
         compliance[seen] = free if (free >= 0.0).all() else _solve_bounded(
             root, root @ free, (np.zeros(size), np.full(size, np.inf)))
-        scale = np.zeros(problem.robot.n)
         scale[seen] = np.sqrt(free**2 + variance)
         problem.encoder_share = _encoder_share(problem, fit.size['angles'])
     n = problem.robot.n

@@ -188,7 +188,6 @@ def estimate_sets(
         robot, arm, target, fitted, values.encoder_std, load.others_on(robot))
     sag, sag_held_out = (_sag(robot, arm, target, part, fit) for part in (fitted, held_out))
     everything, names, seen = [*unloaded, *loaded], robot.joint_names, list(fit.seen)
-    bent = np.flatnonzero(fit.bending > _BENT * fit.bending_std)
     return CalibrationResult(
         kind=KIND,
         method=METHOD,
@@ -234,7 +233,7 @@ def estimate_sets(
             'correlated': _correlated(names, fit),
             'correction': {names[i]: float(fit.correction[i]) for i in seen},
             'bending': {names[i]: [float(fit.bending[i]), float(fit.bending_std[i])]
-                        for i in bent},
+                        for i in _bent(fit)},
         },
         source=source,
         time=max(item.time for item in everything),
@@ -388,6 +387,22 @@ def _correlated(names: Sequence[str], fit: ComplianceFit) -> dict[str, float]:
     }
 
 
+def _bent(fit: ComplianceFit) -> list[int]:
+    """Return the joints across which the arm bends significantly, that of the most first."""
+    return [int(joint) for joint in np.argsort(-fit.bending)
+            if fit.bending[joint] > _BENT * fit.bending_std[joint]]
+
+
+def _cause(names: Sequence[str], fit: ComplianceFit) -> str:
+    """Return in words what leaves sag that no compliance about the axes removes."""
+    bent = [names[joint] for joint in _bent(fit)]
+    if bent:
+        return (f' Links or bearings bend across {", ".join(bent)}, which joint angles cannot '
+                'correct; check screws, stand and bearings.')
+    return (f' The joint angles scatter by {1e6 * fit.size["angles"]:.0f} µrad between the sets; '
+            'use a heavier load, or a controller that holds them better.')
+
+
 def _checks(
     names: Sequence[str], values: ComplianceParameters, fit: ComplianceFit, sag: Sag,
     furthest: float,
@@ -400,7 +415,8 @@ def _checks(
             f'On {len(sag.before)} held-out postures the model removes '
             f'{100.0 * sag.removed:.1f} % of the sag: {1e6 * rms(sag.before):.0f} µm before, '
             f'{1e6 * rms(sag.after):.0f} µm after (at least '
-            f'{100.0 * values.min_sag_removed:.0f} % wanted).'))
+            f'{100.0 * values.min_sag_removed:.0f} % wanted).'
+            + ('' if sag.removed >= values.min_sag_removed else _cause(names, fit))))
         ratio = rms(sag.before) / max(rms(sag.after), 1e-12)
         checks.append(Check(
             'load is seen', ratio >= _SEEN, ratio, _SEEN, '1',

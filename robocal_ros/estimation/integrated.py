@@ -25,7 +25,7 @@ from robocal_ros.arrays import Array
 _SMALLEST, _LARGEST = 1e-3, 1e2
 # Powers of the weights from round to round: the first draws hardly meet the peak.
 _POWERS = (0.05, 0.2, 0.6, 1.0, 1.0)
-_DRAWS, _FREEDOM = 256, 5.0
+_DRAWS, _FREEDOM = 256, 5
 _BATCH, _TINY = 2e6, 1e-6
 
 
@@ -151,7 +151,7 @@ def integrate(
         if number + 1 < len(_POWERS):
             proposal = scipy.stats.multivariate_t(centre, 1.2 * spread, _FREEDOM, seed=number)
             draws = proposal.rvs(_DRAWS).reshape(_DRAWS, dimension)
-            density = proposal.logpdf(draws)
+            density = np.asarray(proposal.logpdf(draws)).reshape(_DRAWS)
     parts = [model.solved(draws[at:at + step]) for at in range(0, len(draws), step)]
     solution, inverse = (np.concatenate(part) for part in zip(*parts, strict=True))
     mean = np.einsum('n,nij->ij', weight, solution)

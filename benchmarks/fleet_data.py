@@ -19,22 +19,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from rosbags.typesys import Stores, get_typestore
 
 from benchmarks.offline_bag import (
     DESCRIPTION,
     JOINT_STATES,
+    STORE,
     WRENCH,
     Record,
-    RecordedProcedures,
-    serialized_joint_states,
-    serialized_wrenches,
+    header,
+    joint_states,
     text_message,
+    wrenches,
 )
+from benchmarks.reference import recorded
+from benchmarks.second_cell import Load
 from demo import default_cell
 from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT
@@ -42,7 +44,7 @@ from robocal_ros.cli.main import run
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.fleet.catalogue import RESULTS, Catalogue, utc
 from robocal_ros.messages.bag_writer import BagWriter, TopicQos
-from robocal_sim.truth import HiddenTruth, Vector6
+from robocal_sim.truth import HiddenTruth
 
 TEMPERATURE = '/joint_6/temperature'
 """Topic of the temperature in the bags."""
@@ -59,7 +61,6 @@ _WEEK = 7.0 * 86400.0
 _BEGIN = datetime(2025, 1, 6, 6, tzinfo=timezone.utc).timestamp()
 _JOINTS = tuple(f'joint_{i}' for i in range(1, 7))
 _REFERENCE = 24.0
-_STORE = get_typestore(Stores.LATEST)
 
 
 @dataclass(frozen=True)
@@ -319,10 +320,16 @@ def truth_of(arm: SimulatedArm, week: int) -> HiddenTruth:
         joints[name] = replace(joint, friction=replace(
             law, coulomb=_scaled(law.coulomb, coulomb),
             breakaway=_scaled(law.breakaway, coulomb), viscous=_scaled(law.viscous, viscous)))
-    tool = truth.tool and replace(
-        truth.tool, mass=truth.tool.mass * arm.tool(week),
-        inertia=cast(Vector6, tuple(value * arm.tool(week) for value in truth.tool.inertia)))
-    return replace(truth, joints=joints, tool=tool)
+    return replace(truth, joints=joints)
+
+
+def load_of(arm: SimulatedArm, week: int) -> Load:
+    """Return the tool of an arm in a week."""
+    tool = default_cell.hidden_truth().tool
+    if tool is None:
+        raise ConfigurationError('The hidden truth has no tool; the fleet needs one.')
+    body, factor = default_cell.rigid_body(tool), arm.tool(week)
+    return Load(factor * body.mass, np.asarray(body.com), factor * np.asarray(body.inertia))
 
 
 def _scaled(pair: tuple[float, float], factor: float) -> tuple[float, float]:
@@ -345,13 +352,15 @@ def write_bags(folder: Path, arms: Sequence[SimulatedArm]) -> Iterator[Path]:
             fault = arm.faults.get(week, '')
             if fault == 'missing':
                 continue
-            truth, seed = truth_of(arm, week), arm.seed % 100_000 + week
-            bare = RecordedProcedures(seed, truth=replace(truth, tool=None))
+            cell: dict[str, Any] = {'truth': truth_of(arm, week),
+                                    'seed': arm.seed % 100_000 + week}
             begin = _BEGIN + _WEEK * week
             for name, node, service, record in (
-                ('friction', 'friction_identification', 'run', bare.friction(speeds=8)),
+                ('friction', 'friction_identification', 'run',
+                 recorded('friction', speed_count=8, min_speed=0.03, max_speed=0.6,
+                          measure_joints=('joint_6',), **cell)),
                 ('payload', 'payload_identification', 'run',
-                 RecordedProcedures(seed, truth=truth).static_poses()),
+                 recorded('static_poses', load=load_of(arm, week), poses=8, **cell)),
             ):
                 path = folder / arm.name / f'week_{week + 1:03d}_{name}'
                 write_bag(path, shifted(record, begin), node, service, arm.temperatures[week],
@@ -395,8 +404,8 @@ def write_bag(
             broken = np.arange(len(joints.time)) % 3 == 0
             joints = replace(joints, position=np.where(broken[:, None], 253.0, joints.position),
                              effort=np.where(broken[:, None], 0.0, joints.effort))
-        messages += [(stamp, JOINT_STATES, raw) for stamp, raw in serialized_joint_states(joints)]
-    messages += [(stamp, WRENCH, raw) for stamp, raw in serialized_wrenches(record.wrench)]
+        messages += joint_states(joints)
+    messages += wrenches(record.wrench)
     path.parent.mkdir(parents=True, exist_ok=True)
     with BagWriter(path) as bag:
         bag.add(DESCRIPTION, 'std_msgs/msg/String', TopicQos(latched=True, depth=1))
@@ -411,22 +420,17 @@ def write_bag(
         file.write_bytes(file.read_bytes()[:file.stat().st_size // 3])
 
 
-def _header(stamp: float) -> Any:
-    seconds, nanoseconds = divmod(round(stamp * 1e9), 10**9)
-    return _STORE.types['std_msgs/msg/Header'](
-        _STORE.types['builtin_interfaces/msg/Time'](seconds, nanoseconds), '')
-
-
 def _temperature(stamp: float, value: float) -> bytes:
     kind = 'sensor_msgs/msg/Temperature'
-    return bytes(_STORE.serialize_cdr(_STORE.types[kind](_header(stamp), value, 0.25), kind))
+    return bytes(STORE.serialize_cdr(STORE.types[kind](header(stamp), value, 0.25), kind))
 
 
 def _mark(name: str, service: str, stamp: float) -> bytes:
-    types, kind = _STORE.types, 'diagnostic_msgs/msg/DiagnosticArray'
+    types: Any
+    types, kind = STORE.types, 'diagnostic_msgs/msg/DiagnosticArray'
     pair = types['diagnostic_msgs/msg/KeyValue']('joint_states', f'{stamp:.9f}')
     status = types['diagnostic_msgs/msg/DiagnosticStatus'](0, name, service, 'simulated', [pair])
-    return bytes(_STORE.serialize_cdr(types[kind](_header(stamp), [status]), kind))
+    return bytes(STORE.serialize_cdr(types[kind](header(stamp), [status]), kind))
 
 
 # ------------------------------------------------------------------------------- commands

@@ -25,7 +25,7 @@ from support.bag_examples import (
 from support.bag_examples import marks as mark
 from support.friction_results import identity, payload_result
 
-from benchmarks.wrench_arm import ObservedArm
+from support.wrench_arm import ObservedArm
 from demo import default_cell
 from robocal_ros.cli import console as screen
 from robocal_ros.cli import main as entry

@@ -10,7 +10,7 @@ import pinocchio as pin
 import pytest
 from support.arms import arm
 
-from benchmarks.wrench_arm import ObservedArm, of_chain
+from support.wrench_arm import ObservedArm, of_chain
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity
 from robocal_ros.robot.model import RigidBodyInertia, Robot

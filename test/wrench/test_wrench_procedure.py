@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.wrench_arm import ObservedArm
+from support.wrench_arm import ObservedArm
 from robocal_ros.errors import CancelledError, DataError
 from robocal_ros.results.result import RobotIdentity
 from robocal_ros.wrench.estimate import biases

@@ -270,7 +270,8 @@ def _run(request: Request) -> Outcome:
         remarks.append(f'{series}: verdict pass in {sum(case.passed for case in own)} of '
                        f'{len(own)}; {sum(case.inside for case in own)} of '
                        f'{sum(case.count for case in own)} 95 % intervals contain the truth.')
-    return Outcome(figures(cases), [], remarks)
+    return Outcome(figures(cases), [{**vars(case), 'errors': list(case.errors.items())}
+                                    for case in cases], remarks)
 
 
 BENCHMARK = Benchmark('Reference cell', (

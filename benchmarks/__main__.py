@@ -5,19 +5,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import itertools
 import json
 import os
 import resource
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
-
-from rich.markup import escape
-from rich.table import Table
 
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.main import run
@@ -25,7 +21,6 @@ from robocal_ros.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from benchmarks.benchmark import Benchmark, Outcome
-    from benchmarks.figures import Figure
     from benchmarks.page import Record
 
 
@@ -114,7 +109,7 @@ def _run(options: argparse.Namespace) -> int:
 def _run_one(name: str, options: argparse.Namespace, folder: Path) -> Record:
     from benchmarks.benchmark import Request
     from benchmarks.figures import conditions
-    from benchmarks.page import Record
+    from benchmarks.page import Record, section
 
     benchmark: Benchmark = importlib.import_module(
         f'benchmarks.{_MODULES.get(name, name)}').BENCHMARK
@@ -129,16 +124,15 @@ def _run_one(name: str, options: argparse.Namespace, folder: Path) -> Record:
     outcome = benchmark.run(Request(
         seeds, options.jobs, options.live, folder, options.quick))
     taken = monotonic() - began
-    OUT.print(_table(outcome.figures, f'{benchmark.title}, {taken:.0f} s'))
-    for remark in outcome.remarks:
-        OUT.print(escape(remark), soft_wrap=True)
     _write_cases(folder / f'{name}.json', outcome)
-    return Record(benchmark.title, benchmark.about, {
+    record = Record(benchmark.title, benchmark.about, {
         **known, 'taken': round(taken, 1),
         'processor_time': round(_processor_time() - used, 1), 'seeds': len(seeds),
         'jobs': 1 if options.live else options.jobs,
         'live': options.live, 'quick': options.quick},
         outcome.figures, outcome.tables, outcome.remarks)
+    OUT.print('\n'.join(section(record)), soft_wrap=True, markup=False, highlight=False)
+    return record
 
 
 def _processor_time() -> float:
@@ -146,21 +140,6 @@ def _processor_time() -> float:
     own, children = (resource.getrusage(who) for who in (
         resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
-
-
-def _table(figures: Iterable[Figure], title: str) -> Table:
-    from benchmarks.page import limit, number
-    from robocal_ros.cli.console import table_of
-
-    table = table_of((('figure', False), ('median', True), ('worst', True), ('bar', True),
-                      ('unit', False), ('', False)), title)
-    marks = {True: '[bold green]met[/]', False: '[bold red]missed[/]', None: ''}
-    for series, grouped in itertools.groupby(figures, key=lambda figure: figure.series):
-        table.add_row(f'[bold]{escape(series)}[/]')
-        for figure in grouped:
-            table.add_row(f'  {escape(figure.what)}', number(figure.median),
-                          number(figure.worst), limit(figure), figure.unit, marks[figure.met])
-    return table
 
 
 def _write_cases(path: Path, outcome: Outcome) -> None:

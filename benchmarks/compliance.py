@@ -233,7 +233,8 @@ def figures(cases: Sequence[Case]) -> Iterator[Figure]:
 def _run(request: Request) -> Outcome:
     every = in_parallel(partial(run_case, series=(*MOUNTS, NOISE)), request.seeds, request.jobs,
                         'compliance')
-    rows, remarks = [], []
+    rows: list[Figure] = []
+    remarks = []
     for number, name in enumerate((*MOUNTS, NOISE)):
         cases = [own[number] for own in every]
         rows += figures(cases)

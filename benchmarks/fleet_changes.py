@@ -282,7 +282,7 @@ def whole_fleet(arms: int, weeks: int = 52) -> tuple[list[Figure], Table]:
     rows: dict[str, list[int]] = {}
     for arm in made:
         for event in arm.events:
-            if event.week > weeks - 4 or (event.week in arm.faults and event.kind == 'wrong_tool'):
+            if event.week > weeks - 4 or (event.week in arm.lost and event.kind == 'wrong_tool'):
                 continue
             matching = [item for item in pending[arm.name] if _explains(event, item)]
             explained |= {id(item) for item in matching}

@@ -91,8 +91,8 @@ def write_wrench_bag(path: Path, duration: float) -> None:
         while arm.now < duration:
             resting = arm.now == 0.0
             joints, sensors = arm.samples(_REST if resting else _PART, moving=not resting)
-            states = JointSamples(seven_joints.JOINTS, joints.stamps / 1e9,
-                                  *np.hsplit(joints.values, 3))
+            q, v, effort = np.hsplit(joints.values, 3)
+            states = JointSamples(seven_joints.JOINTS, joints.stamps / 1e9, q, v, effort)
             for stamp, topic, raw in merge(joint_states(states), *(
                     wrenches(WrenchSamples(frame, stream.stamps / 1e9, stream.values), topic)
                     for frame, topic, stream in zip(

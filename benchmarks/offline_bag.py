@@ -137,10 +137,12 @@ def write_long(
         for begin in range(0, count, _BLOCK):
             time: Array = 1.0 + _PERIOD * np.arange(
                 begin, min(begin + _BLOCK, count), dtype=float)
-            streams = [joint_states(JointSamples(joints.joint_names, time, *(
+            position, velocity, effort = (
                 _later(joints.time, values, time, noise, draw) for values, noise in (
                     (joints.position, 0.0), (joints.velocity, 0.0),
-                    (joints.effort, _EFFORT_NOISE)))))]
+                    (joints.effort, _EFFORT_NOISE)))
+            streams = [joint_states(JointSamples(
+                joints.joint_names, time, position, velocity, effort))]
             if wrench:
                 streams.append(wrenches(WrenchSamples(sensor.frame, time, _later(
                     sensor.time, sensor.wrench, time, _WRENCH_NOISE, draw))))

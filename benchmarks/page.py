@@ -109,7 +109,7 @@ def _page(records: Mapping[str, Record]) -> Iterator[str]:
         for record in records.values()])
     yield from _machines(records)
     for record in records.values():
-        yield from _section(record)
+        yield from section(record)
 
 
 def _anchor(title: str) -> str:
@@ -137,7 +137,8 @@ def _machines(records: Mapping[str, Record]) -> Iterator[str]:
         yield from (words if len(found) == 1 else f'{", ".join(titles)}: {words}', '')
 
 
-def _section(record: Record) -> Iterator[str]:
+def section(record: Record) -> Iterator[str]:
+    """Yield the lines of a benchmark's section."""
     known = record.conditions
     sizes = [f'{known["seeds"]} random {"cell" if known["seeds"] == 1 else "cells"}'] * bool(
         known['seeds'])
@@ -159,15 +160,14 @@ def _section(record: Record) -> Iterator[str]:
 def _row(figure: Figure) -> Sequence[str]:
     band = '' if figure.band is None else ' to '.join(number(end) for end in figure.band)
     worst = '' if figure.worst == figure.median else number(figure.worst)
-    cells = (figure.what, number(figure.median), band, worst, limit(figure), figure.unit)
+    cells = (figure.what, number(figure.median), band, worst, _limit(figure), figure.unit)
     if figure.met is not False:
         return cells
     reason = f' Missed: {figure.reason}' if figure.reason else ' Missed; the reason is unknown.'
     return (f'**{cells[0]}**{reason}', *(f'**{cell}**' if cell else '' for cell in cells[1:]))
 
 
-def limit(figure: Figure) -> str:
-    """Return a figure's limit; empty without one."""
+def _limit(figure: Figure) -> str:
     return '' if figure.bar is None else f'{"≥" if figure.at_least else "≤"} {figure.bar:g}'
 
 

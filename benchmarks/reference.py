@@ -202,6 +202,7 @@ def run_case(seed: int, methods: Sequence[str] = tuple(_SERIES)) -> list[Case]:
 
 
 Errors = tuple[dict[tuple[str, str], tuple[float, ...]], list[bool]]
+"""Errors by quantity and unit, and whether 95 % intervals hold the truth."""
 
 
 def _payload(result: CalibrationResult, load: Load) -> Errors:
@@ -210,13 +211,14 @@ def _payload(result: CalibrationResult, load: Load) -> Errors:
         del truth['mass']
     known = [name for name in truth if result.parameter(name).value is not None]
     error = dict(zip(known, result.values(known) - [truth[name] for name in known], strict=True))
-    found = {(f'error of {name}', 'mm'): (1e3 * abs(error[name]),) for name in COM}
+    found: dict[tuple[str, str], tuple[float, ...]] = {
+        (f'error of {name}', 'mm'): (1e3 * abs(error[name]),) for name in COM}
     if 'mass' in error:
         found['error of mass', '%'] = 100.0 * abs(error['mass']) / load.mass,
     if INERTIA[0] in error:
         matrices = np.zeros((2, 3, 3))
         matrices[(slice(None), *np.triu_indices(3))] = [
-            result.values(INERTIA), [truth[name] for name in INERTIA]]
+            result.values(INERTIA).tolist(), [truth[name] for name in INERTIA]]
         stated, true = np.linalg.eigvalsh(matrices, UPLO='U')
         found['error of a principal moment', '%'] = tuple(
             (100.0 * np.abs(stated / true - 1.0)).tolist())
@@ -226,7 +228,8 @@ def _payload(result: CalibrationResult, load: Load) -> Errors:
 
 def _friction(result: CalibrationResult, truth: HiddenTruth) -> Errors:
     """Compare laws with the hidden steady friction over the range of speeds."""
-    found, inside = {}, []
+    found: dict[tuple[str, str], tuple[float, ...]] = {}
+    inside: list[bool] = []
     for joint, law in friction_by_joint(result).items():
         steady = LuGreFriction([truth.joints[joint].friction])
         true = np.array([steady.steady(np.array([v]), np.zeros(1))[0] for v in _SPEEDS])

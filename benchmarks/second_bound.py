@@ -91,7 +91,8 @@ def _inverse(information: Array) -> Array:
 def _friction_columns(speed: Array) -> Array:
     """Return Coulomb and viscous friction forward, then backward, shape (k, 4)."""
     sides = np.stack((speed > 0.0, speed < 0.0), axis=1) * np.sign(speed)[:, None]
-    return np.concatenate((sides, sides * np.abs(speed)[:, None]), axis=1)[:, [0, 2, 1, 3]]
+    return np.asarray(np.concatenate((sides, sides * np.abs(speed)[:, None]), axis=1)[
+        :, [0, 2, 1, 3]], dtype=np.float64)
 
 
 def _torques(cell: Cell, bodies: Array, motion: tuple[Array, Array, Array]) -> Array:

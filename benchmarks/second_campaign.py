@@ -701,9 +701,11 @@ def figures(cases: Sequence[Case]) -> list[Figure]:
             lambda own: summary(own)['pass of these'], at_least=True)
         for words, some, bar in (('without effects', quiet, 1.05), ('with effects', full, 0.9)):
             for quantity in against_peers(some):
+                def ratio(own: Sequence[Case], quantity: str = quantity) -> float:
+                    return against_peers(own).get(quantity, np.nan)
+
                 add(name, f'{quantity}, {words}: median error ÷ that of the best peer', '1', some,
-                    bar, lambda own, quantity=quantity: against_peers(own).get(quantity, np.nan),
-                    reason=_PRIORS if some is quiet else '')
+                    bar, ratio, reason=_PRIORS if some is quiet else '')
         add(name, 'RMSE ÷ Cramér-Rao bound without effects', '1', quiet, 1.1,
             lambda own: summary(own)['RMSE ÷ bound'], reason=_PRIORS)
     return rows

@@ -104,10 +104,11 @@ def by_idyntree(urdf: str, seen: Sequence[Observation]) -> tuple[Run, list[Obser
             and item.distal is not None and item.held is not None and not any(item.reasons)]
     parts = [np.array([getattr(item, name) for item in used]) for name in (
         'posture', 'velocity', 'acceleration')]
-    readings = np.array([np.subtract(item.distal, item.held) for item in used])
+    distal, held = (np.array([getattr(item, name) for item in used])
+                    for name in ('distal', 'held'))
     return run('benchmarks.peers.idyntree_wrench:observe', peer=True, repeats=1, urdf=urdf,
                joints=seven_joints.JOINTS, sensors=seven_joints.SENSORS, q=parts[0], v=parts[1],
-               a=parts[2], readings=readings), used
+               a=parts[2], readings=distal - held), used
 
 
 def run_case(

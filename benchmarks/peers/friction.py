@@ -62,9 +62,12 @@ def load_dependent(robot: Robot, samples: JointSamples, joint: int, speeds: Arra
                         for row in zip(q[rows], v[rows], a[rows], strict=True)])
     speed, left = v[rows, joint], effort[rows] - carried
     typical = rms(left)
+
+    def residual(x: Array) -> Array:
+        return friction(x, speed, carried) - left
+
     found = scipy.optimize.least_squares(
-        lambda x: friction(x, speed, carried) - left,
-        [typical, 0.0, typical, 0.0, 0.05, 1.0, 0.0],
+        residual, [typical, 0.0, typical, 0.0, 0.05, 1.0, 0.0],
         bounds=([0.0, 0.0, 0.0, 0.0, 1e-3, 0.2, 0.0],
                 [np.inf, 1.0, np.inf, 1.0, 1.0, 3.0, np.inf]),
         x_scale=[typical, 0.1, typical, 0.1, 0.05, 1.0, typical], max_nfev=500)

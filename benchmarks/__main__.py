@@ -59,8 +59,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         help='number of random cells (default: the number the limits refer to)')
     parser.add_argument('--seed', type=_positive, default=1,
                         help='seed of the first cell (default: %(default)s)')
-    parser.add_argument('--live', action='store_true',
-                        help='run the real nodes over DDS instead of in this process')
     parser.add_argument('--jobs', type=_positive, default=os.cpu_count() or 1,
                         help='number of parallel processes (default: %(default)s)')
     parser.add_argument('-o', '--output', type=Path,
@@ -84,8 +82,7 @@ def _run(options: argparse.Namespace) -> int:
     from benchmarks.page import read_records, write_page, write_records
 
     folder = options.output or Path('bench_output')
-    whole = not (options.output or options.quick or options.live or options.seeds
-                 or options.seed != 1)
+    whole = not (options.output or options.quick or options.seeds or options.seed != 1)
     results, page = (_RESULTS, _PAGE) if whole else (
         folder / 'results.json', folder / 'benchmarks.md')
     missed = False
@@ -113,23 +110,18 @@ def _run_one(name: str, options: argparse.Namespace, folder: Path) -> Record:
 
     benchmark: Benchmark = importlib.import_module(
         f'benchmarks.{_MODULES.get(name, name)}').BENCHMARK
-    usual = benchmark.live_seeds if options.live else 1 if options.quick else benchmark.seeds
-    if options.live and not usual:
-        raise ConfigurationError(
-            f"Benchmark '{name}' has no live mode; run it without --live.")
+    usual = 1 if options.quick else benchmark.seeds
     seeds = tuple(range(options.seed, options.seed + (options.seeds or usual)))
     folder.mkdir(parents=True, exist_ok=True)
     # The commit that is measured is that at the start.
     known, began, used = conditions(), monotonic(), _processor_time()
-    outcome = benchmark.run(Request(
-        seeds, options.jobs, options.live, folder, options.quick))
+    outcome = benchmark.run(Request(seeds, options.jobs, folder, options.quick))
     taken = monotonic() - began
     _write_cases(folder / f'{name}.json', outcome)
     record = Record(benchmark.title, benchmark.about, {
         **known, 'taken': round(taken, 1),
         'processor_time': round(_processor_time() - used, 1), 'seeds': len(seeds),
-        'jobs': 1 if options.live else options.jobs,
-        'live': options.live, 'quick': options.quick},
+        'jobs': options.jobs, 'quick': options.quick},
         outcome.figures, outcome.tables, outcome.remarks)
     OUT.print('\n'.join(section(record)), soft_wrap=True, markup=False, highlight=False)
     return record

@@ -23,7 +23,6 @@ class Request:
     Attributes:
         seeds: Seeds of the random cells.
         jobs: Number of parallel processes.
-        live: True to run the real nodes over DDS instead of in this process.
         output: Folder for logs.
         quick: True to try every step at the smallest size; limits do not hold then.
 
@@ -31,7 +30,6 @@ class Request:
 
     seeds: Sequence[int]
     jobs: int
-    live: bool
     output: Path
     quick: bool = False
 
@@ -79,7 +77,6 @@ class Benchmark:
         about: Sentences on what is measured, and on what.
         run: Runs it; raises `RobocalError` if a repetition fails.
         seeds: Number of random cells that the limits refer to.
-        live_seeds: Default number with the real nodes; 0 if there is no live mode.
 
     """
 
@@ -87,7 +84,6 @@ class Benchmark:
     about: str
     run: Callable[[Request], Outcome]
     seeds: int = 1
-    live_seeds: int = 0
 
 
 def _ignore_interrupt() -> None:

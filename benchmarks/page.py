@@ -18,7 +18,7 @@ from robocal_ros.results.wording import rounded
 
 _DIGITS = 6
 _MACHINE = ('processor', 'cores', 'system', 'python')
-_RUN = ('time', 'commit', 'taken', 'processor_time', 'seeds', 'repetitions', 'jobs', 'live',
+_RUN = ('time', 'commit', 'taken', 'processor_time', 'seeds', 'jobs', 'live',
         'quick')
 
 

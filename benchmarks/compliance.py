@@ -16,16 +16,15 @@ from benchmarks.reference import drawn_load
 from demo import default_cell
 from demo.compliance import compliance_truth
 from robocal_ros.arrays import Array
-from robocal_ros.compliance.estimate import estimate_sets
+from robocal_ros.compliance import ComplianceParameters
+from robocal_ros.compliance.estimator import estimate_sets
 from robocal_ros.compliance.measurement import HELD_OUT_EVERY, EndPosition, average
 from robocal_ros.compliance.model import Load, Target, given_load, predicted
-from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import plan_postures
 from robocal_ros.errors import DataError
-from robocal_ros.messages.samples import TrackerSamples
+from robocal_ros.messages import TrackerSamples
 from robocal_ros.resources import share_directory
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot import CollisionChecker, Robot
 from robocal_sim.drive import DEADBAND
 from robocal_sim.model import read_description
 from robocal_sim.physics import ArmPhysics

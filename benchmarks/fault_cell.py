@@ -37,8 +37,8 @@ from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions, qos
 from robocal_ros.messages.subscription import type_name
-from robocal_ros.results.store import read_result
-from robocal_ros.robot.motion import quintic_path
+from robocal_ros.results import read_result
+from robocal_ros.robot import quintic_path
 
 ARM, CONTROLLER = 'sim_arm', 'joint_trajectory_controller'
 

@@ -27,8 +27,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from geometry_msgs.msg import TransformStamped, WrenchStamped
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
-from rcl_interfaces.msg import Parameter as ParameterMessage
-from rcl_interfaces.msg import ParameterValue
+from rcl_interfaces.msg import Parameter as ParameterMessage, ParameterValue
 from rcl_interfaces.srv import DescribeParameters, GetParameters, ListParameters, SetParameters
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import JointState

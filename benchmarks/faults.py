@@ -31,7 +31,7 @@ from robocal_ros.cli.console import OUT, print_line
 from robocal_ros.cli.main import run
 from robocal_ros.cli.node_client import RosSession
 from robocal_ros.errors import ConfigurationError, RobocalError
-from robocal_ros.results.store import read_result
+from robocal_ros.results import read_result
 
 _SUMMARY = 'Inject faults into the running nodes on the simulated arm; record how each ends.'
 _PAGE = Path(__file__).resolve().parents[1] / 'docs' / 'reliability.md'

@@ -19,10 +19,14 @@ from benchmarks.offline_bag import write_long
 from benchmarks.reference import recorded
 from robocal_ros.cli.console import ProgressView
 from robocal_ros.errors import RobocalError
-from robocal_ros.fleet import run as fleet
-from robocal_ros.fleet.bags import BagPlace, find_bags
-from robocal_ros.fleet.catalogue import ESTIMATED, Catalogue
-from robocal_ros.fleet.request import Request as FleetRequest
+from robocal_ros.fleet import (
+    ESTIMATED,
+    Catalogue,
+    Request as FleetRequest,
+    find_bags,
+    run as fleet,
+)
+from robocal_ros.fleet.bags import BagPlace
 from robocal_ros.fleet.task import Task, estimate_bag
 
 EFFICIENCY_BAR, QUERY_BAR = 0.9, 1.0

@@ -14,11 +14,9 @@ from benchmarks.benchmark import Benchmark, Outcome, Request, Table, in_parallel
 from benchmarks.figures import Figure, median_band, share_band
 from benchmarks.fleet_data import Event, estimates, fleet
 from robocal_ros.arrays import Array
-from robocal_ros.fleet.catalogue import Catalogue
-from robocal_ros.fleet.changes import courses
-from robocal_ros.fleet.findings import Finding, review
+from robocal_ros.fleet import Catalogue, History, courses
+from robocal_ros.fleet.review import Finding, review
 from robocal_ros.fleet.scan import CONFIRMATION, FALSE_ALARMS, HORIZON
-from robocal_ros.fleet.series import History
 from robocal_ros.fleet.siblings import compare, rejected
 
 _WEEK = 7.0 * 86400.0

@@ -25,7 +25,8 @@ from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.main import run
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.fleet.catalogue import RESULTS, Catalogue, utc
+from robocal_ros.fleet import Catalogue
+from robocal_ros.fleet.catalogue import RESULTS, utc
 
 _WEEK = 7.0 * 86400.0
 # Monday, 6 January 2025, 06:00 UTC.

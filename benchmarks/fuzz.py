@@ -27,7 +27,7 @@ from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions, qos
 
 # Messages between two cancels.
-_BURST = (5, 40)
+_BURST = (50, 200)
 # Longest text, characters of long texts in all, and longest text that does not count.
 _LONGEST, _BUDGET, _SHORT = 50 * 10**6, 10**9, 5000
 _NUMBERS = (0.0, -1.0, 1.0, math.nan, math.inf, -math.inf, 1e300, -1e300, 1e50, 5e-324, 1e-3)

@@ -18,12 +18,9 @@ from benchmarks.second_cell import OWN, product
 from demo import default_cell
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
-from robocal_ros.leveling.model import Tool, tilt
-from robocal_ros.leveling.parameters import LevelingParameters
-from robocal_ros.leveling.plan import LevelingPlanner, LevelingRefusal
-from robocal_ros.robot.model import RigidBodyInertia
-from robocal_ros.robot.motion import MotionLimits, Trajectory
-from robocal_ros.robot.sag import SagCorrection
+from robocal_ros.leveling import LevelingParameters, LevelingPlanner, Tool, tilt
+from robocal_ros.leveling.plan import LevelingRefusal
+from robocal_ros.robot import MotionLimits, RigidBodyInertia, SagCorrection, Trajectory
 
 TILT_BAR, DRIFT_BAR, TIME_BAR = 0.05, 0.5, 50.0
 """Limits of tilt [°], drift [mm] and planning time [ms]."""

@@ -33,9 +33,8 @@ from demo.processes import Children, processor_time
 from robocal_ros import registry
 from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import RobocalError
-from robocal_ros.messages import qos
-from robocal_ros.messages.subscription import ConditionalGroup
-from robocal_ros.robot.model import Robot
+from robocal_ros.messages import ConditionalGroup, qos
+from robocal_ros.robot import Robot
 
 START_BAR, IDLE_BAR = 1.5, 1.0
 """Limits of the time until active [s] and of the share of a core while inactive [%]."""

@@ -24,8 +24,7 @@ from benchmarks.reference import drawn_load, recorded
 from benchmarks.wrench_samples import SampledArm
 from robocal_ros.cli.console import OUT
 from robocal_ros.errors import ConfigurationError, RobocalError
-from robocal_ros.messages.bag_writer import BagWriter
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
+from robocal_ros.messages import BagWriter, JointSamples, WrenchSamples
 
 SPEED_BAR, GROWTH_BAR = 100.0, 20.0
 """Limits of the speed [× real time] and of the growth of peak memory [%].

@@ -13,8 +13,7 @@ import numpy as np
 from rosbags.typesys import Stores, get_typestore
 
 from robocal_ros.arrays import Array
-from robocal_ros.messages.bag_writer import BagWriter, TopicQos
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
+from robocal_ros.messages import BagWriter, JointSamples, TopicQos, WrenchSamples
 
 JOINT_STATES, WRENCH, DESCRIPTION = '/joint_states', '/ft_wrist/wrench', '/robot_description'
 STORE = get_typestore(Stores.LATEST)

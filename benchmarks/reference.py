@@ -19,9 +19,9 @@ from benchmarks.offline_bag import Record
 from benchmarks.second_cell import COM, OWN, STEP, Cell, Load, product, script
 from benchmarks.second_world import Array, Recorded
 from demo import default_cell
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.friction_law import friction_by_joint
+from robocal_ros.messages import JointSamples, WrenchSamples
+from robocal_ros.results import CalibrationResult
+from robocal_ros.robot import friction_by_joint
 from robocal_sim.friction import LuGreFriction
 from robocal_sim.model import read_description
 from robocal_sim.prescribed import Motion, measure

@@ -34,14 +34,12 @@ from benchmarks.second_bound import bounds
 from benchmarks.second_cell import COM, WEIGHING_STD, Cell
 from benchmarks.second_world import ARMS, EFFECTS
 from robocal_ros.errors import ConfigurationError, RobocalError
-from robocal_ros.friction.estimate import merge, select_joints
-from robocal_ros.friction.parameters import FrictionParameters
-from robocal_ros.friction.track import FrictionTracker
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
-from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.results.result import CalibrationResult, State
-from robocal_ros.robot.arm_model import arm_regressor, identified_model
-from robocal_ros.robot.friction_law import friction_by_joint
+from robocal_ros.friction import FrictionParameters, FrictionTracker
+from robocal_ros.friction.estimator import merge, select_joints
+from robocal_ros.messages import JointSamples, WrenchSamples
+from robocal_ros.payload import PayloadParameters
+from robocal_ros.results import CalibrationResult, State
+from robocal_ros.robot import arm_regressor, friction_by_joint, identified_model
 
 OURS = 'robocal'
 Z95, Z999 = 1.959964, 3.290527

@@ -18,20 +18,22 @@ from benchmarks import second_world
 from benchmarks.offline_bag import JOINT_STATES, joint_states, wrenches
 from benchmarks.second_world import ARMS, ArmData, Array, Recorded, World, body, rotation
 from demo import default_cell
-from robocal_ros.capability import estimator
-from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.estimators import estimator
+from robocal_ros.friction import FrictionParameters
 from robocal_ros.friction.procedure import FrictionProcedure
-from robocal_ros.messages.bag import Bag, Selection
-from robocal_ros.messages.bag_writer import BagWriter
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
-from robocal_ros.offline.estimation import OfflineEstimation
-from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.messages import Bag, BagWriter, JointSamples, Selection, WrenchSamples
+from robocal_ros.offline import OfflineEstimation
+from robocal_ros.payload import PayloadParameters
 from robocal_ros.payload.procedure import PayloadProcedure
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import MotionLimits, Trajectory, quintic_path
-from robocal_ros.robot.planning import connect
+from robocal_ros.results import CalibrationResult
+from robocal_ros.robot import (
+    CollisionChecker,
+    MotionLimits,
+    Robot,
+    Trajectory,
+    connect,
+    quintic_path,
+)
 
 STEP = 1e-3
 """Step of the simulation [s]."""

@@ -5,13 +5,19 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from geometry_msgs.msg import WrenchStamped
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from geometry_msgs.msg import TransformStamped, WrenchStamped
+from rclpy.node import Node
 from scipy.stats import t as student
+from sensor_msgs.msg import JointState
+from std_msgs.msg import Header, String
+from tf2_msgs.msg import TFMessage
 
 from demo import default_cell
 from demo.domains import own_domain
@@ -20,7 +26,7 @@ from robocal_ros.cli.console import OUT, print_line
 from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.messages import qos
 
-_RATE, _PERIOD = 1000.0, 5.0
+_RATE, _PERIOD, _FLOOD_PERIOD = 1000.0, 5.0, 0.05
 # Part of the time in which memory is not judged: libraries load and buffers fill.
 _WARM_UP = 0.25
 _START = 60.0
@@ -53,6 +59,41 @@ class Usage:
         self.memory.append(found['VmRSS'] / 1024.0)
         self.threads.append(found['Threads'])
         self.handles.append(len(list((folder / 'fd').iterdir())))
+
+
+class Flood:
+    """Messages that a node must not collect: new names on each of its topics.
+
+    Attributes:
+        sent: Number of messages sent.
+
+    """
+
+    def __init__(self, node: Node) -> None:
+        """Create the publishers."""
+        self.sent, self._sent_at = 0, 0.0
+        table: tuple[tuple[Any, str, Callable[[int], Any]], ...] = (
+            (String, 'robocal/owner', lambda n: String(data=f'claim /node_{n}')),
+            (TFMessage, '/tf', lambda n: TFMessage(transforms=[TransformStamped(
+                header=Header(frame_id=f'frame_{n}_{i}'), child_frame_id=f'frame_{n}_{i + 1}')
+                for i in range(20)])),
+            (DiagnosticArray, 'payload_identification/marks', lambda n: DiagnosticArray(
+                status=[DiagnosticStatus(name='begin', message=f'run {n}')])),
+            (JointState, 'joint_states', lambda n: JointState(
+                name=[f'joint_{n}_{i}' for i in range(20)], position=[0.0] * 20)),
+            (String, 'friction_identification/result', lambda n: String(
+                data=f'[{n}' + ', x' * 1000)))
+        self._publishers = [
+            (node.create_publisher(kind, topic, qos.MARKS), make) for kind, topic, make in table]
+
+    def send(self) -> None:
+        """Send one message on each topic, twenty times a second."""
+        if time.monotonic() - self._sent_at < _FLOOD_PERIOD:
+            return
+        self._sent_at = time.monotonic()
+        for publisher, make in self._publishers:
+            publisher.publish(make(self.sent))
+            self.sent += 1
 
 
 class Usages:
@@ -108,7 +149,7 @@ def slope(times: list[float], values: list[float]) -> tuple[float, float]:
 
 
 def soak(duration: float, output: Path) -> int:
-    """Run the observer at 1 kHz and repeated procedures; print what the processes use.
+    """Run the observer at 1 kHz and procedures in a flood of messages; print what they use.
 
     Args:
         duration: Duration [s].
@@ -132,11 +173,12 @@ def soak(duration: float, output: Path) -> int:
             'truth_file': str(default_cell.TRUTH_FILE.resolve()),
             'cell_file': str(default_cell.CELL_FILE.resolve())})
         observer = children.start_node(
-            'robocal_ros.wrench.node', 'wrench_observer', {**common, 'tare_duration': 1.0})
+            'robocal_ros.wrench.node', 'wrench_observer', {**common, 'tare_duration': 1.0,
+                                                 'tool_wrench_frame': 'gripper'})
         payload = children.start_node(
             'robocal_ros.payload.node', 'payload_identification', {
                 **common, 'method': 'static_poses', 'sensor_frame': 'ft_wrist', 'poses': 6,
-                'dwell': 0.7, 'max_velocity': 2.0, 'max_acceleration': 6.0})
+                'dwell': 0.7, 'state_timeout': 2.0, 'max_velocity': 2.0, 'max_acceleration': 6.0})
         clients = {child.name: NodeClient(session, child.name) for child in (observer, payload)}
         for client in clients.values():
             client.wait_until_there(_START)
@@ -156,12 +198,13 @@ def soak(duration: float, output: Path) -> int:
 
         session.node.create_subscription(
             WrenchStamped, 'wrench_observer/links/ft_wrist/wrench', count, qos.SENSOR, raw=True)
-        usages = Usages((arm, observer, payload))
+        usages, flood = Usages((arm, observer, payload)), Flood(session.node)
         runs: list[bool] = []
 
         def look() -> None:
             children.check()
             usages.look()
+            flood.send()
 
         session.watch = look
         began = time.monotonic()
@@ -172,7 +215,8 @@ def soak(duration: float, output: Path) -> int:
                 print_line(f'run {len(runs)}: {answer.message}')
         elapsed = time.monotonic() - began
     text = (f'{elapsed / 60.0:.1f} min, {sum(runs)} of {len(runs)} procedures succeeded, '
-            f'{received[0] / elapsed:.0f} wrenches per second received.\n\n{usages.table()}')
+            f'{received[0] / elapsed:.0f} wrenches per second received, {flood.sent} messages of '
+            f'new names sent.\n\n{usages.table()}')
     (output / 'soak.md').write_text(text, encoding='utf-8')
     OUT.print(text, markup=False, soft_wrap=True)
     return 0 if all(runs) else 1

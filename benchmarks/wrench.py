@@ -29,11 +29,8 @@ from benchmarks.wrench_samples import (
 )
 from robocal_ros.arrays import frozen
 from robocal_ros.errors import RobocalError
-from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.model import RigidBodyInertia
-from robocal_ros.wrench.blocks import BlockObserver
-from robocal_ros.wrench.observer import Observation, WrenchObserver
-from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.robot import RigidBodyInertia, SteadyFriction
+from robocal_ros.wrench import Observation, OfflineObserver, WrenchObserver, WrenchParameters
 
 # Free motion in which false contacts are counted [s], impacts, pushes, weak pushes; share of them
 # in a quick run.
@@ -141,7 +138,7 @@ def run_case(
         load.inertia)
     observer.carry(identified, 'tool0')
     joints, sensors = arm.samples(min(motion, _COMPARED))
-    whole = BlockObserver(observer)
+    whole = OfflineObserver(observer)
     _add(whole, joints, sensors)
     block = whole.take(final=True)
     if block is None:
@@ -217,7 +214,7 @@ def _missed(
         size = 900.0 if number % 2 else draw.uniform(40.0, 120.0)
         given.append(Impact((0, 3)[number // 2 % 2], size * direction / np.linalg.norm(direction),
                             np.array([0.03, 0.0, 0.02]), begin, draw.uniform(0.005, 0.02)))
-    whole = BlockObserver(observer)
+    whole = OfflineObserver(observer)
     _add(whole, *arm.samples(0.2 * count + 0.2, given))
     block = whole.take(final=True)
     found = {index: np.array([] if block is None else [
@@ -229,7 +226,7 @@ def _missed(
 
 def _count_contacts(observer: WrenchObserver, arm: SampledArm, motion: float) -> int:
     """Return the number of contacts that begin in free motion of some time [s]."""
-    whole, done, count, last = BlockObserver(observer), 0.0, 0, -1
+    whole, done, count, last = OfflineObserver(observer), 0.0, 0, -1
     offset = 0
     while done < motion:
         _add(whole, *arm.samples(min(_AT_A_TIME, motion - done)))
@@ -244,7 +241,7 @@ def _count_contacts(observer: WrenchObserver, arm: SampledArm, motion: float) ->
     return count
 
 
-def _add(whole: BlockObserver, joints: Stream, sensors: Sequence[Stream]) -> None:
+def _add(whole: OfflineObserver, joints: Stream, sensors: Sequence[Stream]) -> None:
     whole.add_joint_states(joints.stamps, joints.values)
     for index, stream in enumerate(sensors):
         whole.add_readings(index, stream.stamps, stream.values, {})
@@ -324,7 +321,7 @@ def speed(duration: float) -> list[Figure]:
     done, used = by_idyntree(arm.urdf, kept[::5])
     push = Impact(0, np.array([-30.0, 6.0, 0.0]), np.array([0.05, 0.0, 0.06]), arm.now, duration)
     touched = feed(*arm.samples(duration, [push]))
-    whole, (joints, sensors) = BlockObserver(observer), samples
+    whole, (joints, sensors) = OfflineObserver(observer), samples
     began = perf_counter()
     for begin in range(0, len(joints.stamps), _BLOCK):
         part = slice(begin, begin + _BLOCK)

@@ -16,12 +16,16 @@ from benchmarks.figures import Figure
 from benchmarks.second_cell import OWN, product
 from benchmarks.wrench_samples import Stream, follow
 from robocal_ros.arrays import Array
-from robocal_ros.robot.arm_model import link_covariance, physically_consistent
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.wrench.fusion import Fusion
-from robocal_ros.wrench.model import SensedArm, SensorMount, TareReference
-from robocal_ros.wrench.observer import Observation, WrenchObserver
-from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.robot import RigidBodyInertia, Robot, link_covariance, physically_consistent
+from robocal_ros.wrench import (
+    Fusion,
+    Observation,
+    SensedArm,
+    SensorMount,
+    TareReference,
+    WrenchObserver,
+    WrenchParameters,
+)
 
 LAYOUTS = ('both-ended link', 'wrist only', 'base and wrist', 'torque')
 """Two random sensors, of which the links between them count; one at the last link; at the first

@@ -17,11 +17,9 @@ import pinocchio as pin
 import scipy
 
 from robocal_ros.arrays import Array
-from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.wrench.model import SensedArm, SensorMount
-from robocal_ros.wrench.observer import Observation, WrenchObserver
-from robocal_ros.wrench.smoothing import Stamps
+from robocal_ros.messages import Stamps
+from robocal_ros.robot import RigidBodyInertia, Robot, SteadyFriction
+from robocal_ros.wrench import Observation, SensedArm, SensorMount, WrenchObserver
 
 EPOCH = 1_790_000_000 * 10**9
 """First stamp: that of a wall clock [ns]."""

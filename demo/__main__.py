@@ -153,8 +153,7 @@ def _panel_table(panel: Panel) -> Table:
 
 def _row(item: Comparison) -> tuple[str, ...]:
     """Return the cells of a comparison, rounded to the resolution of its interval."""
-    from robocal_ros.results import wording
-    from robocal_ros.results.result import Parameter
+    from robocal_ros.results import Parameter, wording
 
     shown = wording.reading(Parameter(item.parameter, item.unit, item.estimate, item.std))
     unit, factor = wording.handy(item.unit)
@@ -171,8 +170,7 @@ def _write(
 ) -> None:
     """Write summary, result files and report."""
     from robocal_ros.cli.next_steps import next_steps
-    from robocal_ros.results.report import Advice, write_report
-    from robocal_ros.results.store import to_yaml
+    from robocal_ros.results import Advice, to_yaml, write_report
 
     summary = [item.summary() for item in comparisons]
     (output / 'summary.json').write_text(json.dumps(summary, indent=2) + '\n', encoding='utf-8')

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from robocal_ros.results.result import CalibrationResult, Verdict
+from robocal_ros.results import CalibrationResult, Verdict
 
 LEVEL = 0.999
 """Confidence level of the interval that must contain the truth."""

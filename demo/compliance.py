@@ -7,10 +7,10 @@ from typing import Any
 
 from demo.stage import Stage
 from demo.tour import Tour, TourOutcome, run_method
-from robocal_ros.compliance.estimate import METHOD
+from robocal_ros.compliance.estimator import METHOD
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.results import CalibrationResult
 from robocal_ros.results.report import Panel
-from robocal_ros.results.result import CalibrationResult
 from robocal_sim.truth import HiddenTruth
 
 _SHORT: dict[str, Any] = {

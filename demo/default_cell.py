@@ -9,7 +9,7 @@ import numpy as np
 import xacro
 
 from robocal_ros.resources import share_directory
-from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot import RigidBodyInertia, Robot
 from robocal_sim.truth import Cell, HiddenTruth, ToolTruth, load_cell, load_truth
 
 SIM_FOLDER = share_directory() / 'config' / 'sim'

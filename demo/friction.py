@@ -8,8 +8,8 @@ from typing import Any
 
 from demo.stage import Stage
 from demo.tour import Tour, TourOutcome, run_method
-from robocal_ros.friction.estimate import NAMES
-from robocal_ros.robot.friction_law import DIRECTIONS
+from robocal_ros.friction.estimator import NAMES
+from robocal_ros.robot import DIRECTIONS
 from robocal_sim.truth import FrictionTruth, HiddenTruth
 
 _SHORT: dict[str, Any] = {

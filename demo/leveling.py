@@ -24,13 +24,10 @@ from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT, ProgressView
 from robocal_ros.cli.node_client import NodeClient
 from robocal_ros.errors import MotionError, RobocalError
-from robocal_ros.leveling.model import Tool, tilt
+from robocal_ros.leveling import Tool, tilt
 from robocal_ros.messages import conversions
 from robocal_ros.results.report import Panel
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.motion import quintic_path
-from robocal_ros.robot.planning import connect
-from robocal_ros.robot.sag import deflected
+from robocal_ros.robot import CollisionChecker, connect, deflected, quintic_path
 
 _TITLE = 'leveling'
 _CONTROLLER = 'joint_trajectory_controller'

@@ -17,7 +17,7 @@ from demo.processes import Child, Children
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import ConfigurationError, RobocalError
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot import Robot
 from robocal_sim.truth import HiddenTruth, load_truth
 
 _START_TIMEOUT = 60.0

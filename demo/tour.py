@@ -13,9 +13,8 @@ from demo.stage import Stage
 from robocal_ros.cli.console import OUT, ProgressView
 from robocal_ros.cli.node_client import NodeClient
 from robocal_ros.errors import RobocalError
+from robocal_ros.results import CalibrationResult, Verdict, from_yaml, read_result
 from robocal_ros.results.report import Panel
-from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import from_yaml, read_result
 
 
 @dataclass(frozen=True)

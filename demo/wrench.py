@@ -27,10 +27,7 @@ from robocal_ros.cli.node_client import NodeClient
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions, qos
 from robocal_ros.results.report import Panel
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import quintic_path
-from robocal_ros.robot.planning import connect
+from robocal_ros.robot import CollisionChecker, Robot, connect, quintic_path
 
 _TITLE = 'external wrench'
 _NODE = 'wrench_observer'

@@ -21,7 +21,12 @@ author = 'robocal_ros maintainers'
 project_copyright = author
 html_title = project
 html_theme = 'furo'
-extensions = ['myst_parser']
+extensions = ['myst_parser', 'sphinx.ext.autodoc', 'sphinx.ext.napoleon']
+# Shapes and units stand in the text; types would lengthen every signature to several lines.
+autodoc_typehints = 'none'
+napoleon_use_ivar = True
+maximum_signature_line_length = 99
+autodoc_default_options = {'members': True, 'imported-members': True}
 # rosdoc2 adds pages in reStructuredText of its own, which this site has as Markdown.
 source_suffix = {'.md': 'markdown'}
 exclude_patterns = ['README.md', 'standard_docs', 'user_docs']
@@ -32,6 +37,8 @@ html_math_renderer = 'mathml'
 
 _REPOSITORY = 'https://github.com/robocal-ros/robocal_ros/blob/main'
 _LINK = re.compile(r'\[([^\]]*)\]\((?!\w+:|#)([^)\s#]+)')
+_API = ('payload', 'friction', 'compliance', 'leveling', 'wrench', 'offline', 'results', 'robot',
+        'messages', 'estimation')
 _SECTION = re.compile(r'^## (.+)\n((?:(?!^## ).*\n)*)', re.M)
 
 
@@ -65,6 +72,9 @@ def _adapt(app: Any, page: str, source: list[str]) -> None:
     """Adapt a page that Sphinx has read."""
     if page != 'index':
         source[0] = relinked(source[0], 'docs')
+        if page == 'api':
+            source[0] += ''.join(f'## robocal_ros.{name}\n\n```{{eval-rst}}\n'
+                                 f'.. automodule:: robocal_ros.{name}\n```\n\n' for name in _API)
         return
     listing = (Path(app.srcdir) / 'README.md').read_text(encoding='utf-8')
     source[0] = f'{relinked(source[0], "")}\n{navigation(listing)}'

@@ -6,11 +6,9 @@ from __future__ import annotations
 import numpy as np
 import simulated
 
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
-from robocal_ros.payload import static_poses
-from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.results.store import write_result
-from robocal_ros.results.wording import reading
+from robocal_ros.messages import JointSamples, WrenchSamples
+from robocal_ros.payload import PayloadParameters, static_poses
+from robocal_ros.results import reading, write_result
 
 robot = simulated.robot()
 

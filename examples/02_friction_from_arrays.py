@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import simulated
 
-from robocal_ros.friction.estimate import estimate
-from robocal_ros.friction.parameters import FrictionParameters
-from robocal_ros.messages.samples import JointSamples, Recording
-from robocal_ros.results.wording import reading
+from robocal_ros.friction import FrictionParameters, estimate
+from robocal_ros.messages import JointSamples, Recording
+from robocal_ros.results import reading
 
 robot = simulated.robot()
 

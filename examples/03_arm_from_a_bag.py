@@ -13,10 +13,9 @@ from tempfile import mkdtemp
 
 import simulated
 
-from robocal_ros.messages.bag import Bag, Selection, description_in
-from robocal_ros.offline.estimation import OfflineEstimation
-from robocal_ros.payload.estimate import ARM_IDENTIFICATION
-from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.messages import Bag, Selection, description_in
+from robocal_ros.offline import OfflineEstimation
+from robocal_ros.payload import ARM_IDENTIFICATION, PayloadParameters
 
 folder = Path(mkdtemp())
 if len(sys.argv) > 1:

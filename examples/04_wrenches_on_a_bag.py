@@ -13,11 +13,8 @@ from tempfile import mkdtemp
 import numpy as np
 import simulated
 
-from robocal_ros.messages.bag import Bag, Selection, description_in
-from robocal_ros.messages.samples import WrenchSamples
-from robocal_ros.wrench.bag import WrenchFollowing
-from robocal_ros.wrench.parameters import WrenchParameters
-from robocal_ros.wrench.series import series_file
+from robocal_ros.messages import Bag, Selection, WrenchSamples, description_in
+from robocal_ros.wrench import WrenchFollowing, WrenchParameters, series_file
 
 
 def simulated_bag(path: Path) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from robocal_ros.results.store import read_result
+from robocal_ros.results import read_result
 
 if len(sys.argv) < 2:
     # It writes payload.yaml.

@@ -14,12 +14,10 @@ import numpy as np
 import scipy.stats
 import simulated
 
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.payload import static_poses
-from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.results.store import read_result
-from robocal_ros.robot.model import RigidBodyInertia
+from robocal_ros.messages import JointSamples
+from robocal_ros.payload import PayloadParameters, static_poses
+from robocal_ros.results import CalibrationResult, read_result
+from robocal_ros.robot import RigidBodyInertia
 
 
 def simulated_result(tool: RigidBodyInertia, seed: int) -> CalibrationResult:

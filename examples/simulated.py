@@ -15,11 +15,9 @@ import xacro
 from rosbags.typesys import Stores, get_typestore
 
 from robocal_ros.arrays import Array
-from robocal_ros.messages.bag_writer import BagWriter
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
+from robocal_ros.messages import BagWriter, JointSamples, WrenchSamples
 from robocal_ros.resources import share_directory
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.newton_euler import NewtonEuler, wrench_regressor
+from robocal_ros.robot import NewtonEuler, RigidBodyInertia, Robot, wrench_regressor
 
 TOOL = RigidBodyInertia(2.0, np.array([0.01, -0.02, 0.09]), np.diag([6e-3, 7e-3, 4e-3]))
 """The true tool, in tool0."""

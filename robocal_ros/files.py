@@ -106,6 +106,19 @@ for _tag in ('int', 'float'):
     _StrictLoader.add_constructor(f'tag:yaml.org,2002:{_tag}', _StrictLoader.number)
 
 
+def exists(path: Path, what: str) -> bool:
+    """Return whether there is a file; raises ConfigurationError if that cannot be looked up."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f'The {what} {path} cannot be read: {getattr(error, "strerror", error)}. Correct its '
+            'name or the permissions of its folder.') from error
+    return True
+
+
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading.
 

@@ -14,7 +14,7 @@ from rclpy.context import Context
 
 from robocal_ros import registry
 from robocal_ros.errors import ConfigurationError, nearest_name
-from robocal_ros.messages.bag import Bag
+from robocal_ros.messages import Bag
 
 SIMULATION = 'sim_arm'
 """The simulated arm, which has a section in parameter files, too."""

@@ -243,6 +243,11 @@ class ArmParameters(RobotParameters):
         [0.0, 0.0, 0.0, 0.0, 0.0, 0.0], 'Boxes in the root frame that the arm must not touch: '
         'centre x, y, z and size along x, y, z of the first, of the second, …; zeros for none.',
         unit='m', minimum=-100.0, maximum=100.0)
+    clearance: float = parameter(
+        -1.0, 'Distance that the arm keeps from itself, tool_box, floor, keep_out_boxes and what '
+        'the robot description fixes to the base; -1 for what 1.5 times path_tolerance of each '
+        'joint sweeps, and, where the arm rests nearer, half of that distance; 0 excludes contact '
+        'only.', unit='m', minimum=-1.0, maximum=1.0, dynamic=True)
     max_effort_share: list[float] = parameter(
         [0.0], 'Share of the effort limit of the URDF at which a measured effort ends a motion, '
         'one per joint or one for all; 0 for no check: limits in URDFs are often placeholders.',

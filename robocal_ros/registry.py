@@ -94,23 +94,23 @@ _CAPABILITIES = [
     Capability('payload_identification', 'robocal_ros.payload', 'payload.md', (
         Procedure(
             'payload', 'mass, centre of mass and inertia of the tool or load', kind='payload',
-            estimator='robocal_ros.payload.estimate:PAYLOAD', urdf='with_tool'),
+            estimator='robocal_ros.payload.estimator:PAYLOAD', urdf='with_tool'),
         Procedure(
             'drive_gains', 'scales of the efforts, by a load of known mass', 'calibrate_gains',
-            'drive_gains', 'drive_gains', 'robocal_ros.payload.estimate:GAINS',
+            'drive_gains', 'drive_gains', 'robocal_ros.payload.estimator:GAINS',
             then=('Efforts are converted to N·m from now on. Identify what depends on them, such '
                   'as the payload.', 'robocal run payload')),
         Procedure(
             'arm', "the arm's own links, rotors and effort scales", 'identify_arm', 'arm', 'arm',
-            'robocal_ros.payload.estimate:ARM_IDENTIFICATION', urdf='identified')),
+            'robocal_ros.payload.estimator:ARM_IDENTIFICATION', urdf='identified')),
         ('payload_reference',)),
     Capability('friction_identification', 'robocal_ros.friction', 'friction.md', (
         Procedure('friction', 'friction of each joint', kind='friction',
-                  estimator='robocal_ros.friction.estimate:FRICTION', urdf='with_friction'),)),
+                  estimator='robocal_ros.friction.estimator:FRICTION', urdf='with_friction'),)),
     Capability('compliance_calibration', 'robocal_ros.compliance', 'compliance.md', (
         Procedure(
             'compliance', 'compliance of each joint', kind='compliance',
-            estimator='robocal_ros.compliance.estimate:COMPLIANCE',
+            estimator='robocal_ros.compliance.estimator:COMPLIANCE',
             then=('Leveling corrects the sag of the joints from now on.',
                   'robocal run leveling')),)),
     Capability('wrench_observer', 'robocal_ros.wrench', 'wrench.md', (

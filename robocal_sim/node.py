@@ -33,7 +33,7 @@ from rclpy.signals import SignalHandlerOptions
 from std_srvs.srv import Trigger
 
 from robocal_ros.errors import ConfigurationError, RobocalError
-from robocal_ros.node.executables import StopRequest
+from robocal_ros.node import StopRequest
 from robocal_ros.resources import share_directory
 from robocal_sim.consumers import Consumers
 from robocal_sim.controller import ControllerSettings

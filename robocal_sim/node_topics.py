@@ -20,8 +20,7 @@ from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from robocal_sim.controller import ToleranceRequest, TrajectoryController
 from robocal_sim.simulator import JointReading, Readings, SensorReading
-from robocal_sim.trajectory import JointState as ControllerState
-from robocal_sim.trajectory import Trajectory, TrajectoryPoint
+from robocal_sim.trajectory import JointState as ControllerState, Trajectory, TrajectoryPoint
 from robocal_sim.truth import HiddenTruth
 
 STREAM_DEPTH = 2000

@@ -19,6 +19,7 @@ from pathlib import Path
 _MODULES = {
     'colcon-common-extensions': 'colcon_core',
     'example-robot-data': 'example_robot_data',
+    'lazy-loader': 'lazy_loader',
     'myst-parser': 'myst_parser',
     'pin': 'pinocchio',
     'pytest-xdist': 'xdist',

@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from support import bag_examples
 from support.result_examples import example
 
 from robocal_ros.cli import import_csv
 from robocal_ros.compliance.plan import load_postures
-from robocal_ros.errors import FileFormatError, ModelError, RobocalError
+from robocal_ros.errors import ConfigurationError, FileFormatError, ModelError, RobocalError
 from robocal_ros.files import load, read_text
 from robocal_ros.fleet.bags import find_bags
 from robocal_ros.friction.plan import load_trajectory_set
@@ -285,12 +284,60 @@ def test_urdf_that_nests_without_end() -> None:
             build('<robot name="x">' + '<link>' * count + '</link>' * count + '</robot>')
 
 
+def box(name: str) -> str:
+    return (f'<link name="{name}"><collision><geometry><box size="1 1 1"/></geometry></collision>'
+            '</link>')
+
+
+def joint(name: str, parent: str, child: str, kind: str = 'fixed') -> str:
+    return (f'<joint name="{name}" type="{kind}"><parent link="{parent}"/><child link="{child}"/>'
+            '<limit lower="-1" upper="1" effort="1" velocity="1"/></joint>')
+
+
+@pytest.mark.parametrize(('added', 'problem'), [
+    (joint('again', 'lower', 'upper'), "Link 'upper' is the child of two joints"),
+    (box('x') + joint('self', 'x', 'x'), "Link 'x' is its own ancestor"),
+    (''.join(box(f'x{i}') + joint(f'y{i}', f'x{i}', f'x{(i + 1) % 3}') for i in range(3)),
+     'is its own ancestor'),
+    (''.join(box(f'x{i}') + joint(f'y{i}', f'x{i - 1}' if i else 'lower', f'x{i}', 'revolute')
+             for i in range(400)), 'movable joints; expected at most 150'),
+    (''.join(joint(f'y{i}', 'lower', f'x{i}') for i in range(2000)), 'joints; expected at most'),
+    (box('x').replace('</link>', '<collision/>' * 2000 + '</link>') + joint('y', 'lower', 'x'),
+     'collision shapes; expected at most 1000'),
+], ids=['loop', 'itself', 'ring', 'movable', 'joints', 'shapes'])
+def test_urdf_that_would_end_the_process(added: str, problem: str) -> None:
+    """Pinocchio's parser overflows the stack in a loop, and its model the memory."""
+    with pytest.raises(ModelError, match=problem):
+        build(URDF.replace('</robot>', f'{added}</robot>'))
+
+
+@pytest.mark.parametrize('mass', ['nan', 'inf', '4,0', '1e308', 'four'])
+def test_urdf_with_a_mass_that_would_be_left_out(mass: str) -> None:
+    with pytest.raises(ModelError, match=rf"Link 'upper' .* has value '{mass}' in its inertial"):
+        build(URDF.replace('mass value="4.0"', f'mass value="{mass}"'))
+
+
+def test_urdf_with_a_mesh_that_cannot_be_read(tmp_path: Path) -> None:
+    mesh = '<collision><geometry><mesh filename="file://{}"/></geometry></collision></link>'
+    with (tmp_path / 'huge.stl').open('wb') as file:
+        file.truncate(2**40)
+    pipe(tmp_path / 'pipe.stl')
+    known = CollisionChecker(Robot(URDF, tool_frame='lower')).missing_meshes
+    for name in ('huge.stl', 'pipe.stl'):
+        urdf = URDF.replace('</link>', mesh.format(tmp_path / name), 1)
+        made: list[CollisionChecker] = []
+        assert not in_time(lambda urdf=urdf, made=made: made.append(
+            CollisionChecker(Robot(urdf, tool_frame='lower'))))
+        assert len(made[0].missing_meshes) == len(known) + 1
+
+
 def test_urdf_with_links_or_attributes_without_end() -> None:
     links = ''.join(f'<link name="l{i}"/><joint name="j{i}" type="fixed"><parent link="l{i}"/>'
                     f'<child link="l{i + 1}"/></joint>' for i in range(10_000))
     attributes = ' '.join(f'a{i}="1"' for i in range(50_000))
-    for text in (f'{links}<link name="l10000"/>', f'<link name="l" {attributes}/>'):
-        with pytest.raises(ModelError, match=r'expected at most 1000 links'):
+    for text, problem in ((f'{links}<link name="l10000"/>', '10001 links; expected at most 1000'),
+                          (f'<link name="l" {attributes}/>', 'attributes of one element')):
+        with pytest.raises(ModelError, match=problem):
             build(f'<robot name="x">{text}</robot>')
 
 
@@ -318,6 +365,27 @@ def test_results_of_robots_with_such_names_stay_in_their_folder(
     written = set(tmp_path.parent.rglob('*')) - before
     assert written
     assert all(path.is_relative_to(tmp_path / 'results') for path in written)
+
+
+def test_a_results_folder_that_must_not_be_read_is_named(tmp_path: Path) -> None:
+    result = example()
+    folder = tmp_path / 'results'
+    store = ResultStore(folder, result.robot)
+    store.save(result)
+    folder.chmod(0)
+    root = os.geteuid() == 0
+    if root:
+        for item in (*tmp_path.parents, tmp_path):
+            item.chmod(item.stat().st_mode | 0o111)
+        os.seteuid(65534)
+    try:
+        with pytest.raises(ConfigurationError, match=r'Permission denied\. Correct'):
+            store.load(result.kind)
+    finally:
+        if root:
+            os.seteuid(0)
+        folder.chmod(0o700)
+    assert store.load(result.kind) is not None
 
 
 @pytest.mark.parametrize('kind', ['../payload', '/etc/passwd', 'a.b', '', 'A'])

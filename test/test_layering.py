@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from support.imports import MODULES, PACKAGE, ROOT, Import, imports_in, imports_of, name_of
+from support.imports import MODULES, PACKAGE, ROOT, Import, imports_in, imports_of, lent, name_of
 
 ROS = re.compile(
     r'(rclpy|ament_index_python|launch|launch_ros|rosbag2_py|tf2_ros|tf_transformations'
@@ -34,16 +35,16 @@ class Layer:
     ros: frozenset[str] | None = frozenset()
 
 
-_BELOW = frozenset({'results', 'robot', 'messages', 'estimation', 'capability', 'arm', 'node'})
+_BELOW = frozenset({'results', 'robot', 'messages', 'estimation', 'estimators', 'arm', 'node'})
 LAYERS = {
     '': Layer(frozenset(), frozenset({'resources'})),
     'results': Layer(frozenset()),
     'robot': Layer(frozenset({'results'})),
     'messages': Layer(frozenset({'results', 'robot'}), None),
     'estimation': Layer(frozenset({'robot', 'messages'})),
-    'capability': Layer(frozenset({'results', 'robot', 'messages'})),  # one module
+    'estimators': Layer(frozenset({'results', 'robot', 'messages'})),  # one module
     'arm': Layer(frozenset({'robot', 'messages'}), None),
-    'node': Layer(frozenset({'results', 'robot', 'messages', 'capability', 'arm'}), None),
+    'node': Layer(frozenset({'results', 'robot', 'messages', 'estimators', 'arm'}), None),
     'payload': Layer(_BELOW, frozenset({'node'})),
     'friction': Layer(_BELOW, frozenset({'node', 'feed_forward'})),
     'compliance': Layer(_BELOW, frozenset({'node', 'feed_forward'})),
@@ -51,7 +52,7 @@ LAYERS = {
     'wrench': Layer(_BELOW, frozenset({'node', 'health', 'inputs', 'outputs'})),
     'launching': Layer(frozenset({'messages'}), None),  # one module
     'offline': Layer(_BELOW - {'arm', 'node'}),
-    'fleet': Layer(frozenset({'results', 'robot', 'messages', 'capability', 'offline', 'wrench'})),
+    'fleet': Layer(frozenset({'results', 'robot', 'messages', 'estimators', 'offline', 'wrench'})),
     'cli': Layer(_BELOW | {'offline', 'fleet', 'payload', 'friction', 'compliance', 'wrench'},
                  None),
 }
@@ -64,6 +65,7 @@ PACKAGES = {
     'benchmarks': _PRODUCT | {'robocal_sim', 'demo', 'benchmarks'},
 }
 """Packages that each package may import: the product imports no other."""
+LENT = lent()
 # The simulation must be able to prove the estimators wrong, and shares no mathematics with them.
 SHARED_WITH_SIMULATION = ('errors', 'resources', 'messages.qos', 'messages.conversions',
                           'node.executables')
@@ -75,7 +77,26 @@ def layer_of(module: str) -> str:
     return names[0] if names and names[0] in LAYERS else ''
 
 
-def violations(module: str, imports: Iterable[Import]) -> list[str]:
+def is_folder(layer: str) -> bool:
+    """Return whether a layer is a package, not a single module."""
+    return (ROOT / PACKAGE / layer).is_dir()
+
+
+def unlent(imports: Iterable[Import], own: str = '') -> list[str]:
+    """Return a sentence for every import from inside a package that does not lend the name.
+
+    Args:
+        imports: The imports.
+        own: Package whose modules may import each other.
+
+    """
+    return [f'line {item.line}: {item.module} is internal; import what __init__.pyi lists'
+            for item in imports
+            if item.top == PACKAGE and layer_of(item.module) not in {'', own}
+            and is_folder(layer_of(item.module)) and item.module not in LENT]
+
+
+def violations(module: str, imports: Sequence[Import]) -> list[str]:
     """Return a sentence for every import that the module's layer forbids."""
     own = module.partition('.')[0]
     found = []
@@ -86,11 +107,13 @@ def violations(module: str, imports: Iterable[Import]) -> list[str]:
         allowed = tuple(f'{PACKAGE}.{name}' for name in SHARED_WITH_SIMULATION)
         found += [f'line {item.line}: the simulation must not import {item.module}'
                   for item in imports
-                  if item.top == PACKAGE and not item.module.startswith(allowed)]
+                  if item.top == PACKAGE
+                  and not LENT.get(item.module, item.module).startswith(allowed)]
     if own != PACKAGE:
         return found
     name = layer_of(module)
     layer = LAYERS[name]
+    found += unlent(imports, name)
     for item in imports:
         if item.top == PACKAGE:
             target = layer_of(item.module)
@@ -106,6 +129,23 @@ def violations(module: str, imports: Iterable[Import]) -> list[str]:
 def test_a_module_imports_only_what_its_layer_allows(path: Path) -> None:
     found = violations(name_of(path), imports_in(path))
     assert not found, f'{path.relative_to(ROOT)}: ' + '; '.join(found)
+
+
+@pytest.mark.parametrize('path', [*sorted((ROOT / 'examples').glob('*.py')),
+                                  *sorted((ROOT / 'docs').glob('*.md')), ROOT / 'README.md'],
+                         ids=lambda path: path.name)
+def test_examples_and_pages_import_what_packages_lend(path: Path) -> None:
+    text = path.read_text(encoding='utf-8')
+    sources = [text] if path.suffix == '.py' else re.findall(r'```python\n(.*?)```', text, re.S)
+    assert not [item for source in sources for item in unlent(list(imports_of(source)))]
+
+
+@pytest.mark.parametrize('package', sorted({name.rpartition('.')[0] for name in LENT}))
+def test_a_package_has_what_it_lends(package: str) -> None:
+    module = importlib.import_module(package)
+    assert sorted(module.__all__) == sorted(
+        name.rpartition('.')[2] for name in LENT if name.rpartition('.')[0] == package)
+    assert all(getattr(module, name) is not None for name in module.__all__)
 
 
 def test_the_libraries_of_the_fleet_are_imported_by_it_alone() -> None:
@@ -129,7 +169,8 @@ def test_no_module_imports_itself_through_others() -> None:
     names = {name_of(path) for path in MODULES if path.name != '__init__.py'}
     imported = {
         name_of(path): {target for item in imports_in(path)
-                        for target in (item.module, item.module.rpartition('.')[0])
+                        for target in (LENT.get(item.module, item.module),
+                                       item.module.rpartition('.')[0])
                         if target in names and target != name_of(path)}
         for path in MODULES}
     assert set(sorted_modules(imported)) >= names
@@ -143,15 +184,16 @@ def test_a_circle_of_imports_is_found() -> None:
 def test_every_folder_of_the_package_is_a_layer() -> None:
     folders = {path.name for path in (ROOT / PACKAGE).iterdir()
                if any(path.glob('*.py'))}
-    assert folders | {'capability', 'launching'} == set(LAYERS) - {''}
+    assert folders | {'estimators', 'launching'} == set(LAYERS) - {''}
 
 
 @pytest.mark.parametrize(('module', 'line'), [
     ('robocal_ros.estimation.signals', 'import rclpy.node'),
     ('robocal_ros.robot.model', 'from geometry_msgs.msg import Wrench'),
-    ('robocal_ros.payload.estimate', 'import rclpy'),
+    ('robocal_ros.payload.estimator', 'import rclpy'),
     ('robocal_ros.robot.model', 'from robocal_ros import messages'),
     ('robocal_ros.payload.model', 'from robocal_ros.friction.model import DIRECTIONS'),
+    ('robocal_ros.payload.model', 'from robocal_ros.robot.model import Robot'),
     ('robocal_ros.payload.model', 'def late():\n    import robocal_sim.truth'),
     ('robocal_ros.cli.show', 'from demo import default_cell'),
     ('robocal_sim.physics', 'from robocal_ros.robot.model import Robot'),
@@ -164,6 +206,7 @@ def test_a_forbidden_import_is_found(module: str, line: str) -> None:
 @pytest.mark.parametrize(('module', 'line'), [
     ('robocal_ros.payload.model', 'import numpy, scipy.linalg, pinocchio'),
     ('robocal_ros.payload.model', 'from .samples import JointSamples'),
+    ('robocal_ros.payload.model', 'from robocal_ros.robot import Robot'),
     ('robocal_ros.cli.run', 'from robocal_ros.messages import qos'),
     ('robocal_sim.node', 'from robocal_ros.messages import qos'),
     ('demo.stage', 'from robocal_sim.truth import HiddenTruth'),

@@ -47,6 +47,7 @@ LIBRARIES = {
     # Takes the picture of the README, with the requirements of the tests.
     'playwright': (None, None),
     'jinja2': ('python3-jinja2', 'jinja2'),
+    'lazy_loader': (None, 'lazy-loader'),
     'plotly': (None, 'plotly'),
     'rich': ('python3-rich', 'rich'),
     'rosbags': ('python3-rosbags-pip', 'rosbags'),

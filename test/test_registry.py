@@ -19,10 +19,10 @@ from support.security_policies import used
 from support.toy import TOY
 
 from robocal_ros import launching, registry
-from robocal_ros.capability import estimator
 from robocal_ros.cli.main import main
 from robocal_ros.cli.record import own_topics
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.estimators import estimator
 from robocal_ros.messages import qos
 from robocal_ros.node import executables
 

@@ -11,14 +11,12 @@ import numpy as np
 import scipy
 
 from robocal_ros.arrays import Array
-from robocal_ros.estimation.blocks import low_passed
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.payload import arm_identification
+from robocal_ros.estimation import low_passed
+from robocal_ros.messages import JointSamples
+from robocal_ros.payload import PayloadParameters, arm_identification
 from robocal_ros.payload.arm_regression import Law
-from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.arm_model import arm_regressor, identified_model
-from robocal_ros.robot.model import Robot
+from robocal_ros.results import CalibrationResult
+from robocal_ros.robot import Robot, arm_regressor, identified_model
 
 CUTOFFS = (1.0, 2.0, 5.0, 10.0)
 """Cutoffs of the filter that other methods are tried with [Hz]."""

@@ -7,11 +7,11 @@ import numpy as np
 import scipy
 
 from robocal_ros.arrays import Array
-from robocal_ros.estimation.blocks import low_passed
+from robocal_ros.estimation import low_passed
 from robocal_ros.friction.runs import read_runs
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.results.result import rms
-from robocal_ros.robot.model import Robot
+from robocal_ros.messages import JointSamples
+from robocal_ros.results import rms
+from robocal_ros.robot import Robot
 
 _CUTOFF = 10.0
 _LEAST_SPEED = 0.005

@@ -7,12 +7,11 @@ import numpy as np
 
 from benchmarks.peers.process import run
 from robocal_ros.arrays import Array
-from robocal_ros.estimation.blocks import low_passed
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
+from robocal_ros.estimation import low_passed
+from robocal_ros.messages import JointSamples, WrenchSamples
 from robocal_ros.payload.model import body_regressor, centred, moving, static_wrench_regressor
 from robocal_ros.payload.static_poses import measure
-from robocal_ros.robot.arm_model import PSEUDO_INERTIA
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot import PSEUDO_INERTIA, Robot
 
 _CUTOFF = 5.0
 

@@ -20,9 +20,9 @@ from benchmarks.peers.process import Run, run
 from benchmarks.peers.recordings import in_order, joint_states, recording, trajectory
 from benchmarks.second_world import urdf_of
 from robocal_ros.arrays import Array
-from robocal_ros.estimation.blocks import low_passed
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.robot.model import Robot
+from robocal_ros.estimation import low_passed
+from robocal_ros.messages import JointSamples
+from robocal_ros.robot import Robot
 
 OURS, FIGAROH, MUJOCO = 'robocal', 'FIGAROH', 'MuJoCo sysid'
 SPEED_BAR = 10.0

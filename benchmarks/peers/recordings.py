@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.messages.bag import Bag
-from robocal_ros.messages.samples import JointSamples
+from robocal_ros.messages import Bag, JointSamples
 
 FOLDER = 'ROBOCAL_DATA'
 """Environment variable with the folder of the recordings; by default ``../shared/data``."""

@@ -18,21 +18,17 @@ from control_msgs.action import FollowJointTrajectory
 from rclpy.task import Future
 from sensor_msgs.msg import JointState
 
-from robocal_ros.arm.abort import AbortConditions
 from robocal_ros.arm.action import Goal, TrajectoryAction
 from robocal_ros.arm.controller_state import ControllerState
 from robocal_ros.arm.goals import ControllerGoals
 from robocal_ros.arm.protocols import MotionOutcome, MotionStatus, Report, Watch
+from robocal_ros.arm.stop_conditions import StopConditions
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, MotionError
-from robocal_ros.messages import conversions
-from robocal_ros.messages.silence import Silence
-from robocal_ros.messages.stream import JointStateStream
-from robocal_ros.messages.subscription import publisher_hint
+from robocal_ros.messages import JointStateStream, Silence, conversions, publisher_hint
 from robocal_ros.parameters import ArmParameters
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import Trajectory
+from robocal_ros.robot import Robot, Trajectory
 
 STILL_TRAVEL, STILL_TIME = 1e-3, 0.15
 """The arm is at rest if no joint travels further than this [rad] in this time [s]."""
@@ -50,7 +46,7 @@ _PATH_PERIOD = 0.01
 # Part of the path ahead of the last match that is searched for the next one [s].
 _LOOK_AHEAD = 0.5
 # The node cancels a motion at this multiple of path_tolerance, at which the controller aborts.
-_CANCEL_FACTOR = 1.5
+CANCEL_FACTOR = 1.5
 # Longest time without monitoring, as on a machine that is busy or was suspended [s].
 _UNWATCHED = 1.5
 # Longest time to arrive at the goal after the controller reported success [s].
@@ -150,7 +146,7 @@ class ArmClient:
         self.controller = ControllerState(
             waiter, f'{controller}/controller_state', robot.joint_names)
         self.goals = ControllerGoals(waiter, self.name)
-        self.abort = AbortConditions(waiter, robot, joints, parameters)
+        self.abort = StopConditions(waiter, robot, joints, parameters)
         self._report = report
         self._quiet = Silence(
             self._stamp, lambda: self.controller.stamp, lambda: max(self._joints.period, 1e-3),
@@ -338,7 +334,7 @@ class ArmClient:
     ) -> MotionOutcome:
         result = goal.result()
         follower = _PathFollower(
-            trajectory, start, _CANCEL_FACTOR * self._parameters().path_tolerance)
+            trajectory, start, CANCEL_FACTOR * self._parameters().path_tolerance)
         advanced, share = self._stamp(), 0.0
         while not result.done():
             looked = self._waiter.now()
@@ -397,7 +393,7 @@ class ArmClient:
         if (reason := self.abort.problem()) is not None:
             return reason[0], f'{reason[1]} The motion was cancelled.'
         deviation = follower.deviation(self._stamp(), self._joints.posture())
-        limit = _CANCEL_FACTOR * self._parameters().path_tolerance
+        limit = CANCEL_FACTOR * self._parameters().path_tolerance
         if deviation > limit and self._frozen:
             return MotionStatus.STATES_LOST, (
                 'The joint states stay the same while the arm moves by the state of controller '

@@ -13,9 +13,7 @@ from trajectory_msgs.msg import JointTrajectoryPoint
 
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.arrays import Array
-from robocal_ros.messages.stamps import SECOND, to_seconds
-from robocal_ros.messages.stream import RecentPostures
-from robocal_ros.messages.subscription import ConditionalGroup, Subscriber
+from robocal_ros.messages import SECOND, ConditionalGroup, RecentPostures, Subscriber, to_seconds
 
 # Most states that are considered: half a second at 1 kHz.
 _MOST = 500

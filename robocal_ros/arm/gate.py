@@ -7,26 +7,31 @@ limits, collisions and the present posture before the client sends and monitors 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 
-from robocal_ros.arm.client import STILL_TIME, STILL_TRAVEL, ArmClient
+from robocal_ros.arm.client import CANCEL_FACTOR, STILL_TIME, STILL_TRAVEL, ArmClient
 from robocal_ros.arm.owner import ArmOwner
 from robocal_ros.arm.protocols import MotionOutcome, MotionStatus, Recorder, Report, Watch
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError, MotionError, RobocalError
-from robocal_ros.messages.stream import JointStateStream
+from robocal_ros.messages import JointStateStream
 from robocal_ros.parameters import ArmParameters, named
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import MotionLimits, Trajectory, quintic_path
-from robocal_ros.robot.planning import EffortLimits, connect
-from robocal_ros.robot.setup import mesh_folders
+from robocal_ros.robot import (
+    CollisionChecker,
+    EffortLimits,
+    MotionLimits,
+    Robot,
+    Trajectory,
+    connect,
+    mesh_folders,
+    quintic_path,
+)
 
 T = TypeVar('T')
 # Largest distance of the arm from a motion's start [rad].
@@ -57,6 +62,7 @@ class GuardedArm:
     def __init__(
         self, waiter: Waiter, robot: Robot, joints: JointStateStream,
         parameters: Callable[[], ArmParameters], report: Report,
+        load_box: Sequence[float] = (), load_frame: str = '',
     ) -> None:
         """Build the collision geometry and create the controller's client.
 
@@ -66,6 +72,8 @@ class GuardedArm:
             joints: The arm's joint states.
             parameters: Returns the current parameters.
             report: Shows the progress of motions.
+            load_box: Size of a box around a load that is mounted at times [m]; empty for none.
+            load_frame: Frame of the box.
 
         """
         self._waiter = waiter
@@ -76,13 +84,17 @@ class GuardedArm:
         values = parameters()
         self.checker = CollisionChecker(
             robot.copy(), package_dirs=mesh_folders(named(values.mesh_folders)),
-            tool_box=values.tool_box if any(values.tool_box) else (),
+            tool_box=values.tool_box, load_box=load_box, load_frame=load_frame,
             floor=values.floor if values.floor > -1000.0 else None,
             keep_out=values.keep_out_boxes)
         if self.checker.missing_meshes:
             waiter.node.get_logger().warning(
                 f'No collision geometry for {", ".join(self.checker.missing_meshes)}: their '
                 'meshes were not found, so their collisions are not detected. Set mesh_folders.')
+        if self.checker.by_design:
+            waiter.node.get_logger().info(
+                f'{", ".join(self.checker.by_design)} touch in nearly every posture, so they are '
+                'not checked against each other.')
         self.client = ArmClient(waiter, joints, robot, parameters, report)
         self.owner = ArmOwner(waiter)
         self._missing = ''
@@ -178,7 +190,9 @@ class GuardedArm:
         (limits or self.limits).check(scaled)
         contact = self.checker.first_contact(scaled.sample(scaled.dense())[0])
         if contact:
-            raise MotionError(f'On this motion {contact}. Nothing was sent.')
+            raise MotionError(
+                f'On this motion {contact}. Nothing was sent; start from another posture, or '
+                'correct the collision geometry or clearance.')
         return scaled
 
     def _check_start(self, trajectory: Trajectory) -> None:
@@ -218,6 +232,18 @@ class GuardedArm:
         self.owner.claim()
         if self._joints.need_effort:
             await self._check_efforts()
+        await self.keep_clear()
+
+    async def keep_clear(self) -> None:
+        """Keep the distances for motions from and to the present posture."""
+        values = self._parameters()
+        nearer = await self.compute(
+            self.checker.keep_clear, self.posture(), values.clearance,
+            CANCEL_FACTOR * values.path_tolerance)
+        if nearer:
+            self._waiter.node.get_logger().warning(
+                f'{"; ".join(nearer)}: motions may come half as near as the arm rests. Set '
+                'clearance to keep another distance.')
 
     async def _check_efforts(self) -> None:
         """Raise a DataError if no effort of the resting arm changes.

@@ -17,8 +17,7 @@ from std_msgs.msg import String
 
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import DataError, MotionError
-from robocal_ros.messages import qos
-from robocal_ros.messages.subscription import Subscriber, faults_of
+from robocal_ros.messages import Subscriber, faults_of, qos
 
 TOPIC = 'robocal/owner'
 

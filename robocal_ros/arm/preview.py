@@ -13,11 +13,8 @@ from visualization_msgs.msg import Marker
 
 from robocal_ros.arm.protocols import Recorder, Report, Watch
 from robocal_ros.arrays import Array
-from robocal_ros.messages import conversions
-from robocal_ros.messages.marks import StationaryInterval
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.robot.motion import MotionLimits, Trajectory
-from robocal_ros.robot.planning import EffortLimits
+from robocal_ros.messages import JointSamples, StationaryInterval, conversions
+from robocal_ros.robot import EffortLimits, MotionLimits, Trajectory
 
 if TYPE_CHECKING:
     from robocal_ros.arm.gate import GuardedArm

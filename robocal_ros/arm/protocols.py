@@ -10,12 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import CancelledError, MotionError
-from robocal_ros.messages.marks import StationaryInterval
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import MotionLimits, Trajectory
-from robocal_ros.robot.planning import EffortLimits
+from robocal_ros.messages import JointSamples, StationaryInterval
+from robocal_ros.robot import CollisionChecker, EffortLimits, MotionLimits, Robot, Trajectory
 
 T = TypeVar('T')
 Watch = Callable[[], str]

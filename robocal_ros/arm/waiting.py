@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future as ThreadFuture
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future as ThreadFuture, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np

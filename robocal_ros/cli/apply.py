@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robocal apply`: write results into a URDF, and show the service calls of robot drivers."""
+"""`robocal apply`: write results into a URDF, and show the calls of `drivers`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ import numpy as np
 import pinocchio as pin
 
 from robocal_ros.cli.console import ERRORS, print_line
+from robocal_ros.cli.drivers import payload_calls
 from robocal_ros.cli.show import result_files
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import read_result
-from robocal_ros.robot.arm_model import parameter_names
-from robocal_ros.robot.friction_law import friction_by_joint
-from robocal_ros.robot.load import carried_load
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.setup import ARM
-from robocal_ros.robot.urdf import (
+from robocal_ros.results import CalibrationResult, Verdict, read_result
+from robocal_ros.robot import (
+    ARM,
     PAYLOAD_LINK,
+    RigidBodyInertia,
+    Robot,
+    carried_load,
+    friction_by_joint,
     least_inertia,
+    parameter_names,
     read_urdf,
     with_friction,
     with_links,
@@ -58,15 +59,18 @@ def run(options: argparse.Namespace) -> int:
                      'that links, frames and masses are the same.', style='yellow',
                      soft_wrap=True)
     merged = urdf_with(result, urdf)
-    if result.kind == 'payload':
-        frame = options.frame or result.frame
-        total, mounted = driver_load(result, urdf, frame)
-        _write(options.out, merged)
+    frame = options.frame or result.frame
+    load = driver_load(result, urdf, frame) if result.kind == 'payload' else None
+    try:
+        options.out.write_text(merged, encoding='utf-8')
+    except OSError as error:
+        raise ConfigurationError(
+            f"'{options.out}' cannot be written: {error.strerror}. Make the folder writable or "
+            'name another file.') from error
+    if load is not None:
         _show_payload(result, urdf, options.out)
-        _show_driver_load(total, mounted, frame)
-        return 0
-    _write(options.out, merged)
-    if result.kind == 'friction':
+        _show_driver_load(*load, frame)
+    elif result.kind == 'friction':
         joints = ', '.join(friction_by_joint(result))
         print_line(f'{options.out}: damping and friction of {joints}, means of both directions. '
                    "URDF cannot describe Stribeck friction; the node's feed-forward compensates "
@@ -199,7 +203,7 @@ def _show_driver_load(total: RigidBodyInertia, mounted: float, frame: str) -> No
                    f"'{frame}'. The total is {total.mass:.4f} kg.")
     print_line(f"\nFor the driver, in frame '{frame}' (it must be the driver's flange; set "
                'another one with --frame):')
-    for name, call in driver_calls(total):
+    for name, call in payload_calls(total):
         print_line(f'{name}:\n  {call}')
 
 
@@ -257,81 +261,3 @@ def in_frame(
             'link that carries the tool.')
     transform: pin.SE3 = second.placement.actInv(first.placement)
     return _body(transform.act(payload.to_pinocchio()))
-
-
-def driver_calls(payload: RigidBodyInertia) -> tuple[tuple[str, str], ...]:
-    """Return the names of drivers and the service calls that set a payload in them."""
-    return (('Universal Robots', ur_call(payload)),
-            ('Universal Robots, drivers from 2026 on', ur_inertia_call(payload)),
-            ('Franka', franka_call(payload)),
-            ('UFACTORY', xarm_call(payload)))
-
-
-def _ur_fields(payload: RigidBodyInertia, order: str) -> tuple[str, str]:
-    """Return a payload's centre and its inertia as YAML; the latter is empty for zeros."""
-    x, y, z = payload.com
-    tensor = np.asarray(payload.inertia)
-    inertia = ''.join(
-        f', i{pair}: {tensor[tuple("xyz".index(axis) for axis in pair)]:.6f}'
-        for pair in order.split()) if tensor.any() else ''
-    return f'{{x: {x:.5f}, y: {y:.5f}, z: {z:.5f}}}', inertia
-
-
-def ur_call(payload: RigidBodyInertia) -> str:
-    """Return the service call that sets a payload in the driver of Universal Robots.
-
-    Args:
-        payload: The payload, in the coordinates of ``tool0``. An inertia of zeros is left out;
-            older versions of ur_msgs have no inertia.
-
-    """
-    centre, inertia = _ur_fields(payload, 'xx yy zz xy xz yz')
-    return ('ros2 service call /io_and_status_controller/set_payload ur_msgs/srv/SetPayload '
-            f'"{{mass: {payload.mass:.4f}, center_of_gravity: {centre}{inertia}}}"')
-
-
-def ur_inertia_call(payload: RigidBodyInertia) -> str:
-    """Return the same call with ``geometry_msgs/Inertia``, of ur_msgs for Makoa and later.
-
-    Args:
-        payload: The payload, in the coordinates of ``tool0``. An inertia of zeros is left out.
-
-    """
-    centre, inertia = _ur_fields(payload, 'xx xy xz yy yz zz')
-    return ('ros2 service call /io_and_status_controller/set_payload ur_msgs/srv/SetPayload '
-            f'"{{payload: {{m: {payload.mass:.4f}, com: {centre}{inertia}}}}}"')
-
-
-def xarm_call(payload: RigidBodyInertia) -> str:
-    """Return the service call that sets a load in the driver of UFACTORY arms.
-
-    Args:
-        payload: The payload, in the coordinates of ``link_eef``.
-
-    """
-    centre = ', '.join(f'{1e3 * value:.2f}' for value in payload.com)
-    return ('ros2 service call /xarm/set_tcp_load xarm_msgs/srv/SetTcpLoad '
-            f'"{{weight: {payload.mass:.4f}, center_of_gravity: [{centre}]}}"')
-
-
-def franka_call(payload: RigidBodyInertia) -> str:
-    """Return the service call that sets a load in the driver of Franka arms.
-
-    Args:
-        payload: The payload, in the coordinates of the flange (link 8).
-
-    """
-    com = ', '.join(f'{value:.5f}' for value in payload.com)
-    # The order of elements is irrelevant: the tensor is symmetric.
-    inertia = ', '.join(f'{value:.6f}' for value in np.asarray(payload.inertia).ravel('F'))
-    return ('ros2 service call /service_server/set_load franka_msgs/srv/SetLoad '
-            f'"{{mass: {payload.mass:.4f}, center_of_mass: [{com}], load_inertia: [{inertia}]}}"')
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding='utf-8')
-    except OSError as error:
-        raise ConfigurationError(
-            f"'{path}' cannot be written: {error.strerror}. Make the folder writable or name "
-            'another file.') from error

@@ -8,11 +8,14 @@ subcommand's module is imported when it is run.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from robocal_ros import __version__, registry
 
+_Add = Callable[..., Any]
 _RESULT = 'a result file, or a kind, such as payload, for the stored results of all robots'
 _ESTIMATE = """\
 Estimate from a bag of rosbag2, as the node would after replaying it; no robot and no ROS needed.
@@ -55,33 +58,24 @@ def build_parser() -> argparse.ArgumentParser:
         return own
 
     _doctor(command('doctor', 'check machine and robot, and report what is missing and how to '
-                    'fix it'))
-    _run(command('run', 'call the procedure of a node; Ctrl-C cancels it and holds the arm'))
+                    'fix it').add_argument)
+    _run(command('run', 'call the procedure of a node; Ctrl-C cancels it and holds the arm'
+                 ).add_argument)
     _view(command('view', 'show the arm and what its nodes do in a browser; reads only, but for a '
-                  'button that cancels'))
+                  'button that cancels').add_argument)
     _record(command('record', 'record the topics that an estimation needs into a bag, until '
-                    'Ctrl-C'))
+                    'Ctrl-C').add_argument)
     _import(command('import', 'convert a CSV file into a bag by a column map: a log, or one '
-                    'posture per line'))
+                    'posture per line').add_argument)
     _estimate(command('estimate', 'estimate from a bag, as the node would after replaying it',
-                      _ESTIMATE))
+                      _ESTIMATE).add_argument)
     _fleet(command('fleet', 'estimate from many bags of many robots, and keep a catalogue'))
-    show = command('show', 'show result files in the terminal')
-    show.add_argument('files', nargs='+', metavar='RESULT', help=_RESULT)
-    report = command('report', 'write an HTML report of results: verdicts, what to do, values, '
-                     'plots')
-    report.add_argument('files', nargs='*', metavar='RESULT',
-                        help=f'{_RESULT} (default: all stored results of the robot)')
-    report.add_argument('--results-dir', type=Path, metavar='FOLDER',
-                        help='folder of the stored results (default: that of the only robot)')
-    report.add_argument('--urdf', type=Path, metavar='FILE',
-                        help="URDF of the robot, to show what results change in it, and the "
-                             "driver's values in the driver's frame")
-    report.add_argument('-o', '--output', type=Path, default=Path('report.html'),
-                        help='the HTML file (default: %(default)s)')
-    report.add_argument('--title', default='Calibration report', help='title of the page')
+    command('show', 'show result files in the terminal').add_argument(
+        'files', nargs='+', metavar='RESULT', help=_RESULT)
+    _report(command('report', 'write an HTML report of results: verdicts, what to do, values, '
+                    'plots').add_argument)
     _apply(command('apply', 'write a result into a URDF, and show the service calls of robot '
-                   'drivers'))
+                   'drivers').add_argument)
     return parser
 
 
@@ -92,190 +86,182 @@ def _assignment(text: str) -> tuple[str, str]:
         raise argparse.ArgumentTypeError(f"'{text}' is not of the form NAME:=VALUE")
     return name.strip(), value
 
-
-def _doctor(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('--namespace', default='', metavar='NS', help="the robot's namespace")
-    parser.add_argument('--tool-frame', default='', metavar='FRAME',
-                        help='frame at the end of the arm (default: that of the recognised '
-                             'driver, or tool0)')
-    parser.add_argument('--controller', default='', metavar='NAME',
-                        help='the joint trajectory controller (default: that of the recognised '
-                             'driver, or joint_trajectory_controller)')
-    parser.add_argument('--joint-states', default='joint_states', metavar='TOPIC',
-                        help='topic of the joint states (default: %(default)s)')
-    parser.add_argument('--duration', type=float, default=3.0, metavar='SECONDS',
-                        help='least duration of the check (default: %(default)s)')
-    parser.add_argument('--machine', action='store_true',
-                        help='check the machine only, without a robot')
+# What several commands share.
+_NAMESPACE = {'default': '', 'metavar': 'NS', 'help': "the robot's namespace"}
+_REPEATED: dict[str, Any] = {'action': 'append', 'default': []}
+_ASSIGNMENTS: dict[str, Any] = {**_REPEATED, 'type': _assignment}
+_TIMEOUT: dict[str, Any] = {'type': float, 'default': 10.0, 'metavar': 'SECONDS'}
 
 
-def _view(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('--namespace', default='', metavar='NS', help="the robot's namespace")
-    parser.add_argument('--host', default='127.0.0.1', metavar='ADDRESS',
-                        help='address to serve at; beyond the default, the access token in the '
-                             'address of the page crosses the network unencrypted '
-                             '(default: %(default)s)')
-    parser.add_argument('--port', type=int, default=8080, metavar='PORT',
-                        help='first port to try (default: %(default)s)')
-    parser.add_argument('--mesh-folder', action='append', default=[], metavar='FOLDER',
-                        help='folder in which package:// meshes are looked up, besides those of '
-                             'the sourced workspaces; can be repeated')
-    parser.add_argument('--open', action='store_true', help='open the browser')
+def _doctor(add: _Add) -> None:
+    add('--namespace', **_NAMESPACE)
+    add('--tool-frame', default='', metavar='FRAME', help='frame at the end of the arm (default: '
+        'that of the recognised driver, or tool0)')
+    add('--controller', default='', metavar='NAME', help='the joint trajectory controller '
+        '(default: that of the recognised driver, or joint_trajectory_controller)')
+    add('--joint-states', default='joint_states', metavar='TOPIC',
+        help='topic of the joint states (default: %(default)s)')
+    add('--duration', type=float, default=3.0, metavar='SECONDS',
+        help='least duration of the check (default: %(default)s)')
+    add('--machine', action='store_true', help='check the machine only, without a robot')
 
 
-def _run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('capability', choices=tuple(registry.procedures()), help='what to run')
-    parser.add_argument('--verb', metavar='SERVICE',
-                        help="another service of the node, e.g. estimate (default: the "
-                             "procedure's own)")
-    parser.add_argument('--namespace', default='', metavar='NS', help="the node's namespace")
-    parser.add_argument('--node', metavar='NAME', help="the node's name, if it was changed")
-    parser.add_argument('--configure', action='store_true',
-                        help='configure and activate the node first, if it is not active')
-    parser.add_argument('-p', '--param', action='append', default=[], type=_assignment,
-                        metavar='NAME:=VALUE',
-                        help='with --configure: one parameter, e.g. known_mass:=2.0; the node is '
-                             'configured again with it')
-    parser.add_argument('--timeout', type=float, default=10.0, metavar='SECONDS',
-                        help='longest wait for the node (default: %(default)s)')
+def _view(add: _Add) -> None:
+    add('--namespace', **_NAMESPACE)
+    add('--host', default='127.0.0.1', metavar='ADDRESS', help='address to serve at; beyond the '
+        'default, the access token in the address of the page crosses the network unencrypted '
+        '(default: %(default)s)')
+    add('--port', type=int, default=8080, metavar='PORT',
+        help='first port to try (default: %(default)s)')
+    add('--mesh-folder', **_REPEATED, metavar='FOLDER', help='folder in which package:// meshes '
+        'are looked up, besides those of the sourced workspaces; can be repeated')
+    add('--open', action='store_true', help='open the browser')
 
 
-def _record(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('topics', nargs='*', metavar='TOPIC',
-                        help='further topics besides those of the profile')
-    parser.add_argument('-o', '--output', type=Path, metavar='FOLDER',
-                        help='the bag, a folder that does not exist yet (default: named after '
-                             'the time)')
-    parser.add_argument('--storage', choices=('mcap', 'sqlite3'), default='mcap',
-                        help='format of the bag (default: %(default)s)')
-    parser.add_argument('--namespace', default='', metavar='NS', help="the robot's namespace")
-    parser.add_argument('--profile', type=Path, metavar='FILE',
-                        help='topics to record (default: config/recorder.yaml of the package)')
-    parser.add_argument('--duration', type=float, metavar='SECONDS',
-                        help='end after this time')
-    parser.add_argument('--timeout', type=float, default=10.0, metavar='SECONDS',
-                        help='longest wait for needed topics (default: %(default)s)')
+def _run(add: _Add) -> None:
+    add('capability', choices=tuple(registry.procedures()), help='what to run')
+    add('--verb', metavar='SERVICE', help='another service of the node, e.g. estimate (default: '
+        "the procedure's own)")
+    add('--namespace', default='', metavar='NS', help="the node's namespace")
+    add('--node', metavar='NAME', help="the node's name, if it was changed")
+    add('--configure', action='store_true',
+        help='configure and activate the node first, if it is not active')
+    add('-p', '--param', **_ASSIGNMENTS, metavar='NAME:=VALUE', help='with --configure: one '
+        'parameter, e.g. known_mass:=2.0; the node is configured again with it')
+    add('--timeout', **_TIMEOUT, help='longest wait for the node (default: %(default)s)')
 
 
-def _estimate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('capability', choices=tuple(registry.estimators()),
-                        help='what to estimate')
-    parser.add_argument('bag', type=Path, metavar='BAG',
-                        help='a folder of rosbag2, or a .db3 or .mcap file')
-    parser.add_argument('--urdf', type=Path, metavar='FILE',
-                        help='URDF of the robot (default: robot_description in the bag)')
-    parser.add_argument('--params-file', type=Path, action='append', default=[], metavar='FILE',
-                        help="parameter file of the capability's node; may be given repeatedly")
-    parser.add_argument('-p', '--param', action='append', default=[], type=_assignment,
-                        metavar='NAME:=VALUE',
-                        help='one parameter, e.g. method:=static_poses; wins over files')
-    parser.add_argument('--results-dir', type=Path, metavar='FOLDER',
-                        help='stored results of the same robot to use, such as friction for '
-                             'payload, or payload for compliance; the new result is stored there '
-                             'too')
-    parser.add_argument('--use', type=Path, action='append', default=[], metavar='RESULT',
-                        help='a result file to use instead of a stored one; may be given '
-                             'repeatedly')
-    parser.add_argument('--namespace', default='', metavar='NS',
-                        help="namespace of the robot's topics in the bag")
-    parser.add_argument('--remap', action='append', default=[], type=_assignment,
-                        metavar='NAME:=TOPIC',
-                        help='topic in the bag, e.g. joint_states:=/left/joint_states')
-    parser.add_argument('--from', dest='begin', type=float, metavar='SECONDS',
-                        help='start, in seconds after the first joint state')
-    parser.add_argument('--to', dest='end', type=float, metavar='SECONDS',
-                        help='end, in seconds after the first joint state')
-    parser.add_argument('--whole', action='store_true',
-                        help='use the whole bag, not only the last marked run')
-    parser.add_argument('-o', '--output', type=Path, metavar='FILE',
-                        help='the result file (default: <bag>.<capability>.yaml)')
-    parser.add_argument('--series', type=Path, metavar='FILE',
-                        help='wrench: the series, as .mcap or .csv (default: beside the result)')
-    parser.add_argument('--covariances', action='store_true',
-                        help='wrench: the tool wrench and all covariances in the series, too')
+def _record(add: _Add) -> None:
+    add('topics', nargs='*', metavar='TOPIC', help='further topics besides those of the profile')
+    add('-o', '--output', type=Path, metavar='FOLDER', help='the bag, a folder that does not '
+        'exist yet (default: named after the time)')
+    add('--storage', choices=('mcap', 'sqlite3'), default='mcap',
+        help='format of the bag (default: %(default)s)')
+    add('--namespace', **_NAMESPACE)
+    add('--profile', type=Path, metavar='FILE',
+        help='topics to record (default: config/recorder.yaml of the package)')
+    add('--duration', type=float, metavar='SECONDS', help='end after this time')
+    add('--timeout', **_TIMEOUT, help='longest wait for needed topics (default: %(default)s)')
+
+
+def _bags(add: _Add, kind: type[Path | str], stored: str, note: str = '') -> None:
+    """Add the options that tell how to read a bag.
+
+    Args:
+        add: Adds an argument.
+        kind: Type of paths.
+        stored: Description of stored results.
+        note: Remark on paths.
+
+    """
+    add('--urdf', type=kind, metavar='FILE',
+        help=f'URDF of the robot{note} (default: robot_description in the bag)')
+    add('--params-file', type=kind, **_REPEATED, metavar='FILE',
+        help=f"parameter file of the capability's node{note}; can be repeated")
+    add('-p', '--param', **_ASSIGNMENTS, metavar='NAME:=VALUE',
+        help='one parameter, e.g. method:=static_poses; wins over files')
+    add('--results-dir', type=kind, metavar='FOLDER', help=stored)
+    add('--namespace', default='', metavar='NS',
+        help="namespace of the robot's topics in the bag (default: any)")
+    add('--remap', **_ASSIGNMENTS, metavar='NAME:=TOPIC',
+        help='topic in the bag, e.g. joint_states:=/left/joint_states')
+
+
+def _estimate(add: _Add) -> None:
+    add('capability', choices=tuple(registry.estimators()), help='what to estimate')
+    add('bag', type=Path, metavar='BAG', help='a folder of rosbag2, or a .db3 or .mcap file')
+    _bags(add, Path, 'stored results of the same robot to use, such as friction for payload, or '
+          'payload for compliance; the new result is stored there too')
+    add('--use', type=Path, **_REPEATED, metavar='RESULT',
+        help='a result file to use instead of a stored one; can be repeated')
+    add('--from', dest='begin', type=float, metavar='SECONDS',
+        help='start, in seconds after the first joint state')
+    add('--to', dest='end', type=float, metavar='SECONDS',
+        help='end, in seconds after the first joint state')
+    add('--whole', action='store_true', help='use the whole bag, not only the last marked run')
+    add('-o', '--output', type=Path, metavar='FILE',
+        help='the result file (default: <bag>.<capability>.yaml)')
+    add('--series', type=Path, metavar='FILE',
+        help='wrench: the series, as .mcap or .csv (default: beside the result)')
+    add('--covariances', action='store_true',
+        help='wrench: the tool wrench and all covariances in the series, too')
 
 
 def _fleet(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title='actions', required=True, metavar='ACTION',
                                     dest='action')
-    estimate = actions.add_parser(
+    _fleet_estimate(actions.add_parser(
         'estimate', help='estimate all that bags answer; finished bags are not repeated',
-        description=_FLEET_ESTIMATE, formatter_class=argparse.RawDescriptionHelpFormatter)
-    estimate.add_argument('places', nargs='+', metavar='BAGS',
-                          help='a bag, a folder to search, a pattern of such in quotes, or a .txt '
-                               'file with one of these a line; paths or URIs such as s3://…')
-    estimate.add_argument('-o', '--output', required=True, metavar='FOLDER',
-                          help='folder of results and catalogue, path or URI')
-    estimate.add_argument('--robot-from', default='', metavar='SOURCE',
-                          help="source of the robots' names: 'namespace' of the topics, 'folder' "
-                               'that holds the bag, or a regular expression with one group that '
-                               'is searched in its path (default: the name in the URDF)')
-    estimate.add_argument('--capability', action='append', default=[],
-                          choices=tuple(registry.estimators()),
-                          help='estimate this alone, also from bags without marks; can be '
-                               'repeated (default: what the marks in each bag name)')
-    estimate.add_argument('--urdf', default='', metavar='FILE',
-                          help='URDF, may contain {robot} (default: robot_description in the bag)')
-    estimate.add_argument('--params-file', action='append', default=[], metavar='FILE',
-                          help='parameter file of the nodes, may contain {robot}; can be repeated')
-    estimate.add_argument('-p', '--param', action='append', default=[], type=_assignment,
-                          metavar='NAME:=VALUE', help='one parameter; wins over files')
-    estimate.add_argument('--results-dir', default='', metavar='FOLDER',
-                          help='stored results to build on, such as friction for payload; may '
-                               'contain {robot} (default: none)')
-    estimate.add_argument('--namespace', default='', metavar='NS',
-                          help="namespace of the robot's topics in every bag (default: all)")
-    estimate.add_argument('--remap', action='append', default=[], type=_assignment,
-                          metavar='NAME:=TOPIC',
-                          help='topic in the bags, e.g. joint_states:=/left/joint_states')
-    estimate.add_argument('--workers', type=int, metavar='N',
-                          help='number of worker processes on this machine (default: one per '
-                               'core)')
-    estimate.add_argument('--memory-limit', default='', metavar='SIZE',
-                          help='memory of each of them, e.g. 2GiB (default: equal shares)')
-    estimate.add_argument('--scheduler', default='', metavar='ADDRESS',
-                          help='use the workers of an existing Dask scheduler, e.g. '
-                               'tcp://10.0.0.2:8786; they must reach bags and output under the '
-                               'same names')
-    estimate.add_argument('--retry', action='store_true',
-                          help='try refused bags again')
-    show = actions.add_parser('show', help='show robots, failures or values of the catalogue')
-    show.add_argument('output', metavar='FOLDER', help='the output folder of fleet estimate')
-    show.add_argument('--robot', default='*', metavar='NAME',
-                      help='only robots of this name, in which * stands for anything')
-    show.add_argument('--parameter', default='', metavar='NAME',
-                      help='the values of a parameter over time, e.g. joint_2.coulomb_forward; * '
-                           'stands for anything')
-    show.add_argument('--failures', type=int, default=10, metavar='N',
-                      help='largest number of reasons of failures to list (default: %(default)s)')
-    dashboard = actions.add_parser(
-        'dashboard', help='write an HTML page of what changed on which robot')
-    dashboard.add_argument('folder', metavar='FOLDER', help='the output folder of fleet estimate')
-    dashboard.add_argument('-o', '--output', type=Path, default=Path('fleet.html'),
-                           help='the HTML file (default: %(default)s)')
-    dashboard.add_argument('--robot', default='*', metavar='NAME',
-                           help='only robots of this name, in which * stands for anything')
-    dashboard.add_argument('--robots', type=int, default=12, metavar='N',
-                           help='largest number of robots drawn in detail (default: %(default)s)')
+        description=_FLEET_ESTIMATE, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).add_argument)
+    robot = {'default': '*', 'metavar': 'NAME',
+             'help': 'only robots of this name, in which * stands for anything'}
+    add = actions.add_parser(
+        'show', help='show robots, failures or values of the catalogue').add_argument
+    add('output', metavar='FOLDER', help='the output folder of fleet estimate')
+    add('--robot', **robot)
+    add('--parameter', default='', metavar='NAME', help='the values of a parameter over time, '
+        'e.g. joint_2.coulomb_forward; * stands for anything')
+    add('--failures', type=int, default=10, metavar='N',
+        help='largest number of reasons of failures to list (default: %(default)s)')
+    add = actions.add_parser(
+        'dashboard', help='write an HTML page of what changed on which robot').add_argument
+    add('folder', metavar='FOLDER', help='the output folder of fleet estimate')
+    add('-o', '--output', type=Path, default=Path('fleet.html'),
+        help='the HTML file (default: %(default)s)')
+    add('--robot', **robot)
+    add('--robots', type=int, default=12, metavar='N',
+        help='largest number of robots drawn in detail (default: %(default)s)')
 
 
-def _import(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('file', type=Path, metavar='CSV', help='the CSV file')
-    parser.add_argument('bag', type=Path, metavar='BAG', help='the bag to write, a new folder')
-    parser.add_argument('--columns', type=Path, required=True, metavar='FILE',
-                        help='the column map, a YAML file (docs/bags.md)')
+def _fleet_estimate(add: _Add) -> None:
+    add('places', nargs='+', metavar='BAGS', help='a bag, a folder to search, a pattern of such '
+        'in quotes, or a .txt file with one of these a line; paths or URIs such as s3://…')
+    add('-o', '--output', required=True, metavar='FOLDER',
+        help='folder of results and catalogue, path or URI')
+    add('--robot-from', default='', metavar='SOURCE', help="source of the robots' names: "
+        "'namespace' of the topics, 'folder' that holds the bag, or a regular expression with one "
+        'group that is searched in its path (default: the name in the URDF)')
+    add('--capability', **_REPEATED, choices=tuple(registry.estimators()), help='estimate this '
+        'alone, also from bags without marks; can be repeated (default: what the marks in each '
+        'bag name)')
+    _bags(add, str, 'stored results to build on, such as friction for payload; may contain '
+          '{robot} (default: none)', ', may contain {robot}')
+    add('--workers', type=int, metavar='N',
+        help='number of worker processes on this machine (default: one per core)')
+    add('--memory-limit', default='', metavar='SIZE',
+        help='memory of each of them, e.g. 2GiB (default: equal shares)')
+    add('--scheduler', default='', metavar='ADDRESS', help='use the workers of an existing Dask '
+        'scheduler, e.g. tcp://10.0.0.2:8786; they must reach bags and output under the same '
+        'names')
+    add('--retry', action='store_true', help='try refused bags again')
 
 
-def _apply(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('file', metavar='RESULT',
-                        help='a payload, friction or arm result file, or one of these words for '
-                             'the stored one')
-    parser.add_argument('--urdf', type=Path, required=True, metavar='FILE',
-                        help='URDF of the robot that was calibrated')
-    parser.add_argument('--out', type=Path, required=True, metavar='FILE',
-                        help='the URDF to write')
-    parser.add_argument('--frame', metavar='FRAME',
-                        help="frame of the driver's flange for the driver's values (default: "
-                             "the result's)")
-    parser.add_argument('--force', action='store_true',
-                        help='accept a result whose verdict is not pass')
+def _import(add: _Add) -> None:
+    add('file', type=Path, metavar='CSV', help='the CSV file')
+    add('bag', type=Path, metavar='BAG', help='the bag to write, a new folder')
+    add('--columns', type=Path, required=True, metavar='FILE',
+        help='the column map, a YAML file (docs/bags.md)')
+
+
+def _report(add: _Add) -> None:
+    add('files', nargs='*', metavar='RESULT',
+        help=f'{_RESULT} (default: all stored results of the robot)')
+    add('--results-dir', type=Path, metavar='FOLDER',
+        help='folder of the stored results (default: that of the only robot)')
+    add('--urdf', type=Path, metavar='FILE', help='URDF of the robot, to show what results change '
+        "in it, and the driver's values in the driver's frame")
+    add('-o', '--output', type=Path, default=Path('report.html'),
+        help='the HTML file (default: %(default)s)')
+    add('--title', default='Calibration report', help='title of the page')
+
+
+def _apply(add: _Add) -> None:
+    add('file', metavar='RESULT', help='a payload, friction or arm result file, or one of these '
+        'words for the stored one')
+    add('--urdf', type=Path, required=True, metavar='FILE',
+        help='URDF of the robot that was calibrated')
+    add('--out', type=Path, required=True, metavar='FILE', help='the URDF to write')
+    add('--frame', metavar='FRAME', help="frame of the driver's flange for the driver's values "
+        "(default: the result's)")
+    add('--force', action='store_true', help='accept a result whose verdict is not pass')

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from robocal_ros.cli.console import OUT, print_line
-from robocal_ros.cli.findings import Finding, Grade, good
+from robocal_ros.cli.doctor_findings import Finding, Grade, good
 from robocal_ros.errors import ConfigurationError
 
 # Libraries and what needs them.
@@ -78,7 +78,7 @@ def _domain() -> Finding:
 
 def _results() -> Finding:
     # It needs libraries that may be missing.
-    from robocal_ros.results.store import default_directory
+    from robocal_ros.results import default_directory
 
     folder = default_directory('robot').parent
     existing: Path = next(item for item in (folder, *folder.parents) if item.exists())

@@ -21,12 +21,12 @@ from std_msgs.msg import String
 from robocal_ros import registry
 from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT
+from robocal_ros.cli.doctor_findings import Finding, Grade, good
 from robocal_ros.cli.drivers import Names, Recognised, recognised
-from robocal_ros.cli.findings import Finding, Grade, good
 from robocal_ros.cli.node_client import STATES, RosSession, foreign, full_name, is_served
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions, qos
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot import Robot
 
 _WRENCH = 'geometry_msgs/msg/WrenchStamped'
 _TRAJECTORY = 'control_msgs/action/FollowJointTrajectory'

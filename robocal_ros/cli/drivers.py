@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Known drivers of robot arms, recognised by the names in their ROS graph."""
+"""Known drivers of robot arms: recognition in a ROS graph, and the calls that set a payload."""
 
 from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import yaml
 
 from robocal_ros.resources import share_directory
+from robocal_ros.robot import RigidBodyInertia
 
 _NODE = 'payload_identification'
 
@@ -118,8 +120,9 @@ class Recognised:
 
 def recognised(names: Names) -> Recognised | None:
     """Return the driver whose names are in a graph, None for an unknown one."""
-    links = _attributes(names.urdf, 'link', 'name')
-    present = {*names.graph, *names.joints, *names.controllers, *_texts(names.urdf, 'plugin')}
+    links = [element.get('name', '') for element in _elements(names.urdf, 'link')]
+    plugins = [(element.text or '').strip() for element in _elements(names.urdf, 'plugin')]
+    present = {*names.graph, *names.joints, *names.controllers, *plugins}
     for driver in DRIVERS:
         found = sorted(name for name in present
                        if any(re.fullmatch(mark, name) for mark in driver.marks))
@@ -130,30 +133,108 @@ def recognised(names: Names) -> Recognised | None:
         given = yaml.safe_load((
             share_directory() / 'config' / 'examples' / f'{driver.file}.yaml'
         ).read_text(encoding='utf-8'))[f'/**/{_NODE}']['ros__parameters']
+        usual = given['controller']
         wanted = {
             'tool_frame': next((link for link in links
                                 if re.fullmatch(driver.tool_frame, link)), given['tool_frame']),
-            'controller': _one_of(names.controllers, given['controller'])}
+            'controller': usual if usual in names.controllers else min(
+                names.controllers, default=usual)}
         edits = {name: value for name, value in wanted.items() if value != given[name]}
         return Recognised(driver, tuple(found), edits, **wanted)
     return None
 
 
-def _one_of(controllers: Sequence[str], usual: str) -> str:
-    """Return the usual controller if it is there or none is, else the first."""
-    return usual if usual in controllers or not controllers else min(controllers)
-
-
-def _texts(urdf: str, tag: str) -> list[str]:
-    return [text for element in _elements(urdf, tag) if (text := (element.text or '').strip())]
-
-
-def _attributes(urdf: str, tag: str, name: str) -> list[str]:
-    return [element.get(name, '') for element in _elements(urdf, tag)]
-
-
-def _elements(urdf: str, tag: str) -> Iterable[ElementTree.Element]:
+def _elements(urdf: str, tag: str) -> list[ElementTree.Element]:
     try:
         return list(ElementTree.fromstring(urdf).iter(tag))
     except ElementTree.ParseError:
         return []
+
+
+# --------------------------------------------------------------------- setting a payload
+
+
+def payload_calls(
+    payload: RigidBodyInertia, driver: Driver | None = None
+) -> tuple[tuple[str, str], ...]:
+    """Return the names of drivers and the service calls that set a payload in them.
+
+    Args:
+        payload: The payload, in the coordinates of the driver's flange.
+        driver: The driver of which the calls are wanted; all without it.
+
+    """
+    return tuple((name, call(payload)) for name, call in _PAYLOAD_CALLS.items()
+                 if driver is None or driver.name.startswith(name.partition(',')[0]))
+
+
+def ur_set_payload(payload: RigidBodyInertia) -> str:
+    """Return the service call that sets a payload in the driver of Universal Robots.
+
+    Args:
+        payload: The payload, in the coordinates of ``tool0``. An inertia of zeros is left out;
+            older versions of ur_msgs have no inertia.
+
+    """
+    return _ur_call(f'mass: {payload.mass:.4f}, center_of_gravity: '
+                    f'{_ur_fields(payload, "xx yy zz xy xz yz")}')
+
+
+def ur_set_payload_inertia(payload: RigidBodyInertia) -> str:
+    """Return the same call with ``geometry_msgs/Inertia``, of ur_msgs for Makoa and later.
+
+    Args:
+        payload: The payload, in the coordinates of ``tool0``. An inertia of zeros is left out.
+
+    """
+    return _ur_call(f'payload: {{m: {payload.mass:.4f}, com: '
+                    f'{_ur_fields(payload, "xx xy xz yy yz zz")}}}')
+
+
+def _ur_call(fields: str) -> str:
+    return ('ros2 service call /io_and_status_controller/set_payload ur_msgs/srv/SetPayload '
+            f'"{{{fields}}}"')
+
+
+def _ur_fields(payload: RigidBodyInertia, order: str) -> str:
+    """Return a payload's centre as YAML, and the fields of its inertia unless it is zero."""
+    x, y, z = payload.com
+    tensor = np.asarray(payload.inertia)
+    inertia = ''.join(
+        f', i{pair}: {tensor[tuple("xyz".index(axis) for axis in pair)]:.6f}'
+        for pair in order.split()) if tensor.any() else ''
+    return f'{{x: {x:.5f}, y: {y:.5f}, z: {z:.5f}}}{inertia}'
+
+
+def xarm_set_tcp_load(payload: RigidBodyInertia) -> str:
+    """Return the service call that sets a load in the driver of UFACTORY arms.
+
+    Args:
+        payload: The payload, in the coordinates of ``link_eef``.
+
+    """
+    centre = ', '.join(f'{1e3 * value:.2f}' for value in payload.com)
+    return ('ros2 service call /xarm/set_tcp_load xarm_msgs/srv/SetTcpLoad '
+            f'"{{weight: {payload.mass:.4f}, center_of_gravity: [{centre}]}}"')
+
+
+def franka_set_load(payload: RigidBodyInertia) -> str:
+    """Return the service call that sets a load in the driver of Franka arms.
+
+    Args:
+        payload: The payload, in the coordinates of the flange (link 8).
+
+    """
+    com = ', '.join(f'{value:.5f}' for value in payload.com)
+    # The order of elements is irrelevant: the tensor is symmetric.
+    inertia = ', '.join(f'{value:.6f}' for value in np.asarray(payload.inertia).ravel('F'))
+    return ('ros2 service call /service_server/set_load franka_msgs/srv/SetLoad '
+            f'"{{mass: {payload.mass:.4f}, center_of_mass: [{com}], load_inertia: [{inertia}]}}"')
+
+
+_PAYLOAD_CALLS = {
+    'Universal Robots': ur_set_payload,
+    'Universal Robots, drivers from 2026 on': ur_set_payload_inertia,
+    'Franka': franka_set_load,
+    'UFACTORY': xarm_set_tcp_load,
+}

@@ -8,18 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from robocal_ros.capability import Follower, estimator
 from robocal_ros.cli.console import ProgressView, print_line
 from robocal_ros.cli.show import show_result
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.messages.bag import JOINT_STATE, Bag, Selection, description_in
-from robocal_ros.messages.decode import stamp_of
-from robocal_ros.messages.stamps import to_seconds
-from robocal_ros.offline.estimation import OfflineEstimation
-from robocal_ros.offline.parameter_files import read_parameters
-from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import write_result
-from robocal_ros.robot.urdf import read_urdf
+from robocal_ros.estimators import Follower, estimator
+from robocal_ros.messages import JOINT_STATE, Bag, Selection, description_in, stamp_of, to_seconds
+from robocal_ros.offline import OfflineEstimation, read_parameters
+from robocal_ros.results import CalibrationResult, Verdict, write_result
+from robocal_ros.robot import read_urdf
 
 
 def run(options: argparse.Namespace) -> int:

@@ -10,8 +10,14 @@ from rich.table import Table
 
 from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT, ProgressView, print_line, table_of
-from robocal_ros.wrench.bag import WrenchFollowing, WrenchOutcome
-from robocal_ros.wrench.series import Digest, Episode, TorqueDigest, series_file
+from robocal_ros.wrench import (
+    Digest,
+    Episode,
+    TorqueDigest,
+    WrenchFollowing,
+    WrenchOutcome,
+    series_file,
+)
 
 # Largest number of contacts shown: those with the largest forces.
 _MAX_CONTACTS = 30

@@ -16,12 +16,12 @@ from rich.markup import escape
 from robocal_ros.cli.console import OUT, ProgressView, print_line, table_of
 from robocal_ros.cli.show import verdict_text
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.results.result import Verdict
+from robocal_ros.results import Verdict
 
 if TYPE_CHECKING:
     import duckdb
 
-    from robocal_ros.fleet.run import Summary
+    from robocal_ros.fleet import Summary
 
 LIBRARIES = ('distributed', 'duckdb', 'fsspec', 'pyarrow')
 """Packages that the fleet needs and nothing else does."""
@@ -68,10 +68,7 @@ def require(libraries: Sequence[str] = LIBRARIES) -> None:
 
 
 def _estimate(options: argparse.Namespace) -> int:
-    from robocal_ros.fleet import run as fleet
-    from robocal_ros.fleet import storage
-    from robocal_ros.fleet.bags import find_bags
-    from robocal_ros.fleet.request import Request
+    from robocal_ros.fleet import Request, find_bags, run as fleet, storage
 
     if options.workers is not None and options.workers < 1:
         raise ConfigurationError(f'--workers must be at least 1, got {options.workers}.')
@@ -93,7 +90,7 @@ def _estimate(options: argparse.Namespace) -> int:
                 100.0 * count / len(bags), f'{count} of {len(bags)}, {name}'),
             retry=options.retry)
     _print_summary(summary, options)
-    from robocal_ros.fleet.catalogue import Catalogue
+    from robocal_ros.fleet import Catalogue
 
     with Catalogue(options.output).connect() as connection:
         uris = [bag.uri for bag in bags]
@@ -103,7 +100,7 @@ def _estimate(options: argparse.Namespace) -> int:
 
 
 def _print_summary(summary: Summary, options: argparse.Namespace) -> None:
-    from robocal_ros.fleet.catalogue import ESTIMATED, SKIPPED
+    from robocal_ros.fleet import ESTIMATED, SKIPPED
 
     verdicts = ', '.join(f'{summary.verdicts[item.value]} {item.value}' for item in Verdict
                          if summary.verdicts[item.value])
@@ -127,7 +124,7 @@ def _print_summary(summary: Summary, options: argparse.Namespace) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from robocal_ros.fleet.catalogue import Catalogue
+    from robocal_ros.fleet import Catalogue
 
     with Catalogue(options.output).connect() as connection:
         if not connection.execute('SELECT 1 FROM bags UNION ALL SELECT 1 FROM all_results LIMIT 1'
@@ -144,7 +141,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _print_robots(connection: duckdb.DuckDBPyConnection, robot: str) -> None:
-    from robocal_ros.fleet.catalogue import rows_from
+    from robocal_ros.fleet import rows_from
 
     table = table_of((('robot', False), ('kind', False), ('results', True), ('passed', True),
                       ('newest', False), ('verdict', False), ('failures', True)))
@@ -160,7 +157,7 @@ def _print_robots(connection: duckdb.DuckDBPyConnection, robot: str) -> None:
 def _print_values(
     connection: duckdb.DuckDBPyConnection, robot: str, parameter: str
 ) -> None:
-    from robocal_ros.fleet.catalogue import rows_from
+    from robocal_ros.fleet import rows_from
 
     rows = rows_from(
         connection, 'SELECT * FROM results WHERE robot GLOB ? AND parameter GLOB ? '
@@ -217,8 +214,7 @@ def _print_failures(
 
 
 def _dashboard(options: argparse.Namespace) -> int:
-    from robocal_ros.fleet.dashboard import write_dashboard
-    from robocal_ros.fleet.findings import Urgency
+    from robocal_ros.fleet import Urgency, write_dashboard
 
     if options.robots < 1:
         raise ConfigurationError(f'--robots must be at least 1, got {options.robots}.')

@@ -16,8 +16,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.cli.console import QUIET, ProgressView, print_line
 from robocal_ros.errors import FileFormatError
 from robocal_ros.files import Section, convert, load, read_text, refuse
-from robocal_ros.messages.bag import JOINT_STATE, WRENCH
-from robocal_ros.messages.bag_writer import BagWriter
+from robocal_ros.messages import JOINT_STATE, WRENCH, BagWriter
 
 _STORE = get_typestore(Stores.LATEST)
 _TIME = {'s': 1.0, 'ms': 1e-3, 'us': 1e-6, 'ns': 1e-9}

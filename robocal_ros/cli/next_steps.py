@@ -10,14 +10,11 @@ import shlex
 from pathlib import Path
 
 from robocal_ros import registry
-from robocal_ros.cli.apply import driver_calls, driver_load, urdf_with
-from robocal_ros.cli.drivers import Driver, Names, recognised
+from robocal_ros.cli.apply import driver_load, urdf_with
+from robocal_ros.cli.drivers import Names, payload_calls, recognised
 from robocal_ros.errors import RobocalError
-from robocal_ros.results.report import Step
-from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.robot.load import carried_load
-from robocal_ros.robot.setup import ARM, DRIVE_GAINS
-from robocal_ros.robot.urdf import formatted
+from robocal_ros.results import CalibrationResult, Step, Verdict
+from robocal_ros.robot import ARM, DRIVE_GAINS, carried_load, formatted
 
 REMEDIES = (
     (r'set estimate_gravity|base tilted by',
@@ -143,21 +140,13 @@ def _driver(result: CalibrationResult, urdf: tuple[Path, str] | None) -> tuple[S
         'sum: write this report with --urdf, which adds them.' if urdf is None else
         f'It includes {mounted:.4g} kg that the URDF has there.' if mounted else
         'The URDF has no further mass there.')
-    calls = _calls_of(known.driver if known else None, driver_calls(total))
+    calls = payload_calls(total, known.driver if known else None)
     if not calls:
         return (Step(f'Set the payload of {total.mass:.4f} kg in the settings of the robot; no '
                      f'service of its driver for this is known. {amount}'),)
     inertia = '' if total.inertia.any() else ' The inertia was not identified.'
     return (Step(f'Set the payload in the driver, {whose}. {amount}{inertia} Set the '
                  'payload of the driver to zero again before the next identification.', calls),)
-
-
-def _calls_of(
-    driver: Driver | None, calls: tuple[tuple[str, str], ...]
-) -> tuple[tuple[str, str], ...]:
-    if driver is None:
-        return calls
-    return tuple(item for item in calls if driver.name.startswith(item[0].partition(',')[0]))
 
 
 def _urdf(

@@ -31,10 +31,7 @@ from robocal_ros.cli.console import ERRORS, OUT, ProgressView, print_line, table
 from robocal_ros.cli.node_client import RosSession, foreign, full_name
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.files import Section, convert, load, read_text, refuse
-from robocal_ros.messages.bag_writer import BagWriter, TopicQos
-from robocal_ros.messages.decode import stamp_of
-from robocal_ros.messages.samples import StreamCounts
-from robocal_ros.messages.stamps import StampGuard
+from robocal_ros.messages import BagWriter, StampGuard, StreamCounts, TopicQos, stamp_of
 from robocal_ros.resources import share_directory
 
 # Queue depth: two seconds of a 1 kHz stream.
@@ -59,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     with RosSession('robocal_recorder') as session:
         _wait_for_needed(session, profile, options)
         with BagWriter(folder, options.storage, definition_of) as bag:
-            recorder = Recorder(session, profile, options.namespace, bag)
+            recorder = BagRecorder(session, profile, options.namespace, bag)
             print_line(f'Recording into {folder}; Ctrl-C ends it.')
             # Ctrl-C is the regular end of a recording.
             with contextlib.suppress(KeyboardInterrupt), ProgressView('Recording') as view:
@@ -94,7 +91,7 @@ def _wait_for_needed(
         'this ROS domain, or set its namespace with --namespace.')
 
 
-def _summarize(recorder: Recorder, folder: Path) -> None:
+def _summarize(recorder: BagRecorder, folder: Path) -> None:
     for name, reason in recorder.left_out.items():
         print_line(f'{name} was left out: {reason}', 'yellow', console=ERRORS)
     topics = sorted(recorder.topics.values(), key=lambda topic: topic.name)
@@ -224,7 +221,7 @@ class RecordedTopic:
             self.guard.admit(stamp)
 
 
-class Recorder:
+class BagRecorder:
     """Recorder that subscribes to a profile's topics as they appear and writes a bag."""
 
     def __init__(

@@ -8,11 +8,8 @@ import argparse
 from robocal_ros.cli.console import OUT, QUIET, ProgressView
 from robocal_ros.cli.next_steps import next_steps
 from robocal_ros.cli.show import current_results, result_files, stored_files
-from robocal_ros.results.chain import stale_inputs
-from robocal_ros.results.report import Advice, write_report
-from robocal_ros.results.result import Verdict
-from robocal_ros.results.store import read_result
-from robocal_ros.robot.urdf import read_urdf
+from robocal_ros.results import Advice, Verdict, read_result, stale_inputs, write_report
+from robocal_ros.robot import read_urdf
 
 
 def run(options: argparse.Namespace) -> int:

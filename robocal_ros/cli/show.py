@@ -12,10 +12,16 @@ from rich.table import Table
 
 from robocal_ros.cli.console import OUT, print_line, table_of
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.results import wording
-from robocal_ros.results.chain import Load, stale_text
-from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import ResultStore, default_directory, read_result
+from robocal_ros.results import (
+    CalibrationResult,
+    Load,
+    ResultStore,
+    Verdict,
+    default_directory,
+    read_result,
+    stale_text,
+    wording,
+)
 
 _VERDICT_STYLES = {Verdict.PASS: 'bold green', Verdict.FAIL: 'bold red',
                    Verdict.NOT_EVALUATED: 'bold yellow'}

@@ -27,9 +27,8 @@ from robocal_ros.cli.console import ERRORS, print_line
 from robocal_ros.cli.node_client import RosSession, full_name, is_served
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.messages import qos
-from robocal_ros.results import wording
-from robocal_ros.results.store import from_yaml
-from robocal_ros.robot.setup import mesh_folders
+from robocal_ros.results import from_yaml, wording
+from robocal_ros.robot import mesh_folders
 
 if TYPE_CHECKING:
     from robocal_ros.cli.view_scene import Scene

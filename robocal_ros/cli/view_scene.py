@@ -20,8 +20,7 @@ from visualization_msgs.msg import Marker
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ModelError
-from robocal_ros.robot.collision import without_missing_meshes
-from robocal_ros.robot.model import parse_urdf
+from robocal_ros.robot import parse_urdf, without_missing_meshes
 
 _FRAMES = '/frames'
 # Where the page looks from at first, and at what [m].

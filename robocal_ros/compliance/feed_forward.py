@@ -9,14 +9,10 @@ from trajectory_msgs.msg import JointTrajectory
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import MotionError, RobocalError
-from robocal_ros.messages import conversions, qos
-from robocal_ros.messages.stream import JointStateStream
-from robocal_ros.messages.subscription import TEXT_LIMIT
-from robocal_ros.node.calibration_node import CalibrationNode
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import Trajectory
-from robocal_ros.robot.sag import SagCorrection, compliance_by_joint
+from robocal_ros.messages import TEXT_LIMIT, JointStateStream, conversions, qos
+from robocal_ros.node import CalibrationNode
+from robocal_ros.results import CalibrationResult
+from robocal_ros.robot import Robot, SagCorrection, Trajectory, compliance_by_joint
 
 # Period of predictions by stamps [s].
 _PERIOD = 0.02

@@ -2,13 +2,13 @@
 """Robust, bounded least-squares fit of joint compliances to displacements.
 
 Sources: Lawson, Hanson, Solving Least Squares Problems (SIAM 1995), ch. 23, for the bounds;
-Huber, Robust Statistics (1981), sec. 7.8, for the iteration of weights; Paule, Mandel, J. Res. NBS
-87 (1982) 377, for scatter beyond the stated covariance; James, Stein, Proc. 4th Berkeley Symp.
-Math. Stat. Prob. 1 (1961) 361, for shrinkage.
+Huber, Robust Statistics (1981), sec. 7.8, for the iteration of weights; James, Stein, Proc. 4th
+Berkeley Symp. Math. Stat. Prob. 1 (1961) 361, for shrinkage.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +16,16 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.measurement import Displacements
-from robocal_ros.compliance.model import GEAR_ERROR, Target, predicted, target_jacobian
+from robocal_ros.compliance.model import (
+    GEAR_ERROR,
+    Target,
+    bending_columns,
+    predicted,
+    target_jacobian,
+)
 from robocal_ros.errors import DataError, ExcitationError
-from robocal_ros.estimation.least_squares import solve
-from robocal_ros.robot.model import Robot
+from robocal_ros.estimation import integrate, solve
+from robocal_ros.robot import Robot
 
 # A joint whose torque stays below this share of the load's weight at one metre gets none.
 _NO_TORQUE = 1e-3
@@ -29,10 +35,9 @@ _REWEIGHTINGS = 20
 # Tail probabilities beyond which a displacement loses weight, and beyond which it is rejected.
 _DOWNWEIGHTED, _REJECTED = 1e-3, 1e-6
 _LINEARISATIONS = 4
-_WEIGHINGS = 4
-_OFFSET_SIGNIFICANT = 1e-5
-_LARGEST_ANGLE_STD = 1e-2
+_PASSES = 2
 _UPPER = 0.975
+_OFFSET_SIGNIFICANT = 1e-5
 
 
 def shrunk_angles(data: Displacements, share: float) -> Array:
@@ -56,7 +61,7 @@ class _Problem:
         covariance: Covariance of the displacements by the tracker's scatter, and by the
             compensation of different joint angles, shape (k, d, d).
         torque: Torques of the load, shape (k, n) [N·m].
-        angle_std: Scatter of joint angles in addition to that [rad].
+        bending: Displacements per compliance across the joints, shape (k, d, n, 5).
         encoder_share: Share of the encoders' differences between the sets that is used, 0 … 1.
 
     """
@@ -67,7 +72,7 @@ class _Problem:
         self.robot, self.loaded, self.target, self.data = robot, loaded, target, data
         self.count, self.rows = data.value.shape
         self.kept = np.ones(self.count, dtype=bool)
-        self.offset = data.drifted
+        self.offset = False
         self.seen: list[int] = list(range(robot.n))
         self.jacobians = np.array([
             target_jacobian(robot, q, target)[:self.rows] for q in data.loaded])
@@ -76,21 +81,23 @@ class _Problem:
         self.covariance = data.covariance + unsure @ unsure.transpose(0, 2, 1)
         self.torque = np.array([
             loaded.gravity_torque(q) - robot.gravity_torque(q) for q in data.loaded])
-        self.angle_std = 0.0
         self.encoder_share = 1.0
+        self.bending = np.array([
+            bending_columns(robot, loaded, target, q, self.rows) for q in data.loaded])
 
-    def linearised(self, compliance: Array) -> tuple[Array, Array]:
-        """Return prediction (k, d) and slope (k, d, n)."""
+    def linearised(
+        self, compliance: Array, loaded: Robot | None = None
+    ) -> tuple[Array, Array]:
+        """Return prediction (k, d) and slope (k, d, n), for another load if one is given."""
         angles = shrunk_angles(self.data, self.encoder_share)
-        both = [predicted(self.robot, self.loaded, self.target, a, b, compliance, self.rows)
+        both = [predicted(self.robot, loaded or self.loaded, self.target, a, b, compliance,
+                          self.rows)
                 for a, b in zip(self.data.unloaded, angles, strict=True)]
         return np.array([p for p, _ in both]), np.array([s for _, s in both])
 
-    def whitening(self, angle_std: float) -> Array:
+    def whitening(self) -> Array:
         """Return the whitening matrix of each displacement, shape (k, d, d)."""
-        total = self.covariance + angle_std**2 * (
-            self.jacobians @ self.jacobians.transpose(0, 2, 1))
-        return np.linalg.inv(np.linalg.cholesky(total))
+        return np.linalg.inv(np.linalg.cholesky(self.covariance))
 
     def regressor(self, slope: Array) -> Array:
         """Return the regressor of observable joints and offset, shape (k, d, p)."""
@@ -188,13 +195,6 @@ def _solve_bounded(columns: Array, measured: Array, bounds: tuple[Array, Array])
     return np.asarray(solution.x / scale)
 
 
-def _inverse_information(columns: Array) -> Array:
-    """Return the covariance of the least-squares solution of whitened rows."""
-    scale = np.linalg.norm(columns, axis=0)
-    inverse = np.linalg.inv((columns / scale).T @ (columns / scale))
-    return np.asarray(inverse / np.outer(scale, scale))
-
-
 def _distances(white: Array, residual: Array) -> Array:
     """Return the Mahalanobis length of each residual, shape (k,)."""
     return np.asarray(np.linalg.norm(np.einsum('kij,kj->ki', white, residual), axis=1))
@@ -230,22 +230,6 @@ def _robust_solution(
     return solution, distance <= cut * _robust_scale(distance, problem.rows)
 
 
-def _weighted_solution(
-    problem: _Problem, white: Array, slope: Array, measured: Array
-) -> tuple[Array, Array, Array]:
-    """Return bounded solution, unbounded solution and covariance from the kept displacements."""
-    kept = problem.kept
-    rows = (white @ problem.regressor(slope))[kept]
-    size = rows.shape[2]
-    columns = rows.reshape(-1, size)
-    aims = np.einsum('kij,kj->ki', white, measured)[kept].ravel()
-    inverse = _inverse_information(columns)
-    free = inverse @ (columns.T @ aims)
-    if (free[:len(problem.seen)] >= 0.0).all():
-        return free, free, inverse
-    return _solve_bounded(columns, aims, problem.bounds()), free, inverse
-
-
 @dataclass(frozen=True)
 class ComplianceFit:
     """Fitted compliances with their uncertainty.
@@ -257,13 +241,22 @@ class ComplianceFit:
         clipped: Unbounded estimates of joints at the bound of zero, by column [rad/(N·m)].
         residual: Measured minus predicted displacement, shape (k, d).
         kept: Displacements used in the fit, shape (k,).
-        angle_std: Scatter of joint angles that the tracker's scatter does not explain
-            (quantisation, repeatability of the arm) [rad].
+        size: Sizes of scatter and effects that are no compliance, by name: ``noise`` in excess
+            of the tracker's within a dwell, relative to it; scatter of the joint ``angles``
+            [rad]; ``bending`` across the joints, relative to their compliance; ``drift`` of the
+            tracker within and between the sets [m].
         offset: Common displacement of the tracker between the sets in root axes, shape (3,)
             [m]; None where it was not estimated.
         chi_square: Weighted squared residual per degree of freedom, with the tracker's scatter
             alone.
         condition: Condition number of the weighted regressor, columns scaled.
+        correction: Compliances that alone predict the displacements best, shape (n,): where
+            links bend across the joints, other than those of the joints [rad/(N·m)].
+        bending: Compliance across each joint, mean of both directions, shape (n,) [rad/(N·m)].
+        bending_std: Standard deviation of each, shape (n,).
+        bending_covariance: Covariance of compliances and bending, shape (n, n).
+        freedom: Degrees of freedom of each interval, with which the covariance is that of 95 %,
+            shape (n,).
         seen: Columns of the observable joints.
         encoder_share: Share of the encoders' differences between the sets that is used, 0 … 1;
             below 1 where they are comparable to the encoders' own error.
@@ -276,10 +269,15 @@ class ComplianceFit:
     clipped: dict[int, float]
     residual: Array
     kept: np.ndarray
-    angle_std: float
+    size: dict[str, float]
     offset: Array | None
     chi_square: float
     condition: float
+    correction: Array
+    bending: Array
+    bending_std: Array
+    bending_covariance: Array
+    freedom: Array
     seen: tuple[int, ...] = ()
     encoder_share: float = 1.0
 
@@ -302,25 +300,8 @@ class ComplianceFit:
         return np.asarray(self.covariance / np.outer(scale, scale))
 
 
-def _extra_angle_std(problem: _Problem, residual: Array) -> float:
-    """Return the scatter of joint angles that brings the reduced chi-square to one [rad]."""
-    kept, freedom = problem.kept, problem.freedom()
-
-    def excess(angle_std: float) -> float:
-        white = problem.whitening(angle_std)[kept]
-        return float((_distances(white, residual[kept]) ** 2).sum()) / freedom - 1.0
-
-    if excess(0.0) <= 0.0:
-        return 0.0
-    if excess(_LARGEST_ANGLE_STD) > 0.0:
-        return _LARGEST_ANGLE_STD
-    return float(scipy.optimize.brentq(excess, 0.0, _LARGEST_ANGLE_STD, xtol=1e-10))
-
-
 def _offset_needed(problem: _Problem, white: Array, residual: Array, slope: Array) -> bool:
     """Return whether a common displacement of the tracker explains the residuals significantly."""
-    if problem.offset:
-        return True
     kept = problem.kept
     aims = np.einsum('kij,kj->ki', white, residual)[kept].ravel()
     squares = []
@@ -340,7 +321,8 @@ def _offset_needed(problem: _Problem, white: Array, residual: Array, slope: Arra
 
 
 def fit_compliance(
-    robot: Robot, loaded: Robot, target: Target, data: Displacements, encoder_std: float = 0.0
+    robot: Robot, loaded: Robot, target: Target, data: Displacements, encoder_std: float = 0.0,
+    others: Sequence[Robot] = (),
 ) -> ComplianceFit:
     """Fit the joint compliances to displacements.
 
@@ -349,7 +331,9 @@ def fit_compliance(
         loaded: The arm with it.
         target: Tracked target.
         data: Displacements of the postures to fit.
-        encoder_std: Standard deviation of an angle by the resolution of its encoder [rad].
+        encoder_std: Standard deviation of an angle by the resolution of its encoder; 0: estimated
+            [rad].
+        others: The arm with loads that differ by one standard deviation, independent of another.
 
     Raises:
         DataError: If there are too few displacements.
@@ -360,7 +344,7 @@ def fit_compliance(
     unobservable = _without_torque(problem)
     problem.seen = [joint for joint in problem.seen if joint not in unobservable]
     problem.freedom()
-    white = problem.whitening(0.0)
+    white = problem.whitening()
     condition = _drop_unobservable(problem, white, unobservable)
     compliance = np.zeros(robot.n)
     for step in range(_LINEARISATIONS):
@@ -375,125 +359,128 @@ def fit_compliance(
                 continue
         compliance = np.zeros(robot.n)
         compliance[problem.seen] = solution[:len(problem.seen)]
-    return _finished(problem, compliance, unobservable, condition, encoder_std)
-
-
-@dataclass(frozen=True)
-class _Weighed:
-    """Solution weighted by tracker scatter and angle scatter.
-
-    Attributes:
-        compliance: Shape (n,).
-        free: The solution without bounds, shape (p,).
-        covariance: Shape (p, p).
-        residual: Shape (k, d).
-        offset: Shape (3,), or None.
-        chi_square: Reduced, with the tracker's scatter alone.
-
-    """
-
-    compliance: Array
-    free: Array
-    covariance: Array
-    residual: Array
-    offset: Array | None
-    chi_square: float
+    return _finished(problem, compliance, unobservable, condition, encoder_std, others)
 
 
 def _finished(
     problem: _Problem, compliance: Array, unobservable: dict[int, str], condition: float,
-    encoder_std: float,
+    encoder_std: float, others: Sequence[Robot],
 ) -> ComplianceFit:
-    """Solve with full weights and return the fit with its covariance."""
-    weighed = _weighed(problem, compliance)
-    problem.encoder_share = _encoder_share(problem)
-    if problem.encoder_share < 1.0:
-        weighed = _weighed(problem, weighed.compliance)
-    covariance, seen = weighed.covariance, problem.seen
-    if problem.angle_std > 0.0:
-        covariance = _cautious(problem, covariance, weighed.compliance)
-    covariance = covariance + _unresolved(problem, weighed.compliance, encoder_std)
-    full = np.zeros((problem.robot.n, problem.robot.n))
-    full[np.ix_(seen, seen)] = covariance[:len(seen), :len(seen)]
-    clipped = {joint: float(weighed.free[i]) for i, joint in enumerate(seen)
-               if weighed.free[i] < 0.0}
+    """Return the fit with all that the model of the robust fit leaves out."""
+    data, kept, seen, size = problem.data, problem.kept, problem.seen, len(problem.seen)
+    correction, scale = compliance, compliance
+    angles = problem.jacobians @ problem.jacobians.transpose(0, 2, 1)
+
+    def doubts(at: Array, prediction: Array) -> Array:
+        """Return what one standard deviation of the load displaces, shape (k, d, r) [m]."""
+        return np.stack([np.zeros_like(prediction), *(
+            problem.linearised(at, other)[0] - prediction for other in others)], axis=2)
+
+    for _ in range(_PASSES):
+        prediction, slope = problem.linearised(compliance)
+        aims = data.value - prediction + slope @ compliance
+        across, effects = _effects(problem, scale, 'give' if encoder_std > 0.0 else 'angles')
+        fit = integrate(
+            slope[kept][:, :, seen], aims[kept], problem.covariance[kept],
+            {'noise': data.covariance[kept], 'angles': angles[kept]},
+            {name: columns[kept] for name, columns in effects.items()},
+            {'give': np.sqrt(2.0) * encoder_std},
+            doubts(compliance, prediction)[kept])
+        free, variance = fit.mean[:size], np.diag(fit.covariance)[:size]
+        root = np.linalg.cholesky(np.linalg.inv(fit.covariance[:size, :size])).T
+        compliance = np.zeros(problem.robot.n)
+        compliance[seen] = free if (free >= 0.0).all() else _solve_bounded(
+            root, root @ free, (np.zeros(size), np.full(size, np.inf)))
+        scale = np.zeros(problem.robot.n)
+        scale[seen] = np.sqrt(free**2 + variance)
+        problem.encoder_share = _encoder_share(problem, fit.size['angles'])
+    n = problem.robot.n
+    begin = len(fit.mean) - effects['bending'].shape[2]
+    freedom = _freedom(fit.covariance[:size, :size], fit.covariance[:size, begin:],
+                       fit.covariance[begin:, begin:], n)
+    width = scipy.stats.norm.ppf(_UPPER) / scipy.stats.t.ppf(_UPPER, freedom)
+    full, freedoms = np.zeros((n, n)), np.full(n, np.inf)
+    full[np.ix_(seen, seen)] = fit.covariance[:size, :size] * np.outer(width, width)
+    freedoms[seen] = freedom
+    bends = slice(begin, begin + n)
+    bending_covariance = across @ fit.covariance[bends, bends] @ across.T
+    together = np.zeros((n, n))
+    together[seen] = fit.covariance[:size, bends] @ across.T
+    residual = aims - slope @ compliance
+    plain = _distances(problem.whitening(), residual)[kept]
     return ComplianceFit(
-        weighed.compliance, full, unobservable, clipped, weighed.residual, problem.kept,
-        problem.angle_std, weighed.offset, weighed.chi_square, condition, tuple(seen),
-        problem.encoder_share)
+        compliance, full, unobservable,
+        {joint: float(free[i]) for i, joint in enumerate(seen) if free[i] < 0.0}, residual, kept,
+        fit.size, fit.mean[size:size + 3] if problem.offset else None,
+        float((plain**2).sum()) / problem.freedom(), condition, correction,
+        across @ fit.mean[bends], np.sqrt(np.diag(bending_covariance)), together, freedoms,
+        tuple(seen), problem.encoder_share)
 
 
-def _unresolved(problem: _Problem, compliance: Array, encoder_std: float) -> Array:
-    """Return the covariance by motion of the motors that their encoders do not resolve.
+def _freedom(own: Array, together: Array, bending: Array, bearings: int) -> Array:
+    """Return the degrees of freedom of the compliances' variances, shape (p,).
+
+    The part of a variance that bending causes is as uncertain as the spread of so few bearings:
+    Satterthwaite, Biometrics Bull. 2 (1946) 110, doi 10.2307/3002019.
+
+    Args:
+        own: Covariance of the compliances, shape (p, p).
+        together: Covariance of compliances and bending, shape (p, q).
+        bending: Covariance of the bending, shape (q, q).
+        bearings: Number of bearings whose spread is estimated.
+
+    """
+    scale = np.sqrt(np.diag(bending))
+    caused = np.sum(together / scale * np.linalg.lstsq(
+        bending / np.outer(scale, scale), (together / scale).T, rcond=1e-9)[0].T, axis=1)
+    return np.asarray(bearings * np.square(np.diag(own) / np.maximum(caused, 1e-300)))
+
+
+def _effects(
+    problem: _Problem, scale: Array, give: str
+) -> tuple[Array, dict[str, Array]]:
+    """Return what the compliances alone leave out, as columns of shape (k, d, q) each.
 
     Within the dead band of a position loop, or a step of the encoder, each motor gives way in the
-    direction of the load's torque. That is no scatter: it acts like compliance. The angle is the
-    same in all postures but for its sign, and independent between the joints and the two sets.
+    direction of the load's torque, which acts like compliance. The angle is the same in all
+    postures but for its sign, and as large as the scatter of the angles unless it is known.
+
+    Bearings bend across their joints by a multiple of the compliance, on average by as much as
+    the bearings differ in it.
 
     Args:
         problem: The displacements.
-        compliance: The solution, shape (n,) [rad/(N·m)].
-        encoder_std: Standard deviation of such an angle in one set [rad].
+        scale: Size of each joint's compliance, 0 where it is not known, shape (n,) [rad/(N·m)].
+        give: Name of the size of that angle.
+
+    Returns:
+        The compliances across the joints by the first n coefficients of the bending, shape
+        (n, n) [rad/(N·m)], and the columns by name, those of the bending last.
 
     """
-    _, slope = problem.linearised(compliance)
-    white, kept = problem.whitening(problem.angle_std)[problem.kept], problem.kept
-    columns = (white @ problem.regressor(slope)[kept]).reshape(-1, problem.unknowns)
-    angle = np.sqrt(2.0) * encoder_std * np.sign(problem.torque[kept])
-    moved = (white @ (problem.jacobians[kept] * angle[:, None])).reshape(len(columns), -1)
-    change = _inverse_information(columns) @ columns.T @ moved
-    return np.asarray(change @ change.T)
+    data, robot = problem.data, problem.robot
+    known = np.flatnonzero(scale)
+    nearest = known[np.abs(np.arange(robot.n)[:, None] - known).argmin(axis=1)]
+    # Between a bending in proportion to each joint's compliance, and one alike in all joints.
+    sizes = np.sqrt(scale * np.exp(np.log(scale[known]).mean()))[nearest][:, None]
+    across = sizes * np.linalg.cholesky(np.ones((robot.n, robot.n)) + np.eye(robot.n))
+    shift = np.zeros((problem.count, problem.rows, 3))
+    shift[:, :3] = np.eye(3)
+    drift = [shift, *(shift * part[:, None, None] for part in data.time.T)]
+    return across, {
+        'drift': np.concatenate(drift, axis=2),
+        give: problem.jacobians * np.sign(problem.torque)[:, None],
+        'bending': np.concatenate((
+            problem.bending[..., 0] @ across,
+            (0.5 * sizes * problem.bending[..., 1:]).reshape(problem.count, problem.rows, -1)),
+            axis=2)}
 
 
-def _cautious(problem: _Problem, covariance: Array, compliance: Array) -> Array:
-    """Return the covariance widened for the uncertainty of the estimated angle scatter.
-
-    The variance of the angles is raised by one standard error, then the intervals are scaled by
-    the ratio of Student's to the normal quantile with Satterthwaite's degrees of freedom
-    (Biometrics Bull. 2 (1946) 110): 2 V² over the variance of V. Both use the information of the
-    residuals on the variance of the angles.
-    """
-    _, slope = problem.linearised(compliance)
-    kept, square = problem.kept, problem.angle_std**2
-    spread = problem.whitening(problem.angle_std)[kept] @ problem.jacobians[kept]
-    inner = spread @ spread.transpose(0, 2, 1)
-    error = float(np.sqrt(2.0 / (inner**2).sum()))
-    columns = (problem.whitening(float(np.sqrt(square + error)))[kept]
-               @ problem.regressor(slope)[kept]).reshape(-1, problem.unknowns)
-    wider = _inverse_information(columns)
-    variance = np.diag(covariance)
-    change = np.maximum(np.diag(wider) - variance, 1e-300)
-    freedom = np.clip(2.0 * (variance / change) ** 2, 3.0, 1e6)
-    widths = scipy.stats.t.ppf(_UPPER, freedom) / scipy.stats.norm.ppf(_UPPER)
-    return np.asarray(wider * np.outer(widths, widths))
-
-
-def _encoder_share(problem: _Problem) -> float:
+def _encoder_share(problem: _Problem, angle_std: float) -> float:
     """Return the share of the encoders' differences between the sets that is real motion.
 
     Their variance is the sum of real motion and encoder error, the latter being the angle
     scatter estimated from the residuals; the estimate is shrunk to the real share.
     """
     variance = float(np.mean(np.square(problem.data.loaded - problem.data.unloaded)))
-    return 1.0 if variance == 0.0 else max(0.0, 1.0 - problem.angle_std**2 / variance)
-
-
-def _weighed(problem: _Problem, compliance: Array) -> _Weighed:
-    """Iterate solution and angle scatter until the reduced chi-square is one."""
-    data, seen = problem.data, problem.seen
-    problem.angle_std, chi_square = 0.0, 0.0
-    for step in range(_WEIGHINGS):
-        prediction, slope = problem.linearised(compliance)
-        aims = data.value - prediction + slope @ compliance
-        white = problem.whitening(problem.angle_std)
-        solution, free, covariance = _weighted_solution(problem, white, slope, aims)
-        residual = aims - problem.regressor(slope) @ solution
-        compliance = np.zeros(problem.robot.n)
-        compliance[seen] = solution[:len(seen)]
-        if not step:
-            plain = _distances(white, residual)[problem.kept]
-            chi_square = float((plain**2).sum()) / problem.freedom()
-        if step < _WEIGHINGS - 1:
-            problem.angle_std = _extra_angle_std(problem, residual)
-    offset = solution[len(seen):] if problem.offset else None
-    return _Weighed(compliance, free, covariance, residual, offset, chi_square)
+    return 1.0 if variance == 0.0 else max(0.0, 1.0 - angle_std**2 / variance)

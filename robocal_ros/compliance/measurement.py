@@ -18,9 +18,8 @@ from robocal_ros.compliance.model import GEAR_ERROR, Motion
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError
-from robocal_ros.estimation.signals import dwells
-from robocal_ros.messages.marks import StationaryInterval
-from robocal_ros.messages.samples import JointSamples, TrackerSamples
+from robocal_ros.estimation import dwells
+from robocal_ros.messages import JointSamples, StationaryInterval, TrackerSamples
 
 UNLOADED, LOADED, REGISTRATION = 'unloaded', 'loaded', 'registration'
 PURPOSES = (UNLOADED, LOADED, REGISTRATION)
@@ -33,14 +32,16 @@ MAX_LOST = 0.2
 
 # Angular distance above which two postures count as different, not as a poor match [rad].
 _ANOTHER = 0.02
-_SIGNIFICANT = 1e-4
 # Readings this many robust standard deviations from the dwell's median are outliers.
 _OUTLIER = 8.0
 _NORMAL_MAD = 1.4826
 # Dwells whose scatter is less probable than this are weighted by their own scatter.
 _ODD_SCATTER = 1e-6
-_ITERATIONS = 20
-_MAX_RHO = 0.95
+# Autocovariances less probable than this with white noise are those of correlated noise.
+_ODD_CORRELATION = 1e-3
+_MEMORIES = 40
+# Probability with which noise alone counts as drift.
+_NO_DRIFT = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +54,8 @@ class EndPosition:
         rotation: Mean orientation, target's axes to tracker's, shape (3, 3), or None.
         scatter: Sum of the products of the readings' deviations from the mean: position [m],
             then rotation vector [rad] if orientation is measured, shape (d, d).
-        succession: Sum of the products of successive deviations in position (trace of the
-            lag-one sum), to distinguish correlated from white noise [m²].
+        succession: Sums of products of deviations in position, by lag as of ``lagged``, to
+            distinguish correlated from white noise [m²].
         count: Readings averaged.
         rejected: Readings rejected as outliers.
         time: Stamp of the middle of the dwell [s].
@@ -67,7 +68,7 @@ class EndPosition:
     point: Array
     rotation: Array | None
     scatter: Array
-    succession: float
+    succession: Array
     count: int
     rejected: int
     time: float
@@ -76,7 +77,7 @@ class EndPosition:
 
     def __post_init__(self) -> None:
         """Freeze the arrays."""
-        for name in ('posture', 'point', 'scatter'):
+        for name in ('posture', 'point', 'scatter', 'succession'):
             object.__setattr__(self, name, frozen(getattr(self, name)))
         if self.rotation is not None:
             object.__setattr__(self, 'rotation', frozen(self.rotation))
@@ -110,7 +111,7 @@ def average(posture: Array, readings: TrackerSamples) -> EndPosition:
     return EndPosition(
         posture=posture, point=point.mean(axis=0), rotation=rotation,
         scatter=centred.T @ centred,
-        succession=float((centred[1:, :3] * centred[:-1, :3]).sum()),
+        succession=lagged(centred[:, :3]),
         count=int(kept.sum()), rejected=int((~kept).sum()),
         time=float(0.5 * (readings.time[0] + readings.time[-1])))
 
@@ -175,8 +176,8 @@ def pooled_covariances(positions: Sequence[EndPosition]) -> Array:
     """Return the covariance of each mean, shape (k, d, d) [m², m·rad, rad²].
 
     The covariance of a reading is pooled over all dwells, because one dwell has too few readings;
-    a dwell of significantly larger scatter is weighted by its own. Correlated noise (lag-one
-    correlation, as of a first-order process) averages out more slowly and inflates the result.
+    a dwell of significantly larger scatter is weighted by its own. Correlated noise averages out
+    more slowly and inflates the result.
 
     Args:
         positions: End positions, all with or all without orientation.
@@ -203,28 +204,56 @@ def pooled_covariances(positions: Sequence[EndPosition]) -> Array:
     return means
 
 
+def lagged(centred: Array) -> Array:
+    """Return the sums of products of deviations by lag 1, 2, 4 … up to half their number [m²].
+
+    Args:
+        centred: Deviations of successive readings from their mean, shape (k, 3) [m].
+
+    """
+    lags = 2 ** np.arange(max(len(centred) // 2, 1).bit_length())
+    return np.array([(centred[lag:] * centred[:-lag]).sum() for lag in lags])
+
+
 def _inflation(positions: Sequence[EndPosition]) -> float:
     """Return the inflation of the variance of a mean by correlated noise, 1 for white noise.
 
-    (1 + ρ) / (1 − ρ) of a first-order process, where ρ is significant. Deviations from the
-    dwell's own mean lack the share w = inflation / n of the variance and of the covariance of
-    successive readings, which is corrected iteratively.
+    White noise and a first-order process are fitted to the autocovariances of the deviations,
+    pooled over the dwells: by least squares, with the expectation of deviations from a dwell's own
+    mean, for every memory up to twice a dwell.
     """
-    total = sum(float(np.trace(item.scatter[:3, :3])) for item in positions)
-    count = sum(item.count for item in positions)
-    if total <= 0.0 or not count:
+    size = int(np.median([item.count for item in positions]))
+    whole = [item for item in positions if 2 * item.count >= size]
+    lags = 2 ** np.arange(min(len(item.succession) for item in whole))
+    total = sum(item.count for item in whole)
+    seen = np.array([sum(float(np.trace(item.scatter[:3, :3])) for item in whole),
+                     *sum(item.succession[:len(lags)] for item in whole)]) / total
+    if seen[0] <= 0.0:
         return 1.0
-    ratio = sum(item.succession for item in positions) / total
-    size = count / len(positions)
-    if ratio + 1.0 / size < 4.0 / np.sqrt(3.0 * count):
+    pairs = size - np.array([0, *lags])
+
+    def expected(rho: float) -> tuple[Array, float]:
+        """Return the autocovariances of a process of variance 1, and the variance of its mean."""
+        powers = np.cumsum(rho ** np.arange(size))
+        means = (powers + powers[::-1] - 1.0) / size
+        sums = np.concatenate(([0.0], np.cumsum(means)))
+        ends = sums[pairs] + sums[size] - sums[size - pairs]
+        return (pairs * (rho ** (size - pairs) + means.mean()) - ends) / size, means.mean()
+
+    white, _ = expected(0.0)
+    level = float(white @ seen / (white @ white))
+    noise = level**2 / (3.0 * total)
+    left = float(((seen - level * white)**2).sum())
+    if left < noise * scipy.stats.chi2.isf(_ODD_CORRELATION, len(lags)):
         return 1.0
-    inflation = 1.0
-    for _ in range(_ITERATIONS):
-        share = min(inflation / size, 0.5)
-        rho = min(ratio * size / (size - 1.0) * (1.0 - share) + share, _MAX_RHO)
-        inflation = (1.0 + rho) / (1.0 - rho)
-    share = min(inflation / size, 0.5)
-    return float(inflation * (1.0 - 1.0 / size) / (1.0 - share))
+    best = 1.0
+    for memory in np.geomspace(0.5, 2.0 * size, _MEMORIES):
+        process, variance = expected(float(np.exp(-1.0 / memory)))
+        parts, distance = scipy.optimize.nnls(np.column_stack((process, white)), seen)
+        if distance**2 < left:
+            left = distance**2
+            best = (parts[0] * variance + parts[1] / size) / (seen[0] / (size - 1))
+    return max(1.0, float(best))
 
 
 def same_posture(one: EndPosition, other: EndPosition, tolerance: float) -> bool:
@@ -260,15 +289,12 @@ class Drift:
         shift: Change of the target's position since the first visit, in the tracker's frame,
             shape (k, 3) [m].
         std: Standard deviation of each coordinate of a shift, shape (k,) [m].
-        unsure: Standard deviation of each shift by the compensation of different joint angles,
-            shape (k,) [m].
 
     """
 
     time: Array
     shift: Array
     std: Array
-    unsure: Array
 
     @property
     def largest(self) -> float:
@@ -276,23 +302,9 @@ class Drift:
         return float(np.linalg.norm(self.shift, axis=1).max()) if len(self.time) else 0.0
 
     def beyond(self, limit: float) -> Array:
-        """Return the mask of the visits that are off by more than a limit [m], shape (k,)."""
-        return np.asarray(np.linalg.norm(self.shift, axis=1) > limit + 2.0 * self.unsure)
-
-    @property
-    def significant(self) -> bool:
-        """True if the shifts are significant against the readings' noise."""
-        moved = self.std > 0.0
-        if not moved.any():
-            return False
-        square = float(((self.shift[moved] / self.std[moved, None]) ** 2).sum())
-        return square > float(scipy.stats.chi2.isf(_SIGNIFICANT, 3 * int(moved.sum())))
-
-    def at(self, time: float) -> Array:
-        """Return the shift at a time, interpolated linearly, shape (3,) [m]."""
-        if not len(self.time):
-            return np.zeros(3)
-        return np.array([np.interp(time, self.time, column) for column in self.shift.T])
+        """Return the mask of the visits that are surely off by more than a limit [m], (k,)."""
+        by_noise = np.sqrt(scipy.stats.chi2.isf(_NO_DRIFT, 3)) * self.std
+        return np.asarray(np.linalg.norm(self.shift, axis=1) > limit + by_noise)
 
 
 def drift_of(positions: Sequence[EndPosition], tolerance: float, motion: Motion) -> Drift:
@@ -307,7 +319,7 @@ def drift_of(positions: Sequence[EndPosition], tolerance: float, motion: Motion)
     groups = visits(positions, tolerance)
     again = max(groups, key=len, default=[])
     if len(again) < 2:
-        return Drift(np.empty(0), np.empty((0, 3)), np.empty(0), np.empty(0))
+        return Drift(np.empty(0), np.empty((0, 3)), np.empty(0))
     covariance = pooled_covariances(list(positions))
     variance = np.trace(covariance[:, :3, :3], axis1=1, axis2=2) / 3.0
     rows = [next(i for i, item in enumerate(positions) if item is visit) for visit in again]
@@ -316,7 +328,7 @@ def drift_of(positions: Sequence[EndPosition], tolerance: float, motion: Motion)
     std = np.sqrt(variance[rows] + variance[rows[0]] + unsure**2)
     std[0] = 0.0
     return Drift(np.array([item.time for item in again]),
-                 np.array([item.point - again[0].point for item in again]) - moved, std, unsure)
+                 np.array([item.point - again[0].point for item in again]) - moved, std)
 
 
 def check_drift(drift: Drift, limit: float, which: str) -> None:
@@ -342,8 +354,8 @@ class Displacements:
             [rad] if orientation is measured, shape (k, d).
         covariance: Of each displacement, shape (k, d, d).
         held_out: Mask of the postures for validation, shape (k,).
-        drifted: Whether the tracker drifted significantly within a set, and so possibly between
-            the sets.
+        time: Stamps without and with the load, each from -1 to 1 over its set, by which a drift
+            is told, shape (k, 2).
 
     """
 
@@ -352,7 +364,7 @@ class Displacements:
     value: Array
     covariance: Array
     held_out: np.ndarray
-    drifted: bool = False
+    time: Array
 
     def __len__(self) -> int:
         """Return the number of postures."""
@@ -361,7 +373,8 @@ class Displacements:
     def rows(self, which: np.ndarray) -> Displacements:
         """Return a selection of the postures."""
         return Displacements(self.unloaded[which], self.loaded[which], self.value[which],
-                             self.covariance[which], self.held_out[which], self.drifted)
+                             self.covariance[which], self.held_out[which],
+                             self.time[which])
 
 
 def _pairs(
@@ -448,22 +461,15 @@ def displacements(
     if len({item.rotation is None for item in (*unloaded, *loaded)}) > 1:
         raise DataError('Some end positions are poses, others points; measure both sets with one '
                         'kind of tracker message.')
-    shifts = []
     for which, positions in (('unloaded', unloaded), ('loaded', loaded)):
-        shift = drift_of(positions, values.match_tolerance, motion)
-        check_drift(shift, values.max_drift, which)
-        shifts.append(shift)
-    drifted = any(shift.significant for shift in shifts)
+        check_drift(drift_of(positions, values.match_tolerance, motion), values.max_drift, which)
     everything = [*unloaded, *loaded]
     covariance = {id(item): c for item, c in zip(
         everything, pooled_covariances(everything), strict=True)}
     pairs = _pairs(unloaded, loaded, joint_names, values.match_tolerance)
     changes, covariances = [], []
     for without, with_load in pairs:
-        change = with_load.point - without.point
-        if drifted:
-            change = change - shifts[1].at(with_load.time) + shifts[0].at(without.time)
-        row = registration.rotation @ change
+        row = registration.rotation @ (with_load.point - without.point)
         turn = np.kron(np.eye(len(covariance[id(without)]) // 3), registration.rotation)
         if without.rotation is not None and with_load.rotation is not None:
             turned = scipy.spatial.transform.Rotation.from_matrix(
@@ -472,10 +478,13 @@ def displacements(
         both = covariance[id(without)] + covariance[id(with_load)]
         changes.append(row)
         covariances.append(turn @ both @ turn.T)
+    time = np.array([(a.time, b.time) for a, b in pairs])
+    middle, half = 0.5 * (time.min(axis=0) + time.max(axis=0)), 0.5 * np.ptp(time, axis=0)
     return Displacements(
         np.array([a.posture for a, _ in pairs]), np.array([b.posture for _, b in pairs]),
         np.array(changes), np.array(covariances),
-        np.arange(1, len(pairs) + 1) % HELD_OUT_EVERY == 0, drifted)
+        np.arange(1, len(pairs) + 1) % HELD_OUT_EVERY == 0,
+        (time - middle) / np.maximum(half, 1e-9))
 
 
 def split_by_load(

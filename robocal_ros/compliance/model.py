@@ -22,10 +22,8 @@ from robocal_ros.arrays import Array, frozen
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.load import alternative_loads, carried_load
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.sag import deflected
+from robocal_ros.results import CalibrationResult
+from robocal_ros.robot import RigidBodyInertia, Robot, alternative_loads, carried_load, deflected
 
 
 @dataclass(frozen=True)
@@ -103,6 +101,55 @@ def target_jacobian(robot: Robot, q: Array, target: Target) -> Array:
     lever = rotation @ np.asarray(target.xyz)
     jacobian[:3] += np.cross(jacobian[3:].T, lever).T
     return jacobian
+
+
+def bending_columns(
+    robot: Robot, loaded: Robot, target: Target, q: Array, rows: int = 3
+) -> Array:
+    """Return the displacement by the load per unit of compliance across each joint.
+
+    A bearing that bends by C M under the moment M of the load about the joint moves the target by
+    C M × lever. With e₁ and e₂ across the axis, C is b (e₁e₁ᵀ + e₂e₂ᵀ), which no rotation about
+    the axis changes, and b (e₁e₁ᵀ − e₂e₂ᵀ) and b (e₁e₂ᵀ + e₂e₁ᵀ), with the directions fixed to
+    the link behind the joint, then to the one before it.
+
+    Args:
+        robot: The arm without the load.
+        loaded: The arm with it.
+        target: Tracked target.
+        q: Joint angles, shape (n,) [rad].
+        rows: 3 for position, 6 for position and rotation vector.
+
+    Returns:
+        Columns of the five components of each joint, shape (rows, n, 5) [m·N·m/rad].
+
+    """
+    masses = [pin.computeTotalMass(arm.model) for arm in (robot, loaded)]
+    first = [mass * pin.centerOfMass(arm.model, arm.data, q)
+             for mass, arm in zip(masses, (robot, loaded), strict=True)]
+    axis = target_jacobian(robot, q, target)[3:].T
+    _, point = target_pose(robot, q, target)
+    places = [robot.data.oMi[robot.model.getJointId(name)] for name in robot.joint_names]
+    at = np.array([place.translation for place in places])
+    moment = np.cross(first[1] - first[0] - (masses[1] - masses[0]) * at, robot.gravity)
+    # A direction of each link's frame, rounded so that ties fall alike in all postures.
+    across = np.array([place.rotation[:, np.abs(place.rotation.T @ a).round(6).argmin()]
+                       for place, a in zip(places, axis, strict=True)])
+
+    def along(direction: Array, other: Array) -> Array:
+        """Return the turn by a compliance that maps one direction to the other, shape (n, 3)."""
+        return direction * np.sum(other * moment, axis=1)[:, None]
+
+    turns = [moment - along(axis, axis)]
+    one = np.cross(axis, across)
+    one /= np.linalg.norm(one, axis=1)[:, None]
+    other = np.cross(axis, one)
+    cosine, sine = np.cos(q)[:, None], np.sin(q)[:, None]
+    for x, y in ((one, other), (cosine * one - sine * other, sine * one + cosine * other)):
+        turns += [along(x, x) - along(y, y), along(x, y) + along(y, x)]
+    turn = np.stack(turns, axis=1)
+    moved = np.cross(turn, (point - at)[:, None])
+    return np.concatenate((moved, turn), axis=2)[:, :, :rows].transpose(2, 0, 1)
 
 
 def predicted(

@@ -10,13 +10,18 @@ from geometry_msgs.msg import Point, TransformStamped
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros.arm.gate import GuardedArm
-from robocal_ros.arm.preview import PreviewArm, PreviewRecorder
-from robocal_ros.arm.protocols import Arm, Keep, keep_nothing
-from robocal_ros.arm.protocols import Recorder as Recording
-from robocal_ros.arm.waiting import ServiceCall
+from robocal_ros.arm import (
+    Arm,
+    GuardedArm,
+    Keep,
+    PreviewArm,
+    PreviewRecorder,
+    Recorder,
+    ServiceCall,
+    keep_nothing,
+)
 from robocal_ros.arrays import Array
-from robocal_ros.compliance.estimate import (
+from robocal_ros.compliance.estimator import (
     COMPLIANCE,
     SERVICES,
     check_arm,
@@ -34,20 +39,19 @@ from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import given_postures
 from robocal_ros.compliance.procedure import ComplianceProcedure, KeptSets, StationaryReader
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.messages import conversions
-from robocal_ros.messages.stream import JointStateStream, TrackerStream
-from robocal_ros.node.calibration_node import Action, Answer, CalibrationNode
-from robocal_ros.node.drive_gains import DriveGains
-from robocal_ros.node.executables import StopRequest
-from robocal_ros.node.journal import Journal
-from robocal_ros.node.process import spin
-from robocal_ros.node.recorder import Recorder
-from robocal_ros.results.chain import with_inputs
-from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import to_yaml
-from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import effort_factor
+from robocal_ros.messages import JointStateStream, TrackerStream, conversions
+from robocal_ros.node import (
+    Action,
+    Answer,
+    CalibrationNode,
+    DriveGains,
+    Journal,
+    SampleRecorder,
+    StopRequest,
+    spin,
+)
+from robocal_ros.results import CalibrationResult, Verdict, to_yaml, with_inputs
+from robocal_ros.robot import Robot, SteadyFriction, effort_factor, friction_by_joint
 
 
 class ComplianceCalibration(CalibrationNode):
@@ -76,8 +80,9 @@ class ComplianceCalibration(CalibrationNode):
             self, self.group, values.tracker_message, values.tracker_topic,
             now=self.waiter.now))
         self.arm = self.stream(GuardedArm(
-            self.waiter, self.robot, self.joints, lambda: self.values, self.status))
-        self.recorder = self.stream(Recorder(
+            self.waiter, self.robot, self.joints, lambda: self.values, self.status,
+            values.load_box, values.load_frame))
+        self.recorder = self.stream(SampleRecorder(
             self, self.joints, tracker=(tracker_of(values).topic, self._tracker),
             services=SERVICES))
         self.arm.recorder = self.recorder
@@ -96,14 +101,14 @@ class ComplianceCalibration(CalibrationNode):
         self._friction: dict[str, SteadyFriction] = {}
         self._use_arm(self.robot)
         DriveGains(self, self.joints, self._use_arm)
-        self.follow('payload', self._carry)
-        self.follow('friction', self._use_friction,
+        self.results.follow('payload', self._carry)
+        self.results.follow('friction', self._use_friction,
                     remedy='Motions are planned without friction.')
         if last_good := self.store.load('compliance'):
             self._publish(last_good)
 
     def _procedure(
-        self, arm: Arm, recorder: Recording, keep: Keep = keep_nothing
+        self, arm: Arm, recorder: Recorder, keep: Keep = keep_nothing
     ) -> ComplianceProcedure:
         return ComplianceProcedure(
             arm, recorder, self.status, self._reader, lambda: self.values, self._mounted,
@@ -158,7 +163,7 @@ class ComplianceCalibration(CalibrationNode):
                             'measure_loaded to continue.')
         mounted, registration = self._mounted(), method.registration
         load = mounted.known_load()
-        inputs = COMPLIANCE.inputs(values, self.current_result)
+        inputs = COMPLIANCE.inputs(values, self.results.current)
         unloaded, loaded = (method.sets[name].positions for name in (UNLOADED, LOADED))
         recording = self.recorder.recording(needs(values))
         counts = {**stream_counts(self.joints.counts, self._tracker.counts),

@@ -74,15 +74,16 @@ class ComplianceParameters(ResumableParameters):
         10, 'Number of postures after which the first one is measured again, to detect drift of '
         'the tracker.', minimum=1, maximum=1000, dynamic=True)
     max_drift: float = parameter(
-        5e-5, 'Largest drift of the reference posture within a set.', unit='m', minimum=1e-7,
+        5e-5, 'Largest drift of the reference posture within a set, beyond the noise of its '
+        'readings; not less than what the arm repeats its postures to.', unit='m', minimum=1e-7,
         maximum=0.01, dynamic=True)
     match_tolerance: float = parameter(
         0.005, 'Largest difference of joint angles between the two sets; up to it, forward '
         'kinematics compensates for the difference, and its uncertainty widens the intervals.',
         unit='rad', minimum=1e-6, maximum=0.01, dynamic=True)
     encoder_std: float = parameter(
-        7e-6, 'Standard deviation of joint angles that encoders do not resolve, by which motors '
-        'may give way under the load; the default is that of 18 bits per turn of the joint.',
+        0.0, 'Standard deviation of joint angles that encoders do not resolve, by which motors '
+        'may give way under the load; 0: from the data.',
         unit='rad', minimum=0.0, maximum=0.01, dynamic=True)
     effort_share: float = parameter(
         0.8, 'Largest share of the effort limits of the URDF that postures and motions may need, '
@@ -109,6 +110,10 @@ class ComplianceParameters(ResumableParameters):
         maximum=1.0)
     load_frame: str = parameter(
         '', 'Frame to which the load is fixed; tool_frame when empty.')
+    load_box: list[float] = parameter(
+        [0.0, 0.0, 0.0], 'Size of a box around the load, x, y, z of load_frame, for the collision '
+        'check of the loaded set, in addition to tool_box; zeros for none.', unit='m',
+        minimum=0.0, maximum=5.0)
     attach_service: str = parameter(
         '', 'std_srvs/Trigger service that mounts the load during run; when empty, it is '
         'mounted by hand between measure_unloaded and measure_loaded.')

@@ -16,12 +16,9 @@ from robocal_ros.compliance.model import Target, target_jacobian, target_pose
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import ConfigurationError, ConvergenceError
-from robocal_ros.estimation.selection import d_optimal, short_tour
+from robocal_ros.estimation import d_optimal, short_tour
 from robocal_ros.files import convert, load, read_text, refuse
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.planning import EffortLimits
+from robocal_ros.robot import CollisionChecker, EffortLimits, Robot, SteadyFriction
 
 _MARGIN = 0.05
 # Margin to the rim of the cone for sag and for the tracker position, which is known roughly [rad].
@@ -90,11 +87,9 @@ def given_postures(
             f'posture_file contains {len(given)} postures; at least {least} are needed for '
             f'{robot.n} joints, better 30.')
     for number, posture in enumerate(given, 1):
-        pair = checker.touching(posture)
-        if pair:
+        if contact := checker.touching(posture):
             raise ConfigurationError(
-                f"In posture {number} of posture_file '{pair[0]}' touches '{pair[1]}'. "
-                'Correct it.')
+                f'In posture {number} of posture_file {contact}. Correct it.')
     return given
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from robocal_ros.arm.protocols import (
+from robocal_ros.arm import (
     Arm,
     Keep,
     MotionFailedError,
@@ -21,7 +21,7 @@ from robocal_ros.arm.protocols import (
     keep_nothing,
 )
 from robocal_ros.arrays import Array
-from robocal_ros.compliance.estimate import (
+from robocal_ros.compliance.estimator import (
     check_registration,
     estimate_sets,
     place_tracker,
@@ -49,9 +49,8 @@ from robocal_ros.compliance.plan import (
 )
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError, MotionError, RobocalError
-from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples
-from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.planning import EffortLimits
+from robocal_ros.messages import JointSamples, StreamCounts, TrackerSamples
+from robocal_ros.robot import EffortLimits, SteadyFriction
 
 _LOG = logging.getLogger(__name__)
 
@@ -340,6 +339,7 @@ class ComplianceProcedure:
                 self._lose(sentence)
         postures = self._known_postures()
         for part, which in enumerate((UNLOADED, LOADED)):
+            arm.checker.loaded = which == LOADED
             for number, posture in enumerate(postures):
                 begin = 50.0 * (part + number / len(postures))
                 visits = [postures[0]] if number and not number % values.reference_every else []
@@ -372,6 +372,7 @@ class ComplianceProcedure:
         """
         arm, values = self._arm, self._parameters()
         home = self._note_home()
+        arm.checker.loaded = False
         await self._rest.wait()
         count = 3 if values.registration == 'three_point' else values.registration_postures
         self._report.update('planning', 'Choosing postures for the registration.',
@@ -434,6 +435,7 @@ class ComplianceProcedure:
             self.postures, overloaded = await self._arm.compute(self._planned, home)
             for sentence in overloaded:
                 self._lose(sentence)
+        self._arm.checker.loaded = which == LOADED
         if number := self._parameters().measure_posture:
             await self._measure_again(done, number - 1, share)
             await self._go_home(home, share[1], which)
@@ -452,16 +454,22 @@ class ComplianceProcedure:
                             self._friction(), self._parameters().effort_share)
 
     def _check_held(self, home: Array) -> None:
-        """Check that the drives hold what is mounted in both sets, before the load is mounted.
+        """Check room and drives for what is mounted in both sets, before the load is mounted.
 
         Args:
             home: Posture to which the arm returns, shape (n,) [rad].
 
         Raises:
             DataError: If the load is unknown.
-            MotionError: If a joint needs more than its limit there, or in a planned posture.
+            MotionError: If something touches there, or a joint needs more than its limit there
+                or in a planned posture.
 
         """
+        self._arm.checker.loaded = True
+        if contact := self._arm.checker.touching(home):
+            raise MotionError(
+                f'With the load in the present posture, to which the arm returns, {contact}. Move '
+                'the arm clear, or correct tool_box, load_box or clearance.')
         for which in (LOADED, UNLOADED):
             effort = self._effort(which)
             bodies = self._mounted().described(loaded=which == LOADED)

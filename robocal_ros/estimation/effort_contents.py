@@ -10,9 +10,8 @@ import numpy as np
 
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.newton_euler import NewtonEuler
+from robocal_ros.messages import JointSamples
+from robocal_ros.robot import NewtonEuler, Robot
 
 # Samples that are compared with gravity, and joints that are: those that gravity loads [N·m].
 _SAMPLES = 200

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from robocal_ros.arrays import Array, Flags
-from robocal_ros.messages.samples import JointSamples
+from robocal_ros.messages import JointSamples
 
 SLOWEST_SWEEP = 0.02
 """Default lower limit of the speed of sweeps [rad/s]."""

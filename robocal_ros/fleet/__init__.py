@@ -1,2 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Estimation of many bags of many robots, and the catalogue of their results."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.fleet import storage
-from robocal_ros.results.result import CalibrationResult
+from robocal_ros.results import CalibrationResult
 
 RESULTS = pa.schema([
     ('robot', pa.string()),

@@ -38,11 +38,11 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from robocal_ros.errors import DataError
+from robocal_ros.fleet.histories import Course, History
 from robocal_ros.fleet.scan import RATIOS, Evidence, Prior, Scan, normal_weights
-from robocal_ros.fleet.series import Course, History
 from robocal_ros.fleet.siblings import population
 from robocal_ros.fleet.student import log_sum
-from robocal_ros.results.result import spread
+from robocal_ros.results import spread
 
 # Smallest group whose scatter is pooled, the number of recordings of its members, and the largest
 # number of members asked; widths of the logarithm of the scatter within a group.

@@ -18,7 +18,7 @@ import plotly.graph_objects as go
 
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.fleet.catalogue import Catalogue, rows_from
-from robocal_ros.fleet.findings import (
+from robocal_ros.fleet.review import (
     Finding,
     Key,
     Review,
@@ -31,8 +31,7 @@ from robocal_ros.fleet.findings import (
     name_of,
     review,
 )
-from robocal_ros.results import wording
-from robocal_ros.results.page import plural, rendered, write_page
+from robocal_ros.results import plural, rendered, wording, write_page
 
 ROBOTS = 12
 """Largest number of robots drawn in detail."""

@@ -8,13 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from robocal_ros import registry
-from robocal_ros.capability import Follower, estimator
 from robocal_ros.errors import DataError
+from robocal_ros.estimators import Follower, estimator
 from robocal_ros.fleet import storage
 from robocal_ros.fleet.request import FOLDER, NAMESPACE, Request
-from robocal_ros.messages import marks
-from robocal_ros.messages.bag import JOINT_STATE, MARKS, Bag, marks_in
-from robocal_ros.messages.marks import Mark
+from robocal_ros.messages import JOINT_STATE, MARKS, Bag, Mark, marks, marks_in
 
 _JOINT_STATES = '/joint_states'
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import scipy.special
 
 from robocal_ros.arrays import Array, Flags
-from robocal_ros.fleet.series import Change, Course, History, Outlier, Segment
+from robocal_ros.fleet.histories import Change, Course, History, Outlier, Segment
 from robocal_ros.fleet.student import Fit, Problem, fit, inverse, log_sum
 
 FALSE_ALARMS = 1e-3

@@ -16,8 +16,8 @@ import pyarrow as pa
 from distributed import get_worker
 
 from robocal_ros import __version__
-from robocal_ros.capability import Follower, estimator
 from robocal_ros.errors import ConfigurationError, RobocalError
+from robocal_ros.estimators import Follower, estimator
 from robocal_ros.fleet import storage
 from robocal_ros.fleet.bags import BagPlace
 from robocal_ros.fleet.catalogue import (
@@ -33,14 +33,11 @@ from robocal_ros.fleet.catalogue import (
 )
 from robocal_ros.fleet.recognition import Arm, arms_in, name_in_path, robot_name
 from robocal_ros.fleet.request import NAMESPACE, ROBOT, Request
-from robocal_ros.messages.bag import Bag, Selection, description_in
-from robocal_ros.offline.estimation import OfflineEstimation
-from robocal_ros.offline.parameter_files import read_parameters
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.results.store import default_directory, to_yaml
-from robocal_ros.robot.setup import make_robot
-from robocal_ros.robot.urdf import read_urdf
-from robocal_ros.wrench.estimate import KIND as TARE
+from robocal_ros.messages import Bag, Selection, description_in
+from robocal_ros.offline import OfflineEstimation, read_parameters
+from robocal_ros.results import CalibrationResult, default_directory, to_yaml
+from robocal_ros.robot import make_robot, read_urdf
+from robocal_ros.wrench import KIND as TARE
 
 # Parameters that say where something is, not what is done with it.
 _PLACES = ('robot_description', 'robot_name', 'results_dir')

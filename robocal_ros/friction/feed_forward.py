@@ -13,17 +13,13 @@ from trajectory_msgs.msg import JointTrajectory
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError, RobocalError
-from robocal_ros.friction.estimate import friction_temperature
+from robocal_ros.friction.estimator import friction_temperature
 from robocal_ros.friction.model import Compensator, feed_forward
 from robocal_ros.friction.track import FrictionTracker, scaled, tracked_result
-from robocal_ros.messages import conversions, qos
-from robocal_ros.messages.stream import JointStateStream
-from robocal_ros.messages.subscription import TEXT_LIMIT, Subscriber
-from robocal_ros.node.calibration_node import CalibrationNode
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.results.store import to_yaml
-from robocal_ros.robot.friction_law import DIRECTIONS, SteadyFriction, friction_by_joint
-from robocal_ros.robot.model import Robot
+from robocal_ros.messages import TEXT_LIMIT, JointStateStream, Subscriber, conversions, qos
+from robocal_ros.node import CalibrationNode
+from robocal_ros.results import CalibrationResult, to_yaml
+from robocal_ros.robot import DIRECTIONS, Robot, SteadyFriction, friction_by_joint
 
 # A reference velocity older than this is not used [s].
 _REFERENCE_AGE = 0.1

@@ -38,8 +38,8 @@ from robocal_ros.friction.runs import (
     with_gravity_correction,
     without_ripple,
 )
-from robocal_ros.results.result import rms
-from robocal_ros.robot.friction_law import DIRECTIONS, SteadyFriction
+from robocal_ros.results import rms
+from robocal_ros.robot import DIRECTIONS, SteadyFriction
 
 GRAVITY_ERROR = 0.2
 """Largest gravity-like torque missing from the model, as a share of the joint's friction."""
@@ -307,7 +307,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class JointFriction:
+class FrictionFit:
     """Friction of one joint, with the evidence for and against it.
 
     Attributes:
@@ -427,7 +427,7 @@ def law(
 
 def fit_joint(
     joint: str, points: Sequence[SpeedPoint], values: FrictionParameters
-) -> JointFriction:
+) -> FrictionFit:
     """Fit one joint and test the fit.
 
     A direction with too few usable runs is left out if the other one has enough.
@@ -453,7 +453,7 @@ def fit_joint(
         f'{rejected[0].speed:+.4g} rad/s: {rejected[0].rejected}.')
     if len(few) == len(DIRECTIONS):
         failure = f"Joint '{joint}': {' and '.join(few)}.{rejections}"
-        return JointFriction(joint, points, (failure,), offset_std=offset, gravity=gravity)
+        return FrictionFit(joint, points, (failure,), offset_std=offset, gravity=gravity)
     sides = {name: side for name, side in sides.items() if len(side.speed) >= MIN_POINTS}
     choice = choose(sides, values.steady_model)
     course, drift_std = find_drift(sides, choice.fits)
@@ -486,7 +486,7 @@ def fit_joint(
                         f'degree of {held_out:.1f} % (limit {limit:.1f} %).')
     wrong = (gravity is not None and gravity.significant
              and gravity.error > GRAVITY_ERROR * rms(torque - residual))
-    return JointFriction(
+    return FrictionFit(
         joint, points, tuple(failures), choice, f'{few[0]}.{rejections}' if few else '', offset,
         reference, degree, held_out, rms(residual) * float(np.sqrt(len(residual) / freedom)),
         gravity, '' if gravity is None or not wrong else

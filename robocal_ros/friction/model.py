@@ -9,9 +9,7 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
-from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import Trajectory
+from robocal_ros.robot import Robot, SteadyFriction, Trajectory
 
 _BASES = {
     'coulomb': ('coulomb',),

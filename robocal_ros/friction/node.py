@@ -12,32 +12,46 @@ from sensor_msgs.msg import JointState, Temperature
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros.arm.gate import GuardedArm
-from robocal_ros.arm.preview import PreviewArm, PreviewRecorder
-from robocal_ros.arm.protocols import Arm, Keep, keep_nothing
-from robocal_ros.arm.protocols import Recorder as Recording
+from robocal_ros.arm import (
+    Arm,
+    GuardedArm,
+    Keep,
+    PreviewArm,
+    PreviewRecorder,
+    Recorder,
+    keep_nothing,
+)
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.friction.estimate import FRICTION, loaded, merge, needs, summary
+from robocal_ros.friction.estimator import FRICTION, loaded, merge, needs, summary
 from robocal_ros.friction.feed_forward import FrictionFeedForward
-from robocal_ros.friction.fit import JointFriction
+from robocal_ros.friction.fit import FrictionFit
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import FrictionRun, check_given, load_trajectory_set
 from robocal_ros.friction.procedure import FrictionProcedure, KeptJoints
-from robocal_ros.messages import marks
-from robocal_ros.messages.decode import Message, State
-from robocal_ros.messages.intake import temperature_intake
-from robocal_ros.messages.stream import JointStateStream, Stream
-from robocal_ros.node.calibration_node import Answer, CalibrationNode
-from robocal_ros.node.drive_gains import DriveGains
-from robocal_ros.node.executables import StopRequest
-from robocal_ros.node.journal import Journal
-from robocal_ros.node.process import spin
-from robocal_ros.node.recorder import Recorder
-from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import to_yaml
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import check_effort_unit, effort_factor
+from robocal_ros.messages import (
+    JointStateStream,
+    Message,
+    State,
+    Stream,
+    marks,
+    temperature_intake,
+)
+from robocal_ros.node import (
+    Answer,
+    CalibrationNode,
+    DriveGains,
+    Journal,
+    SampleRecorder,
+    StopRequest,
+    spin,
+)
+from robocal_ros.results import CalibrationResult, Verdict, to_yaml
+from robocal_ros.robot import Robot, check_effort_unit, effort_factor
+
+# Difference from the temperature of the identification that calls for a new one: viscous friction
+# of greased gears changes by about a fifth [K].
+_TEMPERATURE_CHANGE = 10.0
 
 
 class FrictionIdentification(CalibrationNode):
@@ -68,7 +82,7 @@ class FrictionIdentification(CalibrationNode):
             self, self.group, Temperature, values.temperature_topic,
             temperature_intake(values.temperature_topic), on_message=self._take_temperature)
         ) if values.temperature_topic else None
-        self.recorder = self.stream(Recorder(self, self.joints, temperature=temperature))
+        self.recorder = self.stream(SampleRecorder(self, self.joints, temperature=temperature))
         self.arm.recorder = self.recorder
         self.journal = Journal(self, self.recorder, 'friction', KeptJoints)
         self._known_robot = self._robot_loaded = self.robot
@@ -81,12 +95,12 @@ class FrictionIdentification(CalibrationNode):
         self._feed_forward = FrictionFeedForward(self, self.joints)
         DriveGains(self, self.joints, self._use_arm)
         if values.use_payload:
-            self.follow('payload', self._use_payload)
+            self.results.follow('payload', self._use_payload)
         if last_good := self.store.load('friction'):
             self._publish(last_good)
 
     def _procedure(
-        self, arm: Arm, recorder: Recording, keep: Keep = keep_nothing
+        self, arm: Arm, recorder: Recorder, keep: Keep = keep_nothing
     ) -> FrictionProcedure:
         given = self._given()
         return FrictionProcedure(
@@ -132,7 +146,7 @@ class FrictionIdentification(CalibrationNode):
         (temperature,) = message.values
         self._feed_forward.newest_temperature = temperature
         identified = self._feed_forward.temperature
-        if abs(temperature - identified) > self.values.temperature_warning:
+        if abs(temperature - identified) > _TEMPERATURE_CHANGE:
             self.get_logger().warning(
                 f'Friction was identified at {identified:.1f} °C; it is '
                 f'{temperature:.1f} °C now. Identify it again.',
@@ -142,7 +156,7 @@ class FrictionIdentification(CalibrationNode):
 
     async def run(self) -> Answer:
         """Measure the joints, or the rest of them after a cancelled or killed run; estimate."""
-        check_effort_unit(self.values, self.gains_in_use())
+        check_effort_unit(self.values, self.results.gains())
         await self.arm.connect()
         if not self._method.under_way or self.joints.counts.clock_jumps:
             kept = await self.journal.resume()
@@ -161,7 +175,7 @@ class FrictionIdentification(CalibrationNode):
     async def estimate(self) -> Answer:
         """Estimate friction from the recording."""
         robot, values = self.robot.copy(), self.values
-        inputs = FRICTION.inputs(values, self.current_result)
+        inputs = FRICTION.inputs(values, self.results.current)
         measured = self._method.measured
         recording = self.recorder.recording(
             needs(values), words={marks.WANTED: ','.join(measured)})
@@ -209,7 +223,7 @@ class FrictionIdentification(CalibrationNode):
         self._result_topic.publish(String(data=to_yaml(result)))
         self._feed_forward.use(result)
 
-    def _show(self, found: JointFriction) -> None:
+    def _show(self, found: FrictionFit) -> None:
         """Publish points and curve for PlotJuggler and RViz."""
         speed = np.array([p.speed for p in found.usable])
         torque = np.array([p.torque for p in found.usable])

@@ -69,9 +69,6 @@ class FrictionParameters(ResumableParameters):
     temperature_topic: str = parameter(
         '', 'Topic of the temperature (sensor_msgs/Temperature) to store with the result; empty '
         'for none.')
-    temperature_warning: float = parameter(
-        10.0, 'Largest difference from the temperature of the identification before a warning.',
-        unit='K', minimum=0.1, maximum=200.0, dynamic=True)
     track: bool = parameter(
         False, 'Update the identified friction from joint states while the arm works, as after a '
         'call of track.')

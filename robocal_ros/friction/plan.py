@@ -20,9 +20,7 @@ from robocal_ros.errors import (
 from robocal_ros.files import Finite, Section, convert, load, read_text, refuse
 from robocal_ros.friction.fit import distinct
 from robocal_ros.friction.parameters import FrictionParameters
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import Lspb, MotionLimits, Trajectory
+from robocal_ros.robot import CollisionChecker, Lspb, MotionLimits, Robot, Trajectory
 
 SLOWEST = 1e-3
 """Lowest speed that is planned; lower ones are not distinguishable from rest [rad/s]."""
@@ -110,19 +108,17 @@ def free_range(
     angles = np.linspace(low, high, max(3, int(np.ceil((high - low) / _CHECK_STEP))))
     centre = int(np.argmin(np.abs(angles - posture[joint])))
 
-    def free(angle: float) -> bool:
-        q = posture.copy()
-        q[joint] = angle
-        return checker.is_free(q)
+    def at(angle: float) -> Array:
+        return np.where(np.arange(robot.n) == joint, angle, posture)
 
-    if not free(angles[centre]):
+    if contact := checker.touching(at(angles[centre])):
         raise MotionError(
-            f"The arm touches itself in the posture for joint '{robot.joint_names[joint]}'; start "
-            'from another posture.')
+            f"In the posture for joint '{robot.joint_names[joint]}' {contact}; start from another "
+            'posture.')
     first = last = centre
-    while first > 0 and free(angles[first - 1]):
+    while first > 0 and checker.is_free(at(angles[first - 1])):
         first -= 1
-    while last < len(angles) - 1 and free(angles[last + 1]):
+    while last < len(angles) - 1 and checker.is_free(at(angles[last + 1])):
         last += 1
     return float(angles[first]), float(angles[last])
 

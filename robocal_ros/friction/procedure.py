@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from robocal_ros.arm.protocols import (
+from robocal_ros.arm import (
     Arm,
     Keep,
     MotionFailedError,
@@ -20,12 +20,12 @@ from robocal_ros.arm.protocols import (
 )
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConvergenceError, MotionError
-from robocal_ros.friction.fit import JointFriction, fit_joint
+from robocal_ros.friction.fit import FrictionFit, fit_joint
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.plan import FrictionRun, plan_reversals, plan_runs, weak_speeds
 from robocal_ros.friction.runs import find_runs, read_runs
-from robocal_ros.messages.samples import JointSamples, check_effort
-from robocal_ros.robot.model import Robot
+from robocal_ros.messages import JointSamples, check_effort
+from robocal_ros.robot import Robot
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class FrictionProcedure:
         wanted: Sequence[str],
         given: Sequence[FrictionRun],
         load: Callable[[], tuple[Robot, list[Robot]]],
-        show: Callable[[JointFriction], None],
+        show: Callable[[FrictionFit], None],
         keep: Keep = keep_nothing,
     ) -> None:
         """Initialise; nothing moves yet.
@@ -102,7 +102,7 @@ class FrictionProcedure:
         self._kept: KeptJoints | None = None
         self._values = FrictionParameters()
         self._blocked = False
-        self.finished: dict[str, JointFriction] = {}
+        self.finished: dict[str, FrictionFit] = {}
         self.problems: list[str] = []
 
     @property
@@ -324,13 +324,13 @@ class FrictionProcedure:
         self.problems.append(sentence)
         _LOG.warning(sentence)
 
-    def _read_joint(self, name: str, samples: JointSamples) -> JointFriction:
+    def _read_joint(self, name: str, samples: JointSamples) -> FrictionFit:
         robot, alternatives = self._load()
         points = read_runs(robot, samples, [robot.index(name)], alternatives)
         return fit_joint(name, points, self._values)
 
 
-def _next_speeds(found: JointFriction) -> list[float]:
+def _next_speeds(found: FrictionFit) -> list[float]:
     """Return the speeds of the next round; empty if no run was usable."""
     measured = np.array([p.speed for p in found.points if not p.rejected])
     if not len(measured):

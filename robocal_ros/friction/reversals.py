@@ -20,12 +20,11 @@ import numpy.typing as npt
 import scipy
 
 from robocal_ros.arrays import Array
-from robocal_ros.estimation.least_squares import autocorrelation_time
+from robocal_ros.estimation import autocorrelation_time
 from robocal_ros.friction.model import simulate
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.results.result import rms, spread
-from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.model import Robot
+from robocal_ros.messages import JointSamples
+from robocal_ros.results import rms, spread
+from robocal_ros.robot import Robot, SteadyFriction
 
 # Smallest and largest angle between two turning points of a reversal [rad].
 _SHORTEST, _FARTHEST = 3e-4, 0.03

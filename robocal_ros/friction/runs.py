@@ -14,13 +14,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from robocal_ros.arrays import Array, Flags
-from robocal_ros.estimation.least_squares import autocorrelation_time
-from robocal_ros.estimation.ripple import Ripple, RippleRun, find_ripple
-from robocal_ros.estimation.signals import Sweep, central_velocity, runs, steady_sweeps
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.results.result import rms, spread
-from robocal_ros.robot.friction_law import DIRECTIONS
-from robocal_ros.robot.model import Robot
+from robocal_ros.estimation import (
+    Ripple,
+    RippleRun,
+    Sweep,
+    autocorrelation_time,
+    central_velocity,
+    find_ripple,
+    runs,
+    steady_sweeps,
+)
+from robocal_ros.messages import JointSamples
+from robocal_ros.results import rms, spread
+from robocal_ros.robot import DIRECTIONS, Robot
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ import pinocchio as pin
 import scipy
 
 from robocal_ros.arrays import Array
-from robocal_ros.results.result import CalibrationResult, Parameter, State
-from robocal_ros.robot.friction_law import DIRECTIONS, SteadyFriction
-from robocal_ros.robot.model import Robot
+from robocal_ros.results import CalibrationResult, Parameter, State
+from robocal_ros.robot import DIRECTIONS, Robot, SteadyFriction
 
 # Duration of a block [s], and longest gap in the joint states [s].
 _BLOCK, _GAP = 0.1, 0.25

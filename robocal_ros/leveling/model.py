@@ -16,7 +16,7 @@ import scipy
 
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot import Robot
 
 BASE, GRAVITY = 'base', 'gravity'
 

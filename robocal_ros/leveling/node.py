@@ -12,8 +12,7 @@ from sensor_msgs.msg import Imu
 from std_msgs.msg import ColorRGBA
 from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros.arm.gate import GuardedArm
-from robocal_ros.arm.preview import PreviewArm
+from robocal_ros.arm import GuardedArm, PreviewArm
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.leveling.model import Tool, reference_axis
@@ -21,19 +20,17 @@ from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelPlan
 from robocal_ros.leveling.procedure import LevelingProcedure
 from robocal_ros.leveling.rules import AutoLeveling
-from robocal_ros.messages import decode
-from robocal_ros.messages.intake import Intake
-from robocal_ros.messages.stream import JointStateStream, Stream
-from robocal_ros.node.calibration_node import Answer, CalibrationNode
-from robocal_ros.node.drive_gains import DriveGains
-from robocal_ros.node.executables import StopRequest
-from robocal_ros.node.process import spin
+from robocal_ros.messages import Intake, JointStateStream, Stream, decode
+from robocal_ros.node import Answer, CalibrationNode, DriveGains, StopRequest, spin
 from robocal_ros.parameters import named
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.load import carried_load
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.sag import SagCorrection, compliance_by_joint
-from robocal_ros.robot.setup import effort_factor
+from robocal_ros.results import CalibrationResult
+from robocal_ros.robot import (
+    Robot,
+    SagCorrection,
+    carried_load,
+    compliance_by_joint,
+    effort_factor,
+)
 
 
 class Leveling(CalibrationNode):
@@ -61,8 +58,8 @@ class Leveling(CalibrationNode):
             self.waiter, self.robot, self.joints, lambda: self.values, self.status))
         self._compliance: dict[str, float] = {}
         if values.use_compliance:
-            self.follow('compliance', self._use_compliance)
-            self.follow('payload', self._use_payload)
+            self.results.follow('compliance', self._use_compliance)
+            self.results.follow('payload', self._use_payload)
         self.imu = ToolImu(self) if values.imu_topic else None
         self.rules = AutoLeveling(
             self, self.arm, lambda: self._tool.pose(self.arm.posture())[1],

@@ -42,9 +42,6 @@ class LevelingParameters(ArmParameters):
     singularity_margin: float = parameter(
         0.01, 'Smallest allowed singular value of the scaled Jacobian (0 at a singularity, about '
         '1 far from one).', minimum=1e-4, maximum=0.5, dynamic=True)
-    limit_margin: float = parameter(
-        0.002, 'Distance of arms with more than six joints from their position limits.',
-        unit='rad', minimum=0.0, maximum=0.5, dynamic=True)
     search_time: float = parameter(
         3.0, 'Longest search for other paths of an arm with more than six joints.', unit='s',
         minimum=0.05, maximum=60.0, dynamic=True)

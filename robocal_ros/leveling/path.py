@@ -24,7 +24,7 @@ import numpy as np
 from robocal_ros.arrays import Array
 from robocal_ros.leveling.inverse_kinematics import Bias, Bounds, Reached, converge
 from robocal_ros.leveling.model import LevelingTask
-from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot import CollisionChecker
 
 _SHORTEST = 1e-5
 _GROWTH = 1.6
@@ -69,7 +69,7 @@ class JointPath:
         shares: Shares of the turn, ascending from 0, shape (k,).
         positions: Postures, shape (k, n) [rad].
         obstacle: Reason why it ends early; None if it is complete.
-        touching: The two bodies that would touch; empty for none.
+        touching: Clause on the two bodies that would be too near; empty for none.
         cut_short: Whether the search ran out of time.
 
     """
@@ -77,7 +77,7 @@ class JointPath:
     shares: Array
     positions: Array
     obstacle: Obstacle | None = None
-    touching: tuple[str, ...] = ()
+    touching: str = ''
     cut_short: bool = False
 
     @property
@@ -114,10 +114,10 @@ class _Checks:
         """Return whether a posture is too close to a singularity."""
         return reached.singular < self._threshold * (1.0 - 1e-6)
 
-    def touching(self, q: Array) -> tuple[str, ...]:
-        """Return the bodies in contact in a posture, empty for none."""
+    def touching(self, q: Array) -> str:
+        """Return the bodies too near each other in a posture as a clause, empty for none."""
         checker = self._rules.checker
-        return () if checker is None else (checker.touching(q) or ())
+        return '' if checker is None else (checker.touching(q) or '')
 
 
 def follow(
@@ -215,7 +215,7 @@ class _Follower:
                 return Obstacle.LIMIT
         return Obstacle.SINGULARITY
 
-    def _ended(self, obstacle: Obstacle | None, touching: tuple[str, ...] = ()) -> JointPath:
+    def _ended(self, obstacle: Obstacle | None, touching: str = '') -> JointPath:
         return JointPath(np.array(self._shares), np.array(self._positions), obstacle, touching)
 
 
@@ -259,7 +259,7 @@ class _Front:
         self._checks = _Checks(task, rules)
         self._states = [_State(0.0, task.start, -1, 0.0)]
         self._blocked = Obstacle.LIMIT
-        self._touching: tuple[str, ...] = ()
+        self._touching = ''
 
     def run(self) -> JointPath:
         layers = max(2, int(np.ceil(self._task.angle / _LAYER)))

@@ -30,8 +30,7 @@ from robocal_ros.leveling.path import (
     search,
     smoothed,
 )
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.motion import MotionLimits, Trajectory
+from robocal_ros.robot import CollisionChecker, MotionLimits, Trajectory
 
 _SAMPLES = 1000
 # Factor of the duration that allows for interpolation between knots.
@@ -105,6 +104,9 @@ def _spaced(time: Array, shortest: float) -> list[int]:
 
 # Tolerated excess of a position limit at the start, for encoder noise [rad].
 _START_NOISE = 1e-3
+# Distance of an arm with more than six joints from its limits, where others may take over; more
+# than an arm overshoots its goal [rad].
+_LIMIT_MARGIN = 0.002
 # Share of max_drift for straight joint lines between points; the rest is for tracking errors.
 _SHARE_OF_DRIFT = 0.4
 # Distance from a limit at which the null-space bias sets in [rad].
@@ -196,11 +198,10 @@ class LevelingPlanner:
                 f"Joint '{self.limits.joint_names[joint]}' is at {start[joint]:.4f} rad, "
                 f'{excess[joint]:.4f} rad past its limit of {inside[joint]:.4f} rad. The arm was '
                 'not moved; jog the joint back.')
-        pair = self.checker.touching(inside) if self.checker is not None else None
-        if pair:
+        if self.checker is not None and (contact := self.checker.touching(inside)):
             raise MotionError(
-                f"In the current posture '{pair[0]}' touches '{pair[1]}'. The arm was not moved; "
-                'move it clear by hand, or correct the collision geometry.')
+                f'In the current posture {contact}. The arm was not moved; move it clear by hand, '
+                'or correct the collision geometry or clearance.')
         return inside
 
     def _planned(self, before: float, start: Array, target: LevelTarget) -> LevelPlan | Refusal:
@@ -257,7 +258,7 @@ class LevelingPlanner:
     def _rules(self, start: Array, *, redundant: bool) -> PathRules:
         values = self.values
         half = 0.5 * (self.limits.upper - self.limits.lower)
-        margin = np.minimum(values.limit_margin if redundant else 0.0, half)
+        margin = np.minimum(_LIMIT_MARGIN if redundant else 0.0, half)
         bounds = Bounds(np.minimum(self.limits.lower + margin, start),
                         np.maximum(self.limits.upper - margin, start))
         return PathRules(bounds, values.max_step, _SHARE_OF_DRIFT * values.max_drift,
@@ -368,9 +369,8 @@ def _limit(task: LevelingTask, bounds: Bounds, free: JointPath, row: int, path: 
 
 
 def _collision(path: JointPath) -> str:
-    first, second = path.touching
-    return (f"'{first}' touches '{second}' after {_percent(path)}; make room, or level the tool "
-            'further by hand.')
+    return (f'{path.touching} after {_percent(path)}; make room, lower clearance, or level the '
+            'tool further by hand.')
 
 
 def _singularity(task: LevelingTask, path: JointPath) -> str:

@@ -9,16 +9,15 @@ from typing import Protocol
 
 import numpy as np
 
-from robocal_ros.arm.protocols import Arm, Report
+from robocal_ros.arm import Arm, Report
 from robocal_ros.arrays import Array
-from robocal_ros.leveling.estimate import check_level, tilt_by_imu
+from robocal_ros.leveling.estimator import check_level, tilt_by_imu
 from robocal_ros.leveling.model import LevelingTask, Tool, tilt
 from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelingPlanner, LevelPlan
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.results.result import spread
-from robocal_ros.robot.motion import MotionLimits, Trajectory
-from robocal_ros.robot.sag import SagCorrection
+from robocal_ros.messages import JointSamples
+from robocal_ros.results import spread
+from robocal_ros.robot import MotionLimits, SagCorrection, Trajectory
 
 # Postures of a motion at which the sag is computed.
 _SAG_ROWS = 200

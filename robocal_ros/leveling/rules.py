@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 import numpy as np
 from std_msgs.msg import String
 
-from robocal_ros.arm.gate import GuardedArm
+from robocal_ros.arm import GuardedArm
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import qos
-from robocal_ros.node.calibration_node import CalibrationNode
-from robocal_ros.robot.model import Robot
+from robocal_ros.node import CalibrationNode
+from robocal_ros.robot import Robot
 
 # Longest wait for the arm to rest after a motion [s].
 _REST = 10.0

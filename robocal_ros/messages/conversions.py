@@ -7,21 +7,22 @@ layer over ``transforms3d``; where it is not installed, ``transforms3d`` serves 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import scipy
 from builtin_interfaces.msg import Duration, Time
 from control_msgs.action import FollowJointTrajectory
 from control_msgs.msg import JointTolerance
-from geometry_msgs.msg import InertiaStamped, Quaternion, WrenchStamped
+from geometry_msgs.msg import InertiaStamped, Point, Quaternion, WrenchStamped
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
+from visualization_msgs.msg import Marker
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.messages.stamps import SECOND, from_seconds, to_seconds
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.motion import Trajectory
+from robocal_ros.results import CalibrationResult
+from robocal_ros.robot import Trajectory
 
 try:
     from tf_transformations import quaternion_from_matrix
@@ -165,6 +166,40 @@ def wrench_row(message: WrenchStamped) -> tuple[float, ...]:
     """Return a wrench message as force, then torque [N, N·m]."""
     force, torque = message.wrench.force, message.wrench.torque
     return force.x, force.y, force.z, torque.x, torque.y, torque.z
+
+
+def to_point(xyz: Sequence[float] | Array) -> Point:
+    """Return three coordinates as a message."""
+    x, y, z = (float(value) for value in xyz)
+    return Point(x=x, y=y, z=z)
+
+
+def to_marker(
+    frame: str, name: str, kind: int, colour: Sequence[float], size: Sequence[float], *,
+    number: int = 0, points: Iterable[Sequence[float] | Array] = (),
+    position: Sequence[float] | Array = (0.0, 0.0, 0.0),
+) -> Marker:
+    """Return a marker that is to be drawn, not turned.
+
+    Args:
+        frame: Frame of its coordinates.
+        name: Its namespace.
+        kind: Type of the marker, as ``Marker.ARROW``.
+        colour: Red, green, blue and opacity, 0 to 1.
+        size: Its scale along x, y, z; what is left out is 0 [m].
+        number: Distinguishes markers of one namespace.
+        points: Its points [m].
+        position: Its position [m].
+
+    """
+    marker = Marker(ns=name, id=number, type=kind, action=Marker.ADD,
+                    points=[to_point(xyz) for xyz in points])
+    marker.header.frame_id = frame
+    marker.pose.position = to_point(position)
+    marker.pose.orientation.w = 1.0
+    marker.scale.x, marker.scale.y, marker.scale.z = (*size, 0.0, 0.0)[:3]
+    marker.color.r, marker.color.g, marker.color.b, marker.color.a = colour
+    return marker
 
 
 def to_inertia(result: CalibrationResult) -> InertiaStamped:

@@ -19,6 +19,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.messages import decode
 from robocal_ros.messages.bag import Bag
+from robocal_ros.messages.bounded_buffer import BUDGET, LONGEST, Averages, BoundedBuffer
 from robocal_ros.messages.decode import (
     Decoded,
     Decoder,
@@ -30,7 +31,6 @@ from robocal_ros.messages.decode import (
 )
 from robocal_ros.messages.marks import Span, StationaryInterval
 from robocal_ros.messages.posture_check import Joints, PostureCheck, largest_values
-from robocal_ros.messages.record import BUDGET, LONGEST, Averages, Record
 from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples, WrenchSamples
 from robocal_ros.messages.stamps import LEAP, SECOND, StampGuard, to_seconds
 
@@ -101,7 +101,7 @@ class Intake:
         self._source = source
         self._span = span
         self._stationary = tuple(stationary)
-        self._record = Record(1 + decoder.width, budget, longest)
+        self._record = BoundedBuffer(1 + decoder.width, budget, longest)
         self._begun = span.begin == -np.inf
         self._ended = False
         self._kept = 0

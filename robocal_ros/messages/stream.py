@@ -80,6 +80,7 @@ class Stream(Subscriber, Generic[I]):
         self._tolerated = tolerated
         self._on_message = on_message
         self._last_received = -np.inf
+        self._usable = 0
         self._bad_in_a_row = 0
         self._values: Any = None
         self._same_since, self._same = 0.0, 0
@@ -89,7 +90,7 @@ class Stream(Subscriber, Generic[I]):
     def stop(self) -> None:
         """Unsubscribe; recorded samples are kept."""
         super().stop()
-        self._last_received = -np.inf
+        self._last_received, self._usable = -np.inf, 0
 
     destroy = stop
 
@@ -115,6 +116,7 @@ class Stream(Subscriber, Generic[I]):
     def _look_at(self, message: Message) -> None:
         if message.state is State.USABLE:
             self._bad_in_a_row = 0
+            self._usable += 1
             self._last_received = self._now()
             self._note_values(message)
         else:
@@ -152,11 +154,13 @@ class Stream(Subscriber, Generic[I]):
         if self._bad_in_a_row > self._tolerated:
             return self.intake.problem
         if self.age() > patience:
-            since = f'for {self.age():.1f} s' if np.isfinite(self._last_received) else 'at all'
+            stopped = bool(np.isfinite(self._last_received))
             now = self._now()
             if now - self._looked > _LOOK_EVERY:
                 self._looked = now
-                self._hint = publisher_hint(self._node, self.topic, self._kind)
+                self._hint = publisher_hint(
+                    self._node, self.topic, self._kind, stopped=stopped)
+            since = f'for {self.age():.1f} s, after {self._usable}' if stopped else 'at all'
             return (f'No readings received on {self.intake.decoder.source} {since}. '
                     f'{self._hint} {self._remedy}')
         same = self.newest - self._same_since
@@ -318,6 +322,7 @@ class JointStateStream(Stream[JointIntake]):
                 wanted() for _, wanted in self._listeners):
             return False
         self._bad_in_a_row = 0
+        self._usable += len(rows)
         self._last_received = self._now()
         self._newest_values = decoded.values[rows[-1]]
         times = to_seconds(decoded.stamps[rows])

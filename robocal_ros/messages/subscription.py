@@ -318,13 +318,14 @@ def type_name(kind: Any) -> str:
     return f'{package}/{folder}/{kind.__name__}'
 
 
-def publisher_hint(node: Node, topic: str, kind: Any) -> str:
+def publisher_hint(node: Node, topic: str, kind: Any, *, stopped: bool = False) -> str:
     """Return where messages of a type are published, if a topic has none.
 
     Args:
         node: The subscribing node.
         topic: Its topic, relative names within its namespace.
         kind: The message type.
+        stopped: Whether messages had arrived.
 
     Returns:
         Sentences that name the topic's publishers, or else published topics of the same name,
@@ -333,6 +334,8 @@ def publisher_hint(node: Node, topic: str, kind: Any) -> str:
     """
     wanted, name = node.resolve_topic_name(topic), type_name(kind)
     if node.count_publishers(wanted):
+        if stopped:
+            return f"'{wanted}' still has a publisher, which sends nothing."
         return f"'{wanted}' has a publisher, but no message of type {name} has arrived."
     own = f'{node.get_fully_qualified_name()}/'
     same_type = [

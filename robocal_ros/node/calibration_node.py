@@ -8,8 +8,8 @@ Derive one class from ``CalibrationNode``, set ``parameter_table``, and write, i
 ``build``
     Create the parts of the node after its parameters are read and the robot is known: streams
     (``self.stream``), the arm, the recorder, publishers (``self.publisher``), other nodes'
-    results (``self.follow``). ``release`` removes all of them; streams are started on activation
-    and stopped on deactivation.
+    results (``self.results.follow``). ``release`` removes all of them; streams are started on
+    activation and stopped on deactivation.
 ``check``
     Check parameters against the robot and stored results, beyond the ranges of their table. It
     is called before ``build``, and before a change of a dynamic parameter is accepted.
@@ -30,81 +30,51 @@ procedures, so read them when a procedure begins instead of keeping copies.
 from __future__ import annotations
 
 import logging
-import math
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rcl_interfaces.msg import SetParametersResult
-from rclpy.callback_groups import ReentrantCallbackGroup
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
-from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
-from rclpy.publisher import Publisher
 from rclpy.service import Service
-from rclpy.subscription import Subscription
-from rclpy.timer import Timer
-from rosgraph_msgs.msg import Clock as Tick
-from std_msgs.msg import String
-from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros import registry
-from robocal_ros.arm.preview import PreviewArm
-from robocal_ros.arm.waiting import Waiter
-from robocal_ros.errors import CancelledError, ConfigurationError, DataError, RobocalError
-from robocal_ros.messages import qos
-from robocal_ros.messages.subscription import (
+from robocal_ros.arm import PreviewArm, Waiter
+from robocal_ros.errors import ConfigurationError, DataError, RobocalError
+from robocal_ros.messages import (
     LIMIT,
-    TEXT_LIMIT,
-    ConditionalGroup,
     Subscriber,
-    guarded,
-    publisher_hint,
     receiver,
 )
 from robocal_ros.node import parameters, status
+from robocal_ros.node.followed_results import FollowedResults
+from robocal_ros.node.guarded_node import GuardedNode, Part
 from robocal_ros.node.instance import ActiveInstance
+from robocal_ros.node.robot_description import AwaitedDescription, read_description
+from robocal_ros.node.services import Action, Answer, ProcedureServices
 from robocal_ros.node.status import StatusReporter
 from robocal_ros.parameters import RobotParameters
-from robocal_ros.results.chain import choose, stale_text
-from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import from_yaml
-from robocal_ros.robot.setup import effort_units, make_robot, make_store, with_own_units
+from robocal_ros.results import CalibrationResult, Verdict
+from robocal_ros.robot import make_robot, make_store, with_own_units
 
 if TYPE_CHECKING:
-    from robocal_ros.arm.gate import GuardedArm
+    from robocal_ros.arm import GuardedArm
 
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FAILURE = TransitionCallbackReturn.FAILURE
 ERROR = TransitionCallbackReturn.ERROR
 
-# Longest wait for a cancelled procedure to end [s].
-_END_TIMEOUT = 15.0
-# Longest wait for late imports before a procedure begins without them [s].
-_IMPORT_TIMEOUT = 30.0
-# Age from which the simulated clock is renewed while no service runs [s].
-_OLD_TICK = 0.2
 # Time in which the last messages before the end of their senders are delivered [s].
 DELIVERY_TIME = 0.5
 
 
-class Part(Protocol):
-    """Resource that ``release`` removes."""
-
-    def destroy(self) -> None:
-        """Free the resource."""
-
-
-class Stream(Part, Protocol):
+class ActivePart(Part, Protocol):
     """Part that works while its node is active."""
 
     def start(self) -> None:
@@ -114,32 +84,7 @@ class Stream(Part, Protocol):
         """Stop, on deactivation; recorded samples are kept."""
 
 
-class Resumable(Protocol):
-    """Journal of a procedure; see ``robocal_ros.node.journal``."""
-
-    resumed: int
-    sentence: str
-
-    def remove(self) -> None:
-        """Remove what was kept."""
-
-
-class Answer(NamedTuple):
-    """Answer of a service.
-
-    Attributes:
-        success: Whether the request was carried out.
-        message: A sentence or two with numbers and units, or the reason for the failure.
-
-    """
-
-    success: bool
-    message: str
-
-
-Action = Callable[[], Awaitable[Answer | str]]
-AnyPart = TypeVar('AnyPart', bound=Part)
-AnyStream = TypeVar('AnyStream', bound=Stream)
+AnyActive = TypeVar('AnyActive', bound=ActivePart)
 
 
 class _ForwardToRos(logging.Handler):
@@ -157,19 +102,14 @@ class _ForwardToRos(logging.Handler):
             self._logger.info(record.getMessage())
 
 
-class CalibrationNode(LifecycleNode, ABC):
+class CalibrationNode(GuardedNode, ABC):
     """Lifecycle node of one capability: guarded transitions, parameters, services, release.
 
     The constructor only declares parameters; configure creates everything else.
 
     Attributes:
-        values: Current parameters.
-        robot: Model of the arm.
-        store: Its stored results.
-        status: Publisher of the node's status.
-        waiter: Waits, worker thread and cancellation for coroutines.
-        running: Name of the running service, empty for none.
-        is_active: Whether the node is active.
+        procedures: Services that carry out procedures.
+        results: Results of other nodes that it uses.
 
     """
 
@@ -177,9 +117,6 @@ class CalibrationNode(LifecycleNode, ABC):
 
     arm: GuardedArm
     """The arm; only of nodes that move it."""
-
-    journal: Resumable | None = None
-    """Journal of the procedure; None if it begins anew after a restart."""
 
     capability: str
     """Name by which the capability is registered: that of its node, if it has no other."""
@@ -205,24 +142,14 @@ class CalibrationNode(LifecycleNode, ABC):
             **kwargs: Passed on to rclpy.
 
         """
-        self.group = ReentrantCallbackGroup()
-        self.running = ''
-        self._ending = 0
-        self._ticked = -math.inf
+        self.results = FollowedResults(
+            self, lambda: registry.of_node(self.capability).kinds, lambda: not self.running)
+        self.procedures = ProcedureServices(self, self._catch_up, lambda: not self.results.reading)
         super().__init__(name, **kwargs)
-        self.values: Any = None
-        self.is_active = False
-        self._configured = False
-        self._starts_itself = False
-        self._why_inactive = ''
-        self._description = ''
+        self._awaited: AwaitedDescription | None = None
+        self._started_itself = False
         self._drawn: list[Marker] = []
-        self._parts = ExitStack()
-        self._streams: list[Stream] = []
-        self._followed: dict[str, CalibrationResult | None] = {}
-        self._result_topics: list[Subscriber] = []
-        self._unread: dict[str, tuple[Callable[[str], Awaitable[None]], str]] = {}
-        self._reading = False
+        self._streams: list[ActivePart] = []
         self._problems = parameters.declare(self, self.parameter_table)
         self._unknown = parameters.unknown(self, parameters.given_names(self) | {
             item.name for item in kwargs.get('parameter_overrides') or ()})
@@ -269,6 +196,7 @@ class CalibrationNode(LifecycleNode, ABC):
 
         """
         await self.arm.await_rest()
+        await self.arm.keep_clear()
         rehearsed = PreviewArm(self.arm, self.status)
         self._drawn = []
         said = await motions(rehearsed)
@@ -281,96 +209,10 @@ class CalibrationNode(LifecycleNode, ABC):
 
     # ----------------------------------------------------------------------- parts
 
-    def create_publisher(self, *args: Any, **kwargs: Any) -> Publisher[Any]:
-        """Create a publisher without rclpy's default event callbacks.
-
-        These log subscriptions with an incompatible quality of service, which the subscriber logs
-        too. Their two waitables per publisher take a third of each turn of the executor.
-        """
-        return super().create_publisher(
-            *args, event_callbacks=PublisherEventCallbacks(use_default_callbacks=False), **kwargs)
-
-    def create_service(
-        self, srv_type: Any, srv_name: str, callback: Callable[..., Any], **kwargs: Any
-    ) -> Service[Any, Any]:
-        """Create a service; an exception in its callback is noted and answered with a failure.
-
-        It would end the node otherwise, also in rclpy's own parameter services, which raise for
-        malformed requests.
-        """
-        own = guarded(self, f'request to {srv_name}', callback)
-
-        async def answering(request: Any, response: Any) -> Any:
-            answer = await own(request, response)
-            return response if answer is None else answer
-
-        def answered(request: Any, response: Any) -> Any:
-            answer = own(request, response)
-            return response if answer is None else answer
-
-        return super().create_service(
-            srv_type, srv_name, answering if iscoroutinefunction(callback) else answered, **kwargs)
-
-    def create_timer(self, *args: Any, **kwargs: Any) -> Timer:
-        """Create a timer; an exception in its callback is noted."""
-        period, callback, *others = args
-        return super().create_timer(
-            period, guarded(self, f'timer {callback.__qualname__}', callback), *others, **kwargs)
-
-    def create_subscription(
-        self, *args: Any, limit: int = LIMIT, raw: bool = False, **kwargs: Any
-    ) -> Subscription[Any]:
-        """Create a subscription that no message can break; see ``receiver``.
-
-        rclpy's to the simulated clock wakes a busy node only. A turn of the executor for each
-        tick would cost a tenth of a core. While no service runs, the clock is read when something
-        else wakes the node, once a second or more often.
-
-        Args:
-            *args: Type of the messages, topic, callback, and what else rclpy expects.
-            limit: Largest message [bytes].
-            raw: Whether messages are taken as bytes, of any size.
-            **kwargs: Passed on to rclpy.
-
-        """
-        kind, topic, callback, *others = args
-
-        def tick(message: Tick) -> None:
-            self._ticked = time.monotonic()
-            callback(message)
-
-        if kind is Tick:
-            kwargs['callback_group'] = ConditionalGroup(
-                lambda: self.busy or time.monotonic() - self._ticked > _OLD_TICK)
-        receive = guarded(self, f'message on {topic}', callback) if raw else receiver(
-            self, kind, topic, tick if kind is Tick else callback, limit=limit)
-        return super().create_subscription(kind, topic, receive, *others, raw=True, **kwargs)
-
-    def begin(self, what: str, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine in the executor; an exception in it is noted as what was left out."""
-        async def run() -> None:
-            await coroutine
-
-        if self.executor is None:
-            coroutine.close()
-        else:
-            self.executor.create_task(guarded(self, what, run))
-
-    def part(self, part: AnyPart) -> AnyPart:
-        """Register a part to be destroyed by ``release``; return it."""
-        self._parts.callback(part.destroy)
-        return part
-
-    def stream(self, stream: AnyStream) -> AnyStream:
+    def stream(self, stream: AnyActive) -> AnyActive:
         """Register a stream to be started on activation and destroyed by ``release``."""
         self._streams.append(stream)
         return self.part(stream)
-
-    def publisher(self, kind: Any, topic: str, profile: Any = qos.LATCHED) -> Any:
-        """Create a publisher."""
-        publisher = self.create_publisher(kind, topic, profile)
-        self._parts.callback(self.destroy_publisher, publisher)
-        return publisher
 
     def subscription(
         self, kind: Any, topic: str, callback: Callable[[Any], None], profile: Any, *,
@@ -396,117 +238,7 @@ class CalibrationNode(LifecycleNode, ABC):
 
         subscription = self.create_subscription(
             kind, topic, when_idle, profile, raw=True, callback_group=self.group)
-        self._parts.callback(self.destroy_subscription, subscription)
-
-    def _offer_services(self) -> list[Service[Any, Any]]:
-        """Create the services; while one of them runs, the others but cancel are refused."""
-        def serving(name: str) -> Callable[..., Any]:
-            async def serve(request: Trigger.Request, response: Trigger.Response) -> Any:
-                response.success, response.message = await self.answer(name, getattr(self, name))
-                return response
-
-            return serve
-
-        callbacks = {name: serving(name) for name in self.verbs} | {'cancel': self._on_cancel}
-        return [self.create_service(Trigger, f'~/{name}', callback, callback_group=self.group)
-                for name, callback in callbacks.items()]
-
-    def follow(
-        self, kind: str, use: Callable[[CalibrationResult], object], *, remedy: str = ''
-    ) -> None:
-        """Use the stored result of a kind now, and new ones as they are published.
-
-        They are read in the worker thread. Those that are published while a service runs are
-        used after its end: parsing would delay its motion, and what it uses must not change.
-
-        Args:
-            kind: Kind of the results.
-            use: Called with each result.
-            remedy: What to do if an optional stored result is unusable; empty if it is required.
-
-        Raises:
-            RobocalError: If the stored result is unusable, and no remedy is given.
-
-        """
-        name, topic = kind.replace('_', ' '), registry.result_topics()[kind]
-        try:
-            stored = self.store.load(kind)
-            if stored is not None:
-                use(stored)
-                self._followed[kind] = stored
-        except RobocalError as error:
-            if not remedy:
-                raise
-            self.get_logger().warning(f'Stored {name} not used: {error} {remedy}')
-            self._followed[kind] = None
-
-        def parsed(text: str) -> tuple[CalibrationResult, str]:
-            result = from_yaml(text, self.store.robot, topic)
-            return result, result.sha256
-
-        async def read(text: str) -> None:
-            try:
-                result, sha256 = await self.waiter.compute(parsed, text)
-                known = self._followed.get(kind)
-                if known is None or sha256 != known.sha256:
-                    use(result)
-                    self._followed[kind] = result
-                    await self._warn_stale()
-            except RobocalError as error:
-                self.get_logger().warning(f'{name.capitalize()} result not used: {error}')
-
-        def receive(message: String) -> None:
-            self._unread[topic] = read, message.data
-            if not self._reading:
-                self._reading = True
-                self.begin('result', self._read_results())
-
-        subscriber = self.part(Subscriber(
-            self, ConditionalGroup(lambda: not self.running and not self._reading), String, topic,
-            receive, profile=qos.LATCHED, limit=TEXT_LIMIT))
-        subscriber.start()
-        self._result_topics.append(subscriber)
-
-    async def _read_results(self) -> None:
-        """Read the newest text of each result topic, and use it."""
-        try:
-            while self._unread:
-                topic = next(iter(self._unread))
-                read, text = self._unread.pop(topic)
-                await guarded(self, f'message on {topic}', read)(text)
-        finally:
-            self._reading = False
-
-    def current_result(self, kind: str) -> CalibrationResult | None:
-        """Return the result of a kind that is in use: the followed one, else the stored one."""
-        return self._followed[kind] if kind in self._followed else self.store.load(kind)
-
-    def gains_in_use(self) -> CalibrationResult | None:
-        """Return the result whose effort scales are used, None for none."""
-        return choose(self.current_result, (), effort_units(self.values)).gains
-
-    def results_in_use(self) -> dict[str, str]:
-        """Return the hashes of the followed results by kind, empty for a missing one."""
-        return {kind: '' if result is None else result.sha256
-                for kind, result in self._followed.items()}
-
-    async def _warn_stale(self) -> None:
-        """Log a warning for each stored result of this node with an outdated input."""
-        texts = await self.waiter.compute(self._stale_texts)
-        for text in texts:
-            self.get_logger().warning(text)
-        self.status.note(stale=' '.join(texts) or 'none')
-
-    def _stale_texts(self) -> list[str]:
-        texts = []
-        for kind in registry.of_node(self.capability).kinds:
-            try:
-                stored = self.store.load(kind)
-                texts.append('' if stored is None else stale_text(stored, self.current_result))
-            except RobocalError:
-                # A file that cannot be read is reported where it is used.
-                continue
-        return list(filter(None, texts))
+        self.parts.callback(self.destroy_subscription, subscription)
 
     def publish_markers(self, markers: MarkerArray) -> None:
         """Publish markers, latched."""
@@ -521,59 +253,33 @@ class CalibrationNode(LifecycleNode, ABC):
         Services and status are there from now on: what is called meanwhile is answered with what
         the node waits for.
         """
-        self._starts_itself = True
+        self._started_itself = True
         self.status = StatusReporter(self, self.group, time.monotonic)
         self._offer_services()
         if self.get_parameter('robot_description').value.strip():
             self._start()
-            return
-        self._description_topic = self.create_subscription(
-            String, 'robot_description', self._on_description, qos.LATCHED,
-            callback_group=self.group, limit=TEXT_LIMIT)
-        self._reminder = self.create_timer(
-            self.get_parameter('description_timeout').value, self._remind, self.group,
-            clock=Clock(clock_type=ClockType.STEADY_TIME))
-        self._wait_for_description('')
+        else:
+            self._awaited = AwaitedDescription(self, self._start)
 
-    def _wait_for_description(self, hint: str) -> None:
-        self._why_inactive = (
-            'Waiting for the robot description on topic '
-            f"'{self.resolve_topic_name('robot_description')}'; start the driver, "
-            'robot_state_publisher or sim_arm in this namespace and ROS domain, or give the '
-            f'parameter robot_description. {hint}').rstrip()
-        self.status.update('waiting', self._why_inactive)
-
-    def _remind(self) -> None:
-        self._wait_for_description(publisher_hint(self, 'robot_description', String))
-        self.get_logger().warning(self._why_inactive, once=True)
-
-    def _on_description(self, message: String) -> None:
-        if not message.data.strip():
-            return
-        self._reminder.cancel()
-        if not self._configured:
-            self._description = message.data
-            self._start()
-        # After an unusable description there may be another one.
-        if self._configured:
-            self.destroy_subscription(self._description_topic)
-            self.destroy_timer(self._reminder)
+    def _offer_services(self) -> list[Service[Any, Any]]:
+        return self.procedures.offer(
+            {name: getattr(self, name) for name in self.verbs}, self.answer)
 
     def _start(self) -> None:
         if self.trigger_configure() != SUCCESS or self.trigger_activate() != SUCCESS:
             self.get_logger().error('autostart failed; configure and activate the node again.')
-            self.status.update('unconfigured', self._why_inactive, level=status.ERROR)
+            self.status.update('unconfigured', self.why_inactive, level=status.ERROR)
 
     # ---------------------------------------------------------------- transitions
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Read the parameters and the robot description, and create all parts."""
-        outcome = self._guarded('configure', self._refuse_while_ending)
+        outcome = self._guarded('configure', self.procedures.refuse_while_ending)
         if outcome == SUCCESS:
             outcome = self._guarded('configure', self._configure)
             if outcome != SUCCESS:
                 self.release()
-        self._configured = outcome == SUCCESS
+        self.is_configured = outcome == SUCCESS
         return outcome
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -593,7 +299,7 @@ class CalibrationNode(LifecycleNode, ABC):
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Release everything."""
         def cleanup() -> None:
-            self._refuse_while_ending()
+            self.procedures.refuse_while_ending()
             self.release()
 
         return self._guarded('cleanup', cleanup)
@@ -618,14 +324,14 @@ class CalibrationNode(LifecycleNode, ABC):
         try:
             step()
         except RobocalError as error:
-            self._why_inactive = f'Cannot {what}: {error}'
-            self.get_logger().error(self._why_inactive)
+            self.why_inactive = f'Cannot {what}: {error}'
+            self.get_logger().error(self.why_inactive)
             return FAILURE
         except Exception as error:  # noqa: BLE001
-            self._why_inactive = f'Defect in {what} ({type(error).__name__}); see the log.'
+            self.why_inactive = f'Defect in {what} ({type(error).__name__}); see the log.'
             self.get_logger().fatal(f'Defect in {what}:\n{traceback.format_exc()}')
             return ERROR
-        self._why_inactive = ''
+        self.why_inactive = ''
         return SUCCESS
 
     def _configure(self) -> None:
@@ -639,11 +345,12 @@ class CalibrationNode(LifecycleNode, ABC):
                 "('ros2 param set') and configure again, or restart the node with it corrected.")
         values = self.values = parameters.read(self, self.parameter_table)
         self.waiter = self.part(Waiter(self, self.group))
-        if not self._starts_itself:
+        if not self._started_itself:
             self.status = self.part(StatusReporter(self, self.group, self.waiter.now))
         self._forward_core_log()
         self.stream(ActiveInstance(self, self.group, self._give_way))
-        self.robot = make_robot(self._robot_description(), values)
+        self.robot = make_robot(
+            (self._awaited and self._awaited.text) or read_description(self), values)
         self.status.worded = self.robot.in_own_units
         self.store = make_store(self.robot, values)
         self.markers = self.publisher(MarkerArray, '~/markers')
@@ -651,9 +358,9 @@ class CalibrationNode(LifecycleNode, ABC):
         self.build()
         if hasattr(self, 'arm'):
             self._preview_topic = self.publisher(JointTrajectory, '~/preview_trajectory')
-        if not self._starts_itself:
+        if not self._started_itself:
             for service in self._offer_services():
-                self._parts.callback(self.destroy_service, service)
+                self.parts.callback(self.destroy_service, service)
         self.status.update('idle', 'Configured; activate to begin.', progress=0.0)
 
     def _forward_core_log(self) -> None:
@@ -661,38 +368,7 @@ class CalibrationNode(LifecycleNode, ABC):
         core_log.setLevel(logging.INFO)
         handler = _ForwardToRos(self)
         core_log.addHandler(handler)
-        self._parts.callback(core_log.removeHandler, handler)
-
-    def _robot_description(self) -> str:
-        """Return the URDF text of the parameter, else of the latched topic.
-
-        Raises:
-            ConfigurationError: If neither has one.
-
-        """
-        received, self._description = self._description, ''
-        if text := self.values.robot_description.strip() or received:
-            return str(text)
-        texts: list[str] = []
-        subscriber = Subscriber(
-            self, self.group, String, 'robot_description',
-            lambda message: texts.append(message.data) if message.data.strip() else None,
-            profile=qos.LATCHED, limit=TEXT_LIMIT)
-        subscriber.start()
-        timeout = self.values.description_timeout
-        end = time.monotonic() + timeout
-        while not texts and (left := end - time.monotonic()) > 0.0:
-            if subscriber.wait(left):
-                subscriber.drain()
-        subscriber.stop()
-        if not texts:
-            raise ConfigurationError(
-                "No robot description: parameter 'robot_description' is empty and no message "
-                f"arrived on topic '{self.resolve_topic_name('robot_description')}' within "
-                f'{timeout} s. '
-                f"{publisher_hint(self, 'robot_description', String)} Or start "
-                'robot_state_publisher (or sim_arm) in this namespace, or give the parameter.')
-        return texts[-1]
+        self.parts.callback(core_log.removeHandler, handler)
 
     def _activate(self) -> None:
         for stream in self._streams:
@@ -706,19 +382,19 @@ class CalibrationNode(LifecycleNode, ABC):
 
     def _deactivate(self) -> None:
         self.is_active = False
-        if not self._configured:
+        if not self.is_configured:
             return
         if not self.running:
             self.status.update('idle', 'Inactive; samples are kept.')
-        self.stop('The node was deactivated.')
+        self.procedures.stop('The node was deactivated.')
         # A motion that is being stopped is monitored to its end.
-        self._when_ended(self._stop_unless_active)
+        self.procedures.when_ended(self._stop_unless_active)
 
     def _give_way(self, reason: str) -> None:
         """Deactivate in favour of the node of this name that was active before."""
         self.get_logger().error(f'Deactivated: {reason}')
         self.trigger_deactivate()
-        self._why_inactive = reason
+        self.why_inactive = reason
         self.status.update('idle', f'Inactive. {reason}', level=status.ERROR)
 
     def _stop_unless_active(self) -> None:
@@ -730,115 +406,38 @@ class CalibrationNode(LifecycleNode, ABC):
 
     def release(self) -> None:
         """Undo a complete or partial configure; calling it again has no effect."""
-        self.is_active = self._configured = False
-        for kept in (self._streams, self._followed, self._result_topics, self._unread):
-            kept.clear()
-        self._parts.close()
+        self.is_active = self.is_configured = False
+        self._streams.clear()
+        self.results.clear()
+        self.parts.close()
 
     def _release_when_ended(self) -> None:
         # The ending motion and services that still answer need the parts.
-        self.stop('The node releases the robot.')
+        self.procedures.stop('The node releases the robot.')
         # An answer whose service is removed right after it was sent can be lost.
-        self._when_ended(self.release, DELIVERY_TIME)
-
-    def _when_ended(self, callback: Callable[[], None], delay: float = 0.0) -> None:
-        """Call a function now, or after the end of the procedure that is being stopped."""
-        if not self.busy or self.executor is None:
-            callback()
-            return
-
-        async def wait() -> None:
-            await self.waiter.until(lambda: not self.busy, _END_TIMEOUT)
-            self._ending += 1
-            try:
-                await self.waiter.until(lambda: False, delay)
-            finally:
-                self._ending -= 1
-            callback()
-
-        self.executor.create_task(wait)
-
-    def _refuse_while_ending(self) -> None:
-        if self.busy:
-            raise ConfigurationError(
-                f'{self.running or "cancel"} is still ending; call again in a moment.')
+        self.procedures.when_ended(self.release, DELIVERY_TIME)
 
     # ------------------------------------------------------------------ services
 
     @property
+    def running(self) -> str:
+        """Name of the running service, empty for none."""
+        return self.procedures.running
+
+    @property
     def busy(self) -> bool:
         """True while a procedure runs or a transition waits for its end."""
-        return bool(self.running) or self._ending > 0
-
-    def stop(self, reason: str) -> None:
-        """Request that the running procedure ends and the arm is held; return at once."""
-        if self.running:
-            self.waiter.stop(reason)
+        return self.procedures.busy
 
     async def answer(self, name: str, action: Action) -> Answer:
         """Run the action of a service; return its answer, also for an exception."""
-        if not self.is_active:
-            return Answer(False, f'The node is not active. {self._why_inactive}'
-                          if self._why_inactive else
-                          f'The node is not active; activate it before calling {name}.')
-        if self.running:
-            return Answer(False, f'{self.running} is under way; call cancel first, or wait.')
+        return await self.procedures.answer(name, action)
+
+    def _catch_up(self) -> None:
         for stream in self._streams:
             if isinstance(stream, Subscriber):
                 stream.catch_up()
-        for topic in self._result_topics:
-            topic.catch_up()
-        self.running = name
-        self.waiter.allow()
-        if self.journal is not None:
-            self.journal.sentence = ''
-        level = status.ERROR
-        try:
-            await self.waiter.until(lambda: not self.waiter.loading, _IMPORT_TIMEOUT)
-            await self.waiter.until_stopped(lambda: not self._reading, math.inf)
-            outcome = await action()
-            answer = outcome if isinstance(outcome, Answer) else Answer(True, outcome)
-            level = status.OK if answer.success else status.WARN
-        except CancelledError as error:
-            answer, level = Answer(False, str(error)), status.WARN
-        except RobocalError as error:
-            answer = Answer(False, str(error))
-        except Exception as error:  # noqa: BLE001
-            # The node stays usable after a defect.
-            self.get_logger().fatal(f'Defect in {name}:\n{traceback.format_exc()}')
-            answer = Answer(
-                False, f'Defect in {name} ({type(error).__name__}: {error}); see the log.')
-        finally:
-            self.running = ''
-            self.waiter.end()
-        resumed = '' if self.journal is None else f' {self.journal.sentence}'.rstrip()
-        answer = answer._replace(message=self.robot.in_own_units(answer.message) + resumed)
-        # Two calls on two lines: rclpy allows one severity for each place that logs.
-        if answer.success:
-            self.get_logger().info(f'{name}: {answer.message}')
-        else:
-            self.get_logger().error(f'{name}: {answer.message}')
-        self.status.update('idle', answer.message, progress=100.0 if answer.success else None,
-                           level=level)
-        return answer
-
-    async def _on_cancel(self, request: Trigger.Request, response: Trigger.Response) -> Any:
-        running = self.running
-        if not running:
-            response.success, response.message = True, 'Nothing is running; the arm was not moved.'
-            return response
-        self.stop('Cancelled on request.')
-        self._ending += 1
-        try:
-            response.success = await self.waiter.until(lambda: not self.running, _END_TIMEOUT)
-        finally:
-            self._ending -= 1
-        if self.journal is not None:
-            self.journal.remove()
-        response.message = (
-            f'{running} was ended.' if response.success else
-            f'{running} was cancelled, but has not ended within {_END_TIMEOUT:.0f} s.')
-        return response
+        self.results.catch_up()
 
     async def compute(self, function: Callable[[], CalibrationResult]) -> CalibrationResult:
         """Compute a result in the worker thread.
@@ -873,7 +472,7 @@ class CalibrationNode(LifecycleNode, ABC):
         """Accept or reject parameter changes."""
         given = {item.name: item.value for item in changed}
         reason = parameters.refusal(
-            self.parameter_table, given, self.values if self._configured else None,
+            self.parameter_table, given, self.values if self.is_configured else None,
             self.running, self.check)
         return SetParametersResult(successful=not reason, reason=reason)
 
@@ -881,5 +480,5 @@ class CalibrationNode(LifecycleNode, ABC):
         """Apply accepted parameters."""
         for item in changed:
             self._problems.pop(item.name, None)
-        if self._configured:
+        if self.is_configured:
             self.values = parameters.read(self, self.parameter_table)

@@ -10,11 +10,16 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.node.calibration_node import CalibrationNode
-from robocal_ros.results import chain
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.arm_model import identified_model
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import ARM, DRIVE_GAINS, effort_factor, effort_scale, effort_scales
+from robocal_ros.results import CalibrationResult, provenance
+from robocal_ros.robot import (
+    ARM,
+    DRIVE_GAINS,
+    Robot,
+    effort_factor,
+    effort_scale,
+    effort_scales,
+    identified_model,
+)
 
 
 class Scaled(Protocol):
@@ -55,8 +60,8 @@ class DriveGains:
         self._on_use = on_use
         self._identified = False
         if node.values.use_drive_gains:
-            node.follow(DRIVE_GAINS, self.use)
-            node.follow(ARM, self.use)
+            node.results.follow(DRIVE_GAINS, self.use)
+            node.results.follow(ARM, self.use)
 
     def use(self, result: CalibrationResult) -> None:
         """Use effort scales and links from now on, unless later ones are known.
@@ -64,7 +69,7 @@ class DriveGains:
         Samples with other scales are discarded.
         """
         self._known[result.kind] = result
-        later = chain.later(list(self._known.values()))
+        later = provenance.later(list(self._known.values()))
         if later is None or later is self._used:
             return
         result = self._used = later

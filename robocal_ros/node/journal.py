@@ -23,10 +23,10 @@ import numpy as np
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.errors import CancelledError, DataError, FileFormatError, RobocalError
-from robocal_ros.files import read_bytes, write_atomically
-from robocal_ros.messages.intake import Recorded
+from robocal_ros.files import exists, read_bytes, write_atomically
+from robocal_ros.messages import Recorded
 from robocal_ros.node.calibration_node import CalibrationNode
-from robocal_ros.node.recorder import Recorder
+from robocal_ros.node.sample_recorder import SampleRecorder
 from robocal_ros.parameters import declarations
 
 S = TypeVar('S')
@@ -74,7 +74,7 @@ class Journal(Generic[S]):
     """
 
     def __init__(
-        self, node: CalibrationNode, recorder: Recorder, kind: str, schema: type[S]
+        self, node: CalibrationNode, recorder: SampleRecorder, kind: str, schema: type[S]
     ) -> None:
         """Set the file; nothing is read yet.
 
@@ -130,9 +130,9 @@ class Journal(Generic[S]):
         """
         node = self._node
         self.resumed = 0
-        if not self._path.exists():
-            return None
         try:
+            if not exists(self._path, 'journal'):
+                return None
             entry = await node.waiter.compute(self._read)
             await node.waiter.until_stopped(
                 lambda: all(map(math.isfinite, self._recorder.newest_by_topic.values()))
@@ -229,7 +229,7 @@ class Journal(Generic[S]):
             'software version': __version__,
             **{f'parameter {item.name}': repr(getattr(node.values, item.name))
                for item in declarations(node.parameter_table) if item.name not in _IGNORED},
-            **{f'{kind} result': known for kind, known in node.results_in_use().items()},
+            **{f'{kind} result': known for kind, known in node.results.hashes().items()},
             **{f"the sender on '{topic}'": sender
                for topic, sender in self._senders().items()}}
 

@@ -80,7 +80,7 @@ def _hold(node: CalibrationNode, executor: SingleThreadedExecutor, reason: str) 
     """Stop a running motion and wait until the arm is at rest."""
     if not node.busy:
         return
-    node.stop(reason)
+    node.procedures.stop(reason)
     end = time.monotonic() + _STOP_TIMEOUT
     while node.busy and time.monotonic() < end:
         executor.spin_once(timeout_sec=0.05)

@@ -9,8 +9,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.callback_groups import CallbackGroup
 from rclpy.node import Node
 
-from robocal_ros.messages import qos
-from robocal_ros.messages.subscription import faults_of
+from robocal_ros.messages import faults_of, qos
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 # Shortest interval between two statuses of one phase [s].

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from robocal_ros.capability import Capability, Needs, WrenchNeed
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.messages import marks
-from robocal_ros.messages.bag import (
+from robocal_ros.estimators import Estimator, Needs, WrenchNeed
+from robocal_ros.messages import (
     JOINT_STATE,
     MARKS,
     POINT,
@@ -19,30 +18,25 @@ from robocal_ros.messages.bag import (
     TEMPERATURE,
     WRENCH,
     Bag,
-    Selection,
-    marks_in,
-)
-from robocal_ros.messages.intake import (
     Intake,
     JointIntake,
+    Recording,
+    Selection,
+    Span,
+    Spans,
+    StationaryInterval,
     TrackerIntake,
     WrenchIntake,
+    marks,
+    marks_in,
     temperature_intake,
 )
-from robocal_ros.messages.marks import Span, Spans, StationaryInterval
-from robocal_ros.messages.samples import Recording
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.results.store import read_result
-from robocal_ros.robot.setup import (
-    make_robot,
-    make_store,
-    torque_factor,
-    with_own_units,
-)
+from robocal_ros.results import CalibrationResult, read_result
+from robocal_ros.robot import make_robot, make_store, torque_factor, with_own_units
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BagOutcome:
     """A result and remarks on the data that it was estimated from."""
 
     result: CalibrationResult
@@ -53,7 +47,7 @@ class OfflineEstimation:
     """Estimation of one capability from one bag; the inputs are checked on construction."""
 
     def __init__(
-        self, capability: Capability, bag: Bag, values: Any, urdf: str, selection: Selection,
+        self, capability: Estimator, bag: Bag, values: Any, urdf: str, selection: Selection,
         files: Sequence[Path] = (),
     ) -> None:
         """Check that parameters, robot, results and bag fit each other.
@@ -104,7 +98,7 @@ class OfflineEstimation:
     def run(
         self, progress: Callable[[int], None] | None = None,
         estimating: Callable[[], None] = lambda: None,
-    ) -> Outcome:
+    ) -> BagOutcome:
         """Read the bag and estimate.
 
         Args:
@@ -123,7 +117,7 @@ class OfflineEstimation:
             None if self._tracker is None else self._tracker.bag_samples(), self._stationary())
         estimating()
         result = self._capability.result(self.robot, recording, self._values, self._inputs)
-        return Outcome(with_own_units(self.robot, result), (*self._remarks, *self._messages()))
+        return BagOutcome(with_own_units(self.robot, result), (*self._remarks, *self._messages()))
 
     def stored(self, result: CalibrationResult) -> Path:
         """Store a result for later estimations as the node would; return its file."""

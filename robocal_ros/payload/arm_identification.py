@@ -16,17 +16,17 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ConvergenceError
-from robocal_ros.messages.samples import JointSamples
+from robocal_ros.messages import JointSamples
 from robocal_ros.payload.arm_regression import (
     ArmFit,
-    Motion,
+    ArmMotion,
     Prior,
     identify,
 )
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import BAND, MIN_MOTION, on_found_base
 from robocal_ros.payload.result import make_result, settings_of
-from robocal_ros.results.result import (
+from robocal_ros.results import (
     CalibrationResult,
     Check,
     Fit,
@@ -36,17 +36,17 @@ from robocal_ros.results.result import (
     rms,
     spread,
 )
-from robocal_ros.robot.arm_model import (
+from robocal_ros.robot import (
+    ARM,
     LINK,
     LINK_UNITS,
     ROTOR_SPREAD,
+    Robot,
     expected_rotors,
     link_parameters,
     parameter_names,
     physically_consistent,
 )
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import ARM
 
 MIN_SHARE = 0.5
 """Least share of a base parameter's information that comes from the data, not from the URDF, for
@@ -102,8 +102,8 @@ def estimate(
 
     def fitted_on(
         robot: Robot, values: PayloadParameters, load: Array
-    ) -> tuple[Motion, Prior, ArmFit]:
-        motion, _ = Motion.of(robot, samples, values, load)
+    ) -> tuple[ArmMotion, Prior, ArmFit]:
+        motion, _ = ArmMotion.of(robot, samples, values, load)
         prior = _prior(robot, motion, values, scale, scale_covariance, before if loaded else None)
         return motion, prior, identify(motion, prior, widenings=widenings)
 
@@ -160,7 +160,7 @@ def check_load(values: PayloadParameters, before: CalibrationResult | None) -> N
 
 
 def _prior(
-    robot: Robot, motion: Motion, values: PayloadParameters, scale: Array,
+    robot: Robot, motion: ArmMotion, values: PayloadParameters, scale: Array,
     scale_covariance: Array, before: CalibrationResult | None,
 ) -> Prior:
     n = robot.n
@@ -222,7 +222,7 @@ def _friction(robot: Robot, fit: ArmFit) -> Iterator[Parameter]:
                             freedom=fit.freedom(direction))
 
 
-def _delay(motion: Motion) -> Parameter:
+def _delay(motion: ArmMotion) -> Parameter:
     if motion.delay.identified:
         return Parameter('delay', 's', motion.delay.value, motion.delay.std,
                          note='of the efforts against the positions')
@@ -231,7 +231,7 @@ def _delay(motion: Motion) -> Parameter:
 
 
 def _base_parameters(
-    robot: Robot, motion: Motion, fit: ArmFit, prior: Prior
+    robot: Robot, motion: ArmMotion, fit: ArmFit, prior: Prior
 ) -> Iterator[tuple[Parameter, bool]]:
     """Yield the base parameters: combinations of links and rotors that torques depend on.
 
@@ -335,7 +335,7 @@ def _checks(
         'are not those of these joints.')
 
 
-def _series(robot: Robot, motion: Motion, fit: ArmFit) -> tuple[Series, ...]:
+def _series(robot: Robot, motion: ArmMotion, fit: ArmFit) -> tuple[Series, ...]:
     pick = spread(len(motion.effort), _PLOT_POINTS)
     return tuple(
         Series(f'Torque of {joint}', 'block', f'torque of {joint} [N·m]', pick.astype(float),

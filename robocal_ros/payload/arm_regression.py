@@ -28,11 +28,16 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConvergenceError, DataError
-from robocal_ros.estimation.adequacy import structured_covariance
-from robocal_ros.estimation.blocks import Blocks, low_passed
-from robocal_ros.estimation.delay import Delay, find_delay, orthonormal
-from robocal_ros.estimation.least_squares import autocorrelation_time
-from robocal_ros.messages.samples import JointSamples, check_effort, check_joints
+from robocal_ros.estimation import (
+    Blocks,
+    Delay,
+    autocorrelation_time,
+    find_delay,
+    low_passed,
+    orthonormal,
+    structured_covariance,
+)
+from robocal_ros.messages import JointSamples, check_effort, check_joints
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (
     BAND,
@@ -46,13 +51,8 @@ from robocal_ros.payload.regression import (
     tilt_parameters,
     widened_std,
 )
-from robocal_ros.results.result import rms
-from robocal_ros.robot.arm_model import (
-    PSEUDO_INERTIA,
-    pseudo_inertia,
-)
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.newton_euler import NewtonEuler
+from robocal_ros.results import rms
+from robocal_ros.robot import PSEUDO_INERTIA, NewtonEuler, Robot, pseudo_inertia
 
 # Candidate speeds within which friction changes its direction [rad/s] (presliding).
 _TRANSITIONS = (0.01, 0.03, 0.08)
@@ -153,7 +153,7 @@ class Unknowns(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Motion:
+class ArmMotion:
     """Block means of an exciting motion.
 
     Attributes:
@@ -184,7 +184,7 @@ class Motion:
         """Return the tilts of the base among estimates of the nuisances."""
         return others[:len(self.nuisances)][[name.startswith(TILT) for name in self.nuisances]]
 
-    def part(self, rows: slice) -> Motion:
+    def part(self, rows: slice) -> ArmMotion:
         """Return a part of the blocks."""
         return replace(self, regressor=self.regressor[rows], velocity=self.velocity[:, rows],
                        effort=self.effort[rows], trust=self.trust[rows], repeats=1)
@@ -192,7 +192,7 @@ class Motion:
     @classmethod
     def of(
         cls, robot: Robot, samples: JointSamples, values: PayloadParameters, load: Array
-    ) -> tuple[Motion, Blocks]:
+    ) -> tuple[ArmMotion, Blocks]:
         """Return block means of joint states, and their blocks.
 
         Args:
@@ -221,7 +221,7 @@ class Motion:
     def _smoothed(
         cls, robot: Robot, samples: JointSamples, values: PayloadParameters, load: Array,
         cutoff: float = np.inf, delay: Delay | None = None,
-    ) -> tuple[Motion, Blocks, float]:
+    ) -> tuple[ArmMotion, Blocks, float]:
         """Return a motion, its blocks, and the sum of log residuals with free columns."""
         blocks = Blocks.of(samples, BAND, MIN_MOTION, cutoff)
         dynamics = NewtonEuler(robot, robot.tool_frame)
@@ -406,25 +406,25 @@ class ArmFit:
     freedom: Callable[[Array], float | None] = lambda _: None
     cautious: Array = field(default_factory=lambda: np.empty((0, 0)))
 
-    def fitted(self, motion: Motion) -> Array:
+    def fitted(self, motion: ArmMotion) -> Array:
         """Return the effort of a motion, shape (k, n) [N·m]."""
         return _fitted(self.value, motion, self.places, self.laws)
 
 
-def _carried(x: Array, motion: Motion, places: Unknowns) -> Array:
+def _carried(x: Array, motion: ArmMotion, places: Unknowns) -> Array:
     """Return the joint torque without friction and gains, shape (k, n) [N·m]."""
     rigid = np.concatenate((x[places.links], x[places.rotors], x[places.others]))
     return np.asarray(motion.regressor @ rigid)
 
 
-def _friction_columns(law: Law, motion: Motion, joint: int, torque: Array) -> Array:
+def _friction_columns(law: Law, motion: ArmMotion, joint: int, torque: Array) -> Array:
     """Return the block means of a joint's friction columns, shape (k, f)."""
     return np.asarray(np.tensordot(_NODE_WEIGHTS, np.array([
         law.columns(velocity[:, joint], torque[:, joint]) for velocity in motion.velocity]),
         axes=1))
 
 
-def _fitted(x: Array, motion: Motion, places: Unknowns, laws: Sequence[Law]) -> Array:
+def _fitted(x: Array, motion: ArmMotion, places: Unknowns, laws: Sequence[Law]) -> Array:
     carried = _carried(x, motion, places)
     torque = carried.copy()
     for joint, (law, at) in enumerate(zip(laws, places.friction, strict=True)):
@@ -436,7 +436,7 @@ _NODE_WEIGHTS = 0.5 * np.polynomial.legendre.leggauss(5)[1]
 
 
 def identify(
-    motion: Motion, prior: Prior, *, laws: Sequence[Law] | None = None,
+    motion: ArmMotion, prior: Prior, *, laws: Sequence[Law] | None = None,
     widenings: Sequence[float] | None = None, start: Array | None = None,
 ) -> ArmFit:
     """Estimate all unknowns, and choose friction columns and the prior's width unless given.
@@ -521,7 +521,7 @@ def _correlated_noise(residual: Array, weights: Array) -> Array:
 
 
 def _free_noise(
-    motion: Motion, laws: Sequence[Law], torque: Array, weights: Array
+    motion: ArmMotion, laws: Sequence[Law], torque: Array, weights: Array
 ) -> Array:
     """Return the residual noise of each joint with links of its own, shape (n,) [N·m].
 
@@ -541,7 +541,7 @@ class _Solver:
     """Newton's method on the data, condensed to a few rows per joint."""
 
     def __init__(
-        self, motion: Motion, laws: Sequence[Law], places: Unknowns, torque: Array,
+        self, motion: ArmMotion, laws: Sequence[Law], places: Unknowns, torque: Array,
         weights: Array, noise: Array,
     ) -> None:
         self._places, self._laws = places, tuple(laws)
@@ -639,7 +639,7 @@ class _Solver:
             found[np.ix_(places, places)] += factor**2 * (jacobian.T @ jacobian)
         return found
 
-    def columns(self, x: Array, motion: Motion, torque: Array) -> Array:
+    def columns(self, x: Array, motion: ArmMotion, torque: Array) -> Array:
         """Return the derivatives of the efforts by the unknowns, shape (n, k, p)."""
         found = np.zeros((len(self._laws), len(torque), self._places.size))
         for joint, (law, used) in enumerate(zip(self._laws, self._used, strict=True)):
@@ -682,7 +682,7 @@ def _inverse(matrix: Array) -> Array:
 
 
 def _best_law(
-    motion: Motion, prior: Prior, places: Unknowns, x: Array, joint: int, torque: Array,
+    motion: ArmMotion, prior: Prior, places: Unknowns, x: Array, joint: int, torque: Array,
     noise: float, weights: Array,
 ) -> Law:
     """Return the friction columns that explain a joint best (Bayesian information criterion).

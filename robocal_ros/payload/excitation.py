@@ -16,8 +16,8 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.estimation.adequacy import combined_freedom
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
+from robocal_ros.estimation import combined_freedom
+from robocal_ros.messages import JointSamples, WrenchSamples
 from robocal_ros.payload.model import (
     BODY,
     PARAMETERS,
@@ -52,18 +52,8 @@ from robocal_ros.payload.result import (
     motion_checks,
     settings_of,
 )
-from robocal_ros.results.result import (
-    CalibrationResult,
-    Check,
-    Fit,
-    Parameter,
-    Series,
-    State,
-    spread,
-)
-from robocal_ros.robot.arm_model import URDF_FREEDOM, ArmModel, body_covariance
-from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.model import Robot
+from robocal_ros.results import CalibrationResult, Check, Fit, Parameter, Series, State, spread
+from robocal_ros.robot import URDF_FREEDOM, ArmModel, Robot, SteadyFriction, body_covariance
 
 REFERENCE = 'payload_reference'
 """Kind of the result of a reference run."""

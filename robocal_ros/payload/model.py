@@ -17,7 +17,7 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ExcitationError
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot import Robot
 
 
 @dataclass(frozen=True)

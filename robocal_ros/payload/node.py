@@ -12,33 +12,30 @@ from geometry_msgs.msg import InertiaStamped
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros.arm.gate import GuardedArm
-from robocal_ros.arm.preview import PreviewArm, PreviewRecorder
-from robocal_ros.arm.protocols import Keep, keep_nothing
+from robocal_ros.arm import GuardedArm, Keep, PreviewArm, PreviewRecorder, keep_nothing
 from robocal_ros.arrays import Array
-from robocal_ros.capability import Needs
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.messages import conversions
-from robocal_ros.messages.samples import Recording
-from robocal_ros.messages.stream import JointStateStream, WrenchStream
-from robocal_ros.node.calibration_node import Answer, CalibrationNode
-from robocal_ros.node.drive_gains import DriveGains
-from robocal_ros.node.executables import StopRequest
-from robocal_ros.node.journal import Journal
-from robocal_ros.node.process import spin
-from robocal_ros.node.recorder import Recorder
-from robocal_ros.payload import estimate
+from robocal_ros.estimators import Needs
+from robocal_ros.messages import JointStateStream, Recording, WrenchStream, conversions
+from robocal_ros.node import (
+    Answer,
+    CalibrationNode,
+    DriveGains,
+    Journal,
+    SampleRecorder,
+    StopRequest,
+    spin,
+)
+from robocal_ros.payload import estimator
 from robocal_ros.payload.arm_identification import check_load
-from robocal_ros.payload.drive_gains import check_mass
+from robocal_ros.payload.drive_gain_regression import check_mass
 from robocal_ros.payload.excitation import REFERENCE, check_reference
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.procedure import KeptPostures, PayloadProcedure, check_sweeps
 from robocal_ros.payload.result import COM
 from robocal_ros.payload.two_plane import known_mass
-from robocal_ros.results.result import CalibrationResult, State
-from robocal_ros.results.store import to_yaml
-from robocal_ros.robot.friction_law import friction_by_joint
-from robocal_ros.robot.setup import ARM, DRIVE_GAINS, check_effort_unit, effort_factor
+from robocal_ros.results import CalibrationResult, State, to_yaml
+from robocal_ros.robot import ARM, DRIVE_GAINS, check_effort_unit, effort_factor, friction_by_joint
 
 
 class PayloadIdentification(CalibrationNode):
@@ -80,13 +77,13 @@ class PayloadIdentification(CalibrationNode):
         self._gains = DriveGains(self, self.joints)
         self.arm = self.stream(GuardedArm(
             self.waiter, self.robot, self.joints, lambda: self.values, self.status))
-        self.recorder = self.stream(Recorder(
+        self.recorder = self.stream(SampleRecorder(
             self, self.joints,
             wrenches={values.sensor_topic: self._sensor} if self._sensor is not None else {}))
         self.arm.recorder = self.recorder
         self.journal = Journal(self, self.recorder, 'payload', KeptPostures)
         if values.use_friction:
-            self.follow('friction', friction_by_joint, remedy=(
+            self.results.follow('friction', friction_by_joint, remedy=(
                 'Identify friction anew, or set use_friction to false.'))
         self._result_topic = self.publisher(String, '~/result')
         self._inertia_topic = self.publisher(InertiaStamped, '~/inertia')
@@ -105,7 +102,7 @@ class PayloadIdentification(CalibrationNode):
         """Run the motions of ``values.method``, and estimate."""
         values = self.values
         if not values.reads_wrench:
-            check_effort_unit(values, self.gains_in_use())
+            check_effort_unit(values, self.results.gains())
         await self.arm.connect()
         await self._move_or_resume()
         return await self.journal.ended_by(self.estimate)
@@ -143,11 +140,11 @@ class PayloadIdentification(CalibrationNode):
     async def estimate(self) -> Answer:
         """Estimate the payload from the recorded samples."""
         values, robot = self.values, self.robot.copy()
-        recording = self.recorder.recording(estimate.needs(values))
-        inputs = estimate.PAYLOAD.inputs(values, self.current_result)
+        recording = self.recorder.recording(estimator.needs(values))
+        inputs = estimator.PAYLOAD.inputs(values, self.results.current)
         result = await self.compute(
-            lambda: estimate.PAYLOAD.result(robot, recording, values, inputs))
-        return self.keep(result, self._publish, estimate.summary)
+            lambda: estimator.PAYLOAD.result(robot, recording, values, inputs))
+        return self.keep(result, self._publish, estimator.summary)
 
     async def clear(self) -> str:
         """Discard the recorded samples."""
@@ -160,10 +157,10 @@ class PayloadIdentification(CalibrationNode):
         await self.arm.connect()
         check_mass(values)
         recording = await self._efforts_of(self._procedure().excitation(None))
-        inputs = estimate.GAINS.inputs(values, self.current_result)
+        inputs = estimator.GAINS.inputs(values, self.results.current)
         result = await self.compute(
-            lambda: estimate.GAINS.result(robot, recording, values, inputs))
-        return self.keep(result, self._publish_gains, estimate.gains_summary)
+            lambda: estimator.GAINS.result(robot, recording, values, inputs))
+        return self.keep(result, self._publish_gains, estimator.gains_summary)
 
     async def preview_calibrate_gains(self) -> str:
         """Plan and check the motion of `calibrate_gains` and show it, without moving."""
@@ -179,13 +176,13 @@ class PayloadIdentification(CalibrationNode):
         """Run an exciting motion, and identify the arm, without load or with ``arm_load``."""
         values, robot = self.values, self.robot.copy()
         check_load(values, self.store.load(ARM))
-        check_effort_unit(values, self.gains_in_use())
+        check_effort_unit(values, self.results.gains())
         await self.arm.connect()
         recording = await self._efforts_of(self._procedure().arm_excitation())
-        inputs = estimate.ARM_IDENTIFICATION.inputs(values, self.current_result)
+        inputs = estimator.ARM_IDENTIFICATION.inputs(values, self.results.current)
         result = await self.compute(
-            lambda: estimate.ARM_IDENTIFICATION.result(robot, recording, values, inputs))
-        return self.keep(result, self._publish_arm, estimate.arm_summary)
+            lambda: estimator.ARM_IDENTIFICATION.result(robot, recording, values, inputs))
+        return self.keep(result, self._publish_arm, estimator.arm_summary)
 
     async def preview_identify_arm(self) -> str:
         """Plan and check the motion of `identify_arm` and show it, without moving."""
@@ -203,7 +200,7 @@ class PayloadIdentification(CalibrationNode):
         self.joints.need_effort = True
         try:
             await motion
-            return self.recorder.recording(estimate.gain_needs(self.values))
+            return self.recorder.recording(estimator.gain_needs(self.values))
         finally:
             self.joints.need_effort = self._needs().effort
 
@@ -211,7 +208,7 @@ class PayloadIdentification(CalibrationNode):
         return PayloadProcedure(self.arm, self.recorder, self.status, self.values)
 
     def _needs(self) -> Needs:
-        return estimate.needs(self.values)
+        return estimator.needs(self.values)
 
     def _known_mass(self, values: PayloadParameters) -> float:
         return known_mass(self.robot, values, self.store.load('payload')).value

@@ -9,7 +9,7 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.parameters import ResumableParameters, parameter
-from robocal_ros.robot.setup import per_joint
+from robocal_ros.robot import per_joint
 
 _UNEXPLAINED_SHARE = 0.03
 

@@ -18,13 +18,17 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ConvergenceError, ExcitationError, MotionError
-from robocal_ros.estimation.selection import d_optimal, short_tour
+from robocal_ros.estimation import d_optimal, short_tour
 from robocal_ros.payload.model import Plane, static_wrench_regressor
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.motion import MotionLimits, Trajectory
-from robocal_ros.robot.planning import connect
+from robocal_ros.robot import (
+    CollisionChecker,
+    MotionLimits,
+    RigidBodyInertia,
+    Robot,
+    Trajectory,
+    connect,
+)
 
 LAST_RANGE = float(np.radians(90.0))
 SECOND_RANGE = float(np.radians(80.0))

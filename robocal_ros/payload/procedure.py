@@ -9,13 +9,11 @@ from typing import Protocol
 import numpy as np
 import pinocchio as pin
 
-from robocal_ros.arm.protocols import Arm, Keep, Recorder, Report, Watch, keep_nothing
+from robocal_ros.arm import Arm, Keep, Recorder, Report, Watch, keep_nothing
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ExcitationError
-from robocal_ros.estimation.effort_contents import check_contents, torque_model
-from robocal_ros.estimation.signals import SLOWEST_SWEEP
-from robocal_ros.messages.samples import WrenchSamples, check_effort
-from robocal_ros.messages.silence import Silence
+from robocal_ros.estimation import SLOWEST_SWEEP, check_contents, torque_model
+from robocal_ros.messages import Silence, WrenchSamples, check_effort
 from robocal_ros.payload.model import Plane, body_regressor, torque_regressor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.plan import (
@@ -26,8 +24,7 @@ from robocal_ros.payload.plan import (
     plan_two_plane,
 )
 from robocal_ros.payload.two_plane import PlaneEstimator
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.motion import Lspb
+from robocal_ros.robot import Lspb, RigidBodyInertia, Robot
 
 # Standstill before the arm moves, in which efforts are checked [s].
 _PREFLIGHT = 0.3

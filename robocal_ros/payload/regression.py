@@ -19,24 +19,32 @@ import scipy
 
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConvergenceError, DataError, ExcitationError
-from robocal_ros.estimation.adequacy import (
+from robocal_ros.estimation import (
+    Blocks,
+    Channels,
+    Delay,
+    Kinematics,
     LackOfFit,
+    LinearFit,
+    autocorrelation_time,
+    find_delay,
+    interpolated,
     lack_of_fit,
     likely_cause,
+    low_passed,
+    solve,
     structured_covariance,
 )
-from robocal_ros.estimation.blocks import Blocks, Channels, Kinematics, interpolated, low_passed
-from robocal_ros.estimation.delay import Delay, find_delay
-from robocal_ros.estimation.least_squares import LinearFit, autocorrelation_time, solve
-from robocal_ros.messages.samples import JointSamples, WrenchSamples, check_effort, check_joints
+from robocal_ros.messages import JointSamples, WrenchSamples, check_effort, check_joints
 from robocal_ros.payload.model import BODY
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.results.result import Check, Fit, rms
-from robocal_ros.robot.arm_model import ArmModel, arm_regressor
-from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.newton_euler import (
+from robocal_ros.results import Check, Fit, rms
+from robocal_ros.robot import (
+    ArmModel,
     NewtonEuler,
+    Robot,
+    SteadyFriction,
+    arm_regressor,
     on_leaning_base,
     wrench_matrix,
     wrench_regressor,

@@ -12,9 +12,9 @@ import numpy as np
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
-from robocal_ros.messages.samples import JointSamples
+from robocal_ros.messages import JointSamples
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.results.result import (
+from robocal_ros.results import (
     CalibrationResult,
     Check,
     Fit,
@@ -23,7 +23,7 @@ from robocal_ros.results.result import (
     Series,
     State,
 )
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot import Robot
 
 COM = ('com_x', 'com_y', 'com_z')
 ARM_SOURCE = (

@@ -18,10 +18,8 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError, ExcitationError
-from robocal_ros.estimation.least_squares import autocorrelation_time, solve
-from robocal_ros.estimation.random_effects import Effect, MixedFit, fit_mixed
-from robocal_ros.estimation.signals import dwells
-from robocal_ros.messages.samples import JointSamples, WrenchSamples, check_joints
+from robocal_ros.estimation import Effect, MixedFit, autocorrelation_time, dwells, fit_mixed, solve
+from robocal_ros.messages import JointSamples, WrenchSamples, check_joints
 from robocal_ros.payload.model import WRENCH_PARAMETERS, static_wrench_regressor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import (
@@ -35,18 +33,8 @@ from robocal_ros.payload.result import (
     unidentified_inertia,
 )
 from robocal_ros.payload.wrench_faults import Static, most_likely_cause
-from robocal_ros.results.result import (
-    CalibrationResult,
-    Check,
-    Fit,
-    Parameter,
-    Series,
-    State,
-    rms,
-)
-from robocal_ros.robot.arm_model import body_covariance
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.newton_euler import level_axes
+from robocal_ros.results import CalibrationResult, Check, Fit, Parameter, Series, State, rms
+from robocal_ros.robot import RigidBodyInertia, Robot, body_covariance, level_axes
 
 PARAMETERS = ('mass', *COM, *WRENCH_PARAMETERS[4:])
 TILT = ('tilt_1', 'tilt_2')

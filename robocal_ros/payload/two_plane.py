@@ -16,16 +16,20 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
-from robocal_ros.estimation.least_squares import (
+from robocal_ros.estimation import (
     LinearFit,
     RecursiveLeastSquares,
+    Ripple,
+    RippleRun,
+    Sweep,
     autocorrelation_time,
     convergence,
+    find_ripple,
+    ripple_columns,
     solve,
+    steady_sweeps,
 )
-from robocal_ros.estimation.ripple import Ripple, RippleRun, find_ripple, ripple_columns
-from robocal_ros.estimation.signals import Sweep, steady_sweeps
-from robocal_ros.messages.samples import JointSamples, check_effort, check_joints
+from robocal_ros.messages import JointSamples, check_effort, check_joints
 from robocal_ros.payload.model import Plane
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import (
@@ -37,7 +41,7 @@ from robocal_ros.payload.result import (
     settings_of,
     unidentified_inertia,
 )
-from robocal_ros.results.result import (
+from robocal_ros.results import (
     CalibrationResult,
     Check,
     Fit,
@@ -47,10 +51,7 @@ from robocal_ros.results.result import (
     rms,
     spread,
 )
-from robocal_ros.robot.arm_model import ArmModel
-from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.newton_euler import on_leaning_base
+from robocal_ros.robot import ArmModel, RigidBodyInertia, Robot, SteadyFriction, on_leaning_base
 
 MIN_SWEEP = float(np.radians(20.0))
 """Shortest sweep that counts [rad]."""

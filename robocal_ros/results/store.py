@@ -24,6 +24,7 @@ from robocal_ros.files import (
     REMEDY,
     Finite,
     convert,
+    exists,
     load,
     read_text,
     refuse,
@@ -472,11 +473,12 @@ class ResultStore:
         """Return the newest passed result of a kind such as ``payload``, None without one.
 
         Raises:
+            ConfigurationError: If the folder cannot be read.
             FileFormatError: If the file is not a passing result of this kind and robot.
 
         """
         path = self.path(kind)
-        if not path.exists():
+        if not exists(path, 'result file'):
             return None
         result = read_result(path, self.robot, passed=True)
         if result.kind != kind:

@@ -18,7 +18,7 @@ import pinocchio as pin
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.parameters import RobotParameters
-from robocal_ros.results.result import CalibrationResult
+from robocal_ros.results import CalibrationResult
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.newton_euler import NewtonEuler
 from robocal_ros.robot.setup import ARM

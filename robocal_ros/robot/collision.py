@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import logging
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 
 import coal
@@ -16,20 +16,29 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ModelError
 from robocal_ros.robot.model import Robot
 
-_LOGGER = logging.getLogger(__name__)
-# Pairs in contact in more than this share of random postures are left out.
-_SCREENING_POSTURES = 200
+# Random postures that show which bodies touch by design, and what a deviation sweeps.
+_POSTURES = 200
+# Of these, the nearest of each pair, in which a deviation changes its distance as it does near
+# contact.
+_NEAREST = 20
+# Neighbouring bodies in contact in more than this share of the postures touch by design.
 _ALWAYS = 0.95
+# Largest mesh file [bytes].
+_MESH_LIMIT = 100 * 10**6
+# Share of a distance that motions may use up: of a pair's median distance, so that what the
+# design keeps close stays usable, and of the distance at which the arm rests.
+_USABLE = 0.5
 
 
 def _mesh_path(uri: str, package_dirs: Sequence[str]) -> Path | None:
-    """Return the path of a mesh file, None if it does not exist."""
+    """Return the path of a mesh file, None if there is none of a size that can be read."""
     if uri.startswith('file://'):
-        path = Path(uri.removeprefix('file://'))
-        return path if path.is_file() else None
-    relative = uri.removeprefix('package://').removeprefix('model://')
-    candidates = [Path(folder) / relative for folder in package_dirs] + [Path(uri)]
-    return next((path for path in candidates if path.is_file()), None)
+        candidates = [Path(uri.removeprefix('file://'))]
+    else:
+        relative = uri.removeprefix('package://').removeprefix('model://')
+        candidates = [Path(folder) / relative for folder in package_dirs] + [Path(uri)]
+    return next((path for path in candidates
+                 if path.is_file() and path.stat().st_size <= _MESH_LIMIT), None)
 
 
 def without_missing_meshes(
@@ -55,15 +64,29 @@ def without_missing_meshes(
     return ElementTree.tostring(tree, encoding='unicode'), affected
 
 
-class CollisionChecker:
-    """Collision check of the arm with itself, its tool box and the floor.
+def _with_hulls(geometry: pin.GeometryModel) -> tuple[pin.GeometryModel, set[int]]:
+    """Return a copy with convex hulls instead of meshes, and the numbers of the meshes."""
+    hulls, meshes = geometry.copy(), set()
+    for number, item in enumerate(hulls.geometryObjects):
+        if isinstance(item.geometry, coal.BVHModelBase):
+            meshes.add(number)
+            item.geometry.buildConvexHull(True, 'Qt')
+            item.geometry = item.geometry.convex
+    return hulls, meshes
 
-    Pairs of neighbouring links are left out, and pairs in contact in nearly every posture
-    (housings that overlap by design).
+
+class CollisionChecker:
+    """Collision check of the arm with itself, its tool box, its surroundings and the floor.
+
+    Not checked are bodies that do not move against each other, links that a joint connects, and
+    bodies on both sides of one moving joint that touch in nearly every posture (housings that
+    overlap by design). A convex hull around each mesh is checked first, the mesh only where
+    the hull is too near.
 
     Attributes:
         robot: The arm; the checks use its Pinocchio data.
-        missing_meshes: Links whose collision mesh was not found; they are not checked.
+        missing_meshes: Links whose collision mesh is missing or too large; they are not checked.
+        by_design: Pairs that touch by design, as clauses.
 
     """
 
@@ -73,26 +96,29 @@ class CollisionChecker:
         *,
         package_dirs: Sequence[str] = (),
         tool_box: Sequence[float] = (),
+        load_box: Sequence[float] = (),
+        load_frame: str = '',
         floor: float | None = None,
         keep_out: Sequence[float] = (),
     ) -> None:
-        """Build the geometry.
+        """Build the geometry; no distance is kept until ``keep_clear``.
 
         Args:
             robot: The arm.
             package_dirs: Folders in which ``package://`` meshes are looked up.
             tool_box: Size of a box that encloses the mounted tool, x, y, z of the tool frame,
                 z pointing away from the flange [m]; empty for none.
+            load_box: The same for a load, which counts while ``loaded``.
+            load_frame: Frame of the load's box; the tool frame by default.
             floor: Height in the root frame, against gravity, below which no link but the
                 first may reach [m]; None for no floor.
-
             keep_out: Boxes in the root frame that the arm must not touch, as the parameter
                 ``keep_out_boxes`` [m].
 
         Raises:
             ModelError: If the geometry cannot be built.
-            ConfigurationError: If the tool box is not three positive numbers, or a box not six
-                numbers with a positive size.
+            ConfigurationError: If a box of tool or load is not three positive numbers, or a box
+                to keep out of is not six numbers with a positive size.
 
         """
         urdf, self.missing_meshes = without_missing_meshes(robot.urdf, package_dirs)
@@ -106,44 +132,48 @@ class CollisionChecker:
             raise ModelError(
                 f'The collision geometry of the robot description is not usable: {error}'
             ) from error
-        if tool_box:
-            self._add_tool_box(tool_box)
-        self._add_pairs()
-        self._data = pin.GeometryData(self._geometry)
-        self._drop_permanent_contacts()
-        if floor is not None:
-            # After the screening: permanent contact with the floor is a wrong floor, no design.
-            self._add_floor(floor)
+        links = [robot.model.frames[item.parentFrame].name
+                 for item in self._geometry.geometryObjects]
+        self._add_box('tool_box', tool_box, robot.tool_frame)
+        self._add_box('load_box', load_box, load_frame or robot.tool_frame)
+        self._add_floor(floor)
         self._add_keep_out(keep_out)
+        self._hulls, self._meshes = _with_hulls(self._geometry)
+        self._loaded = True
+        pairs = [pin.CollisionPair(*pair) for pair in self._pairs(urdf, links)]
+        self._use(pairs)
+        contacts = self._contacts()
+        permanent = [k for k, count in enumerate(contacts)
+                     if count >= _ALWAYS * _POSTURES and self._across_one_joint(k)]
+        self.by_design = [' and '.join(self._named(k)) for k in permanent]
+        self._use([pair for k, pair in enumerate(pairs) if k not in permanent])
+        self._touched = np.delete(contacts, permanent)
+        self._swept: dict[float, Array] = {}
+        self._most = np.empty(0)
 
-    def _add_tool_box(self, size: Sequence[float]) -> None:
+    def _add_box(self, name: str, size: Sequence[float], frame: str) -> None:
+        if not any(size):
+            return
         if len(size) != 3 or not all(np.isfinite(size)) or min(size) <= 0.0:
             raise ConfigurationError(
-                f'tool_box must be three positive lengths in m, got {list(size)}.'
+                f'{name} must be three positive lengths in m, got {list(size)}.'
             )
-        frame = self.robot.model.frames[self.robot.frame_id(self.robot.tool_frame)]
+        index = self.robot.frame_id(frame)
+        carrier = self.robot.model.frames[index]
         centre = pin.SE3(np.eye(3), np.array([0.0, 0.0, 0.5 * size[2]]))
-        self._geometry.addGeometryObject(
-            pin.GeometryObject(
-                'tool_box', frame.parentJoint, self.robot.frame_id(self.robot.tool_frame),
-                frame.placement * centre, coal.Box(*size),
-            )
-        )
+        self._geometry.addGeometryObject(pin.GeometryObject(
+            name, carrier.parentJoint, index, carrier.placement * centre, coal.Box(*size)))
 
-    def _add_floor(self, height: float) -> None:
+    def _add_floor(self, height: float | None) -> None:
+        if height is None:
+            return
         up = -np.array(self.robot.gravity)
         if not np.linalg.norm(up) > 0.0:
             raise ConfigurationError('floor needs a direction, but gravity is zero; set gravity, '
                                      'or floor to -1000 for none.')
         up /= np.linalg.norm(up)
-        floor = self._geometry.addGeometryObject(
-            pin.GeometryObject('floor', 0, 0, pin.SE3.Identity(), coal.Halfspace(up, height))
-        )
-        for index, item in enumerate(self._geometry.geometryObjects):
-            # What the first joint carries stands on the floor by design.
-            if index != floor and item.parentJoint > 1:
-                self._geometry.addCollisionPair(pin.CollisionPair(index, floor))
-        self._data = pin.GeometryData(self._geometry)
+        self._geometry.addGeometryObject(pin.GeometryObject(
+            'floor', 0, 0, pin.SE3.Identity(), coal.Halfspace(up, height)))
 
     def _add_keep_out(self, values: Sequence[float]) -> None:
         if not any(values):
@@ -153,73 +183,196 @@ class CollisionChecker:
             raise ConfigurationError(
                 'keep_out_boxes must be six numbers for each box, centre x, y, z and size along '
                 f'x, y, z in m with positive sizes; got {list(values)}.')
-        count = len(self._geometry.geometryObjects)
         for number, (*centre, x, y, z) in enumerate(np.reshape(values, (-1, 6)).tolist()):
-            box = self._geometry.addGeometryObject(pin.GeometryObject(
+            self._geometry.addGeometryObject(pin.GeometryObject(
                 f'keep_out_box_{number + 1}', 0, 0, pin.SE3(np.eye(3), np.array(centre)),
                 coal.Box(x, y, z)))
-            for index, item in enumerate(self._geometry.geometryObjects[:count]):
-                if item.parentJoint > 0:
-                    self._geometry.addCollisionPair(pin.CollisionPair(index, box))
-        self._data = pin.GeometryData(self._geometry)
 
-    def _add_pairs(self) -> None:
-        parents = self.robot.model.parents
+    def _pairs(self, urdf: str, links: Sequence[str]) -> Iterator[tuple[int, int]]:
+        """Yield the bodies that move against each other and are on no two connected links."""
+        connected = {frozenset((parent.get('link'), child.get('link')))
+                     for joint in ElementTree.fromstring(urdf).iter('joint')
+                     for parent, child in zip(joint.iter('parent'), joint.iter('child'),
+                                              strict=True)}
         items = self._geometry.geometryObjects
-        for i, first in enumerate(items):
-            for j in range(i + 1, len(items)):
-                a, b = first.parentJoint, items[j].parentJoint
-                if a != b and parents[a] != b and parents[b] != a:
-                    self._geometry.addCollisionPair(pin.CollisionPair(i, j))
+        for i, j in combinations(range(len(items)), 2):
+            if items[i].parentJoint == items[j].parentJoint:
+                continue
+            if j < len(links) and frozenset((links[i], links[j])) in connected:
+                continue
+            # What the first joint carries stands on the floor by design.
+            if items[j].name == 'floor' and items[i].parentJoint == 1:
+                continue
+            yield i, j
 
-    def _drop_permanent_contacts(self) -> None:
-        """Remove pairs in contact in nearly all postures."""
-        generator = np.random.default_rng(0)
-        lower, upper = self.robot.sampling_limits()
+    def _use(self, pairs: Sequence[pin.CollisionPair]) -> None:
+        """Check these pairs."""
+        for geometry in (self._geometry, self._hulls):
+            geometry.removeAllCollisionPairs()
+            for pair in pairs:
+                geometry.addCollisionPair(pair)
+        self._data = pin.GeometryData(self._geometry)
+        self._hull_data = pin.GeometryData(self._hulls)
+        # All pairs, also those of a load that is not mounted.
+        self._gaps = pin.GeometryData(self._hulls)
+        self._margins = np.zeros(len(pairs))
+
+    def _contacts(self) -> Array:
+        """Return the number of random postures in which each pair touches, shape (pairs,)."""
         hits = np.zeros(len(self._geometry.collisionPairs))
-        for _ in range(_SCREENING_POSTURES):
-            self._compute(generator.uniform(lower, upper), stop_at_first=False)
-            hits += [result.isCollision() for result in self._data.collisionResults]
-        permanent = np.flatnonzero(hits >= _ALWAYS * _SCREENING_POSTURES)
-        pairs = [pin.CollisionPair(p.first, p.second) for p in self._geometry.collisionPairs]
-        for index in permanent:
-            _LOGGER.info('Pair %s touches by design; left out.', self._named(pairs[index]))
-            self._geometry.removeCollisionPair(pairs[index])
-        self._data = pin.GeometryData(self._geometry)
+        for q in self._random_postures():
+            hits[list(self._near(q))] += 1
+        return hits
 
-    def _named(self, pair: pin.CollisionPair) -> tuple[str, str]:
-        items = self._geometry.geometryObjects
-        return items[pair.first].name, items[pair.second].name
+    def _across_one_joint(self, pair: int) -> bool:
+        """Return whether one moving joint is between two bodies of the arm.
 
-    def _compute(self, q: Array, *, stop_at_first: bool) -> bool:
-        return bool(
-            pin.computeCollisions(
-                self.robot.model, self.robot.data, self._geometry, self._data, q, stop_at_first
-            )
-        )
+        Others in permanent contact are a wrong box, floor or obstacle, and no design.
+        """
+        both = [self._geometry.geometryObjects[k] for k in self._members(pair)]
+        # Floor and boxes to keep out of have the frame of the universe.
+        a, b = (item.parentJoint for item in both)
+        parents = self.robot.model.parents
+        return all(item.parentFrame for item in both) and (parents[a] == b or parents[b] == a)
 
-    def touching(self, q: Array) -> tuple[str, str] | None:
-        """Return the names of two bodies that touch in a posture, or None.
+    def _random_postures(self) -> Array:
+        return np.random.default_rng(0).uniform(
+            *self.robot.sampling_limits(), (_POSTURES, self.robot.n))
+
+    def _members(self, pair: int) -> tuple[int, int]:
+        members = self._geometry.collisionPairs[pair]
+        return members.first, members.second
+
+    def _named(self, pair: int) -> list[str]:
+        return [f"'{self._geometry.geometryObjects[k].name}'" for k in self._members(pair)]
+
+    # ---------------------------------------------------------------------- clearance
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the load is mounted, so that its box counts; it does at first."""
+        return self._loaded
+
+    @loaded.setter
+    def loaded(self, value: bool) -> None:
+        self._loaded = value
+        for k in range(len(self._geometry.collisionPairs)):
+            if "'load_box'" in self._named(k):
+                for data in (self._data, self._hull_data):
+                    (data.activateCollisionPair if value else data.deactivateCollisionPair)(k)
+
+    def keep_clear(self, posture: Array, clearance: float, deviation: float) -> list[str]:
+        """Require a distance of all pairs from now on.
+
+        Without a given clearance, a pair keeps the largest distance that a deviation from the
+        path can close, so that the arm touches nothing while each joint is that far off: in
+        random postures, the distances that each joint's deviation changes are added up. Where
+        the arm rests nearer already, it may come half as near.
+
+        What the design keeps close stays usable: no pair need keep more than half of its median
+        distance, and none any whose hulls overlap without contact more often than with it.
+
+        Args:
+            posture: Where the arm rests, shape (n,) [rad].
+            clearance: Distance [m]; negative for what the deviation sweeps.
+            deviation: Largest deviation of each joint from the path [rad].
+
+        Returns:
+            Clauses on the pairs that may come nearer because the arm rests nearer.
+
+        """
+        if clearance == 0.0:
+            self._keep(0.0 * self._margins)
+            return []
+        if deviation not in self._swept:
+            self._swept = {deviation: self._sweep(deviation)}
+        if clearance > 0.0:
+            self._keep(np.minimum(clearance, self._most))
+            return []
+        swept = self._swept[deviation]
+        resting = self._distances(posture)
+        near = resting < swept
+        self._keep(np.where(near, _USABLE * np.maximum(resting, 0.0), swept))
+        return [f'{self._named(int(k))[0]} rests {1e3 * resting[k]:.0f} mm from '
+                f'{self._named(int(k))[1]}, where {1e3 * swept[k]:.0f} mm are to be kept'
+                for k in np.flatnonzero(near & (resting > 0.0))]
+
+    def _keep(self, margins: Array) -> None:
+        self._margins = margins
+        for request, margin in zip(self._hull_data.collisionRequests, margins, strict=True):
+            request.security_margin = float(margin)
+
+    def _distances(self, q: Array) -> Array:
+        """Return the distances of all pairs' hulls, negative in contact, shape (pairs,) [m]."""
+        pin.computeDistances(self.robot.model, self.robot.data, self._hulls, self._gaps, q)
+        return np.array([result.min_distance for result in self._gaps.distanceResults])
+
+    def _sweep(self, deviation: float) -> Array:
+        """Return the largest distances that a deviation closes, shape (pairs,) [m]."""
+        postures = self._random_postures()
+        distance = np.array([self._distances(q) for q in postures])
+        change = np.array([
+            sum(np.abs(self._distances(q + step) - before)
+                for step in deviation * np.eye(self.robot.n))
+            for q, before in zip(postures, distance, strict=True)])
+        apart = distance > 0.0
+        nearest = np.argsort(np.where(apart, distance, np.inf), axis=0)[:_NEAREST]
+        hulls_alone = (~apart).sum(axis=0) - self._touched
+        self._most = np.array([
+            _USABLE * np.median(column[clear]) if clear.any() and hollow <= touched else 0.0
+            for column, clear, hollow, touched in zip(
+                distance.T, apart.T, hulls_alone, self._touched, strict=True)])
+        return np.minimum(np.take_along_axis(change, nearest, axis=0).max(axis=0), self._most)
+
+    # ------------------------------------------------------------------------- checks
+
+    def _near(self, q: Array) -> Iterator[int]:
+        """Yield the pairs that are too near."""
+        model, data = self.robot.model, self.robot.data
+        pin.computeCollisions(model, data, self._hulls, self._hull_data, q, False)
+        pin.updateGeometryPlacements(model, data, self._geometry, self._data)
+        active = self._hull_data.activeCollisionPairs
+        for k, result in enumerate(self._hull_data.collisionResults):
+            if result.isCollision() and active[k] and (
+                    self._meshes.isdisjoint(self._members(k))
+                    or (self._distance(k) < self._margins[k] if self._margins[k]
+                        else pin.computeCollision(self._geometry, self._data, k))):
+                yield k
+
+    def _distance(self, pair: int) -> float:
+        """Return the distance of a pair in the posture of ``_near`` [m].
+
+        It is that of the hulls, or, where they overlap, of the meshes.
+        """
+        apart = pin.computeDistance(self._hulls, self._hull_data, pair).min_distance
+        if apart <= 0.0:
+            apart = pin.computeDistance(self._geometry, self._data, pair).min_distance
+        return float(apart)
+
+    def touching(self, q: Array) -> str | None:
+        """Return two bodies that touch or are too near in a posture as a clause, or None.
 
         Args:
             q: Joint angles, shape (n,) [rad].
 
         """
-        if not self._compute(q, stop_at_first=True):
+        if self.is_free(q):
             return None
-        for pair, result in zip(
-            self._geometry.collisionPairs, self._data.collisionResults, strict=True
-        ):
-            if result.isCollision():
-                return self._named(pair)
-        return None
+        pair = next(self._near(q))
+        (one, other), distance, kept = self._named(pair), self._distance(pair), self._margins[pair]
+        if distance <= 0.0 or not kept:
+            return f'{one} touches {other}'
+        return (f'{one} is {1e3 * distance:.0f} mm from {other}, nearer than the clearance of '
+                f'{1e3 * kept:.0f} mm')
 
     def is_free(self, q: Array) -> bool:
-        """Return whether a posture is free of collisions."""
-        return not self._compute(q, stop_at_first=True)
+        """Return whether all bodies are clear of each other in a posture."""
+        hit = pin.computeCollisions(
+            self.robot.model, self.robot.data, self._hulls, self._hull_data, q, True)
+        return not hit or (bool(self._meshes) and next(self._near(q), None) is None)
 
     def first_contact(self, positions: Array, step: float = 0.01) -> str | None:
-        """Return the first collision along a path as a clause, or None.
+        """Return the first posture of a path with a contact as a clause, or None.
 
         Args:
             positions: Postures along the path, shape (k, n) [rad].
@@ -231,8 +384,8 @@ class CollisionChecker:
         wanted = np.linspace(0.0, travelled[-1], max(count, 2))
         rows = np.unique(np.searchsorted(travelled, wanted).clip(0, len(positions) - 1))
         for row in rows:
-            pair = self.touching(positions[row])
-            if pair:
+            if contact := self.touching(positions[row]):
                 share = 100.0 * travelled[row] / max(travelled[-1], 1e-12)
-                return f"'{pair[0]}' touches '{pair[1]}' after {share:.0f} % of the path"
+                return (f'{contact} after {share:.0f} % of the path, at '
+                        f'{np.round(positions[row], 3).tolist()} rad')
         return None

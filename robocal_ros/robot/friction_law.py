@@ -9,7 +9,7 @@ import numpy as np
 
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.errors import DataError
-from robocal_ros.results.result import CalibrationResult, State
+from robocal_ros.results import CalibrationResult, State
 
 DIRECTIONS = ('forward', 'backward')
 LAW_PARAMETERS = ('coulomb', 'static', 'stribeck_velocity', 'viscous', 'exponent', 'load_factor')
@@ -20,7 +20,7 @@ LAW_PARAMETERS = ('coulomb', 'static', 'stribeck_velocity', 'viscous', 'exponent
 class SteadyFriction:
     """Steady friction of one joint, by direction.
 
-    F(v, τ) = [Fc + (Fs − Fc) exp(−(v/vs)²) + μ (|τ| − τ0) + B |v|^α] sgn(v), with one set of
+    ``F(v, τ) = [Fc + (Fs − Fc) exp(−(v/vs)²) + μ (|τ| − τ0) + B |v|^α] sgn(v)``, with one set of
     parameters for v > 0 and one for v < 0. α = 1 and μ = 0 are LuGre's steady state (Canudas de
     Wit et al., A New Model for Control of Systems with Friction, IEEE TAC 40 (1995) 419, doi
     10.1109/9.376053); μ describes friction that grows with the transmitted torque τ (Hamon,

@@ -7,7 +7,7 @@ import numpy as np
 
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.errors import DataError
-from robocal_ros.results.result import CalibrationResult, State
+from robocal_ros.results import CalibrationResult, State
 from robocal_ros.robot.model import RigidBodyInertia
 
 _WEIGHT = ('mass', 'com_x', 'com_y', 'com_z')

@@ -17,7 +17,7 @@ from robocal_ros.errors import MotionError
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import Trajectory
+from robocal_ros.robot.trajectories import Trajectory
 
 # Joint step between checked postures [rad].
 _STEP = 0.01
@@ -141,12 +141,9 @@ def connect(
 
     """
     for what, posture in (('start', start), ('goal', goal)):
-        pair = checker.touching(posture)
-        if pair:
-            raise MotionError(
-                f"In the {what} posture of this motion '{pair[0]}' touches '{pair[1]}'. "
-                'Move the arm clear by hand, or correct the collision geometry.'
-            )
+        if contact := checker.touching(posture):
+            raise MotionError(f'In the {what} posture of this motion {contact}. Move the arm '
+                              'clear by hand, or correct the collision geometry or clearance.')
         problem = effort.exceeded(posture[None]) if effort is not None else ''
         if problem:
             raise MotionError(f'In the {what} posture of this motion {problem}.')

@@ -10,9 +10,9 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
-from robocal_ros.results.result import CalibrationResult, State
+from robocal_ros.results import CalibrationResult, State
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import Trajectory
+from robocal_ros.robot.trajectories import Trajectory
 
 # Fixed-point iterations for the equilibrium posture; each gains about two digits.
 _ITERATIONS = 4
@@ -45,7 +45,9 @@ def deflected(robot: Robot, encoders: Array, compliance: Array) -> tuple[Array, 
 
 
 def compliance_by_joint(result: CalibrationResult) -> dict[str, float]:
-    """Return the identified compliances of a result by joint name [rad/(N·m)].
+    """Return the compliances that predict the sag, by joint name [rad/(N·m)].
+
+    Where links bend across the joints, they are other than the compliances of the joints alone.
 
     Raises:
         DataError: If the result is of another kind.
@@ -53,7 +55,9 @@ def compliance_by_joint(result: CalibrationResult) -> dict[str, float]:
     """
     if result.kind != 'compliance':
         raise DataError(f"Expected a result of kind 'compliance', got '{result.kind}'.")
-    return {p.name.rpartition('.')[0]: p.value for p in result.parameters
+    correction = result.settings.get('correction', {})
+    found = ((p.name.rpartition('.')[0], p) for p in result.parameters)
+    return {name: correction.get(name, p.value) for name, p in found
             if p.state is State.IDENTIFIED and p.value is not None}
 
 

@@ -13,12 +13,17 @@ import numpy as np
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.parameters import RobotParameters, named
-from robocal_ros.results import chain
-from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity
-from robocal_ros.results.store import ResultStore, default_directory
+from robocal_ros.results import (
+    CalibrationResult,
+    Parameter,
+    ResultStore,
+    RobotIdentity,
+    default_directory,
+    provenance,
+)
 from robocal_ros.robot.model import Robot
 
-DRIVE_GAINS = chain.DRIVE_GAINS
+DRIVE_GAINS = provenance.DRIVE_GAINS
 """Kind of the result of a calibration of drive gains."""
 
 ARM = 'arm'

@@ -6,48 +6,54 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.capability import Follower
 from robocal_ros.errors import DataError, RobocalError
-from robocal_ros.messages import marks
-from robocal_ros.messages.ahead import ahead
-from robocal_ros.messages.bag import (
+from robocal_ros.estimators import Follower
+from robocal_ros.messages import (
     JOINT_STATE,
     MARKS,
+    SECOND,
     STRING,
     WRENCH,
     Bag,
+    Channel,
+    Intake,
+    JointIntake,
     Selection,
+    Span,
+    Stamps,
+    State,
+    Take,
+    ahead,
+    from_seconds,
+    in_stamp_order,
+    marks,
     marks_in,
+    to_seconds,
 )
-from robocal_ros.messages.decode import Decoder, State
-from robocal_ros.messages.intake import Channel, Intake, JointIntake, Take, in_stamp_order
-from robocal_ros.messages.marks import Span
-from robocal_ros.messages.stamps import SECOND, Stamps, from_seconds, to_seconds
-from robocal_ros.results.chain import choose, with_inputs
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.results.store import from_yaml
-from robocal_ros.robot.arm_model import identified_arm
-from robocal_ros.robot.friction_law import friction_by_joint
-from robocal_ros.robot.setup import (
+from robocal_ros.results import CalibrationResult, choose, from_yaml, with_inputs
+from robocal_ros.robot import (
     check_effort_unit,
     effort_units,
+    friction_by_joint,
+    identified_arm,
     make_robot,
     make_store,
     relative_covariance,
     torque_factor,
 )
-from robocal_ros.wrench import estimate
-from robocal_ros.wrench.alignment import NEVER, Feed, Reading
-from robocal_ros.wrench.blocks import Block, BlockObserver
-from robocal_ros.wrench.estimate import Tare, TareRecord, Taring
+from robocal_ros.wrench import tare
+from robocal_ros.wrench.alignment import NEVER
 from robocal_ros.wrench.fusion import Fusion
 from robocal_ros.wrench.observer import Observation, WrenchObserver
+from robocal_ros.wrench.offline_observer import Block, OfflineObserver
+from robocal_ros.wrench.output_file import Digest, WrenchSeries
 from robocal_ros.wrench.parameters import NODE, TARE, WrenchParameters
-from robocal_ros.wrench.series import Digest, WrenchSeries
+from robocal_ros.wrench.tare import Tare, TareRecord, Taring
 
 IMU = 'sensor_msgs/msg/Imu'
 
@@ -84,86 +90,6 @@ class _ClockJumpError(Exception):
     """The clock of a bag jumps back."""
 
 
-class _MarkedRest(TareRecord):
-    """Collector of the instants of a marked tare.
-
-    Attributes:
-        begin: Stamp of the first instant [s].
-        end: Stamp of the last instant [s].
-
-    """
-
-    def __init__(self, begin: float, end: float) -> None:
-        super().__init__()
-        self.begin, self.end = begin, end
-
-    def add(
-        self, stamp: int, posture: Array, readings: Array, held: Array, reasons: list[str]
-    ) -> None:
-        """Add an instant if it belongs to the tare; arguments as for the base class."""
-        if self.begin <= to_seconds(stamp) <= self.end:
-            super().add(stamp, posture, readings, held, reasons)
-
-    def add_link(
-        self, index: int, stamp: int, net: Array, rate: Array, regressor: Array
-    ) -> None:
-        """Ignore links: marked tares are those of sensors."""
-
-    @property
-    def complete(self) -> bool:
-        """True if the first and the last instant were added."""
-        return bool(self.stamps) and (
-            to_seconds(self.stamps[0]), to_seconds(self.stamps[-1])) == (self.begin, self.end)
-
-
-class _AnyRest(TareRecord):
-    """Collector that passes instants to several records with different starts."""
-
-    def __init__(self, duration: float) -> None:
-        super().__init__()
-        self._duration = duration
-        self._records: list[TareRecord] = []
-        self._begun = NEVER
-
-    def add(
-        self, stamp: int, posture: Array, readings: Array, held: Array, reasons: list[str]
-    ) -> None:
-        """Add an instant; arguments as for the base class."""
-        for record in self._open(stamp):
-            record.add(stamp, posture, readings, held, reasons)
-
-    def add_link(
-        self, index: int, stamp: int, net: Array, rate: Array, regressor: Array
-    ) -> None:
-        """Add an instant of a link with an IMU; arguments as for the base class."""
-        for record in self._open(stamp):
-            record.add_link(index, stamp, net, rate, regressor)
-
-    def _open(self, stamp: int) -> list[TareRecord]:
-        if not 0 <= stamp - self._begun < self._duration * SECOND / _LOOKS:
-            self._begun = stamp
-            self._records.append(TareRecord())
-        return self._records
-
-    def take_full(self, *, by_link: bool) -> TareRecord | None:
-        """Return and release a record that is long enough, None if there is none.
-
-        Args:
-            by_link: Whether the links with IMUs count, not the sensors.
-
-        """
-        if not self._records:
-            return None
-        oldest = self._records[0]
-        covered = oldest.link_duration if by_link else oldest.duration
-        return self._records.pop(0) if covered >= self._duration else None
-
-    def clear(self) -> None:
-        """Discard all records, as after a jump of the clock."""
-        self._records.clear()
-        self._begun = NEVER
-
-
 class WrenchFollowing:
     """Observation of one bag; the inputs are checked on construction.
 
@@ -191,6 +117,8 @@ class WrenchFollowing:
         self._bag = bag
         self._values = values
         self._selection = selection
+        # Samples of a rest that is looked for; None while none is.
+        self._rest: TareRecord | None = None
         self.robot = make_robot(urdf, values)
         self._store = make_store(self.robot, values)
         self._observer = WrenchObserver(self.robot, values)
@@ -199,8 +127,6 @@ class WrenchFollowing:
         self._frames = [sensor.frame for sensor in self._observer.sensors]
         self._topics = self._found_topics()
         self._marked = self._marked_tares()
-        self._rest = _AnyRest(self._values.tare_duration)
-        self._refusal = ''
         self._gains = choose(self._store.load, (), effort_units(values)).gains
         self._factor = torque_factor(self.robot, values, self._gains)
         self._use_results()
@@ -231,7 +157,7 @@ class WrenchFollowing:
 
         """
         self._fusion = Fusion(self._observer) if fused else None
-        result = self._first_tare()
+        result = self.tare()
         bias, reference = self._observer.bias, self._observer.reference
         self._begin(result, series)
         if not self._observer.imu_feeds:
@@ -247,15 +173,6 @@ class WrenchFollowing:
         self._observe_samples(progress)
         return WrenchOutcome(self._result, self._digest, tuple(self._remarks))
 
-    def tare(self) -> CalibrationResult | None:
-        """Return the first tare without observing, None if no sensor is tared.
-
-        Raises:
-            RobocalError: If bag or data are unsuitable.
-
-        """
-        return self._first_tare()
-
     def _begin(self, result: CalibrationResult | None, series: WrenchSeries) -> None:
         """Prepare for the observations with the biases of the first tare."""
         self._result, self._series = result, series
@@ -265,7 +182,7 @@ class WrenchFollowing:
 
     def _await_tare(self) -> None:
         """Record the samples of the next marked tare."""
-        self._tare = _MarkedRest(*self._ahead.pop(0)) if self._ahead else None
+        self._tare = TareRecord(self._ahead.pop(0)) if self._ahead else None
         self._observer.recorder = self._tare
 
     def _write(self, block: Block) -> None:
@@ -291,7 +208,7 @@ class WrenchFollowing:
             _ClockJumpError: If the clock jumps back.
 
         """
-        whole = BlockObserver(self._observer, self._fusion)
+        whole = OfflineObserver(self._observer, self._fusion)
         intakes: dict[str, Intake] = {
             self._topics[sensor.topic]: Intake(sensor.decoder())
             for sensor in self._observer.sensors}
@@ -302,7 +219,7 @@ class WrenchFollowing:
         self._tell_delays(whole)
 
     def _blocks(
-        self, whole: BlockObserver, intakes: Mapping[str, Intake],
+        self, whole: OfflineObserver, intakes: Mapping[str, Intake],
         progress: Callable[[int], None] | None,
     ) -> Generator[Block, None, None]:
         """Yield all observations."""
@@ -336,7 +253,7 @@ class WrenchFollowing:
             if progress is not None:
                 progress(count)
 
-    def _tell_delays(self, whole: BlockObserver) -> None:
+    def _tell_delays(self, whole: OfflineObserver) -> None:
         """Report sensors whose readings are delayed or early relative to the motion."""
         for sensor, (delay, std) in zip(
                 self._observer.sensors, whole.delays.estimates(), strict=True):
@@ -347,10 +264,10 @@ class WrenchFollowing:
                     f'(standard deviation {1e3 * std:.1f} ms). Set its sensor_delays to '
                     f'{sensor.delay + delay:.4f}.')
 
-    def _advance(self, whole: BlockObserver, *, final: bool) -> Iterator[Block]:
+    def _advance(self, whole: OfflineObserver, *, final: bool) -> Iterator[Block]:
         """Yield all complete observations, with the biases of their time."""
         while True:
-            until = None if self._tare is None else from_seconds(self._tare.end) + _ROUNDING
+            until = None if self._tare is None else from_seconds(self._tare.span[1]) + _ROUNDING
             block = whole.take(final=final, until=until)
             if block is not None:
                 yield block
@@ -370,7 +287,7 @@ class WrenchFollowing:
                 self._write(Block.of(waiting, self.robot.n, self._fusion))
                 waiting = []
             if not self._tared() and self._tare is not None \
-                    and observation.stamp > self._tare.end + _MARGIN:
+                    and observation.stamp > self._tare.span[1] + _MARGIN:
                 self._await_tare()
         if waiting:
             self._write(Block.of(waiting, self.robot.n, self._fusion))
@@ -425,22 +342,21 @@ class WrenchFollowing:
         return Span(self._selection.begin, self._selection.end)
 
     def _channels(self, span: Span) -> dict[str, Channel]:
-        observer = self._observer
+        observer, topics = self._observer, self._topics
         channels = {}
         for index, sensor in enumerate(observer.sensors):
-            channels[self._topics[sensor.topic]] = _channel(
-                sensor.decoder(), span, partial(observer.add_reading, index),
-                partial(observer.refuse_reading, index))
+            channels[topics[sensor.topic]] = Channel(Intake(sensor.decoder()), _taker(
+                partial(observer.add_reading, index), partial(observer.refuse_reading, index),
+                lambda row: tuple(row.tolist())), span)
             if sensor.imu is not None:
                 feed = observer.imu_feeds[index]
-                channels[self._topics[sensor.imu.topic]] = _channel(
-                    sensor.imu.decoder(), span, feed.add, _refusal(feed))
-
-        if marks.JOINTS in self._topics:
-            channels[self._topics[marks.JOINTS]] = Channel(
-                JointIntake(self.robot, self._factor),
-                _taker(observer.add_joint_state,
-                       lambda stamp, problem: observer.refuse_joint_state(problem)), span)
+                channels[topics[sensor.imu.topic]] = Channel(Intake(sensor.imu.decoder()), _taker(
+                    feed.add, feed.refuse, lambda row: tuple(row.tolist())), span)
+        if marks.JOINTS in topics:
+            channels[topics[marks.JOINTS]] = Channel(
+                JointIntake(self.robot, self._factor), _taker(
+                    observer.add_joint_state,
+                    lambda stamp, problem: observer.joint_chains.refuse(problem)), span)
         return channels
 
     def _observations(
@@ -453,7 +369,8 @@ class WrenchFollowing:
         for samples in in_stamp_order(self._bag, channels, progress):
             if samples is None:
                 observer.clear()
-                self._rest.clear()
+                if self._rest is not None:
+                    self._rest = observer.recorder = TareRecord()
                 continue
             newest = NEVER
             for stamp, take, content in samples:
@@ -489,19 +406,22 @@ class WrenchFollowing:
         """Compensate biases from now on."""
         self._observer.use_bias(found.bias, found.reference)
         return with_inputs(
-            estimate.to_result(
+            tare.to_result(
                 found, self._frames, self._store.robot, self._values, self._bag.name),
-            estimate.inputs_of(self._values, self._store.load))
+            tare.inputs_of(self._values, self._store.load))
 
-    def _first_tare(self) -> CalibrationResult | None:
+    def tare(self) -> CalibrationResult | None:
         """Set the initial biases: stored, marked, published, or of the first rest.
 
+        Returns:
+            The tare, None if no sensor is tared.
+
         Raises:
-            DataError: If none of them is available, or no bias explains the readings.
+            RobocalError: If none of them is available, or no bias explains the readings.
 
         """
         values = self._values
-        stored = self._store.load(estimate.KIND) if values.keep_tare else None
+        stored = self._store.load(tare.KIND) if values.keep_tare else None
         if stored is not None:
             self._remarks.append('The tare that is stored is used.')
             return self._use_result(stored)
@@ -513,14 +433,11 @@ class WrenchFollowing:
         found = self._marked_tare() or self._told_tare()
         if found is not None or not values.require_tare:
             return found
-        if marks.JOINTS in self._topics:
-            return self._tare_at_rest()
-        self._tare_links_at_rest()
-        return None
+        return self._tare_at_rest()
 
     def _use_result(self, result: CalibrationResult) -> CalibrationResult:
-        self._observer.use_bias(estimate.biases(result, self._frames),
-                                estimate.reference(result, self._frames))
+        self._observer.use_bias(tare.biases(result, self._frames),
+                                tare.reference(result, self._frames))
         return result
 
     def _marked_tare(self) -> CalibrationResult | None:
@@ -528,9 +445,8 @@ class WrenchFollowing:
         begin = self._selection.begin
         before = [span for span in self._marked if span[1] <= begin][-1:]
         for span in (*before, *(span for span in self._marked if span[1] > begin)):
-            record = _MarkedRest(*span)
-            self._observer.recorder = record
-            for _ in self._observations(Span(record.begin - _MARGIN, record.end + _MARGIN)):
+            record = self._observer.recorder = TareRecord(span)
+            for _ in self._observations(Span(span[0] - _MARGIN, span[1] + _MARGIN)):
                 if record.complete:
                     break
             if record.complete:
@@ -555,78 +471,55 @@ class WrenchFollowing:
         self._remarks.append(f'The tare that the node published on {topic} is used.')
         return result
 
-    def _tare_at_rest(self) -> CalibrationResult:
-        taring = Taring(self._observer.arm)
-        for record in self._rests(by_link=False):
-            try:
-                taring.rest_readings(record, self._values)
-            except DataError as error:
-                self._refusal = str(error)
+    def _tare_at_rest(self) -> CalibrationResult | None:
+        """Use the first rest; without joint states, whose weights are known then, as a whole."""
+        taring, duration = Taring(self._observer.arm), self._values.tare_duration
+        by_link, refusal = marks.JOINTS not in self._topics, ''
+        self._rest = self._observer.recorder = TareRecord()
+        for _ in self._observations(self._selected):
+            record = self._rest
+            if (record.link_duration if by_link else record.duration) < duration:
                 continue
-            begin = to_seconds(record.stamps[0])
+            try:
+                if by_link:
+                    self._observer.use_link_biases(taring.find_links(record, self._values))
+                else:
+                    taring.rest_readings(record, self._values)
+            except DataError as error:
+                refusal = str(error)
+                record.drop(duration / _LOOKS)
+                continue
+            self._rest = None
+            if by_link:
+                self._remarks.append(
+                    'The bag has no joint states, so links with IMUs were tared as a whole over '
+                    'the first rest. This holds while their weight and biases turn with them.')
+                return None
             self._remarks.append(
-                f'Tared over the first rest of {self._values.tare_duration:g} s, from stamp '
-                f'{begin:.3f} on.')
+                f'Tared over the first rest of {duration:g} s, from stamp '
+                f'{to_seconds(record.stamps[0]):.3f} on.')
             found = taring.find(record, self._values)
             self._remarks += found.remarks
             return self._use(found)
-        raise self._no_rest()
-
-    def _tare_links_at_rest(self) -> None:
-        """Tare links with IMUs as a whole: without joint states their weights are unknown."""
-        taring = Taring(self._observer.arm)
-        for record in self._rests(by_link=True):
-            try:
-                self._observer.use_link_biases(taring.find_links(record, self._values))
-            except DataError as error:
-                self._refusal = str(error)
-                continue
-            self._remarks.append(
-                'The bag has no joint states, so links with IMUs were tared as a whole over the '
-                'first rest. This holds while their weight and biases turn with them.')
-            return
-        raise self._no_rest()
-
-    def _rests(self, *, by_link: bool) -> Iterator[TareRecord]:
-        """Yield overlapping spans with the duration of a tare."""
-        self._refusal = ''
-        self._rest.clear()
-        self._observer.recorder = self._rest
-        for _ in self._observations(self._selected):
-            record = self._rest.take_full(by_link=by_link)
-            if record is not None:
-                yield record
-
-    def _no_rest(self) -> DataError:
-        why = self._refusal or self._observer.joint_problem or next(
+        why = refusal or self._observer.joint_chains.problem or next(
             (feed.problem for feed in self._observer.feeds if feed.problem),
             'Too few samples are there.')
-        return DataError(
-            f"Bag '{self._bag.name}' holds no rest of {self._values.tare_duration:g} s to tare "
+        raise DataError(
+            f"Bag '{self._bag.name}' holds no rest of {duration:g} s to tare "
             f'with. The last stretch was refused: {why} Record a rest that nothing touches, or '
             'use a stored tare with -p keep_tare:=true.')
 
 
-def _channel(
-    decoder: Decoder, span: Span, add: Callable[[int, Reading], None],
-    refuse: Callable[[int, str], None],
-) -> Channel:
-    """Return the channel from a sensor's topic to its feed."""
-    return Channel(Intake(decoder), _taker(
-        lambda stamp, values: add(stamp, tuple(values.tolist())), refuse), span)
-
-
-def _refusal(feed: Feed) -> Callable[[int, str], None]:
-    return lambda stamp, problem: feed.refuse(problem, stamp)
-
-
-def _taker(add: Callable[[int, Array], None], refuse: Callable[[int, str], None]) -> Take:
+def _taker(
+    add: Callable[[int, Any], None], refuse: Callable[[int, str], None],
+    convert: Callable[[Array], Any] = lambda row: row,
+) -> Take:
     """Return the function that passes a sample, or its problem as text, to the feed."""
     def take(stamp: int, content: Array | str) -> None:
         if isinstance(content, str):
             refuse(stamp, content)
         else:
-            add(stamp, content)
+            add(stamp, convert(content))
 
     return take
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contacts from external wrenches: thresholds, line of action, point on the surface."""
+"""Contacts from external wrenches: thresholds, line of action, point on the collision geometry."""
 
 from __future__ import annotations
 
@@ -7,20 +7,41 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple, Protocol
 
+import coal
 import numpy as np
+import pinocchio as pin
 
 from robocal_ros.arrays import Array, frozen
-from robocal_ros.wrench.model import Chain
-from robocal_ros.wrench.parameters import WrenchParameters
-from robocal_ros.wrench.surface import Surface, Vector
+from robocal_ros.errors import ModelError
+from robocal_ros.robot import without_missing_meshes
+from robocal_ros.wrench.model import Chain, SensedArm
+from robocal_ros.wrench.parameters import RELEASE, WrenchParameters, sensor_std
 
+Vector = tuple[float, float, float]
+Interval = tuple[float, float]
 Excess = Callable[[int, Array, float, bool], float]
 """Size of the force on a sub-chain compared with what model errors explain, as from
 ``ForceTest.size``, given its index, the wrench, the size, and whether a contact has begun."""
 
 # Time constant of the mean force without contact [s].
 _SLOW = 5.0
+# Fraction of the largest force on any sub-chain that the force on another one must exceed to be a
+# contact of its own: a sudden push shakes the whole arm.
+_CROSSTALK = 0.15
+# Least ratio of the mean force to the mean of its magnitude within the window at which a contact
+# begins: close to 1 for pushes and impacts of any length, small for vibrations.
+_STEADY = 0.8
+# Time over which the line of action of a lasting contact is averaged [s]: a person's push moves
+# slower than that.
+_AVERAGED = 0.05
+# Standard deviations of a sensor's torques within which a moment may be zero.
+_NO_MOMENT = 2.5
+# Largest pitch of one contact [m]: a soft finger or a palm transmits a moment along its force.
+_MAX_PITCH = 0.02
+# Component of a unit vector that counts as zero.
+_PARALLEL = 1e-12
 
 
 class Place(Enum):
@@ -84,6 +105,243 @@ def line_of_action(force: Vector, moment: Vector) -> tuple[Vector, float]:
     return (x / square, y / square, z / square), pitch
 
 
+class Shape(Protocol):
+    """Solid in its own frame."""
+
+    def intervals(self, point: Sequence[float], direction: Sequence[float]) -> list[Interval]:
+        """Return the intervals of a line inside the solid, as distances from a point.
+
+        Args:
+            point: A point of the line, three coordinates [m].
+            direction: Its direction, a unit vector.
+
+        Returns:
+            Distances of entry and exit [m].
+
+        """
+
+
+_XY, _XYZ = (0, 1), (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """Convex solid, the union of parts in each of which some coordinates are limited.
+
+    trimesh, which approximates round solids by triangles, is off by up to 0.5 % of the radius.
+
+    Attributes:
+        parts: Centre on the z axis, and axes with the largest norm of the coordinates along them,
+            of each part [m].
+
+    """
+
+    parts: tuple[tuple[float, tuple[tuple[tuple[int, ...], float], ...]], ...]
+
+    def intervals(self, point: Sequence[float], direction: Sequence[float]) -> list[Interval]:
+        """Return the interval inside, none or one; see ``Shape``."""
+        x, y, z = point
+        found = []
+        for centre, limits in self.parts:
+            at, begin, end = (x, y, z - centre), -math.inf, math.inf
+            for axes, limit in limits:
+                # a s² + 2 b s + c is not positive within the limit.
+                a = b = 0.0
+                c = -limit * limit
+                for axis in axes:
+                    a += direction[axis]**2
+                    b += direction[axis] * at[axis]
+                    c += at[axis]**2
+                square = b * b - a * c
+                if a < _PARALLEL**2:
+                    low, high = (-math.inf, math.inf) if c <= 0.0 else (math.inf, -math.inf)
+                elif square > 0.0:
+                    root = math.sqrt(square)
+                    low, high = (-b - root) / a, (-b + root) / a
+                else:
+                    low, high = math.inf, -math.inf
+                begin, end = max(begin, low), min(end, high)
+            if begin < end:
+                found.append((begin, end))
+        return [(min(f[0] for f in found), max(f[1] for f in found))] if found else []
+
+
+def sphere(radius: float) -> Primitive:
+    """Return a sphere about the origin [m]."""
+    return Primitive(((0.0, ((_XYZ, radius),)),))
+
+
+def box(half: Sequence[float]) -> Primitive:
+    """Return a box about the origin; half lengths [m]."""
+    return Primitive(((0.0, tuple(((axis,), float(half[axis])) for axis in _XYZ)),))
+
+
+def cylinder(radius: float, half: float) -> Primitive:
+    """Return a cylinder about the origin, along z; radius and half length [m]."""
+    return Primitive(((0.0, ((_XY, radius), ((2,), half))),))
+
+
+def capsule(radius: float, half: float) -> Primitive:
+    """Return a cylinder along z with hemispheres on its ends; ``half`` is the cylinder's [m]."""
+    return Primitive((*cylinder(radius, half).parts, *(
+        (end, ((_XYZ, radius),)) for end in (-half, half))))
+
+
+class Mesh:
+    """Triangle mesh whose vertices are counter-clockwise seen from outside."""
+
+    def __init__(self, vertices: Array, triangles: np.ndarray) -> None:
+        """Compute edges and normals.
+
+        Args:
+            vertices: Shape (v, 3) [m].
+            triangles: Indices of each triangle's vertices, shape (t, 3).
+
+        """
+        corners = vertices[triangles]
+        self._corner = corners[:, 0]
+        self._first = corners[:, 1] - corners[:, 0]
+        self._second = corners[:, 2] - corners[:, 0]
+        self._normal = np.cross(self._first, self._second)
+
+    def intervals(self, point: Sequence[float], direction: Sequence[float]) -> list[Interval]:
+        """Return the intervals inside; see ``Shape``.
+
+        Möller and Trumbore, Journal of Graphics Tools 2 (1997) 21,
+        doi 10.1080/10867651.1997.10487468, for all triangles at once.
+        """
+        line = np.asarray(direction, dtype=float)
+        facing = -(self._normal @ line)
+        offset = np.asarray(point, dtype=float) - self._corner
+        turned = np.cross(offset, line)
+        with np.errstate(divide='ignore', invalid='ignore'):
+            u = np.einsum('ij,ij->i', self._second, turned) / facing
+            v = -np.einsum('ij,ij->i', self._first, turned) / facing
+            distance = np.einsum('ij,ij->i', self._normal, offset) / facing
+        hit = (np.abs(facing) > 1e-18) & (u >= 0.0) & (v >= 0.0) & (u + v <= 1.0)
+        crossings = sorted(zip(distance[hit].tolist(), (facing[hit] > 0.0).tolist(),
+                               strict=True))
+        found = []
+        entry: float | None = None
+        for where, inwards in crossings:
+            if inwards and entry is None:
+                entry = where
+            elif not inwards and entry is not None:
+                found.append((entry, where))
+                entry = None
+        return found
+
+
+class Entry(NamedTuple):
+    """First point at which a line enters a link.
+
+    Attributes:
+        point: Point in the link's frame, shape (3,) [m].
+        candidates: Number of entry points on the line.
+
+    """
+
+    point: Array
+    candidates: int
+
+
+def _shape(geometry: coal.CollisionGeometry) -> Shape | None:
+    """Return Coal's geometry as a ``Shape``; None for an unsupported kind."""
+    if isinstance(geometry, coal.Cylinder):
+        return cylinder(geometry.radius, geometry.halfLength)
+    if isinstance(geometry, coal.Box):
+        return box(geometry.halfSide)
+    if isinstance(geometry, coal.Sphere):
+        return sphere(geometry.radius)
+    if isinstance(geometry, coal.Capsule):
+        return capsule(geometry.radius, geometry.halfLength)
+    if isinstance(geometry, coal.BVHModelBase):
+        triangles = [geometry.tri_indices(i) for i in range(geometry.num_tris)]
+        return Mesh(np.array(geometry.vertices()),
+                    np.array([[t[0], t[1], t[2]] for t in triangles], dtype=int))
+    return None
+
+
+class Surface:
+    """Collision geometry of all sub-chains.
+
+    Attributes:
+        missing_meshes: Links without usable geometry; contacts on them have no point.
+
+    """
+
+    def __init__(self, arm: SensedArm, package_dirs: Sequence[str] = ()) -> None:
+        """Read the geometry.
+
+        Args:
+            arm: The arm, divided at its sensors.
+            package_dirs: Folders in which ``package://`` meshes are looked up.
+
+        Raises:
+            ModelError: If the geometry cannot be read.
+
+        """
+        urdf, self.missing_meshes = without_missing_meshes(arm.urdf, package_dirs)
+        try:
+            geometry = pin.buildGeomFromUrdfString(
+                arm.model, urdf, pin.GeometryType.COLLISION, package_dirs=list(package_dirs))
+        except (ValueError, RuntimeError) as error:
+            raise ModelError(
+                f'The collision geometry of the robot description is not usable: {error}'
+            ) from error
+        self._arm = arm
+        # By body: solids, with the transform from its coordinates to theirs, shape (4, 4).
+        self._parts: dict[int, list[tuple[Shape, Array]]] = {}
+        for item in geometry.geometryObjects:
+            shape = _shape(item.geometry)
+            if shape is None:
+                self.missing_meshes.append(arm.model.frames[item.parentFrame].name)
+            else:
+                self._add(item.parentJoint, shape, item.placement)
+
+    def _add(self, body: int, shape: Shape, placement: pin.SE3) -> None:
+        self._parts.setdefault(body, []).append((shape, placement.inverse().homogeneous))
+
+    def add_box(self, frame: str, size: Sequence[float]) -> None:
+        """Add a box around a mounted tool.
+
+        Args:
+            frame: Frame of the box, whose base is centred on the origin and which extends along
+                z.
+            size: Lengths along x, y, z of the frame [m].
+
+        """
+        found = self._arm.model.frames[self._arm.model.getFrameId(frame)]
+        centre = pin.SE3(np.eye(3), np.array([0.0, 0.0, 0.5 * size[2]]))
+        self._add(found.parentJoint, box([0.5 * length for length in size]),
+                  found.placement * centre)
+
+    def entry(self, chain: Chain, point: Vector, direction: Vector) -> Entry | None:
+        """Return the first point along a force at which it enters the surface, None for none.
+
+        Args:
+            chain: The sub-chain, in the posture last given to the arm.
+            point: A point of the line, in the sub-chain's frame [m].
+            direction: Direction of the force, a unit vector in that frame.
+
+        """
+        line = np.array(((*point, 1.0), (*direction, 0.0))).T
+        inside: list[Interval] = []
+        for body in chain.bodies & self._parts.keys():
+            own = line if chain.rigid else (
+                self._arm.placement(chain, body).inverse().homogeneous @ line)
+            for shape, transform in self._parts[body]:
+                inside += shape.intervals(*transform.dot(own)[:3].T.tolist())
+        # An entry inside another solid is not on the surface.
+        entries = [begin for begin, _ in inside
+                   if not any(other < begin < end for other, end in inside)]
+        if not entries:
+            return None
+        first = min(entries)
+        return Entry(frozen([p + first * d for p, d in zip(point, direction, strict=True)]),
+                     len(entries))
+
+
 class ContactJudge:
     """Contact state of one sub-chain.
 
@@ -93,17 +351,21 @@ class ContactJudge:
 
     """
 
-    def __init__(self, chain: Chain, values: WrenchParameters, surface: Surface | None) -> None:
+    def __init__(
+        self, chain: Chain, threshold: float, torque_std: float, surface: Surface
+    ) -> None:
         """Start without contact.
 
         Args:
             chain: The sub-chain.
-            values: The parameters, with the thresholds.
-            surface: Its geometry; without one, no contact point is located.
+            threshold: Force at which a contact begins [N].
+            torque_std: Standard deviation of a torque component of its sensor [N·m].
+            surface: Its geometry.
 
         """
         self._chain = chain
-        self._values = values
+        self._threshold = threshold
+        self._no_moment = _NO_MOMENT * torque_std
         self._surface = surface
         self._reference: Vector = tuple(chain.reference.tolist())
         self._mean: list[float] = []
@@ -142,7 +404,7 @@ class ContactJudge:
         if stamp > self._bounded_until:
             self._bound = None
         self._bounded_until = stamp + span
-        if least >= max(self._values.force_threshold, self._bound.least if self._bound else 0.0) \
+        if least >= max(self._threshold, self._bound.least if self._bound else 0.0) \
                 and excess(self._chain.proximal, force, least, self.in_contact) >= 1.0:
             origin = frozen(self._reference)
             self._bound = Contact(Place.SATURATED, None, origin, frozen(force / least), 0.0,
@@ -187,16 +449,14 @@ class ContactJudge:
                 the largest one that model errors explain, as ``ForceTest.size``.
 
         """
-        limits = self._values
+        index = self._chain.proximal
         if self.in_contact:
-            pushed = (force >= limits.release_ratio * limits.force_threshold
-                      and excess(self._chain.proximal, wrench, force, True)
-                      >= limits.release_ratio)
+            pushed = (force >= RELEASE * self._threshold
+                      and excess(index, wrench, force, True) >= RELEASE)
         else:
-            pushed = (force >= max(limits.force_threshold, limits.crosstalk * strongest)
-                      and excess(self._chain.proximal, wrench, force, False) >= 1.0
-                      and limits.steadiness <= (
-                          limits.steadiness and consistency(self._chain.proximal, wrench)))
+            pushed = (force >= max(self._threshold, _CROSSTALK * strongest)
+                      and excess(index, wrench, force, False) >= 1.0
+                      and consistency(index, wrench) >= _STEADY)
         if not pushed:
             self.in_contact = False
             self.rest(stamp, force)
@@ -206,7 +466,7 @@ class ContactJudge:
         if self.in_contact and self._mean:
             # Averaged over what has passed since the contact began, at most the averaging time.
             step = stamp - self._before
-            past = min(stamp - self._since, limits.contact_averaging)
+            past = min(stamp - self._since, _AVERAGED)
             share = step / past if past > step else 0.5
             self._mean = [m + share * (v - m) for m, v in zip(self._mean, newest, strict=True)]
         else:
@@ -223,22 +483,19 @@ class ContactJudge:
         lever = _cross(origin, (fx, fy, fz))
         moment = (mx - lever[0], my - lever[1], mz - lever[2])
         near, pitch = line_of_action((fx, fy, fz), moment)
-        through = math.hypot(*moment) < self._values.moment_threshold
+        through = math.hypot(*moment) < self._no_moment
         if through:
             near = (0.0, 0.0, 0.0)
         line_point = (origin[0] + near[0], origin[1] + near[1], origin[2] + near[2])
         direction = (fx / size, fy / size, fz / size)
         point, count = None, 0
-        if abs(pitch) > self._values.max_pitch:
+        if abs(pitch) > _MAX_PITCH:
             place = Place.MOMENT
+        elif (entry := self._surface.entry(self._chain, line_point, direction)) is None:
+            place = Place.OUTSIDE
         else:
-            entry = None if self._surface is None else self._surface.entry(
-                self._chain, line_point, direction)
-            if entry is None:
-                place = Place.OUTSIDE
-            else:
-                place = Place.REFERENCE if through else Place.SURFACE
-                point, count = entry.point, entry.count
+            place = Place.REFERENCE if through else Place.SURFACE
+            point, count = entry
         return Contact(place, point, frozen(line_point), frozen(direction), math.hypot(*near),
                        pitch, count)
 
@@ -252,11 +509,23 @@ class Contacts:
     """
 
     def __init__(
-        self, chains: Sequence[Chain], values: WrenchParameters, surface: Surface | None
+        self, chains: Sequence[Chain], values: WrenchParameters, surface: Surface
     ) -> None:
-        """Start without contact; arguments as for ``ContactJudge``, for all sub-chains."""
-        self.judges = tuple(ContactJudge(chain, values, surface) for chain in chains)
+        """Start without contact.
+
+        Args:
+            chains: The sub-chains.
+            values: The parameters, with the threshold.
+            surface: Their geometry.
+
+        Raises:
+            ConfigurationError: If a parameter with one value per sensor has the wrong length.
+
+        """
         self._threshold = values.force_threshold
+        self.judges = tuple(
+            ContactJudge(chain, self._threshold, std[3], surface)
+            for chain, std in zip(chains, sensor_std(values, len(chains)), strict=True))
         self._forces = [0.0] * len(chains)
 
     def use(self, chains: Sequence[Chain]) -> None:

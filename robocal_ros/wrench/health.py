@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
 from robocal_ros.messages import qos
-from robocal_ros.node import status
-from robocal_ros.node.calibration_node import CalibrationNode
+from robocal_ros.node import CalibrationNode, status
 from robocal_ros.wrench.contact import Place
 from robocal_ros.wrench.inputs import WrenchInputs
 from robocal_ros.wrench.observer import (
@@ -33,6 +33,28 @@ _NOT_TARED = ('No wrench is published before a tare: keep the arm at rest withou
               'call ~/tare, or set require_tare to false.')
 
 
+@dataclass
+class _Link:
+    """State of a link.
+
+    Attributes:
+        name: Its name.
+        received: Time of its last observation [s].
+        reason: Why its wrench is invalid, empty if it is valid.
+        logged: Kind of the reason that was logged last.
+        place: Where the last contact was.
+        fresh: Whether it was observed since the last look.
+
+    """
+
+    name: str
+    received: float
+    reason: str = _WAITING
+    logged: str = _WAITING
+    place: str = ''
+    fresh: bool = False
+
+
 class WrenchHealth:
     """Monitor and publisher of the validity of each link."""
 
@@ -45,7 +67,6 @@ class WrenchHealth:
         self._observer = observer
         self._inputs = inputs
         self._outputs = outputs
-        self._links = [chain.link for chain in observer.arm.chains]
         carrier = observer.arm.chain_of_frame(observer.arm.robot.tool_frame)
         self._tool = None if carrier is None else carrier.proximal
         self._diagnostics = node.publisher(DiagnosticArray, '/diagnostics', qos.RELIABLE)
@@ -53,18 +74,13 @@ class WrenchHealth:
 
     def begin(self) -> None:
         """Reset, as on activation."""
-        count = len(self._links)
         now = self._node.waiter.now()
-        self._reasons = [_WAITING] * count
-        self._places = [''] * count
-        self._last_received = [now] * count
-        self._logged = [_WAITING] * count
+        self._links = [_Link(chain.link, now) for chain in self._observer.arm.chains]
         self._observations = 0
         self._counted = (now, 0)
         self._rate = 0.0
         self._delay = 0.0
         self._diagnosed = float('-inf')
-        self._fresh = [False] * count
         self._failures = 0, ''
         self._torque_reason = '' if self._links else _WAITING
         self._torque_received = now
@@ -73,21 +89,18 @@ class WrenchHealth:
         """Record an observation."""
         self._observations += observation.instants
         self._delay = observation.delay
-        reasons, fresh = self._reasons, self._fresh
         for index in observation.links:
-            reasons[index] = observation.reasons[index]
-            fresh[index] = True
+            self._links[index].reason, self._links[index].fresh = observation.reasons[index], True
         if not self._links:
             self._torque_received = self._node.waiter.now()
             self._torque_reason = '' if observation.external is not None else (
                 observation.problem or NO_EFFORT)
         if observation.failed:
             self.note_failure(observation.problem)
-        if observation.contacts:
-            for index, contact in observation.contacts.items():
-                self._places[index] = contact.place.value
-                if contact.place in (Place.OUTSIDE, Place.MOMENT):
-                    self._places[index] += f' (pitch {contact.pitch:.3f} m)'
+        for index, contact in observation.contacts.items():
+            self._links[index].place = contact.place.value + (
+                f' (pitch {contact.pitch:.3f} m)'
+                if contact.place in (Place.OUTSIDE, Place.MOMENT) else '')
 
     def note_failure(self, sentence: str) -> None:
         """Count an instant of which something could not be computed."""
@@ -97,35 +110,34 @@ class WrenchHealth:
     def first_reason(self) -> str:
         """Reason why the first invalid link is invalid, empty if all are valid."""
         self._check_silence()
-        return next((reason for reason in self._reasons if reason), self._torque_reason)
+        return next((link.reason for link in self._links if link.reason), self._torque_reason)
 
     def _check_silence(self) -> None:
         """Set the reason of links, and of the tool wrench, without recent observations."""
         now = self._node.waiter.now()
         observer = self._observer
         self._silent: dict[int | None, str] = {}
-        for index, fresh in enumerate(self._fresh):
-            if fresh:
-                self._last_received[index] = now
-                self._fresh[index] = False
+        for index, link in enumerate(self._links):
+            if link.fresh:
+                link.received, link.fresh = now, False
                 continue
-            silence = now - self._last_received[index]
+            silence = now - link.received
             if silence < self._node.values.silence:
                 continue
             if index in observer.imu_feeds:
                 feeds = (observer.feeds[index], observer.imu_feeds[index])
                 feed = next((f for f in feeds if f.problem), min(
                     feeds, key=lambda f: f.newest))
-                self._reasons[index] = feed.missing_reason(silence)
+                link.reason = feed.missing_reason(silence)
             else:
-                self._reasons[index] = self._silent[None] = self._joint_silence(silence)
-            self._silent[index] = self._reasons[index]
+                link.reason = self._silent[None] = self._joint_silence(silence)
+            self._silent[index] = link.reason
         silence = now - self._torque_received
         if not self._links and silence >= self._node.values.silence:
             self._torque_reason = self._silent[None] = self._joint_silence(silence)
 
     def _joint_silence(self, silence: float) -> str:
-        return self._observer.joint_problem or (
+        return self._observer.joint_chains.problem or (
             f'No joint states have been received for {silence:.1f} s; check '
             'joint_state_broadcaster.')
 
@@ -149,47 +161,41 @@ class WrenchHealth:
             self._diagnose()
 
     def _log_changes(self) -> None:
-        for index, (reason, logged) in enumerate(zip(self._reasons, self._logged, strict=True)):
-            kind = NUMBERS.sub('', reason)
-            # A window refills after every other reason too.
-            if kind == logged or reason.startswith(FILLING):
+        for link in self._links:
+            kind = NUMBERS.sub('', link.reason)
+            # A window refills after every other reason too; without a tare there is no wrench yet,
+            # as the status says.
+            if kind == link.logged or link.reason.startswith(FILLING) or not (
+                    link.reason or self._observer.tared):
                 continue
-            if not reason and not self._observer.tared:
-                # As the status says, there is no wrench yet.
-                continue
-            self._logged[index] = kind
-            link = self._links[index]
-            if reason:
-                self._node.get_logger().warning(f"Wrench on '{link}' is invalid: {reason}")
+            link.logged = kind
+            if link.reason:
+                self._node.get_logger().warning(
+                    f"Wrench on '{link.name}' is invalid: {link.reason}")
             else:
-                self._node.get_logger().info(f"Wrench on '{link}' is valid.")
+                self._node.get_logger().info(f"Wrench on '{link.name}' is valid.")
 
     def _summary(self) -> tuple[bytes, str]:
-        broken = [index for index, reason in enumerate(self._reasons) if reason]
+        broken = [link for link in self._links if link.reason]
         if broken:
-            names = ', '.join(self._links[index] for index in broken)
+            names = ', '.join(link.name for link in broken)
             return status.ERROR if len(broken) == len(self._links) else status.WARN, (
-                f'Wrench invalid on {names}: {self._reasons[broken[0]]}')
+                f'Wrench invalid on {names}: {broken[0].reason}')
         if self._torque_reason:
             return status.ERROR, f'External torque invalid: {self._torque_reason}'
         if not self._observer.tared:
             return status.WARN, _NOT_TARED
         if self._outputs.tool_problem:
             return status.WARN, f'No tool wrench: {self._outputs.tool_problem}'
-        drifted = self._drifted()
-        if drifted:
-            return status.WARN, drifted[0]
+        limit = _DRIFTED * self._node.values.force_threshold
+        for link, judge in zip(self._links, self._observer.contacts.judges, strict=True):
+            if judge.level > limit:
+                return status.WARN, (
+                    f"The mean force on '{link.name}' without contact is {judge.level:.1f} N, "
+                    'more than half the threshold: a bias has drifted or the load has changed. '
+                    'Call ~/tare.')
         observed = f'{len(self._links)} links' if self._links else 'external joint torques'
         return status.OK, f'Observing {observed} with a delay of {1e3 * self._delay:.1f} ms.'
-
-    def _drifted(self) -> list[str]:
-        limit = _DRIFTED * self._node.values.force_threshold
-        return [
-            f"The mean force on '{self._links[index]}' without contact is {level:.1f} N, more "
-            'than half the threshold: a bias has drifted or the load has changed. Call ~/tare.'
-            for index, judge in enumerate(self._observer.contacts.judges)
-            for level in [judge.level] if level > limit
-        ]
 
     def _values(self) -> dict[str, Any]:
         node = self._node
@@ -201,7 +207,7 @@ class WrenchHealth:
             'observations': str(self._observations),
         }
         for index, link in enumerate(self._links):
-            values[f'link {link}'] = self._reasons[index] or self._state(index)
+            values[f'link {link.name}'] = link.reason or self._state(index)
         for what, (count, problem) in (
                 ('computations that failed', self._failures),
                 ('joint states refused', self._observer.joint_chains.refused),
@@ -230,7 +236,7 @@ class WrenchHealth:
         judge = self._observer.contacts.judges[index]
         if judge.in_contact:
             hint = '; if there is no contact, call ~/tare' if judge.duration > _LONG else ''
-            return f'in contact for {judge.duration:.1f} s, {self._places[index]}{hint}'
+            return f'in contact for {judge.duration:.1f} s, {self._links[index].place}{hint}'
         return f'free, {judge.level:.2f} N on average'
 
     def _diagnose(self) -> None:
@@ -238,12 +244,10 @@ class WrenchHealth:
         array = DiagnosticArray()
         array.header.stamp = self._node.get_clock().now().to_msg()
         for index, link in enumerate(self._links):
-            reason = self._reasons[index]
-            if not reason and not self._observer.tared:
-                reason = _NOT_TARED
+            reason = link.reason or ('' if self._observer.tared else _NOT_TARED)
             feed = self._observer.feeds[index]
             array.status.append(DiagnosticStatus(
-                level=status.WARN if reason else status.OK, name=f'{name}: {link}',
+                level=status.WARN if reason else status.OK, name=f'{name}: {link.name}',
                 hardware_id=feed.name, message=reason or self._state(index),
                 values=[KeyValue(key='readings refused', value=str(feed.rejected)),
                         KeyValue(key='last refused', value=feed.refused[1])]))

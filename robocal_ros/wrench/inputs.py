@@ -19,11 +19,16 @@ from rclpy.node import Node
 from sensor_msgs.msg import Imu, JointState
 
 from robocal_ros.arrays import Array
-from robocal_ros.messages.decode import Message, State
-from robocal_ros.messages.intake import Intake, JointIntake
-from robocal_ros.messages.stamps import SECOND
-from robocal_ros.messages.stream import Stream
-from robocal_ros.messages.subscription import SPARSE, ConditionalGroup
+from robocal_ros.messages import (
+    SECOND,
+    SPARSE,
+    ConditionalGroup,
+    Intake,
+    JointIntake,
+    Message,
+    State,
+    Stream,
+)
 from robocal_ros.wrench.alignment import NEVER, Feed, Reading
 from robocal_ros.wrench.observer import WrenchObserver
 
@@ -81,8 +86,9 @@ class WrenchInputs:
         ]
         self._imus = {
             index: self._stream(Imu, sensor.imu.topic, Intake(sensor.imu.decoder()), _receiver(
-                observer.imu_feeds[index], observer.imu_feeds[index].add))
+                feed, feed.add, feed.refuse))
             for index, sensor in enumerate(sensors) if sensor.imu is not None
+            for feed in [observer.imu_feeds[index]]
         }
         self._streams = [self._joints, *self._sensors, *self._imus.values()]
         self._leaders = observer.leaders()
@@ -181,8 +187,8 @@ class WrenchInputs:
     def _compare_stamps(self) -> None:
         """Find feeds whose stamps are ahead of the stream that leads them."""
         now = time.monotonic()
-        for feed, name, newest in self._leaders:
-            leading = newest()
+        for feed, name, leader in self._leaders:
+            leading = leader.newest
             skew = (feed.newest - leading) / SECOND
             if skew <= self._max_delay or leading == NEVER:
                 self._in_step[feed] = now, 0
@@ -236,14 +242,13 @@ class WrenchInputs:
 
     def _on_joints(self, message: Message) -> None:
         if message.state is not State.USABLE:
-            self._observer.refuse_joint_state(message.reason)
+            self._observer.joint_chains.refuse(message.reason)
             return
         self._observer.add_joint_state(message.stamp, message.values)
 
 
 def _receiver(
-    feed: Feed, add: Callable[[int, Reading], None],
-    refuse: Callable[[int, str], None] | None = None,
+    feed: Feed, add: Callable[[int, Reading], None], refuse: Callable[[int, str], None]
 ) -> Callable[[Message], None]:
     def receive(message: Message) -> None:
         if message.state is State.USABLE:
@@ -251,9 +256,7 @@ def _receiver(
             # Numbers of Python, with which a feed computes.
             add(message.stamp, values if isinstance(values, tuple) else tuple(values.tolist()))
         elif message.state is State.UNREADABLE:
-            feed.refuse(message.reason)
-        elif refuse is None:
-            feed.refuse(message.reason, message.stamp)
+            feed.refuse(None, message.reason)
         else:
             refuse(message.stamp, message.reason)
 

@@ -24,7 +24,7 @@ import pinocchio as pin
 
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.errors import ConfigurationError, ModelError
-from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot import RigidBodyInertia, Robot
 
 _SUFFIX = '__sensor'
 
@@ -151,154 +151,52 @@ def _check_mounts(robot: Robot, mounts: Sequence[SensorMount]) -> None:
                 'link in sensor_frames or sensor_links.')
 
 
-@dataclass(frozen=True)
-class _Joint:
-    """A joint between two sensors.
-
-    Attributes:
-        factors: Places of 1, cosine and sine of its angle, or of 1 and its travel, in an array of
-            1, then cosines, sines and values of all positions.
-        parts: Matrices of which its transform of a wrench is the sum, times these factors, shape
-            (3 or 2, 6, 6).
-
-    """
-
-    factors: tuple[int, ...]
-    parts: Array
-
-
-class _Lever:
-    """Transform of wrenches from one sensor's link to that of the one before it.
-
-    It is linear in products of sines and cosines of the angles in between, so that constant
-    matrices do what a product of placements would: fewer and larger operations.
-    """
-
-    # Joints that are multiplied out; the number of products grows with the power of three.
-    _TOGETHER = 2
-
-    def __init__(self, arm: SensedArm, path: Sequence[int]) -> None:
-        joints, after = _joints_on(arm, path)
-        # From the distal end: joints, and the matrix from a wrench to its parts, (6 p, 6).
-        self._steps: list[_Step] = []
-        while joints:
-            some, joints = joints[-self._TOGETHER:], joints[:-self._TOGETHER]
-            self._steps.append(_Step(some, after))
-            after = np.eye(6)
-        if not self._steps:
-            self._steps.append(_Step([], after))
-
-    @property
-    def last(self) -> _Step:
-        """The last step, next to the proximal sensor."""
-        return self._steps[-1]
-
-    @property
-    def is_long(self) -> bool:
-        """True if there are steps before the last."""
-        return len(self._steps) > 1
-
-    def before_last(self, factors: Array, wrench: Array) -> Array:
-        """Return a wrench on the outer link as it is before the last step, shape (6,)."""
-        for step in self._steps[:-1]:
-            wrench = step.products(factors) @ (step.matrix @ wrench).reshape(-1, 6)
-        return wrench
-
-    def moved_many(self, factors: Array, wrenches: Array) -> Array:
-        """Return wrenches on the inner link at many instants, shapes (1 + 3 n, m) and (6, m)."""
-        for step in self._steps:
-            parts = (step.matrix @ wrenches).reshape(len(step.matrix) // 6, *wrenches.shape)
-            wrenches = np.einsum('pm,pcm->cm', step.products(factors), parts)
-        return wrenches
-
-
-class _Step:
-    """Transform over some joints.
-
-    Attributes:
-        matrix: From a wrench to its parts, shape (6 p, 6).
-        places: Places of the two factors of each part's product, shape (2, p).
-
-    """
-
-    def __init__(self, joints: Sequence[_Joint], after: Array) -> None:
-        """Multiply out the transforms of up to two joints, and a constant one distal to them."""
-        parts = np.eye(6)[None]
-        places: list[tuple[int, ...]] = [()]
-        for joint in joints:
-            parts = np.matmul(parts[:, None], joint.parts[None]).reshape(-1, 6, 6)
-            places = [(*before, place) for before in places for place in joint.factors]
-        self.matrix = (parts @ after).reshape(-1, 6)
-        self.places = np.array([(*known, 0, 0)[:2] for known in places], dtype=np.intp).T
-
-    def products(self, factors: Array) -> Array:
-        """Return the products, given the factors, shapes (p, ...) and (1 + 3 n, ...)."""
-        first, second = self.places
-        return np.asarray(factors[first] * factors[second])
-
-
 class _Levers:
-    """Transforms of all wrenches to the sensors before theirs, at one instant."""
+    """Transforms of wrenches at many instants to the sensors before theirs.
 
-    def __init__(
-        self, count: int, joints: int, levers: Sequence[tuple[int, int, _Lever]]
-    ) -> None:
-        """Stack the last steps of all levers.
+    The transform over a joint is linear in 1, cosine and sine of its angle, or 1 and its travel.
+    Pinocchio's Python binding gives the placements of one instant at a time only, at a cost that
+    all else together has in whole arrays.
+    """
 
-        Args:
-            count: Number of sensors.
-            joints: Number of joints.
-            levers: Inner and outer sensor, and the lever between them.
-
-        """
-        self._long = [(outer, lever) for _, outer, lever in levers if lever.is_long]
-        sizes = [len(lever.last.matrix) // 6 for _, _, lever in levers]
-        ends = np.cumsum(sizes, dtype=np.intp)
-        total = int(sum(sizes))
-        # From all wrenches to all parts, and from there to their sums by sensor.
-        parts = np.zeros((total, 6, count + len(self._long), 6))
-        self._sums = np.zeros((count, total))
-        places, further = [], count
-        for (inner, outer, lever), size, end in zip(levers, sizes, ends.tolist(), strict=True):
-            source = outer
-            if lever.is_long:
-                source, further = further, further + 1
-            columns = range(end - size, end)
-            parts[columns, :, source] = -lever.last.matrix.reshape(size, 6, 6)
-            places += [inner * total + column for column in columns]
-        self._parts = parts.reshape(6 * total, 6 * (count + len(self._long)))
-        self._places = np.array(places, dtype=np.intp)
-        self._pairs = np.hstack([lever.last.places for _, _, lever in levers])
-        self._flat = self._sums.reshape(-1)
-        # 1, then cosines, sines and values of positions.
-        self._factors = np.ones(1 + 3 * joints)
-        self._cosines, self._sines, self._positions = self._factors[1:].reshape(3, joints)
+    def __init__(self, arm: SensedArm) -> None:
+        # Inner and outer sensor, and column and matrices of each joint from the distal end.
+        self._paths: list[tuple[int, int, list[tuple[int, Array]]]] = []
+        for inner, outer in arm.pairs:
+            joints, after = _joints_on(arm, arm.path(inner, outer))
+            # A path without moving joints is constant: 1 is the only factor of its parts.
+            steps = joints[::-1] or [(0, np.eye(6) * np.eye(4)[0, :, None, None])]
+            steps[0] = steps[0][0], steps[0][1] @ after
+            self._paths.append((inner, outer, [
+                (column, parts.reshape(24, 6)) for column, parts in steps]))
 
     def less_moved(self, q: Array, wrenches: Array) -> Array:
-        """Return wrenches less those of the next distal sensors, moved there, shape (k, 6).
+        """Return wrenches less those of the next distal sensors, moved there, shape (m, k, 6).
 
         Args:
-            q: Position of the joints, shape (n,).
-            wrenches: Of each sensor, shape (k, 6) [N, N·m].
+            q: Positions of the joints, shape (m, n).
+            wrenches: Of each sensor, shape (m, k, 6) [N, N·m].
 
         """
-        factors = self._factors
-        np.cos(q, self._cosines)
-        np.sin(q, self._sines)
-        self._positions[:] = q
-        sources = wrenches
-        if self._long:
-            sources = np.vstack((wrenches, *(
-                lever.before_last(factors, wrenches[outer]) for outer, lever in self._long)))
-        first, second = factors.take(self._pairs)
-        self._flat[self._places] = first * second
-        parts = self._parts.dot(sources.ravel()).reshape(-1, 6)
-        total: Array = wrenches + self._sums.dot(parts)
-        return total
+        factors = np.array((np.ones_like(q), np.cos(q), np.sin(q), q)).transpose(2, 0, 1)
+        net = wrenches.copy()
+        for inner, outer, steps in self._paths:
+            moved = wrenches[:, outer].T
+            for column, parts in steps:
+                moved = np.einsum('pm,pcm->cm', factors[column],
+                                  (parts @ moved).reshape(4, 6, -1))
+            net[:, inner] -= moved.T
+        return net
 
 
-def _joints_on(arm: SensedArm, path: Sequence[int]) -> tuple[list[_Joint], Array]:
-    """Return the moving joints of a path, and the constant transform distal to them, (6, 6)."""
+def _joints_on(
+    arm: SensedArm, path: Sequence[int]
+) -> tuple[list[tuple[int, Array]], Array]:
+    """Return the moving joints of a path, and the constant transform distal to them, (6, 6).
+
+    A joint is its column, and the matrices of which its transform of a wrench is the sum, times 1,
+    cosine, sine and value of its position, shape (4, 6, 6).
+    """
     model, data = arm.model, arm.model.createData()
     joints, before = [], np.eye(6)
     for number in path:
@@ -310,19 +208,11 @@ def _joints_on(arm: SensedArm, path: Sequence[int]) -> tuple[list[_Joint], Array
         unit[model.idx_qs[number]] = 1.0
         pin.forwardKinematics(model, data, unit)
         twist = pin.log6(fixed.actInv(data.liMi[number]))
-        parts = np.zeros((3, 6, 6))
-        turn, slide = _spin(twist.angular), _spin(twist.linear)
-        turns = bool(turn.any())
-        for at in (slice(3), slice(3, 6)):
-            parts[0, at, at] = np.eye(3) + turn @ turn
-            parts[1, at, at] = -turn @ turn
-            parts[2, at, at] = turn
-        if not turns:
-            parts[1, 3:, :3] = slide
-            parts = parts[:2]
-        n, index = arm.robot.n, arm.robot.joint_names.index(model.names[number])
-        factors = (0, 1 + index, 1 + n + index) if turns else (0, 1 + 2 * n + index)
-        joints.append(_Joint(factors, before @ parts))
+        turn = np.kron(np.eye(2), pin.skew(twist.angular))
+        parts = np.array((np.eye(6) + turn @ turn, -turn @ turn, turn, np.zeros((6, 6))))
+        if not turn.any():
+            parts[3, 3:, :3] = pin.skew(twist.linear)
+        joints.append((arm.robot.joint_names.index(model.names[number]), before @ parts))
         before = np.eye(6)
     return joints, before
 
@@ -430,7 +320,6 @@ class SensedArm:
         self.data = model.createData()
         # For ``held_many``: pool, and rows of position, velocity, acceleration and effort.
         self._many: tuple[pin.ModelPool, Array, Array, Array, Array] | None = None
-        self._posture = np.zeros(self.robot.n)
         # Position, velocity and acceleration in one array, of which each is a part.
         state = np.zeros(model.nq + 2 * model.nv)
         state[:model.nq] = pin.neutral(model)
@@ -444,9 +333,10 @@ class SensedArm:
                                for joint in self._joints], dtype=np.intp).reshape(-1, 6)
         self._efforts = np.concatenate((self._v_columns, self._held.ravel()))
         self.chains = tuple(self._chain(i) for i in range(len(self.mounts)))
-        self._levers = [(i, d, _Lever(self, self.path(i, d))) for i, d in self.pairs]
-        self._together = _Levers(
-            len(self.mounts), self.robot.n, self._levers) if self._levers else None
+        self._levers = _Levers(self)
+        # Placements in the root, which Pinocchio updates in place.
+        self._places = [self.data.oMi[joint] for joint in self._joints]
+        pin.forwardKinematics(model, self.data, self._q)
         # For regressors, which must not change the posture last given to ``held``.
         self._aside = model.createData()
         self._neutral = pin.neutral(model)
@@ -562,16 +452,15 @@ class SensedArm:
     # --------------------------------------------------------------------- dynamics
 
     def in_links(self, readings: Array) -> Array:
-        """Transform readings from the sensors' measurement frames to their link frames, (k, 6)."""
-        if self._in_place:
-            return readings
-        return np.matmul(self._to_link, readings[:, :, None])[:, :, 0]
+        """Transform readings from the sensors' measurement frames to their link frames.
 
-    def in_links_many(self, readings: Array) -> Array:
-        """Transform as ``in_links``, for many instants, shape (m, k, 6)."""
+        Args:
+            readings: Shape (..., k, 6).
+
+        """
         if self._in_place:
             return readings
-        return np.einsum('kij,mkj->mki', self._to_link, readings)
+        return np.matmul(self._to_link, readings[..., None])[..., 0]
 
     def turned(self, covariances: Array) -> Array:
         """Transform covariances of readings from measurement to link frames, shape (k, 6, 6)."""
@@ -605,10 +494,10 @@ class SensedArm:
             a: Joint accelerations, shape (n,) [rad/s²].
 
         """
-        self._posture = motion[:self.robot.n]
         self._state[self._motion] = motion
         self._a[self._v_columns] = a
         efforts = pin.rnea(self.model, self.data, self._q, self._v, self._a).take(self._efforts)
+        pin.updateGlobalPlacements(self.model, self.data)
         self.torque = efforts[:self.robot.n]
         return efforts[self.robot.n:].reshape(-1, 6)
 
@@ -637,10 +526,10 @@ class SensedArm:
 
         It is that of the posture last given to ``regressors``.
         """
-        placement = pin.SE3.Identity()
-        for joint in self.path(inner, outer):
-            placement = placement * self._aside.liMi[joint]
-        return np.array(placement.toDualActionMatrix())
+        pin.updateGlobalPlacements(self.model, self._aside)
+        places = self._aside.oMi
+        return np.array(places[self._joints[inner]].actInv(
+            places[self._joints[outer]]).toDualActionMatrix())
 
     def held_many(self, q: Array, v: Array, a: Array) -> tuple[Array, Array]:
         """Return the wrenches of ``held``, and joint torques, for many instants.
@@ -693,9 +582,11 @@ class SensedArm:
             In the sub-chains' frames, about their origins, shape (k, 6) [N, N·m].
 
         """
-        if self._together is None:
-            return distal.copy()
-        return self._together.less_moved(self._posture, distal)
+        net, places = distal.copy(), self._places
+        for inner, outer in self.pairs:
+            net[inner] -= places[inner].actInv(places[outer]).toDualActionMatrix().dot(
+                distal[outer])
+        return net
 
     def between_many(self, q: Array, distal: Array) -> Array:
         """Return the external wrenches of ``between`` for many instants.
@@ -708,11 +599,7 @@ class SensedArm:
             Shape (m, k, 6) [N, N·m].
 
         """
-        net = distal.copy()
-        factors = np.vstack((np.ones(len(q)), np.cos(q.T), np.sin(q.T), q.T))
-        for inner, outer, lever in self._levers:
-            net[:, inner] -= lever.moved_many(factors, distal[:, outer].T).T
-        return net
+        return self._levers.less_moved(q, distal)
 
     def force_series(self, index: int, readings: Array) -> Array:
         """Return the difference of the sensors' forces on a sub-chain, without inertia and weight.
@@ -739,13 +626,8 @@ class SensedArm:
             sensor: Its proximal sensor, or one of its distal ones; in the posture last given.
 
         """
-        turn = self._to_link[sensor, :3, :3]
-        if sensor != index:
-            for joint in reversed(self.path(index, sensor)):
-                # That of a sensor does not change, and is needed without joint states.
-                place = self.model.jointPlacements if joint in self._joints else self.data.liMi
-                turn = place[joint].rotation @ turn
-        return np.asarray(turn)
+        place = self._places[index].actInv(self._places[sensor])
+        return np.asarray(place.rotation @ self._to_link[sensor, :3, :3])
 
     def distal_transform(self, chain: Chain) -> pin.SE3 | None:
         """Return the placement of a rigid sub-chain's one distal sensor, None at a free end.
@@ -760,7 +642,7 @@ class SensedArm:
                 'requires one rigid link. Use joint_states there.')
         if not chain.distal:
             return None
-        return pin.SE3(self.model.jointPlacements[self._joints[chain.distal[0]]])
+        return self._places[chain.proximal].actInv(self._places[chain.distal[0]])
 
     def placement(self, chain: Chain, joint: int) -> pin.SE3:
         """Return a body's placement in a sub-chain's frame, in the posture last given.
@@ -770,11 +652,7 @@ class SensedArm:
             joint: One of its bodies.
 
         """
-        own = self._joints[chain.proximal]
-        if joint == own:
-            return pin.SE3.Identity()
-        pin.forwardKinematics(self.model, self.data, self._q)
-        return self.data.oMi[own].actInv(self.data.oMi[joint])
+        return self._places[chain.proximal].actInv(self.data.oMi[joint])
 
     def frame_in_chain(self, chain: Chain, frame: str) -> pin.SE3:
         """Return the placement of a frame on a sub-chain, in the posture last given.
@@ -795,9 +673,9 @@ class SensedArm:
 
     def rotations_to_root(self, q: Array) -> Array:
         """Return the rotations from the sensors' link frames to the root, shape (k, 3, 3)."""
-        self._q[self._q_columns] = q
-        pin.forwardKinematics(self.model, self.data, self._q)
-        return np.array([self.data.oMi[joint].rotation for joint in self._joints])
+        rest = np.zeros(self.robot.n)
+        self.held(q, rest, rest)
+        return np.array([place.rotation for place in self._places]).reshape(-1, 3, 3)
 
 
 class ImuLink:
@@ -856,9 +734,9 @@ class ImuLink:
         turned = self._rotation @ np.column_stack((specific, omega, alpha))
         # In a frame moving with the origin, spatial and classical acceleration agree.
         rotation = pin.Motion(np.zeros(3), turned[:, 1])
-        lever = _spin(turned[:, 1]) @ self._place
-        at_origin = (turned[:, 0] - _spin(turned[:, 2]) @ self._place
-                     - _spin(turned[:, 1]) @ lever)
+        lever = pin.skew(turned[:, 1]) @ self._place
+        at_origin = (turned[:, 0] - pin.skew(turned[:, 2]) @ self._place
+                     - pin.skew(turned[:, 1]) @ lever)
         return np.array(pin.bodyRegressor(rotation, pin.Motion(at_origin, turned[:, 2])))
 
     def net(self, inertial: Array, proximal: Array, distal: Array | None = None) -> Array:
@@ -891,9 +769,3 @@ def moved_parameters(placement: pin.SE3) -> Array:
 
     mass = moved(unit[0])
     return np.column_stack([mass, *(moved(unit[0] + other) - mass for other in unit[1:])])
-
-
-def _spin(vector: Array) -> Array:
-    """Return the matrix of the vector product with a vector, shape (3, 3)."""
-    x, y, z = vector
-    return np.array(((0.0, -z, y), (z, 0.0, -x), (-y, x, 0.0)))

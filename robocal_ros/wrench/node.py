@@ -10,31 +10,24 @@ from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 from std_msgs.msg import String
 
-from robocal_ros.messages import marks
-from robocal_ros.messages.stamps import to_seconds
-from robocal_ros.node.calibration_node import CalibrationNode
-from robocal_ros.node.drive_gains import DriveGains
-from robocal_ros.node.executables import StopRequest
-from robocal_ros.node.process import spin
-from robocal_ros.node.recorder import Marks
-from robocal_ros.results.chain import with_inputs
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.results.store import to_yaml
-from robocal_ros.robot.arm_model import identified_model
-from robocal_ros.robot.friction_law import friction_by_joint
-from robocal_ros.robot.setup import (
+from robocal_ros.messages import marks, to_seconds
+from robocal_ros.node import CalibrationNode, DriveGains, Marks, StopRequest, spin
+from robocal_ros.results import CalibrationResult, to_yaml, with_inputs
+from robocal_ros.robot import (
     ARM,
     check_effort_unit,
     effort_factor,
+    friction_by_joint,
+    identified_model,
     relative_covariance,
 )
-from robocal_ros.wrench import estimate
+from robocal_ros.wrench import tare
 from robocal_ros.wrench.health import WrenchHealth
 from robocal_ros.wrench.inputs import WrenchInputs
 from robocal_ros.wrench.observer import WrenchObserver, failure
 from robocal_ros.wrench.outputs import WrenchOutputs
 from robocal_ros.wrench.parameters import TARE, WrenchParameters
-from robocal_ros.wrench.procedure import TareOutcome, TareProcedure
+from robocal_ros.wrench.tare_procedure import TareOutcome, TareProcedure
 
 # Periods of the timers that poll inputs and look for subscribers [s].
 _POLL_PERIOD, _LOOK_PERIOD = 0.02, 0.2
@@ -81,7 +74,7 @@ class WrenchObserverNode(CalibrationNode):
         """Create observer, inputs and outputs, and use stored and published results."""
         values = self.values
         if values.observe_torque:
-            check_effort_unit(values, self.gains_in_use())
+            check_effort_unit(values, self.results.gains())
         self.observer = WrenchObserver(self.robot, values)
         for remark in self.observer.remarks:
             self.get_logger().warning(remark)
@@ -98,15 +91,15 @@ class WrenchObserverNode(CalibrationNode):
             self.observer, self.store.robot, self.waiter, lambda: self.health.first_reason)
         DriveGains(self, self.inputs, on_use=self._use_gains)
         if values.use_payload:
-            self.follow('payload', self._carry)
+            self.results.follow('payload', self._carry)
         if values.use_friction and self.observer.torques is not None:
-            self.follow('friction', lambda result: self.observer.use_friction(
+            self.results.follow('friction', lambda result: self.observer.use_friction(
                 friction_by_joint(result)))
-        stored = self.store.load(estimate.KIND) if values.keep_tare else None
+        stored = self.store.load(tare.KIND) if values.keep_tare else None
         if stored is not None:
             names = self._tare.taring.names
             self.observer.use_bias(
-                estimate.biases(stored, names), estimate.reference(stored, names))
+                tare.biases(stored, names), tare.reference(stored, names))
             self._publish(stored)
 
     def _use_gains(self, result: CalibrationResult) -> None:
@@ -188,7 +181,7 @@ class WrenchObserverNode(CalibrationNode):
             self.marks.publish(marks.TARED, TARE, {
                 marks.JOINTS: f'{to_seconds(first)!r} {to_seconds(last)!r}'})
             result = with_inputs(
-                outcome.result, estimate.inputs_of(self.values, self.current_result))
+                outcome.result, tare.inputs_of(self.values, self.results.current))
             self.store.save(result)
             self._publish(result)
         return outcome.message

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,30 +20,36 @@ import numpy.typing as npt
 
 from robocal_ros.arrays import Array, Flags, frozen
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.messages.stamps import SECOND, to_seconds
+from robocal_ros.messages import SECOND, Stamps, to_seconds
 from robocal_ros.parameters import named
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.arm_model import ArmModel
-from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.load import alternative_loads, carried_load
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.setup import mesh_folders, relative_covariance
+from robocal_ros.results import CalibrationResult
+from robocal_ros.robot import (
+    ArmModel,
+    RigidBodyInertia,
+    Robot,
+    SteadyFriction,
+    alternative_loads,
+    carried_load,
+    mesh_folders,
+    relative_covariance,
+)
 from robocal_ros.wrench.alignment import (
     ACCELERATION_RATE,
     COLUMNS,
+    LONGEST,
     NEVER,
     AlignedWindow,
     Feed,
     Reading,
     Saturated,
+    leaps,
+    slopes_without,
 )
-from robocal_ros.wrench.contact import Contact, Contacts, Excess
-from robocal_ros.wrench.estimate import TareRecord
+from robocal_ros.wrench.contact import Contact, Contacts, Excess, Surface
 from robocal_ros.wrench.model import ImuLink, LinkBias, SensedArm, SensorMount, TareReference
 from robocal_ros.wrench.model_errors import ForceTest, ModelErrors, Motion
 from robocal_ros.wrench.parameters import WrenchParameters, sensor_std, sensors_of
-from robocal_ros.wrench.smoothing import LONGEST, Stamps, Window, leaps, slopes_without
-from robocal_ros.wrench.surface import Surface
+from robocal_ros.wrench.tare import TareRecord
 from robocal_ros.wrench.torque import JointTorques
 
 FILLING = 'Filling the window'
@@ -209,9 +216,8 @@ class WrenchObserver:
             self.remarks = (
                 f'No collision geometry for {", ".join(surface.missing_meshes)}: their meshes '
                 'were not found, so no contact point can be located there. Set mesh_folders.',)
-        chain = arm.chain_of_frame(arm.robot.tool_frame)
-        if any(values.tool_box) and chain is not None:
-            surface.add_box(chain, arm.robot.tool_frame, values.tool_box)
+        if any(values.tool_box):
+            surface.add_box(arm.robot.tool_frame, values.tool_box)
         return surface
 
     # ------------------------------------------------------------------------ input
@@ -226,20 +232,6 @@ class WrenchObserver:
 
         """
         self.joint_chains.add(stamp, row)
-
-    def refuse_joint_state(self, problem: str) -> None:
-        """Note the problem of a joint state that is not usable."""
-        self.joint_chains.refuse(problem)
-
-    @property
-    def joint_problem(self) -> str:
-        """Problem of the newest joint state, empty if there is none."""
-        return self.joint_chains.problem
-
-    @property
-    def newest_joint_state(self) -> int:
-        """Newest stamp of the joint states, ``NEVER`` before the first [ns]."""
-        return self.joint_chains.newest
 
     def add_reading(self, index: int, stamp: int, values: Reading) -> None:
         """Add a reading of an F/T sensor.
@@ -264,20 +256,20 @@ class WrenchObserver:
             problem: Its problem, as a sentence.
 
         """
-        self.feeds[index].refuse(problem, stamp)
+        self.feeds[index].refuse(stamp, problem)
         chain = self._imu_chains.get(index)
         if chain is not None:
             chain.add(self.feeds[index], _NOTHING)
 
-    def leaders(self) -> list[tuple[Feed, str, Callable[[], int]]]:
-        """Return feeds, each with the name of the stream that leads it and its newest stamp."""
+    def leaders(self) -> list[tuple[Feed, str, Feed | AlignedWindow]]:
+        """Return feeds, each with name and samples of the stream that leads it."""
         chains = self._imu_chains
-        found: list[tuple[Feed, str, Callable[[], int]]] = [
-            (feed, 'joint_states', lambda: self.newest_joint_state) for feed in self.feeds
+        found: list[tuple[Feed, str, Feed | AlignedWindow]] = [
+            (feed, 'joint_states', self.joint_chains.samples) for feed in self.feeds
             if len(chains) < len(self.feeds)]
         for index, chain in chains.items():
             own = self.feeds[index]
-            found.append((chain.imu, f"sensor '{own.name}'", partial(_newest, own)))
+            found.append((chain.imu, f"sensor '{own.name}'", own))
         return found
 
     def mark_ahead(self, ahead: Mapping[Feed, str]) -> None:
@@ -437,15 +429,74 @@ class WrenchObserver:
         return None
 
 
-class JointChains:
+class _Chains(ABC):
+    """Sub-chains that are observed at the same instants.
+
+    Attributes:
+        links: Their indices.
+        samples: Window over the samples.
+        test: Test of forces against what model errors explain.
+
+    """
+
+    links: tuple[int, ...]
+    samples: AlignedWindow
+    test: ForceTest
+
+    def __init__(self, count: int, contacts: Contacts) -> None:
+        self._count = count
+        self._contacts = contacts
+
+    def take(
+        self, bias: Array, recorder: TareRecord | None, *, newest: bool = False
+    ) -> Observation | None:
+        """Return the next observation, None if more samples are needed first.
+
+        Args:
+            bias: Bias of each sensor, shape (k, 6) [N, N·m].
+            recorder: Collects samples during a tare, else None.
+            newest: As for ``WrenchObserver.take``.
+
+        """
+        stamp, instants = self._next(), 1
+        while newest and stamp is not None and (later := self._next()) is not None:
+            stamp = later
+            instants += 1
+        if stamp is None:
+            return None
+        try:
+            return self._observed(stamp, instants, bias, recorder)
+        except (ArithmeticError, ValueError) as error:
+            return self._invalid(stamp, instants, failure(error), failed=True)
+
+    def _next(self) -> int | None:
+        """Move the next row into the window; return its stamp [ns], None without a row."""
+        return self.samples.take()
+
+    def _invalid(
+        self, stamp: int, instants: int, problem: str, *, failed: bool = False
+    ) -> Observation:
+        """Return an observation of which nothing is valid; all contacts end."""
+        self._contacts.clear(self.links)
+        return Observation(
+            stamp, 0.5 * self.samples.window.length / SECOND, self.links,
+            np.zeros((self._count, COLUMNS)), [problem] * self._count,
+            instants=instants, problem=problem, failed=failed)
+
+    @abstractmethod
+    def _observed(
+        self, stamp: int, instants: int, bias: Array, recorder: TareRecord | None
+    ) -> Observation:
+        """Return the observation of the newest window; arguments as for ``take``."""
+
+
+class JointChains(_Chains):
     """Sub-chains whose motion comes from joint states, all of them in one pass.
 
     Attributes:
         problem: Problem of the newest joint state, empty if there is none.
         refused: Number of joint states that were not usable, and the problem of the last one.
-        links: Indices of the sub-chains.
         continuous: Whether each joint turns without limits, shape (n,).
-        test: Test of forces against what model errors explain.
         ahead: By sensor, why its stamps are ahead of those of the joint states; None if none are.
 
     """
@@ -455,21 +506,19 @@ class JointChains:
         values: WrenchParameters, contacts: Contacts, torques: JointTorques | None,
         errors: ModelErrors,
     ) -> None:
+        super().__init__(len(feeds), contacts)
         self.problem = ''
         self.refused = 0, ''
         self.ahead: list[str] | None = None
         self._arm = arm
         self.links = links
-        self._count = len(feeds)
         self._feeds = feeds
-        self._limits = [feed.limits for feed in feeds]
         self._values = values
         self._use_velocity = values.use_velocity
-        self._contacts = contacts
         self._torques = torques
         self._n = arm.robot.n
         # Position, velocity, torque; then the sensors.
-        self._samples = AlignedWindow(feeds, 3 * self._n, values)
+        self.samples = AlignedWindow(feeds, 3 * self._n, values)
         self._without_effort = NEVER
         # Newest joint state that lacks a velocity or a torque.
         self._incomplete = NEVER
@@ -490,23 +539,13 @@ class JointChains:
         # Stamp and motion of the newest window.
         self._instant: tuple[int, Motion] = 0, (np.empty(0),) * 3
 
-    @property
-    def window(self) -> Window:
-        """Window over the joint states."""
-        return self._samples.window
-
     def clear(self) -> None:
         """Discard all samples."""
-        self._samples.clear()
+        self.samples.clear()
         self._without_effort = self._incomplete = NEVER
         self._latest = self._position = None
         if self._torques is not None:
             self._torques.clear()
-
-    @property
-    def newest(self) -> int:
-        """Newest stamp of the joint states, ``NEVER`` before the first [ns]."""
-        return self._samples.newest
 
     @property
     def residual(self) -> Callable[[Array], Array] | None:
@@ -538,7 +577,7 @@ class JointChains:
         if not known:
             self._incomplete = stamp
         self.problem = ''
-        self._samples.add(stamp, row)
+        self.samples.add(stamp, row)
 
     def refuse(self, problem: str) -> None:
         """Note the problem of a joint state that is not usable."""
@@ -553,12 +592,11 @@ class JointChains:
         self._position = q
 
     def _next(self) -> int | None:
-        """Move the next row into the window; return its stamp [ns], None without a row."""
-        n, stamp = self._n, self._samples.take()
+        n, stamp = self._n, self.samples.take()
         if stamp is None:
             return None
         if stamp <= self._incomplete:
-            rows = self._samples.window.rows
+            rows = self.samples.window.rows
             effort = rows[-1, 2 * n:3 * n]
             if not _within(effort, np.inf):
                 effort[:] = 0.0
@@ -568,40 +606,10 @@ class JointChains:
             self._unknown = _NONE
         return stamp
 
-    def take(
-        self, bias: Array, recorder: TareRecord | None, *, newest: bool = False
-    ) -> Observation | None:
-        """Return the next observation, None if more samples are needed first.
-
-        Args:
-            bias: Bias of each sensor, shape (k, 6) [N, N·m].
-            recorder: Collects samples during a tare, else None.
-            newest: As for ``WrenchObserver.take``.
-
-        """
-        stamp, instants = _newest_of(self._next, newest)
-        if stamp is None:
-            return None
-        try:
-            return self._observed(stamp, instants, bias, recorder)
-        except (ArithmeticError, ValueError) as error:
-            return self._invalid(stamp, instants, failure(error), failed=True)
-
-    def _invalid(
-        self, stamp: int, instants: int, problem: str, *, failed: bool = False
-    ) -> Observation:
-        """Return an observation of which nothing is valid; all contacts end."""
-        self._contacts.clear(self.links)
-        return Observation(
-            stamp, 0.5 * self.window.length / SECOND, self.links,
-            np.zeros((self._count, COLUMNS)), [problem] * self._count,
-            instants=instants, problem=problem, failed=failed)
-
     def _observed(
         self, stamp: int, instants: int, bias: Array, recorder: TareRecord | None
     ) -> Observation:
-        """Return the observation of the newest window; arguments as for ``take``."""
-        samples = self._samples
+        samples = self.samples
         n, count, arm, window = self._n, self._count, self._arm, samples.window
         rows = window.rows
         weights = window.weights()
@@ -682,7 +690,7 @@ class JointChains:
             if len(sensors) == 1:
                 # No other sensor has to be compared at the same instant.
                 pairs = [[values for values in pairs[0] if isinstance(values, Saturated)]]
-            least = _least_force(self._arm, self._limits, bias, sensors, pairs, model[index, :3])
+            least = _least_force(self._arm, self._feeds, bias, sensors, pairs, model[index, :3])
             if least is not None:
                 self._contacts.judges[index].saturate(
                     stamp / SECOND - delay, 2.0 * delay, least,
@@ -694,7 +702,7 @@ class JointChains:
         if _within(rows[-1, n:2 * n], np.inf):
             self._unknown = _NONE
             return
-        time = self._samples.window.time
+        time = self.samples.window.time
         unknown = np.flatnonzero(np.isnan(rows[-1, n:2 * n]))
         before, self._unknown = self._unknown, unknown
         if len(rows) < 2:
@@ -709,7 +717,7 @@ class JointChains:
     def _not_full_reason(self) -> str:
         if self.problem:
             return self.problem
-        window = self._samples.window
+        window = self.samples.window
         count, length, step = len(window), window.length / SECOND, window.step / SECOND
         rate = 1.0 / step if step > 0.0 else 0.0
         longest = max(window.length, LONGEST) / SECOND
@@ -723,7 +731,7 @@ class JointChains:
     def _newest_consistency(self, index: int, wrench: Array) -> float:
         """Return ``consistency`` of the newest window."""
         both, means, readings = self._newest
-        window = self._samples.window
+        window = self.samples.window
         return self.consistency(
             both[0], window.time, window.rows, means, readings, index, wrench)
 
@@ -777,15 +785,13 @@ class JointChains:
             means[:n], means[n:2 * n], slopes_without(time, velocity, leaping)))
 
 
-class _ImuChain:
+class _ImuChain(_Chains):
     """Rigid link whose motion its IMU measures, at the instants of its proximal sensor.
 
     Attributes:
         link: The link.
         imu: Readings of its IMU.
-        samples: Readings of its proximal sensor, then of IMU and distal sensor.
         bias: Its net wrench at rest if it was tared as a whole, else None, shape (6,).
-        test: Test of forces against what model errors explain.
         ahead: Why stamps are ahead of those of the proximal sensor, empty if none are.
 
     """
@@ -794,20 +800,21 @@ class _ImuChain:
         self, arm: SensedArm, index: int, frame: str, feeds: tuple[Feed, ...],
         values: WrenchParameters, contacts: Contacts, errors: ModelErrors,
     ) -> None:
+        super().__init__(len(feeds), contacts)
         chain = arm.chains[index]
+        self.links = (index,)
         self.link = link = ImuLink(arm, chain, frame)
         self.test = ForceTest(
             lambda index, motion: errors.rigid(index, link.regressor(*motion))[:3],
             force_variances(arm, values), values.force_threshold, _NEAR_BY_IMU)
         self.imu = Feed(frame, values, plausible=ACCELERATION_RATE)
+        # Readings of the proximal sensor, then of IMU and distal sensor.
         self.samples = AlignedWindow(
             [self.imu, *(feeds[d] for d in chain.distal)], COLUMNS, values)
         self.bias: Array | None = None
         self.ahead = ''
         self._arm = arm
         self._feeds = feeds
-        self._contacts = contacts
-        self._count = len(feeds)
         self._index = index
         self._sensors = [index, *chain.distal]
         # Newest refused reading of the proximal sensor.
@@ -819,67 +826,48 @@ class _ImuChain:
             self._refused = feed.newest, feed.problem
         self.samples.add(feed.newest, _NOTHING if feed.problem else values)
 
-    def take(
-        self, bias: Array, recorder: TareRecord | None, *, newest: bool = False
-    ) -> Observation | None:
-        """Return the next observation; arguments as for ``JointChains.take``."""
-        stamp, instants = _newest_of(self.samples.take, newest)
-        if stamp is None:
-            return None
-        observation = Observation(
-            stamp, 0.5 * self.samples.window.length / SECOND, (self._index,),
-            np.zeros((self._count, COLUMNS)), [''] * self._count, instants=instants)
-        try:
-            self._observe(observation, bias, recorder)
-        except (ArithmeticError, ValueError) as error:
-            observation.reasons[self._index] = observation.problem = failure(error)
-            observation.failed = True
-            self._contacts.clear((self._index,))
-        return observation
-
-    def _observe(
-        self, observation: Observation, bias: Array, recorder: TareRecord | None
-    ) -> None:
-        """Complete the observation of the newest window; arguments as for ``take``."""
-        window, index, stamp = self.samples.window, self._index, observation.nanoseconds
-        weights, missing = window.weights(), None
-        problem = f'{FILLING} of {window.length / SECOND:g} s.'
-        if weights is not None:
-            missing = self.samples.missing(window.oldest)
-            problem = self._refused[1] if self._refused[0] >= window.oldest else next(
-                (why for why in missing or () if why), self.ahead)
-        if weights is None or (problem and (
-                problem is self.ahead or (missing is not None and missing[0]))):
-            observation.reasons[index] = problem
-            self._contacts.clear((index,))
-            return
-        (mean, slope), _, observation.delay, scale = weights
+    def _observed(
+        self, stamp: int, instants: int, bias: Array, recorder: TareRecord | None
+    ) -> Observation:
+        window, index = self.samples.window, self._index
+        weights = window.weights()
+        if weights is None:
+            return self._invalid(
+                stamp, instants, f'{FILLING} of {window.length / SECOND:g} s.')
+        missing = self.samples.missing(window.oldest)
+        problem = self._refused[1] if self._refused[0] >= window.oldest else next(
+            (why for why in missing or () if why), self.ahead)
+        if problem and (problem is self.ahead or (missing is not None and missing[0])):
+            return self._invalid(stamp, instants, problem)
+        (mean, slope), _, delay, scale = weights
         rows = window.rows
         means = mean @ rows
         rate = means[9:12]
-        observation.measured = motion = means[6:9], rate, scale * (slope @ rows[:, 9:12])
+        motion = means[6:9], rate, scale * (slope @ rows[:, 9:12])
+        observation = Observation(
+            stamp, delay, self.links, np.zeros((self._count, COLUMNS)), [''] * self._count,
+            measured=motion, instants=instants)
         regressor = self.link.regressor(*motion)
         inertial = self.link.inertial(regressor)
         excess = partial(self.test.size, stamp, motion)
         if problem:
             observation.reasons[index] = problem
-            self._bound(stamp, observation.delay, bias, inertial[:3], excess)
-            observation.contacts = self._contacts.update(
-                stamp / SECOND - observation.delay, (index,), observation.wrench,
-                observation.reasons, partial(self._consistency, mean, rows), excess)
-            return
-        readings = self._arm.in_links(self._all_sensors(means[None])[0] - bias)
-        net = self.link.net(inertial, *(readings[i] for i in self._sensors))
-        if not _within(net, IMPOSSIBLE):
-            raise ArithmeticError('Its force or moment is beyond that of any arm.')
-        if recorder is not None:
-            recorder.add_link(index, stamp, net, rate, regressor)
-        observation.wrench[index] = net if self.bias is None else net - self.bias
+            self._bound(stamp, delay, bias, inertial[:3], excess)
+        else:
+            readings = self._arm.in_links(self._all_sensors(means[None])[0] - bias)
+            net = self.link.net(inertial, *(readings[i] for i in self._sensors))
+            if not _within(net, IMPOSSIBLE):
+                raise ArithmeticError('Its force or moment is beyond that of any arm.')
+            if recorder is not None:
+                recorder.add_link(index, stamp, net, rate, regressor)
+            observation.wrench[index] = net if self.bias is None else net - self.bias
         observation.contacts = self._contacts.update(
-            stamp / SECOND - observation.delay, (index,), observation.wrench,
+            stamp / SECOND - delay, self.links, observation.wrench,
             observation.reasons, partial(self._consistency, mean, rows), excess)
-        self.test.note(stamp, motion, observation.wrench, observation.reasons,
-                       observation.contacts)
+        if not problem:
+            self.test.note(stamp, motion, observation.wrench, observation.reasons,
+                           observation.contacts)
+        return observation
 
     def _bound(
         self, stamp: int, delay: float, bias: Array, inertial: Array,
@@ -891,8 +879,7 @@ class _ImuChain:
         pairs[0] = pairs[0][:1]
         if not all(pairs):
             return
-        least = _least_force(self._arm, [feed.limits for feed in self._feeds], bias,
-                             self._sensors, pairs, inertial)
+        least = _least_force(self._arm, self._feeds, bias, self._sensors, pairs, inertial)
         if least is not None:
             self._contacts.judges[self._index].saturate(
                 stamp / SECOND - delay, 2.0 * delay, least, excess)
@@ -918,14 +905,14 @@ def force_variances(arm: SensedArm, values: WrenchParameters) -> list[float]:
 
 
 def _least_force(
-    arm: SensedArm, limits: Sequence[Sequence[tuple[int, float]]], bias: Array,
+    arm: SensedArm, feeds: Sequence[Feed], bias: Array,
     sensors: Sequence[int], readings: Sequence[list[Reading | None]], model: Array,
 ) -> Array | None:
     """Return the smallest force on a sub-chain that its sensors allow, shape (3,) [N].
 
     Args:
         arm: The arm, in the posture of the readings.
-        limits: By sensor of the arm, ends of the range by component.
+        feeds: The readings of all sensors of the arm, with the ends of their ranges.
         bias: Bias of each sensor, shape (k, 6) [N, N·m].
         sensors: The sub-chain's proximal sensor, then its distal ones.
         readings: Of each of them, about the same instant; None for refused ones.
@@ -941,7 +928,7 @@ def _least_force(
     low = high = model
     for sensor, found in zip(sensors, readings, strict=True):
         turn = arm.sensor_rotation(sensors[0], sensor) * (1.0 if sensor == sensors[0] else -1.0)
-        ends = _force_range(limits[sensor], found) - bias[sensor, :3]
+        ends = _force_range(feeds[sensor].limits, found) - bias[sensor, :3]
         # Of 0 · ∞, an axis that a component does not act on.
         with np.errstate(invalid='ignore'):
             terms = np.where(np.abs(turn) > _PARALLEL, turn * ends[:, None], 0.0)
@@ -964,20 +951,6 @@ def _force_range(
             high[column] = np.inf if high[column] >= limit else high[column]
             low[column] = -np.inf if low[column] <= -limit else low[column]
     return np.array([low, high])
-
-
-def _newest(feed: Feed) -> int:
-    return feed.newest
-
-
-def _newest_of(advance: Callable[[], int | None], newest: bool) -> tuple[int | None, int]:
-    """Return the next stamp, or the newest one, and by how many instants that went on."""
-    stamp = advance()
-    count = 1
-    while newest and stamp is not None and (later := advance()) is not None:
-        stamp = later
-        count += 1
-    return stamp, count
 
 
 def _within(values: Array, limit: float) -> bool:

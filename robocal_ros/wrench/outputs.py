@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
-from geometry_msgs.msg import Point, PointStamped, WrenchStamped
+from geometry_msgs.msg import PointStamped, WrenchStamped
 from rclpy.qos import QoSProfile
 from rclpy.serialization import serialize_message
 from sensor_msgs.msg import JointState
@@ -19,14 +19,18 @@ from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError, RobocalError
-from robocal_ros.messages import conversions, qos
-from robocal_ros.messages.stamps import SECOND, from_seconds
-from robocal_ros.messages.subscription import ConditionalGroup, Subscriber, faults_of
-from robocal_ros.node import status
-from robocal_ros.node.calibration_node import CalibrationNode
+from robocal_ros.messages import (
+    SECOND,
+    ConditionalGroup,
+    Subscriber,
+    conversions,
+    faults_of,
+    from_seconds,
+    qos,
+)
+from robocal_ros.node import CalibrationNode, status
 from robocal_ros.wrench.contact import Contact
-from robocal_ros.wrench.frames import MOST_FRAMES, FrameTree
-from robocal_ros.wrench.fusion import Fusion
+from robocal_ros.wrench.fusion import MOST_FRAMES, FrameTree, Fusion
 from robocal_ros.wrench.observer import NUMBERS, Observation, WrenchObserver, failure
 from robocal_ros.wrench.torque import ToolWrench
 
@@ -55,6 +59,12 @@ class _Topic:
     def send(self) -> None:
         """Publish the message."""
         self._publisher.publish(self.message)
+
+    def send_value(self, value: float) -> None:
+        """Publish a number, if there are subscribers."""
+        if self.subscribed:
+            self.message.data = value
+            self.send()
 
     def send_matrix(self, matrix: Array) -> None:
         """Publish a square matrix, row by row."""
@@ -103,22 +113,18 @@ class _StampedTopic(_Topic):
             self._begin, stamp.sec, stamp.nanosec, self._middle, *numbers))
 
 
-class _Flag:
-    """Bool that is published on changes, and periodically."""
+class _FlagTopic(_Topic):
+    """Publisher of a flag on changes, and periodically."""
 
-    def __init__(self, topic: _Topic) -> None:
-        self._topic = topic
+    def __init__(self, node: CalibrationNode, name: str) -> None:
+        super().__init__(node, Bool, name)
         self._sent = float('-inf')
 
     def update(self, stamp: float, value: bool) -> None:
-        if not self._topic.subscribed:
-            return
-        message = self._topic.message
-        if message.data == value and 0.0 <= stamp - self._sent < _REPEAT:
-            return
-        message.data = value
-        self._sent = stamp
-        self._topic.send()
+        if self.subscribed and not (
+                self.message.data == value and 0.0 <= stamp - self._sent < _REPEAT):
+            self._sent = stamp
+            self.send_value(value)
 
 
 class _SourceTopic(_Topic):
@@ -172,13 +178,7 @@ class _LinkTopics:
         self.pitch = _Topic(node, Float64, f'{base}/pitch')
         self.bound = _Topic(node, Float64, f'{base}/force_lower_bound')
         self.covariance = _Topic(node, Float64MultiArray, f'{base}/wrench_covariance')
-        self.in_contact = _Topic(node, Bool, f'{base}/in_contact')
-        self.flag = _Flag(self.in_contact)
-
-    @property
-    def topics(self) -> tuple[_Topic, ...]:
-        return (self.wrench, self.covariance, self.contact, self.pitch, self.bound,
-                self.in_contact)
+        self.flag = _FlagTopic(node, f'{base}/in_contact')
 
 
 class _Transforms:
@@ -266,15 +266,14 @@ class WrenchOutputs:
                 name=list(joint_names), effort=ones), ones)
         self._external_covariance = _Topic(
             node, Float64MultiArray, '~/external_torque_covariance')
-        joints = [_Topic(node, Bool, f'~/joints/{name}/in_contact') for name in joint_names]
-        self._joints = [_Flag(topic) for topic in joints]
-        self._topics = [topic for link in self._links for topic in link.topics]
-        self._topics += [self._tool, self._source, self._tool_covariance, self._singular,
-                         self._external, self._external_covariance, *joints]
+        self._joints = [
+            _FlagTopic(node, f'~/joints/{name}/in_contact') for name in joint_names]
+        self._tools = self._tool, self._source, self._tool_covariance, self._singular
+        self._topics: list[_Topic] = [
+            *(topic for link in self._links for topic in vars(link).values()), *self._tools,
+            self._external, self._external_covariance, *self._joints]
         self._marked = float('-inf')
-        self._markers_subscribed = False
-        self._joints_subscribed = False
-        self._joint_topics = joints
+        self._markers_subscribed = self._joints_subscribed = False
         self._stamp = Time()
         self.tool: ToolWrench | None = None
         self.tool_problem = ''
@@ -290,7 +289,7 @@ class WrenchOutputs:
             topic.look()
         if self._transforms is not None:
             self._transforms.read()
-        self._joints_subscribed = any(topic.subscribed for topic in self._joint_topics)
+        self._joints_subscribed = any(topic.subscribed for topic in self._joints)
         self._markers_subscribed = self._markers.get_subscription_count() > 0
 
     @property
@@ -324,13 +323,9 @@ class WrenchOutputs:
         if contact is None:
             return
         if contact.least:
-            if topics.bound.subscribed:
-                topics.bound.message.data = contact.least
-                topics.bound.send()
+            topics.bound.send_value(contact.least)
             return
-        if topics.pitch.subscribed:
-            topics.pitch.message.data = contact.pitch
-            topics.pitch.send()
+        topics.pitch.send_value(contact.pitch)
         if contact.point is not None and topics.contact.subscribed:
             topics.contact.send_numbers(self._stamp, contact.point.tolist())
 
@@ -344,8 +339,7 @@ class WrenchOutputs:
                 flag.update(stamp, value)
 
     def _publish_tool(self, observation: Observation) -> None:
-        if not any(topic.subscribed for topic in (
-                self._tool, self._source, self._tool_covariance, self._singular)):
+        if not any(topic.subscribed for topic in self._tools):
             self.tool_problem = ''
             return
         if self._transforms is not None:
@@ -364,8 +358,7 @@ class WrenchOutputs:
         if self._source.subscribed:
             self._source.update(self._stamp, found, found.remark)
         if np.isfinite(found.smallest):
-            self._singular.message.data = found.smallest
-            self._singular.send()
+            self._singular.send_value(found.smallest)
         self._tool.send_numbers(self._stamp, found.wrench.tolist())
         if self._tool_covariance.subscribed:
             self._tool_covariance.send_matrix(found.covariance)
@@ -391,25 +384,6 @@ _LINE = 0.4
 _LIFETIME = 0.3
 
 
-def _marker(
-    frame: str, name: str, number: int, kind: int, colour: tuple[float, float, float, float],
-    width: float,
-) -> Marker:
-    marker = Marker(ns=name, id=number, type=kind, action=Marker.ADD)
-    marker.header.frame_id = frame
-    marker.frame_locked = True
-    marker.pose.orientation.w = 1.0
-    marker.scale.x = width
-    marker.color.r, marker.color.g, marker.color.b, marker.color.a = colour
-    marker.lifetime = conversions.to_duration(_LIFETIME)
-    return marker
-
-
-def _point(values: Array) -> Point:
-    x, y, z = (float(value) for value in values)
-    return Point(x=x, y=y, z=z)
-
-
 def contact_markers(frame: str, number: int, contact: Contact, force: float) -> list[Marker]:
     """Return arrow, line of action and contact point.
 
@@ -420,17 +394,20 @@ def contact_markers(frame: str, number: int, contact: Contact, force: float) -> 
         force: Magnitude of the force [N].
 
     """
-    line = _marker(frame, 'line_of_action', number, Marker.LINE_LIST, (0.6, 0.6, 0.6, 0.8), 0.003)
-    line.points = [_point(contact.line_point - _LINE * contact.direction),
-                   _point(contact.line_point + _LINE * contact.direction)]
     tip = contact.line_point if contact.point is None else contact.point
-    arrow = _marker(frame, 'external_force', number, Marker.ARROW, (0.9, 0.15, 0.1, 1.0), 0.012)
-    arrow.scale.y, arrow.scale.z = 0.028, 0.03
-    arrow.points = [_point(tip - _SCALE * force * contact.direction), _point(tip)]
-    if contact.point is None:
-        return [line, arrow]
-    ball = _marker(frame, 'contact_point', number, Marker.SPHERE_LIST, (1.0, 0.85, 0.1, 1.0),
-                   0.02)
-    ball.scale.y = ball.scale.z = 0.02
-    ball.points = [_point(contact.point)]
-    return [line, arrow, ball]
+    along = contact.direction
+    markers = [
+        conversions.to_marker(
+            frame, 'line_of_action', Marker.LINE_LIST, (0.6, 0.6, 0.6, 0.8), (0.003,),
+            number=number,
+            points=(contact.line_point - _LINE * along, contact.line_point + _LINE * along)),
+        conversions.to_marker(
+            frame, 'external_force', Marker.ARROW, (0.9, 0.15, 0.1, 1.0), (0.012, 0.028, 0.03),
+            number=number, points=(tip - _SCALE * force * along, tip))]
+    if contact.point is not None:
+        markers.append(conversions.to_marker(
+            frame, 'contact_point', Marker.SPHERE_LIST, (1.0, 0.85, 0.1, 1.0), (0.02,) * 3,
+            number=number, points=(contact.point,)))
+    for marker in markers:
+        marker.frame_locked, marker.lifetime = True, conversions.to_duration(_LIFETIME)
+    return markers

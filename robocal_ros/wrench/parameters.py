@@ -11,8 +11,7 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.messages import decode
-from robocal_ros.messages.decode import SensorDecoder
+from robocal_ros.messages import SensorDecoder, decode
 from robocal_ros.parameters import RobotParameters, named, parameter
 
 NODE = 'wrench_observer'
@@ -20,6 +19,9 @@ NODE = 'wrench_observer'
 
 TARE = 'tare'
 """Name of the service that tares, and of its marks in a bag."""
+
+RELEASE = 0.6
+"""Fraction of a threshold below which a contact ends: noise at the threshold ends none."""
 
 # Prefix of the names of links that an F/T sensor carries.
 _PREFIX = 'ft_'
@@ -87,26 +89,6 @@ class WrenchParameters(RobotParameters):
     force_threshold: float = parameter(
         5.0, 'External force at which a contact begins; a higher value ignores harder pushes.',
         unit='N', minimum=0.1, maximum=1e4)
-    release_ratio: float = parameter(
-        0.6, 'Fraction of force_threshold below which a contact ends.', minimum=0.1, maximum=1.0)
-    crosstalk: float = parameter(
-        0.15, 'Fraction of the largest external force on any link that the force on another link '
-        'must exceed to be a contact of its own, since a sudden push shakes the whole arm.',
-        minimum=0.0, maximum=1.0)
-    steadiness: float = parameter(
-        0.8, 'Smallest ratio of the mean force to the mean of its magnitude within the window '
-        'at which a contact begins, which rejects vibrations; 0 disables the check.',
-        minimum=0.0, maximum=1.0)
-    moment_threshold: float = parameter(
-        0.05, 'Moment about the reference point below which the force is assumed to act there.',
-        unit='N·m', minimum=0.0, maximum=100.0)
-    max_pitch: float = parameter(
-        0.02, 'Largest ratio of the moment along the force to the force for which a contact '
-        'point is published.', unit='m', minimum=1e-4, maximum=10.0)
-    contact_averaging: float = parameter(
-        0.05, 'Time over which the line of action of a lasting contact is averaged; a longer one '
-        'reduces the scatter of the contact point.', unit='s',
-        minimum=0.001, maximum=10.0)
     require_tare: bool = parameter(
         True, 'Publish no wrench before ~/tare was called; set to false for sensors without bias.')
     keep_tare: bool = parameter(
@@ -177,9 +159,6 @@ class WrenchParameters(RobotParameters):
         'each by itself and of all together; centres and inertias follow; a larger one widens the '
         'covariances of an arm that has moved since the tare, and contacts there need more force.',
         minimum=0.0, maximum=1.0)
-    characteristic_length: float = parameter(
-        0.3, 'Length by which moments are divided to compare them with forces, for '
-        '~/tool_wrench from joint torques.', unit='m', minimum=0.001, maximum=10.0)
     min_singular_value: float = parameter(
         0.05, 'Singular value of the scaled Jacobian below which a direction of ~/tool_wrench '
         'is unobservable.',

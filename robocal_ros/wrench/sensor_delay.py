@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from robocal_ros.arrays import Array, Flags
-from robocal_ros.messages.stamps import SECOND, Stamps
+from robocal_ros.messages import SECOND, Stamps
 
 # Least time between the instants used [s], larger where their windows would overlap, and the
 # largest one in multiples of it.

@@ -16,15 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from robocal_ros.arrays import Array, Flags
-from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import per_joint
-from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.robot import Robot, SteadyFriction, per_joint
+from robocal_ros.wrench.parameters import RELEASE, WrenchParameters
 
 # Speed up to which presliding after a reversal may persist [rad/s].
 _STICKING = 0.06
-# Fraction of the threshold below which a collision ends.
-_RELEASE = 0.6
 # Standard deviations of the friction model by which thresholds are raised.
 _WIDTH = 3.0
 # Those of the model, 99.99 % of normally distributed errors.
@@ -33,12 +29,13 @@ _MODEL_WIDTH = 3.9
 _VANISHED, _FULL = 5.3, 15.0
 # Components of a tool wrench.
 _NAMES = ('force x', 'force y', 'force z', 'moment x', 'moment y', 'moment z')
+# Length by which moments are divided to compare them with forces [m]: the size of tools.
+_LENGTH = 0.3
 # A component is published if at most this fraction of it, squared, is unobservable.
 _HIDDEN_SHARE = 1e-3
 
 
-
-class JointFriction:
+class FrictionInUse:
     """Identified friction of all joints, with its uncertainty.
 
     Attributes:
@@ -184,7 +181,7 @@ class JointTorques:
         """
         self._names = robot.joint_names
         self._values = values
-        self.friction = JointFriction({}, robot.joint_names, values)
+        self.friction = FrictionInUse({}, robot.joint_names, values)
         self._default_rotor = per_joint(values.rotor_inertias, robot.n, 'rotor_inertias')
         self.use_rotors(np.zeros(robot.n))
         self._threshold = per_joint(values.torque_thresholds, robot.n, 'torque_thresholds').copy()
@@ -200,7 +197,7 @@ class JointTorques:
 
     def use_friction(self, laws: Mapping[str, SteadyFriction]) -> None:
         """Replace the friction, by joint name; joints that are not named have none."""
-        self.friction = JointFriction(laws, self._names, self._values)
+        self.friction = FrictionInUse(laws, self._names, self._values)
         self.clear()
 
     def use_rotors(self, inertia: Array) -> None:
@@ -275,7 +272,7 @@ class JointTorques:
         """
         limit = self._threshold + self.friction.uncertainty(v) + _MODEL_WIDTH * model_std
         if self._near:
-            limit = np.where(self.colliding, _RELEASE * limit, limit)
+            limit = np.where(self.colliding, RELEASE * limit, limit)
         self.colliding = np.abs(external) > limit
         # Faster than a reduction of few flags.
         self._near = True in self.colliding.tolist()
@@ -340,9 +337,7 @@ def tool_wrench(
         covariance: Of the torques, shape (n, n).
 
     """
-    # Moments are divided by this length.
-    length = values.characteristic_length
-    scale = np.array([1.0, 1.0, 1.0, length, length, length])
+    scale = np.repeat((1.0, _LENGTH), 3)
     directions, singular, joints = np.linalg.svd(scale[:, None] * jacobian)
     full = np.zeros(6)
     full[:len(singular)] = singular

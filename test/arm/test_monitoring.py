@@ -20,7 +20,7 @@ from robocal_ros.arm.protocols import MotionOutcome, MotionStatus
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import MotionError
 from robocal_ros.parameters import ArmParameters
-from robocal_ros.robot.motion import Trajectory, quintic_path
+from robocal_ros.robot.trajectories import Trajectory, quintic_path
 
 TOLERANCE = 0.15
 # Out and back at 1 rad/s, as a joint whose friction is measured.

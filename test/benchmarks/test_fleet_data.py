@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 import pytest
 
 from benchmarks.fleet_data import Event, SimulatedArm, estimates, fleet, main
-from robocal_ros.fleet.catalogue import RESULTS, Catalogue
+from robocal_ros.fleet import Catalogue
+from robocal_ros.fleet.catalogue import RESULTS
 
 EVENTS = (Event('damage', 'joint_2', 2, 0.5), Event('wear', 'joint_3', 0, 0.4),
           Event('tool', '', 3, 2.0), Event('wrong_tool', '', 1, 3.0),

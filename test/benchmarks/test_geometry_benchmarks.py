@@ -15,8 +15,8 @@ from benchmarks.second_cell import OWN
 from demo import default_cell
 from demo.compliance import known_load
 from demo.leveling import leveling_panel
-from robocal_ros.leveling.model import Tool
-from robocal_ros.robot.model import Robot
+from robocal_ros.leveling import Tool
+from robocal_ros.robot import Robot
 
 TRUTH = default_cell.hidden_truth()
 

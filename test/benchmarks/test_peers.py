@@ -12,9 +12,9 @@ from benchmarks.peers.payload import in_motion
 from benchmarks.peers.process import ENVIRONMENT, Run, run
 from benchmarks.peers.recorded import FIGAROH, OURS, ArmCase, figures, table
 from benchmarks.second_cell import OWN, product
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
+from robocal_ros.messages import JointSamples, WrenchSamples
 from robocal_ros.payload.model import body_regressor, moving
-from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot import RigidBodyInertia, Robot
 
 PERIOD = 0.004
 FRAME = 'ft_wrist'

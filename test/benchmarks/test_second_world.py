@@ -32,10 +32,10 @@ from benchmarks.second_campaign import (
 )
 from benchmarks.second_cell import Cell, Load, write_bag
 from benchmarks.second_world import ARMS, EFFECTS, World, moments, read_arm
-from robocal_ros.capability import estimator
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.messages.bag import Bag, Selection
-from robocal_ros.offline.estimation import OfflineEstimation
+from robocal_ros.estimators import estimator
+from robocal_ros.messages import Bag, Selection
+from robocal_ros.offline import OfflineEstimation
 
 DOWN = np.array([0.0, 0.0, -second_world.GRAVITY])
 LOAD = Load(1.5, np.array([0.02, -0.03, 0.08]), np.diag([4e-3, 5e-3, 3e-3]))

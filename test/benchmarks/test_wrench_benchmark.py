@@ -10,8 +10,8 @@ import numpy as np
 from benchmarks import seven_joints
 from benchmarks.offline import measured
 from benchmarks.wrench import figures, run_case, with_payload
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.wrench.model import SensedArm, SensorMount
+from robocal_ros.robot import RigidBodyInertia, Robot
+from robocal_ros.wrench import SensedArm, SensorMount
 
 LOAD = RigidBodyInertia(1.5, np.array([0.0, 0.02, 0.08]), np.diag([2e-3, 3e-3, 4e-3]))
 

@@ -22,6 +22,7 @@ from support.fake_procedure import Running
 
 from robocal_ros.cli import doctor, doctor_robot
 from robocal_ros.cli.arguments import build_parser
+from robocal_ros.cli.doctor_findings import Finding, Grade
 from robocal_ros.cli.doctor_robot import (
     ReceivedJoints,
     clock_finding,
@@ -30,7 +31,6 @@ from robocal_ros.cli.doctor_robot import (
     wrench_finding,
 )
 from robocal_ros.cli.drivers import DRIVERS, Names, recognised
-from robocal_ros.cli.findings import Finding, Grade
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import qos

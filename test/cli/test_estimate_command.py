@@ -12,11 +12,10 @@ import pytest
 from support.bag_examples import joint_state, write
 
 from robocal_ros import registry
-from robocal_ros.capability import estimator
-from robocal_ros.cli import console
-from robocal_ros.cli import main as entry
+from robocal_ros.cli import console, main as entry
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.estimators import estimator
 
 DATA = Path(__file__).parents[3] / 'shared' / 'data'
 URDF = Path(__file__).parents[1] / 'data' / 'two_joint.urdf'

@@ -19,23 +19,22 @@ from support.bag_examples import (
     WRENCH,
     imu,
     joint_state,
+    marks as mark,
     text,
     wrench,
 )
-from support.bag_examples import marks as mark
 from support.friction_results import identity, payload_result
-
 from support.wrench_arm import ObservedArm
+
 from demo import default_cell
-from robocal_ros.cli import console as screen
-from robocal_ros.cli import main as entry
+from robocal_ros.cli import console as screen, main as entry
 from robocal_ros.cli.main import main
 from robocal_ros.messages.bag import Bag
 from robocal_ros.messages.bag_writer import BagWriter
 from robocal_ros.messages.stamps import to_seconds
 from robocal_ros.results.store import ResultStore, read_result, to_yaml
-from robocal_ros.wrench.estimate import TareRecord, Taring, to_result
 from robocal_ros.wrench.observer import Observation
+from robocal_ros.wrench.tare import TareRecord, Taring, to_result
 
 LINK = 'ft_link_2_proximal'
 POINT, FORCE = np.array([0.0, -0.055, 0.18]), np.array([0.0, 30.0, 0.0])

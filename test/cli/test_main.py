@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from support.result_examples import example, failing
 
-from robocal_ros.cli import main as entry
-from robocal_ros.cli import show
+from robocal_ros.cli import main as entry, show
 from robocal_ros.cli.main import main
 from robocal_ros.errors import DataError
 from robocal_ros.results.result import CalibrationResult

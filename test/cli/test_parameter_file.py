@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from robocal_ros import registry
-from robocal_ros.capability import estimator
 from robocal_ros.errors import ConfigurationError, FileFormatError
+from robocal_ros.estimators import estimator
 from robocal_ros.offline.parameter_files import read_parameters
 from robocal_ros.payload.parameters import PayloadParameters
 

@@ -18,8 +18,7 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from support.fake_procedure import Running
 
-from robocal_ros.cli import main as entry
-from robocal_ros.cli import record
+from robocal_ros.cli import main as entry, record
 from robocal_ros.cli.main import main
 from robocal_ros.cli.record import RecorderProfile, read_profile
 from robocal_ros.errors import ConfigurationError, FileFormatError

@@ -11,8 +11,7 @@ import pytest
 from rclpy.client import Client
 from support.fake_procedure import Running
 
-from robocal_ros.cli import console, node_client
-from robocal_ros.cli import main as entry
+from robocal_ros.cli import console, main as entry, node_client
 from robocal_ros.cli.main import main
 
 DOMAIN = int(os.environ['ROS_DOMAIN_ID'])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.compliance_cell import COMPLIANCE, TARGET, Cell, Tool, postures
 
-from robocal_ros.compliance.estimate import estimate, estimate_sets, register, summary
+from robocal_ros.compliance.estimator import estimate, estimate_sets, register, summary
 from robocal_ros.compliance.measurement import (
     LOADED,
     REGISTRATION,
@@ -21,8 +21,8 @@ from robocal_ros.compliance.model import Load, given_load, identified_load
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.messages.bounded_buffer import Averages
 from robocal_ros.messages.marks import StationaryInterval
-from robocal_ros.messages.record import Averages
 from robocal_ros.messages.samples import JointSamples, Recording, TrackerSamples
 from robocal_ros.parameters import checked
 from robocal_ros.results.report import report_html

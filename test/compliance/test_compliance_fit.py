@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 from scipy.stats import chi2
-from support.arms import scara
+from support.arms import MOUNTS, scara
 from support.compliance_cell import COMPLIANCE, READINGS, SIGMA, Cell, Tool, postures
 
 from robocal_ros.compliance.fit import ComplianceFit, fit_compliance
 from robocal_ros.compliance.measurement import Displacements, displacements
-from robocal_ros.compliance.model import Target, predicted
+from robocal_ros.compliance.model import Target, bending_columns, predicted
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.errors import DataError, ExcitationError
 from robocal_ros.robot.model import Robot
@@ -22,6 +22,7 @@ from robocal_ros.robot.model import Robot
 WHERE = postures(24, seed=2)
 STD = SIGMA * np.sqrt(2.0 / READINGS)
 SEEN = [1, 2, 3, 4, 5]
+TIMES = np.tile(np.linspace(-1.0, 1.0, 24)[:, None], 2)
 
 
 def noisy(cell: Cell, where: np.ndarray = WHERE, seed: int = 0, **changes) -> Displacements:
@@ -48,7 +49,7 @@ def drawn(exact: np.ndarray, seed: int, std: float = STD) -> Displacements:
     noise = std * np.random.default_rng(seed).standard_normal(exact.shape)
     covariance = np.tile(STD**2 * np.eye(3), (len(exact), 1, 1))
     return Displacements(WHERE, WHERE, exact + noise, covariance,
-                         np.zeros(len(exact), dtype=bool))
+                         np.zeros(len(exact), dtype=bool), TIMES[:len(exact)])
 
 
 def test_without_noise_the_truth_is_recovered(exact: np.ndarray) -> None:
@@ -56,62 +57,73 @@ def test_without_noise_the_truth_is_recovered(exact: np.ndarray) -> None:
     found = fitted(Cell(), drawn(exact, 0, std=0.0))
     np.testing.assert_allclose(found.value[SEEN], COMPLIANCE[SEEN], rtol=1e-6)
     assert found.kept.all()
-    assert found.angle_std == 0.0
+    assert found.size['angles'] < 1e-6
     assert found.offset is None
 
 
 def test_errors_are_as_large_as_stated(exact: np.ndarray) -> None:
-    found = fitted(Cell(), drawn(exact, 1))
-    error = (found.value - COMPLIANCE)[SEEN]
-    distance = float(error @ np.linalg.solve(found.covariance[np.ix_(SEEN, SEEN)], error))
-    assert chi2.ppf(0.01, len(SEEN)) < distance < chi2.ppf(0.99, len(SEEN))
+    """χ² of the errors over seeds, 99.99 % two-sided; covers size and correlation at once."""
+    total, count = 0.0, 4
+    for seed in range(count):
+        found = fitted(Cell(), drawn(exact, seed))
+        error = (found.value - COMPLIANCE)[SEEN]
+        total += float(error @ np.linalg.solve(found.covariance[np.ix_(SEEN, SEEN)], error))
+    freedom = count * len(SEEN)
+    # What the residuals of one arm can tell from compliance only roughly widens its intervals.
+    assert 0.4 * freedom < total < chi2.ppf(1.0 - 5e-5, freedom)
 
 
 def test_scatter_of_the_encoders_is_seen_and_counted(exact: np.ndarray) -> None:
     """Angles that scatter by 2e-5 rad move the target further than the tracker's noise."""
-    cell = Cell(encoder_step=2e-5 * np.sqrt(12.0))
-    found = fitted(cell, noisy(cell, seed=1))
-    # Both sets scatter.
-    assert found.angle_std == pytest.approx(2e-5 * np.sqrt(2.0), rel=0.3)
-    error = (found.value - COMPLIANCE)[SEEN]
-    covariance = found.covariance[np.ix_(SEEN, SEEN)]
-    assert error @ np.linalg.solve(covariance, error) < chi2.ppf(0.99, len(SEEN))
+    total, stds, count = 0.0, [], 3
+    for seed in range(count):
+        cell = Cell(encoder_step=2e-5 * np.sqrt(12.0))
+        found = fitted(cell, noisy(cell, seed=seed))
+        stds.append(found.size['angles'])
+        error = (found.value - COMPLIANCE)[SEEN]
+        total += float(error @ np.linalg.solve(found.covariance[np.ix_(SEEN, SEEN)], error))
+    # Both sets scatter; what the tracker's noise might be as well is left to it.
+    assert np.mean(stds) == pytest.approx(2e-5 * np.sqrt(2.0), rel=0.3)
+    freedom = count * len(SEEN)
+    assert 0.5 * freedom < total < chi2.ppf(1.0 - 1e-4, freedom)
 
 
 def test_joints_that_stick_elsewhere_under_load_are_compensated() -> None:
     """Joints stand up to 3 mrad off between the sets, and gears transmit 2 % less or more."""
-    cell = Cell()
-    generator = np.random.default_rng([1, 11])
-    gap = generator.uniform(-3e-3, 3e-3, WHERE.shape)
-    followed = gap * (1.0 + 0.02 * generator.standard_normal(WHERE.shape))
-    unloaded = [cell.see(q, False, generator, 5.0 * i) for i, q in enumerate(WHERE)]
-    loaded = [cell.see(q + d, True, generator, 1000.0 + 5.0 * i, true=q + t)
-              for i, (q, d, t) in enumerate(zip(WHERE, gap, followed, strict=True))]
-    data = displacements(unloaded, loaded, cell.registration(), cell.robot().joint_names,
-                         ComplianceParameters(), cell.motion)
-    found = fitted(cell, replace(data, held_out=np.zeros(len(data), dtype=bool)))
-    assert found.kept.all()
-    errors = (found.value - COMPLIANCE)[SEEN] / found.std()[SEEN]
-    assert np.abs(errors).max() < 3.3
-    assert np.sqrt(np.mean(np.square(errors))) > 0.2
+    cell, errors = Cell(), []
+    for seed in range(3):
+        generator = np.random.default_rng([seed, 11])
+        gap = generator.uniform(-3e-3, 3e-3, WHERE.shape)
+        followed = gap * (1.0 + 0.02 * generator.standard_normal(WHERE.shape))
+        unloaded = [cell.see(q, False, generator, 5.0 * i) for i, q in enumerate(WHERE)]
+        loaded = [cell.see(q + d, True, generator, 1000.0 + 5.0 * i, true=q + t)
+                  for i, (q, d, t) in enumerate(zip(WHERE, gap, followed, strict=True))]
+        data = displacements(unloaded, loaded, cell.registration(), cell.robot().joint_names,
+                             ComplianceParameters(), cell.motion)
+        found = fitted(cell, replace(data, held_out=np.zeros(len(data), dtype=bool)))
+        assert found.kept.all()
+        errors.append((found.value - COMPLIANCE)[SEEN] / found.std()[SEEN])
+    assert np.abs(errors).max() < 4.5
+    assert 0.5 < np.sqrt(np.mean(np.square(errors))) < 1.2
 
 
 def test_motors_that_give_way_unseen_by_their_encoders_are_within_the_intervals() -> None:
     """Under load motors give way by up to half an encoder step, which acts like compliance."""
-    cell, robot = Cell(), Cell().robot()
+    cell, robot, errors = Cell(), Cell().robot(), []
     loaded = cell.known_load().on(robot)
-    generator = np.random.default_rng([1, 12])
-    unloaded = [cell.see(q, False, generator, 5.0 * i) for i, q in enumerate(WHERE)]
-    torque = loaded.gravity_torques(WHERE) - robot.gravity_torques(WHERE)
-    unseen = -1.2e-5 * np.sign(torque) * generator.uniform(0.0, 1.0, WHERE.shape)
-    held = [cell.see(q, True, generator, 1000.0 + 5.0 * i, true=q + give)
-            for i, (q, give) in enumerate(zip(WHERE, unseen, strict=True))]
-    data = displacements(unloaded, held, cell.registration(), robot.joint_names,
-                         ComplianceParameters(), cell.motion)
-    found = fit_compliance(
-        robot, loaded, Target(cell.tool, cell.target),
-        replace(data, held_out=np.zeros(len(data), dtype=bool)), 7e-6)
-    errors = (found.value - COMPLIANCE)[SEEN] / found.std()[SEEN]
+    for seed in range(3):
+        generator = np.random.default_rng([seed, 12])
+        unloaded = [cell.see(q, False, generator, 5.0 * i) for i, q in enumerate(WHERE)]
+        torque = loaded.gravity_torques(WHERE) - robot.gravity_torques(WHERE)
+        unseen = -1.2e-5 * np.sign(torque) * generator.uniform(0.0, 1.0, WHERE.shape)
+        held = [cell.see(q, True, generator, 1000.0 + 5.0 * i, true=q + give)
+                for i, (q, give) in enumerate(zip(WHERE, unseen, strict=True))]
+        data = displacements(unloaded, held, cell.registration(), robot.joint_names,
+                             ComplianceParameters(), cell.motion)
+        found = fit_compliance(
+            robot, loaded, Target(cell.tool, cell.target),
+            replace(data, held_out=np.zeros(len(data), dtype=bool)))
+        errors.append((found.value - COMPLIANCE)[SEEN] / found.std()[SEEN])
     assert np.abs(errors).max() < 3.3
 
 
@@ -190,7 +202,7 @@ class TestBlind:
                           for q in where])
         # The whole displacement lies in one plane, and its two columns differ by direction.
         data = Displacements(where, where, value, np.tile(STD**2 * np.eye(3), (6, 1, 1)),
-                             np.zeros(6, dtype=bool))
+                             np.zeros(6, dtype=bool), TIMES[:6])
         found = fit_compliance(robot, loaded, target, data)
         np.testing.assert_allclose(found.value, [1e-5, 2e-5], rtol=1e-6)
         straight = replace(data, unloaded=np.zeros((6, 2)), loaded=np.zeros((6, 2)))
@@ -211,18 +223,18 @@ class TestBlind:
 
 
 def test_compliances_are_not_negative(exact: np.ndarray) -> None:
-    """A joint as stiff as rock: some seeds would make it negative."""
+    """A joint as stiff as rock: half of the seeds would make it negative."""
     stiff = COMPLIANCE.copy()
     stiff[3] = 0.0
     cell = Cell(compliance=stiff)
     value = np.array([cell.target_at(q, True)[1] - cell.target_at(q, False)[1] for q in WHERE])
     clipped = 0
-    for seed in range(3):
+    for seed in range(10):
         found = fitted(cell, drawn(value, seed))
         assert (found.value >= 0.0).all()
         clipped += 3 in found.clipped
         assert (np.abs(found.value - stiff)[SEEN] < 4.5 * found.std()[SEEN]).all()
-    assert 1 <= clipped <= 2
+    assert 1 <= clipped <= 9
 
 
 def test_a_tracker_that_was_knocked_between_the_sets_is_noticed(exact: np.ndarray) -> None:
@@ -234,6 +246,65 @@ def test_a_tracker_that_was_knocked_between_the_sets_is_noticed(exact: np.ndarra
     assert fitted(Cell(), data).offset is None
 
 
+def bending_tensors(robot: Robot, across: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Return the compliance of each joint about all three axes of the root, shape (n, 3, 3)."""
+    tensors = []
+    for joint, share in enumerate(across):
+        axis, _ = robot.joint_axis(q, joint)
+        tensors.append(share * (np.eye(3) - np.outer(axis, axis)))
+    return np.array(tensors)
+
+
+def bent(cell: Cell, where: np.ndarray, across: np.ndarray) -> np.ndarray:
+    """Return what the load displaces by bending across the joints, shape (k, 3)."""
+    robot, weight = cell.robot(), cell.load.mass * np.array(MOUNTS[cell.mount])
+    moved = np.zeros((len(where), 3))
+    for row, q in enumerate(where):
+        place = robot.transform_frame_to_root(q, cell.tool)
+        for joint, tensor in enumerate(bending_tensors(robot, across, q)):
+            _, at = robot.joint_axis(q, joint)
+            turn = tensor @ np.cross(place.act(cell.load.com) - at, weight)
+            moved[row] += np.cross(turn, place.act(cell.target) - at)
+    return moved
+
+
+class TestBending:
+    """Bearings that bend across their joints, by a share of the compliance about the axis."""
+
+    @pytest.mark.parametrize('share', [0.05, 0.15, 0.3])
+    def test_the_intervals_contain_the_joints_own_compliance(self, exact, share):
+        across = share * np.sqrt(COMPLIANCE * np.exp(np.log(COMPLIANCE).mean()))
+        across *= np.random.default_rng(3).uniform(0.5, 1.5, 6)
+        data = drawn(exact + bent(Cell(), WHERE, across), 5)
+        found = fitted(Cell(), data)
+        assert (np.abs(found.value - COMPLIANCE)[SEEN] < 3.3 * found.std()[SEEN]).all()
+        # What would be taken for compliance without it is far off.
+        assert (np.abs(found.correction - COMPLIANCE) / COMPLIANCE)[SEEN].max() > 0.1
+        told = found.bending > 3.0 * found.bending_std
+        assert told.any()
+        assert (np.abs(found.bending - across) < 4.0 * found.bending_std).all()
+
+    def test_what_alone_corrects_the_sag_removes_most_of_it(self, exact):
+        across = 0.15 * COMPLIANCE
+        data = drawn(exact + bent(Cell(), WHERE, across), 5)
+        found = fitted(Cell(), data)
+        robot, loaded = Cell().robot(), Cell().known_load().on(Cell().robot())
+        left = {name: np.linalg.norm([
+            value - predicted(robot, loaded, Target('tool0', Cell().target), q, q, c)[0]
+            for q, value in zip(WHERE, data.value, strict=True)])
+            for name, c in (('correction', found.correction), ('value', found.value))}
+        assert left['correction'] < 0.25 * np.linalg.norm(data.value)
+        assert left['correction'] < left['value']
+
+    def test_columns_are_those_of_the_moments(self):
+        robot, across = Cell().robot(), np.array([1e-6, 2e-6, 3e-6, 4e-6, 5e-6, 6e-6])
+        loaded = Cell().known_load().on(robot)
+        columns = np.array([bending_columns(robot, loaded, Target('tool0', Cell().target), q)
+                            for q in WHERE])
+        np.testing.assert_allclose(columns[..., 0] @ across, bent(Cell(), WHERE, across),
+                                   rtol=1e-9, atol=1e-15)
+
+
 class TestPoses:
     """Orientation measured too: three more rows for each posture."""
 
@@ -243,7 +314,7 @@ class TestPoses:
         assert six.value.shape == (24, 6)
         found, plain = fitted(cell, six), fitted(cell, three)
         assert (np.abs(found.value - COMPLIANCE)[SEEN] < 4.0 * found.std()[SEEN]).all()
-        assert (found.std()[SEEN] < plain.std()[SEEN]).all()
+        assert (found.std()[SEEN] < 1.1 * plain.std()[SEEN]).all()
         assert found.std()[5] < 0.3 * plain.std()[5]
 
     def test_a_target_on_the_axis_does_not_matter_then(self):

@@ -26,8 +26,8 @@ from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import information_block
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import quintic_move
 from robocal_ros.robot.sag import SagCorrection, compliance_by_joint
+from robocal_ros.robot.trajectories import quintic_move
 
 WHERE = postures(12, seed=4)
 

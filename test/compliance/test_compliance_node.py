@@ -24,8 +24,8 @@ from robocal_ros.compliance.node import ComplianceCalibration
 from robocal_ros.messages import conversions, qos
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.motion import quintic_move
 from robocal_ros.robot.sag import SagCorrection
+from robocal_ros.robot.trajectories import quintic_move
 
 pytestmark = pytest.mark.usefixtures('ros')
 

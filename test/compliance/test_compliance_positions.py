@@ -30,7 +30,7 @@ TOLERANCE = VALUES.match_tolerance
 
 
 def readings(
-    count: int = 20, seed: int = 0, centre: tuple[float, ...] = (1.0, 2.0, 3.0),
+    count: int = 20, seed: int | list[int] = 0, centre: tuple[float, ...] = (1.0, 2.0, 3.0),
     sigma: float = SIGMA, start: float = 0.0, rho: float = 0.0,
 ) -> TrackerSamples:
     """Return readings about a point, of noise that may be correlated."""
@@ -80,7 +80,7 @@ class TestCovariance:
         found = [average(np.zeros(3), readings(seed=seed, rho=rho)) for seed in range(300)]
         return np.array([item.point for item in found]), pooled_covariances(found)
 
-    @pytest.mark.parametrize(('rho', 'tolerance'), [(0.0, 0.12), (0.6, 0.2)])
+    @pytest.mark.parametrize(('rho', 'tolerance'), [(0.0, 0.12), (0.6, 0.2), (0.9, 0.3)])
     def test_is_that_of_the_means(self, rho, tolerance):
         means, covariance = self.means(rho)
         stated = np.trace(covariance.mean(axis=0))
@@ -241,13 +241,10 @@ class TestSets:
                                             r'off its first reading after 100 s'):
             self.join(*self.with_visits(1.2e-4))
 
-    def test_a_small_drift_is_taken_out_and_noise_is_not_called_drift(self):
-        assert not self.join(*self.with_visits(0.0)).drifted
-        data = self.join(*self.with_visits(4e-5))
-        assert data.drifted
-        plain = self.join(*self.both())
-        late = Cell().tracker[0] @ np.array([4e-5 * 25.0 / 100.0, 0.0, 0.0])
-        np.testing.assert_allclose(plain.value[5] - data.value[5], late, atol=6e-6)
+    def test_stamps_run_over_each_set(self):
+        time = self.join(*self.both()).time
+        assert time.shape == (6, 2)
+        np.testing.assert_allclose(time[[0, -1]], [[-1.0, -1.0], [1.0, 1.0]])
 
     def test_drift_is_told_by_the_posture_visited_again(self):
         drift = drift_of(self.with_visits(4e-5)[1], TOLERANCE, Cell().motion)
@@ -263,8 +260,20 @@ class TestSets:
         again = cell.see(elsewhere, False, generator, 100.0, shift=(shift, 0.0, 0.0))
         assert np.linalg.norm(again.point - unloaded[0].point) > 1e-3
         drift = drift_of([*unloaded, again], TOLERANCE, cell.motion)
-        assert drift.significant == drifts
         assert drift.beyond(5e-5).tolist() == [False, drifts]
+
+    @pytest.mark.parametrize(('shift', 'drifts'), [(0.0, 0), (1.2e-3, 30)])
+    def test_correlated_noise_is_not_called_drift_and_drift_is(self, shift, drifts):
+        """Noise of 0.1 mm that lasts for half a second moves the means by some 0.1 mm."""
+        found = 0
+        for seed in range(30):
+            visits = [average(np.zeros(3), readings(
+                40, [seed, row], (1.0 + (row == 11) * shift, 2.0, 3.0), 1e-4, 10.0 * row, 0.9))
+                for row in range(12)]
+            visits[1:11] = [replace(item, posture=np.full(3, row / 10))
+                            for row, item in enumerate(visits[1:11], 1)]
+            found += drift_of(visits, TOLERANCE, lambda one, other: np.zeros(3)).beyond(5e-5).any()
+        assert found == drifts
 
 
 class TestSplit:

@@ -16,7 +16,7 @@ from support.compliance_cell import COMPLIANCE, TARGET, Cell, postures
 from support.fake_arm import HOME, FakeArm, FakeReport, fake_arm
 
 from robocal_ros.arm.protocols import MotionFailedError, MotionOutcome, MotionStatus
-from robocal_ros.compliance.estimate import estimate_sets
+from robocal_ros.compliance.estimator import estimate_sets
 from robocal_ros.compliance.measurement import LOADED, REGISTRATION, UNLOADED, EndPosition
 from robocal_ros.compliance.model import Load, Mounted, given_load
 from robocal_ros.compliance.parameters import ComplianceParameters
@@ -25,6 +25,7 @@ from robocal_ros.errors import DataError, MotionError
 from robocal_ros.messages.marks import StationaryInterval
 from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples
 from robocal_ros.results.result import CalibrationResult
+from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import RigidBodyInertia
 from robocal_ros.robot.planning import EffortLimits
 
@@ -418,6 +419,25 @@ class TestWeakJoints:
         rig.arm.go_to = noted
         rig.run()
         assert set(masses) == {(False, 1.1), (True, 11.1)}
+
+    def test_the_box_of_the_load_counts_in_the_loaded_set_only(self) -> None:
+        rig, counted = Rig(), set()
+        go_to = rig.arm.go_to
+
+        async def noted(posture: np.ndarray, **shown: Any) -> None:
+            counted.add((rig.rest.loaded, rig.arm.checker.loaded))
+            await go_to(posture, **shown)
+
+        rig.arm.go_to = noted
+        rig.run()
+        assert counted == {(False, False), (True, True)}
+
+    def test_a_load_without_room_at_the_start_is_refused_before_it_is_mounted(self) -> None:
+        rig = Rig()
+        rig.arm.checker = CollisionChecker(rig.arm.robot.copy(), load_box=(3.0, 3.0, 0.1))
+        with pytest.raises(MotionError, match="With the load .* touches 'load_box'.*load_box or"):
+            rig.run()
+        assert rig.log == []
 
     def test_tool_and_load_beyond_a_limit_are_refused_before_the_load_is_mounted(self) -> None:
         """The load alone and the tool alone are held; together they are not."""

@@ -18,7 +18,6 @@ from rclpy.serialization import deserialize_message, serialize_message
 from scipy.spatial.transform import Rotation
 from support.ros_rig import arm_urdf, joint_state, overrides, stamp
 
-from robocal_ros.capability import estimator
 from robocal_ros.cli import console
 from robocal_ros.cli.main import main
 from robocal_ros.compliance.measurement import LOADED, REGISTRATION, UNLOADED, EndPosition
@@ -26,6 +25,7 @@ from robocal_ros.compliance.node import ComplianceCalibration
 from robocal_ros.compliance.procedure import MeasuredSet
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError
+from robocal_ros.estimators import estimator
 from robocal_ros.messages.bag import Bag, Selection
 from robocal_ros.messages.bag_writer import BagWriter
 from robocal_ros.messages.marks import Mark, StationaryInterval, last_run
@@ -266,8 +266,8 @@ class TestMarking:
         return said
 
     def seen(self, begin: float, point: float = 0.0) -> EndPosition:
-        return EndPosition(np.zeros(6), np.array([point, 0.0, 0.0]), None, 1e-12 * np.eye(3), 0.0,
-                           20, 0, begin + 0.5, begin, begin + 1.0)
+        return EndPosition(np.zeros(6), np.array([point, 0.0, 0.0]), None, 1e-12 * np.eye(3),
+                           np.zeros(1), 20, 0, begin + 0.5, begin, begin + 1.0)
 
     def begins(self, said: list[Mark]) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {}

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from demo import __main__ as demo
-from demo import default_cell
+from demo import __main__ as demo, default_cell
 from demo.comparison import compare
 from demo.tour import TourOutcome
 from robocal_ros.results.result import CalibrationResult, Check

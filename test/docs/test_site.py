@@ -30,13 +30,20 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_page_is_on_the_site(site: Path) -> None:
     pages = {path.stem for path in (ROOT / 'docs').glob('*.md')} - {'README'}
-    assert pages == {path.stem for path in site.glob('*.html')} - {'genindex', 'search'}
+    made = {'genindex', 'py-modindex', 'search'}
+    assert pages == {path.stem for path in site.glob('*.html')} - made
 
 
 def test_the_readme_is_the_first_page(site: Path) -> None:
     text = (site / 'index.html').read_text(encoding='utf-8')
     assert 'href="your-robot.html"' in text
     assert 'blob/main/CONTRIBUTING.md' in text
+
+
+def test_the_api_has_what_packages_lend(site: Path) -> None:
+    text = (site / 'api.html').read_text(encoding='utf-8')
+    assert 'id="robocal_ros.payload.estimate"' in text
+    assert 'id="robocal_ros.wrench.WrenchObserver"' in text
 
 
 def test_links_out_of_the_documentation_lead_to_files(site: Path) -> None:

@@ -29,8 +29,7 @@ from support.launch_stand_in import ROOT, Shutdown, launched
 from support.parameter_files import tables
 
 from robocal_ros import launching, registry
-from robocal_ros.cli import console, import_csv
-from robocal_ros.cli import main as entry
+from robocal_ros.cli import console, import_csv, main as entry
 from robocal_ros.cli.arguments import build_parser
 from robocal_ros.friction.plan import load_trajectory_set
 from robocal_ros.offline.parameter_files import read_parameters

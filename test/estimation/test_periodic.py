@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robocal_ros.estimation.blocks import Blocks
+from robocal_ros.estimation.block_averages import Blocks
 from robocal_ros.estimation.delay import Delay, find_delay
 from robocal_ros.estimation.periodic import periodic_motion
 from robocal_ros.messages.samples import JointSamples

@@ -7,8 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from robocal_ros.estimation.selection import d_optimal, short_tour
 

@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from support.forward import SweepPlan, run
 
 from robocal_ros.estimation.signals import central_velocity, dwells, runs, steady_sweeps

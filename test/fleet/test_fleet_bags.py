@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.bag_examples import MARKS, file_of, marks, write
-from support.bag_examples import joint_state as state
+from support.bag_examples import MARKS, file_of, joint_state as state, marks, write
 from support.fleet_bags import NAMES, PARAMETERS, URDF, write_runs
 
 from robocal_ros.errors import ConfigurationError, DataError

@@ -15,7 +15,7 @@ import scipy.stats
 from benchmarks import fleet_changes
 from robocal_ros.errors import DataError
 from robocal_ros.fleet.changes import courses
-from robocal_ros.fleet.series import Course, History
+from robocal_ros.fleet.histories import Course, History
 from robocal_ros.fleet.siblings import compare, population, rejected
 from robocal_ros.fleet.student import Problem, fit, inverse
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from robocal_ros.errors import DataError
 from robocal_ros.results.result import CalibrationResult, Fit, Parameter, RobotIdentity, State

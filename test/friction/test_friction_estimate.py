@@ -23,7 +23,7 @@ from support.friction_cell import (
 )
 
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.friction.estimate import (
+from robocal_ros.friction.estimator import (
     assemble,
     estimate,
     fit_joints,
@@ -33,8 +33,8 @@ from robocal_ros.friction.estimate import (
     summary,
     with_temperatures,
 )
-from robocal_ros.friction.fit import JointFriction, fit_joint
-from robocal_ros.friction.motion import pass_scatter
+from robocal_ros.friction.fit import FrictionFit, fit_joint
+from robocal_ros.friction.motion_method import pass_scatter
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.runs import find_runs, read_run
 from robocal_ros.messages.samples import Recording
@@ -69,7 +69,7 @@ def two_joints() -> Record:
 
 
 def found_by(made: Record, robot: Robot, values: FrictionParameters = DEFAULTS, **changes
-             ) -> tuple[CalibrationResult, list[JointFriction]]:
+             ) -> tuple[CalibrationResult, list[FrictionFit]]:
     recording = Recording(made.samples(**changes))
     found = fit_joints(robot, recording, values)
     return assemble(robot, recording, values, found), found

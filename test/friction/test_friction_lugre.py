@@ -14,8 +14,8 @@ from support.forward import Reference
 from support.friction_cell import SPEEDS, WRIST, Truth, both_ways, record
 
 from robocal_ros.errors import ConfigurationError, ConvergenceError
-from robocal_ros.friction.estimate import assemble, estimate, fit_joints, with_presliding
-from robocal_ros.friction.fit import JointFriction
+from robocal_ros.friction.estimator import assemble, estimate, fit_joints, with_presliding
+from robocal_ros.friction.fit import FrictionFit
 from robocal_ros.friction.model import simulate
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.plan import plan_reversals
@@ -239,7 +239,7 @@ def test_without_reversals_they_are_not_identified_and_the_law_stands():
 
 def test_a_joint_that_failed_tells_nothing_of_its_bristles(both):
     robot = arm('robocal').robot()
-    failed = JointFriction(NAME, (), ('No runs.',))
+    failed = FrictionFit(NAME, (), ('No runs.',))
     item = with_presliding(robot, both, failed)
     assert item.presliding is None
     result = assemble(robot, Recording(both), WANTED, [item])

@@ -24,7 +24,7 @@ from robocal_ros.payload.node import PayloadIdentification
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.motion import Lspb
+from robocal_ros.robot.trajectories import Lspb
 
 pytestmark = pytest.mark.usefixtures('ros')
 
@@ -253,8 +253,8 @@ class TestHandOver:
         made = rig(PayloadIdentification, known_mass=2.0).start()
         results = made.publisher(String, 'friction_identification/result', qos.LATCHED)
         results.publish(String(data=to_yaml(friction_result())))
-        made.spinner.until(lambda: made.node.current_result('friction'))
-        laws = friction_by_joint(made.node.current_result('friction'))
+        made.spinner.until(lambda: made.node.results.current('friction'))
+        laws = friction_by_joint(made.node.results.current('friction'))
         np.testing.assert_allclose(laws['joint_6'].coulomb, 0.7)
 
     def test_friction_takes_the_payload_live_and_from_the_store(self, rig, tmp_path):

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from support.arms import CHAIN, arm, middle
 
 from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
@@ -23,7 +22,7 @@ from robocal_ros.friction.plan import (
 )
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import Lspb, MotionLimits
+from robocal_ros.robot.trajectories import Lspb, MotionLimits
 
 VALUES = FrictionParameters()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,12 @@ from robocal_ros.arm.protocols import (
     keep_nothing,
 )
 from robocal_ros.errors import DataError
-from robocal_ros.friction.fit import JointFriction
+from robocal_ros.friction.fit import FrictionFit
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import FrictionRun
 from robocal_ros.friction.procedure import FrictionProcedure, KeptJoints
 from robocal_ros.messages.samples import JointSamples
-from robocal_ros.robot.motion import Lspb, Trajectory
+from robocal_ros.robot.trajectories import Lspb, Trajectory
 
 STEP = 0.005
 FIRST, SECOND = 'joint_6', 'joint_5'
@@ -111,7 +111,7 @@ class Cell:
 
     arm: DrivenArm
     procedure: FrictionProcedure
-    shown: list[JointFriction]
+    shown: list[FrictionFit]
 
     def measure(self, values: FrictionParameters = VALUES) -> None:
         asyncio.run(self.procedure.measure(values))
@@ -123,7 +123,7 @@ def cell(
 ) -> Cell:
     plain = fake_arm()
     driven = DrivenArm(plain.robot, plain.checker, record=Record(plain.robot.joint_names), **arm)
-    shown: list[JointFriction] = []
+    shown: list[FrictionFit] = []
     return Cell(driven, FrictionProcedure(
         driven, driven.record, FakeReport(), wanted, given,
         lambda: (driven.robot.copy(), []), shown.append, keep), shown)
@@ -241,3 +241,21 @@ def test_an_effort_that_says_nothing_ends_it_after_one_run() -> None:
     with pytest.raises(DataError, match="'joint_6' is zero"):
         made.measure()
     assert made.arm.runs == 1
+
+
+@pytest.mark.parametrize('size', [2e-3, 6e-3])
+def test_reversals_have_the_size_that_is_given(size: float) -> None:
+    made = cell([FIRST])
+    joint, rows = made.arm.robot.index(FIRST), made.arm.record.rows
+    turned: list[float] = []
+    move = made.arm.move
+
+    async def noted(trajectory: Trajectory, **shown: Any) -> None:
+        begin = len(rows)
+        await move(trajectory, **shown)
+        if shown['phase'] == 'reversing':
+            turned.append(float(np.ptp([row[0][joint] for row in rows[begin:]])))
+
+    made.arm.move = noted  # type: ignore[method-assign]
+    made.measure(replace(VALUES, model='lugre_dynamic', reversal_size=size))
+    assert turned == [pytest.approx(2.0 * size, rel=0.05)]

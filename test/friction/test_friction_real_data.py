@@ -19,7 +19,7 @@ from support.arms import arm
 
 from robocal_ros.cli.main import main
 from robocal_ros.errors import DataError
-from robocal_ros.friction.estimate import estimate
+from robocal_ros.friction.estimator import estimate
 from robocal_ros.friction.fit import (
     DirectionFit,
     Side,

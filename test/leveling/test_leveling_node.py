@@ -15,14 +15,16 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.lifecycle import TransitionCallbackReturn
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import String
+from support.compliance_results import compliance_result
 from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, overrides
 from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.errors import DataError
-from robocal_ros.leveling.estimate import tilt_by_imu
+from robocal_ros.leveling.estimator import tilt_by_imu
 from robocal_ros.leveling.model import Tool
 from robocal_ros.leveling.node import Leveling
 from robocal_ros.messages import qos
+from robocal_ros.results.store import ResultStore
 from robocal_ros.robot.model import Robot
 
 pytestmark = pytest.mark.usefixtures('ros')
@@ -80,6 +82,17 @@ def test_configure_refuses(
     assert made.configure() == FAILURE
     for word in words:
         assert word in made.log['error'][0]
+
+
+@pytest.mark.parametrize('used', [True, False])
+def test_the_compliance_is_used_unless_switched_off(
+    rig: Callable[..., Rig], tmp_path: Path, used: bool
+) -> None:
+    stored = compliance_result()
+    ResultStore(tmp_path, stored.robot).save(stored)
+    made = rig(use_compliance=used)
+    assert made.configure() == SUCCESS
+    assert (made.node._procedure()._sag is not None) is used
 
 
 def test_only_an_active_node_levels(rig: Callable[..., Rig]) -> None:
@@ -312,11 +325,11 @@ class TestByRule:
         made, reasons = ruled
         publish = self.hand(made)
         publish((1, GoalStatus.STATUS_EXECUTING))
-        made.node.running = 'level'
+        made.node.procedures.running = 'level'
         publish((1, GoalStatus.STATUS_SUCCEEDED))
         end = made.time + 0.3
         made.spinner.until(lambda: made.time > end)
-        made.node.running = ''
+        made.node.procedures.running = ''
         self.quiet(made, reasons)
 
     def test_not_while_inactive(self, ruled: tuple[Rig, list[str]]) -> None:

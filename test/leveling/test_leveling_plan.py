@@ -18,7 +18,7 @@ from robocal_ros.leveling.model import Tool, tilt
 from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.path import Obstacle, PathRules, follow
 from robocal_ros.leveling.plan import LevelingPlanner, LevelingRefusal, LevelPlan
-from robocal_ros.robot.motion import MotionLimits
+from robocal_ros.robot.trajectories import MotionLimits
 
 ARMS = ('robocal', 'ur5', 'panda', 'xarm7')
 

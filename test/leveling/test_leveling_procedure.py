@@ -120,6 +120,12 @@ def test_the_links_are_leveled_where_the_compliance_is_known() -> None:
     assert compliant.tilt() > 0.04
 
 
+def test_the_verification_takes_the_time_that_is_given() -> None:
+    rig = Rig(verify_time=1.7)
+    asyncio.run(rig.procedure.level())
+    assert rig.arm.log[-1] == ('dwell', 1.7)
+
+
 def test_a_level_tool_is_left_alone() -> None:
     rig = Rig(tolerance=0.48)
     done, message = asyncio.run(rig.procedure.level())

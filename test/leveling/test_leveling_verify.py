@@ -9,7 +9,7 @@ import pytest
 from support.leveling_rig import TILTED, UP, planner
 
 from robocal_ros.errors import DataError
-from robocal_ros.leveling.estimate import check_level, tilt_by_imu
+from robocal_ros.leveling.estimator import check_level, tilt_by_imu
 from robocal_ros.leveling.inverse_kinematics import Bounds, converge, joint_step
 from robocal_ros.leveling.plan import timed
 

@@ -12,9 +12,9 @@ from support.bag_examples import STORE, joint_state
 from support.joints import plain
 
 from robocal_ros.errors import DataError
+from robocal_ros.messages.bounded_buffer import BoundedBuffer
 from robocal_ros.messages.intake import JointIntake, TrackerIntake
 from robocal_ros.messages.marks import Span, StationaryInterval
-from robocal_ros.messages.record import Record
 
 RNG = np.random.default_rng(8)
 QUARTER = (0.0, 0.0, math.sqrt(0.5), math.sqrt(0.5))
@@ -149,7 +149,7 @@ def test_a_pose_needs_a_unit_quaternion() -> None:
 
 
 def test_readings_are_never_averaged_but_the_oldest_forgotten() -> None:
-    record = Record(4, 4096, longest=0.0)
+    record = BoundedBuffer(4, 4096, longest=0.0)
     for begin in range(0, 8192, 1024):
         stamps = begin + np.arange(1024.0)
         record.add(np.column_stack((1e-3 * stamps, stamps, stamps, stamps)))

@@ -24,7 +24,7 @@ from robocal_ros.messages import conversions, qos
 from robocal_ros.node.status import ERROR, OK, StatusReporter
 from robocal_ros.payload.node import payload_markers
 from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity, State
-from robocal_ros.robot.motion import Trajectory, quintic_path
+from robocal_ros.robot.trajectories import Trajectory, quintic_path
 
 pytestmark = pytest.mark.usefixtures('ros')
 

@@ -390,8 +390,11 @@ def test_wrench_silence_is_a_complaint() -> None:
         assert "'/ft/wrench' at all" in rig.stream.problem(0.5)
         rig.send(1.0)
         assert rig.stream.problem(0.5) == ''
+        rig.send(1.1)
         rig.clock.time += 2.0
-        assert 'for 2.0 s' in rig.stream.problem(0.5)
+        told = rig.stream.problem(0.5)
+        assert "'/ft/wrench' for 2.0 s, after 2. '/ft/wrench' still has a publisher, which" in told
+        assert 'has arrived' not in told
 
 
 def test_a_frozen_wrench_is_a_complaint_after_the_patience() -> None:

@@ -27,20 +27,22 @@ from support.ros_rig import ROOT, overrides
 
 from demo import default_cell
 from robocal_ros import parameters
-from robocal_ros.capability import Capability
 from robocal_ros.cli.drivers import DRIVERS
-from robocal_ros.messages.samples import Recording
+from robocal_ros.estimators import Estimator
+from robocal_ros.messages import Recording
 from robocal_ros.node.calibration_node import SUCCESS
-from robocal_ros.payload import plan
-from robocal_ros.payload.estimate import ARM_IDENTIFICATION, PAYLOAD
+from robocal_ros.payload import ARM_IDENTIFICATION, PAYLOAD, plan
 from robocal_ros.payload.model import torque_regressor
 from robocal_ros.payload.node import PayloadIdentification
 from robocal_ros.payload.result import COM
-from robocal_ros.results.result import State, Verdict
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import RigidBodyInertia
-from robocal_ros.robot.motion import MotionLimits, Trajectory
-from robocal_ros.robot.setup import torque_factor
+from robocal_ros.results import State, Verdict
+from robocal_ros.robot import (
+    CollisionChecker,
+    MotionLimits,
+    RigidBodyInertia,
+    Trajectory,
+    torque_factor,
+)
 from robocal_sim.model import read_description
 from robocal_sim.truth import ForceTorqueTruth, FrictionTruth, HiddenTruth, JointTruth, ToolTruth
 
@@ -219,7 +221,7 @@ class Robot:
         return [Trajectory(np.array([0.0, 0.5]), np.stack((q, q)), np.zeros((2, len(q))))
                 for q in chosen]
 
-    def keep(self, capability: Capability, recording: Recording, values: Any) -> None:
+    def keep(self, capability: Estimator, recording: Recording, values: Any) -> None:
         """Estimate, which must pass, and store the result."""
         found = capability.result(
             self.robot, recording, values, capability.inputs(values, self.store.load))

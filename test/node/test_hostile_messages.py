@@ -13,13 +13,20 @@ from typing import Any
 
 import pytest
 import rclpy
+from action_msgs.msg import GoalStatus, GoalStatusArray
+from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticStatus
+from geometry_msgs.msg import TransformStamped
 from rclpy.qos import QoSProfile
-from std_msgs.msg import String
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import JointState
+from std_msgs.msg import Header, String
 from support.friction_results import payload_result
 from support.parameter_files import node_classes
 from support.ros_rig import NodeRig
 from support.security_policies import PARAMETERS
+from tf2_msgs.msg import TFMessage
+from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from robocal_ros.messages import qos
 from robocal_ros.results.store import to_yaml
@@ -86,6 +93,56 @@ def test_no_message_ends_a_node(rig: NodeRig) -> None:
     assert not rig.log['fatal']
 
 
+def text(raw: bytes) -> bytes:
+    """Return a serialized text, which need not be one."""
+    return b'\x00\x01\x00\x00' + (len(raw) + 1).to_bytes(4, 'little') + raw + b'\0'
+
+
+def loop(*frames: str) -> TFMessage:
+    """Return transforms from each frame to the next, and from the last to the first."""
+    return TFMessage(transforms=[
+        TransformStamped(header=Header(frame_id=parent), child_frame_id=child)
+        for parent, child in zip(frames, frames[1:] + frames[:1], strict=True)])
+
+
+MANY = [f'joint_{number}' for number in range(10_000)]
+WELL_FORMED: dict[Any, list[Any]] = {
+    Clock: [Clock(clock=Time(sec=-1)), Clock(clock=Time(sec=2**31 - 1, nanosec=2**32 - 1)),
+            Clock(clock=Time(sec=5)), Clock()],
+    String: [text(b'\xff\xfe'), text(b'a\0b'), text(b'claim /' + b'x' * 10**6),
+             text(b'claim /\x00'), String(data='0' * 20 + ' ' + 'f' * 32)],
+    JointState: [JointState(name=MANY, position=[0.0] * len(MANY)), JointState(name=MANY),
+                 JointState(name=['x' * 10**6], position=[0.0]),
+                 JointState(name=['joint_1'] * 6, position=[0.0] * 6, velocity=[0.0])],
+    TFMessage: [loop('a'), loop('base_link', 'tool0'), loop(*'abcdef'),
+                loop(*(f'f{number}' for number in range(100)))],
+    JointTrajectory: [JointTrajectory(
+        joint_names=[f'joint_{number}' for number in range(1, 7)],
+        points=[JointTrajectoryPoint(positions=[0.0] * 6)] * count) for count in (1, 2, 100_000)],
+    GoalStatusArray: [GoalStatusArray(status_list=[GoalStatus(status=2)] * 100_000),
+                      GoalStatusArray(status_list=[GoalStatus(status=-7)])],
+}
+
+
+def test_well_formed_messages_end_no_node(rig: NodeRig) -> None:
+    for subscription in [*rig.node.subscriptions]:
+        topic = rig.node.resolve_topic_name(subscription.topic)
+        publisher = rig.talker.create_publisher(subscription.msg_type, topic, QoSProfile(
+            depth=10, reliability=qos.LATCHED.reliability, durability=qos.LATCHED.durability))
+        rig.spinner.until(publisher.get_subscription_count, what=topic)
+        for message in WELL_FORMED.get(subscription.msg_type, ()):
+            send(rig, publisher, message)
+        rig.talker.destroy_publisher(publisher)
+    # Each takes what was not needed at once.
+    end = time.monotonic() + 1.0
+    rig.spinner.until(lambda: time.monotonic() > end)
+    begin = time.monotonic()
+    assert rig.call('cancel').success
+    assert time.monotonic() - begin < 10.0
+    assert rig.node.is_active
+    assert not rig.log['fatal']
+
+
 class Broken:
     """Callback that raises, as one with a defect."""
 
@@ -133,7 +190,7 @@ def friction(tmp_path: Path) -> Iterator[NodeRig]:
 
 
 def used(rig: NodeRig) -> float | None:
-    found = rig.node._followed.get('payload')
+    found = rig.node.results.current('payload')
     return None if found is None else found.parameter('mass').value
 
 
@@ -175,7 +232,7 @@ def test_a_text_that_takes_long_to_read_delays_neither_executor_nor_cancel(
     assert max(turns) < 0.05
     assert 'Payload result not used' in friction.log['warning'][0]
     payloads.publish(slow)
-    spinner.until(lambda: node._reading)
+    spinner.until(lambda: node.results.reading)
     run = friction.begin('run')
     spinner.until(lambda: node.running)
     begin = time.monotonic()

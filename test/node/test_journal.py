@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from support.fake_arm import FakeReport
 from support.ros_rig import Log
 
@@ -84,7 +83,8 @@ class Start:
         self.status = FakeReport()
         self.waiter: Any = SimpleNamespace(
             compute=self._compute, until_stopped=self._until, stop_reason='')
-        self.results = {'payload': 'abc'}
+        self.hashes = {'payload': 'abc'}
+        self.results = SimpleNamespace(hashes=lambda: self.hashes)
         self.sender = [1, 2, 3]
         self.recorder = FakeRecorder()
         logger = SimpleNamespace()
@@ -104,9 +104,6 @@ class Start:
     def get_publishers_info_by_topic(self, topic: str) -> list[Any]:
         assert topic == TOPIC
         return [SimpleNamespace(endpoint_gid=self.sender)]
-
-    def results_in_use(self) -> dict[str, str]:
-        return self.results
 
     def keep(self) -> None:
         asyncio.run(self.journal.keep(STATE, '1 of 2 joints'))
@@ -180,11 +177,11 @@ def other_description(start: Start) -> None:
 
 
 def other_payload(start: Start) -> None:
-    start.results = {'payload': 'abd'}
+    start.hashes = {'payload': 'abd'}
 
 
 def new_result(start: Start) -> None:
-    start.results = {**start.results, 'drive_gains': 'e'}
+    start.hashes = {**start.hashes, 'drive_gains': 'e'}
 
 
 def other_sender(start: Start) -> None:

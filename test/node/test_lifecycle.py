@@ -12,16 +12,15 @@ from typing import Any
 
 import pytest
 import rclpy
-from rcl_interfaces.msg import Parameter as ParameterMessage
-from rcl_interfaces.msg import ParameterValue
+from rcl_interfaces.msg import Parameter as ParameterMessage, ParameterValue
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from rosgraph_msgs.msg import Clock
 from std_srvs.srv import Trigger
 from support.ros_rig import Log, Spinner, arm_urdf, await_service, overrides
 
-from robocal_ros.capability import Capability
 from robocal_ros.errors import DataError
+from robocal_ros.estimators import Estimator
 from robocal_ros.node.calibration_node import ERROR, FAILURE, SUCCESS
 from robocal_ros.payload.node import PayloadIdentification
 
@@ -333,7 +332,7 @@ def test_refusal_in_the_worker_thread_reaches_the_answer(
     def refused(*_: object) -> None:
         raise DataError('Too few samples.')
 
-    monkeypatch.setattr(Capability, 'result', refused)
+    monkeypatch.setattr(Estimator, 'result', refused)
     answer = caller.call('estimate')
     assert not answer.success
     assert answer.message == 'Too few samples.'
@@ -372,7 +371,7 @@ def test_ticks_of_the_simulated_clock_wake_a_busy_node_only(make: Make) -> None:
         tick.clock.sec = 5
         began = time.monotonic()
         assert 1 <= seen(100) <= 2 + (time.monotonic() - began) / 0.2
-        node.running = 'run'
+        node.procedures.running = 'run'
         assert seen(100) > 50
         assert node.get_clock().now().nanoseconds > 5_000_000_150
-        node.running = ''
+        node.procedures.running = ''

@@ -25,7 +25,7 @@ from robocal_ros.node.calibration_node import FAILURE, SUCCESS
 from robocal_ros.parameters import ParameterTable, named, parameter
 from robocal_ros.payload.node import PayloadIdentification
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.robot.motion import quintic_path
+from robocal_ros.robot.trajectories import quintic_path
 
 pytestmark = pytest.mark.usefixtures('ros')
 

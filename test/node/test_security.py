@@ -10,10 +10,15 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+import rclpy
+from rclpy.context import Context
+from support.domains import claim_domain
+from support.parameter_files import ROOT
 from support.security_policies import (
     OPERATOR,
     POLICIES,
     REFERENCE,
+    IncompleteGraphError,
     Interfaces,
     Rights,
     operator,
@@ -27,10 +32,9 @@ from robocal_ros import registry
 
 
 @pytest.fixture(scope='module')
-def interfaces(
-    ros: None, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Interfaces]:
-    return running(tmp_path_factory.mktemp('results'))
+def interfaces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Interfaces]:
+    # A domain of its own: nodes of earlier tests may still be in this process, or in the graph.
+    return running(tmp_path_factory.mktemp('results'), claim_domain())
 
 
 @pytest.fixture(scope='module')
@@ -75,6 +79,30 @@ def test_the_reference_lists_the_services_and_topics_of_the_running_nodes(
 ) -> None:
     assert REFERENCE.read_text(encoding='utf-8') == reference(interfaces), (
         'Run `PYTHONPATH=.. python -m support.security_policies` in test/, and read the change.')
+
+
+def test_a_graph_that_is_not_complete_yet_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(IncompleteGraphError, match='lacks nodes'):
+        running(tmp_path, claim_domain(), limit=0.0)
+
+
+def test_nothing_is_written_beside_another_node_of_the_same_name() -> None:
+    domain = claim_domain()
+    context = Context()
+    rclpy.init(context=context, domain_id=domain)
+    namesake = rclpy.create_node('leveling', context=context)
+    try:
+        before = POLICIES.stat().st_mtime_ns
+        done = subprocess.run(
+            [sys.executable, '-m', 'support.security_policies'], cwd=ROOT / 'test', text=True,
+            env={**os.environ, 'ROS_DOMAIN_ID': str(domain), 'PYTHONPATH': str(ROOT)},
+            capture_output=True, timeout=300.0, check=False)
+    finally:
+        namesake.destroy_node()
+        rclpy.shutdown(context=context)
+    assert done.returncode != 0
+    assert 'already has these nodes: leveling.' in done.stderr
+    assert POLICIES.stat().st_mtime_ns == before
 
 
 def test_a_node_does_not_start_unprotected_where_security_is_enforced(tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from support.result_examples import example
 from support.ros_rig import Spinner, arm_urdf, overrides
 
 from robocal_ros import registry
-from robocal_ros.results.result import Parameter, RobotIdentity
+from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity
 from robocal_ros.results.store import ResultStore
 from robocal_ros.robot.arm_model import link_parameters, parameter_names
+from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import ARM, DRIVE_GAINS
 from robocal_ros.wrench.node import WrenchObserverNode
 
@@ -80,22 +81,27 @@ def weight(node: Any, q: np.ndarray) -> np.ndarray:
     return np.array(node._known_robot.gravity_torque(q))
 
 
+def identified_arm(robot: Robot) -> CalibrationResult:
+    """Return a result that states links of 1.1 times the weight of the URDF's."""
+    links = 1.1 * link_parameters(robot)
+    names = parameter_names(robot.joint_names)
+    identity = RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names)
+    return replace(
+        example(), kind=ARM, robot=identity, time=10.0,
+        series=(), parameters=tuple(
+            Parameter(key, '1', float(value), 0.0) for key, value in zip(
+                names, np.concatenate((links.ravel(), np.ones(12))), strict=True)),
+        covariance_names=names, covariance=np.zeros((len(names), len(names))))
+
+
 @pytest.mark.parametrize('name', [
     'friction_identification', 'compliance_calibration', 'wrench_observer', 'leveling'])
 def test_links_of_an_identified_arm_hold_until_newer_drive_gains(
     name: str, tmp_path: Path
 ) -> None:
     robot = arm('robocal').robot()
-    links = 1.1 * link_parameters(robot)
-    names = parameter_names(robot.joint_names)
-    identity = RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names)
-    identified = replace(
-        example(), kind=ARM, robot=identity, time=10.0,
-        series=(), parameters=tuple(
-            Parameter(key, '1', float(value), 0.0) for key, value in zip(
-                names, np.concatenate((links.ravel(), np.ones(12))), strict=True)),
-        covariance_names=names, covariance=np.zeros((len(names), len(names))))
-    store = ResultStore(tmp_path, identity)
+    identified = identified_arm(robot)
+    store = ResultStore(tmp_path, identified.robot)
     store.save(identified)
     node = made(name, tmp_path)
     q = np.linspace(0.1, 0.6, 6)
@@ -104,5 +110,20 @@ def test_links_of_an_identified_arm_hold_until_newer_drive_gains(
         np.testing.assert_allclose(weight(node, q), 1.1 * robot.gravity_torque(q), atol=1e-9)
         assert node.trigger_cleanup() == SUCCESS
         store.save(replace(identified, kind=DRIVE_GAINS, time=20.0))
+        assert node.trigger_configure() == SUCCESS
+        np.testing.assert_allclose(weight(node, q), robot.gravity_torque(q), atol=1e-9)
+
+
+@pytest.mark.parametrize('switched_off', ['use_arm_model', 'use_drive_gains'])
+@pytest.mark.parametrize('name', ['friction_identification', 'wrench_observer', 'leveling'])
+def test_links_of_an_identified_arm_can_be_left_out(
+    name: str, switched_off: str, tmp_path: Path
+) -> None:
+    robot = arm('robocal').robot()
+    identified = identified_arm(robot)
+    ResultStore(tmp_path, identified.robot).save(identified)
+    node = made(name, tmp_path, **{switched_off: False})
+    q = np.linspace(0.1, 0.6, 6)
+    with Spinner(node):
         assert node.trigger_configure() == SUCCESS
         np.testing.assert_allclose(weight(node, q), robot.gravity_torque(q), atol=1e-9)

@@ -13,15 +13,14 @@ import pytest
 from support.arms import arm
 from support.excitation_cell import MIDDLE, exciting
 
-from robocal_ros.capability import Capability
 from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.estimators import Estimator
 from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.payload.arm_identification import estimate
-from robocal_ros.payload.estimate import ARM_IDENTIFICATION
-from robocal_ros.payload.estimate import GAINS as GAINS_CALIBRATION
+from robocal_ros.payload.estimator import ARM_IDENTIFICATION, GAINS as GAINS_CALIBRATION
 from robocal_ros.payload.excitation import estimate as estimate_payload
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.results.chain import choose, stale_inputs
+from robocal_ros.results.provenance import choose, stale_inputs
 from robocal_ros.results.result import CalibrationResult, RobotIdentity, Verdict
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 from robocal_ros.robot.arm_model import (
@@ -175,7 +174,7 @@ def test_an_arm_of_before_the_gains_is_used_once_it_is_identified_again(tmp_path
     values = replace(VALUES, known_mass=LOAD.mass)
     store = ResultStore(tmp_path, RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names))
 
-    def stored(capability: Capability, samples: JointSamples) -> CalibrationResult:
+    def stored(capability: Estimator, samples: JointSamples) -> CalibrationResult:
         inputs = capability.inputs(values, store.load)
         scaled = replace(
             samples, effort=samples.effort * torque_factor(robot, values, inputs.gains))

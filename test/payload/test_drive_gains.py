@@ -11,7 +11,7 @@ from scipy.stats import chi2
 from support.excitation_cell import TOOL, Record, exciting, random_tool
 
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.payload import drive_gains, excitation
+from robocal_ros.payload import drive_gain_regression, excitation
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.result import State, Verdict
 from robocal_ros.results.store import from_yaml, to_yaml
@@ -37,13 +37,13 @@ def usual() -> Record:
 
 def found_by(record: Record, seed: int | None = None, scale: np.ndarray = SCALE,
              values: PayloadParameters = WITHOUT_PRIORS, **more):
-    return drive_gains.estimate(
+    return drive_gain_regression.estimate(
         record.robot, record.joints(seed, scale), replace(values, **more))
 
 
 def test_without_noise_the_scales_are_exact(usual):
     exact = ArmModel(usual.robot, np.zeros((12 * usual.robot.n,) * 2), 'exact', evidence=True)
-    result = drive_gains.estimate(
+    result = drive_gain_regression.estimate(
         usual.robot, usual.joints(None, SCALE), WITHOUT_PRIORS, exact)
     assert effort_scales(result) == pytest.approx(
         dict(zip(usual.robot.joint_names, SCALE, strict=True)), abs=1e-6)
@@ -63,7 +63,7 @@ def test_errors_are_those_that_the_covariance_states(usual, quantisation):
         if quantisation:
             steps = np.round(samples.position / quantisation)
             samples = replace(samples, position=quantisation * steps)
-        result = drive_gains.estimate(
+        result = drive_gain_regression.estimate(
             record.robot, samples, replace(WITH_PRIORS, posture_std=0.0))
         assert result.verdict is Verdict.PASS
         error = np.array([p.value for p in result.parameters]) - scale
@@ -78,7 +78,7 @@ def test_efforts_in_an_unknown_unit_get_their_constants(usual):
     known = found_by(usual, 3)
     samples = usual.joints(3, SCALE)
     unknown = replace(WITHOUT_PRIORS, effort_source='unknown')
-    found = drive_gains.estimate(
+    found = drive_gain_regression.estimate(
         usual.robot, replace(samples, effort=constants * samples.effort), unknown)
     assert {p.unit for p in found.parameters} == {'1/(N·m)'}
     ratio = np.array([f.value / k.value for f, k in zip(
@@ -86,7 +86,7 @@ def test_efforts_in_an_unknown_unit_get_their_constants(usual):
     np.testing.assert_allclose(ratio, constants, rtol=1e-4)
     assert [check.passed for check in found.checks] == [check.passed for check in known.checks]
     with pytest.raises(DataError, match="joint 'joint_2' falls where its torque rises"):
-        drive_gains.estimate(usual.robot, replace(
+        drive_gain_regression.estimate(usual.robot, replace(
             samples, effort=samples.effort * [1, -1, 1, 1, 1, 1]), unknown)
 
 
@@ -95,12 +95,12 @@ def test_joints_far_softer_than_stated_widen_their_prior(usual):
     soft = np.zeros(6)
     soft[0] = 10.0 * WITH_PRIORS.sag_std / usual.robot.effort_limit[0]
     record = usual.but(duration=24.0, compliance=soft)
-    result = drive_gains.estimate(
+    result = drive_gain_regression.estimate(
         record.robot, record.joints(3, SCALE), replace(WITH_PRIORS, posture_std=0.0))
     assert result.settings['widened_priors'] == ['compliance of joint_1']
     error = np.array([p.value for p in result.parameters]) - SCALE
     assert error @ np.linalg.solve(result.covariance, error) < chi2.ppf(0.999, 6)
-    stiff = drive_gains.estimate(
+    stiff = drive_gain_regression.estimate(
         usual.robot, usual.joints(3, SCALE), replace(WITH_PRIORS, posture_std=0.0))
     assert stiff.settings['widened_priors'] == []
 
@@ -138,7 +138,7 @@ def test_an_uncertain_mass_widens_the_intervals(usual):
 
 
 def test_scales_that_the_motion_does_not_excite_are_not_identified(usual, monkeypatch):
-    monkeypatch.setattr(drive_gains, 'MAX_STD', 1e-4)
+    monkeypatch.setattr(drive_gain_regression, 'MAX_STD', 1e-4)
     result = found_by(usual, 1)
     states = {p.state for p in result.parameters}
     assert State.NOT_IDENTIFIED in states

@@ -14,7 +14,7 @@ from test_two_plane import Experiment, experiment, values_for
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimation.effort_contents import check_contents
 from robocal_ros.messages.samples import JointSamples, Recording
-from robocal_ros.payload.estimate import PAYLOAD, estimate_payload
+from robocal_ros.payload.estimator import PAYLOAD, estimate
 from robocal_ros.payload.result import COM
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.model import RigidBodyInertia
@@ -37,7 +37,7 @@ def found(
     case: Experiment, samples: JointSamples, contents: str, folder: Path
 ) -> CalibrationResult:
     values = values_for(case, effort_contains=contents, results_dir=str(folder))
-    return estimate_payload(case.robot, Recording(samples), values,
+    return estimate(case.robot, Recording(samples), values,
                             PAYLOAD.inputs(values, make_store(case.robot, values).load))
 
 

@@ -26,7 +26,7 @@ from support.excitation_cell import (
 from support.forward import Reference
 
 from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
-from robocal_ros.estimation.blocks import Blocks
+from robocal_ros.estimation.block_averages import Blocks
 from robocal_ros.messages.samples import JointSamples, StreamCounts
 from robocal_ros.parameters import checked
 from robocal_ros.payload import excitation

@@ -15,7 +15,7 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.plan import FourierBasis, plan_excitation
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.motion import MotionLimits
+from robocal_ros.robot.trajectories import MotionLimits
 
 PERIOD, REPEATS, HARMONICS = 6.0, 2, 5
 VALUES = PayloadParameters(excitation_period=PERIOD, excitation_repeats=REPEATS)

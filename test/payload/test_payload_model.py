@@ -6,8 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pinocchio as pin
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from support.excitation_cell import random_tool, tensor_of, wrench_of
 
 from robocal_ros.payload.model import (

@@ -21,7 +21,7 @@ from robocal_ros.payload.procedure import (
     check_sweeps,
     silence_of,
 )
-from robocal_ros.robot.motion import Trajectory
+from robocal_ros.robot.trajectories import Trajectory
 
 
 @dataclass

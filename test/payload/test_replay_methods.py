@@ -20,16 +20,16 @@ from support.forward import trapezoid
 from support.ros_rig import overrides
 
 from benchmarks.offline_bag import JOINT_STATES, WRENCH, Record, write_record
-from robocal_ros.capability import estimator
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError, RobocalError
+from robocal_ros.estimators import estimator
 from robocal_ros.friction.node import FrictionIdentification
 from robocal_ros.messages.bag import Bag, Selection
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
 from robocal_ros.node.calibration_node import SUCCESS
 from robocal_ros.offline.estimation import OfflineEstimation
 from robocal_ros.parameters import checked
-from robocal_ros.payload import estimate, static_poses, two_plane
+from robocal_ros.payload import estimator as estimate, static_poses, two_plane
 from robocal_ros.payload.node import PayloadIdentification
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.result import CalibrationResult

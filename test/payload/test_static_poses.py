@@ -10,8 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pinocchio as pin
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.stats import chi2
 from support.arms import MOUNTS, arm
 from support.forward import Tool, random_tool, trapezoid

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.signal import lfilter
 from scipy.spatial.transform import Rotation
 from scipy.stats import chi2

@@ -12,8 +12,7 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from support.result_examples import ROBOT, example, failing
 
 from robocal_ros.errors import DataError, FileFormatError

@@ -8,8 +8,7 @@ import hashlib
 import numpy as np
 import pinocchio as pin
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from support.arms import ARMS, MOUNTS, arm, middle, scara
 from support.forward import Reference, Tool
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from robocal_ros.compliance.measurement import EndPosition
+from robocal_ros.compliance.measurement import EndPosition, lagged
 from robocal_ros.compliance.model import Load, given_load
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.robot.model import Robot
@@ -113,7 +113,7 @@ class Cell:
             mean = Rotation.from_rotvec(spin.mean(axis=0)).as_matrix() @ turn.T @ rotation
             centred = np.hstack((centred, spin - spin.mean(axis=0)))
         return EndPosition(encoders, points.mean(axis=0), mean, centred.T @ centred,
-                           float((centred[1:, :3] * centred[:-1, :3]).sum()), count, 0, time)
+                           lagged(centred[:, :3]), count, 0, time)
 
     def sets(
         self, where: np.ndarray, seed: int = 0, **changes

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import coal
@@ -11,7 +12,7 @@ import pinocchio as pin
 
 
 class Contacts:
-    """All pairs of links of the original model, except neighbours and pairs that always touch."""
+    """All pairs of links of the original model, except connected and always touching ones."""
 
     def __init__(
         self, urdf: str, tool: str, package_dirs: Sequence[str], box: Sequence[float],
@@ -27,10 +28,16 @@ class Contacts:
             coal.Box(*box)))
         # The arm ends at the tool's joint; fingers distal to it belong to the same body.
         last = frame.parentJoint
-        bodies = [min(item.parentJoint, last) for item in self.geometry.geometryObjects]
+        items = list(self.geometry.geometryObjects)
+        bodies = [min(item.parentJoint, last) for item in items]
+        links = [self.model.frames[item.parentFrame].name for item in items]
+        joined = set(re.findall(r'<parent\s+link="(\w+)".*?<child\s+link="(\w+)"', urdf, re.S))
+        joined |= set(re.findall(r'<child\s+link="(\w+)"\s*/>\s*<parent\s+link="(\w+)"', urdf))
         for i, a in enumerate(bodies):
             for j, b in enumerate(bodies[:i]):
-                if abs(a - b) > 1:
+                one, two = links[j], links[i]
+                if a != b and (items[i].name == 'tool'
+                               or not joined & {(one, two), (two, one)}):
                     self.geometry.addCollisionPair(pin.CollisionPair(j, i))
         self.data = self.model.createData()
         self.n = last

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from robocal_ros.messages import JointSamples, WrenchSamples
 from robocal_ros.messages.posture_check import PostureCheck
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import Trajectory, quintic_move
+from robocal_ros.robot import Robot, Trajectory
+from robocal_ros.robot.trajectories import quintic_move
 from robocal_sim.model import Description
 from robocal_sim.prescribed import Motion, measure
 from robocal_sim.truth import Cell, HiddenTruth, ToolTruth

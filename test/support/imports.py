@@ -11,6 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = 'robocal_ros'
 INSTALLED = (PACKAGE, 'robocal_sim')
+STUBS = sorted((ROOT / PACKAGE).rglob('__init__.pyi'))
 MODULES = sorted(path for name in (*INSTALLED, 'demo', 'benchmarks')
                  for path in (ROOT / name).rglob('*.py'))
 
@@ -52,3 +53,14 @@ def imports_in(path: Path) -> list[Import]:
     """Return the imports of a source file."""
     source = path.read_text(encoding='utf-8')
     return list(imports_of(source, name_of(path), package=path.name == '__init__.py'))
+
+
+def lent() -> dict[str, str]:
+    """Return the modules of all names that packages lend, by `package.name`."""
+    found = {}
+    for path in STUBS:
+        package = name_of(path.with_suffix('.py'))
+        for item in imports_of(path.read_text(encoding='utf-8'), package, package=True):
+            origin, _, name = item.module.rpartition('.')
+            found[f'{package}.{name}'] = item.module if origin == package else origin
+    return found

@@ -12,7 +12,7 @@ from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelingPlanner
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import MotionLimits
+from robocal_ros.robot.trajectories import MotionLimits
 from support.arms import arm
 
 UP = np.array([0.0, 0.0, 1.0])

@@ -25,7 +25,7 @@ from rclpy.qos import QoSProfile, qos_profile_sensor_data
 from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
-from support.ros_rig import await_service
+from support.ros_rig import PATIENCE, await_service
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / 'config'
@@ -88,7 +88,7 @@ class Child:
     def send(self, number: signal.Signals) -> None:
         self._child.send_signal(number)
 
-    def end(self, timeout: float = 20.0) -> int:
+    def end(self, timeout: float = PATIENCE) -> int:
         """Wait for its end and return the exit code."""
         return self._child.wait(timeout)
 
@@ -151,7 +151,7 @@ class Client:
         self.node.destroy_node()
 
     def until(
-        self, condition: Callable[[], Any], timeout: float = 60.0, what: str = 'the event'
+        self, condition: Callable[[], Any], timeout: float = PATIENCE, what: str = 'the event'
     ) -> None:
         """Spin until a condition holds; raise TimeoutError otherwise."""
         end = time.monotonic() + timeout
@@ -181,7 +181,7 @@ class Client:
                 client.remove_pending_request(future)
         raise TimeoutError(f'{name} does not answer')
 
-    def wait(self, future: Any, timeout: float = 60.0) -> Any:
+    def wait(self, future: Any, timeout: float = PATIENCE) -> Any:
         self.until(future.done, timeout, 'the answer')
         return future.result()
 
@@ -194,7 +194,7 @@ class Client:
         return self._client(Trigger, f'/{node}/{verb}').call_async(Trigger.Request())
 
     def call(
-        self, verb: str, node: str = 'payload_identification', timeout: float = 300.0
+        self, verb: str, node: str = 'payload_identification', timeout: float = 900.0
     ) -> Trigger.Response:
         return self.wait(self.begin(verb, node), timeout)
 
@@ -225,7 +225,7 @@ class Client:
         return messages
 
     def await_phase(
-        self, *phases: str, node: str = 'payload_identification', timeout: float = 60.0
+        self, *phases: str, node: str = 'payload_identification', timeout: float = PATIENCE
     ) -> None:
         """Wait for a status, newer than this call, with one of these phases."""
         received = self.statuses[node]
@@ -260,7 +260,7 @@ class Client:
         finally:
             self.node.destroy_subscription(subscription)
 
-    def travel(self, window: float = 0.3, timeout: float = 20.0) -> float:
+    def travel(self, window: float = 0.3, timeout: float = PATIENCE) -> float:
         """Return the largest joint travel over a window of stamps [rad]."""
         states: list[JointState] = []
         subscription = self.node.create_subscription(

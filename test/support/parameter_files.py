@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 _HEAD = """\
 <!-- SPDX-License-Identifier: Apache-2.0 -->
+<!-- Generated from the parameter tables, see CONTRIBUTING.md. -->
 # Parameters
 
 All at their defaults, with a comment each, in `config/<node>.yaml`. A number with a point is
@@ -63,8 +64,10 @@ def _remarks(item: Declaration) -> str:
 
 def yaml_text(table: type[ParameterTable], node_name: str) -> str:
     """Return a parameter file with all defaults, for a node in any namespace."""
-    lines = ['# SPDX-License-Identifier: Apache-2.0', f'# Parameters of {node_name}, all at '
-             'their defaults.', f'/**/{node_name}:', '  ros__parameters:']
+    lines = ['# SPDX-License-Identifier: Apache-2.0',
+             f'# Parameters of {node_name}, all at their defaults. Generated from the table in',
+             "# the node's parameters.py (see CONTRIBUTING.md): copy this file, don't edit it.",
+             f'/**/{node_name}:', '  ros__parameters:']
     for item in declarations(table):
         remarks = _remarks(item)
         comment = item.description + (f' [{remarks}]' if remarks else '')

@@ -19,6 +19,7 @@ from robocal_ros.messages.bag import Bag
 from robocal_ros.results.result import CalibrationResult
 from robocal_sim.consumers import Consumers
 from support.live_graph import Child, Client
+from support.ros_rig import PATIENCE
 
 _AHEAD = 0.3
 _DEPTH = 20000
@@ -32,13 +33,13 @@ class RecorderProcess(Child):
 
     def __init__(self, folder: Path, log: Path, *arguments: str) -> None:
         super().__init__([sys.executable, '-m', 'robocal_ros.cli.main', 'record', '-o',
-                          str(folder), '--timeout', '60', *arguments], log)
+                          str(folder), '--timeout', str(PATIENCE), *arguments], log)
 
     @property
     def said(self) -> str:
         return self.log.read_text()
 
-    def end(self, timeout: float = 60.0) -> int:
+    def end(self, timeout: float = PATIENCE) -> int:
         """Send SIGINT and return the exit code."""
         self.send(signal.SIGINT)
         return super().end(timeout)
@@ -75,7 +76,7 @@ def play(
                     publishers[topic].publish(raw)
         for topic in streams:
             client.until(lambda topic=topic: publishers[topic].get_subscription_count() >= (
-                len(readers) if topic == '/joint_states' else 1), 60.0)
+                len(readers) if topic == '/joint_states' else 1))
         consumers = Consumers(
             node, publishers['/joint_states'], 0.0, note, lambda _: None)
         begin = time.monotonic() + settle
@@ -89,7 +90,7 @@ def play(
                 consumers.ask(newest, time.monotonic())
                 return bool(min(received.values()) >= stamp)
 
-            client.until(followed, 60.0, 'the readers')
+            client.until(followed, what='the readers')
 
         for topic, raw in (item for block in opened.blocks(streams) for item in block):
             if topic != '/joint_states':

@@ -25,6 +25,8 @@ from robocal_ros.node.calibration_node import SUCCESS, CalibrationNode
 from support.arms import arm
 
 ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 120.0
+"""Longest wait for an event [s]: on a busy machine, nodes get a tenth of a core."""
 
 
 def arm_urdf() -> str:
@@ -96,7 +98,7 @@ class Spinner:
             node.destroy_node()
 
     def until(
-        self, condition: Callable[[], Any], timeout: float = 20.0, what: str = 'the event'
+        self, condition: Callable[[], Any], timeout: float = PATIENCE, what: str = 'the event'
     ) -> None:
         end = time.monotonic() + timeout
         while not condition():
@@ -112,13 +114,15 @@ class Spinner:
 
         return self.executor.create_task(awaited)
 
-    def run(self, coroutine: Callable[[], Coroutine[Any, Any, Any]], timeout: float = 30.0) -> Any:
+    def run(
+        self, coroutine: Callable[[], Coroutine[Any, Any, Any]], timeout: float = PATIENCE
+    ) -> Any:
         """Run a coroutine in the executor and return its result."""
         task = self.begin(coroutine)
         self.until(task.done, timeout, 'the end of the coroutine')
         return task.result()
 
-    def wait(self, future: Any, timeout: float = 20.0) -> Any:
+    def wait(self, future: Any, timeout: float = PATIENCE) -> Any:
         self.until(future.done, timeout, 'the answer')
         return future.result()
 

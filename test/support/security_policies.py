@@ -6,20 +6,20 @@ Run this module to write them.
 
 from __future__ import annotations
 
-import gc
 import re
+import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import rclpy
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from demo import default_cell
 from demo.compliance import known_load
-from robocal_ros.node.calibration_node import SUCCESS
+from robocal_ros.cli.node_client import RosSession
+from robocal_ros.node.calibration_node import SUCCESS, CalibrationNode
 from support.parameter_files import ROOT, node_classes
 
 POLICIES = ROOT / 'config' / 'sros2' / 'policies.xml'
@@ -45,8 +45,6 @@ Interfaces = dict[tuple[str, str], dict[str, str]]
 _VERBS = (('publisher', 'topics', 'publish'), ('subscriber', 'topics', 'subscribe'),
           ('service', 'services', 'reply'), ('client', 'services', 'request'))
 _ACTION = '/_action/'
-# Looks at the graph in a row that see the same, until it counts as complete.
-_LOOKS_ALIKE = 4
 _HEAD = """\
 <?xml version='1.0' encoding='utf-8'?>
 <!-- SPDX-License-Identifier: Apache-2.0 -->
@@ -75,9 +73,19 @@ def used(look: Node, node: str) -> Interfaces:
     return found
 
 
-def made(node: Node) -> set[str]:
-    """Return the topics that a node in this process publishes, with names relative to it."""
-    return {re.sub(rf'^/{node.get_name()}/', '~/', item.topic_name) for item in node.publishers}
+def made(node: Node) -> Rights:
+    """Return what a node in this process has created, with names relative to it."""
+    found: Rights = {}
+    for kind, right, names in (
+            ('topics', 'publish', [item.topic_name for item in node.publishers]),
+            ('topics', 'subscribe', [item.topic_name for item in node.subscriptions]),
+            ('services', 'reply', [item.service_name for item in node.services]),
+            ('services', 'request', [item.service_name for item in node.clients])):
+        for name in names:
+            action, separator, _ = name.partition(_ACTION)
+            found.setdefault(('actions', 'call') if separator else (kind, right), set()).add(
+                re.sub(rf'^/{node.get_name()}/', '~/', action))
+    return found
 
 
 def permissions(interfaces: Interfaces) -> Rights:
@@ -100,41 +108,70 @@ def permitted(policies: ElementTree.Element) -> dict[str, Rights]:
     return found
 
 
-def running(folder: Path) -> dict[str, Interfaces]:
-    """Configure and activate all nodes in this process; return what each uses."""
-    look = rclpy.create_node('observer')
-    nodes = []
-    try:
-        # A node of an earlier test stays in the graph under the same name: one that was killed for
-        # some seconds, and one of this process until it is collected.
-        end = time.monotonic() + 60.0
-        gc.collect()
-        while time.monotonic() < end and not {*look.get_node_names()}.isdisjoint(node_classes()):
-            time.sleep(0.5)
-        for name, make in node_classes().items():
-            values = {'robot_description': default_cell.urdf(), 'results_dir': str(folder),
-                      'use_sim_time': True, **PARAMETERS.get(name, {})}
-            nodes.append(make(name, parameter_overrides=[
-                Parameter(key, value=value) for key, value in values.items()]))
-            assert nodes[-1].trigger_configure() == SUCCESS
-            assert nodes[-1].trigger_activate() == SUCCESS
-        # Entities appear in the graph a moment after they are made.
-        end, alike, found = time.monotonic() + 60.0, 0, {}
-        while time.monotonic() < end and alike < _LOOKS_ALIKE:
-            time.sleep(0.5)
-            names = look.get_node_names()
-            if not all(node.get_name() in names for node in nodes):
-                continue
-            known, found = found, {node.get_name(): used(look, node.get_name()) for node in nodes}
-            complete = all(made(node) <= set(found[node.get_name()].get(
-                ('topics', 'publish'), ())) for node in nodes)
-            alike = alike + 1 if complete and known == found else 0
-        return found
-    finally:
-        for node in nodes:
-            node.release()
-            node.destroy_node()
-        look.destroy_node()
+class IncompleteGraphError(Exception):
+    """What the nodes use cannot be told from the graph."""
+
+
+def running(
+    folder: Path, domain: int | None = None, limit: float = 180.0
+) -> dict[str, Interfaces]:
+    """Configure and activate all nodes in this process; return what each uses.
+
+    Args:
+        folder: Folder of the results.
+        domain: ROS domain of the nodes, that of the environment by default.
+        limit: Longest wait until the graph is complete [s].
+
+    Raises:
+        IncompleteGraphError: If it still lacks what a node has created, or if another node of the
+            same name is in the domain, with which the graph mixes up this one.
+
+    """
+    nodes: list[CalibrationNode] = []
+    with RosSession('observer', domain) as session:
+        _refuse(session.other_nodes())
+        try:
+            for name, make in node_classes().items():
+                values = {'robot_description': default_cell.urdf(), 'results_dir': str(folder),
+                          'use_sim_time': True, **PARAMETERS.get(name, {})}
+                nodes.append(make(name, context=session.node.context, parameter_overrides=[
+                    Parameter(key, value=value) for key, value in values.items()]))
+                for transition in (nodes[-1].trigger_configure, nodes[-1].trigger_activate):
+                    if transition() != SUCCESS:
+                        raise IncompleteGraphError(f"'{name}' does not start; see the log.")
+            return _complete(session.node, nodes, time.monotonic() + limit)
+        finally:
+            for node in nodes:
+                node.release()
+                node.destroy_node()
+
+
+def _refuse(others: Iterable[str]) -> None:
+    """Raise an IncompleteGraphError if other nodes have the name of one of this package."""
+    if namesakes := {name.rpartition('/')[2] for name in others} & {*node_classes()}:
+        raise IncompleteGraphError(
+            f'This ROS domain already has these nodes: {", ".join(sorted(namesakes))}. End them, '
+            'or choose another ROS_DOMAIN_ID.')
+
+
+def _complete(look: Node, nodes: Sequence[CalibrationNode], end: float) -> dict[str, Interfaces]:
+    """Return what nodes use, once two looks see the same, with all that they have created."""
+    found: dict[str, Interfaces] = {}
+    missing = ['nodes']
+    while time.monotonic() < end:
+        time.sleep(0.5)
+        names = look.get_node_names()
+        _refuse(name for name in names if names.count(name) > 1)
+        if not {node.get_name() for node in nodes} <= {*names}:
+            continue
+        known, found = found, {node.get_name(): used(look, node.get_name()) for node in nodes}
+        missing = [f'{node.get_name()}: {name}' for node in nodes
+                   for key, created in made(node).items()
+                   for name in created - {*found[node.get_name()].get(key, ())}]
+        if not missing and known == found:
+            return found
+    raise IncompleteGraphError(
+        f'The graph still changes, or lacks {", ".join(missing) or "nothing"}.')
 
 
 def operator(nodes: Mapping[str, Rights]) -> Rights:
@@ -217,8 +254,8 @@ def reference(nodes: Mapping[str, Interfaces]) -> str:
 
 
 if __name__ == '__main__':
-    rclpy.init()
-    found = running(Path('/tmp'))
+    with tempfile.TemporaryDirectory() as results:
+        found = running(Path(results))
     POLICIES.parent.mkdir(exist_ok=True)
     POLICIES.write_text(text({node: permissions(item) for node, item in found.items()}),
                         encoding='utf-8')

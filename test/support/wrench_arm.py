@@ -14,16 +14,13 @@ import numpy as np
 from demo import default_cell
 from robocal_ros.arrays import Array
 from robocal_ros.errors import MotionError
-from robocal_ros.messages.stamps import from_seconds
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import quintic_path
-from robocal_ros.wrench.estimate import Tare, TareRecord, Taring
-from robocal_ros.wrench.observer import Observation, WrenchObserver
-from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.messages import from_seconds
+from robocal_ros.robot import Robot, quintic_path
+from robocal_ros.wrench import Observation, Tare, WrenchObserver, WrenchParameters
+from robocal_ros.wrench.tare import TareRecord, Taring
 from robocal_sim.model import read_description
 from robocal_sim.simulator import ArmSimulator, JointReading, Readings
-from robocal_sim.trajectory import Trajectory as Command
-from robocal_sim.trajectory import TrajectoryPoint
+from robocal_sim.trajectory import Trajectory as Command, TrajectoryPoint
 from robocal_sim.truth import Cell, HiddenTruth
 
 _ACCELERATION = 2.0

@@ -29,7 +29,7 @@ from visualization_msgs.msg import MarkerArray
 from robocal_ros.leveling.model import Tool, tilt
 from robocal_ros.messages import conversions, qos
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import quintic_path
+from robocal_ros.robot.trajectories import quintic_path
 
 NODE = 'leveling'
 CONTROLLER = 'joint_trajectory_controller'

@@ -75,14 +75,14 @@ def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Path:
                         str(profile)) as recorder,
     ):
         marks = client.subscribe(DiagnosticArray, MARKS, qos.MARKS)
-        client.until(lambda: client.state(NODE) == 'active', 60.0)
-        client.until(lambda: 'Recording into' in recorder.said, 60.0)
-        client.until(lambda: client.node.count_subscribers(TRACKER) >= 2, 60.0)
+        client.until(lambda: client.state(NODE) == 'active')
+        client.until(lambda: 'Recording into' in recorder.said)
+        client.until(lambda: client.node.count_subscribers(TRACKER) >= 2)
         run = client.begin('run', NODE)
-        client.until(lambda: 'loaded' in rests(marks), 120.0)
+        client.until(lambda: 'loaded' in rests(marks))
         assert client.call('cancel', NODE).success
         assert not client.wait(run).success
-        assert client.call('run', NODE, 240.0).message
+        assert client.call('run', NODE).message
         assert recorder.end() == 0, recorder.said
     return folder
 
@@ -114,7 +114,7 @@ def test_replayed_equals_live(client: Client, recorded: Path) -> None:
     with compliance_node(recorded / 'replayed.log', recorded / 'replayed'):
         play(client, recorded / 'bag', (NODE,), ('/joint_states', '/robot_description', MARKS),
              (TRACKER,))
-        assert client.call('estimate', NODE, 120.0).message
+        assert client.call('estimate', NODE).message
     assert_same(filed(recorded / 'live'), filed(recorded / 'replayed'))
 
 

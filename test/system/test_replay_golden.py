@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.friction_graph import NODE as FRICTION
-from support.friction_graph import file_payload, friction_node
+from support.friction_graph import NODE as FRICTION, file_payload, friction_node
 from support.live_graph import RELIABLE, Client, payload_node, sim_arm
 from support.replay_graph import DEEP, RecorderProcess, assert_same_result, play
 
@@ -93,12 +92,12 @@ def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Record
                         str(profile)) as recorder,
     ):
         for node in (PAYLOAD, FRICTION):
-            client.until(lambda node=node: client.state(node) == 'active', 60.0)
-        client.until(lambda: 'Recording into' in recorder.said, 60.0)
+            client.until(lambda node=node: client.state(node) == 'active')
+        client.until(lambda: 'Recording into' in recorder.said)
         # The recorder has found the topics, and records some time before the run too.
-        client.until(lambda: client.node.count_subscribers('/joint_states') >= 3, 60.0)
-        assert client.call('run', PAYLOAD, 300.0).message
-        assert client.call('run', FRICTION, 300.0).message
+        client.until(lambda: client.node.count_subscribers('/joint_states') >= 3)
+        assert client.call('run', PAYLOAD).message
+        assert client.call('run', FRICTION).message
         assert recorder.end() == 0, recorder.said
         said = recorder.said
     return Recorded(client, folder, said)
@@ -114,7 +113,7 @@ def replayed(recorded: Recorded) -> Recorded:
         # The description comes out of the bag; the nodes wait for it to be configured.
         play(client, recorded.bag, (PAYLOAD, FRICTION), PLAYED)
         for node in (PAYLOAD, FRICTION):
-            assert client.call('estimate', node, 120.0).message
+            assert client.call('estimate', node).message
     return recorded
 
 

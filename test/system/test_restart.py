@@ -15,10 +15,14 @@ import pytest
 import yaml
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from std_srvs.srv import Trigger
-from support.compliance_graph import NODE as COMPLIANCE
-from support.compliance_graph import compliance_node
-from support.friction_graph import NODE as FRICTION
-from support.friction_graph import curve_error, file_payload, friction_node, hidden
+from support.compliance_graph import NODE as COMPLIANCE, compliance_node
+from support.friction_graph import (
+    NODE as FRICTION,
+    curve_error,
+    file_payload,
+    friction_node,
+    hidden,
+)
 from support.friction_results import hidden_payload
 from support.live_graph import TRUTH, Client, Process, payload_node, phase, sim_arm
 

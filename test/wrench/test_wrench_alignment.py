@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from robocal_ros.messages.stamps import from_seconds as ns
 from robocal_ros.wrench.alignment import (
@@ -105,7 +104,7 @@ def test_lost_readings_are_bridged_and_refused_ones_are_not() -> None:
     for sensor in (lost, clipped, refused):
         sensor.add(ns(1.0), six(10.0))
     clipped.add(ns(1.005), six(200.0))
-    refused.refuse('not a finite number', ns(1.005))
+    refused.refuse(ns(1.005), 'not a finite number')
     for sensor in (lost, clipped, refused):
         sensor.add(ns(1.010), six(20.0))
     assert lost.at(ns(1.006)) == pytest.approx(six(16.0))

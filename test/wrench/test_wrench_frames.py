@@ -8,7 +8,7 @@ import pinocchio as pin
 import pytest
 
 from robocal_ros.errors import DataError
-from robocal_ros.wrench.frames import MOST_FRAMES, FrameTree
+from robocal_ros.wrench.fusion import MOST_FRAMES, FrameTree
 
 NOW = 7_000_000_000
 DRAW = np.random.default_rng(4)

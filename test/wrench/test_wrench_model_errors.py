@@ -16,11 +16,11 @@ from benchmarks.wrench_coverage import ARMS, LAYOUTS, draws
 from benchmarks.wrench_samples import Impact, SampledArm, Stream, follow
 from robocal_ros.robot.arm_model import ArmModel, urdf_model
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.wrench.blocks import BlockObserver
 from robocal_ros.wrench.fusion import Fusion
 from robocal_ros.wrench.model import ImuLink, SensedArm, TareReference
 from robocal_ros.wrench.model_errors import ModelErrors, Motion
 from robocal_ros.wrench.observer import Observation, WrenchObserver
+from robocal_ros.wrench.offline_observer import OfflineObserver
 from robocal_ros.wrench.parameters import WrenchParameters
 
 FRAMES = ['ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
@@ -148,7 +148,7 @@ class TestPushes:
         made = tared(observer(observe_torque=False), truth)
         joints, sensors = streams(truth, self.posture, len(push), push)
         found = follow(made, joints, sensors)
-        whole = BlockObserver(tared(observer(observe_torque=False), truth))
+        whole = OfflineObserver(tared(observer(observe_torque=False), truth))
         for begin in range(0, len(push), 170):
             part = slice(begin, begin + 170)
             whole.add_joint_states(joints.stamps[part], joints.values[part])

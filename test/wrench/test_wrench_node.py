@@ -33,10 +33,10 @@ from visualization_msgs.msg import MarkerArray
 
 from robocal_ros.messages import qos
 from robocal_ros.results.store import ResultStore, to_yaml
-from robocal_ros.wrench.estimate import Tare, to_result
 from robocal_ros.wrench.model import SensedArm, SensorMount, TareReference
 from robocal_ros.wrench.node import WrenchObserverNode
 from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.wrench.tare import Tare, to_result
 
 pytestmark = pytest.mark.usefixtures('ros')
 

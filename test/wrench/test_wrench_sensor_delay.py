@@ -14,8 +14,8 @@ from benchmarks import seven_joints
 from benchmarks.offline import write_wrench_bag
 from benchmarks.wrench_samples import Impact, SampledArm, Settings
 from robocal_ros.cli.main import main
-from robocal_ros.wrench.blocks import BlockObserver
 from robocal_ros.wrench.observer import WrenchObserver
+from robocal_ros.wrench.offline_observer import OfflineObserver
 from robocal_ros.wrench.parameters import WrenchParameters
 
 SENSORS = list(seven_joints.SENSORS)
@@ -29,7 +29,7 @@ def estimates(seed: int, *, moving: bool = True, delays: tuple[float, ...] = (0.
         filtered=1.0, frequency=0.5, **settings), seed=seed)
     joints, sensors = arm.samples(30.0, [Impact(
         2, np.array([0.0, -40.0, 0.0]), np.array([0.0, 0.04, 0.05]), 10.0, 0.5)], moving=moving)
-    whole = BlockObserver(WrenchObserver(arm.robot, WrenchParameters(
+    whole = OfflineObserver(WrenchObserver(arm.robot, WrenchParameters(
         sensor_frames=SENSORS, require_tare=False, sensor_delays=list(delays))))
     whole.add_joint_states(joints.stamps, joints.values)
     for index, stream in enumerate(sensors):

@@ -5,18 +5,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from robocal_ros.messages.stamps import from_seconds as ns
-from robocal_ros.wrench.parameters import WrenchParameters
-from robocal_ros.wrench.smoothing import (
+from robocal_ros.wrench.alignment import (
     Window,
     even_weights,
     leaps,
     matched_weights,
     slopes_without,
 )
+from robocal_ros.wrench.parameters import WrenchParameters
 
 
 def uneven(seed: int, count: int) -> np.ndarray:

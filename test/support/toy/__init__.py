@@ -7,5 +7,5 @@ from robocal_ros.registry import Capability, Procedure
 
 TOY = Capability('posture_average', 'support.toy', 'toy.md', (
     Procedure('posture', 'mean posture of the arm', kind='posture',
-              estimator='support.toy.estimate:POSTURE',
+              estimator='support.toy.estimator:POSTURE',
               then=('Compare it with the drawing.', 'robocal show posture')),))

@@ -7,11 +7,11 @@ import numpy as np
 from std_msgs.msg import String
 
 from robocal_ros.messages.stream import JointStateStream
-from robocal_ros.node.calibration_node import Answer, CalibrationNode
-from robocal_ros.node.recorder import Recorder
+from robocal_ros.node import Answer, CalibrationNode
+from robocal_ros.node.sample_recorder import SampleRecorder
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import to_yaml
-from support.toy.estimate import POSTURE, summary
+from support.toy.estimator import POSTURE, summary
 from support.toy.parameters import ToyParameters
 
 
@@ -25,7 +25,7 @@ class PostureAverage(CalibrationNode):
         self.joints = self.stream(JointStateStream(
             self, self.group, self.robot, now=self.waiter.now, factor=np.ones(self.robot.n),
             busy=lambda: self.busy))
-        self.recorder = self.stream(Recorder(self, self.joints, wrenches={}))
+        self.recorder = self.stream(SampleRecorder(self, self.joints, wrenches={}))
         self._result_topic = self.publisher(String, '~/result')
 
     async def run(self) -> Answer:
@@ -35,7 +35,7 @@ class PostureAverage(CalibrationNode):
         return 'Nothing moves.'
 
     async def estimate(self) -> Answer:
-        inputs = POSTURE.inputs(self.values, self.current_result)
+        inputs = POSTURE.inputs(self.values, self.results.current)
         recording = self.recorder.recording(POSTURE.needs(self.values))
         result = POSTURE.result(self.robot, recording, self.values, inputs)
         return self.keep(result, self._publish, summary)

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+from .gate import (
+    GuardedArm as GuardedArm,
+)
+from .preview import (
+    PreviewArm as PreviewArm,
+    PreviewRecorder as PreviewRecorder,
+)
+from .protocols import (
+    Arm as Arm,
+    Keep as Keep,
+    MotionFailedError as MotionFailedError,
+    MotionStatus as MotionStatus,
+    Recorder as Recorder,
+    Report as Report,
+    Watch as Watch,
+    keep_nothing as keep_nothing,
+)
+from .waiting import (
+    ServiceCall as ServiceCall,
+    Waiter as Waiter,
+)

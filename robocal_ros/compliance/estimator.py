@@ -1,0 +1,492 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Estimation of joint compliance from end positions without and with a load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+from robocal_ros import __version__
+from robocal_ros.arrays import Array
+from robocal_ros.compliance.fit import ComplianceFit, fit_compliance, shrunk_angles
+from robocal_ros.compliance.measurement import (
+    LOADED,
+    REGISTRATION,
+    UNLOADED,
+    Displacements,
+    EndPosition,
+    displacements,
+    find_end_positions,
+    measured,
+    same_posture,
+    split_by_load,
+    visits,
+)
+from robocal_ros.compliance.model import (
+    Load,
+    Mounted,
+    Target,
+    check_revolute,
+    mounted_of,
+    predicted,
+    target_motion,
+    target_pose,
+)
+from robocal_ros.compliance.parameters import ComplianceParameters
+from robocal_ros.compliance.registration import (
+    Registration,
+    least_squares_transform,
+    register_with_target,
+    three_point,
+)
+from robocal_ros.errors import DataError
+from robocal_ros.estimators import Estimator, Needs, TrackerNeed
+from robocal_ros.messages import JointSamples, Recording, StreamCounts, TrackerSamples
+from robocal_ros.results import (
+    CalibrationResult,
+    Check,
+    Fit,
+    Inputs,
+    Parameter,
+    RobotIdentity,
+    Series,
+    State,
+    rms,
+)
+from robocal_ros.robot import Robot
+
+KIND, METHOD = 'compliance', 'loaded_unloaded'
+UNIT = 'rad/(N·m)'
+WEAK = 0.05
+"""Relative standard deviation above which a compliance is called weak."""
+CORRELATED = 0.8
+
+_MAX_REJECTED = 0.2
+_NEGATIVE = 3.0
+_SEEN = 3.0
+# Standard deviations beyond which a joint is said to bend across its axis.
+_BENT = 3.0
+# Degrees of freedom above which an interval is that of a normal distribution.
+_NORMAL = 1e3
+
+
+def check_arm(robot: Robot, values: ComplianceParameters) -> None:
+    """Raise a ConfigurationError if the arm lacks a frame or has a prismatic joint."""
+    check_revolute(robot)
+    for frame in (values.target_frame, values.load_frame):
+        robot.frame_id(frame or robot.tool_frame)
+
+
+def estimate(
+    robot: Robot, recording: Recording, values: ComplianceParameters, load: Load,
+    registration: Registration | None = None, *, tool: Load | None = None,
+) -> CalibrationResult:
+    """Estimate from a recording of both measurements.
+
+    Without marked rests, stationary intervals are found from the joint states, and the time at
+    which the load was mounted from postures that were visited twice; other postures are ignored.
+
+    Args:
+        robot: The arm without anything mounted.
+        recording: Joint states, tracker readings and marked rests.
+        values: The node's parameters.
+        load: Load mounted between the two sets.
+        registration: Tracker pose, for a recording without marked rests; None to estimate it
+            from the unloaded set.
+        tool: Body that stays mounted in both sets, None without one.
+
+    Raises:
+        RobocalError: See ``estimate_sets``; also if the recording lacks readings or rests.
+
+    """
+    joints, readings = recording.joints, recording.tracker
+    if readings is None:
+        raise DataError('The recording has no tracker readings; record the tracker topic too.')
+    check_arm(robot, values)
+    if recording.stationary:
+        sets = measured(joints, readings, recording.stationary)
+        unloaded, loaded = sets[UNLOADED], sets[LOADED]
+        registration = (place_tracker(robot, sets[REGISTRATION], values)
+                        if sets[REGISTRATION] else None)
+    else:
+        unloaded, loaded = _found_sets(robot, joints, readings, values)
+    return estimate_sets(
+        robot, unloaded, loaded, load, values, registration, tool=tool,
+        counts=stream_counts(joints.counts, readings.counts), source=joints.source)
+
+
+def _found_sets(
+    robot: Robot, joints: JointSamples, readings: TrackerSamples, values: ComplianceParameters
+) -> tuple[list[EndPosition], list[EndPosition]]:
+    """Return the end positions of both sets, for postures contained in both."""
+    found, tolerance = find_end_positions(joints, readings, values), values.match_tolerance
+    if not found:
+        raise DataError(
+            f'The recording of {len(joints)} joint states and {len(readings)} tracker readings '
+            f'has no rest of {values.settle + values.dwell:.1f} s with readings of the target; '
+            'expected both sets of postures. Call measure_unloaded and measure_loaded, or play '
+            'a bag of them.')
+    # The sag is too small to matter for the rotation of the tracker.
+    placed = register(robot, found, replace(values, max_registration_residual=np.inf))
+    unloaded, loaded = split_by_load(
+        found, tolerance, target_motion(robot, Target.of(robot, values), placed.rotation))
+    both = [group[0] for group in visits(found, tolerance)
+            if any(a in unloaded for a in group) and any(b in loaded for b in group)]
+
+    def kept(positions: Sequence[EndPosition]) -> list[EndPosition]:
+        return [item for item in positions if any(
+            same_posture(item, first, tolerance) for first in both)]
+
+    return kept(unloaded), kept(loaded)
+
+
+def estimate_sets(
+    robot: Robot,
+    unloaded: Sequence[EndPosition],
+    loaded: Sequence[EndPosition],
+    load: Load,
+    values: ComplianceParameters,
+    registration: Registration | None = None,
+    *,
+    tool: Load | None = None,
+    counts: Mapping[str, int] | None = None,
+    source: str = 'live',
+) -> CalibrationResult:
+    """Estimate the compliance of every joint from both sets of end positions.
+
+    Args:
+        robot: The arm without anything mounted.
+        unloaded: End positions without the load, in the order of time.
+        loaded: End positions with the load, in the order of time.
+        load: Load mounted between the two sets.
+        values: The node's parameters.
+        registration: Tracker pose; None to estimate it from the unloaded set.
+        tool: Body that stays mounted in both sets, None without one.
+        counts: Further sample counts and drops of the result.
+        source: ``live`` or the name of the bag.
+
+    Raises:
+        ConfigurationError: If the parameters do not fit the arm.
+        DataError: If the load is not physical, the sets do not match, the tracker drifted, or
+            the tracker frame does not fit the arm.
+        ExcitationError: If no joint's compliance is observable.
+
+    """
+    mounted = Mounted(load.check(), tool)
+    robot = mounted.on(robot, loaded=False)
+    if registration is None:
+        registration = register(robot, unloaded, values)
+    target = Target.of(robot, values, registration)
+    furthest = check_registration(robot, unloaded, registration, values)
+    data = displacements(unloaded, loaded, registration, robot.joint_names, values,
+                         target_motion(robot, target, registration.rotation))
+    arm = load.on(robot)
+    fitted, held_out = (data.rows(which) for which in (~data.held_out, data.held_out))
+    fit = fit_compliance(
+        robot, arm, target, fitted, values.encoder_std, load.others_on(robot))
+    sag, sag_held_out = (_sag(robot, arm, target, part, fit) for part in (fitted, held_out))
+    everything, names, seen = [*unloaded, *loaded], robot.joint_names, list(fit.seen)
+    bent = np.flatnonzero(fit.bending > _BENT * fit.bending_std)
+    return CalibrationResult(
+        kind=KIND,
+        method=METHOD,
+        robot=RobotIdentity(robot.name, robot.urdf_hash, names),
+        frame='',
+        parameters=_parameters(names, fit),
+        covariance_names=tuple(f'{names[i]}.compliance' for i in seen),
+        covariance=fit.covariance[np.ix_(seen, seen)],
+        fit=(Fit('sag', 'm', rms(sag.before[fit.kept]), rms(sag.after[fit.kept]),
+                 int(fit.kept.sum())),),
+        validation=(Fit('sag', 'm', rms(sag_held_out.before), rms(sag_held_out.after),
+                        len(held_out)),) if len(held_out) else (),
+        checks=_checks(names, values, fit, sag_held_out, furthest),
+        counts={
+            'unloaded_visits': len(unloaded), 'loaded_visits': len(loaded),
+            'unloaded_postures': len(visits(unloaded, values.match_tolerance)),
+            'postures_of_both_sets': len(data),
+            'readings': sum(item.count for item in everything),
+            'rejected_readings': sum(item.rejected for item in everything),
+            'rejected_displacements': int((~fit.kept).sum()), **(counts or {})},
+        settings={
+            'load_mass': float(load.body.mass),
+            'load_com': [float(x) for x in load.body.com],
+            'load_frame': load.frame,
+            'load_source': load.source,
+            'mounted_unloaded': mounted.described(loaded=False),
+            'mounted_loaded': mounted.described(loaded=True),
+            'target_frame': target.frame,
+            'target_xyz': [float(x) for x in target.xyz],
+            'match_tolerance': values.match_tolerance,
+            'max_drift': values.max_drift,
+            'gravity': [float(g) for g in robot.gravity],
+            'registration': registration.method,
+            'registration_rms': registration.rms,
+            'tracker_rotation': [float(x) for x in registration.rotation.ravel()],
+            'tracker_translation': [float(x) for x in registration.translation],
+            'offset_between_sets': [] if fit.offset is None else [float(x) for x in fit.offset],
+            'sizes': {name: float(value) for name, value in fit.size.items()},
+            'largest_encoder_difference': float(np.abs(data.loaded - data.unloaded).max()),
+            'encoder_share': fit.encoder_share,
+            'reduced_chi_square': fit.chi_square,
+            'condition': fit.condition,
+            'correlated': _correlated(names, fit),
+            'correction': {names[i]: float(fit.correction[i]) for i in seen},
+            'bending': {names[i]: [float(fit.bending[i]), float(fit.bending_std[i])]
+                        for i in bent},
+        },
+        source=source,
+        time=max(item.time for item in everything),
+        software_version=__version__,
+        series=_series(data, sag, sag_held_out),
+    )
+
+
+def stream_counts(joints: StreamCounts, readings: StreamCounts) -> dict[str, int]:
+    """Return the counts of both streams for the result."""
+    return {**asdict(joints), 'tracker_received': readings.received,
+            'tracker_dropped': readings.dropped}
+
+
+def register(
+    robot: Robot, positions: Sequence[EndPosition], values: ComplianceParameters
+) -> Registration:
+    """Register the tracker by end positions without the load, by least squares.
+
+    Raises:
+        DataError: If they are too few, collinear, or do not fit the arm.
+
+    """
+    points = np.array([item.point for item in positions]).reshape(-1, 3)
+    base = _target_points(robot, positions, values)
+    return least_squares_transform(points, base, values.max_registration_residual)
+
+
+def place_tracker(
+    robot: Robot, positions: Sequence[EndPosition], values: ComplianceParameters
+) -> Registration:
+    """Register the tracker by dedicated end positions without the load.
+
+    Raises:
+        DataError: If they are too few, collinear, or do not fit the arm.
+        ExcitationError: If the target is to be found too and is not observable.
+
+    """
+    points = np.array([item.point for item in positions]).reshape(-1, 3)
+    limit = values.max_registration_residual
+    if values.find_target:
+        frame = Target.of(robot, values).frame
+        placements = [robot.transform_frame_to_root(item.posture, frame) for item in positions]
+        return register_with_target(
+            points, np.array([p.rotation for p in placements]),
+            np.array([p.translation for p in placements]), limit)
+    if values.registration == 'three_point':
+        return three_point(points, _target_points(robot, positions, values), limit)
+    return register(robot, positions, values)
+
+
+def _target_points(
+    robot: Robot, positions: Sequence[EndPosition], values: ComplianceParameters
+) -> Array:
+    """Return the target by forward kinematics, root axes, shape (k, 3) [m]."""
+    target = Target.of(robot, values)
+    return np.array([target_pose(robot, item.posture, target)[1]
+                     for item in positions]).reshape(-1, 3)
+
+
+def check_registration(
+    robot: Robot, positions: Sequence[EndPosition], registration: Registration,
+    values: ComplianceParameters,
+) -> float:
+    """Return the largest distance between tracked target and forward kinematics [m].
+
+    Raises:
+        DataError: If a distance exceeds the limit.
+
+    """
+    largest, target = 0.0, Target.of(robot, values, registration)
+    for number, item in enumerate(positions, 1):
+        expected = target_pose(robot, item.posture, target)[1]
+        distance = float(np.linalg.norm(registration.to_base(item.point) - expected))
+        largest = max(largest, distance)
+        if distance > values.max_registration_residual:
+            raise DataError(
+                f'The tracker frame does not fit the arm: in posture {number} the target is '
+                f'measured {1e3 * distance:.2f} mm from its position by forward kinematics '
+                f'(limit {1e3 * values.max_registration_residual:.2f} mm). Check whether the '
+                'tracker or the target was moved. Call register_tracker.')
+    return largest
+
+
+@dataclass(frozen=True)
+class Sag:
+    """Lengths of displacements before and after correction, shape (k,) [m]."""
+
+    before: Array
+    after: Array
+
+    @property
+    def removed(self) -> float:
+        """Share of the sag that the model removes."""
+        return 1.0 - rms(self.after) / rms(self.before) if rms(self.before) > 0.0 else 0.0
+
+
+def _sag(
+    robot: Robot, arm: Robot, target: Target, data: Displacements, fit: ComplianceFit
+) -> Sag:
+    """Return displacements without encoder motion and tracker offset, and the model residuals."""
+    rows = data.value.shape[1]
+    before, after = [], []
+    angles = shrunk_angles(data, fit.encoder_share)
+    offset = np.zeros(3) if fit.offset is None else fit.offset
+    for k in range(len(data)):
+        seen, model = (
+            predicted(robot, arm, target, data.unloaded[k], angles[k], c, rows)[0][:3]
+            for c in (np.zeros(robot.n), fit.correction))
+        measured = data.value[k, :3] - offset
+        before.append(np.linalg.norm(measured - seen))
+        after.append(np.linalg.norm(measured - model))
+    return Sag(np.array(before), np.array(after))
+
+
+def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ...]:
+    relative, correlation = fit.relative_std(), fit.correlation()
+    parameters = []
+    for joint, name in enumerate(names):
+        full = f'{name}.compliance'
+        if joint not in fit.seen:
+            parameters.append(Parameter(full, UNIT, state=State.NOT_IDENTIFIED,
+                                        note=f'unobservable: {fit.unobservable[joint]}'))
+            continue
+        notes = []
+        if joint in fit.clipped:
+            notes.append('at its bound of zero: too stiff to be observed')
+        else:
+            weak = ', weak' if relative[joint] > WEAK else ''
+            notes.append(f'relative standard deviation {100.0 * relative[joint]:.2g} %{weak}')
+        notes += [f'correlation {correlation[joint, other]:+.2f} with {names[other]}'
+                  for other in fit.seen
+                  if other != joint and abs(correlation[joint, other]) > CORRELATED]
+        alike = fit.bending_covariance[joint] / (fit.std()[joint] * fit.bending_std)
+        notes += [f'correlation {alike[other]:+.2f} with bending across {names[other]}'
+                  for other in np.flatnonzero(np.abs(alike) > CORRELATED)]
+        freedom = float(fit.freedom[joint])
+        parameters.append(Parameter(
+            full, UNIT, float(fit.value[joint]), float(fit.std()[joint]), note='; '.join(notes),
+            freedom=freedom if freedom < _NORMAL else None))
+    return tuple(parameters)
+
+
+def _correlated(names: Sequence[str], fit: ComplianceFit) -> dict[str, float]:
+    """Return the strong correlations by pairs of joint names."""
+    correlation = fit.correlation()
+    return {
+        f'{names[i]}, {names[j]}': round(float(correlation[i, j]), 3)
+        for i in fit.seen for j in fit.seen
+        if i < j and abs(correlation[i, j]) > CORRELATED
+    }
+
+
+def _checks(
+    names: Sequence[str], values: ComplianceParameters, fit: ComplianceFit, sag: Sag,
+    furthest: float,
+) -> tuple[Check, ...]:
+    checks = []
+    if len(sag.before):
+        checks.append(Check(
+            'sag removed on held-out postures', sag.removed >= values.min_sag_removed,
+            sag.removed, values.min_sag_removed, '1',
+            f'On {len(sag.before)} held-out postures the model removes '
+            f'{100.0 * sag.removed:.1f} % of the sag: {1e6 * rms(sag.before):.0f} µm before, '
+            f'{1e6 * rms(sag.after):.0f} µm after (at least '
+            f'{100.0 * values.min_sag_removed:.0f} % wanted).'))
+        ratio = rms(sag.before) / max(rms(sag.after), 1e-12)
+        checks.append(Check(
+            'load is seen', ratio >= _SEEN, ratio, _SEEN, '1',
+            f'The load moves the target by {1e6 * rms(sag.before):.0f} µm (RMS), '
+            f'{ratio:.1f} times what the model leaves (at least {_SEEN:.0f} times wanted)'
+            + ('.' if ratio >= _SEEN else '; check the mass of the load, and '
+               'that it was mounted between the sets.')))
+    share = float((~fit.kept).mean())
+    checks.append(Check(
+        'displacements that fit', share <= _MAX_REJECTED, share, _MAX_REJECTED, '1',
+        f'{int((~fit.kept).sum())} of {len(fit.kept)} displacements do not fit the others and '
+        f'were rejected (limit {100.0 * _MAX_REJECTED:.0f} %).'))
+    depths = {joint: -value / max(float(fit.std()[joint]), 1e-30)
+              for joint, value in fit.clipped.items()}
+    depth = max(depths.values(), default=0.0)
+    reason = 'No compliance is negative.' if not depths else (
+        f"The compliance of '{names[max(depths, key=depths.__getitem__)]}' is estimated "
+        f'{depth:.1f} standard deviations below zero (limit {_NEGATIVE:.0f}); check the load, its '
+        'centre of mass and the tracker frame.')
+    checks.append(Check('compliances not negative', depth <= _NEGATIVE, depth, _NEGATIVE, '1',
+                        reason))
+    limit = values.max_registration_residual
+    checks.append(Check(
+        'tracker frame', furthest <= limit, furthest, limit, 'm',
+        f'The registered tracker measures the target at most {1e3 * furthest:.2f} mm from its '
+        f'position by forward kinematics (limit {1e3 * limit:.2f} mm).'))
+    return tuple(checks)
+
+
+def _series(data: Displacements, fitted: Sag, held_out: Sag) -> tuple[Series, ...]:
+    number = np.arange(1.0, len(data) + 1.0)
+    return tuple(
+        Series(f'Sag before and after correction, {what}', 'posture', 'sag [mm]', number[which],
+               {'measured before correction': 1e3 * sag.before,
+                'measured after correction': 1e3 * sag.after})
+        for what, which, sag in (('held-out postures', data.held_out, held_out),
+                                 ('postures of the fit', ~data.held_out, fitted))
+        if len(sag.before))
+
+
+def summary(result: CalibrationResult) -> str:
+    """Return compliances with 95 % intervals, the share of sag removed, unobservable joints."""
+    shown, unobservable = [], []
+    for parameter in result.parameters:
+        joint = parameter.name.rpartition('.')[0]
+        if parameter.value is None:
+            unobservable.append(joint)
+        else:
+            shown.append(f'{joint} {1e6 * parameter.value:.2f} ± '
+                         f'{1.96e6 * (parameter.std or 0.0):.2f}')
+    sag = next((f for f in result.validation if f.what == 'sag'), None)
+    removed = '' if sag is None or sag.before <= 0.0 else (
+        f' Sag on held-out postures {1e6 * sag.before:.0f} µm, after correction '
+        f'{1e6 * sag.after:.0f} µm ({100.0 * (1.0 - sag.after / sag.before):.1f} % removed).')
+    unseen = f' Unobservable: {", ".join(unobservable)}.' if unobservable else ''
+    mounted = ('Mounted in the unloaded set: {mounted_unloaded}; in the loaded set: '
+               '{mounted_loaded}.').format_map(result.settings)
+    return (f'Compliance in µrad/(N·m) (95 %): {"; ".join(shown)}.{removed}{unseen} {mounted}')
+
+
+def tracker_of(values: ComplianceParameters) -> TrackerNeed:
+    """Return topic and message type of the tracker."""
+    return TrackerNeed(values.tracker_topic or f'tracker/{values.tracker_message}',
+                       values.tracker_message == 'pose')
+
+
+def needs(values: ComplianceParameters) -> Needs:
+    """Return the topics that an estimation needs."""
+    return Needs(effort=False, tracker=tracker_of(values))
+
+
+def _estimate(
+    robot: Robot, recording: Recording, values: ComplianceParameters, inputs: Inputs
+) -> CalibrationResult:
+    mounted = mounted_of(robot, values, inputs.get('payload'))
+    return estimate(robot, recording, values, mounted.known_load(), tool=mounted.tool)
+
+
+def kinds(values: ComplianceParameters) -> tuple[str, ...]:
+    """Return the kinds of results that an estimate uses."""
+    return () if values.payload_is == 'unused' else ('payload',)
+
+
+SERVICES = ('run', 'estimate', 'register_tracker', 'measure_unloaded', 'measure_loaded')
+"""Services whose recordings can be estimated from."""
+
+COMPLIANCE = Estimator(
+    'compliance', ComplianceParameters, SERVICES, needs, kinds,
+    _estimate, summary, lambda values: ('payload',))

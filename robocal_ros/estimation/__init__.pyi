@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+from .adequacy import (
+    LackOfFit as LackOfFit,
+    combined_freedom as combined_freedom,
+    lack_of_fit as lack_of_fit,
+    likely_cause as likely_cause,
+    structured_covariance as structured_covariance,
+)
+from .block_averages import (
+    Blocks as Blocks,
+    Channels as Channels,
+    Kinematics as Kinematics,
+    interpolated as interpolated,
+    low_passed as low_passed,
+)
+from .delay import (
+    Delay as Delay,
+    find_delay as find_delay,
+    orthonormal as orthonormal,
+)
+from .effort_contents import (
+    check_contents as check_contents,
+    torque_model as torque_model,
+)
+from .integrated import (
+    IntegratedFit as IntegratedFit,
+    integrate as integrate,
+)
+from .least_squares import (
+    LinearFit as LinearFit,
+    RecursiveLeastSquares as RecursiveLeastSquares,
+    autocorrelation_time as autocorrelation_time,
+    convergence as convergence,
+    solve as solve,
+)
+from .random_effects import (
+    Effect as Effect,
+    MixedFit as MixedFit,
+    fit_mixed as fit_mixed,
+)
+from .ripple import (
+    Ripple as Ripple,
+    RippleRun as RippleRun,
+    find_ripple as find_ripple,
+    ripple_columns as ripple_columns,
+)
+from .selection import (
+    d_optimal as d_optimal,
+    short_tour as short_tour,
+)
+from .signals import (
+    SLOWEST_SWEEP as SLOWEST_SWEEP,
+    Sweep as Sweep,
+    central_velocity as central_velocity,
+    dwells as dwells,
+    runs as runs,
+    steady_sweeps as steady_sweeps,
+)

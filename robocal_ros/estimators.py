@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declaration of a capability: the streams that it reads, and its estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from robocal_ros import registry
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.messages import BUDGET, Recording
+from robocal_ros.results import DRIVE_GAINS, CalibrationResult, Inputs, Load, choose, with_inputs
+from robocal_ros.robot import Robot, effort_units, torque_factor
+
+if TYPE_CHECKING:
+    from robocal_ros.messages import Bag, Selection
+
+
+F = TypeVar('F')
+
+# Rate of the joint states on which the uncertainty of inputs is propagated [Hz].
+_SENSITIVITY_RATE = 100.0
+
+
+@dataclass(frozen=True)
+class WrenchNeed:
+    """One F/T sensor that is read.
+
+    Attributes:
+        topic: Its topic, relative to the node's namespace.
+        frame: Its measurement frame in the URDF.
+        sign: +1, or -1 for a sensor that reports what it exerts on the distal side.
+        message_frame: The frame that its messages must name; empty for ``frame``.
+
+    """
+
+    topic: str
+    frame: str
+    sign: float
+    message_frame: str = ''
+
+
+@dataclass(frozen=True)
+class TrackerNeed:
+    """The tracker that is read.
+
+    Attributes:
+        topic: Its topic, relative to the node's namespace.
+        orientation: Whether it publishes poses; points otherwise.
+
+    """
+
+    topic: str
+    orientation: bool
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Streams that an estimation reads besides positions.
+
+    Attributes:
+        effort: Whether effort is required in joint states.
+        wrenches: F/T sensors.
+        temperature_topic: Topic of temperatures, empty for none.
+        budget: Largest number of samples per stream; neighbours are averaged beyond it.
+        tracker: A tracker, None for none.
+
+    """
+
+    effort: bool
+    wrenches: tuple[WrenchNeed, ...] = ()
+    temperature_topic: str = ''
+    budget: int = BUDGET
+    tracker: TrackerNeed | None = None
+
+
+@dataclass(frozen=True)
+class BagReader:
+    """Estimation from a bag as a node would do it.
+
+    Attributes:
+        name: Name of the procedure.
+        table: The node's parameter table.
+        services: The node's services whose marks delimit a run.
+
+    """
+
+    name: str
+    table: type[Any]
+    services: tuple[str, ...]
+
+    @property
+    def node(self) -> str:
+        """Name of the node whose parameter files apply."""
+        return registry.procedures()[self.name].node
+
+
+@dataclass(frozen=True)
+class Estimator(BagReader):
+    """Estimation from a whole recording.
+
+    Attributes:
+        needs: Returns the streams to read, given the parameters.
+        kinds: Returns the kinds of results that are used where there are any, besides those that
+            set the unit of efforts, given the parameters.
+        estimate: Returns the result, given the arm, the recording, the parameters and the inputs.
+        summary: Returns a result in a sentence.
+        carried: Returns the kinds of inputs whose covariance the estimator itself propagates,
+            given the parameters.
+        merge: Returns what is stored, given the stored result (None for none) and a new one, or
+            None to store the new one by its verdict.
+
+    """
+
+    needs: Callable[[Any], Needs]
+    kinds: Callable[[Any], tuple[str, ...]]
+    estimate: Callable[[Robot, Recording, Any, Inputs], CalibrationResult]
+    summary: Callable[[CalibrationResult], str]
+    carried: Callable[[Any], tuple[str, ...]] = lambda values: ()
+    merge: Callable[
+        [CalibrationResult | None, CalibrationResult], CalibrationResult | None] | None = None
+
+    def inputs(self, values: Any, load: Load) -> Inputs:
+        """Choose the inputs of an estimate.
+
+        Args:
+            values: The parameters.
+            load: Returns the current results.
+
+        Raises:
+            RobocalError: If a result cannot be read.
+
+        """
+        # Gains replace earlier ones: with which of them an arm was identified does not matter.
+        return choose(load, self.kinds(values),
+                      effort_units(values) if self.needs(values).effort else (),
+                      DRIVE_GAINS if self.name == DRIVE_GAINS else '')
+
+    def result(
+        self, robot: Robot, recording: Recording, values: Any, inputs: Inputs
+    ) -> CalibrationResult:
+        """Return the estimate with its inputs and their covariance.
+
+        Args:
+            robot: The arm.
+            recording: The recorded samples, efforts in torques by the drive gains of ``inputs``.
+            values: The parameters.
+            inputs: Results to build on, chosen for these parameters.
+
+        Raises:
+            RobocalError: If parameters or data are unsuitable.
+
+        """
+        effort = self.needs(values).effort
+        factor = torque_factor(robot, values, inputs.gains) if effort else None
+        thin = recording.thinned(_SENSITIVITY_RATE)
+
+        def again(moved: Inputs) -> CalibrationResult:
+            if factor is None:
+                return self.estimate(robot, thin, values, moved)
+            ratio = torque_factor(robot, values, moved.gains) / factor
+            joints = replace(thin.joints, effort=thin.joints.effort * ratio)
+            return self.estimate(robot, replace(thin, joints=joints), values, moved)
+
+        return with_inputs(self.estimate(robot, recording, values, inputs), inputs, again,
+                           self.carried(values))
+
+
+@dataclass(frozen=True)
+class Follower(BagReader, Generic[F]):
+    """Observation of a bag sample by sample, with a time series as output.
+
+    Attributes:
+        follow: Checks the inputs, given the bag, the parameters, the URDF text and the messages
+            to use; returns the observation, ready to run.
+
+    """
+
+    follow: Callable[[Bag, Any, str, Selection], F]
+
+
+def estimator(name: str) -> Estimator | Follower[Any]:
+    """Return an estimator by name; raises ConfigurationError for an unknown one.
+
+    Only its own modules are imported, to start sooner.
+    """
+    known = registry.estimators()
+    if name not in known:
+        raise ConfigurationError(
+            f"'{name}' is not a capability that estimates from bags; expected one of "
+            f'{", ".join(known)}.')
+    module, _, item = known[name].partition(':')
+    found: Estimator | Follower[Any] = getattr(import_module(module), item)
+    return found

@@ -1,0 +1,581 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Friction result of all joints from recorded runs, and its merge with an older result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+
+import numpy as np
+import scipy
+
+from robocal_ros import __version__
+from robocal_ros.arrays import Array
+from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.estimation import check_contents
+from robocal_ros.estimators import Estimator, Needs
+from robocal_ros.friction.fit import GRAVITY_ERROR, MIN_POINTS, FrictionFit, fit_joint
+from robocal_ros.friction.model import SHAPES, parameter_names
+from robocal_ros.friction.motion_method import MotionJoint, friction_from_motion
+from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
+from robocal_ros.friction.reversals import estimate_presliding
+from robocal_ros.friction.runs import ANGLE_STD, MIN_SPAN, SpeedPoint, read_runs
+from robocal_ros.messages import JointSamples, Recording, check_effort
+from robocal_ros.results import (
+    CHECK,
+    CalibrationResult,
+    Check,
+    Fit,
+    Inputs,
+    Parameter,
+    RobotIdentity,
+    Series,
+    State,
+    rms,
+)
+from robocal_ros.robot import (
+    DIRECTIONS,
+    EFFORT_UNITS,
+    Robot,
+    alternative_loads,
+    carried_load,
+    check_effort_unit,
+    identified_arm,
+)
+
+NAMES = ('coulomb', 'static', 'stribeck_velocity', 'viscous')
+UNITS = {'coulomb': 'N·m', 'static': 'N·m', 'stribeck_velocity': 'rad/s',
+         'viscous': 'N·m·s/rad'}
+FURTHER = {'exponent': '1', 'load_factor': '1'}
+"""Parameters of laws that are sublinear in speed or depend on load, with units."""
+BRISTLES = {'bristle_stiffness': 'N·m/rad', 'bristle_damping': 'N·m·s/rad'}
+"""Additional parameters of the dynamic law, with units."""
+
+
+def loaded(robot: Robot, payload: CalibrationResult | None) -> tuple[Robot, list[Robot]]:
+    """Return the arm with its payload, and with payloads one standard deviation off."""
+    if payload is None:
+        return robot, []
+    return (robot.with_payload(carried_load(payload), payload.frame),
+            [robot.with_payload(load, payload.frame) for load in alternative_loads(payload)])
+
+
+def estimate(
+    robot: Robot, recording: Recording, values: FrictionParameters,
+    alternatives: Sequence[Robot] = (),
+) -> CalibrationResult:
+    """Estimate friction from recorded runs.
+
+    Args:
+        robot: The arm with its payload.
+        recording: Joint states of the runs, and temperatures.
+        values: The node's parameters. If they name no joints, those that the recording names
+            are identified, otherwise all with runs.
+        alternatives: The arm with payloads one standard deviation off; see ``read_run``.
+
+    Raises:
+        ConfigurationError: If the arm lacks a joint that is asked for.
+        DataError: If no joint was run at constant speed, or efforts are unusable.
+
+    """
+    if values.method == 'motion':
+        return estimate_motion(robot, recording, values)
+    try:
+        found = fit_joints(robot, recording, values, alternatives)
+    except NoRunsError:
+        if values.method == 'runs' or recording.joints_wanted:
+            raise
+        found_in_motion = estimate_motion(robot, recording, values)
+        if not found_in_motion.covariance_names:
+            raise
+        return found_in_motion
+    return assemble(robot, recording, values, found)
+
+
+class NoRunsError(DataError):
+    """No constant-speed run was found."""
+
+
+def estimate_motion(
+    robot: Robot, recording: Recording, values: FrictionParameters
+) -> CalibrationResult:
+    """Estimate friction from an arbitrary motion; arguments as for ``estimate``.
+
+    Raises:
+        ConfigurationError: If the arm lacks a joint that is asked for.
+        DataError: If the motion is too short, or efforts are unusable.
+
+    """
+    samples = recording.joints
+    wanted = values.joint_names or robot.joint_names
+    _check_torques(samples, values)
+    check_effort(samples, wanted)
+    check_contents(samples, robot, values.effort_contains, values.min_weight_share)
+    found = friction_from_motion(robot, samples, values)
+    joints = [item for item in found.joints if item.joint in wanted]
+    bad = {item.joint for item in joints if item.unidentified}
+    rows = {name: row for row, name in enumerate(found.names)
+            if all(joint in wanted and joint not in bad
+                   for joint in name.partition('.')[0].split('+'))}
+    stds = np.sqrt(np.maximum(np.diag(found.covariance), 0.0))
+    parameters = []
+    for item in joints:
+        for direction in DIRECTIONS:
+            for name in (*NAMES, *FURTHER):
+                full = f'{item.joint}.{name}_{direction}'
+                unit = {**UNITS, **FURTHER}[name]
+                if name == 'viscous' and item.model == 'coulomb_power':
+                    unit = 'N·m·(s/rad)^exponent'
+                parameters.append(
+                    Parameter(full, unit, float(found.value[rows[full]]), float(stds[rows[full]]))
+                    if full in rows else
+                    Parameter(full, unit, state=State.NOT_IDENTIFIED,
+                              note=item.unidentified or 'not part of the chosen model'))
+    coupled = {'coulomb': 'N·m', 'viscous': 'N·m·s/rad', 'inertia': 'kg·m²'}
+    parameters += [
+        Parameter(name, coupled[name.partition('.')[2]], float(found.value[row]), float(stds[row]))
+        for name, row in rows.items() if '+' in name]
+    order = list(rows.values())
+    result = CalibrationResult(
+        kind='friction',
+        method='motion',
+        robot=RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names),
+        frame='',
+        parameters=tuple(parameters),
+        covariance_names=tuple(rows),
+        covariance=found.covariance[np.ix_(order, order)],
+        fit=tuple(Fit(item.joint, 'N·m', item.torque, item.residual, found.rows)
+                  for item in joints),
+        validation=tuple(Fit(item.joint, 'N·m', item.torque, item.held_out[item.model], found.rows)
+                         for item in joints),
+        checks=tuple(_motion_check(item, values.fit_threshold) for item in joints),
+        counts={'samples': len(samples), **asdict(samples.counts)},
+        settings={
+            'joints': list(wanted), 'model': values.model, 'method': 'motion',
+            'coupled_joints': list(values.coupled_joints), 'fit_threshold': values.fit_threshold,
+            'laws': {item.joint: {
+                'model': item.model, 'evidence': _motion_evidence(item), 'std': item.misfit,
+                'held_out': dict(item.held_out), 'reference_load': 0.0,
+                'speeds': [float(np.abs(item.speed).min()), float(np.abs(item.speed).max())],
+            } for item in joints if len(item.speed)},
+            'gravity': [float(g) for g in robot.gravity]},
+        source=samples.source,
+        time=float(samples.time[-1]),
+        software_version=__version__,
+        series=tuple(Series(
+            f'Friction of {item.joint}', f'{item.joint} speed [rad/s]', 'friction [N·m]',
+            item.speed, {'measured': item.measured, 'fit': item.fitted})
+            for item in joints if len(item.speed)),
+    )
+    return with_temperatures(result, _mean_temperature(recording, [i.joint for i in joints]))
+
+
+def _mean_temperature(recording: Recording, joints: Sequence[str]) -> dict[str, float]:
+    readings = recording.temperatures
+    finite = readings[np.isfinite(readings).all(axis=1)]
+    return dict.fromkeys(joints, float(finite[:, 1].mean())) if len(finite) else {}
+
+
+def _motion_evidence(item: MotionJoint) -> str:
+    """Return the evidence for a law from a motion, in a sentence."""
+    others = ', '.join(f'{law} {left:.3f}' for law, left in item.held_out.items())
+    return (f'law {item.model}; halves of the motion predicted from each other leave [N·m RMS]: '
+            f'{others}')
+
+
+def _motion_check(item: MotionJoint, limit: float) -> Check:
+    """Check the lack of fit of a law that was estimated from a motion."""
+    degree = min(max(item.degree, item.uncertainty), 100.0)
+    good = not item.unidentified and degree <= limit
+    return Check(
+        f'{item.joint}: fit', good, degree, limit, '%',
+        f"Joint '{item.joint}': {_motion_evidence(item)}; misfit over the speed {item.misfit:.3f} "
+        f'N·m, of which repeated passes scatter by {item.scatter:.3f} N·m. Misfit beyond the '
+        f'scatter {item.degree:.2f} %, scatter {item.uncertainty:.2f} % of friction (limit '
+        f'{limit:.1f} % each, fit_threshold).'
+        + ('' if good or item.unidentified else
+           ' Friction that the law lacks, or a wrong coupling, may be the cause.'
+           if item.degree > limit else ' A longer motion would repeat the speeds more often.')
+        + ('' if good else ' measure_joints estimates the other joints alone.')
+        + (f' Not identified: {item.unidentified}.' if item.unidentified else ''))
+
+
+def _check_torques(samples: JointSamples, values: FrictionParameters) -> None:
+    """Check that recording and joints are usable; raises DataError or ConfigurationError."""
+    if values.effort_contains == 'external':
+        raise ConfigurationError(
+            "effort_contains is 'external': such efforts hold no friction. Record all torques of "
+            "the drives, and set it to 'all'.")
+    if not len(samples):
+        raise DataError('No joint states are recorded; call run, or play a bag first.')
+
+
+def fit_joints(
+    robot: Robot, recording: Recording, values: FrictionParameters,
+    alternatives: Sequence[Robot] = (),
+) -> list[FrictionFit]:
+    """Fit each joint; arguments and errors as for ``estimate``."""
+    samples, names = recording.joints, values.joint_names or recording.joints_wanted
+    wanted = [robot.index(name) for name in names or robot.joint_names]
+    _check_torques(samples, values)
+    points = read_runs(robot, samples, wanted, alternatives)
+    if not points:
+        raise NoRunsError(
+            'No constant-speed run of joint '
+            f'{", ".join(robot.joint_names[joint] for joint in wanted)} with all other joints '
+            'at rest was found in the recording; expected runs in both directions. Call run, or '
+            'record such motions.')
+    moved = sorted({point.joint for point in points})
+    check_effort(samples, [robot.joint_names[joint] for joint in moved])
+    check_contents(samples, robot, values.effort_contains, values.min_weight_share)
+    # A requested joint without runs fails; other joints without runs are left out.
+    found = [fit_joint(robot.joint_names[joint], [p for p in points if p.joint == joint], values)
+             for joint in (sorted(wanted) if names else moved)]
+    if values.model == DYNAMIC:
+        found = [with_presliding(robot, samples, item) for item in found]
+    return found
+
+
+def with_presliding(robot: Robot, samples: JointSamples, item: FrictionFit) -> FrictionFit:
+    """Return a joint with its bristle parameters, if its steady law passed."""
+    if not item.passed or item.missing:
+        return item
+    return replace(item, presliding=estimate_presliding(
+        robot, samples, robot.index(item.joint), item.law()))
+
+
+def assemble(
+    robot: Robot, recording: Recording, values: FrictionParameters,
+    found: Sequence[FrictionFit],
+) -> CalibrationResult:
+    """Assemble the result from the fitted joints; other arguments as for ``estimate``."""
+    samples = recording.joints
+    covariances = [_covariance(item) for item in found]
+    names, blocks = zip(*covariances, strict=True)
+    result = CalibrationResult(
+        kind='friction',
+        method=values.model,
+        robot=RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names),
+        frame='',
+        parameters=tuple(
+            parameter for item, covariance in zip(found, covariances, strict=True)
+            for parameter in _parameters(item, *covariance, dynamic=values.model == DYNAMIC)),
+        covariance_names=tuple(name for part in names for name in part),
+        covariance=scipy.linalg.block_diag(*blocks),
+        fit=tuple(_fit(item) for item in found if item.choice),
+        validation=tuple(_validation(item) for item in found
+                         if item.choice and item.held_out_degree is not None),
+        checks=tuple(check for item in found for check in _checks(item, values.fit_threshold)),
+        counts={
+            'samples': len(samples),
+            'runs': sum(len(item.points) for item in found),
+            'rejected_runs': sum(bool(p.rejected) for item in found for p in item.points),
+            **asdict(samples.counts),
+        },
+        settings={
+            'joints': list(values.joint_names or recording.joints_wanted),
+            'model': values.model, 'fit_threshold': values.fit_threshold,
+            'min_points': MIN_POINTS, 'min_span': MIN_SPAN, 'angle_std': ANGLE_STD,
+            'gravity_error': GRAVITY_ERROR, 'arm_model_std': values.arm_model_std,
+            'laws': {item.joint: _law(item) for item in found if item.choice},
+            'gravity': [float(g) for g in robot.gravity]},
+        source=samples.source,
+        time=float(samples.time[-1]),
+        software_version=__version__,
+        series=tuple(series for item in found for series in _series(item)),
+    )
+    readings = recording.temperatures
+    return with_temperatures(
+        result, _temperatures(found, readings[np.isfinite(readings).all(axis=1)]))
+
+
+def _temperatures(found: Sequence[FrictionFit], readings: Array) -> dict[str, float]:
+    """Return the mean temperature during the runs of each joint [°C]."""
+    temperatures = {}
+    for item in found if len(readings) else ():
+        during = np.zeros(len(readings), dtype=bool)
+        if item.points:
+            during = ((readings[:, 0] >= item.points[0].begin)
+                      & (readings[:, 0] <= item.points[-1].end))
+        chosen = readings[during] if during.any() else readings
+        temperatures[item.joint] = float(chosen[:, 1].mean())
+    return temperatures
+
+
+def _parameters(
+    item: FrictionFit, names: Sequence[str], covariance: Array, *, dynamic: bool,
+) -> list[Parameter]:
+    """Return the parameters of a joint, with standard deviations from its covariance."""
+    stds = dict(zip(names, np.sqrt(np.maximum(np.diag(covariance), 0.0)), strict=True))
+    objections, reasons = ' '.join(item.objections), {} if item.choice is None else {
+        **item.choice.unidentified,
+        'static': item.choice.unidentified.get('stribeck_velocity', '')}
+    parameters = []
+
+    def add(name: str, unit: str, value: float, note: str) -> None:
+        full = f'{item.joint}.{name}'
+        parameters.append(
+            Parameter(full, unit, value, float(stds[full])) if full in stds
+            else Parameter(full, unit, state=State.NOT_IDENTIFIED, note=note))
+
+    for direction in DIRECTIONS:
+        fit = None if item.choice is None else item.choice.fits.get(direction)
+        fitted = {} if fit is None else dict(zip(parameter_names(fit.model), fit.value,
+                                                 strict=True))
+        for name in (*NAMES, *FURTHER):
+            unit = 'N·m·(s/rad)^exponent' if name == 'viscous' and 'exponent' in fitted else (
+                {**UNITS, **FURTHER}[name])
+            add(f'{name}_{direction}', unit, float(fitted.get(name, np.nan)),
+                objections or (item.missing if fit is None else reasons.get(name))
+                or 'not part of the chosen model')
+    if dynamic:
+        found = item.presliding
+        for at, (name, unit) in enumerate(BRISTLES.items()):
+            add(name, unit, np.nan if found is None else (found.stiffness, found.damping)[at],
+                (objections or 'no slow small reversals are recorded') if found is None
+                else found.unidentified[at])
+    return parameters
+
+
+def _covariance(item: FrictionFit) -> tuple[list[str], Array]:
+    """Return the names of a joint's identified parameters and their covariance."""
+    names: list[str] = []
+    blocks = [np.empty((0, 0))]
+    scales: list[float] = []
+    for direction, fit in (item.choice.fits if item.choice and item.passed else {}).items():
+        columns = parameter_names(fit.model)
+        # A Stribeck part that is not identified leaves the law as it is, without numbers.
+        keep = [i for i, name in enumerate(columns) if not (
+            item.stribeck_unidentified and name in ('static', 'stribeck_velocity'))]
+        names += [f'{item.joint}.{columns[i]}_{direction}' for i in keep]
+        blocks.append(fit.covariance[np.ix_(keep, keep)])
+        scales += [0.0 if columns[i] in SHAPES.values() else fit.value[i] for i in keep]
+    shares = np.array([_offset_share(name) for name in names])
+    late = np.array([float(name.rpartition('.')[2].startswith('viscous')) for name in names])
+    if not late.any():
+        # A law without viscous friction has it, on average, in its Coulomb friction.
+        speed = float(np.mean([abs(point.speed) for point in item.usable] or [0.0]))
+        late = speed * np.abs(shares)
+    steady = (scipy.linalg.block_diag(*blocks) + item.offset_std**2 * np.outer(shares, shares)
+              + item.viscous_std**2 * np.outer(late, late)
+              + item.scale_std**2 * np.outer(scales, scales))
+    if item.presliding is None:
+        return names, steady
+    keep = [i for i, reason in enumerate(item.presliding.unidentified) if not reason]
+    return ([*names, *(f'{item.joint}.{tuple(BRISTLES)[i]}' for i in keep)],
+            scipy.linalg.block_diag(steady, item.presliding.covariance[np.ix_(keep, keep)]))
+
+
+def _offset_share(name: str) -> float:
+    """Return the derivative of a parameter by an error of the gravity torque: 1, -1 or 0."""
+    if name.rpartition('.')[2].startswith(('coulomb', 'static')):
+        return 1.0 if name.endswith('forward') else -1.0
+    return 0.0
+
+
+def _torques(item: FrictionFit) -> tuple[list[SpeedPoint], Array, Array]:
+    """Return the runs of identified directions, with their measured and fitted torques."""
+    fits = item.choice.fits if item.choice else {}
+    points = [p for p in item.usable if p.direction in fits]
+    return points, np.array([p.torque for p in points]), item.fitted(points)
+
+
+def _fit(item: FrictionFit) -> Fit:
+    points, torque, fitted = _torques(item)
+    return Fit(item.joint, 'N·m', rms(torque), rms(torque - fitted), len(points))
+
+
+def _validation(item: FrictionFit) -> Fit:
+    _, torque, _ = _torques(item)
+    share = 0.01 * float(item.held_out_degree or 0.0)
+    return Fit(item.joint, 'N·m', rms(torque), share * rms(torque), len(torque))
+
+
+def _law(item: FrictionFit) -> dict[str, object]:
+    """Return what a result states of a law besides its parameters."""
+    choice, speeds = item.choice, [abs(p.speed) for p in item.usable]
+    return {} if choice is None else {
+        'model': choice.model, 'evidence': choice.evidence(),
+        'criteria': {name: float(value) for name, value in choice.criteria.items()},
+        'reference_load': item.reference_load, 'std': item.std, 'drift': item.drift,
+        'speeds': [float(min(speeds)), float(max(speeds))]}
+
+
+def _checks(item: FrictionFit, limit: float) -> list[Check]:
+    degree = item.fit_degree if np.isfinite(item.fit_degree) else 100.0
+    rejected = [p for p in item.points if p.rejected]
+    held_out = ('not evaluated' if item.held_out_degree is None
+                else f'{item.held_out_degree:.2f} %')
+    named = '' if not rejected else (
+        ': ' + '; '.join(f'{p.speed:+.4g} rad/s, {p.rejected}' for p in rejected[:3]))
+    reason = ' '.join(item.failures) or (
+        f"Joint '{item.joint}': {item.choice.evidence() if item.choice else 'no law'}, fit degree "
+        f'{degree:.2f} %, on left-out speeds {held_out} (limit {limit:.1f} %), '
+        f'{len(item.points) - len(rejected)} runs used, {len(rejected)} rejected{named}.'
+        + (f' Friction {"fell" if item.drift > 0.0 else "rose"} by '
+           f'{100.0 * abs(item.drift):.1f} % during the runs; the law holds for their end.'
+           if item.drift else '')
+        + (f' {item.missing}' if item.missing else ''))
+    checks = [Check(f'{item.joint}: fit', not item.failures, degree, limit, '%', reason)]
+    gravity = item.gravity
+    if gravity is not None and item.choice:
+        size = rms(_torques(item)[1])
+        reason = item.gravity_failure or (
+            f"Joint '{item.joint}': gravity by the model and by averaging forward and backward "
+            f'runs differ by {gravity.error:.3f} ± {1.96 * gravity.std:.3f} N·m over '
+            f'{gravity.pairs} pairs.')
+        checks.append(Check(f'{item.joint}: gravity', not item.gravity_failure, gravity.error,
+                            GRAVITY_ERROR * size, 'N·m', reason))
+    return checks
+
+
+def _series(item: FrictionFit) -> list[Series]:
+    if not item.choice:
+        return []
+    points, torque, fitted = _torques(item)
+    speed = np.array([p.speed for p in points])
+    std = np.array([p.std for p in points])
+    series = [
+        Series(f'Friction of {item.joint}', f'{item.joint} speed [rad/s]', 'friction [N·m]', speed,
+               {'measured': torque, 'fit': fitted}),
+        Series(f'Residuals of {item.joint}', f'{item.joint} speed [rad/s]', 'residual [N·m]',
+               speed, {'measured minus fit': torque - fitted, '+ 1.96 σ of the run': 1.96 * std,
+                       '- 1.96 σ of the run': -1.96 * std}),
+    ]
+    if item.presliding is not None:
+        series.append(Series(
+            f'Reversals of {item.joint}', f'{item.joint} [rad]', 'friction [N·m]',
+            item.presliding.angle,
+            {'measured': item.presliding.torque, 'fit': item.presliding.fitted}))
+    return series
+
+
+def summary(result: CalibrationResult) -> str:
+    """Return Coulomb friction of every joint with its 95 % interval, and the worst fit degree."""
+    joints = [name for name in dict.fromkeys(
+        p.name.rpartition('.')[0] for p in result.parameters) if '+' not in name]
+
+    def coulomb(joint: str) -> str:
+        sides = [result.parameter(f'{joint}.coulomb_{direction}') for direction in DIRECTIONS]
+        return ' / '.join('not identified' if p.value is None else
+                          f'{p.value:.3f} ± {1.96 * (p.std or 0.0):.3f}' for p in sides)
+
+    degrees = [check.value for check in result.checks if check.name.endswith(': fit')]
+    units = {joint: result.parameter(f'{joint}.coulomb_forward').unit for joint in joints}
+    alike = set(units.values()) == {'N·m'}
+    shown = [f'{joint} {coulomb(joint)}' + ('' if alike else f' {units[joint]}')
+             for joint in joints]
+    return (f'Coulomb friction forward / backward{" in N·m" if alike else ""} (95 %): '
+            f'{"; ".join(shown)}. '
+            f'Fit degree at most {max(degrees):.2f} %.')
+
+
+def friction_temperature(result: CalibrationResult) -> float:
+    """Return the mean temperature at which joints were identified [°C], NaN if unknown."""
+    temperatures = result.settings.get('temperatures') or {}
+    return float(np.mean(list(temperatures.values()))) if temperatures else float('nan')
+
+
+def with_temperatures(
+    result: CalibrationResult, temperatures: Mapping[str, float]
+) -> CalibrationResult:
+    """Return a result with temperatures in its settings.
+
+    Args:
+        result: Friction result.
+        temperatures: Mean temperature during the runs of each joint, by its name [°C].
+
+    """
+    if not temperatures:
+        return result
+    return replace(result, settings={**result.settings, 'temperatures': dict(temperatures)})
+
+
+def select_joints(result: CalibrationResult, joints: Sequence[str]) -> CalibrationResult:
+    """Return the part of a friction result that belongs to some joints."""
+    def selected(name: str) -> bool:
+        return all(joint in joints for joint in name.split('.')[0].split(':')[0].split('+'))
+
+    rows = [i for i, name in enumerate(result.covariance_names) if selected(name)]
+    return replace(
+        result,
+        parameters=tuple(p for p in result.parameters if selected(p.name)),
+        covariance_names=tuple(result.covariance_names[i] for i in rows),
+        covariance=result.covariance[np.ix_(rows, rows)],
+        fit=tuple(f for f in result.fit if selected(f.what)),
+        validation=tuple(f for f in result.validation if selected(f.what)),
+        checks=tuple(c for c in result.checks if selected(c.name)),
+        series=tuple(s for s in result.series if s.title.split()[-1] in joints),
+    )
+
+
+def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationResult | None:
+    """Return the joints of a new result that passed, and all other joints of the old result.
+
+    A joint whose fit could not be validated on left-out speeds counts as not passed.
+
+    Returns:
+        None if no joint is left.
+
+    """
+    judged = dict.fromkeys(check.name.split(':')[0] for check in new.checks)
+    failed = {check.name.split(':')[0] for check in new.checks if not check.passed}
+    if CHECK in failed:
+        return None
+    own = tuple(check for check in new.checks if check.name == CHECK)
+    if old is not None and _units(old) != _units(new):
+        # Torques of other effort scales cannot be combined.
+        old = None
+    validated = {fit.what for fit in new.validation}
+    passed = [name for name in judged if name in validated and name not in failed]
+    fresh = select_joints(new, passed)
+    fresh = replace(fresh, checks=(*fresh.checks, *own))
+    others = [] if old is None else [
+        name for name in dict.fromkeys(p.name.split('.')[0] for p in old.parameters)
+        if name not in passed and '+' not in name]
+    if old is None or not others:
+        return fresh if passed else None
+    kept = select_joints(old, others)
+    order = {name: i for i, name in enumerate(new.robot.joint_names)}
+    laws = {name: law for source, joints in ((kept, others), (fresh, passed))
+            for name, law in (source.settings.get('laws') or {}).items() if name in joints}
+    temperatures = {**(kept.settings.get('temperatures') or {}),
+                    **(fresh.settings.get('temperatures') or {})}
+    return replace(
+        with_temperatures(fresh, temperatures),
+        settings={**with_temperatures(fresh, temperatures).settings, 'laws': laws},
+        parameters=tuple(sorted((*kept.parameters, *fresh.parameters),
+                                key=lambda p: order[p.name.split('.')[0].split('+')[0]])),
+        covariance_names=(*kept.covariance_names, *fresh.covariance_names),
+        covariance=scipy.linalg.block_diag(kept.covariance, fresh.covariance),
+        fit=(*kept.fit, *fresh.fit),
+        validation=(*kept.validation, *fresh.validation),
+        checks=(*kept.checks, *fresh.checks),
+        series=(*kept.series, *fresh.series),
+    )
+
+
+def _units(result: CalibrationResult) -> set[tuple[str, str]]:
+    """Return the results that set the units of the efforts; none without drive gains."""
+    return {(item.kind, item.sha256) for item in result.inputs
+            if item.kind in EFFORT_UNITS and item.sha256}
+
+
+def needs(values: FrictionParameters) -> Needs:
+    """Return the data that an estimation reads."""
+    return Needs(effort=True, temperature_topic=values.temperature_topic)
+
+
+def _estimate(
+    robot: Robot, recording: Recording, values: FrictionParameters, inputs: Inputs
+) -> CalibrationResult:
+    check_effort_unit(values, inputs.gains)
+    arm = identified_arm(robot, values, inputs.gains)
+    robot, alternatives = loaded(robot if arm is None else arm.robot, inputs.get('payload'))
+    return estimate(robot, recording, values, alternatives)
+
+
+FRICTION = Estimator(
+    'friction', FrictionParameters, ('run', 'estimate'), needs,
+    lambda values: ('payload',) if values.use_payload else (), _estimate, summary,
+    lambda values: ('payload',), merge=merge)

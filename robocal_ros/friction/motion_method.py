@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Friction from an arbitrary motion, estimated jointly with the arm's rigid-body parameters.
+
+The drive torques τ = Y(q, q̇, q̈) π + I_r q̈ + F(q̇) of an exciting motion are linear in the link
+parameters π, the rotor inertias I_r, and Coulomb and viscous friction, so that no rigid-body
+parameter of the URDF is needed (Swevers et al., Dynamic Model Identification for Industrial
+Robots, IEEE Control Systems 27(5), 2007, doi 10.1109/MCS.2007.904659). Parameters of π
+that the motion does not determine are left out by singular values; friction parameters must not
+depend on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pinocchio as pin
+import scipy
+
+from robocal_ros.arrays import Array
+from robocal_ros.errors import DataError
+from robocal_ros.estimation import autocorrelation_time
+from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.messages import JointSamples
+from robocal_ros.results import rms
+from robocal_ros.robot import DIRECTIONS, Robot
+
+# Band of positions and efforts [Hz], at most this share of the sampling rate.
+_BAND, _SHARE = 30.0, 1.0 / 6.0
+# Rows per period of the band, and time at both ends that belongs to the filter [s].
+_OVERSAMPLING, _ENDS = 5.0, 0.5
+# Speed below which a sample is taken to stick [rad/s].
+_MOVING = 0.02
+_RANK_TOLERANCE = 1e-5
+# Largest standard deviation of an identified exponent; steps of Gauss-Newton.
+_MAX_EXPONENT_STD, _STEPS = 0.15, 5
+# Largest share of a friction parameter in directions that the motion does not determine.
+_UNOBSERVABLE = 1e-3
+_BINS = 12
+
+
+@dataclass(frozen=True)
+class MotionJoint:
+    """Friction of one joint from a motion.
+
+    Attributes:
+        joint: Name of the joint.
+        unidentified: Reason why its friction is not identified; empty if it is.
+        model: Name of the law.
+        torque: RMS of the torque [N·m].
+        residual: RMS of what the model leaves of it [N·m].
+        held_out: The same for each law, the halves of the motion predicted from each other [N·m].
+        misfit: RMS over speed bins of the mean residual: lack of fit of the law [N·m].
+        scatter: RMS of what the misfit would be by the scatter of repeated passes through a speed
+            alone [N·m].
+        speed: Mean speed of each bin, shape (k,) [rad/s].
+        measured: Friction with the residual, bin by bin, shape (k,) [N·m].
+        fitted: Friction of the law there, shape (k,) [N·m].
+
+    """
+
+    joint: str
+    unidentified: str
+    model: str
+    torque: float
+    residual: float
+    held_out: Mapping[str, float]
+    misfit: float
+    scatter: float
+    speed: Array
+    measured: Array
+    fitted: Array
+
+    @property
+    def degree(self) -> float:
+        """Misfit beyond the scatter, relative to friction [%]."""
+        excess = np.sqrt(max(0.0, self.misfit**2 - self.scatter**2))
+        return 100.0 * float(excess) / rms(self.fitted) if len(self.fitted) else np.inf
+
+    @property
+    def uncertainty(self) -> float:
+        """Scatter relative to friction [%]."""
+        return 100.0 * self.scatter / rms(self.fitted) if len(self.fitted) else np.inf
+
+
+@dataclass(frozen=True)
+class MotionFriction:
+    """Friction of all joints from a motion.
+
+    Attributes:
+        names: Names of the friction parameters, as in results.
+        value: Their values, shape (p,).
+        covariance: Their covariance, shape (p, p).
+        joints: The joints.
+        rows: Number of rows of each joint.
+
+    """
+
+    names: tuple[str, ...]
+    value: Array
+    covariance: Array
+    joints: tuple[MotionJoint, ...]
+    rows: int
+
+
+class _Motion:
+    """Smoothed motion, its regressor and torques."""
+
+    def __init__(
+        self, robot: Robot, samples: JointSamples, couplings: Sequence[tuple[int, int]]
+    ) -> None:
+        robot.check_untied('Friction from any motion')
+        step = float(np.median(np.diff(samples.time)))
+        band = min(_BAND, _SHARE / step)
+        time = np.arange(samples.time[0], samples.time[-1], step)
+        sections = scipy.signal.butter(4, 2.0 * band * step, output='sos')
+
+        def low_passed(values: Array) -> Array:
+            return np.asarray(scipy.signal.sosfiltfilt(sections, values, axis=0))
+
+        def evenly(values: Array) -> Array:
+            return np.column_stack([np.interp(time, samples.time, column) for column in values.T])
+
+        position = low_passed(evenly(samples.position))
+        velocity = np.gradient(position, step, axis=0)
+        acceleration = np.gradient(low_passed(velocity), step, axis=0)
+        ends = int(_ENDS / step)
+        rows = slice(ends, len(time) - ends, max(1, int(1.0 / (_OVERSAMPLING * band * step))))
+        q, self.velocity, a = position[rows], velocity[rows], acceleration[rows]
+        self.torque, count, n = low_passed(evenly(samples.effort))[rows], len(q), robot.n
+        # Steps at reversals are smoothed over the speeds at which joints stick, and filtered as
+        # the effort is.
+        forward = low_passed(0.5 + 0.5 * np.tanh(velocity / _MOVING))[rows]
+        bodies = np.stack([pin.computeJointTorqueRegressor(robot.model, robot.data, *row)
+                           for row in zip(q, self.velocity, a, strict=True)])
+        self.names = [f'{name}.{part}_{direction}' for name in robot.joint_names
+                      for part in ('coulomb', 'viscous') for direction in DIRECTIONS]
+        self._forward, columns = forward, []
+        for first, second in couplings:
+            pair = f'{robot.joint_names[first]}+{robot.joint_names[second]}'
+            total = low_passed(np.tanh((velocity[:, first] + velocity[:, second]) / _MOVING)
+                               [:, None])[rows, 0]
+            for part, of_first, of_second in (
+                    ('coulomb', total, total),
+                    ('viscous', self.velocity[:, second], self.velocity[:, first]),
+                    ('inertia', a[:, second], a[:, first])):
+                columns.append(np.zeros((count, n)))
+                columns[-1][:, first], columns[-1][:, second] = of_first, of_second
+                self.names.append(f'{pair}.{part}')
+        rotors = np.zeros((count, n, n))
+        rotors[:, np.arange(n), np.arange(n)] = a
+        self._others = np.concatenate((*(item[:, :, None] for item in columns), bodies, rotors), 2)
+
+    def regressor(self, exponents: Array, slopes: Array | None = None) -> Array:
+        """Return the regressor, shape (k, n, p): friction, couplings, rigid bodies, rotors.
+
+        Args:
+            exponents: Exponent of the speed of each joint, shape (n,).
+            slopes: Viscous friction of each joint, forward and backward, shape (n, 2), for further
+                columns at the end, which are the derivatives by the exponents.
+
+        """
+        count, n = self.velocity.shape
+        v = self.velocity
+        size = np.maximum(np.abs(v), 1e-6)
+        power = np.sign(v) * size**exponents
+        friction = np.zeros((count, n, n, 4))
+        each = np.arange(n)
+        friction[:, each, each] = np.stack((
+            self._forward, self._forward - 1.0, np.where(v > 0.0, power, 0.0),
+            np.where(v < 0.0, power, 0.0)), axis=2)
+        parts = [friction.reshape(count, n, -1), self._others]
+        if slopes is not None:
+            further = np.zeros((count, n, n))
+            further[:, each, each] = power * np.log(size) * np.where(v > 0.0, *slopes.T)
+            parts.append(further)
+        return np.concatenate(parts, axis=2)
+
+
+def _solved(regressor: Array, torque: Array, weight: Array) -> tuple[Array, Array, Array]:
+    """Return parameters, their covariance, and their shares that are unobservable, (p,).
+
+    Args:
+        regressor: Shape (k, n, p).
+        torque: Shape (k, n) [N·m].
+        weight: Standard deviation of each joint's torque, shape (n,) [N·m].
+
+    """
+    matrix = (regressor / weight[:, None]).reshape(-1, regressor.shape[2])
+    scale = np.maximum(np.linalg.norm(matrix, axis=0), 1e-12)
+    matrix = matrix / scale
+    squares, vectors = np.linalg.eigh(matrix.T @ matrix)
+    seen = squares > _RANK_TOLERANCE**2 * squares[-1]
+    inverse = (vectors[:, seen] / squares[seen]) @ vectors[:, seen].T
+    value = inverse @ (matrix.T @ (torque / weight).reshape(-1)) / scale
+    return value, inverse / np.outer(scale, scale), 1.0 - (vectors[:, seen] ** 2).sum(axis=1)
+
+
+def friction_from_motion(
+    robot: Robot, samples: JointSamples, values: FrictionParameters
+) -> MotionFriction:
+    """Estimate Coulomb and viscous friction of all joints from one exciting motion.
+
+    Args:
+        robot: The arm; of its rigid bodies only the kinematics are used.
+        samples: Joint states.
+        values: The node's parameters; ``coupled_joints`` names pairs with a common motor.
+
+    Raises:
+        ConfigurationError: If the arm lacks a coupled joint.
+        DataError: If the recording is too short.
+
+    """
+    couplings = [(robot.index(a), robot.index(b)) for a, b in values.couplings]
+    if np.ptp(samples.time) < 4.0 * _ENDS + 2.0:
+        raise DataError(f'The motion lasts {np.ptp(samples.time):.1f} s; friction without '
+                        f'constant-speed runs needs at least {4.0 * _ENDS + 2.0:.0f} s.')
+    motion = _Motion(robot, samples, couplings)
+    count, n = motion.torque.shape
+    wanted = values.steady_model
+    weight, exponents = np.ones(n), np.ones(n)
+    for _ in range(3):
+        weight = _noise(motion, exponents, weight)
+    laws = {1.0: 'coulomb_viscous'}
+    held_out = {'coulomb_viscous': _held_out(motion, exponents, weight)}
+    if wanted in ('auto', 'coulomb_power'):
+        found, std = _exponents(motion, weight)
+        sublinear = (std < _MAX_EXPONENT_STD) & (1.0 - found > 2.0 * std) & (found > 0.1)
+        trial = np.where(sublinear, found, 1.0)
+        held_out['coulomb_power'] = _held_out(motion, trial, weight)
+        better = held_out['coulomb_power'] < held_out['coulomb_viscous']
+        exponents = np.where(sublinear & better, found, 1.0)
+        for _ in range(2):
+            weight = _noise(motion, exponents, weight)
+    value, covariance, shares = _solved(motion.regressor(exponents), motion.torque, weight)
+    if (exponents < 1.0).any():
+        # The covariance includes that of the exponents.
+        slopes = value[:4 * n].reshape(n, 4)[:, 2:]
+        free = np.append(np.arange(len(value)), len(value) + np.flatnonzero(exponents < 1.0))
+        covariance = _solved(
+            motion.regressor(exponents, slopes)[:, :, free], motion.torque, weight)[1]
+    regressor = motion.regressor(exponents)
+    residual = motion.torque - regressor @ value
+    p = len(motion.names)
+    joints = tuple(
+        _joint(robot, motion, joint, regressor[:, joint, 4 * joint:4 * joint + 4]
+               @ value[4 * joint:4 * joint + 4], residual[:, joint],
+               shares[4 * joint:4 * joint + 4],
+               laws.get(float(exponents[joint]), 'coulomb_power'),
+               {law: float(found[joint]) for law, found in held_out.items()})
+        for joint in range(n))
+    # Lack of fit of the law moves its level.
+    for joint, item in enumerate(joints):
+        for row in (4 * joint, 4 * joint + 1):
+            covariance[row, row] += item.misfit**2
+    rows, names, values_ = list(range(p)), list(motion.names), list(value[:p])
+    for number, joint in enumerate(np.flatnonzero(exponents < 1.0).tolist()):
+        for direction in DIRECTIONS:
+            rows.append(len(value) + number)
+            names.append(f'{robot.joint_names[joint]}.exponent_{direction}')
+            values_.append(exponents[joint])
+    return MotionFriction(tuple(names), np.array(values_), covariance[np.ix_(rows, rows)],
+                          joints, count)
+
+
+def _noise(motion: _Motion, exponents: Array, weight: Array) -> Array:
+    """Return standard deviations of uncorrelated noise with the information of the residuals."""
+    regressor = motion.regressor(exponents)
+    residual = motion.torque - regressor @ _solved(regressor, motion.torque, weight)[0]
+    freedom = max(0.2, 1.0 - regressor.shape[2] / residual.size)
+    return np.maximum(np.sqrt((residual**2).mean(axis=0) / freedom * np.array(
+        [autocorrelation_time(column) for column in residual.T])), 1e-9)
+
+
+def _exponents(motion: _Motion, weight: Array) -> tuple[Array, Array]:
+    """Return the exponents of all joints and their standard deviations, by Gauss-Newton."""
+    n = motion.torque.shape[1]
+    exponents, std = np.full(n, 0.7), np.full(n, np.inf)
+    for _ in range(_STEPS):
+        linear = motion.regressor(exponents)
+        value = _solved(linear, motion.torque, weight)[0]
+        slopes = value[:4 * n].reshape(n, 4)[:, 2:]
+        full = motion.regressor(exponents, slopes)
+        step, covariance, _ = _solved(full, motion.torque - linear @ value, weight)
+        exponents = np.clip(exponents + np.clip(step[-n:], -0.2, 0.2), 0.05, 1.2)
+        std = np.sqrt(np.maximum(np.diag(covariance)[-n:], 0.0))
+    return exponents, std
+
+
+def _held_out(motion: _Motion, exponents: Array, weight: Array) -> Array:
+    """Return the RMS of each joint's residual, halves predicted from each other, (n,) [N·m]."""
+    regressor, half = motion.regressor(exponents), len(motion.torque) // 2
+    parts = (slice(0, half), slice(half, None))
+    residual = np.concatenate([
+        motion.torque[other] - regressor[other] @ _solved(
+            regressor[part], motion.torque[part], weight)[0]
+        for part, other in (parts, parts[::-1])])
+    return np.asarray(np.sqrt((residual**2).mean(axis=0)))
+
+
+def _joint(
+    robot: Robot, motion: _Motion, joint: int, friction: Array, residual: Array, shares: Array,
+    model: str, held_out: Mapping[str, float],
+) -> MotionJoint:
+    """Judge the friction of one joint."""
+    name, v = robot.joint_names[joint], motion.velocity[:, joint]
+    speed, measured, fitted, reasons = [], [], [], []
+    bins: list[np.ndarray] = []
+    for sign, direction in zip((1.0, -1.0), DIRECTIONS, strict=True):
+        chosen = np.flatnonzero(sign * v > _MOVING)
+        if len(chosen) < 4 * _BINS:
+            reasons.append(f'{len(chosen)} samples of motion {direction} (at least {4 * _BINS} '
+                           'needed)')
+            continue
+        for rows in np.array_split(chosen[np.argsort(v[chosen])], _BINS):
+            speed.append(v[rows].mean())
+            fitted.append(friction[rows].mean())
+            measured.append((friction + residual)[rows].mean())
+            bins.append(np.sort(rows))
+    if (shares > _UNOBSERVABLE).any():
+        reasons.append('the motion does not separate friction from rigid-body torques')
+    return MotionJoint(
+        name, '; '.join(reasons), model, rms(motion.torque[:, joint]), rms(residual), held_out,
+        rms(np.array(measured) - np.array(fitted)) if speed else 0.0, pass_scatter(residual, bins),
+        np.array(speed), np.array(measured), np.array(fitted))
+
+
+def pass_scatter(residual: Array, bins: Sequence[np.ndarray]) -> float:
+    """Return the RMS error of bin means by the scatter between passes of the motion [N·m].
+
+    The passes through a speed are repeats, whose scatter is the pure error of a lack-of-fit test
+    (Draper, Smith, Applied Regression Analysis, sec. 2.1). It is pooled over the bins.
+
+    Args:
+        residual: Shape (k,) [N·m].
+        bins: Rows of each bin, ascending; adjacent rows belong to one pass.
+
+    """
+    square = freedom = 0.0
+    shares = []
+    for rows in bins:
+        passes = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
+        weight = np.array([len(part) for part in passes]) / len(rows)
+        means = np.array([residual[part].mean() for part in passes])
+        shares.append(float((weight**2).sum()))
+        square += float((weight * (means - weight @ means) ** 2).sum())
+        freedom += 1.0 - shares[-1]
+    return float(np.sqrt(square / freedom * np.mean(shares))) if freedom > 0.0 else 0.0

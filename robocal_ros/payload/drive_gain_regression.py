@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drive gains: one effort scale per joint, from a payload of known mass.
+
+Many drivers publish motor current times a nominal constant, which may be 15 % off. With the
+arm's model and a known mass, the scales follow from the efforts of an exciting motion:
+effort_j = e_j (arm_j + payload_j) + losses_j. The payload's centre and inertia, the errors of the
+arm's model and the nuisance parameters are estimated jointly. The problem is bilinear in scales
+and payload, and solved by Gauss-Newton steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from robocal_ros.arrays import Array
+from robocal_ros.errors import ConfigurationError, ConvergenceError, DataError
+from robocal_ros.estimation import Blocks, combined_freedom
+from robocal_ros.messages import JointSamples, check_effort
+from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.regression import (
+    BAND,
+    MIN_MOTION,
+    NuisanceParameters,
+    Rows,
+    RowsFit,
+    held_out_fits,
+    loss_columns,
+    on_found_base,
+    scatter,
+    torque_rows,
+)
+from robocal_ros.payload.result import make_result, motion_checks, settings_of
+from robocal_ros.results import CalibrationResult, Check, Parameter, State, rms
+from robocal_ros.robot import DRIVE_GAINS, ArmModel, NewtonEuler, Robot, urdf_model
+
+MAX_STD = 0.02
+"""Largest standard deviation of a scale that counts as identified."""
+
+PLAUSIBLE = (0.3, 3.0)
+"""Plausible range of effort scales."""
+
+# Distance of a payload's centre from a wrist, for an order of magnitude [m].
+_OFF_CENTRE = 0.1
+_STEPS = 30
+# Steps that update the weights, whose autocorrelation times vary in jumps.
+_WEIGHED = 12
+_CONVERGED = 1e-3
+_MAX_CONDITION = 1e6
+
+
+def check_mass(values: PayloadParameters) -> None:
+    """Raise a ConfigurationError if known_mass is not set."""
+    if not values.known_mass > 0.0:
+        raise ConfigurationError(
+            f'calibrate_gains needs the mass of the mounted tool: set known_mass (kg, from '
+            f'a scale); got {values.known_mass}.')
+
+
+def estimate(
+    robot: Robot, samples: JointSamples, values: PayloadParameters, arm: ArmModel | None = None
+) -> CalibrationResult:
+    """Estimate one effort scale per joint.
+
+    Args:
+        robot: The arm without the payload.
+        samples: Joint states of an exciting motion with the payload, efforts unscaled.
+        values: The node's parameters.
+        arm: Model of links and rotors; by default the URDF with ``arm_model_std``.
+
+    Raises:
+        ConfigurationError: If known_mass is not set.
+        DataError: If the samples are not those of an exciting motion.
+        ExcitationError: If a joint's scale is unobservable.
+        ConvergenceError: If the iteration does not converge.
+
+    """
+    check_mass(values)
+    check_effort(samples, robot.joint_names)
+    n, mass = robot.n, values.known_mass
+    arm = arm or urdf_model(robot, values.arm_model_std, np.zeros((n, n)))
+    rough = (_rough_scale(robot, samples, mass) if values.effort_source == 'unknown'
+             else np.ones(n))
+    scaled = replace(samples, effort=samples.effort / rough)
+    rows = torque_rows(arm.robot, scaled, values, arm=arm)
+    fit = _fit(rows, mass)
+    found = on_found_base(arm.robot, fit.tilt, values)
+    if found is not None:
+        leaning, tilted = found
+        rows = torque_rows(leaning, scaled, tilted, arm=replace(arm, robot=leaning))
+        fit = _fit(rows, mass)
+    fit = rows.inflated(_about(rows, fit), fit)
+    scale, covariance = fit.scale, fit.covariance[:n, :n]
+    if values.known_mass_std > 0.0:
+        step = 1e-3 * mass
+        slope = (_fit(rows, mass + step, fit.nuisance).scale - scale) / step
+        covariance = covariance + np.outer(slope, slope) * values.known_mass_std**2
+    std = np.sqrt(np.diag(covariance))
+    freedom = [combined_freedom(std[i]**2, [(fit.covariance[i, i], fit.freedom(direction))])
+               for i, direction in enumerate(np.eye(n, len(fit.covariance)))]
+    effort = rows.measured + rows.known
+    fitted = rows.fits(fit.used, fit.residual, effort, rows.lack_of_fit(fit))
+    validation, expected = held_out_fits(
+        rows, fit, lambda part, nuisance: _fit(part, mass, nuisance), _about, effort)
+    known = std <= MAX_STD
+    names = [f'{name}.effort_scale' for name in robot.joint_names]
+    unit = '1/(N·m)' if values.effort_source == 'unknown' else '1'
+    identified = np.flatnonzero(known)
+    return make_result(
+        robot, samples, kind=DRIVE_GAINS, method='known_mass', frame='',
+        parameters=tuple(
+            Parameter(name, unit, float(rough[i] * scale[i]), float(rough[i] * std[i]),
+                      freedom=freedom[i])
+            if known[i] else
+            Parameter(name, unit, state=State.NOT_IDENTIFIED,
+                      note=f'standard deviation {100 * std[i]:.1f} % (limit '
+                           f'{100 * MAX_STD:.1f} %)')
+            for i, name in enumerate(names)),
+        covariance_names=tuple(names[i] for i in identified),
+        covariance=(covariance * np.outer(rough, rough))[np.ix_(identified, identified)],
+        fit=fitted, validation=validation,
+        checks=(*_checks(robot.joint_names, scale, std),
+                rows.unexplained_check(fit, values.unexplained_torque(robot.effort_limit)),
+                *motion_checks(
+            fitted, validation, [f"at '{name}'" for name in robot.joint_names], expected)),
+        settings={'band': BAND, 'widened_priors': sorted(fit.nuisance.contradicted), **settings_of(
+            values, 'known_mass', 'known_mass_std', 'posture_std', 'sag_std', 'delay_std',
+            'load_friction_std', 'friction_change_std', 'arm_model_std',
+            'max_unexplained_torque')})
+
+
+def _rough_scale(robot: Robot, samples: JointSamples, mass: float) -> Array:
+    """Return the order of the effort that each joint reports per torque, shape (n,).
+
+    Raises:
+        DataError: If the effort of a joint falls where its torque rises.
+
+    """
+    blocks = Blocks.of(samples, BAND, MIN_MOTION)
+    torque = blocks.means(partial(NewtonEuler(robot, robot.tool_frame).torque,
+                                  parameters=np.array([mass, *[0.0] * 9])))
+    effort = blocks.sample_means(samples.time, samples.effort)
+    losses = loss_columns(blocks.centre.velocity)
+    unknown = mass * float(np.linalg.norm(robot.gravity)) * _OFF_CENTRE
+    scale = np.empty(robot.n)
+    for joint, name in enumerate(robot.joint_names):
+        own = rms(torque[:, joint])
+        columns = np.column_stack((torque[:, joint], losses[:, joint]))
+        scale[joint] = (
+            np.linalg.lstsq(columns, effort[:, joint])[0][0] if own > unknown else
+            # The payload's unknown centre adds most, as at wrists.
+            rms(effort[:, joint] - effort[:, joint].mean()) / (own + unknown))
+        if scale[joint] <= 0.0:
+            raise DataError(
+                f"The effort of joint '{name}' falls where its torque rises: its sign is wrong. "
+                'Correct it in the driver.')
+    return scale
+
+
+def _fit(rows: Rows, mass: float, nuisance: NuisanceParameters | None = None) -> RowsFit:
+    """Solve; missing nuisance columns are computed about a first estimate of the payload."""
+    start = np.concatenate(([mass], np.zeros(rows.width - 1)))
+    if nuisance is not None:
+        return _settled(rows, np.ones(len(rows.channels)), start, nuisance)
+    fit = _settled(rows, np.ones(len(rows.channels)), start, rows.no_nuisance())
+    body, losses, _ = rows.split(fit.value)
+    return _settled(rows, fit.scale, fit.value,
+                    rows.nuisance_about(body, losses / fit.scale[:, None]))
+
+
+def _settled(
+    rows: Rows, scale: Array, value: Array, nuisance: NuisanceParameters
+) -> RowsFit:
+    """Iterate from scales and values of all columns to convergence; the mass stays fixed."""
+    n, size = len(scale), len(nuisance.names)
+    names = [*(f'effort scale of {name}' for name in rows.channels), *rows.names(nuisance)[1:]]
+    value = np.concatenate((value[:rows.width], np.zeros(size)))
+    noise = np.where(rows.valid, 1.0, np.inf)
+    used = np.isfinite(noise)
+    few, shared = rows.condensed(nuisance, used, scaled=True)
+    columns = few.columns(shared)
+    for step in range(_STEPS):
+        # Linearised about the current payload: e (τ + Y dp), with unknowns e and p.
+        regressor, explained = _linearised(few, columns, scale, value)
+        fit = few.solve(regressor, few.measured + few.known + explained, noise, names,
+                        nuisance, _MAX_CONDITION)
+        # In standard deviations.
+        change = float((np.abs(fit.value[:n] - scale) / fit.std()[:n]).max())
+        scale, value = fit.value[:n], np.concatenate((value[:1], fit.value[n:]))
+        residual = rows.residual(value, nuisance, scale)
+        if change < _CONVERGED:
+            count = int(used.sum())
+            freedom = count / max(count - (regressor.shape[2] - size), 1)
+            return RowsFit(value, fit.covariance * freedom, fit.covariance, residual, noise,
+                           nuisance, scale)
+        if step >= _WEIGHED:
+            continue
+        noise = scatter(residual, rows.valid, rows.near_reversal)
+        if step:
+            nuisance = nuisance.widened(fit.value, fit.covariance)
+            shared = replace(shared, std=nuisance.std)
+        if (np.isfinite(noise) != used).any():
+            used = np.isfinite(noise)
+            few, shared = rows.condensed(nuisance, used, scaled=True)
+            columns = few.columns(shared)
+    raise ConvergenceError(
+        f'The effort scales did not converge in {_STEPS} steps (last change {change:.2g} standard '
+        'deviations). Use a faster or wider motion, or check known_mass.')
+
+
+def _about(rows: Rows, fit: RowsFit) -> Array:
+    """Return the columns of all unknowns about a fit."""
+    return _linearised(rows, rows.columns(fit.nuisance), fit.scale, fit.value)[0]
+
+
+def _linearised(rows: Rows, columns: Array, scale: Array, value: Array) -> tuple[Array, Array]:
+    """Linearise about an estimate.
+
+    Args:
+        rows: The problem.
+        columns: All of its columns, as from ``Rows.columns``.
+        scale: Scale of each joint, shape (n,).
+        value: Values of the columns; the first one, the mass, is fixed.
+
+    Returns:
+        Regressor of scales and of all columns except the mass, shape (n, k, p), and the part
+        that both current scales and current values explain, shape (n, k).
+
+    """
+    n, width = len(scale), rows.width
+    variable = columns[:, :, 1:10] @ value[1:10] + columns[:, :, width:] @ value[width:]
+    regressor = np.concatenate((np.zeros((*rows.measured.shape, n)), columns[:, :, 1:]), axis=2)
+    joints = np.arange(n)
+    regressor[joints, :, joints] = rows.known + value[0] * columns[:, :, 0] + variable
+    regressor[:, :, n:n + 9] *= scale[:, None, None]
+    regressor[:, :, n + width - 1:] *= scale[:, None, None]
+    return regressor, scale[:, None] * variable
+
+
+def _checks(joint_names: Sequence[str], scale: Array, std: Array) -> list[Check]:
+    low, high = PLAUSIBLE
+    known, best = std <= MAX_STD, int(np.argmin(std))
+    far = np.where(known, np.maximum(scale / high, low / np.maximum(scale, 1e-9)), 0.0)
+    worst = int(np.argmax(far))
+    return [
+        Check('scales identified', bool(known.any()), float(known.sum()), 1.0, '1',
+              f'{int(known.sum())} of {len(scale)} effort scales are identified; that of '
+              f"'{joint_names[best]}' is known best, to {100.0 * std[best]:.1f} % (limit "
+              f'{100.0 * MAX_STD:.1f} %). A heavier load, a faster motion or a more accurate URDF '
+              '(arm_model_std) improves them.'),
+        Check('plausible scales', bool(far[worst] <= 1.0), float(scale[worst]), high, '1',
+              f"The scale farthest from 1 is that of '{joint_names[worst]}', "
+              f'{scale[worst]:.3f} (plausible: {low} … {high}).'),
+    ]

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+from . import provenance as provenance, wording as wording
+from .page import (
+    plural as plural,
+    rendered as rendered,
+    write_page as write_page,
+)
+from .provenance import (
+    CHECK as CHECK,
+    DRIVE_GAINS as DRIVE_GAINS,
+    Inputs as Inputs,
+    Load as Load,
+    choose as choose,
+    stale_inputs as stale_inputs,
+    stale_text as stale_text,
+    with_inputs as with_inputs,
+)
+from .report import (
+    Advice as Advice,
+    Step as Step,
+    write_report as write_report,
+)
+from .result import (
+    CalibrationResult as CalibrationResult,
+    Check as Check,
+    Fit as Fit,
+    Parameter as Parameter,
+    RobotIdentity as RobotIdentity,
+    Series as Series,
+    State as State,
+    Verdict as Verdict,
+    rms as rms,
+    spread as spread,
+)
+from .store import (
+    ResultStore as ResultStore,
+    default_directory as default_directory,
+    from_yaml as from_yaml,
+    read_result as read_result,
+    to_yaml as to_yaml,
+    write_result as write_result,
+)
+from .wording import (
+    half_width as half_width,
+    reading as reading,
+)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+from .arm_model import (
+    LINK as LINK,
+    LINK_UNITS as LINK_UNITS,
+    PSEUDO_INERTIA as PSEUDO_INERTIA,
+    ROTOR_SPREAD as ROTOR_SPREAD,
+    URDF_FREEDOM as URDF_FREEDOM,
+    ArmModel as ArmModel,
+    arm_regressor as arm_regressor,
+    body_covariance as body_covariance,
+    covariance_factor as covariance_factor,
+    expected_rotors as expected_rotors,
+    identified_arm as identified_arm,
+    identified_model as identified_model,
+    link_covariance as link_covariance,
+    link_parameters as link_parameters,
+    parameter_names as parameter_names,
+    physically_consistent as physically_consistent,
+    pseudo_inertia as pseudo_inertia,
+    urdf_model as urdf_model,
+)
+from .collision import (
+    CollisionChecker as CollisionChecker,
+    without_missing_meshes as without_missing_meshes,
+)
+from .friction_law import (
+    DIRECTIONS as DIRECTIONS,
+    SteadyFriction as SteadyFriction,
+    friction_by_joint as friction_by_joint,
+)
+from .load import (
+    alternative_loads as alternative_loads,
+    carried_load as carried_load,
+)
+from .model import (
+    RigidBodyInertia as RigidBodyInertia,
+    Robot as Robot,
+    parse_urdf as parse_urdf,
+)
+from .newton_euler import (
+    NewtonEuler as NewtonEuler,
+    level_axes as level_axes,
+    on_leaning_base as on_leaning_base,
+    wrench_matrix as wrench_matrix,
+    wrench_regressor as wrench_regressor,
+)
+from .planning import (
+    EffortLimits as EffortLimits,
+    connect as connect,
+)
+from .sag import (
+    SagCorrection as SagCorrection,
+    compliance_by_joint as compliance_by_joint,
+    deflected as deflected,
+)
+from .setup import (
+    ARM as ARM,
+    DRIVE_GAINS as DRIVE_GAINS,
+    EFFORT_UNITS as EFFORT_UNITS,
+    check_effort_unit as check_effort_unit,
+    effort_factor as effort_factor,
+    effort_scale as effort_scale,
+    effort_scales as effort_scales,
+    effort_units as effort_units,
+    make_robot as make_robot,
+    make_store as make_store,
+    mesh_folders as mesh_folders,
+    per_joint as per_joint,
+    relative_covariance as relative_covariance,
+    torque_factor as torque_factor,
+    with_own_units as with_own_units,
+)
+from .trajectories import (
+    Lspb as Lspb,
+    MotionLimits as MotionLimits,
+    Trajectory as Trajectory,
+    quintic_path as quintic_path,
+)
+from .urdf import (
+    PAYLOAD_LINK as PAYLOAD_LINK,
+    formatted as formatted,
+    least_inertia as least_inertia,
+    read_urdf as read_urdf,
+    with_friction as with_friction,
+    with_links as with_links,
+    with_payload as with_payload,
+    without_payload as without_payload,
+)

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+from .bag import (
+    WrenchFollowing as WrenchFollowing,
+    WrenchOutcome as WrenchOutcome,
+)
+from .fusion import (
+    Fusion as Fusion,
+)
+from .model import (
+    ImuLink as ImuLink,
+    SensedArm as SensedArm,
+    SensorMount as SensorMount,
+    TareReference as TareReference,
+)
+from .observer import (
+    Observation as Observation,
+    WrenchObserver as WrenchObserver,
+)
+from .offline_observer import (
+    OfflineObserver as OfflineObserver,
+)
+from .output_file import (
+    Digest as Digest,
+    Episode as Episode,
+    TorqueDigest as TorqueDigest,
+    series_file as series_file,
+)
+from .parameters import (
+    WrenchParameters as WrenchParameters,
+)
+from .tare import (
+    KIND as KIND,
+    Tare as Tare,
+)

@@ -1,0 +1,845 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Vectorised observations of many instants, equal to those of the observer sample by sample.
+
+Interpolation and windows depend on stamps only, so whole arrays are computed at once. Instants
+with a contact are computed one by one, because a contact depends on earlier instants.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
+
+from robocal_ros.arrays import Array, Flags
+from robocal_ros.messages import SECOND, Stamps
+from robocal_ros.wrench.alignment import (
+    COLUMNS,
+    FULL,
+    GAP,
+    LONGEST,
+    NEVER,
+    UNEVEN,
+    Feed,
+    Reading,
+    Saturated,
+    even_weights,
+    matched_rows,
+)
+from robocal_ros.wrench.contact import Contact
+from robocal_ros.wrench.fusion import Fused, Fusion
+from robocal_ros.wrench.model_errors import EVERY, Motion
+from robocal_ros.wrench.observer import (
+    FILLING,
+    IMPLAUSIBLE,
+    IMPOSSIBLE,
+    Observation,
+    WrenchObserver,
+    failure,
+    implausible,
+)
+from robocal_ros.wrench.sensor_delay import SensorDelays
+
+Rows = npt.NDArray[np.intp]
+
+_NO_REASONS: list[str] = []
+# Lag of a sensor behind the others above which it counts as silent [ns].
+_SILENT = 200 * SECOND
+# Largest lateness of a recorded message that is sorted by its stamp [ns].
+_LATEST = SECOND
+
+
+@dataclass
+class Block:
+    """Observations at m successive instants.
+
+    Attributes:
+        stamps: Stamps of the newest samples, shape (m,) [ns].
+        delay: Delay of the estimates, shape (m,) [s].
+        observed: Whether an instant observes a sub-chain, shape (m, k).
+        valid: Whether the wrench is valid, shape (m, k).
+        wrench: External wrenches, undefined if invalid, shape (m, k, 6) [N, N·m].
+        external: External joint torques, NaN if unknown, shape (m, n) [N·m].
+        colliding: Whether each joint's torque exceeds its threshold, shape (m, n).
+        reasons: Reasons of the sub-chains by instant with invalid wrenches.
+        contacts: Contacts by sub-chain, by instant with contacts.
+        fused: Tool wrench and covariances; None if they were not asked for.
+
+    """
+
+    stamps: Stamps
+    delay: Array
+    observed: Flags
+    valid: Flags
+    wrench: Array
+    external: Array
+    colliding: Flags
+    reasons: dict[int, list[str]] = field(default_factory=dict)
+    contacts: dict[int, dict[int, Contact]] = field(default_factory=dict)
+    fused: Fused | None = None
+
+    @classmethod
+    def empty(cls, stamps: Stamps, links: int, joints: int) -> Block:
+        """Return a block of instants without estimates."""
+        count = len(stamps)
+        return cls(stamps, np.zeros(count), np.zeros((count, links), bool),
+                   np.zeros((count, links), bool), np.zeros((count, links, COLUMNS)),
+                   np.full((count, joints), np.nan), np.zeros((count, joints), bool))
+
+    @classmethod
+    def of(
+        cls, observations: Sequence[Observation], joints: int, fusion: Fusion | None = None
+    ) -> Block:
+        """Return observations as a block."""
+        stamps = np.array([item.nanoseconds for item in observations], dtype=np.int64)
+        made = cls.empty(stamps, len(observations[0].reasons), joints)
+        if fusion is not None:
+            made.fused = fusion.all_of(observations)
+        for row, item in enumerate(observations):
+            made.delay[row] = item.delay
+            for index in item.links:
+                made.observed[row, index] = True
+                made.valid[row, index] = not item.reasons[index]
+            made.wrench[row] = item.wrench
+            if any(item.reasons):
+                made.reasons[row] = item.reasons
+            if item.contacts:
+                made.contacts[row] = item.contacts
+            if item.external is not None and item.colliding is not None:
+                made.external[row], made.colliding[row] = item.external, item.colliding
+        return made
+
+    def __len__(self) -> int:
+        """Return the number of instants."""
+        return len(self.stamps)
+
+    @cached_property
+    def force(self) -> Array:
+        """Magnitudes of the forces, undefined if invalid, shape (m, k) [N]."""
+        force = self.wrench[:, :, :3]
+        return np.sqrt(np.einsum('mki,mki->mk', force, force))
+
+    @cached_property
+    def known(self) -> Flags:
+        """Whether the external joint torques are known, shape (m,)."""
+        # A product is faster than a reduction along short rows.
+        return np.isfinite(self.external @ np.ones(self.external.shape[1]))
+
+
+class _Samples:
+    """Samples of one source, appended at the end and dropped at the beginning."""
+
+    def __init__(self, columns: int) -> None:
+        self.stamps: Stamps = np.zeros(0, dtype=np.int64)
+        self.rows = np.zeros((0, columns))
+        # 0 usable, 1 refused, 2 saturated; and the index of the reason in the sentences.
+        self.state: npt.NDArray[np.int8] = np.zeros(0, dtype=np.int8)
+        self.why: Rows = np.zeros(0, dtype=np.intp)
+        self._waiting: list[tuple[Stamps, Array, npt.NDArray[np.int8], Rows]] = []
+        self.newest = NEVER
+
+    def append(
+        self, stamps: Stamps, rows: Array, state: npt.NDArray[np.int8] | None = None,
+        why: Rows | None = None,
+    ) -> None:
+        if len(stamps):
+            count = len(stamps)
+            self._waiting.append((
+                stamps, rows, np.zeros(count, np.int8) if state is None else state,
+                np.zeros(count, np.intp) if why is None else why))
+            self.newest = int(stamps[-1])
+
+    def join(self) -> None:
+        if self._waiting:
+            parts = [(self.stamps, self.rows, self.state, self.why), *self._waiting]
+            self.stamps, self.rows, self.state, self.why = (
+                np.concatenate(column) for column in zip(*parts, strict=True))
+            self._waiting.clear()
+
+    def drop(self, count: int) -> None:
+        if count > 0:
+            self.stamps, self.rows = self.stamps[count:], self.rows[count:]
+            self.state, self.why = self.state[count:], self.why[count:]
+
+
+class _Readings(_Samples):
+    """Readings of one sensor, with the checks of its feed."""
+
+    def __init__(self, feed: Feed) -> None:
+        super().__init__(COLUMNS)
+        self.feed = feed
+        self.sentences = ['']
+        self._last: Array = np.full(COLUMNS, np.nan)
+        self._same_since = NEVER
+
+    def add(self, stamps: Stamps, rows: Array, problems: Mapping[int, str]) -> None:
+        """Add readings; problems by row."""
+        feed = self.feed
+        stamps = stamps - feed.delay
+        state = np.zeros(len(stamps), np.int8)
+        why = np.zeros(len(stamps), np.intp)
+        for row, problem in problems.items():
+            state[row], why[row] = 1, self._sentence(problem)
+        limits = np.full(COLUMNS, np.inf)
+        for index, limit in feed.limits:
+            limits[index] = limit
+        size = np.abs(rows)
+        for bounds, kind, sentence in () if size.max(initial=0.0) < feed.inner else (
+                (np.array(feed.plausible), 1, feed.implausible), (limits, 2, feed.saturation)):
+            over = ~(size < bounds)
+            for row in np.unique(np.nonzero(over)[0]).tolist():
+                if state[row]:
+                    continue
+                state[row] = kind
+                why[row] = self._sentence(sentence(
+                    rows[row].tolist(), int(over[row].argmax())))
+        self._find_stuck(stamps, rows, state, why)
+        self.append(stamps, rows, state, why)
+
+    def _find_stuck(
+        self, stamps: Stamps, rows: Array, state: npt.NDArray[np.int8], why: Rows
+    ) -> None:
+        live = np.flatnonzero(state == 0)
+        if not self.feed.stuck_time or not len(live):
+            return
+        values = np.vstack((self._last, rows[live]))
+        changed = values[1:, 0] != values[:-1, 0]
+        if not changed.all():
+            changed = (values[1:] != values[:-1]).any(axis=1)
+        since = np.maximum.accumulate(np.where(changed, stamps[live], self._same_since))
+        for row in np.flatnonzero(stamps[live] - since > self.feed.stuck_time).tolist():
+            state[live[row]] = 1
+            why[live[row]] = self._sentence(
+                self.feed.stuck(int(stamps[live[row]] - since[row])))
+        self._last, self._same_since = values[-1], int(since[-1])
+
+    def _sentence(self, text: str) -> int:
+        if self.sentences[-1] != text:
+            self.sentences.append(text)
+        return len(self.sentences) - 1
+
+    def at(self, time: Stamps) -> tuple[Array, Flags, Rows]:
+        """Return values at instants, which of them are missing, and the row before each."""
+        if not len(self.stamps):
+            return np.zeros((len(time), COLUMNS)), np.ones(len(time), bool), np.full(
+                len(time), -1)
+        before = np.searchsorted(self.stamps, time, 'right') - 1
+        first, after = np.maximum(before, 0), np.minimum(before + 1, len(self.stamps) - 1)
+        begin = self.stamps[first]
+        elapsed, gap = time - begin, self.stamps[after] - begin
+        usable = before >= 0
+        between = usable & (after > before) & (gap <= self.feed.max_gap)
+        if self.state.any():
+            usable &= self.state[first] == 0
+            between &= usable & (self.state[after] == 0)
+        share = np.where(between, elapsed / np.maximum(gap, 1), 0.0)
+        low, high = self.rows.take(first, axis=0), self.rows.take(after, axis=0)
+        missing = ~(between | (usable & (elapsed == 0)))
+        values = low + share[:, None] * (high - low)
+        values[missing] = 0.0
+        return values, missing, before
+
+    def around(self, before: int) -> list[Reading | None]:
+        """Return the readings at a row and the next one, as ``Feed.around``."""
+        return [None if self.state[place] == 1 else
+                (Saturated if self.state[place] == 2 else tuple)(self.rows[place].tolist())
+                for place in range(max(0, before), min(before + 2, len(self.stamps)))]
+
+    def saturated(self, before: Rows) -> Flags:
+        """Return whether the reading at a row or the next one is saturated."""
+        if not len(self.stamps):
+            return np.zeros(len(before), bool)
+        clipped = self.state == 2
+        return np.asarray(
+            (clipped[np.maximum(before, 0)] & (before >= 0))
+            | clipped[np.minimum(before + 1, len(clipped) - 1)])
+
+    def reason(self, before: int, time: int) -> str:
+        """Return why the values at an instant are missing [ns]."""
+        refused = [place for place in range(min(before + 1, len(self.stamps) - 1), -1, -1)
+                   if self.state[place] and place >= before - 1000][:1]
+        if refused and time - int(self.stamps[refused[0]]) < self.feed.max_gap:
+            return self.sentences[self.why[refused[0]]]
+        name = self.feed.name
+        if before < 0:
+            return f"No readings received from sensor '{name}'; check its topic and driver."
+        lag = (time - int(self.stamps[before])) / SECOND
+        longest = self.feed.max_gap / SECOND
+        if lag > longest:
+            return (f"Readings of sensor '{name}' are {1e3 * lag:.0f} ms late, more than "
+                    f'max_delay ({1e3 * longest:.0f} ms).')
+        return f"Readings of sensor '{name}' are missing."
+
+
+@dataclass
+class _Instants:
+    """Motion and readings at m successive instants, smoothed, and the rows that they come from.
+
+    Attributes:
+        time: Stamps of the rows, shape (rows,) [ns].
+        new: Newest row of each window, shape (m,).
+        first: Its first row, shape (m,).
+        windows: Weights of the windows.
+        rows: Angles, velocities, torques and readings, shape (rows, 3 n + 6 k).
+        missing: Whether the readings of a sensor are missing, shape (rows, k).
+        before: Row of each sensor's samples before each row, shape (rows, k).
+        without_effort: Whether torques are unknown in a window, shape (m,).
+        full: Whether a window is full and its values are plausible, shape (m,).
+        wild: Whether values of a full window are implausible, shape (m,).
+        means: Means of the rows, shape (m, 3 n + 6 k).
+        a: Accelerations, shape (m, n) [rad/s²].
+        held: As for ``SensedArm.held``, shape (m, k, 6).
+        torque: Torques that the rigid arm takes, shape (m, n) [N·m].
+        seen: Readings without bias in the links' frames, shape (m, k, 6).
+        distal: Reading + held of each sensor, shape (m, k, 6).
+
+    """
+
+    time: Stamps
+    new: Rows
+    first: Rows
+    windows: _Windows
+    rows: Array
+    missing: Flags
+    before: Rows
+    without_effort: Flags
+    full: Flags
+    wild: Flags
+    means: Array
+    a: Array
+    held: Array
+    torque: Array
+    seen: Array
+    distal: Array
+
+    @property
+    def stamps(self) -> Stamps:
+        """Stamps of the newest rows, shape (m,) [ns]."""
+        return self.time[self.new]
+
+    @property
+    def q(self) -> Array:
+        """Joint angles, shape (m, n) [rad]."""
+        return self.means[:, :self.a.shape[1]]
+
+    @property
+    def v(self) -> Array:
+        """Joint velocities, shape (m, n) [rad/s]."""
+        return self.means[:, self.a.shape[1]:2 * self.a.shape[1]]
+
+    def motion(self, row: int) -> Motion:
+        """Return the motion at an instant."""
+        n = self.a.shape[1]
+        return self.means[row, :n], self.means[row, n:2 * n], self.a[row]
+
+
+class OfflineObserver:
+    """Observer of whole arrays, for sub-chains whose motion follows from joint states.
+
+    Attributes:
+        delays: Delays of the sensors in addition to those of the parameters.
+
+    """
+
+    def __init__(self, observer: WrenchObserver, fusion: Fusion | None = None) -> None:
+        """Start empty.
+
+        Args:
+            observer: Observer with load, friction and biases.
+            fusion: Gives the tool wrench and covariances; None for none.
+
+        """
+        self._observer = observer
+        self._fusion = fusion
+        self._chains = observer.joint_chains
+        self._arm = observer.arm
+        self._values = observer.values
+        self._n = observer.arm.robot.n
+        self._joints = _Samples(3 * self._n)
+        self._sensors = [_Readings(feed) for feed in observer.feeds]
+        self.delays = SensorDelays(len(observer.feeds), observer.values.window)
+        # Number of joint states that are already observed and kept for windows.
+        self._begun = 0
+        self._turns = np.zeros(self._n)
+        self._angles: Array | None = None
+        observer.contacts.clear()
+        observer.joint_chains.test.clear()
+        if observer.torques is not None:
+            observer.torques.clear()
+
+    def add_joint_states(self, stamps: Stamps, rows: Array) -> None:
+        """Add joint states.
+
+        Args:
+            stamps: Increasing stamps, shape (m,) [ns].
+            rows: Angles, velocities and torques, NaN if unknown, shape (m, 3 n).
+
+        """
+        if not np.abs(rows).max(initial=0.0) <= IMPOSSIBLE:
+            odd = implausible(rows)
+            for _ in range(int(odd.sum())):
+                self._chains.refuse(IMPLAUSIBLE)
+            stamps, rows = stamps[~odd], rows[~odd]
+        if not len(stamps):
+            return
+        n = self._n
+        rows = rows.copy()
+        q = rows[:, :n]
+        before = q[:1] if self._angles is None else self._angles[None]
+        turns = self._turns - np.cumsum(np.rint(
+            np.diff(np.vstack((before, q)), axis=0) / (2.0 * np.pi)), axis=0)
+        self._angles, self._turns = q[-1].copy(), turns[-1]
+        q += np.where(self._chains.continuous, 2.0 * np.pi * turns, 0.0)
+        if not self._values.use_velocity:
+            rows[:, n:2 * n] = np.nan
+        self._joints.append(stamps, rows)
+
+    def add_readings(
+        self, index: int, stamps: Stamps, rows: Array, problems: Mapping[int, str]
+    ) -> None:
+        """Add readings of an F/T sensor.
+
+        Args:
+            index: The sensor.
+            stamps: Increasing stamps, shape (m,) [ns].
+            rows: Forces, then moments, shape (m, 6) [N, N·m].
+            problems: Problems of unusable readings, by row.
+
+        """
+        self._sensors[index].add(stamps, rows, problems)
+
+    def take(self, *, final: bool = False, until: int | None = None) -> Block | None:
+        """Return the observations whose samples are complete, None for none.
+
+        Args:
+            final: Whether no more samples will be added.
+            until: Newest stamp to be observed now [ns]; None for all.
+
+        """
+        for source in (self._joints, *self._sensors):
+            source.join()
+        stamps = self._joints.stamps
+        end = self._complete(final)
+        if until is not None:
+            end = min(end, int(np.searchsorted(stamps, until, 'right')))
+        if end <= self._begun:
+            return None
+        block = self._observed(self._begun, end)
+        self._trim(end)
+        return block
+
+    def has_more(self, *, final: bool) -> bool:
+        """Return whether there are complete samples that were not observed yet."""
+        return self._complete(final) > self._begun
+
+    def _complete(self, final: bool) -> int:
+        """Return the number of joint states whose readings have all been added."""
+        stamps, newest = self._joints.stamps, self._joints.newest
+        if not final:
+            all_newest = [newest, *(sensor.newest for sensor in self._sensors)]
+            ready = max(min(all_newest), max(all_newest) - _SILENT) - _LATEST
+            return int(np.searchsorted(stamps, ready, 'right'))
+        patience = round(self._values.max_delay * SECOND)
+        for sensor in self._sensors:
+            if newest - sensor.newest <= patience:
+                waiting = (stamps > sensor.newest) & (newest - stamps <= patience)
+                stamps = stamps[:int(np.argmax(waiting))] if waiting.any() else stamps
+        return len(stamps)
+
+    def _trim(self, done: int) -> None:
+        """Drop samples that no later window contains."""
+        stamps, window = self._joints.stamps, self._chains.samples.window
+        oldest = min(int(np.searchsorted(stamps, stamps[done - 1] - window.slack)),
+                     done - window.fewest) - 3
+        oldest = max(oldest, 0)
+        since = int(stamps[oldest])
+        self._joints.drop(oldest)
+        self._begun = done - oldest
+        for sensor in self._sensors:
+            sensor.drop(int(np.searchsorted(sensor.stamps, since - sensor.feed.max_gap)) - 2)
+
+    # ------------------------------------------------------------------------ computing
+
+    @np.errstate(over='ignore', invalid='ignore')
+    def _observed(self, begin: int, end: int) -> Block:
+        """Return the observations of some joint states, whose readings have all been added."""
+        n, count, window = self._n, len(self._sensors), self._chains.samples.window
+        at = self._smoothed(begin, end)
+        block = Block.empty(at.stamps, count, n)
+        block.observed[:] = True
+        block.wrench = self._arm.between_many(at.q, at.distal)
+        block.wrench[at.wild] = 0.0
+        block.delay[:] = np.where(at.full, at.windows.delay, 0.5 * window.length / SECOND)
+        lacking = self._judge_validity(block, at)
+        loud = block.force >= self._values.force_threshold
+        self.delays.add(block.stamps, at.held, at.distal, ~_any(~block.valid | loud))
+        torques = self._observer.torques
+        if torques is not None:
+            with_effort = np.flatnonzero(at.full & ~at.without_effort)
+            block.external[with_effort] = torques.external_torque(
+                at.torque, at.v, at.a, at.means[:, 2 * n:3 * n])[with_effort]
+            self._find_collisions(block, with_effort, at)
+        if self._observer.recorder is not None:
+            for row in np.flatnonzero(at.full).tolist():
+                newest = at.new[row]
+                self._observer.recorder.add(
+                    int(block.stamps[row]), at.rows[newest, :n],
+                    at.rows[newest, 3 * n:].reshape(count, COLUMNS), at.held[row],
+                    [(why or 'A reading is missing.') if lacks else '' for why, lacks in zip(
+                        block.reasons.get(row) or [''] * count, lacking[row], strict=True)])
+        self._find_contacts(block, at, loud)
+        if self._fusion is not None:
+            block.fused = self._fusion.all_of([
+                self._observation(block, at, lacking, row) for row in range(len(block))])
+        return block
+
+    def _smoothed(self, begin: int, end: int) -> _Instants:
+        """Return means over the windows that end in some joint states."""
+        n, count, window = self._n, len(self._sensors), self._chains.samples.window
+        time = self._joints.stamps[:end]
+        new = np.arange(begin, end)
+        first = np.maximum(np.minimum(
+            np.searchsorted(time, time[new] - window.slack), new - window.fewest + 1), 0)
+        size, span = new - first + 1, time[new] - time[first]
+        full = ((size >= window.fewest) & (FULL * window.length <= span)
+                & (span <= max(window.slack, LONGEST)))
+        steps = np.diff(time)
+        uneven = np.zeros(end, bool)
+        uneven[2:] = np.abs(np.diff(steps)) > UNEVEN * np.minimum(steps[1:], steps[:-1])
+        last_uneven = np.maximum.accumulate(np.where(uneven, np.arange(end), -1))
+        windows = _Windows(
+            time, new, np.where(full, size, 0), last_uneven[new] <= first + 1, window.length)
+        # Rows of zeros for windows that would begin before the first row.
+        table = np.zeros((windows.before + end, 3 * n + count * COLUMNS))
+        rows = table[windows.before:]
+        rows[:, :3 * n] = self._joints.rows[:end]
+        # A product is faster than a reduction along short rows.
+        unknown: Flags = ~np.isfinite(rows[:, 2 * n:3 * n] @ np.ones(n))
+        rows[unknown, 2 * n:3 * n] = 0.0
+        backward = self._differentiate(time, rows)
+        readings = rows[:, 3 * n:].reshape(end, count, COLUMNS)
+        missing = np.zeros((end, count), bool)
+        before = np.zeros((end, count), np.intp)
+        for index, sensor in enumerate(self._sensors):
+            readings[:, index], missing[:, index], before[:, index] = sensor.at(time)
+        means = windows.sums(windows.mean, table)
+        a = windows.rate[:, None] * windows.sums(windows.slope, table[:, n:2 * n])
+        if backward is not None:
+            # The newest velocity is a backward difference; in later windows it is a central one.
+            change = backward[new] - rows[new, n:2 * n]
+            means[:, n:2 * n] += windows.mean[:, -1:] * change
+            a += windows.rate[:, None] * windows.slope[:, -1:] * change
+        excess = self._excess(time, readings, missing, before, windows.before)
+        if excess is not None:
+            means[:, 3 * n:] += windows.sums(windows.intervals, excess)
+        q, v = means[:, :n], means[:, n:2 * n]
+        held, torque = self._arm.held_many(q, v, a)
+        seen = self._arm.in_links(
+            means[:, 3 * n:].reshape(len(new), count, COLUMNS) - self._observer.bias)
+        distal, full = seen + held, windows.full
+        wild: Flags = np.zeros(len(new), bool)
+        for outputs in (distal.reshape(len(new), -1), torque):
+            size_of = np.abs(outputs)
+            if not size_of.max(initial=0.0) <= IMPOSSIBLE:
+                wild |= full & ~(size_of <= IMPOSSIBLE).all(axis=1)
+        lost = np.cumsum(unknown)
+        without_effort = lost[new] - lost[first] + unknown[first] > 0
+        return _Instants(
+            time, new, first, windows, rows, missing, before, without_effort,
+            full & ~wild, wild, means, a, held, torque, seen, distal)
+
+    def _find_contacts(self, block: Block, at: _Instants, loud: Flags) -> None:
+        """Find contacts one by one, where a force is loud or a sensor saturated."""
+        contacts, chains, test = self._observer.contacts, self._chains, self._chains.test
+        count, time = len(self._sensors), at.time
+        saturated = np.zeros(len(block), bool)
+        for index, sensor in enumerate(self._sensors):
+            if at.missing[:, index].any():
+                saturated |= at.missing[at.new, index] & sensor.saturated(at.before[at.new, index])
+        moving = np.flatnonzero(at.full)
+        kept = deque(moving[np.diff(block.stamps[moving] // EVERY, prepend=-1) > 0].tolist())
+
+        def keep(until: int) -> None:
+            while kept and kept[0] < until:
+                row = kept.popleft()
+                test.note(int(block.stamps[row]), at.motion(row), block.wrench[row],
+                          block.reasons.get(row) or [''] * count, block.contacts.get(row, {}))
+
+        for row in self._contact_rows(saturated | _any(block.valid & loud)):
+            keep(row)
+            if not at.full[row]:
+                contacts.clear(chains.links)
+                continue
+            instant, motion = int(block.stamps[row]), at.motion(row)
+            delay, inside = float(block.delay[row]), slice(at.first[row], at.new[row] + 1)
+            try:
+                exact = self._arm.held(*motion)
+                if saturated[row]:
+                    chains.bound(instant, delay, self._observer.bias, exact, [
+                        sensor.around(int(at.before[at.new[row], index]))
+                        for index, sensor in enumerate(self._sensors)], motion)
+                found = contacts.update(
+                    instant / SECOND - delay, chains.links, block.wrench[row],
+                    block.reasons.get(row, _NO_REASONS) or [''] * count, partial(
+                        chains.consistency, at.windows.mean[row, inside.start - inside.stop:],
+                        time[inside], at.rows[inside], at.means[row], at.seen[row]),
+                    partial(test.size, instant, motion))
+            except (ArithmeticError, ValueError) as error:
+                contacts.clear(chains.links)
+                block.valid[row] = at.full[row] = False
+                block.reasons[row] = [failure(error)] * count
+                block.external[row] = np.nan
+                continue
+            if found:
+                block.contacts[row] = found
+        keep(len(block))
+
+    def _observation(self, block: Block, at: _Instants, lacking: Flags, row: int) -> Observation:
+        """Return one instant of a block as an observation."""
+        count = len(self._sensors)
+        item = Observation(
+            int(block.stamps[row]), float(block.delay[row]), self._chains.links,
+            block.wrench[row], block.reasons.get(row) or [''] * count,
+            block.contacts.get(row, {}),
+            block.external[row] if block.known[row] else None, block.colliding[row])
+        if not at.full[row]:
+            item.problem = item.reasons[0] if count else FILLING
+            return item
+        item.posture, item.velocity, item.acceleration = at.motion(row)
+        item.distal, item.held, item.needed = at.distal[row], at.held[row], at.torque[row]
+        # What a sensor lacks is what the link that it carries lacks first.
+        item.missing = [why if lost else '' for why, lost in zip(
+            item.reasons, lacking[row].tolist(), strict=True)]
+        return item
+
+    def _differentiate(self, time: Stamps, rows: Array) -> Array | None:
+        """Fill in unknown velocities by central differences; return backward differences."""
+        n = self._n
+        unknown = np.isnan(rows[:, n:2 * n])
+        if not unknown.any():
+            return None
+        q, v = rows[:, :n], rows[:, n:2 * n]
+        backward, central = np.zeros_like(q), np.zeros_like(q)
+        if len(time) > 1:
+            backward[1:] = np.diff(q, axis=0) / (np.diff(time) / SECOND)[:, None]
+            central[:] = backward
+        if len(time) > 2:
+            both = unknown[1:-1] & unknown[2:]
+            middle = (q[2:] - q[:-2]) / ((time[2:] - time[:-2]) / SECOND)[:, None]
+            central[1:-1] = np.where(both, middle, backward[1:-1])
+        backward = np.where(unknown, backward, v)
+        v[:] = np.where(unknown, central, v)
+        return backward
+
+    def _excess(
+        self, time: Stamps, readings: Array, missing: Flags, before: Rows, padding: int,
+    ) -> Array | None:
+        """Return means of readings between rows minus means of both rows, after some zeros.
+
+        Args:
+            time: Stamps of the rows, shape (m,) [ns].
+            readings: Values at the rows, shape (m, k, 6).
+            missing: Which of them are missing, shape (m, k); readings between rows that were
+                refused are added.
+            before: Row of each sensor before or at each row, shape (m, k).
+            padding: Number of rows of zeros before the first.
+
+        Returns:
+            Shape (padding + m, 6 k), None if no interval contains several readings.
+
+        """
+        excess: Array | None = None
+        for index, sensor in enumerate(self._sensors):
+            stamps, rows = sensor.stamps, sensor.rows
+            if not len(stamps):
+                continue
+            begin, end = before[:-1, index] + 1, before[1:, index] + 1
+            end = end - (stamps[end - 1] == time[1:])
+            several = np.flatnonzero(
+                (end - begin > 1) & ~missing[1:, index] & ~missing[:-1, index])
+            if not len(several):
+                continue
+            begin, end = begin[several], end[several]
+            refused = np.cumsum(np.concatenate(([0], sensor.state != 0)))
+            bad = refused[end] > refused[begin]
+            missing[several[bad] + 1, index] = True
+            several, begin, end = several[~bad], begin[~bad], end[~bad]
+            if not len(several):
+                continue
+            if excess is None:
+                excess = np.zeros((padding + len(time), readings[0].size))
+            # Integrals of the linear interpolation, first between the readings.
+            count = end - begin - 1
+            starts = np.cumsum(count) - count
+            place = np.arange(count.sum()) + np.repeat(begin - starts, count)
+            steps = (stamps[place + 1] - stamps[place]) / SECOND
+            between = np.add.reduceat(
+                0.5 * steps[:, None] * (rows[place + 1] + rows[place]), starts)
+
+            def rest(
+                place: Rows, instant: Stamps, values: Array,
+                stamps: Stamps = stamps, rows: Array = rows,
+            ) -> Array:
+                return np.asarray(0.5 * ((instant - stamps[place]) / SECOND)[:, None] * (
+                    values + rows[place]))
+
+            last, low, high = end - 1, readings[several, index], readings[several + 1, index]
+            integral = (between + rest(last, time[several + 1], high)
+                        - rest(begin, time[several], low))
+            span = (time[several + 1] - time[several]) / SECOND
+            excess[padding + several + 1, COLUMNS * index:COLUMNS * (index + 1)] = (
+                integral / span[:, None] - 0.5 * (low + high))
+        return excess
+
+    def _judge_validity(self, block: Block, at: _Instants) -> Flags:
+        """Set the validity of sub-chains; return which sensors lack readings, shape (m, k)."""
+        full, missing, new = at.full, at.missing, at.new
+        block.valid[:] = full[:, None]
+        if not missing.any() and full.all():
+            return np.zeros((len(new), len(self._sensors)), bool)
+        missed = np.cumsum(missing, axis=0)
+        lacking = missed[new] - missed[at.first] + missing[at.first] > 0
+        last = np.maximum.accumulate(
+            np.where(missing, np.arange(len(missing))[:, None], -1), axis=0)
+        for index, chain in enumerate(self._arm.chains):
+            sensors = [index, *chain.distal]
+            block.valid[:, index] = full & ~lacking[:, sensors].any(axis=1)
+        filling = f'{FILLING} of {self._chains.samples.window.length / SECOND:g} s.'
+        failed = failure(ArithmeticError(IMPLAUSIBLE))
+        said: dict[tuple[int, int], str] = {}
+        for row in np.flatnonzero(~block.valid.all(axis=1)).tolist():
+            reasons = [''] * len(self._sensors)
+            for index in np.flatnonzero(~block.valid[row]).tolist():
+                if not full[row]:
+                    reasons[index] = failed if at.wild[row] else filling
+                    continue
+                sensor = next(s for s in (index, *self._arm.chains[index].distal)
+                              if lacking[row, s])
+                place = int(last[new[row], sensor])
+                if (sensor, place) not in said:
+                    said[sensor, place] = self._sensors[sensor].reason(
+                        int(at.before[place, sensor]), int(at.time[place]))
+                reasons[index] = said[sensor, place]
+            block.reasons[row] = reasons
+        return np.asarray(lacking)
+
+    def _find_collisions(self, block: Block, rows: Rows, at: _Instants) -> None:
+        torques = self._observer.torques
+        if torques is None or not len(rows):
+            return
+        beyond = torques.beyond_threshold(block.external[rows])
+        number, count = 0, len(rows)
+        while number < count:
+            if not (torques.is_colliding or beyond[number]):
+                ahead = np.flatnonzero(beyond[number:])
+                if not len(ahead):
+                    return
+                number += int(ahead[0])
+            row = int(rows[number])
+            torques.judge(at.v[row], block.external[row], self._observer.errors.torque_std(
+                int(block.stamps[row]), at.motion(row)))
+            block.colliding[row] = torques.colliding
+            number += 1
+
+    def _contact_rows(self, loud: Flags) -> Iterator[int]:
+        """Yield the instants at which a contact may last or end, or, where loud, begin."""
+        candidates = np.flatnonzero(loud)
+        judges = self._observer.contacts.judges
+        row, count = 0, len(loud)
+        while row < count:
+            if not any(judge.in_contact for judge in judges):
+                ahead = np.searchsorted(candidates, row)
+                if ahead == len(candidates):
+                    return
+                row = int(candidates[ahead])
+            yield row
+            row += 1
+
+
+def _any(flags: Flags) -> Flags:
+    """Return which rows hold a flag; faster than NumPy's reduction where few do."""
+    found: Flags = np.zeros(len(flags), bool)
+    found[np.nonzero(flags)[0]] = True
+    return found
+
+
+class _Windows:
+    """Weights of successive windows, equal to ``Window.weights``; zero before a window begins.
+
+    Attributes:
+        full: Whether each window exists and has no gaps, shape (m,).
+        before: Number of rows by which the longest window exceeds those before the first newest.
+        mean: Weights of means, shape (m, longest).
+        slope: Weights of slopes times ``rate``, shape (m, longest).
+        rate: Factors of the slopes, shape (m,) [1/s].
+        intervals: Weights of means over the intervals that end in each row, shape (m, longest).
+        delay: Delays of the windows, shape (m,) [s].
+
+    """
+
+    def __init__(
+        self, time: Stamps, newest: Rows, size: Rows, even: Flags, length: int
+    ) -> None:
+        """Compute the weights.
+
+        Args:
+            time: Increasing stamps, shape (rows,) [ns].
+            newest: Newest row of each window, successive, shape (m,).
+            size: Number of rows of each window, 0 for none, shape (m,).
+            even: Whether the steps of each window count as even, shape (m,).
+            length: Length that windows should have [ns].
+
+        """
+        longest = int(size.max(initial=1))
+        self._newest = newest
+        self.full = size > 0
+        self.before = max(0, longest - 1 - int(newest[0]))
+        span = (time[newest] - time[np.maximum(newest - size + 1, 0)]) / SECOND
+        self.rate, self.delay = np.ones(len(newest)), 0.5 * span
+        # Distinct weights, and which of them each window has: none, or those of even steps.
+        kinds, kind, known = [np.zeros((1, 3, longest))], np.zeros(len(newest), np.intp), 1
+        for count in np.unique(size[size > 0]).tolist():
+            chosen = (size == count) & even
+            if chosen.any():
+                found = even_weights(count)
+                kinds.append(_padded(longest, *(
+                    row[None] for row in (found.mean, found.slope, found.intervals))))
+                kind[chosen] = known
+                known += 1
+                self.rate[chosen] = (count - 1) / span[chosen]
+            uneven = np.flatnonzero((size == count) & ~even)
+            if len(uneven):
+                elapsed = (time[newest[uneven][:, None] + np.arange(1 - count, 1)]
+                           - time[newest[uneven]][:, None])
+                self.full[uneven] = np.diff(elapsed, axis=1).max(axis=1) <= GAP * np.maximum(
+                    length, -elapsed[:, 0])
+                *rows, self.delay[uneven] = matched_rows(elapsed / SECOND)
+                kinds.append(_padded(longest, *rows))
+                kind[uneven] = known + np.arange(len(uneven))
+                known += len(uneven)
+        self.mean, self.slope, self.intervals = np.concatenate(kinds)[kind].transpose(1, 0, 2)
+
+    def sums(self, weights: Array, rows: Array) -> Array:
+        """Return weighted sums over the windows, shape (m, columns).
+
+        Args:
+            weights: Weights, shape (m, longest).
+            rows: Rows after ``before`` rows of zeros, shape (before + rows, columns).
+
+        """
+        longest = weights.shape[1]
+        begin = self.before + int(self._newest[0]) - longest + 1
+        views = sliding_window_view(rows, longest, axis=0)[begin:begin + len(weights)]
+        return np.asarray(np.matmul(views, weights[:, :, None])[:, :, 0])
+
+
+def _padded(longest: int, *weights: Array) -> Array:
+    """Return weights of m windows, shape (m, count) each, after zeros: (m, 3, longest)."""
+    rows = np.zeros((len(weights[0]), len(weights), longest))
+    rows[:, :, longest - weights[0].shape[1]:] = np.stack(weights, axis=1)
+    return rows

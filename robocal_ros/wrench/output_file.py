@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Series of observations as MCAP or CSV file, and their summary."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from robocal_ros.arrays import Array, Flags
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.messages import McapWriter, Stamps, to_seconds
+from robocal_ros.wrench.contact import Contact
+from robocal_ros.wrench.fusion import Fused
+from robocal_ros.wrench.observer import FILLING, NUMBERS
+from robocal_ros.wrench.offline_observer import Block
+from robocal_ros.wrench.parameters import NODE
+
+COLUMNS = ('stamp', 'link', 'force_x', 'force_y', 'force_z', 'torque_x', 'torque_y', 'torque_z',
+           'contact', 'contact_x', 'contact_y', 'contact_z', 'valid', 'reason')
+"""Seconds, N, N·m and m, in the link's frame; flags are 0 or 1."""
+
+_SOURCE, _STATUS = 'tool_wrench/source', 'diagnostic_msgs/msg/DiagnosticStatus'
+_NO_WRENCH = ('',) * 6
+_NO_POINT = ('',) * 3
+
+
+class WrenchSeries(Protocol):
+    """Writer of a file of observations; a context manager."""
+
+    def __enter__(self) -> WrenchSeries:
+        """Return itself."""
+
+    def __exit__(self, kind: type[BaseException] | None, *others: object) -> None:
+        """Complete the file, or remove it after an error."""
+
+    def add(self, stamps: Stamps, block: Block) -> None:
+        """Write observations with the stamps of their publication [ns]."""
+
+    def restart(self) -> None:
+        """Discard everything written so far."""
+
+
+def series_file(
+    path: Path, links: Sequence[str], joints: Sequence[str], tool_frame: str = ''
+) -> WrenchSeries:
+    """Return the file of a series: CSV if the path ends with .csv, else MCAP.
+
+    Args:
+        path: Path of the file.
+        links: Names of the sub-chains.
+        joints: Names of the joints.
+        tool_frame: Frame of the tool wrench, to write it and all covariances; empty for none.
+
+    Raises:
+        ConfigurationError: If it cannot be written.
+
+    """
+    if path.suffix != '.csv':
+        return McapSeries(path, links, joints, tool_frame)
+    if tool_frame:
+        raise ConfigurationError(
+            f"'{path}' cannot hold covariances; name a file with --series that ends with .mcap.")
+    return CsvSeries(path, links)
+
+
+class McapSeries:
+    """Series as an MCAP file with the node's topics; see ``WrenchSeries``."""
+
+    def __init__(
+        self, path: Path, links: Sequence[str], joints: Sequence[str], tool_frame: str = ''
+    ) -> None:
+        """Create the file; arguments and errors as for ``series_file``."""
+        self._links, self._joints, self._tool_frame = tuple(links), tuple(joints), tool_frame
+        self._file = McapWriter(path)
+        self._announce()
+
+    def _announce(self) -> None:
+        file = self._file
+        topics = [(name, kind, file.message(kind, **fields)) for link in self._links
+                  for name, kind, fields in (
+                      (f'links/{link}/wrench', 'geometry_msgs/msg/WrenchStamped',
+                       {'header': {'frame_id': link}}),
+                      (f'links/{link}/contact', 'geometry_msgs/msg/PointStamped',
+                       {'header': {'frame_id': link}}),
+                      (f'links/{link}/force_lower_bound', 'std_msgs/msg/Float64', {}),
+                      (f'links/{link}/in_contact', 'std_msgs/msg/Bool', {}),
+                      (f'links/{link}/reason', 'std_msgs/msg/String', {}))]
+        count = np.zeros(len(self._joints))
+        topics.append(('external_torque', 'sensor_msgs/msg/JointState', file.message(
+            'sensor_msgs/msg/JointState', name=list(self._joints), effort=count)))
+        topics += [(f'joints/{name}/in_contact', 'std_msgs/msg/Bool',
+                    file.message('std_msgs/msg/Bool')) for name in self._joints]
+        if self._tool_frame:
+            topics.append(('tool_wrench', 'geometry_msgs/msg/WrenchStamped', file.message(
+                'geometry_msgs/msg/WrenchStamped', header={'frame_id': self._tool_frame})))
+            topics.append((_SOURCE, _STATUS, file.message(_STATUS, values=[])))
+            topics += [(name, 'std_msgs/msg/Float64MultiArray', file.message(
+                'std_msgs/msg/Float64MultiArray', data=np.zeros(size * size), layout={'dim': [
+                    {'label': 'row', 'size': size, 'stride': size * size},
+                    {'label': 'column', 'size': size, 'stride': size}]}))
+                for name, size in (
+                    ('tool_wrench_covariance', 6),
+                    *((f'links/{link}/wrench_covariance', 6) for link in self._links),
+                    ('external_torque_covariance', len(self._joints)))]
+        self._topics = {name: (file.add_topic(f'/{NODE}/{name}', kind), template)
+                        for name, kind, template in topics}
+        self._flags: dict[str, bool] = {}
+        self._source = '', ''
+        self._reasons = [''] * len(self._links)
+
+    def restart(self) -> None:
+        """Discard everything written so far."""
+        self._file.restart()
+        self._announce()
+
+    def __enter__(self) -> McapSeries:
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *others: object) -> None:
+        """Complete the file, or remove it after an error."""
+        self._file.__exit__(kind, *others)
+
+    def add(self, stamps: Stamps, block: Block) -> None:
+        """Write observations with the stamps of their publication [ns]."""
+        for index, link in enumerate(self._links):
+            valid = block.valid[:, index]
+            self._write(f'links/{link}/wrench', stamps[valid], block.wrench[valid, index])
+            rows = [row for row, found in block.contacts.items() if index in found]
+            touched = np.zeros(len(block), bool)
+            touched[rows] = True
+            found = [block.contacts[row][index] for row in rows]
+            places = [(row, contact.point) for row, contact in zip(rows, found, strict=True)
+                      if contact.point is not None]
+            if places:
+                self._write(f'links/{link}/contact', stamps[[row for row, _ in places]],
+                            np.array([point for _, point in places]))
+            bounds = [(row, contact.least) for row, contact in zip(rows, found, strict=True)
+                      if contact.least]
+            if bounds:
+                self._write(f'links/{link}/force_lower_bound', stamps[[row for row, _ in bounds]],
+                            np.array([[least] for _, least in bounds]), stamped=False)
+            seen = block.observed[:, index]
+            self._write_flag(f'links/{link}/in_contact', stamps[seen], touched[seen])
+            self._write_reasons(index, stamps, block)
+        known = block.known
+        if self._joints:
+            self._write('external_torque', stamps[known], block.external[known])
+        for column, name in enumerate(self._joints):
+            self._write_flag(f'joints/{name}/in_contact', stamps[known],
+                             block.colliding[known, column])
+        if block.fused is not None:
+            self._write_fused(stamps, block.fused)
+        self._file.flush()
+
+    def _write_fused(self, stamps: Stamps, fused: Fused) -> None:
+        told = ~np.isnan(fused.tool_covariance[:, 0])
+        self._write('tool_wrench', stamps[told], fused.tool[told])
+        topic, _ = self._topics[_SOURCE]
+        for row, (source, problem) in enumerate(fused.sources):
+            said = source, NUMBERS.sub('', problem)
+            if any(said) and said != self._source:
+                self._source = said
+                level = (1 if problem else 0) if source else 2
+                self._file.write(topic, stamps[row:row + 1], self._file.message(
+                    _STATUS, level=level, name='tool wrench', hardware_id=self._tool_frame,
+                    message=problem or f'Valid, from {source}.',
+                    values=[{'key': 'source', 'value': source or 'none'}]), stamped=False)
+        for name, rows in (
+            ('tool_wrench_covariance', fused.tool_covariance),
+            *((f'links/{link}/wrench_covariance', fused.links[:, index])
+              for index, link in enumerate(self._links)),
+            ('external_torque_covariance', fused.torque),
+        ):
+            told = ~np.isnan(rows[:, 0])
+            self._write(name, stamps[told], rows[told], stamped=False)
+
+    def _write(
+        self, name: str, stamps: Stamps, values: Array, *, stamped: bool = True
+    ) -> None:
+        topic, template = self._topics[name]
+        self._file.write(topic, stamps, template, values, stamped=stamped)
+
+    def _write_flag(self, name: str, stamps: Stamps, flags: Flags) -> None:
+        """Write the changes of a flag."""
+        if not len(flags):
+            return
+        before = self._flags.get(name, not flags[0])
+        topic, template = self._topics[name]
+        for row in np.flatnonzero(np.diff(flags, prepend=before)).tolist():
+            message = template.copy()
+            message[4] = flags[row]
+            self._file.write(topic, stamps[row:row + 1], message, stamped=False)
+        self._flags[name] = bool(flags[-1])
+
+    def _write_reasons(self, index: int, stamps: Stamps, block: Block) -> None:
+        """Write the changes of the reason of invalid wrenches; empty for valid ones."""
+        topic, _ = self._topics[f'links/{self._links[index]}/reason']
+        changes = {row: reasons[index] for row, reasons in block.reasons.items()
+                   if block.observed[row, index]}
+        valid = block.valid[:, index]
+        changes.update(dict.fromkeys(
+            np.flatnonzero(valid & ~np.concatenate(([False], valid[:-1]))).tolist(), ''))
+        for row in sorted(changes):
+            if changes[row] != self._reasons[index]:
+                self._reasons[index] = changes[row]
+                self._file.write(topic, stamps[row:row + 1], self._file.message(
+                    'std_msgs/msg/String', data=changes[row]), stamped=False)
+
+
+class CsvSeries:
+    """Series as a CSV file, one row for each link and instant; see ``WrenchSeries``.
+
+    Numbers are written with all bits; unknown ones are empty.
+    """
+
+    def __init__(self, path: Path, links: Sequence[str]) -> None:
+        """Create the file; arguments and errors as for ``series_file``."""
+        self._links = tuple(links)
+        self._path = path
+        self._part = path.with_name(f'{path.name}.part')
+        try:
+            self._part.unlink(missing_ok=True)
+            self._file = self._part.open('w', encoding='utf-8', newline='')
+        except OSError as error:
+            raise ConfigurationError(
+                f"The series cannot be written to '{path}': {error}. Name a file in a folder "
+                'where you may write.') from error
+        self._writer = csv.writer(self._file, lineterminator='\n')
+        self._writer.writerow(COLUMNS)
+
+    def restart(self) -> None:
+        """Discard everything written so far."""
+        self._file.seek(0)
+        self._file.truncate()
+        self._writer.writerow(COLUMNS)
+
+    def __enter__(self) -> CsvSeries:
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *others: object) -> None:
+        """Complete the file, or remove it after an error."""
+        self._file.close()
+        if kind is None:
+            self._part.replace(self._path)
+        else:
+            self._part.unlink()
+
+    def add(self, stamps: Stamps, block: Block) -> None:
+        """Write observations with the stamps of their publication [ns]."""
+        wrenches, rows = block.wrench.tolist(), []
+        observed, valid = block.observed.tolist(), block.valid.tolist()
+        for row, stamp in enumerate(to_seconds(stamps).tolist()):
+            reasons, contacts = block.reasons.get(row), block.contacts.get(row, {})
+            for index, link in enumerate(self._links):
+                if not observed[row][index]:
+                    continue
+                good, contact = valid[row][index], contacts.get(index)
+                rows.append((
+                    f'{stamp:.9f}', link, *(wrenches[row][index] if good else _NO_WRENCH),
+                    int(contact is not None),
+                    *(_NO_POINT if contact is None or contact.point is None
+                      else contact.point.tolist()),
+                    int(good), '' if good or reasons is None else reasons[index]))
+        self._writer.writerows(rows)
+
+
+# ----------------------------------------------------------------------------- digest
+
+@dataclass
+class Episode:
+    """One contact from start to end.
+
+    Attributes:
+        link: Name of the sub-chain.
+        begin: Stamp of its first instant [s].
+        end: Stamp of its last instant [s].
+        peak: Largest force [N].
+        contact: The contact at the largest force.
+
+    """
+
+    link: str
+    begin: float
+    end: float
+    peak: float
+    contact: Contact
+
+
+@dataclass
+class LinkDigest:
+    """Summary of one sub-chain.
+
+    Attributes:
+        link: Its name.
+        samples: Number of instants.
+        valid: Number of instants with a valid wrench.
+        peak: Largest force [N].
+        peak_stamp: Stamp of the largest force [s].
+        reasons: Counts of the reasons of invalid wrenches, without filling windows.
+
+    """
+
+    link: str
+    samples: int = 0
+    valid: int = 0
+    peak: float = 0.0
+    peak_stamp: float = np.nan
+    reasons: Counter[str] = field(default_factory=Counter)
+    _square: float = 0.0
+    _kinds: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def share(self) -> float:
+        """Share of instants with a valid wrench, NaN without instants."""
+        return self.valid / self.samples if self.samples else np.nan
+
+    @property
+    def rms(self) -> float:
+        """RMS of the force's magnitude, NaN if it was never valid [N]."""
+        return float(np.sqrt(self._square / self.valid)) if self.valid else np.nan
+
+    def add(self, stamps: Stamps, forces: Array) -> None:
+        """Add instants with valid forces [N], shape (m,) each."""
+        if not len(forces):
+            return
+        self.valid += len(forces)
+        self._square += float(forces @ forces)
+        largest = int(np.argmax(forces))
+        if forces[largest] > self.peak:
+            self.peak, self.peak_stamp = float(forces[largest]), to_seconds(int(stamps[largest]))
+
+    def miss(self, reason: str) -> None:
+        """Add an instant with an invalid wrench."""
+        if not reason.startswith(FILLING):
+            # Reasons that differ in numbers only are counted under the first one.
+            kind = NUMBERS.sub('', reason)
+            self.reasons[self._kinds.setdefault(kind, reason)] += 1
+
+
+class TorqueDigest:
+    """Summary of the external joint torques.
+
+    Attributes:
+        count: Number of instants with known torques.
+        peak: Largest magnitudes, shape (n,) [N·m].
+        collisions: Number of times that each joint's torque exceeded its threshold, shape (n,).
+
+    """
+
+    def __init__(self, count: int) -> None:
+        """Start empty for ``count`` joints."""
+        self.count = 0
+        self.peak = np.zeros(count)
+        self.collisions: npt.NDArray[np.int_] = np.zeros(count, dtype=int)
+        self._square = np.zeros(count)
+        self._colliding: Flags = np.zeros(count, dtype=bool)
+
+    @property
+    def rms(self) -> Array:
+        """RMS, NaN without instants, shape (n,) [N·m]."""
+        return np.sqrt(self._square / self.count) if self.count else np.full_like(
+            self._square, np.nan)
+
+    def add(self, external: Array, colliding: Flags) -> None:
+        """Add instants: external torques [N·m] and flags, shape (m, n) each."""
+        if not len(external):
+            return
+        self.count += len(external)
+        self._square += (external * external).sum(axis=0)
+        self.peak = np.maximum(self.peak, np.abs(external).max(axis=0))
+        before = np.vstack((self._colliding, colliding[:-1]))
+        self.collisions += (colliding & ~before).sum(axis=0)
+        self._colliding = colliding[-1]
+
+
+class Digest:
+    """Summary of a series of observations.
+
+    Attributes:
+        links: Summaries of the sub-chains.
+        torque: Summary of the external joint torques.
+        episodes: Contacts in the order of their start.
+
+    """
+
+    def __init__(self, links: Sequence[str], joints: int) -> None:
+        """Start empty.
+
+        Args:
+            links: Names of the sub-chains.
+            joints: Number of joints.
+
+        """
+        self.links = [LinkDigest(link) for link in links]
+        self.torque = TorqueDigest(joints)
+        self.episodes: list[Episode] = []
+        # Episode and its newest instant, by sub-chain with a contact.
+        self._open: dict[int, tuple[Episode, int]] = {}
+
+    def add(self, stamps: Stamps, block: Block) -> None:
+        """Add observations with the stamps of their publication [ns]."""
+        force = block.force
+        numbers = np.cumsum(block.observed, axis=0)
+        before = [item.samples for item in self.links]
+        for index, item in enumerate(self.links):
+            valid = block.valid[:, index]
+            item.samples += int(block.observed[:, index].sum())
+            item.add(stamps[valid], force[valid, index])
+        for row, reasons in block.reasons.items():
+            for index in np.flatnonzero(block.observed[row] & ~block.valid[row]).tolist():
+                self.links[index].miss(reasons[index])
+        for row in sorted(block.contacts):
+            for index, contact in block.contacts[row].items():
+                self._touch(index, before[index] + int(numbers[row, index]),
+                            to_seconds(int(stamps[row])),
+                            contact.least or float(force[row, index]), contact)
+        self.torque.add(block.external[block.known], block.colliding[block.known])
+
+    def _touch(
+        self, index: int, number: int, stamp: float, force: float, contact: Contact
+    ) -> None:
+        episode, newest = self._open.get(index, (None, -1))
+        if episode is None or number != newest + 1:
+            episode = Episode(self.links[index].link, stamp, stamp, force, contact)
+            self.episodes.append(episode)
+        self._open[index] = episode, number
+        episode.end = stamp
+        if force > episode.peak:
+            episode.peak, episode.contact = force, contact

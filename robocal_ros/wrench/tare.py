@@ -1,0 +1,495 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Biases of F/T sensors at rest, with gravity compensated; wrong signs and swapped sensors.
+
+At rest a sensor reads its bias and the weight of everything distal to it, which the model
+predicts in every orientation. An implausibly large bias has another cause: a wrong sign, another
+sensor's reading, or a load that the model lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from robocal_ros import __version__
+from robocal_ros.arrays import Array
+from robocal_ros.errors import DataError
+from robocal_ros.estimation import autocorrelation_time
+from robocal_ros.messages import SECOND, to_seconds
+from robocal_ros.results import (
+    CalibrationResult,
+    Check,
+    Fit,
+    Inputs,
+    Load,
+    Parameter,
+    RobotIdentity,
+    choose,
+    rms,
+)
+from robocal_ros.robot import ARM, effort_units
+from robocal_ros.wrench.model import LinkBias, SensedArm, TareReference
+from robocal_ros.wrench.parameters import WrenchParameters
+
+KIND = 'tare'
+METHOD = 'orientation_aware'
+_AXES = ('force_x', 'force_y', 'force_z', 'torque_x', 'torque_y', 'torque_z')
+_UNITS = ('N', 'N', 'N', 'N·m', 'N·m', 'N·m')
+_FEWEST = 20
+# Largest joint travel [rad], and largest mean rate of an IMU [rad/s], at rest.
+_MAX_TRAVEL, _MAX_RATE = 0.002, 0.02
+# A change of posture reveals a sign if it changes the weight by this many standard deviations.
+_CLEAR = 10.0
+# Smallest fraction of the largest bias that all sensors share if a load is missing.
+_LOAD = 0.3
+
+
+class TareRecord:
+    """Samples at rest from which a tare is estimated.
+
+    Attributes:
+        span: First and last stamp that are recorded [s].
+
+    """
+
+    def __init__(self, span: tuple[float, float] = (-np.inf, np.inf)) -> None:
+        """Start empty."""
+        self.span = span
+        self._rows: list[tuple[int, Array, Array, Array, list[str]]] = []
+        self._links: dict[int, list[tuple[int, Array, Array, Array]]] = {}
+
+    def add(
+        self, stamp: int, posture: Array, readings: Array, held: Array, reasons: list[str]
+    ) -> None:
+        """Add one instant if it is within the span.
+
+        Args:
+            stamp: Its stamp [ns].
+            posture: Joint angles, shape (n,) [rad].
+            readings: Of all sensors, in their measurement frames, shape (k, 6).
+            held: As for ``SensedArm.held``, shape (k, 6).
+            reasons: Why the reading of each sensor is not usable, empty if it is.
+
+        """
+        if self._holds(stamp):
+            self._rows.append((stamp, posture.copy(), readings.copy(), held, reasons))
+
+    def add_link(
+        self, index: int, stamp: int, net: Array, rate: Array, regressor: Array
+    ) -> None:
+        """Add one instant of a link with an IMU if it is within the span.
+
+        Args:
+            index: The sub-chain.
+            stamp: The stamp [ns].
+            net: Its net wrench, shape (6,) [N, N·m].
+            rate: Its angular velocity, shape (3,) [rad/s].
+            regressor: As from ``ImuLink.regressor``, shape (6, 10).
+
+        """
+        if self._holds(stamp):
+            self._links.setdefault(index, []).append((stamp, net.copy(), rate.copy(), regressor))
+
+    def _holds(self, stamp: int) -> bool:
+        return self.span[0] <= to_seconds(stamp) <= self.span[1]
+
+    def drop(self, duration: float) -> None:
+        """Discard the first instants, over a time [s]."""
+        every: list[list[Any]] = [self._rows, *self._links.values()]
+        for rows in every:
+            del rows[:next((place for place, row in enumerate(rows)
+                            if row[0] - rows[0][0] >= duration * SECOND), len(rows))]
+
+    @property
+    def stamps(self) -> list[int]:
+        """Stamps of the instants [ns]."""
+        return [row[0] for row in self._rows]
+
+    @property
+    def complete(self) -> bool:
+        """True if the first and the last instant of the span were added."""
+        return bool(self._rows) and self.span == (
+            to_seconds(self._rows[0][0]), to_seconds(self._rows[-1][0]))
+
+    @property
+    def duration(self) -> float:
+        """Time between the first and the last instant [s]."""
+        return (self._rows[-1][0] - self._rows[0][0]) / SECOND if self._rows else 0.0
+
+    @property
+    def link_duration(self) -> float:
+        """Shortest time recorded of a link with an IMU, 0 without one [s]."""
+        return min(((rows[-1][0] - rows[0][0]) / SECOND for rows in self._links.values() if rows),
+                   default=0.0)
+
+    @property
+    def posture(self) -> Array:
+        """Mean joint angles, shape (n,) [rad]."""
+        return np.mean([row[1] for row in self._rows], axis=0)
+
+    @property
+    def travel(self) -> float:
+        """Largest travel of a joint [rad]."""
+        return float(np.ptp([row[1] for row in self._rows], axis=0).max())
+
+    @property
+    def readings(self) -> Array:
+        """Readings, shape (m, k, 6)."""
+        return np.array([row[2] for row in self._rows])
+
+    @property
+    def held(self) -> Array:
+        """Mean wrenches held by the sensors, as from ``SensedArm.held``, shape (k, 6)."""
+        return np.mean([row[3] for row in self._rows], axis=0)
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why each sensor was not usable throughout, empty if it was."""
+        return [next(filter(None, column), '')
+                for column in zip(*(row[4] for row in self._rows), strict=True)]
+
+    def links(self) -> dict[int, tuple[Array, Array, Array]]:
+        """Return what was added of links with IMUs: net wrenches, rates and regressors."""
+        found = {}
+        for index, rows in self._links.items():
+            _, nets, rates, regressors = map(np.array, zip(*rows, strict=True))
+            found[index] = nets, rates, regressors
+        return found
+
+
+@dataclass(frozen=True)
+class Tare:
+    """Biases estimated by a tare.
+
+    Attributes:
+        bias: Bias of each sensor, in its measurement frame, shape (k, 6) [N, N·m].
+        reference: Posture and mean readings from which it was computed.
+        std: Standard deviations of the mean readings, which a filter in the sensor correlates,
+            shape (k, 6).
+        scatter: Scatter of single readings, shape (k, 6).
+        agreement: RMS difference of the two halves of the record, shape (k, 6).
+        count: Number of instants.
+        stamp: Stamp of the last one [ns].
+        remarks: Sentences on what could not be checked.
+
+    """
+
+    bias: Array
+    reference: TareReference
+    std: Array
+    scatter: Array
+    agreement: Array
+    count: int
+    stamp: int
+    remarks: tuple[str, ...] = ()
+
+
+class Taring:
+    """Estimator of biases, with the postures of earlier tares to check signs of light loads.
+
+    Attributes:
+        arm: The arm cut at its sensors.
+        names: Measurement frames of the sensors, for sentences and in results.
+        seen: Mean and expected readings of earlier tares, shape (k, 6) each.
+
+    """
+
+    def __init__(self, arm: SensedArm) -> None:
+        """Start without earlier postures."""
+        self.arm = arm
+        self.names = [mount.frame for mount in arm.mounts]
+        self.seen: list[tuple[Array, Array]] = []
+
+    def find(self, record: TareRecord, values: WrenchParameters) -> Tare:
+        """Return the biases.
+
+        Args:
+            record: Samples at rest.
+            values: The parameters, with the limits.
+
+        Raises:
+            DataError: If the arm moved, readings are missing or scatter, or no plausible bias
+                explains a reading; names swapped or reversed sensors.
+
+        """
+        readings = self.rest_readings(record, values)
+        # Expected readings without bias, in measurement frames, (k, 6).
+        expected = self.arm.in_measurement(-record.held)
+        mean = readings.mean(axis=0)
+        limits = np.repeat([values.tare_force_limit, values.tare_torque_limit], 3)
+        self._check_identity(mean, expected, record, limits)
+        remarks = self._check_signs(mean, expected, readings.std(axis=0) + 1e-3, limits)
+        half = len(readings) // 2
+        return Tare(
+            bias=mean - expected,
+            reference=TareReference(record.posture, mean),
+            std=readings.std(axis=0, ddof=1) / np.sqrt(_independent(readings)),
+            scatter=readings.std(axis=0, ddof=1),
+            agreement=np.abs(readings[:half].mean(axis=0) - readings[half:].mean(axis=0)),
+            count=len(readings), stamp=record.stamps[-1], remarks=remarks)
+
+    def find_links(self, record: TareRecord, values: WrenchParameters) -> dict[int, LinkBias]:
+        """Return the net wrenches of links with IMUs at rest, for arms without joint states.
+
+        They are the sum of model error and biases, valid while both rotate with the link.
+        Arguments as for ``find``.
+
+        Raises:
+            DataError: If a link rotated or its wrench scatters.
+
+        """
+        found = {}
+        for index, (nets, rates, regressors) in record.links().items():
+            link = self.arm.chains[index].link
+            rate = float(np.linalg.norm(rates.mean(axis=0)))
+            if rate > _MAX_RATE:
+                raise DataError(
+                    f"'{link}' rotated at {rate:.3f} rad/s during the tare; expected less than "
+                    f'{_MAX_RATE:g} rad/s. Hold the arm still and call again.')
+            _check_scatter(nets.std(axis=0), values, f"Link '{link}'")
+            found[index] = LinkBias(nets.mean(axis=0), regressors.mean(axis=0))
+        return found
+
+    # ----------------------------------------------------------------------- checks
+
+    def rest_readings(self, record: TareRecord, values: WrenchParameters) -> Array:
+        """Return the readings of a record, shape (m, k, 6) [N, N·m]; arguments as for ``find``.
+
+        Raises:
+            DataError: If there are too few instants, the arm moved, or readings are missing or
+                scatter.
+
+        """
+        if len(record.stamps) < _FEWEST:
+            raise DataError(
+                f'Only {len(record.stamps)} complete instants were received during the tare; '
+                f'expected {_FEWEST} or more. Check joint states and sensors in ~/status.')
+        if record.travel > _MAX_TRAVEL:
+            raise DataError(
+                f'A joint moved by {record.travel:.4f} rad during the tare; expected less than '
+                f'{_MAX_TRAVEL:g} rad. Hold the arm still and call again.')
+        for name, reason in zip(self.names, record.reasons, strict=True):
+            if reason:
+                raise DataError(
+                    f"Sensor '{name}' had unusable readings during the tare. {reason}")
+        readings = record.readings
+        for i, name in enumerate(self.names):
+            _check_scatter(readings[:, i].std(axis=0), values, f"Sensor '{name}'")
+        return readings
+
+    def _check_identity(
+        self, mean: Array, expected: Array, record: TareRecord, limits: Array
+    ) -> None:
+        """Raise DataError for readings that no plausible bias explains, with the likely cause."""
+        bias = mean - expected
+        odd = [i for i in range(len(mean)) if _share(bias[i], limits) > 1.0]
+        if not odd:
+            return
+        found = []
+        explained: set[int] = set()
+        for i in odd:
+            if _share(mean[i] + expected[i], limits) <= 1.0:
+                found.append(f"'{self.names[i]}' reads the opposite of the weight that it "
+                             'carries: change its sign in sensor_signs')
+                explained.add(i)
+        for i in odd:
+            for j in range(len(mean)):
+                if j == i or {i, j} & explained:
+                    continue
+                crossed = (mean[i] - expected[j], mean[j] - expected[i])
+                size = max(_share(crossed[0], limits), _share(crossed[1], limits))
+                if size <= 1.0 and size < max(_share(bias[i], limits), _share(bias[j], limits)):
+                    found.append(f"'{self.names[i]}' and '{self.names[j]}' read each other's "
+                                 'weight: they are swapped, exchange their topics or cables')
+                    explained |= {i, j}
+        if explained >= set(odd):
+            raise DataError(f'The tare was refused: {"; ".join(found)}. Then call tare again.')
+        rest = [i for i in odd if i not in explained]
+        load = self._missing_load(bias, rest, record, limits[0])
+        if load:
+            raise DataError(f'The tare was refused: {load}')
+        worst = max(rest, key=lambda i: _share(bias[i], limits))
+        force, torque = np.abs(bias[worst, :3]).max(), np.abs(bias[worst, 3:]).max()
+        also = f' Besides, {"; ".join(found)}.' if found else ''
+        raise DataError(
+            f"The tare was refused: sensor '{self.names[worst]}' would have a bias of "
+            f'{force:.1f} N and {torque:.2f} N·m; expected at most '
+            f'{limits[0]:g} N and {limits[3]:g} N·m. '
+            'Is something touching the arm, is its frame as in the robot description, is the '
+            f'load identified? A larger bias is allowed by tare_force_limit.{also}')
+
+    def _missing_load(
+        self, bias: Array, odd: Sequence[int], record: TareRecord, limit: float
+    ) -> str:
+        """Return a sentence if one missing weight explains all implausible biases, else ''.
+
+        Args:
+            bias: Apparent biases, shape (k, 6) [N, N·m].
+            odd: The sensors concerned.
+            record: Samples at rest.
+            limit: Largest bias of a force component [N].
+
+        """
+        gravity = np.array(self.arm.robot.gravity)
+        size = float(np.linalg.norm(gravity))
+        if size == 0.0:
+            return ''
+        down = gravity / size
+        turned = np.einsum('kij,kj->ki', self.arm.rotations_to_root(record.posture),
+                           self.arm.in_links(bias)[:, :3])
+        weight = float((turned[list(odd)] @ down).mean())
+        left = turned[list(odd)] - weight * down
+        if weight < _LOAD * limit or np.abs(left).max() > limit:
+            return ''
+        outermost = min(odd, key=lambda i: len(self.arm.all_distal(i)))
+        names = ', '.join(f"'{self.names[i]}'" for i in odd)
+        return (f'{names} carry about {weight / size:.1f} kg more than the model contains, '
+                f"distal to '{self.names[outermost]}'. Identify the payload first, or remove it.")
+
+    def _check_signs(
+        self, mean: Array, expected: Array, noise: Array, limits: Array
+    ) -> tuple[str, ...]:
+        """Check signs that one posture does not reveal against earlier postures."""
+        open_signs = []
+        for i, name in enumerate(self.names):
+            if _share(mean[i] + expected[i], limits) > 1.0:
+                continue
+            checked = False
+            for before, expected_before in self.seen:
+                change = (expected[i] - expected_before[i]) / noise[i]
+                if np.linalg.norm(change) < _CLEAR:
+                    continue
+                checked = True
+                seen = (mean[i] - before[i]) / noise[i]
+                if np.linalg.norm(seen + change) < np.linalg.norm(seen - change):
+                    raise DataError(
+                        f"The tare was refused: between two postures '{name}' changed by the "
+                        'opposite of the weight distal to it: change its sign in '
+                        'sensor_signs. Then call tare again.')
+            if not checked:
+                open_signs.append(name)
+        self.seen.append((mean, expected))
+        if not open_signs:
+            return ()
+        carry = 'carries' if len(open_signs) == 1 else 'carry'
+        return (f'{", ".join(open_signs)} {carry} less than a bias may be, so the sign is '
+                'unchecked: tare once more in another posture to check it.',)
+
+
+def _independent(readings: Array) -> Array:
+    """Return the number of independent readings among correlated ones, shape (k, 6).
+
+    Args:
+        readings: Successive readings, shape (m, k, 6).
+
+    """
+    count = len(readings)
+    deviation = readings - readings.mean(axis=0)
+    # Drift through the record is part of the mean's error, so lags up to a quarter are summed.
+    times = [autocorrelation_time(column, count // 4)
+             for column in deviation.reshape(count, -1).T]
+    return np.maximum(count / np.reshape(times, readings.shape[1:]), 1.0)
+
+
+def _share(bias: Array, limits: Array) -> float:
+    """Return the largest ratio of a component of a bias to its limit; both shape (6,)."""
+    return float((np.abs(bias) / limits).max())
+
+
+def _check_scatter(scatter: Array, values: WrenchParameters, who: str) -> None:
+    limits = np.repeat([values.tare_force_std, values.tare_torque_std], 3)
+    excess = scatter / limits
+    worst = int(np.argmax(excess))
+    if excess[worst] > 1.0:
+        raise DataError(
+            f'{who} scatters by {scatter[worst]:.3g} {_UNITS[worst]} ({_AXES[worst]}) during '
+            f'the tare; expected at most {limits[worst]:g} {_UNITS[worst]}. Let nothing touch '
+            'or shake the arm and call again.')
+
+
+def inputs_of(values: WrenchParameters, load: Load) -> Inputs:
+    """Choose the results that a tare is built on.
+
+    Args:
+        values: The parameters.
+        load: Returns the current results.
+
+    """
+    kinds = ['payload'] if values.use_payload else []
+    # Drive gains change efforts, not the readings of F/T sensors.
+    gains = choose(load, (), effort_units(values)).gains
+    if gains is not None and gains.kind == ARM and values.use_arm_model:
+        kinds.append(ARM)
+    return choose(load, kinds)
+
+
+def to_result(
+    tare: Tare, frames: Sequence[str], robot: RobotIdentity, values: WrenchParameters,
+    source: str,
+) -> CalibrationResult:
+    """Return a tare as a result.
+
+    Args:
+        tare: The biases.
+        frames: The sensors' measurement frames.
+        robot: Identity of the robot.
+        values: The parameters, with the limits.
+        source: ``live``, or the name of the bag.
+
+    """
+    parameters = [
+        Parameter(f'{frame}.{axis}', unit, float(tare.bias[i, c]), float(tare.std[i, c]))
+        for i, frame in enumerate(frames)
+        for c, (axis, unit) in enumerate(zip(_AXES, _UNITS, strict=True))
+    ]
+    fits, held_out, checks = [], [], []
+    for i, frame in enumerate(frames):
+        for what, unit, part, limit in (
+            ('force', 'N', slice(0, 3), values.tare_force_limit),
+            ('torque', 'N·m', slice(3, 6), values.tare_torque_limit),
+        ):
+            before = rms(tare.bias[i, part])
+            fits.append(Fit(f'{what} of {frame}', unit, before, rms(tare.scatter[i, part]),
+                            tare.count))
+            held_out.append(Fit(f'{what} of {frame}, one half against the other', unit, before,
+                                rms(tare.agreement[i, part]), tare.count // 2))
+            worst = float(np.abs(tare.bias[i, part]).max())
+            checks.append(Check(f'{frame}: {what} bias', worst <= limit, worst, limit, unit,
+                                f'The {what} bias of {frame} is {worst:.3g} {unit}.'))
+    return CalibrationResult(
+        kind=KIND, method=METHOD, robot=robot, frame='', parameters=tuple(parameters),
+        covariance_names=tuple(p.name for p in parameters),
+        covariance=np.diag(tare.std.ravel()**2), fit=tuple(fits), validation=tuple(held_out),
+        checks=tuple(checks), counts={'samples': tare.count},
+        settings={'duration': values.tare_duration, 'max_force_bias': values.tare_force_limit,
+                  'max_torque_bias': values.tare_torque_limit,
+                  'posture': tare.reference.posture.tolist(),
+                  'readings': tare.reference.readings.tolist()},
+        source=source, time=to_seconds(tare.stamp), software_version=__version__)
+
+
+def biases(result: CalibrationResult, frames: Sequence[str]) -> Array:
+    """Return the biases of a tare result, shape (k, 6) [N, N·m].
+
+    Args:
+        result: The result.
+        frames: The sensors' measurement frames.
+
+    Raises:
+        DataError: If it is not a tare, or lacks a sensor.
+
+    """
+    if result.kind != KIND:
+        raise DataError(f"Expected a result of kind '{KIND}', got '{result.kind}'.")
+    return result.values([f'{frame}.{axis}' for frame in frames for axis in _AXES]).reshape(-1, 6)
+
+
+def reference(result: CalibrationResult, frames: Sequence[str]) -> TareReference | None:
+    """Return the readings of a tare result, None if it lacks them; arguments as for ``biases``."""
+    posture, readings = (result.settings.get(name) for name in ('posture', 'readings'))
+    if posture is None or readings is None or np.shape(readings) != (len(frames), 6):
+        return None
+    return TareReference(np.array(posture, dtype=float), np.array(readings, dtype=float))

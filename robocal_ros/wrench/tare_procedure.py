@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of a tare: collect samples at rest, check them, compensate the biases found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from robocal_ros.errors import DataError
+from robocal_ros.results import CalibrationResult, RobotIdentity
+from robocal_ros.wrench.observer import WrenchObserver
+from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.wrench.tare import TareRecord, Taring, to_result
+
+# Wall time allowed per second at rest, and at least [s]: a simulation may be slow.
+_PATIENCE_FACTOR = 10.0
+_LEAST_PATIENCE = 5.0
+# Longest wait for the first sample [s].
+_FIRST = 2.0
+
+
+class Waiting(Protocol):
+    """Waiting for samples."""
+
+    async def until_stopped(self, condition: Callable[[], bool], timeout: float) -> bool:
+        """Wait until a condition holds, at most ``timeout`` [s]; return whether it does.
+
+        Raises:
+            CancelledError: If the procedure was cancelled.
+
+        """
+
+
+@dataclass(frozen=True)
+class TareOutcome:
+    """Outcome of a tare.
+
+    Attributes:
+        message: Sentence for the user.
+        result: The biases; None where only links with IMUs were tared.
+        span: Stamps of the first and the last instant used [ns].
+
+    """
+
+    message: str
+    result: CalibrationResult | None = None
+    span: tuple[int, int] = (0, 0)
+
+
+class TareProcedure:
+    """Tare of an observer.
+
+    Attributes:
+        taring: Estimates the biases.
+
+    """
+
+    def __init__(
+        self, observer: WrenchObserver, robot: RobotIdentity, waiting: Waiting,
+        why_silent: Callable[[], str],
+    ) -> None:
+        """Set the attributes.
+
+        Args:
+            observer: The observer.
+            robot: Identity of the robot.
+            waiting: Waits for samples.
+            why_silent: Returns why no wrench is valid, empty if unknown.
+
+        """
+        self.taring = Taring(observer.arm)
+        self._observer = observer
+        self._robot = robot
+        self._waiting = waiting
+        self._why_silent = why_silent
+        self._record = TareRecord()
+
+    def clear(self) -> int:
+        """Discard samples and earlier postures, as after a change of the load.
+
+        Returns:
+            Number of instants that were recorded.
+
+        """
+        count = len(self._record.stamps)
+        self._record = TareRecord()
+        self.taring.seen.clear()
+        return count
+
+    async def run(self, values: WrenchParameters) -> TareOutcome:
+        """Collect samples at rest and tare with them.
+
+        Args:
+            values: The parameters.
+
+        Raises:
+            DataError: If the arm moves, readings are missing, or no plausible bias explains them.
+            CancelledError: If the procedure was cancelled.
+
+        """
+        observer, duration = self._observer, values.tare_duration
+        if not observer.sensors:
+            raise DataError('The arm has no F/T sensor to tare; external joint torques need no '
+                            'tare.')
+        record = self._record = TareRecord()
+        observer.recorder = record
+        try:
+            if await self._waiting.until_stopped(
+                    lambda: bool(record.stamps or record.link_duration), _FIRST):
+                await self._waiting.until_stopped(
+                    lambda: (record.duration if record.stamps else record.link_duration)
+                    >= duration,
+                    max(_LEAST_PATIENCE, _PATIENCE_FACTOR * duration))
+        finally:
+            observer.recorder = None
+        if not record.stamps and record.link_duration < duration:
+            why = observer.joint_chains.problem or self._why_silent()
+            raise DataError(
+                f'{why or "No joint states were received during the tare."} Nothing was tared.')
+        return self.estimate(values)
+
+    def estimate(self, values: WrenchParameters) -> TareOutcome:
+        """Tare with the samples collected last, and compensate the biases from now on.
+
+        Args:
+            values: The parameters.
+
+        Raises:
+            DataError: If there are none, or as for ``run``.
+
+        """
+        record = self._record
+        if not record.stamps:
+            return self._tare_links(record, values)
+        found = self.taring.find(record, values)
+        self._observer.use_bias(found.bias, found.reference)
+        force, torque = abs(found.bias[:, :3]).max(), abs(found.bias[:, 3:]).max()
+        names = self.taring.names
+        message = ' '.join((
+            f'{len(names)} sensors tared over {values.tare_duration:g} s with gravity '
+            f'compensated; biases up to {force:.2f} N and {torque:.3f} N·m.', *found.remarks))
+        return TareOutcome(message, to_result(found, names, self._robot, values, 'live'),
+                           (record.stamps[0], record.stamps[-1]))
+
+    def _tare_links(self, record: TareRecord, values: WrenchParameters) -> TareOutcome:
+        """Tare links with IMUs as a whole if there are no joint states to predict weights."""
+        if record.link_duration == 0.0:
+            raise DataError('No samples at rest are recorded; call run with the arm at rest.')
+        found = self.taring.find_links(record, values)
+        self._observer.use_link_biases(found)
+        names = ', '.join(self._observer.arm.chains[index].link for index in found)
+        return TareOutcome(
+            f'Without joint states only links with IMUs were tared, each as a whole: {names}. '
+            'The tare is valid while their weight and biases rotate with them.')

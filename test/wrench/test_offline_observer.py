@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole arrays give what the observer gives sample by sample."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import seven_joints
+from benchmarks.wrench_samples import Impact, SampledArm, Settings, Stream, follow
+from robocal_ros.robot.friction_law import SteadyFriction
+from robocal_ros.robot.model import Robot
+from robocal_ros.wrench.fusion import Fusion
+from robocal_ros.wrench.observer import Observation, WrenchObserver
+from robocal_ros.wrench.offline_observer import Block, OfflineObserver
+from robocal_ros.wrench.parameters import WrenchParameters
+
+SENSORS = list(seven_joints.SENSORS)
+LAWS = dict.fromkeys(seven_joints.JOINTS[:5], SteadyFriction(
+    [4.0, 4.5], [7.0, 7.5], [0.05, 0.05], [5.0, 5.0], std=0.2))
+
+
+def observer(**values: Any) -> WrenchObserver:
+    made = WrenchObserver(Robot(seven_joints.urdf()), WrenchParameters(**{
+        'sensor_frames': SENSORS, 'sensor_force_ranges': [150.0], 'require_tare': False,
+        'unidentified_friction': [4.0], 'torque_thresholds': [4.0], **values}))
+    made.use_friction(LAWS)
+    return made
+
+
+def in_blocks(
+    made: WrenchObserver, joints: Stream, sensors: list[Stream], size: int,
+    problems: dict[tuple[int, int], str], fusion: Fusion | None = None,
+) -> list[Block]:
+    """Return the blocks from samples that are added some at a time."""
+    whole, found = OfflineObserver(made, fusion), []
+    longest = max(len(stream.stamps) for stream in (joints, *sensors))
+    for begin in range(0, longest + size, size):
+        part = slice(begin, begin + size)
+        whole.add_joint_states(joints.stamps[part], joints.values[part])
+        for index, stream in enumerate(sensors):
+            rows = range(len(stream.stamps))[part]
+            whole.add_readings(index, stream.stamps[part], stream.values[part], {
+                place: problems[index, row] for place, row in enumerate(rows)
+                if (index, row) in problems})
+        block = whole.take()
+        if block is not None:
+            found.append(block)
+    block = whole.take(final=True)
+    return [*found, *([] if block is None else [block])]
+
+
+def one_by_one(
+    made: WrenchObserver, joints: Stream, sensors: list[Stream],
+    problems: dict[tuple[int, int], str],
+) -> list[Observation]:
+    if not problems:
+        return follow(made, joints, sensors)
+    marked = {(index, int(sensors[index].stamps[row])): text
+              for (index, row), text in problems.items()}
+    add = made.add_reading
+
+    def checked(index: int, stamp: int, values: Any) -> None:
+        problem = marked.get((index, stamp))
+        if problem:
+            made.refuse_reading(index, stamp, problem)
+        else:
+            add(index, stamp, values)
+
+    made.add_reading = checked
+    return follow(made, joints, sensors)
+
+
+def assert_equal(blocks: list[Block], observations: list[Observation], contacts: bool) -> None:
+    assert sum(len(block) for block in blocks) == len(observations)
+    touched, begin = 0, 0
+    for block in blocks:
+        items = observations[begin:begin + len(block)]
+        begin += len(block)
+        assert block.stamps.tolist() == [item.nanoseconds for item in items]
+        valid = np.array([[not reason for reason in item.reasons] for item in items])
+        np.testing.assert_array_equal(block.valid, valid)
+        for mine, theirs in (
+            (block.delay, [item.delay for item in items]),
+            (block.wrench[valid], np.array([item.wrench for item in items])[valid]),
+            (block.external, [np.full(block.external.shape[1], np.nan) if item.external is None
+                              else item.external for item in items])):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-9)
+        for row, item in enumerate(items):
+            if item.external is not None:
+                assert block.colliding[row].tolist() == item.colliding.tolist()
+            found = block.contacts.get(row, {})
+            assert found.keys() == item.contacts.keys()
+            for index, contact in item.contacts.items():
+                touched += 1
+                assert found[index].place is contact.place
+                assert found[index].least == pytest.approx(contact.least, abs=1e-9)
+                if contact.point is not None:
+                    np.testing.assert_allclose(found[index].point, contact.point, atol=1e-9)
+    assert bool(touched) is contacts
+
+
+IMPACTS = [
+    Impact(0, np.array([-30.0, 5.0, 0.0]), np.array([0.05, 0.0, 0.06]), 0.5, 0.3),
+    Impact(3, np.array([-600.0, 0.0, 50.0]), np.array([0.04, 0.0, 0.02]), 1.2, 0.02),
+    Impact(2, np.array([0.0, -60.0, 0.0]), np.array([0.0, 0.04, 0.05]), 1.6, 0.01),
+]
+
+
+@pytest.mark.parametrize('size', [97, 1500])
+@pytest.mark.parametrize('settings', [
+    {}, {'rate': 125.0}, {'jitter': 2e-4}, {'sensor_rates': (1000.0, 500.0, 4000.0, 100.0)}],
+    ids=lambda item: ' '.join(item) or 'default')
+def test_equal_to_sample_by_sample(settings: dict[str, Any], size: int) -> None:
+    arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(**settings), seed=11, laws=LAWS)
+    joints, sensors = arm.samples(2.2, IMPACTS)
+    blocks = in_blocks(observer(), joints, sensors, size, {})
+    assert_equal(blocks, follow(observer(), joints, sensors), contacts=True)
+
+
+@pytest.mark.parametrize('values', [
+    {'use_velocity': False, 'window': 0.04}, {'sensor_delays': [0.003]}, {'stuck_time': 0.05}],
+    ids=lambda item: next(iter(item)))
+def test_equal_where_samples_are_lost_refused_stuck_or_without_effort(
+    values: dict[str, Any]
+) -> None:
+    arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(), seed=12, laws=LAWS)
+    joints, sensors = arm.samples(2.0, IMPACTS[:1])
+    draw = np.random.default_rng(0)
+    problems = {(1, int(row)): 'A value is not a finite number.'
+                for row in draw.integers(300, 900, 5)}
+    sensors[2].values[1200:1400] = sensors[2].values[1200]
+    kept = np.delete(np.arange(len(sensors[3].stamps)), [700, 701, *range(1500, 1540)])
+    sensors[3] = Stream(sensors[3].stamps[kept], sensors[3].values[kept])
+    kept = np.delete(np.arange(len(joints.stamps)), [400, *range(1000, 1004)])
+    joints = Stream(joints.stamps[kept], joints.values[kept])
+    joints.values[600:610, 14:] = np.nan
+    joints.values[800:1200:7, 9] = np.nan
+    blocks = in_blocks(observer(**values), joints, sensors, 333, problems)
+    found = one_by_one(observer(**values), joints, sensors, problems)
+    assert any(any(item.reasons) for item in found[100:])
+    assert_equal(blocks, found, contacts=True)
+
+
+def test_the_tool_wrench_and_covariances_are_equal() -> None:
+    arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(), seed=13, laws=LAWS)
+    # On the tool, with some saturated readings, then on a tube too.
+    joints, sensors = arm.samples(0.8, [
+        Impact(3, np.array([-30.0, 5.0, 0.0]), np.array([0.04, 0.0, 0.02]), 0.2, 0.6),
+        Impact(3, np.array([-600.0, 0.0, 50.0]), np.array([0.04, 0.0, 0.02]), 0.4, 0.02),
+        Impact(0, np.array([-30.0, 5.0, 0.0]), np.array([0.05, 0.0, 0.06]), 0.6, 0.2)])
+    joints.values[100:110, 14:] = np.nan
+    made, live = observer(), observer()
+    blocks = in_blocks(made, joints, sensors, 300, {}, Fusion(made))
+    found = Fusion(live).all_of(follow(live, joints, sensors))
+    for name in ('tool', 'tool_covariance', 'links', 'torque'):
+        mine = np.concatenate([getattr(block.fused, name) for block in blocks])
+        np.testing.assert_allclose(mine, getattr(found, name), rtol=1e-6, atol=1e-9)
+    assert np.isnan(found.torque[:, 0]).sum() > 10
+    assert 0 < np.isnan(found.links[:, 3, 0]).sum() < 100
+    assert np.isfinite(found.tool).all(axis=1).sum() > 600
+
+
+def test_corrupt_numbers_cost_only_their_windows() -> None:
+    arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(), seed=12, laws=LAWS)
+    joints, sensors = arm.samples(2.0, [
+        Impact(3, np.array([-60.0, 5.0, 0.0]), np.array([0.04, 0.0, 0.02]), 0.5, 1.3)])
+    # During a contact, while everything is computed.
+    sensors[3].values[700, 1] = 1e300
+    sensors[0].values[900, 4] = -1e160
+    joints.values[1100, 8] = 1e50
+    joints.values[1200, 7:14] = 1e6
+    joints.values[1300, 15] = -1e200
+    made, live = observer(), observer()
+    blocks = in_blocks(made, joints, sensors, 333, {}, Fusion(made))
+    found = follow(live, joints, sensors)
+    assert_equal(blocks, found, contacts=True)
+    fused = Fusion(live).all_of(found)
+    assert np.isfinite(fused.tool).all(axis=1).sum() > 1800
+    reasons = {reason for item in found[100:] for reason in item.reasons if reason}
+    assert any("'ft_wrist' sent an implausible reading: value 2 of 6 is 1e+300" in reason
+               for reason in reasons)
+    assert any("'ft_3_proximal' sent an implausible" in reason for reason in reasons)
+    assert sum(any(item.reasons) for item in found[100:]) < 120
+    for chains in (made.joint_chains, live.joint_chains):
+        count, problem = chains.refused
+        assert count == 2
+        assert 'beyond those of any arm' in problem
+    assert sum(item.failed for item in found) < 30
+    assert all(np.abs(item.wrench[3]).max() < 1e3 for item in found if not item.reasons[3])
+    assert all(3 in item.contacts for item in found[1400:1700])
+
+
+def test_an_instant_that_cannot_be_computed_is_invalid() -> None:
+    arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(), seed=12)
+    made, count = observer(), 0
+    between = made.arm.between
+
+    def fails(distal: np.ndarray) -> np.ndarray:
+        nonlocal count
+        count += 1
+        if count == 100:
+            raise np.linalg.LinAlgError('Singular matrix.')
+        return between(distal)
+
+    made.arm.between = fails
+    found = follow(made, *arm.samples(0.4))
+    failed = [item for item in found if item.failed]
+    assert len(failed) == 1
+    assert set(failed[0].reasons) == {
+        'The wrench could not be computed: Singular matrix. The next samples are tried again.'}
+    assert found[-1].reasons == [''] * 4
+
+
+def test_observations_make_the_same_block() -> None:
+    arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(), seed=11, laws=LAWS)
+    joints, sensors = arm.samples(1.0, IMPACTS[:1])
+    found = follow(observer(), joints, sensors)
+    assert_equal([Block.of(found, 7)], found, contacts=True)

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tares: biases with the weight taken off, and what is no bias."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.arms import arm
+
+from robocal_ros.errors import DataError
+from robocal_ros.results.result import RobotIdentity, Verdict
+from robocal_ros.robot.model import RigidBodyInertia
+from robocal_ros.wrench.model import SensedArm, SensorMount
+from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.wrench.tare import Tare, TareRecord, Taring, biases, to_result
+
+FRAMES = ('ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
+          'ft_wrist')
+LOAD = RigidBodyInertia(2.0, np.array([0.018, -0.011, 0.102]), np.zeros((3, 3)))
+HOME = np.array([0.1, 0.3, 0.4, 0.0, 0.6, 0.2])
+AWAY = np.array([0.1, -0.3, -0.9, 0.4, -0.9, 0.2])
+NOISE = np.repeat([0.3, 0.01], 3)
+
+
+class Bench:
+    """Sensors with known biases on an arm at rest."""
+
+    def __init__(self, *frames: str, **values: float) -> None:
+        names = frames or FRAMES
+        self.arm = SensedArm(arm('robocal').robot(), [SensorMount(frame) for frame in names])
+        self.taring = Taring(self.arm)
+        self.values = WrenchParameters(**values)
+        self.generator = np.random.default_rng(4)
+        bound = np.repeat([10.0, 0.5], 3)
+        self.bias = self.generator.uniform(-bound, bound, (len(names), 6))
+
+    def find(self, record: TareRecord) -> Tare:
+        return self.taring.find(record, self.values)
+
+    def record(
+        self, posture: np.ndarray = HOME, *, carried: RigidBodyInertia | None = None,
+        change: object = None, drift: float = 0.0, count: int = 500,
+    ) -> TareRecord:
+        """Collect at rest; ``carried`` hangs on the arm without the model's knowledge."""
+        rest = np.zeros(6)
+        believed = self.arm.held(posture, rest, rest)
+        truth = SensedArm(self.arm.robot, self.arm.mounts)
+        truth.carry(carried, 'flange')
+        readings = -truth.held(posture, rest, rest)
+        if change is not None:
+            readings = change(readings)
+        record = TareRecord()
+        for number in range(count):
+            noisy = readings + self.bias + NOISE * self.generator.normal(size=self.bias.shape)
+            record.add(10**11 + 2 * 10**6 * number, posture + drift * number, noisy, believed,
+                       [''] * len(self.bias))
+        return record
+
+
+def test_biases_are_found_in_any_orientation() -> None:
+    bench = Bench()
+    for posture in (HOME, AWAY):
+        found = bench.find(bench.record(posture))
+        error = np.abs(found.bias - bench.bias) / found.std
+        assert error.max() < 4.5
+        np.testing.assert_allclose(found.std, NOISE / np.sqrt(500) * np.ones((5, 6)), rtol=0.2)
+
+
+def flipped(*rows: int):
+    return lambda readings: np.where(
+        np.isin(np.arange(len(readings)), rows)[:, None], -readings, readings)
+
+
+def swapped(one: int, other: int):
+    def change(readings: np.ndarray) -> np.ndarray:
+        order = list(range(len(readings)))
+        order[one], order[other] = order[other], order[one]
+        return readings[order]
+
+    return change
+
+
+@pytest.mark.parametrize('row', range(4))
+def test_a_sensor_of_the_wrong_sign_is_named(row: int) -> None:
+    bench = Bench()
+    with pytest.raises(DataError, match=f"'{FRAMES[row]}' reads the opposite of the weight"):
+        bench.find(bench.record(change=flipped(row)))
+
+
+@pytest.mark.parametrize(('one', 'other'), [(0, 1), (2, 3), (0, 3), (1, 4)])
+def test_swapped_sensors_are_named(one: int, other: int) -> None:
+    bench = Bench()
+    with pytest.raises(DataError, match='swapped') as refusal:
+        bench.find(bench.record(change=swapped(one, other)))
+    assert f"'{FRAMES[one]}' and '{FRAMES[other]}'" in str(refusal.value)
+
+
+def test_both_at_once() -> None:
+    bench = Bench()
+    with pytest.raises(DataError, match='reads the opposite.*swapped'):
+        bench.find(bench.record(
+            change=lambda readings: swapped(2, 3)(flipped(0)(readings))))
+
+
+def test_the_sign_of_a_lightly_loaded_sensor_shows_in_a_second_posture() -> None:
+    bench = Bench('ft_wrist')
+    bench.bias *= 0.3
+    found = bench.find(bench.record(HOME))
+    assert 'the sign is unchecked' in found.remarks[0]
+    again = bench.find(bench.record(AWAY))
+    assert again.remarks == ()
+
+    wrong = Bench('ft_wrist')
+    wrong.bias *= 0.3
+    wrong.find(wrong.record(HOME, change=flipped(0)))
+    with pytest.raises(DataError, match='changed by the opposite'):
+        wrong.find(wrong.record(AWAY, change=flipped(0)))
+
+
+def test_a_load_that_the_model_lacks_is_recognised() -> None:
+    bench = Bench()
+    with pytest.raises(DataError, match=r'carry about [12]\.\d kg more than the model contains'):
+        bench.find(bench.record(carried=LOAD))
+    bench.arm.carry(LOAD, 'flange')
+    record = bench.record(carried=LOAD)
+    assert np.abs(bench.find(record).bias - bench.bias).max() < 0.1
+
+
+def test_what_nothing_explains_gives_numbers() -> None:
+    bench = Bench()
+
+    def twisted(readings: np.ndarray) -> np.ndarray:
+        readings[1] = readings[1][[1, 2, 0, 4, 5, 3]]
+        return readings
+
+    with pytest.raises(DataError, match=r"'ft_link_2_distal' would have a bias of [\d.]+ N"):
+        bench.find(bench.record(change=twisted))
+
+
+def test_not_while_moving_shaken_or_blind() -> None:
+    bench = Bench()
+    with pytest.raises(DataError, match='A joint moved by'):
+        bench.find(bench.record(drift=1e-5))
+    with pytest.raises(DataError, match='complete instants'):
+        bench.find(bench.record(count=5))
+    calm, bench.generator = bench.generator, np.random.default_rng(0)
+    rough = Bench(tare_force_std=0.1)
+    with pytest.raises(DataError, match='scatters by 0.3'):
+        rough.find(rough.record())
+    bench.generator = calm
+    record = bench.record()
+    record.add(2 * 10**11, HOME, np.zeros((5, 6)), record.held,
+               ['', '', 'It was silent.', '', ''])
+    with pytest.raises(DataError, match="'ft_link_3_proximal' had unusable .* It was silent"):
+        bench.find(record)
+
+
+def test_the_standard_deviation_counts_what_a_filter_correlates() -> None:
+    """A sensor with a filter: 100 tares scatter by what each of them states."""
+    bench = Bench('ft_wrist')
+    generator = np.random.default_rng(8)
+    found, stated = [], []
+    for _ in range(100):
+        record = bench.record(count=500)
+        noise = NOISE * generator.normal(size=(700, 1, 6))
+        for row in range(1, 700):
+            noise[row] = 0.9 * noise[row - 1] + 0.1 * noise[row]
+        calm, record = record, TareRecord()
+        for row, reading in enumerate(noise[200:]):
+            record.add(10**11 + 2 * 10**6 * row, HOME, bench.bias + reading, calm.held, [''])
+        tare = bench.find(record)
+        found.append(record.readings.mean(axis=0) - bench.bias)
+        stated.append(tare.std)
+    ratio = np.std(found, axis=0) / np.sqrt(np.mean(np.square(stated), axis=0))
+    assert ratio.max() < 1.3
+    assert ratio.min() > 0.7
+
+
+def test_links_with_imus_are_tared_as_a_whole() -> None:
+    bench = Bench()
+    record = TareRecord()
+    net = np.array([3.0, -2.0, 1.0, 0.1, 0.2, -0.1])
+    for number in range(200):
+        record.add_link(2, 10**7 * number, net + 0.01 * bench.generator.normal(size=6),
+                        1e-3 * bench.generator.normal(size=3), number * np.ones((6, 10)))
+    assert record.link_duration == pytest.approx(1.99)
+    found = bench.taring.find_links(record, bench.values)[2]
+    np.testing.assert_allclose(found.net, net, atol=0.01)
+    np.testing.assert_allclose(found.regressor, 99.5)
+    record.add_link(2, 2 * 10**9, net, np.full(3, 50.0), np.zeros((6, 10)))
+    with pytest.raises(DataError, match='rotated at'):
+        bench.taring.find_links(record, bench.values)
+
+
+def test_filed_and_read_again() -> None:
+    bench = Bench()
+    found = bench.find(bench.record())
+    robot = bench.arm.robot
+    identity = RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names)
+    result = to_result(found, FRAMES, identity, bench.values, 'live')
+    assert result.verdict is Verdict.PASS
+    np.testing.assert_array_equal(biases(result, FRAMES), found.bias)
+    with pytest.raises(DataError, match='no parameter'):
+        biases(result, ('ft_other',))
+    assert result.parameter('ft_wrist.torque_z').unit == 'N·m'

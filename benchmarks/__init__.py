@@ -1,23 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accuracy, speed and robustness of the estimators: what `scripts/bench` measures.
 
-A benchmark is a module of this package with an instance of `benchmark.Benchmark` named
-``BENCHMARK``, and its name in ``BENCHMARKS`` of `__main__`, which is the order of the page. It
-states ``title``, ``about`` (sentences on what is measured, and on what), ``seeds`` (number of
-random cells that its limits refer to) and ``quick_seeds``, and ``run(request)`` returns a
+The modules by what they are for:
+
+* `__main__` (the command), `benchmark` (a benchmark, its request and outcome, parallel cells),
+  `figures` (figures with limits and bands), `page` (results file, tables and page): the harness;
+* `second_world` (physics), `second_cell` (motions, bags, estimates), `second_bound` (Cramér-Rao),
+  `second_campaign` (methods, scores, command): the campaign, and statistics of coverage;
+* `reference`, `compliance`, `leveling`, `wrench`, `wrench_coverage`, `wrench_samples`,
+  `seven_joints`: accuracy of the simulated arms against stated limits;
+* `nodes`, `offline`, `offline_bag`, `fleet`: time, memory and load;
+* `fleet_changes`, `fleet_data`: changes in a simulated fleet;
+* `peers`: other tools and published methods, in processes of their own;
+* `faults`, `fault_cell`, `fault_table`, `fuzz`, `soak`: `scripts/faults`.
+
+A benchmark is a module with an instance of `benchmark.Benchmark` named ``BENCHMARK``, and its name
+in ``BENCHMARKS`` of `__main__`, which is the order of the page. Its ``run(request)`` returns a
 `benchmark.Outcome`:
 
 * ``figures``: `figures.Figure` with a unit, a limit, a 95 % band, and the reason for which the
   limit is missed, kept beside the limit. ``Figure.over`` takes the values of all cases,
-  ``Figure.share`` a count;
+  ``Figure.share`` a count, ``Figure.single`` one value;
 * ``tables``: `benchmark.Table`, comparisons such as one with other tools, cells of Markdown;
-* ``plots``: `plot.Plot` of lines with bands and verdicts;
 * ``cases``: the single cases, for a closer look in the output folder;
 * ``remarks``: sentences below the figures.
 
 With ``request.quick`` every step is tried at the smallest size, within some seconds: a smoke test.
 Independent cases go through `benchmark.in_parallel`. Times are compared as ratios within one run.
-Libraries that only benchmarks use are optional: a figure without its library is left out, with a
-remark. Records are merged into ``bench/results.json``, from which `page` makes
-``docs/benchmarks.md``; both are committed.
+Libraries that only benchmarks use are optional: a figure without its library is left out.
+Records are merged into ``bench/results.json``, from which `page` makes ``docs/benchmarks.md``;
+both are committed.
 """

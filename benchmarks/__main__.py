@@ -5,19 +5,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import itertools
 import json
 import os
 import resource
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
-
-from rich.markup import escape
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.main import run
@@ -25,24 +21,21 @@ from robocal_ros.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from benchmarks.benchmark import Benchmark, Outcome
-    from benchmarks.figures import Figure
     from benchmarks.page import Record
 
 
-_SUMMARY = 'Measure accuracy, speed and robustness on the simulated arm against stated limits.'
+_SUMMARY = 'Measure accuracy, speed and robustness against stated limits.'
 
-BENCHMARKS = ('payload', 'friction', 'compliance', 'wrench', 'leveling', 'peers.arm',
-              'peers.payload', 'peers.friction', 'peers.wrench', 'peers.geometry', 'coverage',
-              'robustness', 'scaling', 'nodes')
+BENCHMARKS = ('reference', 'compliance', 'wrench', 'leveling', 'peers', 'nodes')
 """Names of the benchmarks in the order of the page; each is a module, see `_MODULES`."""
 ON_REQUEST = ('campaign', 'offline', 'fleet', 'fleet.changes')
 """Names of further benchmarks, which run only if named."""
 
 # Modules whose name is not that of the benchmark.
-_MODULES = {'fleet.changes': 'fleet_changes'}
+_MODULES = {'campaign': 'second_campaign', 'peers': 'peers.recorded',
+            'fleet.changes': 'fleet_changes'}
 _ROOT = Path(__file__).resolve().parents[1]
 _RESULTS, _PAGE = _ROOT / 'bench' / 'results.json', _ROOT / 'docs' / 'benchmarks.md'
-_REPETITIONS, _QUICK_REPETITIONS = 200, 3
 
 
 def _positive(text: str) -> int:
@@ -66,11 +59,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         help='number of random cells (default: the number the limits refer to)')
     parser.add_argument('--seed', type=_positive, default=1,
                         help='seed of the first cell (default: %(default)s)')
-    parser.add_argument('--repetitions', type=_positive,
-                        help='number of repetitions for efficiency and coverage '
-                             f'(default: {_REPETITIONS})')
-    parser.add_argument('--live', action='store_true',
-                        help='run the real nodes over DDS instead of in this process')
     parser.add_argument('--jobs', type=_positive, default=os.cpu_count() or 1,
                         help='number of parallel processes (default: %(default)s)')
     parser.add_argument('-o', '--output', type=Path,
@@ -94,65 +82,49 @@ def _run(options: argparse.Namespace) -> int:
     from benchmarks.page import read_records, write_page, write_records
 
     folder = options.output or Path('bench_output')
-    whole = not (options.output or options.quick or options.live or options.seeds
-                 or options.repetitions or options.seed != 1)
+    whole = not (options.output or options.quick or options.seeds or options.seed != 1)
     results, page = (_RESULTS, _PAGE) if whole else (
         folder / 'results.json', folder / 'benchmarks.md')
     missed = False
-    for name in () if options.page else options.only or BENCHMARKS:
-        record = _run_one(name, options, folder)
-        # Read anew: another run may have written meanwhile.
-        records = {**read_records(results), name: record}
-        try:
+    try:
+        for name in () if options.page else options.only or BENCHMARKS:
+            record = _run_one(name, options, folder)
+            # Read anew: another run may have written meanwhile.
+            records = {**read_records(results), name: record}
             write_records(results, {key: records[key] for key in (*BENCHMARKS, *ON_REQUEST)
                                     if key in records})
-        except OSError as error:
-            raise _not_writable(results, error) from error
-        missed |= any(figure.met is False for figure in record.figures)
-    try:
+            missed |= any(figure.met is False for figure in record.figures)
         write_page(page, read_records(results))
     except OSError as error:
-        raise _not_writable(page, error) from error
+        raise ConfigurationError(
+            f'The figures could not be written to {error.filename} ({error.strerror}). '
+            'Make the folder writable or choose another one with --output.') from error
     OUT.print(f'Figures with conditions: {results}\nPage: {page}', soft_wrap=True)
     return 1 if missed and not options.quick else 0
-
-
-def _not_writable(path: Path, error: OSError) -> ConfigurationError:
-    return ConfigurationError(
-        f'The figures could not be written to {path} ({error.strerror}). '
-        'Make the folder writable or choose another one with --output.')
 
 
 def _run_one(name: str, options: argparse.Namespace, folder: Path) -> Record:
     from benchmarks.benchmark import Request
     from benchmarks.figures import conditions
-    from benchmarks.page import Record
+    from benchmarks.page import Record, section
 
     benchmark: Benchmark = importlib.import_module(
         f'benchmarks.{_MODULES.get(name, name)}').BENCHMARK
-    usual = (benchmark.live_seeds if options.live
-             else benchmark.quick_seeds if options.quick else benchmark.seeds)
-    if options.live and not usual:
-        raise ConfigurationError(
-            f"Benchmark '{name}' has no live mode; run it without --live.")
+    usual = 1 if options.quick else benchmark.seeds
     seeds = tuple(range(options.seed, options.seed + (options.seeds or usual)))
-    repetitions = options.repetitions or (_QUICK_REPETITIONS if options.quick else _REPETITIONS)
     folder.mkdir(parents=True, exist_ok=True)
     # The commit that is measured is that at the start.
     known, began, used = conditions(), monotonic(), _processor_time()
-    outcome = benchmark.run(Request(
-        seeds, repetitions, options.jobs, options.live, folder, options.quick))
+    outcome = benchmark.run(Request(seeds, options.jobs, folder, options.quick))
     taken = monotonic() - began
-    OUT.print(_table(outcome.figures, f'{benchmark.title}, {taken:.0f} s'))
-    for remark in outcome.remarks:
-        OUT.print(escape(remark), soft_wrap=True)
     _write_cases(folder / f'{name}.json', outcome)
-    return Record(benchmark.title, benchmark.about, {
+    record = Record(benchmark.title, benchmark.about, {
         **known, 'taken': round(taken, 1),
         'processor_time': round(_processor_time() - used, 1), 'seeds': len(seeds),
-        'repetitions': repetitions, 'jobs': 1 if options.live else options.jobs,
-        'live': options.live, 'quick': options.quick},
-        outcome.figures, outcome.tables, outcome.plots, outcome.remarks)
+        'jobs': options.jobs, 'quick': options.quick},
+        outcome.figures, outcome.tables, outcome.remarks)
+    OUT.print('\n'.join(section(record)), soft_wrap=True, markup=False, highlight=False)
+    return record
 
 
 def _processor_time() -> float:
@@ -162,36 +134,13 @@ def _processor_time() -> float:
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
-def _table(figures: Iterable[Figure], title: str) -> Table:
-    from benchmarks.page import number
-    from robocal_ros.cli.console import table_of
-
-    table = table_of((('figure', False), ('median', True), ('worst', True), ('bar', True),
-                      ('unit', False), ('', False)), title)
-    marks = {True: '[bold green]met[/]', False: '[bold red]missed[/]', None: ''}
-    for series, grouped in itertools.groupby(figures, key=lambda figure: figure.series):
-        table.add_row(f'[bold]{escape(series)}[/]')
-        for figure in grouped:
-            sign = '≥' if figure.at_least else '≤'
-            bar = '' if figure.bar is None else f'{sign} {figure.bar:g}'
-            table.add_row(f'  {escape(figure.what)}', number(figure.median),
-                          number(figure.worst), bar, figure.unit, marks[figure.met])
-    return table
-
-
 def _write_cases(path: Path, outcome: Outcome) -> None:
     """Write the single cases, for a closer look."""
     cases = [asdict(case) if is_dataclass(case) and not isinstance(case, type) else case
              for case in outcome.cases]
-    try:
-        path.write_text(json.dumps(cases, indent=1, ensure_ascii=False, default=_plain) + '\n',
-                        encoding='utf-8')
-    except OSError as error:
-        raise _not_writable(path, error) from error
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist()
+    path.write_text(json.dumps(
+        cases, indent=1, ensure_ascii=False, default=lambda value: value.tolist()) + '\n',
+        encoding='utf-8')
 
 
 if __name__ == '__main__':

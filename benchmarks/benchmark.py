@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base class of the benchmarks, their request and outcome, and parallel execution."""
+"""A benchmark, its request and outcome, and parallel execution."""
 
 from __future__ import annotations
 
 import multiprocessing
 import signal
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks.figures import Figure
-from benchmarks.plot import Plot
 from robocal_ros.cli.console import ProgressView
 
 Case = TypeVar('Case')
@@ -24,18 +22,14 @@ class Request:
 
     Attributes:
         seeds: Seeds of the random cells.
-        repetitions: Number of repetitions for efficiency and coverage.
         jobs: Number of parallel processes.
-        live: True to run the real nodes over DDS instead of in this process.
         output: Folder for logs.
         quick: True to try every step at the smallest size; limits do not hold then.
 
     """
 
     seeds: Sequence[int]
-    repetitions: int
     jobs: int
-    live: bool
     output: Path
     quick: bool = False
 
@@ -65,7 +59,6 @@ class Outcome:
         cases: The single repetitions.
         remarks: Sentences to print below the figures.
         tables: Comparisons.
-        plots: Plots.
 
     """
 
@@ -73,38 +66,24 @@ class Outcome:
     cases: Sequence[Any] = ()
     remarks: Sequence[str] = ()
     tables: Sequence[Table] = ()
-    plots: Sequence[Plot] = ()
 
 
-class Benchmark(ABC):
-    """One benchmark; its module has an instance named ``BENCHMARK``."""
+@dataclass(frozen=True)
+class Benchmark:
+    """One benchmark; its module has an instance named ``BENCHMARK``.
+
+    Attributes:
+        title: Heading of its section on the page.
+        about: Sentences on what is measured, and on what.
+        run: Runs it; raises `RobocalError` if a repetition fails.
+        seeds: Number of random cells that the limits refer to.
+
+    """
 
     title: str
-    """Heading of its section on the page."""
-
     about: str
-    """Sentences on what is measured, and on what."""
-
-    seeds = 20
-    """Number of random cells that the limits refer to."""
-
-    quick_seeds = 1
-    """Number of random cells with ``quick``."""
-
-    live_seeds = 0
-    """Default number with the real nodes; 0 if there is no live mode."""
-
-    @abstractmethod
-    def run(self, request: Request) -> Outcome:
-        """Run the benchmark.
-
-        Args:
-            request: Options.
-
-        Raises:
-            RobocalError: A repetition fails.
-
-        """
+    run: Callable[[Request], Outcome]
+    seeds: int = 1
 
 
 def _ignore_interrupt() -> None:
@@ -113,7 +92,8 @@ def _ignore_interrupt() -> None:
 
 
 def in_parallel(
-    function: Callable[[int], Case], seeds: Sequence[int], jobs: int, title: str
+    function: Callable[[int], Case], seeds: Sequence[int], jobs: int, title: str,
+    keep: Callable[[int, Case], None] = lambda *_: None,
 ) -> list[Case]:
     """Run a function for each seed in parallel processes, with a progress bar.
 
@@ -122,11 +102,14 @@ def in_parallel(
         seeds: The seeds.
         jobs: Number of parallel processes.
         title: Title of the progress bar.
+        keep: Called with each seed and its outcome as soon as there is one.
 
     Returns:
         The outcomes in the order of the seeds.
 
     """
+    if not seeds:
+        return []
     found: dict[int, Case] = {}
     # Spawned processes: forked ones would inherit locks of the parent's threads.
     context = multiprocessing.get_context('spawn')
@@ -136,6 +119,7 @@ def in_parallel(
     ):
         for seed, case in pool.imap_unordered(_Seeded(function), seeds):
             found[seed] = case
+            keep(seed, case)
             view.update(100.0 * len(found) / len(seeds), f'{len(found)} of {len(seeds)} cells')
     return [found[seed] for seed in seeds]
 

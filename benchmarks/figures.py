@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
@@ -18,27 +18,8 @@ import scipy.stats
 
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
-from robocal_ros.results import CalibrationResult
 
 _LIBRARIES = ('numpy', 'scipy', 'pin', 'mujoco', 'ompl', 'idyntree', 'figaroh')
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Computation time of an estimate.
-
-    Attributes:
-        method: Method.
-        recorded: Duration of the recording [s].
-        samples: Number of joint states in it.
-        taken: Computation time [s].
-
-    """
-
-    method: str
-    recorded: float
-    samples: int
-    taken: float
 
 
 @dataclass(frozen=True)
@@ -78,6 +59,14 @@ class Figure:
         return cls(series, what, unit, float(np.median(found)),
                    float(found.min() if at_least else found.max()), bar, at_least,
                    median_band(found), reason)
+
+    @classmethod
+    def single(
+        cls, series: str, what: str, unit: str, value: float, bar: float | None = None, *,
+        at_least: bool = False, band: tuple[float, float] | None = None, reason: str = '',
+    ) -> Figure:
+        """Return the figure of one value."""
+        return cls(series, what, unit, value, value, bar, at_least, band, reason)
 
     @classmethod
     def share(
@@ -123,111 +112,23 @@ def median_band(values: Sequence[float] | Array) -> tuple[float, float] | None:
     return float(found[rank - 1]), float(found[len(found) - rank])
 
 
-def mean_band(values: Array, draws: int = 2000) -> tuple[float, float]:
-    """Return the 95 % confidence band of a mean by the bootstrap.
+def bootstrap(
+    figure: Callable[[Sequence[int]], float], count: int, draws: int = 500
+) -> tuple[float, float] | None:
+    """Return the 95 % confidence band of a figure of independent cases; None without one.
 
     Args:
-        values: Independent values, shape (n,).
+        figure: Figure of some cases, by their numbers.
+        count: Number of the cases.
         draws: Number of bootstrap samples.
 
     """
-    chosen = np.random.default_rng(0).integers(len(values), size=(draws, len(values)))
-    low, high = np.quantile(values[chosen].mean(axis=1), (0.025, 0.975))
+    drawn = np.random.default_rng(0).integers(max(count, 1), size=(draws, count)).tolist()
+    values = np.array([figure(numbers) for numbers in drawn])
+    if count < 2 or not np.isfinite(values).any():
+        return None
+    low, high = np.nanquantile(values, (0.025, 0.975))
     return float(low), float(high)
-
-
-def rms_band(squares: Array, draws: int = 2000) -> tuple[float, float]:
-    """Return the 95 % confidence band of an RMS; arguments as of `mean_band`, for squares."""
-    low, high = mean_band(squares, draws)
-    return float(np.sqrt(low)), float(np.sqrt(high))
-
-
-@dataclass(frozen=True)
-class Deviation:
-    """Deviation of one identified parameter from the truth.
-
-    Attributes:
-        series: Method and kind of tool.
-        seed: Seed of the case.
-        parameter: Name of the parameter.
-        unit: Its unit.
-        truth: Hidden value.
-        error: Identified minus hidden value.
-        std: Stated standard deviation; None if none was stated.
-        verdict: Verdict of the result.
-
-    """
-
-    series: str
-    seed: int
-    parameter: str
-    unit: str
-    truth: float
-    error: float
-    std: float | None
-    verdict: str
-
-
-def deviations(
-    series: str, seed: int, result: CalibrationResult, truth: Mapping[str, float],
-    names: Sequence[str],
-) -> list[Deviation]:
-    """Compare a result with the truth.
-
-    Args:
-        series: Method and kind of tool.
-        seed: Seed of the case.
-        result: The result.
-        truth: Hidden values by parameter name.
-        names: Parameters to compare.
-
-    """
-    values = result.values(names)
-    return [
-        Deviation(series, seed, name, result.parameter(name).unit, truth[name],
-                  float(value - truth[name]), result.parameter(name).std, result.verdict.value)
-        for name, value in zip(names, values, strict=True)
-    ]
-
-
-def error_figures(
-    found: Sequence[Deviation], series: str, bars: Mapping[str, float]
-) -> Iterator[Figure]:
-    """Yield median and worst error of each parameter of a series.
-
-    Errors of the mass are relative [%], all others absolute [mm].
-
-    Args:
-        found: All deviations.
-        series: Series to select.
-        bars: Limits by parameter name; the others have none.
-
-    """
-    own = [item for item in found if item.series == series]
-    for name in dict.fromkeys(item.parameter for item in own):
-        items = [item for item in own if item.parameter == name]
-        scale = [abs(item.truth) / 100.0 if name == 'mass' else 1e-3 for item in items]
-        errors = np.abs([item.error for item in items]) / np.array(scale)
-        yield Figure(series, f'error of {name}', '%' if name == 'mass' else 'mm',
-                     float(np.median(errors)), float(errors.max()), bars.get(name))
-
-
-def coverage(found: Sequence[Deviation], series: str) -> tuple[int, int]:
-    """Return the number of 95 % intervals of a series that contain the truth, and of all."""
-    own = [item for item in found if item.series == series and item.std]
-    return sum(abs(item.error) <= 1.96 * (item.std or 0.0) for item in own), len(own)
-
-
-def shares(found: Sequence[Deviation]) -> list[str]:
-    """Return a sentence per series: passed verdicts, and intervals that contain the truth."""
-    sentences = []
-    for series in dict.fromkeys(item.series for item in found):
-        verdicts = {item.seed: item.verdict for item in found if item.series == series}
-        passed = sum(verdict == 'pass' for verdict in verdicts.values())
-        inside, count = coverage(found, series)
-        sentences.append(f'{series}: verdict pass in {passed} of {len(verdicts)}; {inside} of '
-                         f'{count} 95 % intervals contain the truth.')
-    return sentences
 
 
 def conditions() -> dict[str, Any]:

@@ -10,11 +10,13 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
-import pyarrow as pa
 
+from benchmarks import fleet_data
 from benchmarks.benchmark import Benchmark, Outcome, Request
 from benchmarks.figures import Figure
-from benchmarks.offline_bag import RecordedProcedures, write_long
+from benchmarks.fleet_data import estimates
+from benchmarks.offline_bag import write_long
+from benchmarks.reference import recorded
 from robocal_ros.cli.console import ProgressView
 from robocal_ros.errors import RobocalError
 from robocal_ros.fleet import (
@@ -25,7 +27,6 @@ from robocal_ros.fleet import (
     run as fleet,
 )
 from robocal_ros.fleet.bags import BagPlace
-from robocal_ros.fleet.catalogue import RESULTS, utc
 from robocal_ros.fleet.task import Task, estimate_bag
 
 EFFICIENCY_BAR, QUERY_BAR = 0.9, 1.0
@@ -35,15 +36,14 @@ _WORKERS = 2
 _BAGS, _QUICK_BAGS = 500, 4
 _DURATION, _QUICK_DURATION = 60.0, 20.0
 _SINGLE, _QUICK_SINGLE = 20, 2
-_ROWS, _QUICK_ROWS = 10**6, 10**4
-_ROBOTS, _PARAMETERS, _PART = 100, 20, 50_000
+_ROBOTS, _WEEKS, _QUICK_WEEKS = 100, 270, 4
 _REPEATS = 5
 _REASON = ('start and end of the workers take 2 to 3 s, and the main process, which gives them '
            'bags, shares the cores with them.')
 QUERIES = {
     'one parameter of a robot over time':
         'SELECT time, value, std, temperature FROM results '
-        "WHERE robot = 'arm_042' AND parameter = 'joint_3.q_1' ORDER BY time",
+        "WHERE robot = 'arm_042' AND parameter = 'joint_3.coulomb_forward' ORDER BY time",
     'newest verdict of every robot and kind':
         'SELECT robot, kind, count(DISTINCT result), max(time), arg_max(verdict, time) '
         'FROM results GROUP BY robot, kind',
@@ -56,40 +56,16 @@ QUERIES = {
 """Questions to a catalogue."""
 
 
-class FleetBenchmark(Benchmark):
-    """Estimates friction from many bags, and asks a catalogue questions."""
-
-    title = 'Fleets of robots'
-    about = (
-        'Friction from many bags of a minute at 1 kHz by two worker processes, start of the '
-        'workers and compaction of the catalogue included, compared with the same estimation of '
-        'one bag after another in a process. The bags are one recording of the simulated default '
-        'arm in many folders, each a robot of its own, and lie in the file cache. Queries are of '
-        'a catalogue with drawn values, the opening of its files included.')
-    seeds = 1
-
-    def run(self, request: Request) -> Outcome:
-        """Run the benchmark; see `Benchmark.run`."""
-        quick = request.quick
-        with tempfile.TemporaryDirectory(dir=request.output) as folder:
-            throughput = _throughput(
-                Path(folder).absolute(), request.seeds[0], _QUICK_BAGS if quick else _BAGS,
-                _QUICK_DURATION if quick else _DURATION, _QUICK_SINGLE if quick else _SINGLE)
-        with tempfile.TemporaryDirectory(dir=request.output) as folder:
-            queries = _queries(
-                Path(folder).absolute(), request.seeds[0], _QUICK_ROWS if quick else _ROWS)
-        return Outcome([*throughput, *queries])
-
-
 def _throughput(
     folder: Path, seed: int, count: int, duration: float, single: int
 ) -> list[Figure]:
-    recorded = folder / 'recorded'
-    write_long(RecordedProcedures(seed).friction(), recorded, duration)
+    first = folder / 'recorded'
+    write_long(recorded('friction', seed=seed, measure_joints=('joint_6',), speed_count=5,
+                        min_speed=0.03), first, duration)
     for number in range(count):
         arm = folder / 'bags' / f'arm_{number:03d}'
         arm.mkdir(parents=True)
-        for path in recorded.iterdir():
+        for path in first.iterdir():
             os.link(path, arm / path.name)
     bags = find_bags([str(folder / 'bags')])
     alone = FleetRequest(str(folder / 'alone'), capabilities=('friction',),
@@ -123,14 +99,13 @@ def _throughput(
     steady = (count - 1) / (arrivals[-1] - arrivals[0])
     series = f'{count} bags of {duration:.0f} s, {_WORKERS} workers'
     return [
-        Figure(series, 'throughput, of workers × one process', '1', rate * one / _WORKERS,
-               rate * one / _WORKERS, EFFICIENCY_BAR, at_least=True, reason=_REASON),
-        Figure(series, 'the same from the first bag on', '1', steady * one / _WORKERS,
-               steady * one / _WORKERS),
-        Figure(series, 'first bag after', 's', arrivals[0], arrivals[0]),
-        Figure(series, 'throughput', 'bags/min', 60.0 * rate, 60.0 * rate),
+        Figure.single(series, 'throughput, of workers × one process', '1', rate * one / _WORKERS,
+                      EFFICIENCY_BAR, at_least=True, reason=_REASON),
+        Figure.single(series, 'the same from the first bag on', '1', steady * one / _WORKERS),
+        Figure.single(series, 'first bag after', 's', arrivals[0]),
+        Figure.single(series, 'throughput', 'bags/min', 60.0 * rate),
         Figure.over(series, 'one bag in one process', 's', cases),
-        Figure(series, 'second run, nothing to do', 's', again, again)]
+        Figure.single(series, 'second run, nothing to do', 's', again)]
 
 
 def _alone(bags: list[BagPlace], request: FleetRequest) -> list[float]:
@@ -145,17 +120,15 @@ def _alone(bags: list[BagPlace], request: FleetRequest) -> list[float]:
     return times
 
 
-def _queries(folder: Path, seed: int, rows: int) -> list[Figure]:
-    catalogue = Catalogue(str(folder))
-    rng = np.random.default_rng(seed)
-    per_part = min(_PART, rows)
-    for first in range(0, rows, per_part):
-        catalogue.add(_drawn(rng, first, per_part))
+def _queries(folder: Path, seed: int, weeks: int) -> list[Figure]:
+    catalogue, rows = Catalogue(str(folder)), 0
+    for part in estimates(fleet_data.fleet(_ROBOTS, weeks, seed)):
+        catalogue.add(part)
+        rows += part.num_rows
     began = perf_counter()
     catalogue.compact()
     series = f'catalogue of {rows} rows'
-    compaction = perf_counter() - began
-    figures = [Figure(series, 'compaction', 's', compaction, compaction)]
+    figures = [Figure.single(series, 'compaction', 's', perf_counter() - began)]
     for name, sql in QUERIES.items():
         times = []
         for _ in range(_REPEATS):
@@ -164,37 +137,23 @@ def _queries(folder: Path, seed: int, rows: int) -> list[Figure]:
                 raise RobocalError(f'The catalogue does not answer: {sql}')
             times.append(perf_counter() - began)
         figures.append(Figure.over(series, name, 's', times, QUERY_BAR))
-    size = sum(
-        path.stat().st_size for path in folder.rglob('*.parquet')) / 1e6
-    return [*figures, Figure(series, 'size', 'MB', size, size)]
+    size = sum(path.stat().st_size for path in folder.rglob('*.parquet')) / 1e6
+    return [*figures, Figure.single(series, 'size', 'MB', size)]
 
 
-def _drawn(rng: np.random.Generator, first: int, count: int) -> pa.Table:
-    """Return rows of results of 20 parameters, of robots in turn, an hour apart."""
-    number = np.arange(first, first + count)
-    result, parameter = np.divmod(number, _PARAMETERS)
-    robot, joint = result % _ROBOTS, parameter % 6 + 1
-    start = utc(1.7e9)
-    columns = {
-        'robot': [f'arm_{item:03d}' for item in robot], 'kind': ['friction'] * count,
-        'method': ['runs'] * count,
-        'verdict': np.where(result % 17 == 0, 'fail', 'pass').tolist(),
-        'parameter': [f'joint_{a}.q_{b}' for a, b in zip(joint, parameter // 6, strict=True)],
-        'joint': [f'joint_{item}' for item in joint],
-        'quantity': [f'q_{item}' for item in parameter // 6], 'unit': ['N·m'] * count,
-        'value': rng.normal(1.0, 0.1, count), 'std': rng.uniform(0.01, 0.1, count),
-        'freedom': rng.uniform(5.0, 50.0, count), 'state': ['identified'] * count,
-        'time': np.datetime64(start.replace(tzinfo=None), 'us')
-                + result.astype('timedelta64[h]').astype('timedelta64[us]'),
-        'temperature': rng.normal(35.0, 5.0, count),
-        'bag': [f's3://hall/arm_{a:03d}/run_{b:06d}' for a, b in zip(robot, result, strict=True)],
-        'bag_sha256': [f'{item:064x}' for item in result], 'urdf_sha256': ['u' * 64] * count,
-        'settings_sha256': ['s' * 64] * count,
-        'inputs_sha256': [f'{item:064x}' for item in result],
-        'result': [f'results/arm_{a:03d}/friction-{b:024x}.yaml'
-                   for a, b in zip(robot, result, strict=True)],
-        'version': ['0.1.0'] * count}
-    return pa.table([pa.array(columns[field.name], type=field.type) for field in RESULTS], RESULTS)
+def _run(request: Request) -> Outcome:
+    quick, figures = request.quick, []
+    for function, sizes in ((_throughput, (_QUICK_BAGS, _QUICK_DURATION, _QUICK_SINGLE) if quick
+                             else (_BAGS, _DURATION, _SINGLE)),
+                            (_queries, (_QUICK_WEEKS if quick else _WEEKS,))):
+        with tempfile.TemporaryDirectory(dir=request.output) as folder:
+            figures += function(Path(folder).absolute(), request.seeds[0], *sizes)
+    return Outcome(figures)
 
 
-BENCHMARK = FleetBenchmark()
+BENCHMARK = Benchmark('Fleets of robots', (
+    'Friction from many bags of a minute at 1 kHz by two worker processes, start of the workers '
+    'and compaction of the catalogue included, compared with the same estimation of one bag after '
+    'another in a process. The bags are one recording of the simulated default arm in many '
+    'folders, each a robot of its own, and lie in the file cache. Queries are of the catalogue of '
+    'a simulated fleet, the opening of its files included.'), _run)

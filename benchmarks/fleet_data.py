@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated fleet: wear, temperature, tool changes, sensor drift, and faulty recordings.
+"""Simulated fleet: wear, temperature, tool changes, sensor drift, and lost recordings.
 
-`python -m benchmarks.fleet_data FOLDER --arms 3 --weeks 4` writes bags of the simulated arm below
-FOLDER/bags/<robot>, and the parameters to estimate from them: `robocal fleet estimate FOLDER/bags
--o FOLDER --robot-from folder --params-file FOLDER/parameters.yaml`. With ``--rows`` it writes a
-catalogue of estimates without bags, of any number of arms in seconds. Both write what happened to
-FOLDER/truth.json. The fleet shares no mathematics with the estimators: temperature acts by
-an exponential law, wear accelerates, and scatter has outliers.
+`python -m benchmarks.fleet_data FOLDER --arms 100 --weeks 52` writes a catalogue of its estimates,
+and what happened to FOLDER/truth.json. The fleet shares no mathematics with the estimators:
+temperature acts by an exponential law, wear accelerates, and scatter has outliers.
 """
 
 from __future__ import annotations
@@ -15,26 +12,14 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-from rosbags.typesys import Stores, get_typestore
 
-from benchmarks.offline_bag import (
-    DESCRIPTION,
-    JOINT_STATES,
-    WRENCH,
-    Record,
-    RecordedProcedures,
-    serialized_joint_states,
-    serialized_wrenches,
-    text_message,
-)
 from demo import default_cell
 from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT
@@ -42,25 +27,12 @@ from robocal_ros.cli.main import run
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.fleet import Catalogue
 from robocal_ros.fleet.catalogue import RESULTS, utc
-from robocal_ros.messages import BagWriter, TopicQos
-from robocal_sim.truth import HiddenTruth, Vector6
 
-TEMPERATURE = '/joint_6/temperature'
-"""Topic of the temperature in the bags."""
-
-_PARAMETERS = f"""\
-/**/friction_identification:
-  ros__parameters: {{temperature_topic: {TEMPERATURE}, use_payload: false}}
-/**/payload_identification:
-  ros__parameters: {{method: static_poses, sensor_frame: ft_wrist}}
-"""
-_FAULTS = ('truncated', 'no_topic', 'corrupted', 'missing')
 _WEEK = 7.0 * 86400.0
 # Monday, 6 January 2025, 06:00 UTC.
 _BEGIN = datetime(2025, 1, 6, 6, tzinfo=timezone.utc).timestamp()
 _JOINTS = tuple(f'joint_{i}' for i in range(1, 7))
 _REFERENCE = 24.0
-_STORE = get_typestore(Stores.LATEST)
 
 
 @dataclass(frozen=True)
@@ -94,8 +66,7 @@ class SimulatedArm:
         seed: Seed of all that is random about it.
         events: What happens to it.
         temperatures: Temperature in each week [°C].
-        faults: Fault of the recording of a week, by week: ``truncated``, ``no_topic``,
-            ``corrupted`` or ``missing``.
+        lost: Weeks whose recordings were lost.
 
     """
 
@@ -103,7 +74,7 @@ class SimulatedArm:
     seed: int
     events: tuple[Event, ...]
     temperatures: tuple[float, ...]
-    faults: Mapping[int, str] = field(default_factory=dict)
+    lost: frozenset[int] = frozenset()
 
     def friction(self, joint: str, week: int) -> float:
         """Return the factor on a joint's Coulomb friction, apart from temperature."""
@@ -134,7 +105,7 @@ class SimulatedArm:
 
 
 def fleet(
-    arms: int, weeks: int, seed: int = 1, *, incidents: float = 0.3, faults: float = 0.03
+    arms: int, weeks: int, seed: int = 1, *, incidents: float = 0.3, lost: float = 0.03
 ) -> list[SimulatedArm]:
     """Draw a fleet.
 
@@ -143,10 +114,10 @@ def fleet(
         weeks: Number of weekly recordings.
         seed: Seed.
         incidents: Mean number of events per arm and year, for each kind.
-        faults: Share of faulty recordings.
+        lost: Share of lost recordings.
 
     """
-    return [_arm(i, weeks, np.random.default_rng([seed, i]), incidents, faults)
+    return [_arm(i, weeks, np.random.default_rng([seed, i]), incidents, lost)
             for i in range(arms)]
 
 
@@ -165,16 +136,9 @@ def _arm(
     hall = draw.normal(_REFERENCE, 2.0)
     season = 5.0 * np.sin(2.0 * np.pi * (np.arange(weeks) - 16.0) / 52.0)
     temperatures = hall + season + draw.normal(0.0, 3.0, weeks)
-    faults = {week: str(draw.choice(_FAULTS)) for week in range(weeks) if draw.uniform() < share}
+    lost = frozenset(week for week in range(weeks) if draw.uniform() < share)
     return SimulatedArm(f'arm_{number + 1:03d}', int(draw.integers(2**31)), tuple(events),
-                        tuple(temperatures.tolist()), faults)
-
-
-def write_truth(folder: Path, arms: Sequence[SimulatedArm]) -> None:
-    """Write what happens to the arms."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / 'truth.json').write_text(
-        json.dumps([asdict(arm) for arm in arms], indent=1) + '\n', encoding='utf-8')
+                        tuple(temperatures.tolist()), lost)
 
 
 # ------------------------------------------------------------------------------ estimates
@@ -251,7 +215,7 @@ def estimates(arms: Sequence[SimulatedArm], *, temperature: bool = True) -> Iter
 def _rows(arm: SimulatedArm, quantities: Sequence[_Quantity], known: bool) -> pa.Table:
     draw = np.random.default_rng(arm.seed)
     weeks = np.array([week for week in range(len(arm.temperatures))
-                      if week not in arm.faults], dtype=int)
+                      if week not in arm.lost], dtype=int)
     warm = np.array(arm.temperatures)[weeks] - _REFERENCE
     times = _BEGIN + _WEEK * weeks + draw.uniform(0.0, 86400.0, len(weeks))
     tool = np.array([arm.tool(week) for week in weeks])
@@ -306,137 +270,14 @@ def _block(
     return course + error, std
 
 
-# ----------------------------------------------------------------------------------- bags
-
-
-def truth_of(arm: SimulatedArm, week: int) -> HiddenTruth:
-    """Return the hidden truth of an arm in a week."""
-    truth = default_cell.hidden_truth()
-    warm = arm.temperatures[week] - _REFERENCE
-    joints = {}
-    for name, joint in truth.joints.items():
-        law, worn = joint.friction, arm.friction(name, week)
-        coulomb, viscous = worn * np.exp(-0.008 * warm), np.exp(-0.02 * warm)
-        joints[name] = replace(joint, friction=replace(
-            law, coulomb=_scaled(law.coulomb, coulomb),
-            breakaway=_scaled(law.breakaway, coulomb), viscous=_scaled(law.viscous, viscous)))
-    tool = truth.tool and replace(
-        truth.tool, mass=truth.tool.mass * arm.tool(week),
-        inertia=cast(Vector6, tuple(value * arm.tool(week) for value in truth.tool.inertia)))
-    return replace(truth, joints=joints, tool=tool)
-
-
-def _scaled(pair: tuple[float, float], factor: float) -> tuple[float, float]:
-    return pair[0] * factor, pair[1] * factor
-
-
-def write_bags(folder: Path, arms: Sequence[SimulatedArm]) -> Iterator[Path]:
-    """Write bags of friction runs without, and of static postures with the tool, for each week.
-
-    Args:
-        folder: Folder for the folders of the arms.
-        arms: The fleet.
-
-    Yields:
-        The bags, as they are written.
-
-    """
-    for arm in arms:
-        for week in range(len(arm.temperatures)):
-            fault = arm.faults.get(week, '')
-            if fault == 'missing':
-                continue
-            truth, seed = truth_of(arm, week), arm.seed % 100_000 + week
-            bare = RecordedProcedures(seed, truth=replace(truth, tool=None))
-            begin = _BEGIN + _WEEK * week
-            for name, node, service, record in (
-                ('friction', 'friction_identification', 'run', bare.friction(speeds=8)),
-                ('payload', 'payload_identification', 'run',
-                 RecordedProcedures(seed, truth=truth).static_poses()),
-            ):
-                path = folder / arm.name / f'week_{week + 1:03d}_{name}'
-                write_bag(path, shifted(record, begin), node, service, arm.temperatures[week],
-                          fault)
-                yield path
-                begin += 3600.0
-
-
-def shifted(record: Record, begin: float) -> Record:
-    """Return a recording that begins at an instant [s]."""
-    offset = begin - float(record.joints.time[0])
-    return replace(record, joints=replace(record.joints, time=record.joints.time + offset),
-                   wrench=replace(record.wrench, time=record.wrench.time + offset))
-
-
-def write_bag(
-    path: Path, record: Record, node: str, service: str, temperature: float, fault: str
-) -> None:
-    """Write one recording with the marks of the node, with a fault or none.
-
-    Args:
-        path: Folder of the bag; must not exist.
-        record: The recording.
-        node: Name of the node.
-        service: Its service that ran.
-        temperature: Temperature of the joint [°C].
-        fault: ``no_topic`` leaves the joint states out, ``corrupted`` overwrites every third one,
-            ``truncated`` cuts the file.
-
-    """
-    marks = f'/{node}/marks'
-    first, last = (float(record.joints.time[i]) for i in (0, -1))
-    messages = [
-        (int(first * 1e9), DESCRIPTION, text_message(record.urdf)),
-        (int(first * 1e9), TEMPERATURE, _temperature(first, temperature)),
-        (int(first * 1e9), marks, _mark('begin', service, first - 1e-3)),
-        (int(last * 1e9) + 1, marks, _mark('end', service, last))]
-    if fault != 'no_topic':
-        joints = record.joints
-        if fault == 'corrupted':
-            broken = np.arange(len(joints.time)) % 3 == 0
-            joints = replace(joints, position=np.where(broken[:, None], 253.0, joints.position),
-                             effort=np.where(broken[:, None], 0.0, joints.effort))
-        messages += [(stamp, JOINT_STATES, raw) for stamp, raw in serialized_joint_states(joints)]
-    messages += [(stamp, WRENCH, raw) for stamp, raw in serialized_wrenches(record.wrench)]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with BagWriter(path) as bag:
-        bag.add(DESCRIPTION, 'std_msgs/msg/String', TopicQos(latched=True, depth=1))
-        bag.add(JOINT_STATES, 'sensor_msgs/msg/JointState')
-        bag.add(WRENCH, 'geometry_msgs/msg/WrenchStamped')
-        bag.add(TEMPERATURE, 'sensor_msgs/msg/Temperature')
-        bag.add(marks, 'diagnostic_msgs/msg/DiagnosticArray')
-        for stamp, topic, raw in sorted(messages, key=lambda item: item[0]):
-            bag.write(topic, stamp, raw)
-    if fault == 'truncated':
-        file, = path.glob('*.mcap')
-        file.write_bytes(file.read_bytes()[:file.stat().st_size // 3])
-
-
-def _header(stamp: float) -> Any:
-    seconds, nanoseconds = divmod(round(stamp * 1e9), 10**9)
-    return _STORE.types['std_msgs/msg/Header'](
-        _STORE.types['builtin_interfaces/msg/Time'](seconds, nanoseconds), '')
-
-
-def _temperature(stamp: float, value: float) -> bytes:
-    kind = 'sensor_msgs/msg/Temperature'
-    return bytes(_STORE.serialize_cdr(_STORE.types[kind](_header(stamp), value, 0.25), kind))
-
-
-def _mark(name: str, service: str, stamp: float) -> bytes:
-    types, kind = _STORE.types, 'diagnostic_msgs/msg/DiagnosticArray'
-    pair = types['diagnostic_msgs/msg/KeyValue']('joint_states', f'{stamp:.9f}')
-    status = types['diagnostic_msgs/msg/DiagnosticStatus'](0, name, service, 'simulated', [pair])
-    return bytes(_STORE.serialize_cdr(types[kind](_header(stamp), [status]), kind))
-
-
 # ------------------------------------------------------------------------------- commands
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write a fleet; exit codes as in `robocal_ros.cli.main`."""
+    """Write a catalogue; exit codes as in `robocal_ros.cli.main`."""
     parser = argparse.ArgumentParser(
-        prog='python -m benchmarks.fleet_data', description='Write a simulated fleet.')
+        prog='python -m benchmarks.fleet_data',
+        description='Write the catalogue of a simulated fleet.')
     parser.add_argument('folder', type=Path, help='folder to write to')
     parser.add_argument('--arms', type=int, default=3,
                         help='number of arms (default: %(default)s)')
@@ -446,10 +287,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument('--incidents', type=float, default=0.3,
                         help='mean number of events of each kind per arm and year '
                              '(default: %(default)s)')
-    parser.add_argument('--faults', type=float, default=0.03, metavar='SHARE',
-                        help='share of faulty recordings (default: %(default)s)')
-    parser.add_argument('--rows', action='store_true',
-                        help='write a catalogue of estimates instead of bags')
+    parser.add_argument('--lost', type=float, default=0.03, metavar='SHARE',
+                        help='share of recordings that are lost (default: %(default)s)')
     parser.set_defaults(run=_run)
     return run(parser, arguments)
 
@@ -459,19 +298,16 @@ def _run(options: argparse.Namespace) -> int:
         raise ConfigurationError(
             f'--arms and --weeks must be at least 1, got {options.arms} and {options.weeks}.')
     arms = fleet(options.arms, options.weeks, options.seed, incidents=options.incidents,
-                 faults=options.faults)
-    write_truth(options.folder, arms)
-    if options.rows:
-        catalogue, count = Catalogue(str(options.folder)), 0
-        for rows in estimates(arms):
-            catalogue.add(rows)
-            count += rows.num_rows
-        catalogue.compact()
-        OUT.print(f'{count} estimates of {len(arms)} arms: {options.folder}', soft_wrap=True)
-        return 0
-    (options.folder / 'parameters.yaml').write_text(_PARAMETERS, encoding='utf-8')
-    for path in write_bags(options.folder / 'bags', arms):
-        OUT.print(str(path), soft_wrap=True)
+                 lost=options.lost)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    (options.folder / 'truth.json').write_text(
+        json.dumps([asdict(arm) for arm in arms], indent=1) + '\n', encoding='utf-8')
+    catalogue, count = Catalogue(str(options.folder)), 0
+    for rows in estimates(arms):
+        catalogue.add(rows)
+        count += rows.num_rows
+    catalogue.compact()
+    OUT.print(f'{count} estimates of {len(arms)} arms: {options.folder}', soft_wrap=True)
     return 0
 
 

@@ -1,28 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmark of the nodes: time until active, and CPU load while inactive."""
+"""Benchmark of the nodes: time until active, CPU load while inactive, the observer at 1 kHz.
+
+`python -m benchmarks.nodes DURATION STAMPS` publishes joint states and F/T readings of an arm with
+seven joints at 1 kHz, and saves the stamps.
+"""
 
 from __future__ import annotations
 
+import gc
+import struct
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rclpy.publisher import Publisher
+import numpy.typing as npt
+import rclpy
+from geometry_msgs.msg import WrenchStamped
+from rclpy.qos import QoSProfile
 from sensor_msgs.msg import JointState
 
+from benchmarks import seven_joints
 from benchmarks.benchmark import Benchmark, Outcome, Request
 from benchmarks.figures import Figure
 from demo import default_cell
 from demo.domains import own_domain
-from demo.processes import Child, Children, processor_time
+from demo.processes import Children, processor_time
 from robocal_ros import registry
-from robocal_ros.cli.console import OUT
 from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import RobocalError
-from robocal_ros.messages import qos
+from robocal_ros.messages import ConditionalGroup, qos
 from robocal_ros.robot import Robot
 
 START_BAR, IDLE_BAR = 1.5, 1.0
@@ -30,11 +41,15 @@ START_BAR, IDLE_BAR = 1.5, 1.0
 
 _MEASURED = ('payload_identification', 'friction_identification', 'compliance_calibration',
              'wrench_observer', 'leveling')
-
-_TIMEOUT = 60.0
-_SETTLING, _IDLE, _QUICK_IDLE = 3.0, 10.0, 0.5
+_TIMEOUT, _SETTLING, _IDLE, _QUICK_IDLE, _LIVE = 60.0, 3.0, 10.0, 0.5, 60.0
 _PERIOD = 1e-3
-_ACTIVE, _LOOK = 'Active.', 0.005
+_ACTIVE, _LOOK, _POLL = 'Active.', 0.005, 1e-4
+_QUEUE = QoSProfile(depth=20000)
+# After a pause of the source longer than _PAUSE [ns], the window is invalid for _WINDOW [ns].
+_PAUSE, _WINDOW = 11_000_000, 21_000_000
+_STAMP = struct.Struct('<iI')
+_BUSY = 'Wall time on a machine that did other work, too; see the CPU time.'
+Stamps = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -45,7 +60,7 @@ class Case:
         node: Name of the node.
         start: Time from the start of the process until its log says that it is active [s].
         processor: CPU time used until then [s].
-        idle: Share of a core while inactive, with joint states published at 1 kHz.
+        idle: Share of a core while inactive, with joint states published at 1 kHz [%].
 
     """
 
@@ -55,88 +70,196 @@ class Case:
     idle: float
 
 
-class NodesBenchmark(Benchmark):
-    """Starts each node as a process on the default arm."""
+@contextmanager
+def _started(name: str, output: Path, values: Mapping[str, Any]) -> Any:
+    """Start a node; yields processes, session, its process, and the time until it is active [s].
 
-    title = 'Start-up and idle load of the nodes'
-    about = 'Processes of the nodes on the default arm; byte code is cached.'
-    seeds = 3
-
-    def run(self, request: Request) -> Outcome:
-        """Run the benchmark; see `Benchmark.run`. Each seed is one start."""
-        cases = []
-        domain = own_domain()
-        environment = {'ROS_DOMAIN_ID': str(domain), 'OPENBLAS_NUM_THREADS': '1',
-                       'ROS_LOG_DIR': str((request.output / 'logs' / 'ros').resolve())}
-        for name in _MEASURED[-1:] if request.quick else _MEASURED:
-            for _ in request.seeds:
-                with (
-                    Children(request.output / 'logs', environment) as children,
-                    RosSession('robocal_bench', domain, watch=children.check) as session,
-                ):
-                    cases.append(_measured(
-                        children, session, name, request.output / 'store',
-                        _QUICK_IDLE if request.quick else _IDLE))
-            OUT.print(f'{name}: active after {cases[-1].start:.2f} s', soft_wrap=True)
-        return Outcome(figures(cases), cases)
-
-
-def _measured(
-    children: Children, session: RosSession, name: str, results: Path, idle: float
-) -> Case:
-    began = time.monotonic()
-    child = children.start_node(registry.nodes()[name], name, {
-        'autostart': True, 'robot_description': default_cell.urdf(), 'require_tare': False,
-        'results_dir': str(results.resolve())})
-    # Read from its log: over DDS, discovery time would be measured too.
-    while _ACTIVE not in child.log.read_text(encoding='utf-8'):
-        children.check()
-        if time.monotonic() - began > _TIMEOUT:
-            raise RobocalError(f"'{name}' is not active after {_TIMEOUT:.0f} s. The end of its "
-                               f'log:\n{child.tail()}')
-        time.sleep(_LOOK)
-    start, taken = time.monotonic() - began, processor_time(child)
-    NodeClient(session, name).change_state('deactivate')
-    session.spin_until(lambda: False, min(_SETTLING, idle))
-    return Case(name, start, taken, _idle(session, child, idle))
+    The time is read from its log: over DDS, discovery would be measured too.
+    """
+    domain = own_domain()
+    environment = {'ROS_DOMAIN_ID': str(domain), 'OPENBLAS_NUM_THREADS': '1',
+                   'ROS_LOG_DIR': str((output / 'logs' / 'ros').resolve())}
+    with (
+        Children(output / 'logs', environment) as children,
+        RosSession('robocal_bench', domain, watch=children.check) as session,
+    ):
+        began = time.monotonic()
+        child = children.start_node(registry.nodes()[name], name, {
+            'autostart': True, 'require_tare': False,
+            'results_dir': str((output / 'store').resolve()), **values})
+        while _ACTIVE not in child.log.read_text(encoding='utf-8'):
+            children.check()
+            if time.monotonic() - began > _TIMEOUT:
+                raise RobocalError(f"'{name}' is not active after {_TIMEOUT:.0f} s. The end of "
+                                   f'its log:\n{child.tail()}')
+            time.sleep(_LOOK)
+        yield children, session, child, time.monotonic() - began
 
 
-def _idle(session: RosSession, child: Child, duration: float) -> float:
-    """Publish joint states at 1 kHz for some time [s] and return the node's share of a core."""
-    publisher: Publisher[JointState] = session.node.create_publisher(
-        JointState, '/joint_states', qos.RELIABLE)
-    names = Robot(default_cell.urdf()).joint_names
-    state = JointState(name=list(names), position=[0.0] * len(names),
-                       velocity=[0.0] * len(names), effort=[0.0] * len(names))
-    before, began = processor_time(child), time.monotonic()
-    count = 0
-    while (now := time.monotonic() - began) < duration:
-        state.header.stamp = session.node.get_clock().now().to_msg()
-        publisher.publish(state)
-        count += 1
-        time.sleep(max(0.0, count * _PERIOD - now))
-    session.node.destroy_publisher(publisher)
-    return (processor_time(child) - before) / (time.monotonic() - began)
+def run_case(name: str, output: Path, idle: float) -> Case:
+    """Start a node, deactivate it, and publish joint states at 1 kHz for some time [s]."""
+    with _started(name, output, {'robot_description': default_cell.urdf()}) as (
+            _, session, child, start):
+        taken = processor_time(child)
+        NodeClient(session, name).change_state('deactivate')
+        session.spin_until(lambda: False, min(_SETTLING, idle))
+        publisher = session.node.create_publisher(JointState, '/joint_states', qos.RELIABLE)
+        names = Robot(default_cell.urdf()).joint_names
+        zeros = [0.0] * len(names)
+        state = JointState(name=list(names), position=zeros, velocity=zeros, effort=zeros)
+        before, began, count = processor_time(child), time.monotonic(), 0
+        while (now := time.monotonic() - began) < idle:
+            state.header.stamp = session.node.get_clock().now().to_msg()
+            publisher.publish(state)
+            count += 1
+            time.sleep(max(0.0, count * _PERIOD - now))
+        return Case(name, start, taken, 100.0 * (processor_time(child) - before) / now)
 
 
-def figures(cases: list[Case]) -> list[Figure]:
-    """Return the figures of each node."""
-    rows: list[Figure] = []
+# ---------------------------------------------------------------------------------- live
 
-    def add(
-        node: str, what: str, unit: str, bar: float | None, value: Callable[[Case], Any]
-    ) -> None:
-        found = [float(value(case)) for case in cases if case.node == node]
-        rows.append(Figure(
-            node, what, unit, float(np.median(found)), max(found), bar,
-            reason='Wall time on a machine that did other work, too; see the CPU time.'))
 
+def publish(duration: float) -> Stamps:
+    """Publish at 1 kHz by the wall clock for some time [s], and return the stamps [ns]."""
+    node = rclpy.create_node('wrench_source')
+    joints = node.create_publisher(JointState, 'joint_states', _QUEUE)
+    sensors = [node.create_publisher(WrenchStamped, f'{frame}/wrench', _QUEUE)
+               for frame in seven_joints.SENSORS]
+    count = len(seven_joints.JOINTS)
+    state = JointState(name=list(seven_joints.JOINTS), effort=[0.0] * count)
+    readings = [WrenchStamped() for _ in sensors]
+    for reading, frame in zip(readings, seven_joints.SENSORS, strict=True):
+        reading.header.frame_id = frame
+    while not all(p.get_subscription_count() for p in (joints, *sensors)):
+        time.sleep(0.05)
+    noise = np.random.default_rng(1).normal(size=(4096, count + 6 * len(sensors)))
+    begin, stamps = time.monotonic() + 0.5, np.zeros(round(duration / _PERIOD), dtype=np.int64)
+    for number in range(len(stamps)):
+        time.sleep(max(0.0, begin + number * _PERIOD - time.monotonic()))
+        angle, chance = 0.6 * number * _PERIOD + np.arange(count), noise[number % len(noise)]
+        now = stamps[number] = time.time_ns()
+        for header in (state.header, *(reading.header for reading in readings)):
+            header.stamp.sec, header.stamp.nanosec = divmod(int(now), 1_000_000_000)
+        values = (0.3 * chance[count:]).reshape(-1, 6).tolist()
+        for six, reading, publisher in zip(values, readings, sensors, strict=True):
+            force, torque = reading.wrench.force, reading.wrench.torque
+            force.x, force.y, force.z, torque.x, torque.y, torque.z = six
+            publisher.publish(reading)
+        state.position = np.sin(angle).tolist()
+        state.velocity = (0.6 * np.cos(angle) + 1e-3 * chance[:count]).tolist()
+        joints.publish(state)
+    time.sleep(0.5)
+    node.destroy_node()
+    return stamps
+
+
+def live(duration: float, output: Path) -> list[Figure]:
+    """Return lost samples, latency and CPU time of the observer at 1 kHz for some time [s].
+
+    Raises:
+        RobocalError: A process exits, or the node publishes nothing.
+
+    """
+    with _started('wrench_observer', output, {
+        'robot_description': seven_joints.urdf(), 'force_threshold': 1000.0,
+        'sensor_frames': list(seven_joints.SENSORS),
+        'sensor_topics': [f'{frame}/wrench' for frame in seven_joints.SENSORS],
+    }) as (children, session, child, _):
+        # The subscriptions are polled, not served by the executor.
+        group = ConditionalGroup(lambda: False)
+        subscriptions = [session.node.create_subscription(
+            WrenchStamped, f'wrench_observer/links/{link}/wrench', lambda _: None, _QUEUE,
+            callback_group=group, raw=True) for link in seven_joints.SENSORS]
+        received: list[list[tuple[int, int]]] = [[] for _ in subscriptions]
+        session.spin_until(lambda: all(
+            session.node.count_publishers(item.topic_name) for item in subscriptions), _TIMEOUT)
+        file = (output / 'stamps.npy').resolve()
+        file.unlink(missing_ok=True)
+        source = children.start('wrench_source', [
+            sys.executable, '-m', 'benchmarks.nodes', str(duration), str(file)])
+        span: list[tuple[float, float]] = []
+        # A search for garbage takes 15 ms, which would count as latency of the node.
+        gc.disable()
+        try:
+            while source.process.poll() is None:
+                _empty(subscriptions, received)
+                if received[0]:
+                    span[1:] = [(time.monotonic(), processor_time(child))]
+                time.sleep(_POLL)
+        finally:
+            gc.enable()
+        time.sleep(0.5)
+        _empty(subscriptions, received)
+        if not all(received) or not file.exists():
+            raise RobocalError('The node published nothing. The end of the logs:\n'
+                               f'{child.tail()}\n{source.tail()}')
+        return _live_figures(np.load(file), [np.array(rows) for rows in received], span)
+
+
+def _empty(subscriptions: Sequence[Any], received: list[list[tuple[int, int]]]) -> None:
+    """Take all waiting messages and note their stamps and arrival times [ns]."""
+    for subscription, rows in zip(subscriptions, received, strict=True):
+        handle = subscription.handle
+        with handle:
+            while (taken := handle.take_message(WrenchStamped, True)) is not None:
+                seconds, nanoseconds = _STAMP.unpack_from(taken[0], 4)
+                rows.append((seconds * 1_000_000_000 + nanoseconds, time.time_ns()))
+
+
+def _live_figures(
+    sent: Stamps, received: Sequence[Stamps], span: Sequence[tuple[float, float]]
+) -> list[Figure]:
+    # Stamps pass through floating point in the node, with an error below a microsecond.
+    sent = sent[sent >= max(int(found[0, 0]) for found in received) - 1000]
+    pauses = np.concatenate(([-_WINDOW], sent[1:][np.diff(sent) > _PAUSE]))
+    due = sent[sent - pauses[np.searchsorted(pauses, sent, side='right') - 1] > _WINDOW]
+    lost = 0
+    for found in received:
+        stamps = np.sort(found[:, 0])
+        place = np.minimum(np.searchsorted(stamps, due - 1000), len(stamps) - 1)
+        lost = max(lost, int((np.abs(stamps[place] - due) > 1000).sum()))
+    late = np.concatenate([1e-6 * (found[:, 1] - found[:, 0]) for found in received])
+    (begin, spent), (end, total) = span[0], span[-1]
+    series = 'wrench_observer at 1 kHz, 7 joints, 4 sensors, all links subscribed'
+    return [
+        Figure.single(series, f'lost of {len(due)} samples on the worst link, without '
+                      f'{len(sent) - len(due)} right after pauses of the source', '1', lost, 0.0),
+        Figure(series, 'stamp to receipt by another process, p99', 'ms', float(np.median(late)),
+               float(np.percentile(late, 99.0)), 2.0),
+        Figure.single(series, 'share of a core', '%', 100.0 * (total - spent) / (end - begin),
+                      50.0)]
+
+
+def figures(cases: Sequence[Case]) -> list[Figure]:
+    """Return the figures of each start."""
+    rows = []
     for node in dict.fromkeys(case.node for case in cases):
-        add(node, 'start to active', 's', START_BAR, lambda case: case.start)
-        add(node, 'CPU time until then', 's', None, lambda case: case.processor)
-        add(node, 'inactive, joint states at 1 kHz: share of a core', '%', IDLE_BAR,
-            lambda case: 100.0 * case.idle)
+        own = [case for case in cases if case.node == node]
+        rows += [
+            Figure.over(node, what, unit, [getattr(case, name) for case in own], bar, reason=_BUSY)
+            for name, what, unit, bar in (
+                ('start', 'start to active', 's', START_BAR),
+                ('processor', 'CPU time until then', 's', None),
+                ('idle', 'inactive, joint states at 1 kHz: share of a core', '%', IDLE_BAR))]
     return rows
 
 
-BENCHMARK = NodesBenchmark()
+def _run(request: Request) -> Outcome:
+    """Start each node once for each seed; then run the observer."""
+    cases = [run_case(name, request.output, _QUICK_IDLE if request.quick else _IDLE)
+             for name in (_MEASURED[-1:] if request.quick else _MEASURED) for _ in request.seeds]
+    return Outcome([*figures(cases), *live(2.0 if request.quick else _LIVE, request.output)],
+                   cases)
+
+
+BENCHMARK = Benchmark('Nodes', (
+    'Processes of the nodes on the default arm; byte code is cached. The observer publishes every '
+    'link of an arm with seven joints for a minute.'), _run, seeds=3)
+
+
+if __name__ == '__main__':
+    rclpy.init()
+    try:
+        np.save(sys.argv[2], publish(float(sys.argv[1])))
+    finally:
+        rclpy.try_shutdown()

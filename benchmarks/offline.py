@@ -8,14 +8,23 @@ import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
+from functools import cache
+from heapq import merge
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
+import numpy as np
+
+from benchmarks import seven_joints
 from benchmarks.benchmark import Benchmark, Outcome, Request
 from benchmarks.figures import Figure
-from benchmarks.offline_bag import KNOWN_MASS, Record, RecordedProcedures, write_long
+from benchmarks.offline_bag import Record, announce, joint_states, wrenches, write_long
+from benchmarks.reference import drawn_load, recorded
+from benchmarks.wrench_samples import SampledArm
 from robocal_ros.cli.console import OUT
 from robocal_ros.errors import ConfigurationError, RobocalError
+from robocal_ros.messages import BagWriter, JointSamples, WrenchSamples
 
 SPEED_BAR, GROWTH_BAR = 100.0, 20.0
 """Limits of the speed [× real time] and of the growth of peak memory [%].
@@ -24,41 +33,22 @@ Samples are halved in number until they fit, so that a bag fills between half an
 """
 
 _QUICK, _SHORT, _LONG = 60.0, 600.0, 6000.0
-_MEBIBYTE = 1024.0
 _BAG_SIZE = 4e9
-
-
-@dataclass(frozen=True)
-class Task:
-    """One estimation to measure.
-
-    Attributes:
-        name: Display name.
-        procedure: Procedure to record.
-        capability: Capability argument of `robocal estimate`.
-        arguments: Further arguments.
-        wrench: True to record the wrist sensor too.
-        long: True to measure a bag ten times as long too.
-
-    """
-
-    name: str
-    procedure: str
-    capability: str
-    arguments: tuple[str, ...]
-    wrench: bool = False
-    long: bool = False
-
-
-TASKS = (
-    Task('two plane', 'two_plane', 'payload', ('-p', f'known_mass:={KNOWN_MASS}'), long=True),
-    Task('friction', 'friction', 'friction', (), long=True),
-    Task('static poses', 'static_poses', 'payload', ('-p', 'method:=static_poses'), wrench=True),
-    Task('excitation', 'excitation', 'payload', ('-p', 'method:=excitation'), wrench=True),
-    Task('excitation by torque', 'excitation', 'payload',
-         ('-p', 'method:=excitation', '-p', 'excitation_source:=torque')),
-    Task('drive gains', 'excitation', 'drive_gains', ('-p', f'known_mass:={KNOWN_MASS}')),
-)
+# Samples that are written at a time, and how long the arm rests first [s].
+_PART, _REST = 20.0, 2.0
+_MASS = '-p known_mass:=2.0'
+TASKS: dict[str, tuple[str, str, dict[str, Any], bool]] = {
+    'two planes': ('payload', _MASS, {'what': 'two_plane'}, False),
+    'friction': ('friction', '', {'what': 'friction', 'measure_joints': ('joint_6',),
+                                  'speed_count': 5, 'min_speed': 0.03}, False),
+    'static poses': ('payload', '-p method:=static_poses', {'what': 'static_poses'}, True),
+    'excitation': ('payload', '-p method:=excitation', {'what': 'wrist'}, True),
+    'excitation by torque': ('payload', '-p method:=excitation -p excitation_source:=torque',
+                             {'what': 'torque'}, False),
+    'drive gains': ('drive_gains', _MASS, {'what': 'torque'}, False),
+    'wrench': ('wrench', '-p require_tare:=false', {}, False),
+}
+"""Capability and arguments of `robocal estimate`, procedure, whether the sensor is recorded."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +60,6 @@ class Case:
         storage: Format of the bag.
         duration: Length of the bag at 1 kHz [s].
         taken: Wall time of the command [s].
-        processor: CPU time of the command [s].
         memory: Peak resident memory of the command [MiB].
 
     """
@@ -79,72 +68,68 @@ class Case:
     storage: str
     duration: float
     taken: float
-    processor: float
     memory: float
 
 
-class OfflineBenchmark(Benchmark):
-    """Runs `robocal estimate` in separate processes on bags of the simulated arm."""
-
-    title = 'Estimation from bags'
-    about = (
-        '`robocal estimate` in a process of its own, start of the command included, on bags at '
-        '1 kHz of motions of the simulated default arm, which lie in the file cache.')
-    seeds = 1
-
-    def run(self, request: Request) -> Outcome:
-        """Run the benchmark; see `Benchmark.run`."""
-        if shutil.disk_usage(request.output).free < _BAG_SIZE:
-            raise ConfigurationError(
-                f'{request.output} has less than {_BAG_SIZE / 1e9:.0f} GB of free space, which a '
-                'bag of 100 minutes needs. Choose another folder with --output.')
-        procedures = RecordedProcedures(request.seeds[0])
-        records: dict[str, Record] = {}
-        cases = []
-        for task in TASKS[:1] if request.quick else TASKS:
-            if task.procedure not in records:
-                records[task.procedure] = getattr(procedures, task.procedure)()
-            record = records[task.procedure]
-            for storage, duration in [('mcap', _QUICK)] if request.quick else _bags(task):
-                with tempfile.TemporaryDirectory(dir=request.output) as folder:
-                    bag = Path(folder) / 'bag'
-                    write_long(record, bag, duration, storage, wrench=task.wrench)
-                    case = measured(task, storage, duration, bag)
-                OUT.print(f'{task.name}, {storage}, {duration / 60:.0f} min: '
-                          f'{case.taken:.1f} s, {case.memory:.0f} MiB', soft_wrap=True)
-                cases.append(case)
-        return Outcome(figures(cases), cases, (
-            'Times include the start of the command; bags are read from the page cache.',))
+@cache
+def _recorded(task: str) -> Record:
+    detail = TASKS[task][2]
+    what = detail['what']
+    if what in ('wrist', 'torque'):
+        detail = {**detail, 'method': 'excitation'}
+    load = drawn_load(np.random.default_rng(1), 2.0, 2.0)
+    return recorded(load=None if what == 'friction' else load, **detail)
 
 
-def _bags(task: Task) -> list[tuple[str, float]]:
-    short = [(storage, _SHORT) for storage in ('mcap', 'sqlite3')]
-    return [*short, ('mcap', _LONG)] if task.long else short
+def write_wrench_bag(path: Path, duration: float) -> None:
+    """Write a bag of an arm with seven joints and four sensors in motion for some time [s]."""
+    arm = SampledArm(seven_joints.urdf(), seven_joints.SENSORS, seed=1)
+    topics = [f'/{frame}/wrench' for frame in seven_joints.SENSORS]
+    with BagWriter(path, 'mcap') as bag:
+        announce(bag, arm.urdf, *topics)
+        while arm.now < duration:
+            resting = arm.now == 0.0
+            joints, sensors = arm.samples(_REST if resting else _PART, moving=not resting)
+            q, v, effort = np.hsplit(joints.values, 3)
+            states = JointSamples(seven_joints.JOINTS, joints.stamps / 1e9, q, v, effort)
+            for stamp, topic, raw in merge(joint_states(states), *(
+                    wrenches(WrenchSamples(frame, stream.stamps / 1e9, stream.values), topic)
+                    for frame, topic, stream in zip(
+                        seven_joints.SENSORS, topics, sensors, strict=True))):
+                bag.write(topic, stamp, raw)
 
 
-def measured(task: Task, storage: str, duration: float, bag: Path) -> Case:
-    """Run a task's estimation of a bag in a process of its own.
+def measured(task: str, storage: str, duration: float, output: Path) -> Case:
+    """Write a bag below a folder, and run a task's estimation in a process of its own.
 
     Raises:
         RobocalError: If it fails.
 
     """
-    began = perf_counter()
-    output = bag.parent / 'log.txt'
-    command = [sys.executable, '-m', 'robocal_ros.cli.main', 'estimate', task.capability,
-               str(bag), '-o', str(bag.parent / 'result.yaml'), '--results-dir',
-               str(bag.parent / 'results'), *task.arguments]
-    with output.open('wb') as log:
-        child = os.posix_spawn(sys.executable, command, os.environ, file_actions=[
-            (os.POSIX_SPAWN_DUP2, log.fileno(), 1), (os.POSIX_SPAWN_DUP2, log.fileno(), 2)])
-        _, status, usage = os.wait4(child, 0)
-    taken = perf_counter() - began
-    if os.waitstatus_to_exitcode(status) not in (0, 1):
-        raise RobocalError(
-            f'The estimation from {bag} failed: '
-            f"{output.read_text(encoding='utf-8', errors='replace')[-500:]}")
-    return Case(task.name, storage, duration, taken, usage.ru_utime + usage.ru_stime,
-                usage.ru_maxrss / _MEBIBYTE)
+    capability, arguments, _, sensor = TASKS[task]
+    with tempfile.TemporaryDirectory(dir=output) as name:
+        folder = Path(name)
+        if capability == 'wrench':
+            write_wrench_bag(folder / 'bag', duration)
+        else:
+            write_long(_recorded(task), folder / 'bag', duration, storage, wrench=sensor)
+        log = folder / 'log.txt'
+        command = [sys.executable, '-m', 'robocal_ros.cli.main', 'estimate', capability,
+                   str(folder / 'bag'), '-o', str(folder / 'result'), '--results-dir',
+                   str(folder / 'results'), *arguments.split()]
+        began = perf_counter()
+        with log.open('wb') as file:
+            child = os.posix_spawn(sys.executable, command, os.environ, file_actions=[
+                (os.POSIX_SPAWN_DUP2, file.fileno(), 1), (os.POSIX_SPAWN_DUP2, file.fileno(), 2)])
+            _, status, usage = os.wait4(child, 0)
+        taken = perf_counter() - began
+        if os.waitstatus_to_exitcode(status) not in (0, 1):
+            raise RobocalError(f'The estimation of {task} failed: '
+                               f"{log.read_text(encoding='utf-8', errors='replace')[-500:]}")
+    case = Case(task, storage, duration, taken, usage.ru_maxrss / 1024.0)
+    OUT.print(f'{task}, {storage}, {duration / 60:.0f} min: {taken:.1f} s, {case.memory:.0f} MiB',
+              soft_wrap=True)
+    return case
 
 
 def figures(cases: list[Case]) -> list[Figure]:
@@ -153,20 +138,36 @@ def figures(cases: list[Case]) -> list[Figure]:
     for name in dict.fromkeys(case.task for case in cases):
         mine = [case for case in cases if case.task == name]
         series = f'{name}, 1 kHz'
-        for case in mine:
-            speed = case.duration / case.taken
-            rows.append(Figure(
-                series, f'speed, {case.storage}, {case.duration / 60:.0f} min', '× real time',
-                speed, speed, SPEED_BAR, at_least=True))
+        rows += [Figure.single(series, f'speed, {case.storage}, {case.duration / 60:.0f} min',
+                               '× real time', case.duration / case.taken, SPEED_BAR, at_least=True)
+                 for case in mine]
         memory = {case.duration: case.memory for case in mine if case.storage == 'mcap'}
-        shortest = memory[min(memory)]
-        rows.append(Figure(series, f'peak memory, {min(memory) / 60:.0f} min', 'MiB', shortest,
-                           shortest))
+        rows.append(Figure.single(series, f'peak memory, {min(memory) / 60:.0f} min', 'MiB',
+                                  memory[min(memory)]))
         if _LONG in memory:
-            growth = 100.0 * (memory[_LONG] / memory[_SHORT] - 1.0)
-            rows.append(Figure(series, 'growth of memory, 10 to 100 min', '%', growth, growth,
-                               GROWTH_BAR))
+            rows.append(Figure.single(series, 'growth of memory, 10 to 100 min', '%', 100.0 * (
+                memory[_LONG] / memory[_SHORT] - 1.0), GROWTH_BAR))
     return rows
 
 
-BENCHMARK = OfflineBenchmark()
+def _run(request: Request) -> Outcome:
+    if shutil.disk_usage(request.output).free < _BAG_SIZE:
+        raise ConfigurationError(
+            f'{request.output} has less than {_BAG_SIZE / 1e9:.0f} GB of free space, which a '
+            'bag of 100 minutes needs. Choose another folder with --output.')
+    cases = []
+    for task in list(TASKS)[:1] if request.quick else TASKS:
+        sizes = [('mcap', _QUICK)] if request.quick else [('mcap', _SHORT)]
+        if not request.quick and task != 'wrench':
+            sizes.append(('sqlite3', _SHORT))
+        if not request.quick and task in ('two planes', 'friction'):
+            sizes.append(('mcap', _LONG))
+        cases += [measured(task, storage, duration, request.output)
+                  for storage, duration in sizes]
+    return Outcome(figures(cases), cases)
+
+
+BENCHMARK = Benchmark('Estimation from bags', (
+    '`robocal estimate` in a process of its own, start of the command included, on bags at 1 kHz '
+    'of motions of the simulated default arm, which lie in the file cache; that of wrenches on an '
+    'arm with seven joints and four sensors.'), _run)

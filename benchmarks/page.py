@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of benchmarks in one results file, and the page with plots that is made from it."""
+"""Records of benchmarks in one results file, and the page that is made from it."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,12 @@ import msgspec
 
 from benchmarks.benchmark import Table
 from benchmarks.figures import Figure
-from benchmarks.plot import Plot, svg
 from robocal_ros.errors import FileFormatError
 from robocal_ros.results.wording import rounded
 
 _DIGITS = 6
 _MACHINE = ('processor', 'cores', 'system', 'python')
-_RUN = ('time', 'commit', 'taken', 'processor_time', 'seeds', 'repetitions', 'jobs', 'live',
+_RUN = ('time', 'commit', 'taken', 'processor_time', 'seeds', 'jobs', 'live',
         'quick')
 
 
@@ -33,7 +32,6 @@ class Record:
         conditions: Time, commit, machine, versions, sizes and duration.
         figures: Figures.
         tables: Comparisons.
-        plots: Plots.
         remarks: Sentences below the figures.
 
     """
@@ -43,7 +41,6 @@ class Record:
     conditions: Mapping[str, Any]
     figures: Sequence[Figure]
     tables: Sequence[Table] = ()
-    plots: Sequence[Plot] = ()
     remarks: Sequence[str] = field(default_factory=tuple)
 
 
@@ -81,19 +78,9 @@ def _rounded(value: Any) -> Any:
 
 
 def write_page(path: Path, records: Mapping[str, Record]) -> None:
-    """Write the page, and its plots into the folder `images` beside it."""
-    images = path.parent / 'images'
-    images.mkdir(parents=True, exist_ok=True)
-    for old in images.glob('bench-*.svg'):
-        old.unlink()
-    for name, record in records.items():
-        for plot in record.plots:
-            (images / _file(name, plot)).write_text(svg(plot), encoding='utf-8')
+    """Write the page."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text('\n'.join(_page(records)), encoding='utf-8')
-
-
-def _file(name: str, plot: Plot) -> str:
-    return f'bench-{name}-{plot.name}.svg'
 
 
 def _page(records: Mapping[str, Record]) -> Iterator[str]:
@@ -114,16 +101,15 @@ def _page(records: Mapping[str, Record]) -> Iterator[str]:
         'times less so.', '',
         f'**{sum(figure.met is True for figure in judged)} of {len(judged)} limits are met.** '
         'Missed limits stand in bold with the reason.', '')
-    yield from _markdown(('benchmark', 'limits met', 'taken', 'processor time', 'measured',
-                          'commit'), [
+    yield markdown(('benchmark', 'limits met', 'taken', 'processor time', 'measured', 'commit'), [
         (f'[{record.title}](#{_anchor(record.title)})', _met(record),
          *(f'{record.conditions[key]:.0f} s' if key in record.conditions else ''
            for key in ('taken', 'processor_time')), str(record.conditions['time'])[:16],
          f'`{record.conditions["commit"]}`')
         for record in records.values()])
     yield from _machines(records)
-    for name, record in records.items():
-        yield from _section(name, record)
+    for record in records.values():
+        yield from section(record)
 
 
 def _anchor(title: str) -> str:
@@ -151,23 +137,19 @@ def _machines(records: Mapping[str, Record]) -> Iterator[str]:
         yield from (words if len(found) == 1 else f'{", ".join(titles)}: {words}', '')
 
 
-def _section(name: str, record: Record) -> Iterator[str]:
+def section(record: Record) -> Iterator[str]:
+    """Yield the lines of a benchmark's section."""
     known = record.conditions
     sizes = [f'{known["seeds"]} random {"cell" if known["seeds"] == 1 else "cells"}'] * bool(
         known['seeds'])
     yield from (f'## {record.title}', '',
                 ' '.join([record.about, *(f'{words}.' for words in sizes)]), '')
-    for plot in record.plots:
-        yield f'<img src="images/{_file(name, plot)}" alt="{plot.title}" width="49%">'
-    if record.plots:
-        yield ''
     for table in record.tables:
         yield from (f'### {table.title}', '')
-        yield from _markdown(table.columns, [[_cell(item) for item in row]
-                                             for row in table.rows])
+        yield markdown(table.columns, table.rows)
     for series, grouped in itertools.groupby(record.figures, key=lambda figure: figure.series):
         yield from (f'**{series}**', '')
-        yield from _markdown(('figure', 'median', '95 % band', 'worst', 'limit', 'unit'),
+        yield markdown(('figure', 'median', '95 % band', 'worst', 'limit', 'unit'),
                              [_row(figure) for figure in grouped])
     for remark in record.remarks:
         yield from (f'* {remark}',)
@@ -178,12 +160,15 @@ def _section(name: str, record: Record) -> Iterator[str]:
 def _row(figure: Figure) -> Sequence[str]:
     band = '' if figure.band is None else ' to '.join(number(end) for end in figure.band)
     worst = '' if figure.worst == figure.median else number(figure.worst)
-    bar = '' if figure.bar is None else f'{"≥" if figure.at_least else "≤"} {figure.bar:g}'
-    cells = (figure.what, number(figure.median), band, worst, bar, figure.unit)
+    cells = (figure.what, number(figure.median), band, worst, _limit(figure), figure.unit)
     if figure.met is not False:
         return cells
     reason = f' Missed: {figure.reason}' if figure.reason else ' Missed; the reason is unknown.'
     return (f'**{cells[0]}**{reason}', *(f'**{cell}**' if cell else '' for cell in cells[1:]))
+
+
+def _limit(figure: Figure) -> str:
+    return '' if figure.bar is None else f'{"≥" if figure.at_least else "≤"} {figure.bar:g}'
 
 
 def number(value: float) -> str:
@@ -192,12 +177,14 @@ def number(value: float) -> str:
 
 
 def _cell(item: str | float | None) -> str:
-    return '' if item is None else item if isinstance(item, str) else number(item)
+    if item is None or item != item:
+        return ''
+    return item if isinstance(item, str) else number(item)
 
 
-def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield f'| {" | ".join(columns)} |'
-    yield '|---' * len(columns) + '|'
-    for row in rows:
-        yield f'| {" | ".join(cell.replace("|", chr(92) + "|") for cell in row)} |'
-    yield ''
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[str | float | None]]) -> str:
+    """Return a table with an empty line behind it; nothing without rows."""
+    lines = [f'| {" | ".join(cell.replace("|", chr(92) + "|") for cell in row)} |'
+             for row in [[_cell(item) for item in row] for row in rows]]
+    head = [f'| {" | ".join(columns)} |', '|---' * len(columns) + '|']
+    return '\n'.join([*head, *lines, '']) if lines else ''

@@ -12,7 +12,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -23,12 +23,17 @@ import numpy as np
 import scipy
 
 from benchmarks import second_world
-from benchmarks.benchmark import in_parallel
-from benchmarks.figures import conditions
+from benchmarks.benchmark import Benchmark, Outcome, Request, Table, in_parallel
+from benchmarks.figures import Figure, bootstrap, conditions
+from benchmarks.page import markdown
+from benchmarks.peers.arm import CUTOFFS, lean, textbook
+from benchmarks.peers.friction import coulomb_viscous, load_dependent
 from benchmarks.peers.payload import at_rest, in_motion
+from benchmarks.peers.process import run
+from benchmarks.second_bound import bounds
 from benchmarks.second_cell import COM, WEIGHING_STD, Cell
 from benchmarks.second_world import ARMS, EFFECTS
-from robocal_ros.errors import RobocalError
+from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.friction import FrictionParameters, FrictionTracker
 from robocal_ros.friction.estimator import merge, select_joints
 from robocal_ros.messages import JointSamples, WrenchSamples
@@ -36,6 +41,7 @@ from robocal_ros.payload import PayloadParameters
 from robocal_ros.results import CalibrationResult, State
 from robocal_ros.robot import arm_regressor, friction_by_joint, identified_model
 
+OURS = 'robocal'
 Z95, Z999 = 1.959964, 3.290527
 _SPEEDS = np.array([0.03, 0.1, 0.2, 0.4])
 # Largest errors within the purpose where no parameter states one: share of a drive gain, and of
@@ -56,6 +62,7 @@ class Value:
         std: Stated standard deviation.
         z: Normal deviate as probable as the error.
         limit: Largest error within the purpose's limits.
+        bound: Cramér-Rao bound of the error, of cells without effects; 0 if it is not known.
 
     """
 
@@ -65,6 +72,7 @@ class Value:
     std: float
     z: float
     limit: float = np.inf
+    bound: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,7 @@ class Case:
             `blocked` if what the method needs did not pass.
         reason: Reasons of a verdict other than `pass`.
         values: What the result states.
-        notes: Further figures.
+        notes: Further figures; "<quantity>: <method>" is an error of a method on the same samples.
         seconds: Processor time [s].
 
     """
@@ -162,34 +170,36 @@ def _payload(cell: Cell, result: CalibrationResult, **notes: float) -> Found:
     return result, identified(result, truth, limits), notes
 
 
-def _peers(cell: Cell, **methods: Any) -> dict[str, float]:
-    """Return errors of least squares on the samples of a wrist sensor, for arms they know."""
-    found, notes = cell.last, {}
-    if found is None or cell.name == 'Z1':
-        return {}
-    joints = JointSamples(cell.robot.joint_names, found.time, found.position, found.velocity,
-                          found.effort)
-    sensor = WrenchSamples(ARMS[cell.name].sensor, found.wrench_time, found.wrench)
-    for name, method in methods.items():
-        error = method(name=cell.name, joints=joints, sensor=sensor)()()['value'] - [
-            cell.load.mass, *cell.load.centre]
-        notes[f'{name} mass'] = abs(float(error[0]))
-        notes[f'{name} centre'] = float(np.linalg.norm(error[1:]))
-    return notes
+def _samples(cell: Cell) -> tuple[JointSamples, WrenchSamples]:
+    """Return the last recording as other methods are given it."""
+    found = cell.last
+    if found is None:
+        raise RobocalError('Defect: nothing was recorded.')
+    return (JointSamples(cell.robot.joint_names, found.time, found.position, found.velocity,
+                         found.effort * cell.world.constant),
+            WrenchSamples(ARMS[cell.name].sensor, found.wrench_time, found.wrench))
+
+
+def _beside(cell: Cell, result: CalibrationResult, others: Mapping[str, Any]) -> Found:
+    """Return a payload beside what other methods find from the same samples."""
+    found, notes = {OURS: result.values(('mass', *COM)), **others}, {}
+    for name, value in found.items():
+        error = value - [cell.load.mass, *cell.load.centre]
+        notes[f'mass: {name}'] = abs(float(error[0]))
+        notes[f'centre of mass: {name}'] = float(np.linalg.norm(error[1:]))
+    return _payload(cell, result, **notes)
 
 
 def _static_poses(cell: Cell) -> Iterator[Found]:
     bag = cell.record('static_poses', cell.load)
     result = cell.estimate('payload', bag, method='static_poses')
-    yield _payload(cell, result, **_peers(cell, least_squares=at_rest))
+    yield _beside(cell, result, at_rest(cell.robot, *_samples(cell)))
 
 
 def _wrist(cell: Cell) -> Iterator[Found]:
     bag = cell.record('wrist', cell.load)
     result = cell.estimate('payload', bag, method='excitation')
-    yield _payload(cell, result, **_peers(
-        cell, least_squares=partial(in_motion, total=False),
-        total_least_squares=partial(in_motion, total=True)))
+    yield _beside(cell, result, in_motion(cell.robot, *_samples(cell)))
 
 
 def _two_plane(cell: Cell) -> Found:
@@ -220,13 +230,49 @@ def _arm_values(cell: Cell, result: CalibrationResult) -> list[Value]:
                  limit[j]) for k, j in np.argwhere(std > 1e-3 * limit).tolist()]
 
 
+def _predictions(cell: Cell, result: CalibrationResult) -> dict[str, float]:
+    """Return errors of weights that arms predict which several methods identified bare.
+
+    Errors are RMS over joints and random postures, over the limit of unexplained torque, apart
+    from constant offsets. Other methods have the cutoff with the best prediction.
+    """
+    robot, arm = cell.robot, cell.world.arm
+    q = np.random.default_rng([cell.seed, 8]).uniform(
+        np.maximum(arm.lower, -2.0), np.minimum(arm.upper, 2.0), (40, robot.n))
+    still, (samples, _) = np.zeros_like(q), _samples(cell)
+    about, _ = second_world.moments(arm, cell.world.links, q, still, still, cell.world.gravity)
+    limit = PayloadParameters().unexplained_torque(robot.effort_limit)
+
+    def error(torque: Any) -> float:
+        left = (torque - np.einsum('kni,ni->kn', about, arm.axis)) / limit
+        return float(np.sqrt(np.mean((left - left.mean(axis=0))**2)))
+
+    given: dict[str, Any] = {
+        'urdf': lean(robot.urdf, robot.joint_names), 'joints': robot.joint_names,
+        'time': samples.time, 'position': samples.position, 'effort': samples.effort, 'q': q,
+        'v': still, 'a': still, 'tool': robot.tool_frame}
+    notes = {f'weight of the links: {OURS}': error(
+        identified_model(robot, result).robot.gravity_torques(q))}
+    for cutoff in (item for item in CUTOFFS if item < 0.3 * cell.rate):
+        done = run('benchmarks.peers.figaroh_arm:identify', peer=True, repeats=0, cutoff=cutoff,
+                   **given)
+        tried = {'weighted least squares': textbook(
+            cutoff=cutoff, weighted=True, **given)()()['torque']}
+        if done.answer is not None:
+            tried['FIGAROH'] = done.answer['torque']
+        for name, torque in tried.items():
+            key = f'weight of the links: {name}'
+            notes[key] = float(np.nanmin([notes.get(key, np.nan), error(torque)]))
+    return notes
+
+
 def _chain(cell: Cell) -> Iterator[Found]:
     """Identify the arm bare and with a weighed load; then payloads by torque."""
     for load, mass, std in ((None, 0.0, 0.0), (
             cell.weighed, cell.weighed.mass + cell.weighing[0], WEIGHING_STD)):
         bag = cell.record('arm', load, arm_load=round(mass, 1))
         result = cell.estimate('arm', bag, arm_load=mass, arm_load_std=std)
-        yield result, _arm_values(cell, result), {}
+        yield result, _arm_values(cell, result), {} if load else _predictions(cell, result)
         _needed(result)
     bag = cell.record('torque', cell.load)
     yield _payload(cell, cell.estimate(
@@ -259,12 +305,14 @@ def _gains(cell: Cell) -> Iterator[Found]:
 
 
 def _friction_values(
-    cell: Cell, result: CalibrationResult, row: int | None
+    cell: Cell, result: CalibrationResult, row: int | None,
+    others: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Iterator[Found]:
     """Compare laws with friction as it is reported; joints are accepted one by one."""
+    samples, _ = _samples(cell)
     laws = friction_by_joint(result)
     for name in dict.fromkeys(item.name.split('.')[0] for item in result.parameters):
-        values = []
+        values, notes = [], {}
         if name in laws:
             law = laws[name]
             low, high = law.speeds
@@ -277,7 +325,11 @@ def _friction_values(
             values = [value_of(f'{name} at {speed:+g} rad/s', true, stated, own, limit)
                       for speed, true, stated, own in zip(
                           speeds, truth, law.torque(speeds), std, strict=True)]
-        yield select_joints(result, (name,)), values, {}
+            notes = {f'friction: {method}': float(np.linalg.norm(torque - truth) / np.linalg.norm(
+                truth)) for method, torque in {OURS: law.torque(speeds), **{
+                    method: fit(cell.robot, samples, cell.robot.index(name), speeds)
+                    for method, fit in (others or {}).items()}}.items()}
+        yield select_joints(result, (name,)), values, notes
 
 
 def _friction(cell: Cell) -> Iterator[Found]:
@@ -286,7 +338,8 @@ def _friction(cell: Cell) -> Iterator[Found]:
     joints = [first, others[int(np.random.default_rng([cell.seed, 6]).integers(len(others)))]]
     bag = cell.record('friction', None, 250.0, measure_joints=tuple(joints))
     result = cell.estimate('friction', bag, measure_joints=joints)
-    yield from _friction_values(cell, result, -1)
+    yield from _friction_values(cell, result, -1, {
+        'Coulomb and viscous': coulomb_viscous, 'load-dependent (BAM-style)': load_dependent})
 
 
 def _friction_motion(cell: Cell) -> Iterator[Found]:
@@ -362,9 +415,12 @@ def run_cell(
     def add(verdict: str, reason: str, values: Sequence[Value] = (),
             notes: Mapping[str, float] | None = None) -> None:
         taken = process_time() - began - sum(case.seconds for case in found)
+        name = names[min(len(found), len(names) - 1)]
+        least = {} if effects or not values else bounds(cell, name, (*_SPEEDS, *-_SPEEDS))
         found.append(Case(
-            seed, names[min(len(found), len(names) - 1)], cell.name, cell.rate, effects, verdict,
-            reason[:400], tuple(values), dict(notes or {}), taken))
+            seed, name, cell.name, cell.rate, effects, verdict, reason[:400], tuple(
+                replace(item, bound=least.get(item.name, 0.0)) for item in values),
+            dict(notes or {}), taken))
 
     try:
         for result, values, notes in carry_out(cell):
@@ -400,6 +456,8 @@ def summary(cases: Sequence[Case]) -> dict[str, float]:
     usable = [case for case in cases if case.usable]
     z, every = (np.array([item.z for case in own for item in case.values])
                 for own in (passed, cases))
+    quiet, full = ([case for case in cases if bool(case.effects) is some] for some in (
+        False, True))
     return {
         'cases': len(cases), 'pass': len(passed),
         **{name: sum(case.verdict == name for case in cases)
@@ -413,24 +471,34 @@ def summary(cases: Sequence[Case]) -> dict[str, float]:
         'passes beyond': sum(not case.usable for case in passed),
         'error ÷ limit': _median([abs(item.error) / item.limit for case in cases
                                   for item in case.values if np.isfinite(item.limit)]),
-        'error ÷ best peer': _against_peers(cases),
+        'error ÷ best peer, quiet': max(against_peers(quiet).values(), default=np.nan),
+        'error ÷ best peer': max(against_peers(full).values(), default=np.nan),
+        'RMSE ÷ bound': _mean([(item.error / item.bound)**2 for case in cases
+                               for item in case.values if item.bound]) ** 0.5,
         'false load changes': 100.0 * _mean([
             case.notes['false load changes'] > 0.0 for case in cases
             if 'false load changes' in case.notes]),
         'seconds': _median([case.seconds for case in cases])}
 
 
-def _against_peers(cases: Sequence[Case]) -> float:
-    """Return the larger ratio of median errors to those of the best peer, mass and centre."""
-    both = [case for case in cases if case.values and 'least_squares mass' in case.notes]
-    ratios = []
-    for what, names in (('mass', ('mass',)), ('centre', COM)):
-        own = _median([np.linalg.norm([item.error for item in case.values if item.name in names])
-                       for case in both])
-        peers = {name for case in both for name in case.notes if name.endswith(what)}
-        ratios.append(own / min((_median([case.notes[name] for case in both])
-                                 for name in peers), default=np.nan))
-    return float(max(ratios))
+def against_peers(cases: Sequence[Case]) -> dict[str, float]:
+    """Return median errors over those of the best other method on the same samples, by quantity.
+
+    Cells that a method does not solve count for none.
+    """
+    errors: dict[str, dict[str, list[float]]] = {}
+    for case in cases:
+        for note, error in case.notes.items():
+            quantity, _, method = note.partition(': ')
+            if method:
+                errors.setdefault(quantity, {}).setdefault(method, []).append(error)
+    found = {}
+    for quantity, methods in errors.items():
+        medians = {name: float(np.nanmedian(own)) for name, own in methods.items()}
+        own = medians.pop(OURS)
+        if medians:
+            found[quantity] = own / min(medians.values())
+    return found
 
 
 def by_method(cases: Iterable[Case]) -> dict[str, list[Case]]:
@@ -441,27 +509,29 @@ def by_method(cases: Iterable[Case]) -> dict[str, list[Case]]:
     return {name: own for name, own in found.items() if own}
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table in Markdown, empty without rows."""
-    lines = [' | '.join('' if item != item else f'{item:.3g}' if isinstance(item, float)
-                        else str(item).replace('|', '/') for item in row) for row in rows]
-    whole = (' | '.join(head), '|'.join('---' for _ in head), *lines)
-    return ''.join(f'| {line} |\n' for line in whole) if lines else ''
+def tables(cases: Sequence[Case]) -> list[Table]:
+    """Return figures by method, verdicts by arm, wrong passes, refusals and crashes."""
+    figures = {name: summary(own) for name, own in by_method(cases).items()}
+    wrong = [(case.method, str(case.seed), case.arm, f'{case.rate:g} Hz', case.worst.name,
+              f'{case.worst.truth:.4g} {case.worst.error:+.2g} ± {case.worst.std:.2g}',
+              case.worst.z) for case in cases if case.wrong]
+    others = [(case.method, case.verdict, str(case.seed), case.reason[:160]) for case in cases
+              if case.verdict in ('refused', 'crashed')]
+    arms = [(name, *(f'{sum(case.passed for case in own)} / {sum(case.wrong for case in own)} / '
+                     f'{len(own)}' for own in ([case for case in every if case.arm == arm]
+                                               for arm in ARMS)))
+            for name, every in by_method(cases).items()]
+    return [Table('Methods', ('method', *next(iter(figures.values()))),
+                  [(name, *map(float, own.values())) for name, own in figures.items()]),
+            Table('Passes, wrong passes and cells by arm', ('method', *ARMS), arms),
+            Table('Wrong passes', ('method', 'seed', 'arm', 'rate', 'value',
+                                   'truth, error, σ', 'z'), wrong),
+            Table('Refused and crashed', ('method', 'verdict', 'seed', 'reason'), others)]
 
 
 def report(cases: Sequence[Case]) -> str:
-    """Return figures, wrong passes and refusals in Markdown."""
-    figures = {name: summary(own) for name, own in by_method(cases).items()}
-    wrong = ((case.method, case.seed, case.arm, f'{case.rate:g} Hz', case.worst.name,
-              f'{case.worst.truth:.4g} {case.worst.error:+.2g} ± {case.worst.std:.2g}',
-              case.worst.z) for case in cases if case.wrong)
-    others = ((case.method, case.verdict, case.seed, case.reason[:160]) for case in cases
-              if case.verdict in ('refused', 'crashed'))
-    return '\n'.join((
-        table(('method', *next(iter(figures.values()))),
-              ((name, *own.values()) for name, own in figures.items())),
-        table(('wrong pass', 'seed', 'arm', 'rate', 'value', 'truth, error, σ', 'z'), wrong),
-        table(('method', 'verdict', 'seed', 'reason'), others)))
+    """Return the tables in Markdown."""
+    return '\n'.join(markdown(item.columns, item.rows) for item in tables(cases) if item.rows)
 
 
 def comparison(old: Sequence[Case], new: Sequence[Case], draws: int = 1000) -> str:
@@ -482,10 +552,10 @@ def comparison(old: Sequence[Case], new: Sequence[Case], draws: int = 1000) -> s
             steps = np.array([after[what] - before[what] for before, after in found])
             if np.isfinite(steps[0]):
                 low, high = np.nanquantile(steps[1:], (0.025, 0.975))
-                rows.append((name, what, len(seeds), float(found[0][0][what]),
+                rows.append((name, what, str(len(seeds)), float(found[0][0][what]),
                              float(found[0][1][what]), f'{low:+.3g} … {high:+.3g}',
                              '' if low <= 0.0 <= high else 'differs'))
-    return table(('method', 'figure', 'seeds', 'old', 'new', 'change, 95 %', ''), rows)
+    return markdown(('method', 'figure', 'seeds', 'old', 'new', 'change, 95 %', ''), rows)
 
 
 def blame(number: int, cases: Sequence[Case]) -> dict[str, float]:
@@ -510,30 +580,59 @@ def blame(number: int, cases: Sequence[Case]) -> dict[str, float]:
 
 
 def read_cases(path: Path) -> list[Case]:
-    """Return the cases of a file."""
+    """Return the cases of a file; none if there is no file."""
+    lines = path.read_text(encoding='utf-8').splitlines() if path.exists() else []
     return [Case(**{**case, 'values': tuple(Value(**item) for item in case['values'])})
-            for case in json.loads(path.read_text(encoding='utf-8'))['cases']]
+            for line in lines for case in json.loads(line).get('cases', ())]
 
 
-def _run(options: argparse.Namespace) -> str:
+def campaign(seeds: Sequence[int], jobs: int, path: Path, **options: Any) -> list[Case]:
+    """Run the cells that a file does not hold yet, and add them to it as they end.
+
+    Args:
+        seeds: Seeds of the cells.
+        jobs: Number of parallel processes.
+        path: File of lines of JSON, which an interrupted campaign is resumed from.
+        options: Arguments of `run_cell`.
+
+    Raises:
+        ConfigurationError: The file holds cells that were run with other options.
+
+    """
+    known = {case.seed for case in read_cases(path)}
+    told = {'options': json.loads(json.dumps(options))}
+    if known and json.loads(path.read_text(encoding='utf-8').partition('\n')[0])[
+            'options'] != told['options']:
+        raise ConfigurationError(f'{path} holds cells of other options. Expected {told}. '
+                                 'Name another file.')
+    with path.open('a', encoding='utf-8') as file:
+        def keep(line: Mapping[str, Any]) -> None:
+            file.write(json.dumps(line) + '\n')
+            file.flush()
+
+        if not known:
+            keep({**told, 'conditions': conditions()})
+        in_parallel(partial(run_cell, **options), [seed for seed in seeds if seed not in known],
+                    jobs, 'second world', lambda _, cases: keep(
+                        {'cases': [asdict(case) for case in cases]}))
+    wanted = set(seeds)
+    return sorted((case for case in read_cases(path) if case.seed in wanted),
+                  key=lambda case: case.seed)
+
+
+def _command(options: argparse.Namespace) -> str:
     only = None if options.only is None else {
         name: float(size) for name, size in (item.split('=') for item in options.only)}
-    found = in_parallel(
-        partial(run_cell, group=options.group, off=options.off, only=only),
-        range(options.seed, options.seed + options.cells), options.jobs, 'second world')
-    cases = [case for own in found for case in own]
-    options.output.write_text(json.dumps({
-        'conditions': conditions(), 'summary': {
-            name: summary(own) for name, own in by_method(cases).items()},
-        'cases': [asdict(case) for case in cases]}, indent=1), encoding='utf-8')
-    return report(cases)
+    return report(campaign(
+        range(options.seed, options.seed + options.cells), options.jobs, options.output,
+        group=options.group, off=list(options.off), only=only))
 
 
 def _blame(options: argparse.Namespace) -> str:
     wrong = [case for case in read_cases(options.file) if case.wrong]
     found = in_parallel(partial(blame, cases=wrong), range(len(wrong)), options.jobs, 'blame')
-    return table(('method', 'seed', 'arm', 'value', 'z', 'z without one effect'), (
-        (case.method, case.seed, case.arm, case.worst.name, abs(case.worst.z), ', '.join(
+    return markdown(('method', 'seed', 'arm', 'value', 'z', 'z without one effect'), (
+        (case.method, str(case.seed), case.arm, case.worst.name, abs(case.worst.z), ', '.join(
             f'{name} {case.effects[name]:.2g}: {size:.1f}' for name, size in list(
                 without.items())[:4])) for case, without in zip(wrong, found, strict=True)))
 
@@ -542,26 +641,89 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run, blame, or compare."""
     parser = argparse.ArgumentParser(prog='python -m benchmarks.second_campaign')
     commands = parser.add_subparsers(required=True)
-    run = commands.add_parser('run', help='run cells; the product is the one on PYTHONPATH')
-    run.add_argument('--cells', type=int, default=304)
-    run.add_argument('--seed', type=int, default=0, help='seed of the first cell')
-    run.add_argument('--group', choices=METHODS, default='', help='methods (default: in turn)')
-    run.add_argument('--off', nargs='*', default=(), choices=EFFECTS, help='without these effects')
-    run.add_argument('--only', nargs='*', metavar='EFFECT=STRENGTH',
-                     help='with these effects instead of drawn ones')
-    run.add_argument('-o', '--output', type=Path, default=Path('second_world.json'))
+    start = commands.add_parser('run', help='run or resume; the product is the one on PYTHONPATH')
+    start.add_argument('--cells', type=int, default=304)
+    start.add_argument('--seed', type=int, default=0, help='seed of the first cell')
+    start.add_argument('--group', choices=METHODS, default='', help='methods (default: in turn)')
+    start.add_argument('--off', nargs='*', default=(), choices=EFFECTS,
+                       help='without these effects')
+    start.add_argument('--only', nargs='*', metavar='EFFECT=STRENGTH',
+                       help='with these effects, or none, instead of drawn ones')
+    start.add_argument('-o', '--output', type=Path, default=Path('second_world.jsonl'),
+                       help='file that is written, or resumed (default: %(default)s)')
     again = commands.add_parser('blame', help='repeat wrong passes without each of their effects')
     again.add_argument('file', type=Path)
     compare = commands.add_parser('compare', help='compare two versions on the same seeds')
     compare.add_argument('old', type=Path)
     compare.add_argument('new', type=Path)
-    for command, do in ((run, _run), (again, _blame), (compare, lambda options: comparison(
+    for command, do in ((start, _command), (again, _blame), (compare, lambda options: comparison(
             read_cases(options.old), read_cases(options.new)))):
         command.add_argument('--jobs', type=int, default=2)
         command.set_defaults(do=do)
     options = parser.parse_args(arguments)
     sys.stdout.write(options.do(options))
 
+
+# ---------------------------------------------------------------------------------- page
+
+_PASSES = {'static_poses': 90.0, 'wrist': 90.0, 'torque': 75.0, 'two_plane': 75.0,
+           'differential': 75.0, 'two_plane, gains': 75.0}
+"""Least percent of the cells with values within the purpose's limits that pass, by method."""
+
+_PRIORS = 'Prior widths of errors that are not there cost accuracy.'
+
+
+def figures(cases: Sequence[Case]) -> list[Figure]:
+    """Return the figures with limits, and bands over cells."""
+    rows = []
+
+    def add(series: str, what: str, unit: str, own: Sequence[Case], bar: float | None,
+            value: Callable[[Sequence[Case]], float], *, at_least: bool = False,
+            reason: str = '') -> None:
+        found = value(own)
+        if np.isfinite(found):
+            rows.append(Figure.single(series, what, unit, found, bar, at_least=at_least,
+                                      reason=reason, band=bootstrap(lambda numbers: value(
+                                          [own[number] for number in numbers]), len(own), 200)))
+
+    add('all methods', 'values of passes inside 99.9 %', '%', cases, 99.8,
+        lambda own: summary(own)['inside 99.9 %'], at_least=True)
+    add('all methods', 'values of passes inside 95 %, off 95 %', '%', cases, 2.0,
+        lambda own: abs(summary(own)['inside 95 %'] - 95.0))
+    for name, own in by_method(cases).items():
+        quiet, full = ([case for case in own if bool(case.effects) is some]
+                       for some in (False, True))
+        add(name, 'RMS z of passes with effects, off 1', '1', full, 0.2,
+            lambda own: abs(summary(own)['RMS z'] - 1.0))
+        add(name, 'passes of the cells within the limits', '%', full, _PASSES.get(name),
+            lambda own: summary(own)['pass of these'], at_least=True)
+        for words, some, bar in (('without effects', quiet, 1.05), ('with effects', full, 0.9)):
+            for quantity in against_peers(some):
+                def ratio(own: Sequence[Case], quantity: str = quantity) -> float:
+                    return against_peers(own).get(quantity, np.nan)
+
+                add(name, f'{quantity}, {words}: median error ÷ that of the best peer', '1', some,
+                    bar, ratio, reason=_PRIORS if some is quiet else '')
+        add(name, 'RMSE ÷ Cramér-Rao bound without effects', '1', quiet, 1.1,
+            lambda own: summary(own)['RMSE ÷ bound'], reason=_PRIORS)
+    return rows
+
+
+def _run(request: Request) -> Outcome:
+    """Run the cells with drawn effects, and as many without any."""
+    cases = [case for name, only in (('', None), ('_quiet', {})) for case in campaign(
+        request.seeds, request.jobs, request.output / f'campaign{name}.jsonl', only=only)]
+    return Outcome(figures(cases), cases, tables=[item for item in tables(cases) if item.rows])
+
+
+BENCHMARK = Benchmark('Campaign', (
+    'Arms of a second simulation, which shares nothing with simulator and estimators, with drawn '
+    'effects ([simulated arm](simulated-arm.md#campaign)), and as many cells without any; methods '
+    'and arms take turns. Motions are those of the nodes, estimates those of `robocal estimate` '
+    'with default parameters. A wrong pass has a value outside its 99.9 % interval; limits are '
+    'those of the purpose. Errors of peers are those of the best other method on the same '
+    'samples, the bound that of the noise alone, with biases, friction, rotors and, of identified '
+    'arms, links unknown.'), _run, seeds=320)
 
 if __name__ == '__main__':
     main()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cells of the second world: the product's motions on an arm of it, recorded to bags."""
+"""Cells of a campaign: the product's motions on an arm of the second world, recorded to bags."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from rosbags.typesys import Stores, get_typestore
 
 from benchmarks import second_world
-from benchmarks.second_world import ARMS, Array, Recorded, World, body, rotation
+from benchmarks.offline_bag import JOINT_STATES, joint_states, wrenches
+from benchmarks.second_world import ARMS, ArmData, Array, Recorded, World, body, rotation
+from demo import default_cell
 from robocal_ros.estimators import estimator
 from robocal_ros.friction import FrictionParameters
 from robocal_ros.friction.procedure import FrictionProcedure
-from robocal_ros.messages import Bag, BagWriter, JointSamples, Selection
+from robocal_ros.messages import Bag, BagWriter, JointSamples, Selection, WrenchSamples
 from robocal_ros.offline import OfflineEstimation
 from robocal_ros.payload import PayloadParameters
 from robocal_ros.payload.procedure import PayloadProcedure
@@ -40,16 +41,35 @@ STEP = 1e-3
 RATES = (50.0, 100.0, 125.0, 250.0, 500.0, 1000.0)
 """Rates of the joint states [Hz]."""
 
+OWN = 'robocal arm'
+"""The default arm, whose simulation is another one."""
+
+GROUPS = 8
+"""Number of groups of methods that take turns."""
+
 COM = ('com_x', 'com_y', 'com_z')
 WEIGHING_STD = 0.005
 """Standard deviation of weighed masses [kg]."""
 
-_STORE = get_typestore(Stores.LATEST)
 _TOPIC = 'ft_wrist/wrench'
 # Rest that a controller takes between two motions [s].
 _HANDLING = 0.2
 # What a user states of drive gains who knows them well, and who does not.
 _KNOWN_GAINS, _UNKNOWN_GAINS = 0.005, 0.1
+
+
+_OWN_DATA = ArmData('', 'tool0', 'ft_wrist', (0.0, 0.2, -0.6, 0.0, 0.6, 0.0), 3.0)
+
+
+def data_of(name: str) -> ArmData:
+    """Return frames, posture and payload of an arm."""
+    return ARMS.get(name, _OWN_DATA)
+
+
+@cache
+def urdf_of(name: str) -> str:
+    """Return the URDF of an arm."""
+    return default_cell.urdf() if name == OWN else second_world.urdf_of(name)
 
 
 @dataclass
@@ -112,7 +132,7 @@ class _Rehearsal:
 @cache
 def product(name: str) -> tuple[Robot, CollisionChecker]:
     """Return the product's model of an arm, and its collision geometry."""
-    robot = Robot(second_world.urdf_of(name), tool_frame=ARMS[name].tool)
+    robot = Robot(urdf_of(name), tool_frame=data_of(name).tool)
     return robot, CollisionChecker(robot.copy(), package_dirs=[str(second_world.shares())])
 
 
@@ -128,7 +148,8 @@ def script(name: str, place: int, what: str, detail: tuple[tuple[str, Any], ...]
 
     """
     robot, checker = product(name)
-    home, generator = np.array(ARMS[name].home), np.random.default_rng(place)
+    data = data_of(name)
+    home, generator = np.array(data.home), np.random.default_rng(place)
     at = home
     while place and (at is home or checker.touching(at)):
         at = home + generator.uniform(-0.35, 0.35, robot.n)
@@ -140,8 +161,7 @@ def script(name: str, place: int, what: str, detail: tuple[tuple[str, Any], ...]
                                  lambda: (robot, []), arm.nothing)
         asyncio.run(runs.rehearse(values))
     else:
-        values = PayloadParameters(sensor_frame=ARMS[name].sensor, tool_frame=ARMS[name].tool,
-                                   **dict(detail))
+        values = PayloadParameters(sensor_frame=data.sensor, tool_frame=data.tool, **dict(detail))
         own = PayloadProcedure(arm, arm, arm, values)
         sensor: Any = SimpleNamespace(
             topic=_TOPIC, recorded=0, newest=np.inf, usual_interval=0.01,
@@ -219,6 +239,7 @@ class Cell:
         weighing: Errors of two weighings [kg].
         values: Parameters that are not the default ones.
         last: The last recording.
+        motions: Motion, load, and rate of the joint states of each recording without effects.
 
     """
 
@@ -233,15 +254,17 @@ class Cell:
         """
         generator = np.random.default_rng([seed, 4])
         self.seed, self._folder = seed, folder
-        self.name = str(generator.choice(list(ARMS)))
+        # Methods take turns; so do arms, with each of them.
+        self.name = list(ARMS)[seed // GROUPS % len(ARMS)]
         self.rate, self._place = float(generator.choice(RATES)), int(generator.integers(3))
         self._repeats = int(generator.choice([1, 2, 3, 3, 5]))
         self.world = World(second_world.read_arm(self.name), seed, effects)
         self.robot = product(self.name)[0]
-        data = ARMS[self.name]
+        data = data_of(self.name)
         self.load, self.weighed = (Load.drawn(generator, data.payload) for _ in range(2))
         self.weighing = WEIGHING_STD * generator.normal(size=2)
         self.last: Recorded | None = None
+        self.motions: list[tuple[Array, Load | None, float]] = []
         self.values: dict[str, Any] = {
             'tool_frame': data.tool, 'sensor_frame': data.sensor, 'sensor_topic': _TOPIC,
             'results_dir': str(folder / 'results'), 'excitation_repeats': self._repeats,
@@ -271,8 +294,10 @@ class Cell:
                                    np.random.default_rng([self.seed, 5]))
         self.last = self.world.run(motion, STEP, min(self.rate, rate),
                                    None if load is None else load.matrix)
+        if not self.world.effects:
+            self.motions.append((motion, load, min(self.rate, rate)))
         return write_bag(self._folder / 'bag', self.last, self.robot.joint_names,
-                         ARMS[self.name].sensor)
+                         data_of(self.name).sensor)
 
     def estimate(self, what: str, bag: Path, **changes: Any) -> CalibrationResult:
         """Estimate from a bag as `robocal estimate` does, and store a result that passes."""
@@ -282,7 +307,7 @@ class Cell:
         try:
             with Bag(bag) as opened:
                 estimation = OfflineEstimation(
-                    chosen, opened, chosen.table(**given), second_world.urdf_of(self.name),
+                    chosen, opened, chosen.table(**given), urdf_of(self.name),
                     Selection())
                 result = estimation.run().result
         finally:
@@ -293,30 +318,13 @@ class Cell:
 
 
 def write_bag(path: Path, found: Recorded, joints: Sequence[str], frame: str) -> Path:
-    """Write joint states and wrenches, all messages as copies of one template; return the path."""
-    types: Any = _STORE.types
-    header = types['std_msgs/msg/Header'](types['builtin_interfaces/msg/Time'](0, 0), frame)
-    zeros, size = np.zeros(len(joints)), 8 * len(joints)
-    vector = types['geometry_msgs/msg/Vector3'](0.0, 0.0, 0.0)
-    state, wrench = 'sensor_msgs/msg/JointState', 'geometry_msgs/msg/WrenchStamped'
+    """Write joint states and wrenches; return the path."""
+    states = JointSamples(tuple(joints), found.time, found.position, found.velocity, found.effort)
     with BagWriter(path) as bag:
-        for topic, kind, message, time, blocks in (
-            ('/joint_states', state, types[state](header, list(joints), zeros, zeros, zeros),
-             found.time, {3 * size + 16: found.position, 2 * size + 8: found.velocity,
-                          size: found.effort}),
-            (f'/{_TOPIC}', wrench, types[wrench](header, types['geometry_msgs/msg/Wrench'](
-                vector, vector)), found.wrench_time, {48: found.wrench}),
-        ):
-            # Numbers are counted from the end: what precedes them depends on names.
-            template = np.frombuffer(bytes(_STORE.serialize_cdr(message, kind)), np.uint8)
-            rows = np.tile(template, (len(time), 1))
-            stamps = np.rint(1e9 * time).astype(np.int64)
-            rows[:, 4:12] = np.stack(np.divmod(stamps, 10**9), 1).astype('<u4').view(np.uint8)
-            for back, values in blocks.items():
-                raw = np.ascontiguousarray(values).view(np.uint8)
-                begin = rows.shape[1] - back
-                rows[:, begin:begin + raw.shape[1]] = raw
-            bag.add(topic, kind)
-            for stamp, row in zip(stamps.tolist(), rows, strict=True):
-                bag.write(topic, stamp, row.tobytes())
+        bag.add(JOINT_STATES, 'sensor_msgs/msg/JointState')
+        bag.add(f'/{_TOPIC}', 'geometry_msgs/msg/WrenchStamped')
+        for stream in (joint_states(states), wrenches(WrenchSamples(
+                frame, found.wrench_time, found.wrench), f'/{_TOPIC}')):
+            for stamp, topic, raw in stream:
+                bag.write(topic, stamp, raw)
     return path

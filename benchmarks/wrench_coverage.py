@@ -11,8 +11,9 @@ import numpy as np
 import pinocchio as pin
 import scipy
 
-from benchmarks import foreign_arms, seven_joints
+from benchmarks import seven_joints
 from benchmarks.figures import Figure
+from benchmarks.second_cell import OWN, product
 from benchmarks.wrench_samples import Stream, follow
 from robocal_ros.arrays import Array
 from robocal_ros.robot import RigidBodyInertia, Robot, link_covariance, physically_consistent
@@ -30,7 +31,7 @@ LAYOUTS = ('both-ended link', 'wrist only', 'base and wrist', 'torque')
 """Two random sensors, of which the links between them count; one at the last link; at the first
 and the last link, fused with joint torques; none."""
 
-ARMS = ('seven joints', *foreign_arms.names())
+ARMS = ('seven joints', OWN, 'UR10', 'Panda', 'xArm 7')
 
 # Parameters of the observer, and what is drawn: masses as a share, readings and efforts.
 _MODEL, _NOISE, _EFFORT, _GAIN = 0.05, (0.5, 0.02), 1.0, 0.02
@@ -64,7 +65,7 @@ class _Cell:
 
     def __init__(self, name: str, layout: str, seed: int) -> None:
         self.draw = np.random.default_rng([seed, ARMS.index(name), LAYOUTS.index(layout)])
-        known = Robot(seven_joints.urdf()) if name == ARMS[0] else foreign_arms.arm(name).robot
+        known = Robot(seven_joints.urdf()) if name == ARMS[0] else product(name)[0]
         # Links whose name begins with ft_ would carry sensors.
         self.robot = Robot(known.urdf.replace('"ft_', '"part_'), tool_frame=known.tool_frame)
         frames = self._frames(layout)

@@ -7,7 +7,6 @@ squares on filtered samples. This module is imported in the environment of the o
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 
 _DECIMATION = 10
-_LINKS = 10
 
 
 def identify(
@@ -42,12 +40,6 @@ def identify(
     from figaroh.tools.regressor import build_regressor_basic, build_regressor_reduced
     from figaroh.tools.robot import Robot
 
-    warnings: list[str] = []
-
-    class Warnings(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            warnings.append(record.getMessage())
-
     class Identification(BaseIdentification):  # type: ignore[misc]
         def load_trajectory_data(self, data_source: str | None = None) -> dict[str, Any]:
             return {'timestamps': time, 'positions': position, 'velocities': None,
@@ -69,10 +61,8 @@ def identify(
             'signal_processing': {'sampling_frequency': rate, 'cutoff_frequency': cutoff}}}}),
         encoding='utf-8')
     robot = Robot(str(folder / 'arm.urdf'), str(folder))
-    logging.getLogger('figaroh').addHandler(Warnings(logging.WARNING))
 
     def solve() -> Callable[[], dict[str, Any]]:
-        warnings.clear()
         found = Identification(robot, str(folder / 'arm.yaml'))
         n = len(joints)
         found.identif_config.update(
@@ -93,16 +83,7 @@ def identify(
             full = build_regressor_basic(robot, q, v, a, found.identif_config)
             columns = build_regressor_reduced(full, found._idx_eliminated)
             torque = columns[:, found._base_indices] @ found.phi_base
-            kept = np.delete(np.arange(full.shape[1]), found._idx_eliminated)
-            chosen = kept[list(found._base_indices)]
-            std = np.asarray(found.result['wls_std_deviations']) / 100.0 * np.abs(found.phi_base)
-            # Links in Pinocchio's order, then friction, then rotors.
-            place = np.where(chosen < _LINKS * n, chosen, chosen - 2 * n)
-            rigid = (chosen < _LINKS * n) | (
-                (chosen >= (_LINKS + 2) * n) & (chosen < (_LINKS + 3) * n))
-            return {'torque': torque.reshape(n, -1).T, 'columns': place[rigid],
-                    'value': np.asarray(found.phi_base)[rigid], 'std': std[rigid],
-                    'warnings': sorted(set(warnings))}
+            return {'torque': torque.reshape(n, -1).T}
 
         return answer
 

@@ -100,7 +100,7 @@ def identify(
 
         def answer() -> dict[str, Any]:
             final = sysid.apply_param_modifiers(best, spec)
-            return {'torque': torques(final, q, v, a), 'warnings': []}
+            return {'torque': torques(final, q, v, a)}
 
         return answer
 

@@ -53,7 +53,9 @@ def available() -> Path | None:
     return python if ENVIRONMENT in os.environ and python.exists() else None
 
 
-def run(method: str, /, *, peer: bool = False, **arguments: Any) -> Run:
+def run(
+    method: str, /, *, peer: bool = False, repeats: int = _REPEATS, **arguments: Any
+) -> Run:
     """Call a method in a process of its own.
 
     Its function prepares, and returns the estimation; this is measured, and returns a function of
@@ -62,6 +64,7 @@ def run(method: str, /, *, peer: bool = False, **arguments: Any) -> Run:
     Args:
         method: Module and function, such as ``benchmarks.peers.arm:textbook``.
         peer: Whether it needs the environment of the other tools.
+        repeats: How often it is repeated to measure its time.
         arguments: Arguments of the function.
 
     """
@@ -77,7 +80,7 @@ def run(method: str, /, *, peer: bool = False, **arguments: Any) -> Run:
         environment['PYTHONPATH'] = str(_ROOT)
     try:
         done = subprocess.run(
-            [str(python), '-m', 'benchmarks.peers.process', method],
+            [str(python), '-m', 'benchmarks.peers.process', method, str(repeats)],
             input=pickle.dumps(arguments), capture_output=True, timeout=_LIMIT, check=False,
             env=environment, cwd=_ROOT)
     except subprocess.TimeoutExpired:
@@ -89,13 +92,13 @@ def run(method: str, /, *, peer: bool = False, **arguments: Any) -> Run:
     return Run(answer, seconds, memory, reason)
 
 
-def measured(function: Callable[[], Any]) -> tuple[Any, float, float]:
+def measured(function: Callable[[], Any], repeats: int) -> tuple[Any, float, float]:
     """Return what a function returns, its processor time [s], and its memory [MiB]."""
     began = process_time()
     answer = function()
     times = [process_time() - began]
     memory = _peak()
-    while len(times) <= _REPEATS and sum(times) < _LONG:
+    while len(times) <= repeats and sum(times) < _LONG:
         began = process_time()
         function()
         times.append(process_time() - began)
@@ -123,7 +126,8 @@ def _main() -> None:
         found: tuple[Any, float, float, str] = (None, np.nan, np.nan, f'not run: {error}')
     else:
         try:
-            answer, seconds, memory = measured(function(**arguments))
+            answer, seconds, memory = measured(
+                function(**arguments), int(sys.argv[2]))
             found = (answer(), seconds, memory, '')
         except Exception as error:  # noqa: BLE001 - what another tool raises is its answer
             found = (None, np.nan, np.nan, f'{type(error).__name__}: {error}')

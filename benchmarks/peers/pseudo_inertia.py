@@ -40,7 +40,7 @@ def identify(
         problem.solve(solver='CLARABEL')
 
         def answer() -> dict[str, Any]:
-            return {'value': unknown.value / size, 'std': None, 'words': problem.status}
+            return {'value': unknown.value / size}
 
         return answer
 

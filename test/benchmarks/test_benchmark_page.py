@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bands of figures, plots, and the page that is made from the results file."""
+"""Bands of figures, and the page that is made from the results file."""
 
 from __future__ import annotations
 
 import math
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
@@ -12,21 +11,16 @@ import pytest
 import scipy.stats
 
 from benchmarks.benchmark import Table
-from benchmarks.figures import Figure, median_band, rms_band, share_band
+from benchmarks.figures import Figure, bootstrap, median_band, share_band
 from benchmarks.page import Record, read_records, write_page, write_records
-from benchmarks.plot import Line, Plot, exponent, svg
 from robocal_ros.errors import FileFormatError
 
-PLOT = Plot('growth', 'Growth', 'joints', 'time [s]', (
-    Line('ours', (1.0, 10.0, 100.0), (1.0, None, 100.0), (0.5, 5.0, 50.0), (2.0, 20.0, 200.0),
-         ('pass', 'pass', 'fail')), Line('other & more', (1.0, 100.0), (3.0, 4.0))),
-    log_x=True, log_y=True, level=10.0)
 CONDITIONS = {'time': '2024-01-01T00:00:00', 'commit': 'abc', 'processor': 'any', 'cores': 2,
               'system': 'Linux', 'python': '3', 'taken': 3.0, 'seeds': 2, 'numpy': '2'}
 RECORD = Record('Growth of time', 'A test.', CONDITIONS, (
     Figure('speed', 'time', 's', 1.0, 2.5, 2.0, band=(0.9, 1.1), reason='the clock is slow.'),
     Figure('speed', 'other', 's', 1.0, 1.0, 2.0)),
-    (Table('Peers', ('tool', 'error'), (('ours', 1.23456), ('a|b', None))),), (PLOT,),
+    (Table('Peers', ('tool', 'error'), (('ours', 1.23456), ('a|b', None))),),
     ('A remark.',))
 
 
@@ -37,14 +31,15 @@ def test_bands_of_shares_are_exact() -> None:
     assert (1.0 - high) ** 100 == pytest.approx(0.025)
 
 
-def test_bands_of_medians_and_rms_contain_the_truth_as_often_as_stated() -> None:
+def test_bands_of_medians_and_by_bootstrap_contain_the_truth_as_often_as_stated() -> None:
     draw = np.random.default_rng(0)
     inside = np.zeros(2)
     for _ in range(400):
         values = draw.standard_normal(30)
         low, high = median_band(values) or (math.nan, math.nan)
         inside[0] += low <= 0.0 <= high
-        low, high = rms_band(values**2, 200)
+        low, high = bootstrap(lambda own, values=values: float(
+            np.sqrt(np.mean(values[own]**2))), 30, 200) or (math.nan, math.nan)
         inside[1] += low <= 1.0 <= high
     # The bootstrap is somewhat narrow for 30 values.
     assert (inside >= scipy.stats.binom.ppf(0.001, 400, 0.90)).all()
@@ -60,29 +55,6 @@ def test_figures_of_cases_have_the_worst_on_the_side_of_the_limit() -> None:
     assert (share.median, share.met) == (90.0, True)
 
 
-def test_exponent_of_a_power_law_is_recovered() -> None:
-    x = np.array([1.0, 2.0, 5.0, 10.0])
-    found, half = exponent(x.tolist(), (3.0 * x**1.5).tolist())
-    assert found == pytest.approx(1.5)
-    assert half == pytest.approx(0.0, abs=1e-6)
-
-
-def test_plots_map_values_to_their_axes() -> None:
-    root = ElementTree.fromstring(svg(PLOT))
-    dots = [(float(dot.get('cx', '')), float(dot.get('cy', '')), dot.get('fill'))
-            for dot in root.findall('{*}circle')]
-    (left, low, full), (right, high, hollow), *others = dots
-    assert len(others) == 2
-    assert left < right
-    assert low > high
-    assert (full, hollow) == ('#0072b2', '#fff')
-    words = {item.text for item in root.findall('{*}text')}
-    assert {'Growth', 'ours', 'other & more', '○ other verdict', '10'} <= words
-    [dashed] = [item for item in root.findall('{*}path') if item.get('stroke-dasharray')]
-    height = float((dashed.get('d') or '').partition(' ')[2].partition('H')[0])
-    assert height == pytest.approx(0.5 * (low + high), abs=0.2)
-
-
 def test_page_is_made_from_the_results_file(tmp_path: Path) -> None:
     results, page = tmp_path / 'results.json', tmp_path / 'docs' / 'benchmarks.md'
     write_records(results, {'growth': RECORD})
@@ -96,8 +68,6 @@ def test_page_is_made_from_the_results_file(tmp_path: Path) -> None:
     assert '| a\\|b |  |' in text
     assert '| ours | 1.23 |' in text
     assert '[Growth of time](#growth-of-time)' in text
-    [image] = (tmp_path / 'docs' / 'images').iterdir()
-    assert f'src="images/{image.name}"' in text
     again = page.read_bytes()
     write_records(results, read_records(results))
     write_page(page, read_records(results))

@@ -6,21 +6,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks import seven_joints
-from benchmarks.adversarial_cell import arm
 from benchmarks.peers.arm import lean
-from benchmarks.peers.comparison import Row, judged, limits, tables
-from benchmarks.peers.geometry import compliance, leveling
+from benchmarks.peers.friction import coulomb_viscous, load_dependent
 from benchmarks.peers.payload import in_motion
 from benchmarks.peers.process import ENVIRONMENT, Run, run
-from benchmarks.peers.wrench import momentum, weight
-from benchmarks.wrench_samples import Impact, SampledArm, Settings
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
+from benchmarks.peers.recorded import FIGAROH, OURS, ArmCase, figures, table
+from benchmarks.second_cell import OWN, product
+from robocal_ros.messages import JointSamples, WrenchSamples
 from robocal_ros.payload.model import body_regressor, moving
-from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot import RigidBodyInertia, Robot
 
 PERIOD = 0.004
-NAME = 'robocal arm'
+FRAME = 'ft_wrist'
 
 
 def motion(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -48,8 +45,6 @@ def test_a_method_that_is_not_installed_gives_a_row_and_no_error(
     done = run('benchmarks.peers.figaroh_arm:identify', peer=True)
     assert done.answer is None
     assert 'not run' in done.reason
-    row = Row('quiet', 'FIGAROH', reason=done.reason)
-    assert 'not run' in str(next(tables([row])).rows[0][-1])
 
 
 def test_what_a_method_raises_is_its_answer() -> None:
@@ -62,7 +57,7 @@ def test_what_a_method_raises_is_its_answer() -> None:
 
 @pytest.mark.parametrize('weighted', [False, True])
 def test_textbook_least_squares_predict_an_exact_arm(weighted: bool) -> None:
-    robot = arm(NAME).robot
+    robot = product(OWN)[0]
     time, *samples = motion(robot.n, 1)
     _, *other = motion(robot.n, 2)
     rows = [part[::25] for part in other]
@@ -77,69 +72,56 @@ def test_textbook_least_squares_predict_an_exact_arm(weighted: bool) -> None:
     assert done.memory > 10.0
 
 
-@pytest.mark.parametrize('total', [False, True])
-def test_least_squares_in_motion_find_an_exact_body(total: bool) -> None:
-    chosen = arm(NAME)
-    robot, frame = chosen.robot, chosen.sensor
+def test_least_squares_in_motion_find_an_exact_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ENVIRONMENT, raising=False)
+    robot = product(OWN)[0]
     time, q, v, a = motion(robot.n, 3)
     body = RigidBodyInertia(2.0, np.array([0.02, -0.01, 0.08]), 0.01 * np.eye(3))
-    whole = robot.distal_inertia(frame).to_pinocchio().toDynamicParameters() + np.linalg.solve(
-        moving(robot, frame), body.to_pinocchio().toDynamicParameters())
-    wrench = np.array([-body_regressor(robot, frame, *row) @ whole
+    whole = robot.distal_inertia(FRAME).to_pinocchio().toDynamicParameters() + np.linalg.solve(
+        moving(robot, FRAME), body.to_pinocchio().toDynamicParameters())
+    wrench = np.array([-body_regressor(robot, FRAME, *row) @ whole
                        for row in zip(q, v, a, strict=True)])
     noise = np.random.default_rng(4).normal(size=wrench.shape)
-    joints = JointSamples(robot.joint_names, time, q, v, np.zeros_like(q))
-    answer = in_motion(name=NAME, joints=joints, total=total, sensor=WrenchSamples(
-        frame, time, wrench + 0.02 * noise + 1.0))()()
-    assert answer['value'][0] == pytest.approx(2.0, rel=2e-3)
-    assert answer['value'][1:] == pytest.approx(body.com, abs=1e-3)
-    assert (answer['std'] is None) is total
+    found = in_motion(robot, JointSamples(robot.joint_names, time, q, v, np.zeros_like(q)),
+                      WrenchSamples(FRAME, time, wrench + 0.02 * noise + 1.0))
+    assert set(found) == {'weighted least squares', 'total least squares'}
+    for value in found.values():
+        assert value[0] == pytest.approx(2.0, rel=2e-3)
+        assert value[1:] == pytest.approx(body.com, abs=1e-3)
 
 
-@pytest.mark.parametrize(('verdict', 'std', 'silent'), [
-    ('no verdict', None, True), ('no verdict', 0.1, True), ('no verdict', 1.0, False),
-    ('pass', 0.1, True), ('fail', 0.1, False)])
-def test_a_result_is_silently_wrong_if_nothing_covers_an_error_that_matters(
-    verdict: str, std: float | None, silent: bool,
-) -> None:
-    claimed = None if std is None else np.array([std])
-    row = judged(Row('quiet', 'one', 1, {'mass [%]': 1.0}, verdict=verdict), Run({}, 0.1, 50.0),
-                 np.array([1.0]), claimed, None, np.array([0.5]))
-    assert row.silent is silent
-    harmless = judged(row, Run({}, 0.1, 50.0), np.array([0.4]), claimed, None, np.array([0.5]))
-    assert not harmless.silent
+@pytest.mark.parametrize('method', [coulomb_viscous, load_dependent])
+def test_simple_laws_of_friction_are_found_in_constant_speeds(method) -> None:
+    robot, joint = product(OWN)[0], 5
+    parts = []
+    for speed in (0.05, 0.1, 0.2, 0.4):
+        travel = speed * np.arange(0.0, 3.0, PERIOD)
+        rest = np.zeros(int(0.5 / PERIOD))
+        parts += [travel, rest + travel[-1], travel[::-1], rest]
+    position = np.concatenate(parts)
+    q = np.zeros((len(position), robot.n))
+    q[:, joint] = position
+    v = np.gradient(q, PERIOD, axis=0)
+    effort = np.array([robot.gravity_torque(row) for row in q])
+    effort[:, joint] += 2.0 * np.sign(v[:, joint]) + 3.0 * v[:, joint]
+    samples = JointSamples(robot.joint_names, PERIOD * np.arange(1, len(q) + 1.0), q, v, effort)
+    speeds = np.array([0.1, 0.3, -0.2])
+    found = method(robot, samples, joint, speeds)
+    assert found == pytest.approx(2.0 * np.sign(speeds) + 3.0 * speeds, rel=0.08)
 
 
 def test_the_product_is_compared_with_the_best_other_method() -> None:
-    rows = [Row('quiet', name, 1, {'mass [%]': error}, verdict='pass')
-            for name, error in (('robocal', 2.0), ('one', 4.0), ('two', 1.0))]
-    silent, ratio = limits(rows, {'robocal': ('one', 'two')}, 'because')
-    assert silent.met is True
-    assert ratio.worst == pytest.approx(2.0)
-    assert ratio.met is False
+    efforts = np.ones((5, 2))
+    case = ArmCase('arm', '', '', None, efforts, efforts, efforts, efforts)
 
+    def done(first: float, second: float, seconds: float) -> tuple[Run, str]:
+        return Run({'torque': efforts + [first, second]}, seconds, 50.0), ''
 
-def test_simple_methods_drift_and_err_without_a_word() -> None:
-    planned, line, _ = leveling(2)
-    assert planned.errors['drift on the way [mm]'] < 0.5 < line.errors['drift on the way [mm]']
-    assert (planned.silent, line.silent) == (False, True)
-    ours, simple = compliance(2)
-    name = 'compliance, RMS over joints [%]'
-    assert ours.errors[name] < simple.errors[name]
-    assert (ours.silent, simple.silent) == (False, True)
-
-
-@pytest.mark.parametrize('method', [momentum, weight])
-def test_other_observers_find_a_push_on_an_exact_arm_at_rest(method) -> None:
-    load = RigidBodyInertia(1.5, np.array([0.0, 0.02, 0.08]), 2e-3 * np.eye(3))
-    made = SampledArm(
-        seven_joints.urdf(), seven_joints.SENSORS, Settings(
-            sensor_rates=(1000.0, 1000.0, 1000.0, 500.0), effort_noise=0.0, amplitude=1.0),
-        seed=3, load=load)
-    push = Impact(3, np.array([20.0, -10.0, 5.0]), np.zeros(3), 0.5, 1.0)
-    joints, sensors = made.samples(2.0, [push], moving=False)
-    answer = method(joints=joints, sensors=sensors, load=load)()()
-    time = answer['time']
-    pushed, free = (time > 1.0) & (time < 1.4), time < 0.4
-    assert answer['force'][pushed].mean(axis=0) == pytest.approx(push.force, abs=0.5)
-    assert answer['force'][free].mean(axis=0) == pytest.approx(np.zeros(3), abs=0.5)
+    found = {OURS: done(2.0, 1.0, 0.5), FIGAROH: done(4.0, 0.5, 1.0),
+             'other': (Run(reason='not run: it is not there'), 'not run: it is not there')}
+    better, worse, speed = figures(case, found)
+    assert (better.worst, worse.worst, speed.worst) == pytest.approx((0.5, 2.0, 2.0))
+    assert (better.met, worse.met, speed.met) == (True, False, False)
+    rows = table(case, found).rows
+    assert rows[0][:3] == (OURS, 2.0, 1.0)
+    assert 'not run' in str(rows[2][-1])

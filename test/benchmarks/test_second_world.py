@@ -14,13 +14,17 @@ import pinocchio as pin
 import pytest
 from support.imports import ROOT, imports_in
 
-from benchmarks import second_world
+from benchmarks import second_campaign, second_world
+from benchmarks.second_bound import bounds
 from benchmarks.second_campaign import (
     METHODS,
     Case,
     Value,
+    against_peers,
     blame,
+    campaign,
     comparison,
+    figures,
     report,
     run_cell,
     summary,
@@ -28,8 +32,9 @@ from benchmarks.second_campaign import (
 )
 from benchmarks.second_cell import Cell, Load, write_bag
 from benchmarks.second_world import ARMS, EFFECTS, World, moments, read_arm
+from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimators import estimator
-from robocal_ros.messages.bag import Bag, Selection
+from robocal_ros.messages import Bag, Selection
 from robocal_ros.offline import OfflineEstimation
 
 DOWN = np.array([0.0, 0.0, -second_world.GRAVITY])
@@ -174,6 +179,7 @@ def test_a_bag_holds_what_was_recorded(tmp_path: Path) -> None:
 @pytest.mark.parametrize('group', ['static_poses', 'differential'])
 def test_a_quiet_cell_is_within_its_intervals(group: str) -> None:
     cases = run_cell(3, group=group, only={})
+    assert all(0.2 * value.bound < value.std for case in cases for value in case.values)
     assert [case.method for case in cases] == list(METHODS[group][1])
     for case in cases:
         assert case.values
@@ -205,6 +211,57 @@ def test_a_summary_counts_passes() -> None:
     assert found['pass of these'] == pytest.approx(200.0 / 3.0)
     assert found['RMS z'] == pytest.approx(np.sqrt((1.0 + 6.25 + 16.0) / 3.0))
     assert '| wrist | 2 | UR10 |' in report([_case(0, 1.0), _case(2, 4.0)])
+
+
+def test_the_bound_follows_from_what_the_sensor_sees(tmp_path: Path) -> None:
+    cell = Cell(2, {}, tmp_path)
+    motion = np.array(ARMS[cell.name].home) + 0.2 * (1.0 - np.cos(
+        np.linspace(0.0, 4.0 * np.pi, 6000)[:, None] * np.arange(1, cell.robot.n + 1)))
+    cell.motions = [(motion, cell.load, 100.0)]
+    found = bounds(cell, 'wrist', ())
+    q, v, a = cell.world._tracked(motion, 1e-3)
+    rows = slice(None, None, round(1000.0 / cell.world.wrench_rate))
+    tool = cell.world.arm.tool
+    scale = cell.world.wrench_noise
+    exact = moments(cell.world.arm, cell.world.links, q[rows], v[rows], a[rows], DOWN,
+                    beyond=tool @ cell.load.matrix @ tool.T)[1] / scale
+    heavier = replace(cell.load, mass=1.01 * cell.load.mass)
+    other = moments(cell.world.arm, cell.world.links, q[rows], v[rows], a[rows], DOWN,
+                    beyond=tool @ heavier.matrix @ tool.T)[1] / scale
+    # With all else known, a mass is at least as well known as with all else unknown.
+    slope = ((other - exact) / (0.01 * cell.load.mass)).ravel()
+    assert found['mass'] > 0.9 / np.linalg.norm(slope)
+    assert found['mass'] < 30.0 / np.linalg.norm(slope)
+    cell.motions = [(np.concatenate((motion, motion)), cell.load, 100.0)]
+    assert bounds(cell, 'wrist', ())['mass'] == pytest.approx(found['mass'] / 2**0.5, rel=0.1)
+
+
+def test_an_interrupted_campaign_is_resumed(tmp_path: Path,
+                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+
+    def serial(function: Any, seeds: Any, jobs: int, title: str, keep: Any) -> None:
+        for seed in seeds:
+            ran.append(seed)
+            keep(seed, [_case(seed, 1.0)])
+
+    monkeypatch.setattr(second_campaign, 'in_parallel', serial)
+    path = tmp_path / 'a.jsonl'
+    assert [case.seed for case in campaign(range(2), 1, path, only=None)] == [0, 1]
+    assert [case.seed for case in campaign(range(1, 4), 1, path, only=None)] == [1, 2, 3]
+    assert ran == [0, 1, 2, 3]
+    with pytest.raises(ConfigurationError, match='other options'):
+        campaign(range(4), 1, path, only={})
+
+
+def test_medians_are_compared_with_the_best_peer() -> None:
+    cases = [replace(_case(seed, 1.0), notes={
+        'mass: robocal': 1.0 + seed, 'mass: one': 4.0, 'mass: two': 3.0}) for seed in range(8)]
+    assert against_peers(cases) == {'mass': pytest.approx(4.5 / 3.0)}
+    ratio = next(item for item in figures(cases) if 'best peer' in item.what)
+    assert ratio.met is False
+    assert ratio.band is not None
+    assert ratio.band[0] < 1.5 < ratio.band[1]
 
 
 def test_versions_are_compared_by_seed() -> None:

@@ -24,8 +24,8 @@ from support.bag_examples import (
     wrench,
 )
 from support.friction_results import identity, payload_result
+from support.wrench_arm import ObservedArm
 
-from benchmarks.wrench_arm import ObservedArm
 from demo import default_cell
 from robocal_ros.cli.main import main
 from robocal_ros.messages.bag import Bag

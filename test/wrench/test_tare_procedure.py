@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.wrench_arm import ObservedArm
 
-from benchmarks.wrench_arm import ObservedArm
 from robocal_ros.errors import CancelledError, DataError
 from robocal_ros.results.result import RobotIdentity
 from robocal_ros.wrench.tare import biases

@@ -9,8 +9,8 @@ import numpy as np
 import pinocchio as pin
 import pytest
 from support.arms import arm
+from support.wrench_arm import ObservedArm, of_chain
 
-from benchmarks.wrench_arm import ObservedArm, of_chain
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity
 from robocal_ros.robot.model import RigidBodyInertia, Robot

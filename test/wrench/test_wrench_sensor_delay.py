@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks import seven_joints
-from benchmarks.wrench_offline import write_bag
+from benchmarks.offline import write_wrench_bag
 from benchmarks.wrench_samples import Impact, SampledArm, Settings
 from robocal_ros.cli.main import main
 from robocal_ros.wrench.observer import WrenchObserver
@@ -62,7 +62,7 @@ def test_an_arm_at_rest_tells_none() -> None:
 def test_the_command_reports_the_delay_of_a_filter(tmp_path: Path, capsys: Any) -> None:
     bag = tmp_path / 'bag'
     # Its sensors filter with half of the newest value at 1 kHz: a delay of 1 ms.
-    write_bag(bag, 22.0)
+    write_wrench_bag(bag, 22.0)
     main(['estimate', 'wrench', str(bag), '-o', str(tmp_path / 'tare.yaml'), '--results-dir',
           str(tmp_path / 'results'), '-p', 'require_tare:=false'])
     told = ' '.join(capsys.readouterr().out.split())

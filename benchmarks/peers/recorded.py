@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recorded arms: the product, FIGAROH, MuJoCo's system identification, textbook methods.
+
+All are given the same published joint states, and predict the efforts of a motion that they were
+not given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.benchmark import Benchmark, Outcome, Request, Table
+from benchmarks.figures import Figure
+from benchmarks.peers.arm import CUTOFFS, lean
+from benchmarks.peers.process import Run, run
+from benchmarks.peers.recordings import in_order, joint_states, recording, trajectory
+from benchmarks.second_world import urdf_of
+from robocal_ros.arrays import Array
+from robocal_ros.estimation import low_passed
+from robocal_ros.messages import JointSamples
+from robocal_ros.robot import Robot
+
+OURS, FIGAROH, MUJOCO = 'robocal', 'FIGAROH', 'MuJoCo sysid'
+SPEED_BAR = 10.0
+"""Times that the product is to be faster than FIGAROH."""
+
+REASON = 'The parameters of other methods need not be physically consistent.'
+SLOW = ('Several cutoffs, friction laws and prior widths are tried, and the spectrum of the '
+        'residuals and a held-out part are evaluated.')
+
+_MED7_PERIOD = 0.01
+_HELD_OUT = 0.25
+_VALIDATION_CUTOFF = 1.0
+
+
+@dataclass(frozen=True)
+class ArmCase:
+    """Samples to identify an arm from, and a motion to predict.
+
+    Attributes:
+        name: Name of the case.
+        urdf: URDF of the moving joints alone.
+        tool: Tool frame.
+        samples: The samples.
+        q: Positions to predict the efforts at, shape (m, n) [rad].
+        v: Velocities there [rad/s].
+        a: Accelerations there [rad/s²].
+        effort: Efforts there, shape (m, n) [N·m].
+
+    """
+
+    name: str
+    urdf: str
+    tool: str
+    samples: JointSamples
+    q: Array
+    v: Array
+    a: Array
+    effort: Array
+
+    def run(self, method: str, **options: Any) -> Run:
+        """Run a method in a process of its own."""
+        return run(f'benchmarks.peers.{method}', urdf=self.urdf, tool=self.tool,
+                   joints=self.samples.joint_names, time=self.samples.time,
+                   position=self.samples.position, effort=self.samples.effort, q=self.q, v=self.v,
+                   a=self.a, **options)
+
+    def errors(self, done: Run) -> Array:
+        """Return RMS errors of the predicted efforts, shape (n,) [N·m]; NaN without a result."""
+        if done.answer is None:
+            return np.full(self.effort.shape[1], np.nan)
+        return np.asarray(np.sqrt(np.mean((done.answer['torque'] - self.effort)**2, axis=0)))
+
+
+def ur10() -> ArmCase | None:
+    """Return the UR10 of the recordings, with the validation trajectory of its publishers."""
+    bag = recording('ur10_bags/ur10_exciting_trajectory.db3')
+    if bag is None:
+        return None
+    text = urdf_of('UR10')
+    robot = Robot(text, tool_frame='tool0')
+    samples = in_order(joint_states(bag), robot.joint_names)
+    return ArmCase('UR10', lean(text, robot.joint_names), 'tool0', samples,
+                   *trajectory(bag.with_name('validation_trajectory.db3')))
+
+
+def panda() -> ArmCase | None:
+    """Return the Panda of the recordings; the last quarter of its motion is held out."""
+    bag = recording('panda_bag/panda_exciting_trajectory.db3')
+    if bag is None:
+        return None
+    text = urdf_of('Panda').replace('panda_joint', 'fer_joint')
+    robot = Robot(text, tool_frame='panda_link8')
+    return held_out('Panda', robot, in_order(joint_states(bag), robot.joint_names))
+
+
+def med7() -> ArmCase | None:
+    """Return the Med7 of the recordings, whose motion is too poor and whose URDF has no masses."""
+    folder = recording('kuka_med7')
+    if folder is None:
+        return None
+    robot = Robot((folder / 'med7_axes.urdf').read_text(encoding='utf-8'), tool_frame='l7')
+    with np.load(folder / 'med7.npz') as data:
+        q, effort = data['q'], data['tau']
+    time: Array = _MED7_PERIOD * np.arange(len(q), dtype=np.float64)
+    return held_out('Med7, motion too poor', robot, JointSamples(
+        robot.joint_names, time, q, np.zeros_like(q), effort))
+
+
+def held_out(name: str, robot: Robot, samples: JointSamples) -> ArmCase:
+    """Return a case whose last quarter is to be predicted."""
+    period = float(np.median(np.diff(samples.time)))
+    q = low_passed(samples.position, period, _VALIDATION_CUTOFF)
+    v = np.gradient(q, period, axis=0)
+    border, edge = int((1.0 - _HELD_OUT) * len(samples)), int(1.0 / period)
+    rows, first = slice(border, -edge), slice(0, border)
+    return ArmCase(
+        name, lean(robot.urdf, robot.joint_names), robot.tool_frame,
+        replace(samples, time=samples.time[first], position=samples.position[first],
+                velocity=samples.velocity[first], effort=samples.effort[first]),
+        q[rows], v[rows], np.gradient(v, period, axis=0)[rows], samples.effort[rows])
+
+
+def results(case: ArmCase) -> dict[str, tuple[Run, str]]:
+    """Return run and remark of each method; others have the cutoff that predicts best."""
+    rate = 1.0 / float(np.median(np.diff(case.samples.time)))
+    cutoffs = [item for item in CUTOFFS if item < 0.3 * rate]
+    found = {OURS: (case.run('arm:product'), '')}
+    for name, method, options in (
+        ('ordinary least squares', 'arm:textbook', {'weighted': False}),
+        ('weighted least squares', 'arm:textbook', {'weighted': True}),
+        (FIGAROH, 'figaroh_arm:identify', {'peer': True}),
+        (MUJOCO, 'mujoco_arm:identify', {'peer': True}),
+    ):
+        tried = [(case.run(method, cutoff=cutoff, **options), f'cutoff {cutoff:g} Hz')
+                 for cutoff in (cutoffs if name != MUJOCO else [min(5.0, cutoffs[-1])])]
+        best = min(tried, key=lambda item: float(np.nan_to_num(
+            np.log(case.errors(item[0])), nan=np.inf).sum()))
+        found[name] = (best[0], best[0].reason or best[1])
+    return found
+
+
+def table(case: ArmCase, found: dict[str, tuple[Run, str]]) -> Table:
+    """Return the comparison of a case."""
+    return Table(case.name, (
+        'method', *(f'J{number} [N·m]' for number in range(1, case.effort.shape[1] + 1)),
+        'verdict', 'processor time [ms]', 'peak memory [MiB]', 'remark'), [
+            (name, *case.errors(done).tolist(), (done.answer or {}).get('verdict', ''),
+             1e3 * done.seconds, done.memory, remark) for name, (done, remark) in found.items()])
+
+
+def figures(case: ArmCase, found: dict[str, tuple[Run, str]]) -> Iterator[Figure]:
+    """Yield accuracy against the best other method and processor time against FIGAROH."""
+    errors = {name: case.errors(done) for name, (done, _) in found.items()}
+    own = errors.pop(OURS)
+    for joint in range(len(own) if np.isfinite(own).all() else 0):
+        best = np.nanmin([item[joint] for item in errors.values()])
+        yield Figure.single(case.name, f'J{joint + 1}, error ÷ that of the best other', '1',
+                            float(own[joint] / best), 1.0, reason=REASON)
+    ratio = found[FIGAROH][0].seconds / found[OURS][0].seconds
+    if np.isfinite(ratio):
+        yield Figure.single(case.name, f'processor time of {FIGAROH} ÷ own', '1', ratio, SPEED_BAR,
+                            at_least=True, reason=SLOW)
+
+
+def _run(request: Request) -> Outcome:
+    cases = [case for case in (ur10(), med7(), panda()) if case is not None]
+    rows: list[Figure] = []
+    tables = []
+    for case in cases[-1:] if request.quick else cases:
+        found = results(case)
+        rows += figures(case, found)
+        tables.append(table(case, found))
+    return Outcome(rows, tables=tables, remarks=[] if cases else [
+        'The recordings of real arms are not there.'])
+
+
+BENCHMARK = Benchmark('Recorded arms, by several tools', (
+    'RMS error of the efforts that an identified arm predicts for a motion that it was not '
+    'identified from. UR10: 27.5 s at 125 Hz and the validation trajectory of the publishers; '
+    'Panda: three quarters of 24 s at 30 Hz, and the last quarter (recordings of '
+    'doi 10.1109/TII.2025.3534415, in the folder that `ROBOCAL_DATA` names); Med7: a slow motion '
+    'of 16 s that must not pass, with a URDF of placeholders. Other methods are given the cutoff '
+    'of their filter with the best prediction. Other methods for payloads and friction are part '
+    'of the campaign.'), _run, seeds=0)

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accuracy on the reference cell: random tools, joints, biases and noise of the default arm."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import mkdtemp
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
+from benchmarks.figures import Figure
+from benchmarks.offline_bag import Record
+from benchmarks.second_cell import COM, OWN, STEP, Cell, Load, product, script
+from benchmarks.second_world import Array, Recorded
+from demo import default_cell
+from robocal_ros.messages import JointSamples, WrenchSamples
+from robocal_ros.results import CalibrationResult
+from robocal_ros.robot import friction_by_joint
+from robocal_sim.friction import LuGreFriction
+from robocal_sim.model import read_description
+from robocal_sim.prescribed import Motion, measure
+from robocal_sim.truth import FrictionTruth, HiddenTruth, JointTruth, ToolTruth
+
+INERTIA = tuple(f'inertia_{axes}' for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz'))
+MASS, DISTANCE = (1.0, 3.0), (0.03, 0.15)
+"""Ranges of the mass of tools [kg], and of the distance of their centre from the flange [m]."""
+
+_SPEEDS = np.concatenate((np.linspace(-0.4, -0.005, 80), np.linspace(0.005, 0.4, 80)))
+_SERIES = {'static_poses': 'static poses', 'wrist': 'excitation by wrist sensor',
+           'two_plane': 'two planes, 2 kg, weighed', 'friction': 'friction, all joints'}
+
+
+def drawn_load(generator: np.random.Generator, low: float, high: float) -> Load:
+    """Draw a brick away from the arm, with its mass in a range [kg]."""
+    mass = float(generator.uniform(low, high))
+    direction = generator.normal(size=3)
+    direction[2] = abs(direction[2])
+    a, b, c = generator.uniform(0.06, 0.14, 3) ** 2
+    return Load(mass, direction / np.linalg.norm(direction) * generator.uniform(*DISTANCE),
+                np.diag([b + c, a + c, a + b]) * mass / 12.0)
+
+
+def drawn_joint(joint: JointTruth, generator: np.random.Generator) -> JointTruth:
+    """Draw friction and compliance of a joint within the ranges of the reference cell."""
+    level, viscous = (float(np.mean(values)) * generator.uniform(0.7, 1.3) for values in (
+        joint.friction.coulomb, joint.friction.viscous))
+    breakaway = level * generator.uniform(1.5, 2.0)
+    speed = float(np.mean(joint.friction.stribeck_velocity)) * generator.uniform(0.8, 1.2)
+    tilt = 0.05 * float(generator.choice((-1.0, 1.0)))
+
+    def pair(value: float) -> tuple[float, float]:
+        return value * (1.0 + tilt), value * (1.0 - tilt)
+
+    return replace(joint, friction=FrictionTruth(
+        pair(level), pair(breakaway), pair(speed), pair(viscous),
+        joint.friction.bristle_stiffness, joint.friction.bristle_damping),
+        compliance=joint.compliance * float(10.0 ** generator.uniform(-0.3, 0.3)))
+
+
+class ReferenceWorld:
+    """The simulated arm, following motions exactly, in the place of a second world."""
+
+    def __init__(self, truth: HiddenTruth, seed: int) -> None:
+        """Create the arm without tool, with its wrist sensor alone."""
+        self.effects: dict[str, float] = {}
+        self.truth = replace(truth, tool=None, load=None, imus=(), tracker=None,
+                             force_torque_sensors=tuple(
+                                 item for item in truth.force_torque_sensors
+                                 if item.frame == default_cell.WRIST_SENSOR))
+        self._seed, self._description = seed, read_description(default_cell.urdf())
+
+    def run(self, wanted: Array, step: float, rate: float, load: Array | None = None) -> Recorded:
+        """Follow a motion and record it; arguments as of `World.run`."""
+        tool = None
+        if load is not None:
+            mass = float(load[3, 3])
+            centre = load[:3, 3] / mass
+            second = load[:3, :3] - mass * np.outer(centre, centre)
+            inertia = np.trace(second) * np.eye(3) - second
+            x, y, z = centre.tolist()
+            xx, xy, xz, yy, yz, zz = inertia[np.triu_indices(3)].tolist()
+            tool = ToolTruth(mass, (x, y, z), (xx, yy, zz, xy, xz, yz), 'tool0')
+        speed = np.gradient(wanted, step, axis=0)
+        found = measure(
+            self._description, replace(self.truth, tool=tool), default_cell.reference_cell(),
+            Motion(step, wanted, speed, np.gradient(speed, step, axis=0)), seed=self._seed,
+            rate=rate)
+        stamps, readings = found.wrenches[default_cell.WRIST_SENSOR]
+        return Recorded(100.0 + found.time, found.position, found.velocity, found.effort,
+                        100.0 + stamps, readings)
+
+
+class ReferenceCell(Cell):
+    """The default arm and its load; recorded and estimated from as a cell of the campaign."""
+
+    def __init__(
+        self, seed: int, folder: Path, load: Load, truth: HiddenTruth, rate: float = 500.0
+    ) -> None:
+        """Create the cell.
+
+        Args:
+            seed: Seed of noise and biases.
+            folder: Folder for bags and results.
+            load: The load.
+            truth: Its hidden truth.
+            rate: Rate of the joint states [Hz].
+
+        """
+        self.seed, self.name, self.rate, self.load = seed, OWN, rate, load
+        self._folder, self._place, self._repeats = folder, 0, 3
+        world: Any = ReferenceWorld(truth, seed)
+        self.world, self.robot, self.last, self.motions = world, product(OWN)[0], None, []
+        self.values = {'sensor_frame': default_cell.WRIST_SENSOR, 'gain_std': 0.002,
+                       'sensor_topic': 'ft_wrist/wrench', 'results_dir': str(folder / 'results')}
+
+
+def recorded(
+    what: str, *, truth: HiddenTruth | None = None, load: Load | None = None, seed: int = 1,
+    **detail: Any,
+) -> Record:
+    """Record a procedure of the default arm.
+
+    Args:
+        what: The procedure; see `second_cell.script`.
+        truth: Hidden truth; that of the default arm if None.
+        load: What the arm carries.
+        seed: Seed of noise and biases.
+        detail: Parameters of the procedure that are not the default ones.
+
+    """
+    world = ReferenceWorld(truth or default_cell.hidden_truth(), seed)
+    found = world.run(script(OWN, 0, what, tuple(sorted(detail.items()))), STEP, 500.0,
+                      None if load is None else load.matrix)
+    return Record(default_cell.urdf(), JointSamples(
+        product(OWN)[0].joint_names, found.time, found.position, found.velocity, found.effort),
+        WrenchSamples(default_cell.WRIST_SENSOR, found.wrench_time, found.wrench))
+
+
+@dataclass(frozen=True)
+class Case:
+    """Outcome of one method on one arm.
+
+    Attributes:
+        method: Method.
+        errors: Errors by quantity with unit.
+        inside: Number of parameters whose 95 % intervals contain the truth.
+        count: Number of all parameters.
+        passed: Whether the verdict is `pass`.
+        speed: Duration of the recording over computation time, reading of the bag included.
+
+    """
+
+    method: str
+    errors: dict[tuple[str, str], tuple[float, ...]]
+    inside: int
+    count: int
+    passed: bool
+    speed: float
+
+
+def run_case(seed: int, methods: Sequence[str] = tuple(_SERIES)) -> list[Case]:
+    """Carry out all methods on random arms.
+
+    Args:
+        seed: Seed of tools, joints and noise.
+        methods: Methods.
+
+    Raises:
+        RobocalError: A procedure fails.
+
+    """
+    generator = np.random.default_rng([seed, 0])
+    base = default_cell.hidden_truth()
+    truth = replace(base, joints={
+        name: drawn_joint(joint, generator) for name, joint in base.joints.items()})
+    folder, found = Path(mkdtemp(prefix='reference_')), []
+    try:
+        for method in methods:
+            load = drawn_load(generator, *{'wrist': (2.0, MASS[1]), 'two_plane': (2.0, 2.0)}.get(
+                method, MASS))
+            cell = ReferenceCell(seed, folder / method, load, truth)
+            bag = cell.record(method, None if method == 'friction' else load)
+            began = perf_counter()
+            result = cell.estimate(
+                'friction' if method == 'friction' else 'payload', bag, known_mass=load.mass,
+                method={'wrist': 'excitation', 'friction': 'runs'}.get(method, method))
+            taken = perf_counter() - began
+            errors, inside = (_friction(result, truth) if method == 'friction' else
+                              _payload(result, load))
+            recorded = float(np.ptp(cell.last.time)) if cell.last else np.nan
+            found.append(Case(method, errors, sum(inside), len(inside),
+                              result.verdict.value == 'pass', recorded / taken))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+Errors = tuple[dict[tuple[str, str], tuple[float, ...]], list[bool]]
+"""Errors by quantity and unit, and whether 95 % intervals hold the truth."""
+
+
+def _payload(result: CalibrationResult, load: Load) -> Errors:
+    truth = load.truth
+    if result.method == 'two_plane':
+        del truth['mass']
+    known = [name for name in truth if result.parameter(name).value is not None]
+    error = dict(zip(known, result.values(known) - [truth[name] for name in known], strict=True))
+    found: dict[tuple[str, str], tuple[float, ...]] = {
+        (f'error of {name}', 'mm'): (1e3 * abs(error[name]),) for name in COM}
+    if 'mass' in error:
+        found['error of mass', '%'] = 100.0 * abs(error['mass']) / load.mass,
+    if INERTIA[0] in error:
+        matrices = np.zeros((2, 3, 3))
+        matrices[(slice(None), *np.triu_indices(3))] = [
+            result.values(INERTIA).tolist(), [truth[name] for name in INERTIA]]
+        stated, true = np.linalg.eigvalsh(matrices, UPLO='U')
+        found['error of a principal moment', '%'] = tuple(
+            (100.0 * np.abs(stated / true - 1.0)).tolist())
+    return found, [bool(abs(error[name]) <= 1.96 * (result.parameter(name).std or 0.0))
+                   for name in known]
+
+
+def _friction(result: CalibrationResult, truth: HiddenTruth) -> Errors:
+    """Compare laws with the hidden steady friction over the range of speeds."""
+    found: dict[tuple[str, str], tuple[float, ...]] = {}
+    inside: list[bool] = []
+    for joint, law in friction_by_joint(result).items():
+        steady = LuGreFriction([truth.joints[joint].friction])
+        true = np.array([steady.steady(np.array([v]), np.zeros(1))[0] for v in _SPEEDS])
+        error = law.torque(_SPEEDS) - true
+        found[f'curve of {joint} against the truth', '% of its RMS'] = (
+            100.0 * float(np.linalg.norm(error) / np.linalg.norm(true)),)
+        inside += (np.abs(error) <= 1.96 * law.deviation(_SPEEDS))[::20].tolist()
+    return found, inside
+
+
+BARS = {('static_poses', 'error of mass'): 0.5, ('wrist', 'error of a principal moment'): 5.0,
+        **{('static_poses', f'error of {name}'): 0.5 for name in COM},
+        **{('two_plane', f'error of {name}'): 1.0 for name in COM},
+        **{('friction', f'curve of joint_{number} against the truth'): 3.0
+           for number in range(1, 7)}}
+"""Limits by method and quantity."""
+
+
+def figures(cases: Sequence[Case]) -> list[Figure]:
+    """Return errors and speeds over all cases."""
+    rows = []
+    for method, series in _SERIES.items():
+        own = [case for case in cases if case.method == method]
+        for what, unit in dict.fromkeys(key for case in own for key in case.errors):
+            rows.append(Figure.over(
+                series, what, unit, [error for case in own for error in case.errors.get(
+                    (what, unit), ())], BARS.get((method, what))))
+        if own:
+            rows.append(Figure.over(series, 'speed of the estimate', '× real time',
+                                    [case.speed for case in own], at_least=True))
+    return rows
+
+
+def _run(request: Request) -> Outcome:
+    found = ([run_case(seed, ('static_poses',)) for seed in request.seeds] if request.quick else
+             in_parallel(run_case, request.seeds, request.jobs, 'reference'))
+    cases = [case for own in found for case in own]
+    remarks = []
+    for method, series in _SERIES.items():
+        own = [case for case in cases if case.method == method]
+        remarks.append(f'{series}: verdict pass in {sum(case.passed for case in own)} of '
+                       f'{len(own)}; {sum(case.inside for case in own)} of '
+                       f'{sum(case.count for case in own)} 95 % intervals contain the truth.')
+    return Outcome(figures(cases), [{**vars(case), 'errors': list(case.errors.items())}
+                                    for case in cases], remarks)
+
+
+BENCHMARK = Benchmark('Reference cell', (
+    'Random tools of 1 to 3 kg, joints, biases and noise of the default arm, which follows the '
+    "nodes' motions exactly; estimated from bags with default parameters."), _run, seeds=3)

@@ -6,9 +6,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from robocal_ros.cli.console import ProgressView, print_line
+from rich.table import Table
+
+from robocal_ros.cli.console import OUT, ProgressView, print_line, table_of
 from robocal_ros.cli.show import show_result
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimators import Follower, estimator
@@ -16,6 +18,12 @@ from robocal_ros.messages import JOINT_STATE, Bag, Selection, description_in, st
 from robocal_ros.offline import OfflineEstimation, read_parameters
 from robocal_ros.results import CalibrationResult, Verdict, write_result
 from robocal_ros.robot import read_urdf
+
+if TYPE_CHECKING:
+    from robocal_ros.wrench import Digest, Episode, TorqueDigest
+
+# Largest number of contacts shown: those with the largest forces.
+_MAX_CONTACTS = 30
 
 
 def run(options: argparse.Namespace) -> int:
@@ -65,16 +73,23 @@ def _follow(
     options: argparse.Namespace,
 ) -> int:
     # Other capabilities save the tenth of a second that the observer's modules take.
-    from robocal_ros.cli.estimate_wrench import follow, show_wrenches
+    from robocal_ros.wrench import series_file
 
     output = _output(options)
     series = options.series or output.with_suffix('.mcap')
     following = chosen.follow(bag, values, urdf, selection)
-    outcome = follow(following, bag.name, series, covariances=options.covariances)
+    joints, covariances = following.robot.joint_names, options.covariances
+    with (
+        ProgressView(f'Reading {bag.name}') as view,
+        series_file(series, following.links, joints,
+                    following.tool_frame if covariances else '') as writer,
+    ):
+        outcome = following.run(writer, lambda count: view.update(
+            100.0 * count / max(following.messages, 1), f'{count} messages'), fused=covariances)
     code = 0 if outcome.tare is None else _present(outcome.tare, (), output)
     for remark in outcome.remarks:
         print_line(remark, 'yellow')
-    show_wrenches(outcome.digest, following.robot.joint_names)
+    _show_wrenches(outcome.digest, joints)
     print_line(f'Series: {series}')
     return code
 
@@ -119,3 +134,58 @@ def _present(
         print_line(summary(result))
     print_line(f'Result: {output}')
     return 0 if passed else 1
+
+
+# ------------------------------------------------------------------------- wrenches
+
+
+def _show_wrenches(digest: Digest, joint_names: Sequence[str]) -> None:
+    """Show links, external joint torques of the arm's joints, and contacts."""
+    OUT.print(_link_table(digest))
+    for item in digest.links:
+        for reason, count in item.reasons.most_common(3):
+            print_line(f'{item.link}: unknown at {count} instants. {reason}', 'yellow')
+    if digest.torque.count:
+        OUT.print(_torque_table(digest.torque, joint_names))
+    episodes = sorted(sorted(digest.episodes, key=lambda item: -item.peak)[:_MAX_CONTACTS],
+                      key=lambda item: item.begin)
+    if not episodes:
+        OUT.print('No contacts.')
+        return
+    OUT.print(_contact_table(episodes))
+    if len(digest.episodes) > _MAX_CONTACTS:
+        OUT.print(f'The {_MAX_CONTACTS} of {len(digest.episodes)} contacts with the largest '
+                  'forces are shown.')
+
+
+def _link_table(digest: Digest) -> Table:
+    table = table_of((('link', False), ('instants', True), ('known', True), ('RMS [N]', True),
+                      ('largest [N]', True), ('at stamp [s]', True)), 'External force on links')
+    for item in digest.links:
+        if item.valid:
+            figures = (f'{item.rms:.3g}', f'{item.peak:.3g}', f'{item.peak_stamp:.3f}')
+        else:
+            figures = ('–', '–', '–')
+        known = f'{100.0 * item.share:.1f} %' if item.samples else '–'
+        table.add_row(item.link, str(item.samples), known, *figures)
+    return table
+
+
+def _torque_table(torque: TorqueDigest, joint_names: Sequence[str]) -> Table:
+    table = table_of((('joint', False), ('RMS [N·m]', True), ('largest [N·m]', True),
+                      ('collisions', True)), 'External joint torque')
+    for name, rms, peak, count in zip(joint_names, torque.rms, torque.peak, torque.collisions,
+                                      strict=True):
+        table.add_row(name, f'{rms:.3g}', f'{peak:.3g}', str(count))
+    return table
+
+
+def _contact_table(episodes: Sequence[Episode]) -> Table:
+    table = table_of((('contact on', False), ('from stamp [s]', True), ('to [s]', True),
+                      ('largest [N]', True), ('place', False), ('at [mm]', True)), 'Contacts')
+    for item in episodes:
+        point = item.contact.point
+        at = '–' if point is None else ' '.join(f'{1e3 * value:.0f}' for value in point)
+        table.add_row(item.link, f'{item.begin:.3f}', f'{item.end:.3f}', f'{item.peak:.1f}',
+                      item.contact.place.value, at)
+    return table

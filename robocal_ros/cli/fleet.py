@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
@@ -19,9 +19,10 @@ from robocal_ros.errors import ConfigurationError
 from robocal_ros.results import Verdict
 
 if TYPE_CHECKING:
-    import duckdb
-
     from robocal_ros.fleet import Summary
+
+Query = Callable[..., list[dict[str, Any]]]
+"""Returns the rows of an SQL query on a catalogue, given the query and its parameters."""
 
 LIBRARIES = ('distributed', 'duckdb', 'fsspec', 'pyarrow')
 """Packages that the fleet needs and nothing else does."""
@@ -68,7 +69,7 @@ def require(libraries: Sequence[str] = LIBRARIES) -> None:
 
 
 def _estimate(options: argparse.Namespace) -> int:
-    from robocal_ros.fleet import Request, find_bags, run as fleet, storage
+    from robocal_ros.fleet import Catalogue, Request, find_bags, rows_from, run as fleet, storage
 
     if options.workers is not None and options.workers < 1:
         raise ConfigurationError(f'--workers must be at least 1, got {options.workers}.')
@@ -90,11 +91,9 @@ def _estimate(options: argparse.Namespace) -> int:
                 100.0 * count / len(bags), f'{count} of {len(bags)}, {name}'),
             retry=options.retry)
     _print_summary(summary, options)
-    from robocal_ros.fleet import Catalogue
-
     with Catalogue(options.output).connect() as connection:
-        uris = [bag.uri for bag in bags]
-        failed = _print_failures(connection, 10, 'bag IN (SELECT unnest(?))', [uris])
+        failed = _print_failures(partial(rows_from, connection), 10,
+                                 'bag IN (SELECT unnest(?))', [bag.uri for bag in bags])
     print_line(f'Catalogue: {options.output} (robocal fleet show {options.output})')
     return 1 if failed else 0
 
@@ -124,28 +123,26 @@ def _print_summary(summary: Summary, options: argparse.Namespace) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from robocal_ros.fleet import Catalogue
+    from robocal_ros.fleet import Catalogue, rows_from
 
     with Catalogue(options.output).connect() as connection:
-        if not connection.execute('SELECT 1 FROM bags UNION ALL SELECT 1 FROM all_results LIMIT 1'
-                                  ).fetchall():
+        query: Query = partial(rows_from, connection)
+        if not query('SELECT 1 FROM bags UNION ALL SELECT 1 FROM all_results LIMIT 1'):
             raise ConfigurationError(
                 f"'{options.output}' holds no catalogue. Name the output folder of robocal fleet "
                 'estimate.')
         if options.parameter:
-            _print_values(connection, options.robot, options.parameter)
+            _print_values(query, options.robot, options.parameter)
         else:
-            _print_robots(connection, options.robot)
-            _print_failures(connection, options.failures, 'robot GLOB ?', [options.robot])
+            _print_robots(query, options.robot)
+            _print_failures(query, options.failures, 'robot GLOB ?', options.robot)
     return 0
 
 
-def _print_robots(connection: duckdb.DuckDBPyConnection, robot: str) -> None:
-    from robocal_ros.fleet import rows_from
-
+def _print_robots(query: Query, robot: str) -> None:
     table = table_of((('robot', False), ('kind', False), ('results', True), ('passed', True),
                       ('newest', False), ('verdict', False), ('failures', True)))
-    for row in rows_from(connection, _ROBOTS, [robot]):
+    for row in query(_ROBOTS, [robot]):
         table.add_row(
             escape(row['robot'] or '–'), row['kind'] or '–', str(row['count'] or 0),
             str(row['passed'] or 0), _date(row['newest']),
@@ -154,18 +151,13 @@ def _print_robots(connection: duckdb.DuckDBPyConnection, robot: str) -> None:
     OUT.print(table)
 
 
-def _print_values(
-    connection: duckdb.DuckDBPyConnection, robot: str, parameter: str
-) -> None:
-    from robocal_ros.fleet import rows_from
-
-    rows = rows_from(
-        connection, 'SELECT * FROM results WHERE robot GLOB ? AND parameter GLOB ? '
+def _print_values(query: Query, robot: str, parameter: str) -> None:
+    rows = query(
+        'SELECT * FROM results WHERE robot GLOB ? AND parameter GLOB ? '
         f'ORDER BY robot, kind, parameter, time LIMIT {_MAX_VALUES + 1}', [robot, parameter])
     if not rows:
-        known = rows_from(
-            connection, 'SELECT DISTINCT quantity FROM results WHERE robot GLOB ? ORDER BY 1',
-            [robot])
+        known = query(
+            'SELECT DISTINCT quantity FROM results WHERE robot GLOB ? ORDER BY 1', [robot])
         raise ConfigurationError(
             f"No result of a robot '{robot}' has a parameter '{parameter}'; there are: "
             f'{", ".join(row["quantity"] for row in known) or "none"}, those of joints as '
@@ -186,30 +178,28 @@ def _print_values(
                    'yellow')
 
 
-def _print_failures(
-    connection: duckdb.DuckDBPyConnection, limit: int, condition: str,
-    parameters: Sequence[object],
-) -> int:
+def _print_failures(query: Query, limit: int, condition: str, chosen: object) -> int:
     """Print the newest failures that meet a condition in SQL, those of one reason together.
 
     Returns:
         Number of all failures.
 
     """
-    rows = connection.execute(
-        'SELECT first(bag ORDER BY tried DESC, bag), kind, reason, count(*), '
-        'sum(count(*)) OVER (), count(*) OVER () '
+    rows = query(
+        'SELECT first(bag ORDER BY tried DESC, bag) AS bag, kind, reason, count(*) AS count, '
+        'sum(count(*)) OVER () AS total, count(*) OVER () AS reasons '
         f'FROM failures WHERE {condition} GROUP BY kind, reason '
-        'ORDER BY max(tried) DESC, 1, kind LIMIT ?', [*parameters, limit]).fetchall()
-    for bag, kind, reason, count, *_ in rows:
-        others = f' and {count - 1} more' if count > 1 else ''
-        print_line(f'✗ {bag}{others}{f", {kind}" if kind else ""}: {reason}', 'red')
+        'ORDER BY max(tried) DESC, 1, kind LIMIT ?', [chosen, limit])
+    for row in rows:
+        others = f' and {row["count"] - 1} more' if row['count'] > 1 else ''
+        kind = f', {row["kind"]}' if row['kind'] else ''
+        print_line(f'✗ {row["bag"]}{others}{kind}: {row["reason"]}', 'red')
     if not rows:
         return 0
-    total, reasons = (int(value) for value in rows[0][4:])
+    total, reasons = int(rows[0]['total']), rows[0]['reasons']
     if reasons > len(rows):
-        print_line(f'… and {total - sum(row[3] for row in rows)} more; robocal fleet show lists '
-                   f'them with --failures {reasons}.', 'red')
+        print_line(f'… and {total - sum(row["count"] for row in rows)} more; robocal fleet show '
+                   f'lists them with --failures {reasons}.', 'red')
     return total
 
 

@@ -65,7 +65,7 @@ class Scene:
         server.scene.add_grid('/floor', 4.0, 4.0, cell_size=0.25)
         server.initial_camera.position, server.initial_camera.look_at = _EYE, _LOOK_AT
         self._frames: dict[str, Any] = {}
-        self._drawn: dict[str, tuple[list[Any], float]] = {}
+        self._drawn: dict[str, tuple[Any, float]] = {}
         self.move({})
 
     def move(self, positions: Mapping[str, float]) -> None:
@@ -143,12 +143,13 @@ class Scene:
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
-            for handle in self._drawn.pop(name, ((), 0.0))[0]:
+            handle, _ = self._drawn.pop(name, (None, 0.0))
+            if handle is not None:
                 handle.remove()
 
 
-# Every function draws one kind of marker: scene, node and marker to handles.
-_Draw = Callable[[Any, str, Marker], list[Any]]
+# Every function draws one kind of marker: scene, node and marker to a handle, None for nothing.
+_Draw = Callable[[Any, str, Marker], Any]
 
 
 def _pose(marker: Marker) -> dict[str, Any]:
@@ -174,46 +175,41 @@ def _points(marker: Marker) -> Array:
     return np.array([[p.x, p.y, p.z] for p in marker.points]).reshape(-1, 3)
 
 
-def _sphere(scene: Any, name: str, marker: Marker) -> list[Any]:
-    s = marker.scale
-    return [scene.add_icosphere(name, 0.5, _colour(marker), scale=(s.x, s.y, s.z),
-                                opacity=_opacity(marker), cast_shadow=False, **_pose(marker))]
-
-
 def _opacity(marker: Marker) -> float | None:
     return float(marker.color.a) if marker.color.a < 1.0 else None
 
 
-def _cube(scene: Any, name: str, marker: Marker) -> list[Any]:
+def _sphere(scene: Any, name: str, marker: Marker) -> Any:
     s = marker.scale
-    return [scene.add_box(name, _colour(marker), (s.x, s.y, s.z), opacity=_opacity(marker),
-                          **_pose(marker))]
+    return scene.add_icosphere(name, 0.5, _colour(marker), scale=(s.x, s.y, s.z),
+                               opacity=_opacity(marker), cast_shadow=False, **_pose(marker))
 
 
-def _lines(scene: Any, name: str, marker: Marker) -> list[Any]:
-    points, colours = _points(marker), _colours(marker)
-    if marker.type == Marker.LINE_STRIP:
-        pairs = np.stack((points[:-1], points[1:]), axis=1)
-        shades = np.stack((colours[:-1], colours[1:]), axis=1)
-    else:
-        even = len(points) // 2 * 2
-        pairs = points[:even].reshape(-1, 2, 3)
-        shades = colours[:even].reshape(-1, 2, 3)
-    if not len(pairs):
-        return []
-    return [scene.add_line_segments(name, pairs, shades, thickness=marker.scale.x,
-                                    **_pose(marker))]
+def _cube(scene: Any, name: str, marker: Marker) -> Any:
+    s = marker.scale
+    return scene.add_box(name, _colour(marker), (s.x, s.y, s.z), opacity=_opacity(marker),
+                         **_pose(marker))
 
 
-def _spheres(scene: Any, name: str, marker: Marker) -> list[Any]:
-    points = _points(marker)
-    if not len(points):
-        return []
-    return [scene.add_point_cloud(name, points, _colours(marker), point_size=marker.scale.x,
-                                  point_shape='circle', precision='float32', **_pose(marker))]
+def _lines(scene: Any, name: str, marker: Marker) -> Any:
+    count = len(marker.points)
+    ends = (np.repeat(np.arange(count), 2)[1:-1] if marker.type == Marker.LINE_STRIP
+            else np.arange(count // 2 * 2)).reshape(-1, 2)
+    if not len(ends):
+        return None
+    return scene.add_line_segments(name, _points(marker)[ends], _colours(marker)[ends],
+                                   thickness=marker.scale.x, **_pose(marker))
 
 
-def _arrow(scene: Any, name: str, marker: Marker) -> list[Any]:
+def _spheres(scene: Any, name: str, marker: Marker) -> Any:
+    if not len(marker.points):
+        return None
+    return scene.add_point_cloud(
+        name, _points(marker), _colours(marker), point_size=marker.scale.x, point_shape='circle',
+        precision='float32', **_pose(marker))
+
+
+def _arrow(scene: Any, name: str, marker: Marker) -> Any:
     points = _points(marker)
     s = marker.scale
     if len(points) == 2:
@@ -222,13 +218,13 @@ def _arrow(scene: Any, name: str, marker: Marker) -> list[Any]:
     else:
         points = np.array([[0.0, 0.0, 0.0], [s.x, 0.0, 0.0]])
         shaft, head, length = s.y, 2.0 * s.y, _HEAD_LENGTH * s.y
-    return [scene.add_arrows(name, points[None], np.tile(_colour(marker), (1, 1)).astype(np.uint8),
-                             shaft_radius=0.5 * shaft, head_radius=0.5 * head, head_length=length,
-                             **_pose(marker))]
+    return scene.add_arrows(name, points[None], np.array([_colour(marker)], dtype=np.uint8),
+                            shaft_radius=0.5 * shaft, head_radius=0.5 * head, head_length=length,
+                            **_pose(marker))
 
 
-def _text(scene: Any, name: str, marker: Marker) -> list[Any]:
-    return [scene.add_label(name, marker.text, anchor='center-center', **_pose(marker))]
+def _text(scene: Any, name: str, marker: Marker) -> Any:
+    return scene.add_label(name, marker.text, anchor='center-center', **_pose(marker))
 
 
 _KINDS: dict[int, _Draw] = {

@@ -93,7 +93,7 @@ CREATE VIEW results AS
 """
 
 
-def rows_of(result: CalibrationResult, time: float, **origin: str) -> pa.Table:
+def rows_of(result: CalibrationResult, time: float, /, **origin: str) -> pa.Table:
     """Return the rows of a result, of schema `RESULTS`.
 
     Args:

@@ -483,7 +483,7 @@ def families(tracks: Iterable[Track]) -> dict[tuple[str, str, str, str], list[Tr
 
 def _strangers(tracks: Sequence[Track]) -> Iterator[Finding]:
     """Yield the robots that differ from their siblings."""
-    compared = []
+    compared: list[tuple[Any, ...]] = []
     for members in families(tracks).values():
         value, std = levels_of(members)
         found = compare(value, std)

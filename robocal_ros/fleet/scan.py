@@ -79,8 +79,13 @@ class Prior(NamedTuple):
 
 def normal_weights(places: Array, middle: float, width: float) -> Array:
     """Return logarithms of normalised weights of a grid along the last axis."""
-    weight = -0.5 * ((places - middle) / width)**2
-    return np.asarray(weight - log_sum(weight)[..., None])
+    return np.asarray(scipy.special.log_softmax(
+        -0.5 * ((places - middle) / width)**2, axis=-1))
+
+
+def _shares(logarithms: Array) -> Array:
+    """Return weights along the last axis, of sum 1, from their logarithms."""
+    return np.asarray(scipy.special.softmax(logarithms, axis=-1))
 
 
 Index = npt.NDArray[np.intp]
@@ -318,8 +323,7 @@ class Scan:
             probabilities of deviations as large, (s,).
 
         """
-        weight = known.evidence + self.weight[rows]
-        weight = np.exp(weight - log_sum(weight)[:, None])
+        weight = _shares(known.evidence + self.weight[rows])
         column = self._columns(rows, stop + 1)[:, -1]
         predicted = (known.parameters * column[:, None]).sum(axis=-1)
         spread = np.einsum('si,sgij,sj->sg', column, inverse(known.information, 3), column)
@@ -409,7 +413,7 @@ class Scan:
         prior = np.full(found.shape, -np.log(max(len(onsets), 1)))
         prior[trend[0]] -= np.log(2.0)
         prior[len(onsets)] = -np.log(2.0) if not self.trend[row] else -np.inf
-        mass = np.exp(found + prior - log_sum(found + prior))
+        mass = _shares(found + prior)
         is_trend = bool(mass[trend[0]].sum() > 0.5)
         own = np.where(trend[0] == is_trend, mass, 0.0)
         own /= own.sum()
@@ -422,7 +426,7 @@ class Scan:
         self.segments[row] += self._segments(np.array([row]), max(index, begin + 1))[0]
         changed, evidence = self._changed(rows, stop, _Hypotheses(
             np.array([[index]]), np.array([[is_trend]]), np.zeros((1, 1))), grid)
-        weight = np.exp(evidence[0, 0] - log_sum(evidence[0, 0]))
+        weight = _shares(evidence[0, 0])
         means, covariance = changed.parameters[0, 0], inverse(changed.information[0, 0], 4)
         size = float(weight @ means[:, 3])
         std = float(np.sqrt(weight @ (covariance[:, 3, 3] + (means[:, 3] - size)**2)))
@@ -439,14 +443,13 @@ class Scan:
 
         Some recordings are used again in the new segment: half of the information is kept.
         """
-        weight = np.exp(evidence - log_sum(evidence))
+        weight = _shares(evidence)
         coefficient = float(weight @ mean)
         if self.warmth[row].any():
             self.warm[row] += coefficient
             self.warm_precision[row] = max(0.5 / float(
                 weight @ (variance + (mean - coefficient)**2)), self.warm_precision[row])
-        tempered = 0.5 * (self.weight[row] + evidence)
-        self.weight[row] = tempered - log_sum(tempered)
+        self.weight[row] = scipy.special.log_softmax(0.5 * (self.weight[row] + evidence))
 
     # ------------------------------------------------------------------------ the outcome
 
@@ -463,8 +466,7 @@ class Scan:
     def _segments(self, rows: Index, stop: int) -> tuple[list[Segment], Array]:
         """Describe the segments that end before ``stop``; return the evidence of each scatter."""
         null = self._null(rows, stop)
-        weight = null.evidence + self.weight[rows]
-        weight = np.exp(weight - log_sum(weight)[:, None])
+        weight = _shares(null.evidence + self.weight[rows])
         wanted = np.zeros((len(rows), 3, 3))
         wanted[:, 0, 0] = wanted[:, 2, 1] = 1.0
         wanted[:, 0, 2] = self.trend[rows] * (

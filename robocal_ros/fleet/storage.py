@@ -57,6 +57,15 @@ def opened(uri: str) -> tuple[Any, str]:
     return fs, str(path)
 
 
+def _split(uri: str) -> tuple[str, str, str]:
+    """Return what is before, in and behind the part of a URI, which may be chained, with paths."""
+    first, sign, rest = uri.partition('::')
+    if sign and '://' not in first:
+        before, path, behind = _split(rest)
+        return f'{first}::{before}', path, behind
+    return '', first, sign + rest
+
+
 def below(uri: str, base: str, path: str) -> str:
     """Return the URI of a path of a file system.
 
@@ -66,26 +75,19 @@ def below(uri: str, base: str, path: str) -> str:
         path: The path.
 
     """
-    first, sign, rest = uri.partition('::')
-    if sign and '://' not in first:
-        return f'{first}::{below(rest, base, path)}'
-    return first.removesuffix('/').removesuffix(base.rstrip('/')) + path + sign + rest
+    before, own, behind = _split(uri)
+    return before + own.removesuffix('/').removesuffix(base.rstrip('/')) + path + behind
 
 
 def joined(uri: str, *names: str) -> str:
-    """Return the URI of something below a URI, which may be chained."""
-    first, sign, rest = uri.partition('::')
-    if sign and '://' not in first:
-        return f'{first}::{joined(rest, *names)}'
-    return '/'.join((first.rstrip('/'), *names)) + sign + rest
+    """Return the URI of something below a URI."""
+    before, own, behind = _split(uri)
+    return before + '/'.join((own.rstrip('/'), *names)) + behind
 
 
 def names_in_path(uri: str) -> list[str]:
-    """Return the names in the path of a URI, that of the innermost file system if chained."""
-    first, sign, rest = uri.partition('::')
-    if sign and '://' not in first:
-        return names_in_path(rest)
-    return [name for name in first.split('/') if name]
+    """Return the names in the path of a URI."""
+    return [name for name in _split(uri)[1].split('/') if name]
 
 
 def read_bytes(uri: str) -> bytes:

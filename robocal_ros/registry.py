@@ -9,12 +9,8 @@ against it. Nothing here imports ROS or numerical libraries, so that ``robocal -
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from robocal_ros.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def _robot_findings(
     topic = graph.name(options.joint_states)
     if received.joints.stamps:
         yield rate_finding(topic, received.joints.stamps, received.duration)
-        yield clock_finding(received.joints, simulated='/clock' in graph.published())
+        yield clock_finding(received.joints, simulated='/clock' in graph.session.published())
         if robot is not None:
             yield from joint_findings(robot, received.joints)
         if graph.best_effort(topic):
@@ -90,10 +90,14 @@ def _robot_findings(
         yield _silent(graph, topic, options.joint_states)
     links: list[str] = (
         [] if robot is None else [str(frame.name) for frame in robot.model.frames])
-    for name, sensor in sorted(received.wrenches.items()):
-        yield rate_finding(name, sensor.stamps, received.duration)
-        if sensor.stamps:
-            yield wrench_finding(name, sensor.frames, sensor.finite, links)
+    for name, readings in sorted(received.wrenches.items()):
+        yield rate_finding(name, [conversions.seconds(item.header.stamp) for item in readings],
+                           received.duration)
+        if readings:
+            yield wrench_finding(
+                name, Counter(item.header.frame_id for item in readings),
+                bool(np.isfinite([conversions.wrench_row(item) for item in readings]).all()),
+                links)
     if not received.wrenches:
         yield good('F/T sensors', 'None; methods that need one are not available.')
     yield _controller(graph, options.controller or (
@@ -146,7 +150,7 @@ def driver_finding(driver: Recognised, namespace: str, joint_states: str) -> Fin
 
 
 def _silent(graph: Graph, topic: str, name: str) -> Finding:
-    published = graph.published()
+    published = graph.session.published()
     alike = [other for other in published if other.endswith(f'/{name}') and other != topic]
     if topic in published:
         return Finding(Grade.BAD, topic, 'It has a publisher, but no messages were received.',
@@ -196,37 +200,21 @@ class ReceivedJoints:
 
 
 @dataclass
-class ReceivedWrench:
-    """Received messages of one F/T sensor.
-
-    Attributes:
-        stamps: Stamps of the messages [s].
-        frames: Number of messages by frame.
-        finite: Whether all values are finite.
-
-    """
-
-    stamps: list[float] = field(default_factory=list)
-    frames: Counter[str] = field(default_factory=Counter)
-    finite: bool = True
-
-
-@dataclass
 class Received:
     """Received messages.
 
     Attributes:
+        duration: Duration of the subscription [s].
         description: URDF text, empty if none was received.
         joints: Joint states.
-        wrenches: F/T sensors by topic.
-        duration: Duration of the subscription [s].
+        wrenches: Messages of F/T sensors by topic.
 
     """
 
     duration: float = 0.0
     description: str = ''
     joints: ReceivedJoints = field(default_factory=ReceivedJoints)
-    wrenches: dict[str, ReceivedWrench] = field(default_factory=dict)
+    wrenches: dict[str, list[WrenchStamped]] = field(default_factory=dict)
 
 
 class Graph:
@@ -234,32 +222,26 @@ class Graph:
 
     def __init__(self, session: RosSession, namespace: str) -> None:
         """Create the view from a session's node."""
-        self._session = session
+        self.session = session
         self._namespace = namespace
 
     def name(self, relative: str) -> str:
         """Return a topic's full name."""
         return full_name(relative, self._namespace)
 
-    def published(self) -> dict[str, list[str]]:
-        """Return types of all topics with a publisher, by name."""
-        node = self._session.node
-        return {name: kinds for name, kinds in node.get_topic_names_and_types()
-                if node.count_publishers(name)}
-
     def best_effort(self, topic: str) -> bool:
         """Return whether a publisher of a topic is not reliable."""
         return any(item.qos_profile.reliability != QoSReliabilityPolicy.RELIABLE
-                   for item in self._session.node.get_publishers_info_by_topic(topic))
+                   for item in self.session.node.get_publishers_info_by_topic(topic))
 
     def controllers(self) -> list[str]:
         """Return names of joint trajectory action servers."""
-        return [name for name, kinds in get_action_names_and_types(self._session.node)
+        return [name for name, kinds in get_action_names_and_types(self.session.node)
                 if _TRAJECTORY in kinds]
 
     def names(self, received: Received) -> Names:
         """Return the names by which a driver is recognised."""
-        names = [name for name in (*self._session.other_nodes(0.0), *self.published())
+        names = [name for name in (*self.session.other_nodes(0.0), *self.session.published())
                  if name.startswith(self.name(''))]
         action = '/follow_joint_trajectory'
         inside = [name.removeprefix(self.name('')).removesuffix(action)
@@ -272,20 +254,20 @@ class Graph:
 
     def own_nodes(self, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         """Yield full name and lifecycle state of nodes with certain names."""
-        for full in self._session.other_nodes(0.0):
+        for full in self.session.other_nodes(0.0):
             if full.rpartition('/')[2] in names:
                 yield full, self._state(full)
 
     def _sensors(self) -> set[str]:
         """Return the F/T topics of the namespace that no node of this package computes."""
-        return {topic for topic, kinds in self.published().items()
+        return {topic for topic, kinds in self.session.published().items()
                 if _WRENCH in kinds and topic.startswith(self.name(''))
-                and foreign(self._session.node.get_publishers_info_by_topic(topic))}
+                and foreign(self.session.node.get_publishers_info_by_topic(topic))}
 
     def collect(self, joint_states: str, duration: float) -> Received:
         """Receive messages until nothing has appeared in the graph for a duration [s]."""
         received = Received()
-        node = self._session.node
+        node = self.session.node
         began = changed = looked = monotonic()
         seen: Any = None
         made = [
@@ -302,26 +284,24 @@ class Graph:
             if seen is None or now - looked > _LOOK:
                 looked = now
                 sensors = self._sensors()
-                before, seen = seen, (self._session.other_nodes(0.0), self.published(), sensors)
-                if seen != before:
-                    changed = now
+                now_seen = self.session.other_nodes(0.0), self.session.published(), sensors
+                if seen != now_seen:
+                    seen, changed = now_seen, now
                 for topic in sensors - received.wrenches.keys():
-                    sensor = received.wrenches[topic] = ReceivedWrench()
+                    received.wrenches[topic] = []
                     made.append(node.create_subscription(
-                        WrenchStamped, topic,
-                        lambda message, sensor=sensor: _take_wrench(sensor, message),
-                        qos.SENSOR))
+                        WrenchStamped, topic, received.wrenches[topic].append, qos.SENSOR))
             return (now - changed > max(duration, _QUIET)
                     or now - began > max(duration, _LONGEST))
 
-        self._session.spin_until(complete)
+        self.session.spin_until(complete)
         received.duration = monotonic() - began
         for subscription in made:
             node.destroy_subscription(subscription)
         return received
 
     def _take_joints(self, received: ReceivedJoints, message: JointState) -> None:
-        now = self._session.node.get_clock().now().nanoseconds
+        now = self.session.node.get_clock().now().nanoseconds
         if tuple(message.name) != received.names:
             # Of several publishers on the topic, the one with the most joints is the arm's.
             if len(message.name) < len(received.names):
@@ -336,24 +316,18 @@ class Graph:
         received.efforts.append(list(message.effort))
 
     def _state(self, node: str) -> str:
-        client: Any = self._session.node.create_client(GetState, f'{node}/get_state')
+        client: Any = self.session.node.create_client(GetState, f'{node}/get_state')
         try:
-            if not self._session.spin_until(
-                    lambda: is_served(self._session.node, client), _STATE_TIMEOUT):
+            if not self.session.spin_until(
+                    lambda: is_served(self.session.node, client), _STATE_TIMEOUT):
                 return 'no lifecycle node'
             future: Any = client.call_async(GetState.Request())
-            if not self._session.spin_until(future.done, _STATE_TIMEOUT):
+            if not self.session.spin_until(future.done, _STATE_TIMEOUT):
                 return 'not answering'
             state = future.result().current_state
             return STATES.get(state.id, str(state.label))
         finally:
-            self._session.node.destroy_client(client)
-
-
-def _take_wrench(received: ReceivedWrench, message: WrenchStamped) -> None:
-    received.stamps.append(conversions.seconds(message.header.stamp))
-    received.frames[message.header.frame_id] += 1
-    received.finite &= bool(np.isfinite(conversions.wrench_row(message)).all())
+            self.session.node.destroy_client(client)
 
 
 # -------------------------------------------------------------------------- checks

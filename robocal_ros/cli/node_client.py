@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -136,6 +135,11 @@ class RosSession(AbstractContextManager['RosSession']):
         for _ in range(turns):
             self._executor.spin_once(timeout_sec=0.0)
 
+    def published(self) -> dict[str, list[str]]:
+        """Return the types of all topics with a publisher, by name."""
+        return {name: kinds for name, kinds in self.node.get_topic_names_and_types()
+                if self.node.count_publishers(name)}
+
     def other_nodes(self, wait: float = _DISCOVERY) -> list[str]:
         """Return the full names of the domain's other nodes.
 
@@ -153,14 +157,6 @@ class RosSession(AbstractContextManager['RosSession']):
         if self.spin_until(lambda: bool(others()), wait):
             self.spin_until(lambda: False, min(wait, _MORE_NODES))
         return others()
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Answer of a node's service."""
-
-    success: bool
-    message: str
 
 
 class NodeClient:
@@ -293,7 +289,7 @@ class NodeClient:
 
     def call(
         self, service: str, on_status: Callable[[float, str], None] | None = None
-    ) -> Answer:
+    ) -> Trigger.Response:
         """Call a service and wait for its answer, however long the procedure takes.
 
         On an interrupt the procedure is cancelled and the arm held before this raises.
@@ -321,8 +317,7 @@ class NodeClient:
         except (KeyboardInterrupt, SystemExit):
             self._cancel()
             raise
-        answer = future.result()
-        return Answer(bool(answer.success), str(answer.message))
+        return future.result()
 
     def _cancel(self) -> None:
         """Cancel the procedure; again while there is no answer, since a request can be lost.

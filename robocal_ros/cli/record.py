@@ -31,7 +31,7 @@ from robocal_ros.cli.console import ERRORS, OUT, ProgressView, print_line, table
 from robocal_ros.cli.node_client import RosSession, foreign, full_name
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.files import Section, convert, load, read_text, refuse
-from robocal_ros.messages import BagWriter, StampGuard, StreamCounts, TopicQos, stamp_of
+from robocal_ros.messages import BagWriter, StampGuard, TopicQos, stamp_of
 from robocal_ros.resources import share_directory
 
 # Queue depth: two seconds of a 1 kHz stream.
@@ -60,32 +60,27 @@ def run(options: argparse.Namespace) -> int:
             print_line(f'Recording into {folder}; Ctrl-C ends it.')
             # Ctrl-C is the regular end of a recording.
             with contextlib.suppress(KeyboardInterrupt), ProgressView('Recording') as view:
-                recorder.run(lambda: _ended(view, options.duration))
+                def ended() -> bool:
+                    if options.duration is None:
+                        return False
+                    view.update(min(100.0 * view.elapsed / options.duration, 100.0),
+                                f'{view.elapsed:.0f} s')
+                    return bool(view.elapsed >= options.duration)
+
+                recorder.run(ended)
     _summarize(recorder, folder)
     return 0
-
-
-def _ended(view: ProgressView, duration: float | None) -> bool:
-    """Show the progress of a recording of a duration [s]; return whether it is over."""
-    if duration is None:
-        return False
-    view.update(min(100.0 * view.elapsed / duration, 100.0), f'{view.elapsed:.0f} s')
-    return view.elapsed >= duration
 
 
 def _wait_for_needed(
     session: RosSession, profile: RecorderProfile, options: argparse.Namespace
 ) -> None:
-    def published() -> dict[str, list[str]]:
-        return {name: kinds for name, kinds in session.node.get_topic_names_and_types()
-                if session.node.count_publishers(name)}
-
     if session.spin_until(
-        lambda: not profile.missing(published(), options.namespace), options.timeout
+        lambda: not profile.missing(session.published(), options.namespace), options.timeout
     ):
         return
-    missing = ', '.join(profile.missing(published(), options.namespace))
-    names = ', '.join(sorted(published())) or 'none'
+    missing = ', '.join(profile.missing(session.published(), options.namespace))
+    names = ', '.join(sorted(session.published())) or 'none'
     raise ConfigurationError(
         f'No publisher of {missing}. Published topics: {names}. Start the driver (or sim_arm) in '
         'this ROS domain, or set its namespace with --namespace.')
@@ -103,11 +98,10 @@ def _summarize(recorder: BagRecorder, folder: Path) -> None:
     table = table_of((('topic', False), ('messages', True), ('Hz', True), ('lost', True),
                       ('late', True), ('QoS', False)))
     for topic in topics:
-        stamped = topic.guard is not None
         table.add_row(
             topic.name, str(topic.count), f'{topic.rate:.1f}' if topic.count > 1 else '',
-            str(topic.counts.dropped) if stamped else '',
-            str(topic.counts.out_of_order) if stamped else '',
+            str(topic.guard.counts.dropped) if topic.guard else '',
+            str(topic.guard.counts.out_of_order) if topic.guard else '',
             'reliable' if topic.reliable else 'best effort')
     OUT.print(table)
     silent = [topic.name for topic in topics if not topic.count]
@@ -198,11 +192,6 @@ class RecordedTopic:
     guard: StampGuard | None
     count: int = 0
     _times: list[float] = field(default_factory=list)
-
-    @property
-    def counts(self) -> StreamCounts:
-        """Lost and late messages; zeros for types without a header."""
-        return StreamCounts() if self.guard is None else self.guard.counts
 
     @property
     def rate(self) -> float:

@@ -11,7 +11,7 @@ import yaml
 
 from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, ProgressView, print_line
-from robocal_ros.cli.node_client import Answer, NodeClient, RosSession
+from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import ConfigurationError
 
 
@@ -37,20 +37,16 @@ def run(options: argparse.Namespace) -> int:
         client = NodeClient(session, name, verb)
         client.wait_until_there(options.timeout)
         _make_active(client, parameters, configure=options.configure, timeout=options.timeout)
-        answer = _called(client, verb, options.capability)
+        with ProgressView(options.capability.replace('_', ' ')) as view:
+            try:
+                answer = client.call(verb, view.update)
+            except KeyboardInterrupt:
+                # The call has cancelled the procedure and received the answer.
+                print_line(f"Cancelled. The node reports: {client.status.message or 'nothing'}",
+                           console=ERRORS)
+                raise
     print_line(answer.message, 'green' if answer.success else 'red')
     return 0 if answer.success else 1
-
-
-def _called(client: NodeClient, verb: str, title: str) -> Answer:
-    with ProgressView(title.replace('_', ' ')) as view:
-        try:
-            return client.call(verb, view.update)
-        except KeyboardInterrupt:
-            # The call has cancelled the procedure and received the answer.
-            print_line(f"Cancelled. The node reports: {client.status.message or 'nothing'}",
-                       console=ERRORS)
-            raise
 
 
 def _make_active(

@@ -31,7 +31,7 @@ from robocal_ros.fleet.review import (
     name_of,
     review,
 )
-from robocal_ros.results import plural, rendered, wording, write_page
+from robocal_ros.results import band, plural, rendered, wording, write_page
 
 ROBOTS = 12
 """Largest number of robots drawn in detail."""
@@ -227,10 +227,7 @@ def _course(track: Track, unit: str, factor: float) -> go.Figure:
         line = factor * (segment.level + segment.rate * years)
         half = factor * NORMAL * np.hypot(segment.std, segment.rate_std * years)
         x = [dates[i] for i in rows]
-        outline = {'mode': 'lines', 'line': {'width': 0}, 'hoverinfo': 'skip', 'showlegend': False}
-        drawing.add_trace(go.Scatter(x=x, y=line - half, **outline))
-        drawing.add_trace(go.Scatter(x=x, y=line + half, fill='tonexty',
-                                     fillcolor='rgba(0,158,115,0.18)', **outline))
+        drawing.add_traces(band(x, line - half, line + half, _GREEN))
         drawing.add_trace(go.Scatter(
             x=x, y=line, mode='lines', name='course', legendgroup='course', showlegend=not number,
             line={'color': _GREEN, 'width': 2}))

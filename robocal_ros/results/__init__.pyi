@@ -6,6 +6,9 @@ from .page import (
     rendered as rendered,
     write_page as write_page,
 )
+from .plots import (
+    band as band,
+)
 from .provenance import (
     CHECK as CHECK,
     DRIVE_GAINS as DRIVE_GAINS,

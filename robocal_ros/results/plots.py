@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
 from robocal_ros.arrays import Array
 from robocal_ros.results import wording
+from robocal_ros.results.page import plural
 from robocal_ros.results.result import Series, rms
 
 # Okabe and Ito's palette, distinguishable with colour blindness.
@@ -63,7 +65,7 @@ def figure(series: Series) -> go.Figure:
 
 def description(series: Series) -> str:
     """Return what a plot shows in words, for those who cannot see it."""
-    parts = [f'{series.y_label} over {series.x_label}, {_count(len(series.x), "point")}'
+    parts = [f'{series.y_label} over {series.x_label}, {plural(len(series.x), "point")}'
              + (f' from {_span(series.x)}' if len(series.x) else '')]
     for name, y in series.curves.items():
         if len(y):
@@ -79,10 +81,6 @@ def _span(values: Array) -> str:
     return f'{wording.rounded(low, resolution)} to {wording.rounded(high, resolution)}'
 
 
-def _count(number: int, thing: str) -> str:
-    return f'{number} {thing}' + ('' if number == 1 else 's')
-
-
 def _subject(name: str) -> str:
     return name.partition(',')[0]
 
@@ -91,19 +89,22 @@ def _remark(name: str) -> str:
     return name.partition(',')[2].strip()
 
 
+def band(x: Sequence[Any] | Array, lower: Array, upper: Array, colour: str) -> list[go.Scatter]:
+    """Return the outlines of a band: the lower, then the upper filled down to it."""
+    outline = {'x': x, 'mode': 'lines', 'line': {'width': 0}, 'hoverinfo': 'skip',
+               'showlegend': False}
+    red, green, blue = (int(colour[i:i + 2], 16) for i in (1, 3, 5))
+    return [go.Scatter(y=lower, **outline),
+            go.Scatter(y=upper, fill='tonexty', fillcolor=f'rgba({red},{green},{blue},0.18)',
+                       **outline)]
+
+
 def _bands(series: Series, colours: dict[str, str]) -> Iterator[go.Scatter]:
-    """Yield the outlines of each band: the lower, then the upper filled down to it."""
     for subject, colour in colours.items():
         lower = series.curves.get(f'{subject}, {_LOWER}')
         upper = series.curves.get(f'{subject}, {_UPPER}')
-        if lower is None or upper is None:
-            continue
-        outline = {'x': series.x, 'mode': 'lines', 'line': {'width': 0}, 'hoverinfo': 'skip',
-                   'showlegend': False}
-        yield go.Scatter(y=lower, **outline)
-        red, green, blue = (int(colour[i:i + 2], 16) for i in (1, 3, 5))
-        yield go.Scatter(y=upper, fill='tonexty', fillcolor=f'rgba({red},{green},{blue},0.18)',
-                         **outline)
+        if lower is not None and upper is not None:
+            yield from band(series.x, lower, upper, colour)
 
 
 def _trace(series: Series, name: str, y: Array, colour: str) -> go.Scatter:

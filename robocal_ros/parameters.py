@@ -195,7 +195,7 @@ class RobotParameters(ParameterTable):
         [1.0], 'With effort_source current: gear ratios, one per joint or one for all.',
         minimum=-1e5, maximum=1e5)
     use_drive_gains: bool = parameter(
-        True, 'Divide efforts by the effort scales of calibrate_gains if there is a result.')
+        True, 'Divide efforts by the drive gains of calibrate_gains if there is a result.')
     use_arm_model: bool = parameter(
         True, 'Use links and rotors of the identified arm, if there is a result, instead of those '
         'of the URDF wherever joint torques are read or predicted.')

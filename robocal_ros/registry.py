@@ -97,7 +97,7 @@ _CAPABILITIES = [
             then=('Efforts are converted to N·m from now on. Identify what depends on them, such '
                   'as the payload.', 'robocal run payload')),
         Procedure(
-            'arm', "the arm's own links, rotors and effort scales", 'identify_arm', 'arm', 'arm',
+            'arm', "the arm's own links, rotors and drive gains", 'identify_arm', 'arm', 'arm',
             'robocal_ros.payload.estimator:ARM_IDENTIFICATION', urdf='identified')),
         ('payload_reference',)),
     Capability('friction_identification', 'robocal_ros.friction', 'friction.md', (

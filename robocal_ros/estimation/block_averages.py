@@ -19,7 +19,7 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
-from robocal_ros.estimation.periodic import periodic_motion
+from robocal_ros.estimation.periodic import means_between, periodic_motion
 from robocal_ros.messages import JointSamples
 
 
@@ -191,21 +191,16 @@ class Blocks:
             DataError: If less than half of the blocks have a sample.
 
         """
-        borders = np.searchsorted(time, self.edges)
-        filled = np.flatnonzero(np.diff(borders))
         blocks = len(self.edges) - 1
+        middle = 0.5 * (self.edges[:-1] + self.edges[1:])
+        off = time - middle[np.clip(np.searchsorted(self.edges, time, side='right') - 1,
+                                    0, blocks - 1)]
+        filled, means = means_between(self.edges, time, np.column_stack((off, off**2, values)))
         if len(filled) < 0.5 * blocks:
             raise DataError(
                 f'Only {len(filled)} of {blocks} stretches of {1e3 * self.period:.0f} ms hold a '
                 'measured value; at least half of them must. Raise the rate of the sensor, or '
                 'find what loses its messages.')
-        middle = 0.5 * (self.edges[:-1] + self.edges[1:])
-        off = time - middle[np.clip(np.searchsorted(self.edges, time, side='right') - 1,
-                                    0, blocks - 1)]
-        stamped = np.column_stack((off, off**2, values))
-        sums = np.concatenate((np.zeros((1, stamped.shape[1])), np.cumsum(stamped, axis=0)))
-        count = np.diff(borders)[filled]
-        means = (sums[borders[filled + 1]] - sums[borders[filled]]) / count[:, None]
         off, spread, means = means[:, 0], means[:, 1] - means[:, 0]**2, means[:, 2:]
         stamps = middle[filled] + off - self.edges[0]
         slope = np.gradient(means, stamps, axis=0, edge_order=2)

@@ -36,7 +36,6 @@ _NEGATIVE = 0.3
 _DETERMINED = 0.05
 
 
-
 def torque_model(robot: Robot, contents: str) -> Robot:
     """Return the arm whose own dynamics the efforts contain.
 

@@ -30,7 +30,6 @@ class LinearFit:
         value: Estimates, shape (p,).
         covariance: Their covariance, shape (p, p).
         residual: Measured minus fitted, unweighted, shape (k,).
-        rms: Root mean square of ``residual``.
         reduced_chi_square: Weighted squared residual per degree of freedom; 1 where the
             given standard deviations describe the scatter.
         condition: Condition number of the weighted regressor with columns scaled to length 1.
@@ -41,7 +40,6 @@ class LinearFit:
     value: Array
     covariance: Array
     residual: Array
-    rms: float
     reduced_chi_square: float
     condition: float
 
@@ -111,19 +109,18 @@ def solve(
     value = value + covariance @ (weighted.T @ ((measured - regressor @ value) * weight))
     residual = measured - regressor @ value
     return LinearFit(
-        tuple(names), value, covariance, residual, float(np.sqrt(np.mean(residual**2))),
+        tuple(names), value, covariance, residual,
         float(((residual * weight)**2).sum()) / (rows - columns), condition)
 
 
-def autocorrelation_time(residual: Array, max_lag: int | None = None) -> float:
+def autocorrelation_time(residual: Array) -> float:
     """Return the integrated autocorrelation time of residuals, 1 for white ones.
 
     It is the factor by which correlation inflates the variance of a mean: 1 + 2 Σ ρ(lag), summed
-    while the autocorrelation exceeds its 3-sigma noise level.
+    while the autocorrelation exceeds its 3-sigma noise level, up to a quarter of the record.
 
     Args:
         residual: Residuals in the order of time, evenly spaced, shape (k,).
-        max_lag: Longest lag looked at; a quarter of the record by default.
 
     """
     k = len(residual)
@@ -133,7 +130,7 @@ def autocorrelation_time(residual: Array, max_lag: int | None = None) -> float:
         return 1.0
     size = 1 << (2 * k - 1).bit_length()
     spectrum = np.fft.rfft(centred, size)
-    correlation = np.fft.irfft(spectrum * spectrum.conj(), size)[: max_lag or k // 4] / variance
+    correlation = np.fft.irfft(spectrum * spectrum.conj(), size)[:k // 4] / variance
     level = 3.0 / np.sqrt(k)
     below = np.flatnonzero(correlation[1:] < level)
     stop = int(below[0]) + 1 if len(below) else len(correlation)

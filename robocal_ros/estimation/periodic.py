@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from robocal_ros.arrays import Array, Flags
 
@@ -44,14 +45,12 @@ class PeriodicMotion:
         start: Start of the first whole period [s].
         period: Length of a period [s].
         repeats: Number of whole periods.
-        noise: RMS of measured minus fitted positions, shape (n,) [rad].
 
     """
 
     start: float
     period: float
     repeats: int
-    noise: Array
     _coefficients: Array
 
     @property
@@ -106,10 +105,9 @@ def periodic_motion(time: Array, position: Array, max_frequency: float) -> Perio
         if abs(change) < 1e-7 * period:
             break
     coefficients, residual = _fitted(time - start, position, period, count)
-    noise = np.sqrt(np.mean(residual**2, axis=0))
     if float(np.sqrt(np.mean(residual**2))) > _REPEATABILITY * size:
         return None
-    return PeriodicMotion(start, period, repeats, noise, coefficients)
+    return PeriodicMotion(start, period, repeats, coefficients)
 
 
 def _basis(time: Array, period: float, harmonics: int) -> tuple[Array, Array, Array]:
@@ -156,6 +154,24 @@ def _thinned(time: Array, position: Array) -> tuple[Array, Array]:
             position[:count].reshape(-1, each, position.shape[1]).mean(axis=1))
 
 
+def means_between(
+    edges: Array, time: Array, values: Array
+) -> tuple[npt.NDArray[np.intp], Array]:
+    """Return the intervals that hold a value, shape (m,), and the means there, shape (m, c).
+
+    Args:
+        edges: Borders of the intervals, shape (k + 1,) [s].
+        time: Stamps, increasing, shape (n,) [s].
+        values: Shape (n, c).
+
+    """
+    sums = np.concatenate((np.zeros((1, values.shape[1])), np.cumsum(values, axis=0)))
+    borders = np.searchsorted(time, edges)
+    filled = np.flatnonzero(np.diff(borders))
+    return filled, ((sums[borders[filled + 1]] - sums[borders[filled]])
+                    / np.diff(borders)[filled, None])
+
+
 def _search(time: Array, position: Array) -> tuple[float, float, int] | None:
     """Return begin, rough period and number of whole periods; None if nothing repeats."""
     step = max(1.0 / _SEARCH_RATE, (time[-1] - time[0]) / _SEARCH_SAMPLES)
@@ -163,10 +179,7 @@ def _search(time: Array, position: Array) -> tuple[float, float, int] | None:
     if len(grid) < 10:
         return None
     # Differences of running means: free of steps, whatever the rate.
-    sums = np.concatenate((np.zeros((1, position.shape[1])), np.cumsum(position, axis=0)))
-    borders = np.searchsorted(time, np.append(grid, grid[-1] + step))
-    filled = np.flatnonzero(np.diff(borders))
-    means = (sums[borders[filled + 1]] - sums[borders[filled]]) / np.diff(borders)[filled, None]
+    filled, means = means_between(np.append(grid, grid[-1] + step), time, position)
     track = np.column_stack([np.interp(grid, grid[filled], column) for column in means.T])
     half = max(1, round(0.05 / step))
     speed = np.abs(track[2 * half:] - track[:-2 * half]).max(axis=1)

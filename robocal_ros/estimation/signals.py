@@ -14,6 +14,11 @@ from robocal_ros.messages import JointSamples
 SLOWEST_SWEEP = 0.02
 """Default lower limit of the speed of sweeps [rad/s]."""
 
+# Stamps farther apart end an interval [s].
+_MAX_GAP = 0.1
+# Speed below which a joint rests, by differentiated positions [rad/s].
+_STILL = 0.003
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -89,11 +94,11 @@ def runs(mask: np.ndarray) -> list[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
-def _without_gaps(time: Array, mask: np.ndarray, max_gap: float) -> list[tuple[int, int]]:
-    """Split the intervals of ``mask`` at gaps longer than ``max_gap``."""
+def _without_gaps(time: Array, mask: np.ndarray) -> list[tuple[int, int]]:
+    """Split the intervals of ``mask`` at gaps of the stamps."""
     pieces = []
     for start, stop in runs(mask):
-        cuts = start + 1 + np.flatnonzero(np.diff(time[start:stop]) > max_gap)
+        cuts = start + 1 + np.flatnonzero(np.diff(time[start:stop]) > _MAX_GAP)
         borders = [start, *cuts.tolist(), stop]
         pieces += list(pairwise(borders))
     return pieces
@@ -110,7 +115,7 @@ def _trimmed(time: Array, start: int, stop: int, settle: float) -> tuple[int, in
 def steady_sweeps(
     samples: JointSamples, *, min_speed: float = SLOWEST_SWEEP, max_speed: float = np.inf,
     still_speed: float = 0.01, tolerance: float = 0.05, settle: float = 0.3,
-    min_span: float = 0.05, max_gap: float = 0.1, half_width: float = 0.05,
+    min_span: float = 0.05, half_width: float = 0.05,
 ) -> list[Sweep]:
     """Find intervals in which one joint turns at constant speed while all others rest.
 
@@ -124,7 +129,6 @@ def steady_sweeps(
         tolerance: Allowed relative deviation from the median speed.
         settle: Time cut from both ends of every interval [s].
         min_span: Shortest angle [rad].
-        max_gap: Gaps of stamps longer than this end an interval [s].
         half_width: Half the length of the chord of the speed; slow speeds need a long one
             because of encoder quantisation [s].
 
@@ -142,7 +146,7 @@ def steady_sweeps(
         alone = turning[:, joint] & (np.delete(still, joint, axis=1)).all(axis=1)
         for sign in (1.0, -1.0):
             mask = alone & (velocity[:, joint] * sign > 0.0)
-            for start, stop in _without_gaps(samples.time, mask, max_gap):
+            for start, stop in _without_gaps(samples.time, mask):
                 sweeps += _plateaus(samples, velocity[:, joint], joint, start, stop,
                                     tolerance, settle, min_span)
     return sorted(sweeps, key=lambda sweep: sweep.start)
@@ -172,17 +176,14 @@ def _plateaus(
 
 
 def dwells(
-    samples: JointSamples, *, still_speed: float = 0.003, settle: float = 0.15,
-    min_duration: float = 0.3, max_gap: float = 0.1,
+    samples: JointSamples, *, settle: float = 0.15, min_duration: float = 0.3
 ) -> list[Dwell]:
     """Find intervals in which the whole arm rests.
 
     Args:
         samples: Joint states.
-        still_speed: Upper limit of the speed by differentiated positions [rad/s].
         settle: Time cut from both ends of every interval [s].
         min_duration: Shortest duration after cutting [s].
-        max_gap: Gaps of stamps longer than this end an interval [s].
 
     Returns:
         The dwells in the order of time.
@@ -191,9 +192,9 @@ def dwells(
     if len(samples) < 3:
         return []
     velocity = central_velocity(samples.time, samples.position)
-    mask: Flags = np.all(np.abs(velocity) < still_speed, axis=1)
+    mask: Flags = np.all(np.abs(velocity) < _STILL, axis=1)
     found = []
-    for start, stop in _without_gaps(samples.time, mask, max_gap):
+    for start, stop in _without_gaps(samples.time, mask):
         first, last = _trimmed(samples.time, start, stop, settle)
         if last - first < 3 or samples.time[last - 1] - samples.time[first] < min_duration:
             continue

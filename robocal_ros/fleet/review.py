@@ -357,7 +357,7 @@ def _headline(change: Change, track: Track) -> str:
         if change.kind == 'step':
             return f'Friction of {part} ' + ('rose' if rises else 'fell')
         return f'{part} wears' if rises else f'Friction of {part} falls'
-    what = {Subject.DRIVE: f'The effort scale of {part}', Subject.JOINT: f'Compliance of {part}',
+    what = {Subject.DRIVE: f'The drive gain of {part}', Subject.JOINT: f'Compliance of {part}',
             Subject.ARM: f'The model of {part}'}[subject]
     return what + (' changed' if change.kind == 'step' else ' drifts')
 

@@ -524,7 +524,7 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
         return None
     own = tuple(check for check in new.checks if check.name == CHECK)
     if old is not None and _units(old) != _units(new):
-        # Torques of other effort scales cannot be combined.
+        # Torques of other drive gains cannot be combined.
         old = None
     validated = {fit.what for fit in new.validation}
     passed = [name for name in judged if name in validated and name not in failed]

@@ -64,7 +64,7 @@ class DriveGains:
             node.results.follow(ARM, self.use)
 
     def use(self, result: CalibrationResult) -> None:
-        """Use effort scales and links from now on, unless later ones are known.
+        """Use drive gains and links from now on, unless later ones are known.
 
         Samples with other scales are discarded.
         """

@@ -113,7 +113,7 @@ class FollowedResults:
         return self._known[kind] if kind in self._known else self._node.store.load(kind)
 
     def gains(self) -> CalibrationResult | None:
-        """Return the result whose effort scales are used, None for none."""
+        """Return the result whose drive gains are used, None for none."""
         return choose(self.current, (), effort_units(self._node.values)).gains
 
     def hashes(self) -> dict[str, str]:

@@ -106,7 +106,7 @@ def estimate(
     def fitted_on(
         robot: Robot, values: PayloadParameters, load: Array
     ) -> tuple[ArmMotion, Prior, ArmFit]:
-        motion, _ = ArmMotion.of(robot, samples, values, load)
+        motion = ArmMotion.of(robot, samples, values, load)
         prior = _prior(robot, motion, values, scale, scale_covariance, before if loaded else None)
         return motion, prior, identify(motion, prior, widenings=widenings)
 

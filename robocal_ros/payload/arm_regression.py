@@ -192,8 +192,8 @@ class ArmMotion:
     @classmethod
     def of(
         cls, robot: Robot, samples: JointSamples, values: PayloadParameters, load: Array
-    ) -> tuple[ArmMotion, Blocks]:
-        """Return block means of joint states, and their blocks.
+    ) -> ArmMotion:
+        """Return block means of joint states.
 
         Args:
             robot: The arm.
@@ -207,22 +207,23 @@ class ArmMotion:
         """
         check_joints(samples, robot.joint_names)
         check_effort(samples, robot.joint_names)
-        found = best = cls._smoothed(robot, samples, values, load)
-        for cutoff in _CUTOFFS if found[1].repeats == 1 else ():
+        motion, left = cls._smoothed(robot, samples, values, load)
+        best, least = motion, left
+        for cutoff in _CUTOFFS if motion.repeats == 1 else ():
             # Noise of stamps and encoders near the frequencies of the motion shows in the
             # residual efforts.
-            smoother = cls._smoothed(robot, samples, values, load, cutoff, found[0].delay)
-            if smoother[2] > best[2]:
+            smoother, rest = cls._smoothed(robot, samples, values, load, cutoff, motion.delay)
+            if rest > least:
                 break
-            best = smoother
-        return best[:2] if best[2] < found[2] - _MIN_DECREASE else found[:2]
+            best, least = smoother, rest
+        return best if least < left - _MIN_DECREASE else motion
 
     @classmethod
     def _smoothed(
         cls, robot: Robot, samples: JointSamples, values: PayloadParameters, load: Array,
         cutoff: float = np.inf, delay: Delay | None = None,
-    ) -> tuple[ArmMotion, Blocks, float]:
-        """Return a motion, its blocks, and the sum of log residuals with free columns."""
+    ) -> tuple[ArmMotion, float]:
+        """Return a motion, and the sum of log residuals with free columns."""
         blocks = Blocks.of(samples, BAND, MIN_MOTION, cutoff)
         dynamics = NewtonEuler(robot, robot.tool_frame)
 
@@ -280,7 +281,7 @@ class ArmMotion:
             basis = orthonormal(columns_of[chosen])
             part = measured[chosen]
             left += float(np.log(rms(part - basis @ (basis.T @ part)) + _LEAST_STD))
-        return motion, blocks, left
+        return motion, left
 
 
 @dataclass(frozen=True)

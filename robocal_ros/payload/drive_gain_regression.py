@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drive gains: one effort scale per joint, from a payload of known mass.
+"""Drive gains: one per joint, from a payload of known mass.
 
 Many drivers publish motor current times a nominal constant, which may be 15 % off. With the
-arm's model and a known mass, the scales follow from the efforts of an exciting motion:
+arm's model and a known mass, the gains follow from the efforts of an exciting motion:
 effort_j = e_j (arm_j + payload_j) + losses_j. The payload's centre and inertia, the errors of the
-arm's model and the nuisance parameters are estimated jointly. The problem is bilinear in scales
+arm's model and the nuisance parameters are estimated jointly. The problem is bilinear in gains
 and payload, and solved by Gauss-Newton steps.
 """
 
@@ -39,10 +39,10 @@ from robocal_ros.results import CalibrationResult, Check, Parameter, State, rms
 from robocal_ros.robot import DRIVE_GAINS, ArmModel, NewtonEuler, Robot, urdf_model
 
 MAX_STD = 0.02
-"""Largest standard deviation of a scale that counts as identified."""
+"""Largest standard deviation of a gain that counts as identified."""
 
 PLAUSIBLE = (0.3, 3.0)
-"""Plausible range of effort scales."""
+"""Plausible range of drive gains."""
 
 # Distance of a payload's centre from a wrist, for an order of magnitude [m].
 _OFF_CENTRE = 0.1
@@ -64,7 +64,7 @@ def check_mass(values: PayloadParameters) -> None:
 def estimate(
     robot: Robot, samples: JointSamples, values: PayloadParameters, arm: ArmModel | None = None
 ) -> CalibrationResult:
-    """Estimate one effort scale per joint.
+    """Estimate one drive gain per joint.
 
     Args:
         robot: The arm without the payload.
@@ -75,7 +75,7 @@ def estimate(
     Raises:
         ConfigurationError: If known_mass is not set.
         DataError: If the samples are not those of an exciting motion.
-        ExcitationError: If a joint's scale is unobservable.
+        ExcitationError: If a joint's gain is unobservable.
         ConvergenceError: If the iteration does not converge.
 
     """
@@ -83,7 +83,7 @@ def estimate(
     check_effort(samples, robot.joint_names)
     n, mass = robot.n, values.known_mass
     arm = arm or urdf_model(robot, values.arm_model_std, np.zeros((n, n)))
-    rough = (_rough_scale(robot, samples, mass) if values.effort_source == 'unknown'
+    rough = (_rough_gain(robot, samples, mass) if values.effort_source == 'unknown'
              else np.ones(n))
     scaled = replace(samples, effort=samples.effort / rough)
     rows = torque_rows(arm.robot, scaled, values, arm=arm)
@@ -94,10 +94,10 @@ def estimate(
         rows = torque_rows(leaning, scaled, tilted, arm=replace(arm, robot=leaning))
         fit = _fit(rows, mass)
     fit = rows.inflated(_about(rows, fit), fit)
-    scale, covariance = fit.scale, fit.covariance[:n, :n]
+    gain, covariance = fit.gain, fit.covariance[:n, :n]
     if values.known_mass_std > 0.0:
         step = 1e-3 * mass
-        slope = (_fit(rows, mass + step, fit.nuisance).scale - scale) / step
+        slope = (_fit(rows, mass + step, fit.nuisance).gain - gain) / step
         covariance = covariance + np.outer(slope, slope) * values.known_mass_std**2
     std = np.sqrt(np.diag(covariance))
     freedom = [combined_freedom(std[i]**2, [(fit.covariance[i, i], fit.freedom(direction))])
@@ -113,7 +113,7 @@ def estimate(
     return make_result(
         robot, samples, kind=DRIVE_GAINS, method='known_mass', frame='',
         parameters=tuple(
-            Parameter(name, unit, float(rough[i] * scale[i]), float(rough[i] * std[i]),
+            Parameter(name, unit, float(rough[i] * gain[i]), float(rough[i] * std[i]),
                       freedom=freedom[i])
             if known[i] else
             Parameter(name, unit, state=State.NOT_IDENTIFIED,
@@ -123,7 +123,7 @@ def estimate(
         covariance_names=tuple(names[i] for i in identified),
         covariance=(covariance * np.outer(rough, rough))[np.ix_(identified, identified)],
         fit=fitted, validation=validation,
-        checks=(*_checks(robot.joint_names, scale, std),
+        checks=(*_checks(robot.joint_names, gain, std),
                 rows.unexplained_check(fit, values.unexplained_torque(robot.effort_limit)),
                 *motion_checks(
             fitted, validation, [f"at '{name}'" for name in robot.joint_names], expected)),
@@ -133,7 +133,7 @@ def estimate(
             'max_unexplained_torque')})
 
 
-def _rough_scale(robot: Robot, samples: JointSamples, mass: float) -> Array:
+def _rough_gain(robot: Robot, samples: JointSamples, mass: float) -> Array:
     """Return the order of the effort that each joint reports per torque, shape (n,).
 
     Raises:
@@ -146,19 +146,19 @@ def _rough_scale(robot: Robot, samples: JointSamples, mass: float) -> Array:
     effort = blocks.sample_means(samples.time, samples.effort)
     losses = loss_columns(blocks.centre.velocity)
     unknown = mass * float(np.linalg.norm(robot.gravity)) * _OFF_CENTRE
-    scale = np.empty(robot.n)
+    gain = np.empty(robot.n)
     for joint, name in enumerate(robot.joint_names):
         own = rms(torque[:, joint])
         columns = np.column_stack((torque[:, joint], losses[:, joint]))
-        scale[joint] = (
+        gain[joint] = (
             np.linalg.lstsq(columns, effort[:, joint])[0][0] if own > unknown else
             # The payload's unknown centre adds most, as at wrists.
             rms(effort[:, joint] - effort[:, joint].mean()) / (own + unknown))
-        if scale[joint] <= 0.0:
+        if gain[joint] <= 0.0:
             raise DataError(
                 f"The effort of joint '{name}' falls where its torque rises: its sign is wrong. "
                 'Correct it in the driver.')
-    return scale
+    return gain
 
 
 def _fit(rows: Rows, mass: float, nuisance: NuisanceParameters | None = None) -> RowsFit:
@@ -168,77 +168,77 @@ def _fit(rows: Rows, mass: float, nuisance: NuisanceParameters | None = None) ->
         return _settled(rows, np.ones(len(rows.channels)), start, nuisance)
     fit = _settled(rows, np.ones(len(rows.channels)), start, rows.no_nuisance())
     body, losses, _ = rows.split(fit.value)
-    return _settled(rows, fit.scale, fit.value,
-                    rows.nuisance_about(body, losses / fit.scale[:, None]))
+    return _settled(rows, fit.gain, fit.value,
+                    rows.nuisance_about(body, losses / fit.gain[:, None]))
 
 
 def _settled(
-    rows: Rows, scale: Array, value: Array, nuisance: NuisanceParameters
+    rows: Rows, gain: Array, value: Array, nuisance: NuisanceParameters
 ) -> RowsFit:
-    """Iterate from scales and values of all columns to convergence; the mass stays fixed."""
-    n = len(scale)
-    names = [*(f'effort scale of {name}' for name in rows.channels), *rows.names(nuisance)[1:]]
+    """Iterate from gains and values of all columns to convergence; the mass stays fixed."""
+    n = len(gain)
+    names = [*(f'drive gain of {name}' for name in rows.channels), *rows.names(nuisance)[1:]]
     value = np.concatenate((value[:rows.width], np.zeros(len(nuisance.names))))
-    state = Iteration(rows, nuisance, np.where(rows.valid, 1.0, np.inf), scaled=True)
+    state = Iteration(rows, nuisance, np.where(rows.valid, 1.0, np.inf), with_gains=True)
     for step in range(_STEPS):
         # Linearised about the current payload: e (τ + Y dp), with unknowns e and p.
         few = state.few
-        regressor, explained = _linearised(few, few.columns(state.shared), scale, value)
+        regressor, explained = _linearised(few, few.columns(state.shared), gain, value)
         fit = state.solve(regressor, few.measured + few.known + explained, names, _MAX_CONDITION)
         # In standard deviations.
-        change = float((np.abs(fit.value[:n] - scale) / fit.std()[:n]).max())
-        scale, value = fit.value[:n], np.concatenate((value[:1], fit.value[n:]))
-        residual = rows.residual(value, state.nuisance, scale)
+        change = float((np.abs(fit.value[:n] - gain) / fit.std()[:n]).max())
+        gain, value = fit.value[:n], np.concatenate((value[:1], fit.value[n:]))
+        residual = rows.residual(value, state.nuisance, gain)
         if change < _CONVERGED:
-            return state.fit(value, fit, residual, scale)
+            return state.fit(value, fit, residual, gain)
         if step < _WEIGHED:
             state.update(scatter(residual, rows.valid, rows.near_reversal), fit if step else None)
     raise ConvergenceError(
-        f'The effort scales did not converge in {_STEPS} steps (last change {change:.2g} standard '
+        f'The drive gains did not converge in {_STEPS} steps (last change {change:.2g} standard '
         'deviations). Use a faster or wider motion, or check known_mass.')
 
 
 def _about(rows: Rows, fit: RowsFit) -> Array:
     """Return the columns of all unknowns about a fit."""
-    return _linearised(rows, rows.columns(fit.nuisance), fit.scale, fit.value)[0]
+    return _linearised(rows, rows.columns(fit.nuisance), fit.gain, fit.value)[0]
 
 
-def _linearised(rows: Rows, columns: Array, scale: Array, value: Array) -> tuple[Array, Array]:
+def _linearised(rows: Rows, columns: Array, gain: Array, value: Array) -> tuple[Array, Array]:
     """Linearise about an estimate.
 
     Args:
         rows: The problem.
         columns: All of its columns, as from ``Rows.columns``.
-        scale: Scale of each joint, shape (n,).
+        gain: Scale of each joint, shape (n,).
         value: Values of the columns; the first one, the mass, is fixed.
 
     Returns:
-        Regressor of scales and of all columns except the mass, shape (n, k, p), and the part
-        that both current scales and current values explain, shape (n, k).
+        Regressor of gains and of all columns except the mass, shape (n, k, p), and the part
+        that both current gains and current values explain, shape (n, k).
 
     """
-    n, width = len(scale), rows.width
+    n, width = len(gain), rows.width
     variable = columns[:, :, 1:10] @ value[1:10] + columns[:, :, width:] @ value[width:]
     regressor = np.concatenate((np.zeros((*rows.measured.shape, n)), columns[:, :, 1:]), axis=2)
     joints = np.arange(n)
     regressor[joints, :, joints] = rows.known + value[0] * columns[:, :, 0] + variable
-    regressor[:, :, n:n + 9] *= scale[:, None, None]
-    regressor[:, :, n + width - 1:] *= scale[:, None, None]
-    return regressor, scale[:, None] * variable
+    regressor[:, :, n:n + 9] *= gain[:, None, None]
+    regressor[:, :, n + width - 1:] *= gain[:, None, None]
+    return regressor, gain[:, None] * variable
 
 
-def _checks(joint_names: Sequence[str], scale: Array, std: Array) -> list[Check]:
+def _checks(joint_names: Sequence[str], gain: Array, std: Array) -> list[Check]:
     low, high = PLAUSIBLE
     known, best = std <= MAX_STD, int(np.argmin(std))
-    far = np.where(known, np.maximum(scale / high, low / np.maximum(scale, 1e-9)), 0.0)
+    far = np.where(known, np.maximum(gain / high, low / np.maximum(gain, 1e-9)), 0.0)
     worst = int(np.argmax(far))
     return [
-        Check('scales identified', bool(known.any()), float(known.sum()), 1.0, '1',
-              f'{int(known.sum())} of {len(scale)} effort scales are identified; that of '
+        Check('gains identified', bool(known.any()), float(known.sum()), 1.0, '1',
+              f'{int(known.sum())} of {len(gain)} drive gains are identified; that of '
               f"'{joint_names[best]}' is known best, to {100.0 * std[best]:.1f} % (limit "
               f'{100.0 * MAX_STD:.1f} %). A heavier load, a faster motion or a more accurate URDF '
               '(arm_model_std) improves them.'),
-        Check('plausible scales', bool(far[worst] <= 1.0), float(scale[worst]), high, '1',
-              f"The scale farthest from 1 is that of '{joint_names[worst]}', "
-              f'{scale[worst]:.3f} (plausible: {low} … {high}).'),
+        Check('plausible gains', bool(far[worst] <= 1.0), float(gain[worst]), high, '1',
+              f"The gain farthest from 1 is that of '{joint_names[worst]}', "
+              f'{gain[worst]:.3f} (plausible: {low} … {high}).'),
     ]

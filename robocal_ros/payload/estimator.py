@@ -60,7 +60,7 @@ def estimate(
 def estimate_gains(
     robot: Robot, recording: Recording, values: PayloadParameters, inputs: Inputs
 ) -> CalibrationResult:
-    """Estimate effort scales from an exciting motion with a tool of known mass.
+    """Estimate drive gains from an exciting motion with a tool of known mass.
 
     Args:
         robot: The arm without the payload.
@@ -110,7 +110,7 @@ def gains_summary(result: CalibrationResult) -> str:
         f'{p.name.split(".")[0]} {p.value:.4f} ± {1.96 * (p.std or 0.0):.4f}'
         if p.value is not None else f'{p.name.split(".")[0]} not identified'
         for p in result.parameters)
-    text = f'Effort scales (measured over delivered torque): {scales}.'
+    text = f'Drive gains (measured over delivered torque): {scales}.'
     if any(item.kind == ARM and item.sha256 for item in result.inputs):
         text += (' The arm was identified before these gains, so its links are no longer used: '
                  'identify it again.')

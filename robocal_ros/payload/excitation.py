@@ -230,17 +230,17 @@ def fit_rows(
         return found if earlier is None else np.where(
             np.isfinite(found), earlier.noise[:, None], np.inf)
 
-    state, scale = Iteration(rows, nuisance, noise_of(rows.measured)), np.ones(len(rows.channels))
+    state, gain = Iteration(rows, nuisance, noise_of(rows.measured)), np.ones(len(rows.channels))
     names, settled = rows.names(nuisance), False
     for repetition in range(_MOST_PASSES + 1):
         few = state.few
         fit = state.solve(few.columns(state.shared), few.measured, names, _MAX_CONDITION)
-        residual = rows.residual(fit.value, state.nuisance, scale)
+        residual = rows.residual(fit.value, state.nuisance, gain)
         if repetition == _MOST_PASSES or (repetition >= _PASSES and settled):
             break
         settled = state.update(
             noise_of(residual), fit if repetition and earlier is None else None)
-    return state.fit(fit.value, fit, residual, scale)
+    return state.fit(fit.value, fit, residual, gain)
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ class PayloadIdentification(CalibrationNode):
         return f'{self.recorder.clear()} samples discarded.'
 
     async def calibrate_gains(self) -> Answer:
-        """Run an exciting motion with a tool of known mass, and estimate the effort scales."""
+        """Run an exciting motion with a tool of known mass, and estimate the drive gains."""
         await self.arm.connect()
         check_mass(self.values)
         return await self._estimated(

@@ -306,7 +306,8 @@ class PayloadProcedure:
             await self._excite(torque_regressor)
             return
         await self.arm.await_readings(self._watch(sensor))
-        await self._excite(_wrench_regressor(self.values.sensor_frame), sensor)
+        frame = self.values.sensor_frame
+        await self._excite(lambda robot, q, v, a: body_regressor(robot, frame, q, v, a), sensor)
 
     async def arm_excitation(self) -> None:
         """Run an exciting motion for the arm's own parameters, with ``arm_load`` if any."""
@@ -346,10 +347,3 @@ def _arm_rows(robot: Robot, q: Array, v: Array, a: Array) -> Array:
     """Return the regressor of links and rotors, shape (n, 11 n)."""
     return np.hstack((pin.computeJointTorqueRegressor(robot.model, robot.data, q, v, a),
                       np.diag(a)))
-
-
-def _wrench_regressor(frame: str) -> Regressor:
-    def rows(robot: Robot, q: Array, v: Array, a: Array) -> Array:
-        return body_regressor(robot, frame, q, v, a)
-
-    return rows

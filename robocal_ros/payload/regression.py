@@ -38,6 +38,7 @@ from robocal_ros.estimation import (
 from robocal_ros.messages import JointSamples, WrenchSamples, check_effort, check_joints
 from robocal_ros.payload.model import BODY, CHANNELS
 from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.result import at_most
 from robocal_ros.results import Check, Fit, rms
 from robocal_ros.robot import (
     ArmModel,
@@ -367,21 +368,21 @@ class Rows:
         return value[:10], own, value[self.width:]
 
     def residual(
-        self, value: Array, nuisance: NuisanceParameters, scale: Array
+        self, value: Array, nuisance: NuisanceParameters, gain: Array
     ) -> Array:
         """Return measured minus fitted, shape (channels, k).
 
         Args:
             value: Values of all columns, as for ``columns``, shape (p,).
             nuisance: The nuisance parameters.
-            scale: Factor of all columns except the own ones, shape (channels,).
+            gain: Factor of all columns except the own ones, shape (channels,).
 
         """
         body, own, shared = self.split(value)
-        values = np.hstack((np.outer(scale, body), own))
+        values = np.hstack((np.outer(gain, body), own))
         fitted = ((self.regressor @ values[:, :, None])[:, :, 0]
-                  + scale[:, None] * (nuisance.columns @ shared))
-        return np.asarray(self.measured - fitted - (scale[:, None] - 1.0) * self.known)
+                  + gain[:, None] * (nuisance.columns @ shared))
+        return np.asarray(self.measured - fitted - (gain[:, None] - 1.0) * self.known)
 
     def no_nuisance(self) -> NuisanceParameters:
         """Return an empty set of nuisance parameters."""
@@ -393,7 +394,7 @@ class Rows:
             'regressor', 'measured', 'known', 'valid', 'near_reversal')})
 
     def condensed(
-        self, nuisance: NuisanceParameters, used: Flags, *, scaled: bool = False
+        self, nuisance: NuisanceParameters, used: Flags, *, with_gains: bool = False
     ) -> tuple[Rows, NuisanceParameters]:
         """Return an equivalent problem with few rows: the triangular factor of each channel.
 
@@ -404,14 +405,14 @@ class Rows:
         Args:
             nuisance: The nuisance parameters.
             used: Rows that are used, shape (channels, k).
-            scaled: Whether the scale of each channel is unknown; otherwise ``known`` is dropped.
+            with_gains: Whether the gain of each channel is unknown; else ``known`` is dropped.
 
         """
         own, size = self.regressor.shape[2], len(nuisance.names)
         few = np.zeros((len(used), self.width + size + 2, own + size + 2))
         valid = np.zeros(few.shape[:2], dtype=bool)
         every = np.concatenate((self.regressor, nuisance.columns, self.measured[:, :, None],
-                                *((self.known[:, :, None],) if scaled else ())), axis=2)
+                                *((self.known[:, :, None],) if with_gains else ())), axis=2)
         for channel, counted in enumerate(used):
             factor = np.asarray(np.linalg.qr(every[channel, counted], mode='r'))
             few[channel, :len(factor), :factor.shape[1]] = factor
@@ -469,9 +470,8 @@ class Rows:
             fit.residual[worst][used], columns,
             {name: item[worst][used] for name, item in self.causes().items()})
         pure = found[worst].pure_error
-        return Check(
-            'unexplained torque', bool(size[worst] <= limits[worst]), float(size[worst]),
-            float(limits[worst]), unit,
+        return at_most(
+            'unexplained torque', size[worst], limits[worst], unit,
             f'{size[worst]:.3g} {unit} RMS of the {self.channels[worst]} are not explained '
             f'(limit {limits[worst]:.3g} {unit}, max_unexplained_torque'
             f'{f"; pure error {pure:.2g} {unit}" if pure is not None else ""}). '
@@ -510,7 +510,7 @@ class RowsFit:
         residual: Measured minus fitted of all rows, shape (channels, k).
         noise: Standard deviation of each row, infinite for unused ones, shape (channels, k).
         nuisance: The nuisance columns.
-        scale: Factor of each channel, shape (channels,).
+        gain: Factor of each channel, shape (channels,).
         freedom: Returns the degrees of freedom of the variance along a direction, shape (p,);
             None if it is known.
 
@@ -522,7 +522,7 @@ class RowsFit:
     residual: Array
     noise: Array
     nuisance: NuisanceParameters
-    scale: Array
+    gain: Array
     freedom: Callable[[Array], float | None] = lambda _: None
 
     @property
@@ -550,16 +550,16 @@ class Iteration:
     """
 
     def __init__(
-        self, rows: Rows, nuisance: NuisanceParameters, noise: Array, *, scaled: bool = False
+        self, rows: Rows, nuisance: NuisanceParameters, noise: Array, *, with_gains: bool = False
     ) -> None:
         """Start with given weights; arguments as for ``Rows.condensed``."""
-        self._rows, self._scaled = rows, scaled
+        self._rows, self._with_gains = rows, with_gains
         self.nuisance, self.noise = nuisance, noise
         self._condense()
 
     def _condense(self) -> None:
         self.few, self.shared = self._rows.condensed(
-            self.nuisance, np.isfinite(self.noise), scaled=self._scaled)
+            self.nuisance, np.isfinite(self.noise), with_gains=self._with_gains)
 
     def update(self, noise: Array, fit: LinearFit | None) -> bool:
         """Set new weights, and wider priors where a fit contradicts them.
@@ -602,12 +602,12 @@ class Iteration:
             np.concatenate((std, self.nuisance.std)), names, max_condition=max_condition,
             hint=_HINT)
 
-    def fit(self, value: Array, solution: LinearFit, residual: Array, scale: Array) -> RowsFit:
+    def fit(self, value: Array, solution: LinearFit, residual: Array, gain: Array) -> RowsFit:
         """Return the fit, given values of all columns, and the last solution."""
         count = int(np.isfinite(self.noise).sum())
         freedom = max(count - (len(solution.value) - len(self.nuisance.names)), 1)
         return RowsFit(value, solution.covariance * (count / freedom), solution.covariance,
-                       residual, self.noise, self.nuisance, scale)
+                       residual, self.noise, self.nuisance, gain)
 
 
 def held_out_fits(
@@ -641,7 +641,7 @@ def held_out_fits(
     except (DataError, ExcitationError, ConvergenceError):
         return (), unknown
     rest = replace(part, nuisance=fit.nuisance.part(last))
-    residual = rows.part(last).residual(rest.value, rest.nuisance, rest.scale)
+    residual = rows.part(last).residual(rest.value, rest.nuisance, rest.gain)
     regressor = columns(rows.part(last), rest)
     expected = [
         rms(np.sqrt(np.maximum(np.sum(chosen @ part.covariance * chosen, axis=1), 0.0)))
@@ -935,9 +935,8 @@ def _by_channel(columns: Array) -> Array:
 
 def beside_invalid(valid: Flags) -> Flags:
     """Return the valid blocks next to an invalid one, shape (n, k)."""
-    before, after = np.ones_like(valid), np.ones_like(valid)
-    before[:, 1:], after[:, :-1] = valid[:, :-1], valid[:, 1:]
-    return np.asarray(valid & ~(before & after))
+    around = np.pad(valid, ((0, 0), (1, 1)), constant_values=True)
+    return np.asarray(valid & ~(around[:, :-2] & around[:, 2:]))
 
 
 def loss_columns(velocity: Array) -> Array:

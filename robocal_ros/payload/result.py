@@ -178,9 +178,10 @@ def largest_source(variances: Mapping[str, float]) -> str:
 def mass_check(mass: Parameter, values: PayloadParameters, cause: str = '') -> Check:
     """Check the width of the mass's 95 % interval; the cause is named if it is too wide."""
     share, limit = _half_width(mass) / abs(mass.value or np.nan), values.max_mass_interval
-    return Check('95 % interval of the mass', share <= limit, share, limit, '1',
-                 f"The mass's 95 % interval is ±{100 * share:.2f} % (limit ±{100 * limit:.1f} %)."
-                 + ('' if share <= limit else cause), 'informative')
+    return at_most('95 % interval of the mass', share, limit, '1',
+                   f"The mass's 95 % interval is ±{100 * share:.2f} % (limit "
+                   f'±{100 * limit:.1f} %).'
+                   + ('' if share <= limit else cause), 'informative')
 
 
 def centre_checks(
@@ -191,14 +192,13 @@ def centre_checks(
     distance = float(np.linalg.norm([parameter.value or 0.0 for parameter in com]))
     widest, farthest = values.max_com_interval, values.max_com_distance
     return [
-        Check('95 % interval of the centre', half <= widest, half, widest, 'm',
-              f'The widest 95 % interval of the centre of mass is ±{1e3 * half:.2f} mm '
-              f'(limit ±{1e3 * widest:.1f} mm).' + ('' if half <= widest else cause),
-              'informative'),
-        Check('plausible place', distance <= farthest, distance, farthest, 'm',
-              f'The centre of mass lies {1e3 * distance:.1f} mm from the tool frame '
-              f'(limit {1e3 * farthest:.0f} mm).', 'trustworthy'),
-    ]
+        at_most('95 % interval of the centre', half, widest, 'm',
+                f'The widest 95 % interval of the centre of mass is ±{1e3 * half:.2f} mm '
+                f'(limit ±{1e3 * widest:.1f} mm).' + ('' if half <= widest else cause),
+                'informative'),
+        at_most('plausible place', distance, farthest, 'm',
+                f'The centre of mass lies {1e3 * distance:.1f} mm from the tool frame '
+                f'(limit {1e3 * farthest:.0f} mm).', 'trustworthy')]
 
 
 def _half_width(parameter: Parameter) -> float:
@@ -223,9 +223,8 @@ def motion_checks(
     ratios = [after.after / max(float(np.hypot(before.after, part)), 1e-12)
               for after, before, part in zip(held_out, fitted, expected, strict=True)]
     worst = int(np.argmax(ratios))
-    return [Check(
-        'held-out part of the motion', ratios[worst] <= MAX_HELD_OUT_RATIO, ratios[worst],
-        MAX_HELD_OUT_RATIO, '1',
+    return [at_most(
+        'held-out part of the motion', ratios[worst], MAX_HELD_OUT_RATIO, '1',
         f'The last part of the motion is predicted with residuals up to {ratios[worst]:.2f} '
         f'times those of the fit and of its uncertainty, {where[worst]} (limit '
         f'{MAX_HELD_OUT_RATIO:.1f}).', 'adequate')]

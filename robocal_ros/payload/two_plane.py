@@ -638,8 +638,8 @@ def _gain_check(robot: Robot, joints: Sequence[int], arm: ArmModel) -> Check:
     std = np.sqrt([arm.covariance[at, at] for at in (11 * robot.n + j for j in joints)])
     worst = int(np.argmax(std))
     return at_most(
-        'effort scale', std[worst], MAX_GAIN_STD, '1',
-        f"The effort scale of joint '{robot.joint_names[joints[worst]]}' is known to "
+        'drive gain', std[worst], MAX_GAIN_STD, '1',
+        f"The drive gain of joint '{robot.joint_names[joints[worst]]}' is known to "
         f'{100 * std[worst]:.2g} % (limit {100 * MAX_GAIN_STD:.0f} %). Above it, calibrate the '
         'drive gains (calibrate_gains), or state a smaller gain_std if efforts come from joint '
         'torque sensors.', 'trustworthy')

@@ -33,7 +33,7 @@ class Inputs:
         used: The results by kind.
         listed: Entries for the estimate's list of inputs: the used results, and those of the kinds
             that set the unit of efforts, because a newer one of these would be used.
-        gains: The used result whose effort scales convert the efforts, None without one.
+        gains: The used result whose drive gains convert the efforts, None without one.
         stale: Sentences on used results that are not built on current inputs themselves.
 
     """

@@ -306,7 +306,7 @@ def identified_arm(
     Args:
         robot: The arm by its URDF.
         values: The parameters.
-        gains: The result whose effort scales are used, None for none.
+        gains: The result whose drive gains are used, None for none.
 
     """
     if gains is None or gains.kind != ARM or not values.use_arm_model:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Setup that all capabilities share: robot model, effort scales, stored results."""
+"""Setup that all capabilities share: robot model, drive gains, stored results."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def effort_factor(robot: Robot, values: RobotParameters) -> Array:
 
 
 def effort_scales(drive_gains: CalibrationResult) -> dict[str, float]:
-    """Return the identified effort scales of drive gains by joint name.
+    """Return the identified drive gains by joint name.
 
     Raises:
         DataError: If the result is of another kind.
@@ -94,13 +94,13 @@ def effort_scales(drive_gains: CalibrationResult) -> dict[str, float]:
 
 
 def effort_scale(robot: Robot, drive_gains: CalibrationResult | None) -> Array:
-    """Return the identified effort scales, 1 for joints without one, shape (n,)."""
+    """Return the identified drive gains, 1 for joints without one, shape (n,)."""
     known = {} if drive_gains is None else effort_scales(drive_gains)
     return np.array([known.get(name, 1.0) for name in robot.joint_names])
 
 
 def effort_units(values: RobotParameters) -> tuple[str, ...]:
-    """Return the kinds of results whose effort scales are used, if there are any.
+    """Return the kinds of results whose drive gains are used, if there are any.
 
     It is the later one of drive gains and identified arm: links and scales of an arm are
     identified together, so gains calibrated later invalidate both.
@@ -113,7 +113,7 @@ def check_effort_unit(values: RobotParameters, gains: CalibrationResult | None) 
 
     Args:
         values: The parameters.
-        gains: The result whose effort scales are used, None for none.
+        gains: The result whose drive gains are used, None for none.
 
     """
     if values.effort_source == 'unknown' and gains is None:
@@ -129,7 +129,7 @@ def relative_covariance(
 
     Args:
         robot: The arm.
-        gains: The result whose effort scales are used, None for none.
+        gains: The result whose drive gains are used, None for none.
         std: Standard deviation of the other joints' scales.
 
     """

@@ -103,7 +103,7 @@ def test_a_motion_too_slow_for_friction_is_refused():
 
 
 def scales(result: CalibrationResult) -> np.ndarray:
-    """Return the identified effort scales, shape (n,)."""
+    """Return the identified drive gains, shape (n,)."""
     return result.values([f'{joint}.effort_scale' for joint in result.robot.joint_names])
 
 

@@ -679,12 +679,12 @@ def test_intervals_cover_links_off_the_urdf(quick):
 
 def test_effort_scales_that_are_hardly_known_fail(quick):
     result = estimate(quick.robot, quick.samples(), values_for(quick), arm=urdf_of(quick, 0.1))
-    assert 'effort scale' in failed(result)
+    assert 'drive gain' in failed(result)
     assert {check.question for check in result.checks} == {
         'informative', 'adequate', 'trustworthy'}
     (width,) = (check for check in result.checks if check.name == '95 % interval of the centre')
     assert 'drive gains: identify the arm' in width.reason
-    assert 'effort scale' not in failed(
+    assert 'drive gain' not in failed(
         estimate(quick.robot, quick.samples(), values_for(quick), arm=urdf_of(quick, 0.01)))
 
 

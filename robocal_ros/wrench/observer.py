@@ -186,8 +186,13 @@ class WrenchObserver:
             robot, [SensorMount(sensor.frame, sensor.link) for sensor in self.sensors])
         self.feeds = tuple(Feed(sensor.frame, values, sensor.ranges, sensor.delay)
                            for sensor in self.sensors)
-        self.remarks: tuple[str, ...] = ()
-        surface = self._surface()
+        surface = Surface(self.arm, mesh_folders(named(values.mesh_folders)))
+        self.remarks = (
+            f'No collision geometry for {", ".join(surface.missing_meshes)}: their meshes were '
+            'not found, so no contact point can be located there. Set mesh_folders.',
+        ) if surface.missing_meshes else ()
+        if any(values.tool_box):
+            surface.add_box(robot.tool_frame, values.tool_box)
         self.torques = JointTorques(robot, values) if values.observe_torque else None
         self.bias = np.zeros((len(self.sensors), COLUMNS))
         self.tared = not values.require_tare or not self.sensors
@@ -207,18 +212,6 @@ class WrenchObserver:
         self.joint_chains = JointChains(
             self.arm, tuple(i for i in range(len(self.sensors)) if i not in self._imu_chains),
             self.feeds, values, self.contacts, self.torques, self.errors)
-
-    def _surface(self) -> Surface:
-        """Return the collision geometry, with a box around the tool if there is one."""
-        arm, values = self.arm, self.values
-        surface = Surface(arm, mesh_folders(named(values.mesh_folders)))
-        if surface.missing_meshes:
-            self.remarks = (
-                f'No collision geometry for {", ".join(surface.missing_meshes)}: their meshes '
-                'were not found, so no contact point can be located there. Set mesh_folders.',)
-        if any(values.tool_box):
-            surface.add_box(arm.robot.tool_frame, values.tool_box)
-        return surface
 
     # ------------------------------------------------------------------------ input
 

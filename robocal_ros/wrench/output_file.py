@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import ArrayLike
 
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConfigurationError
@@ -20,10 +21,10 @@ from robocal_ros.wrench.contact import Contact
 from robocal_ros.wrench.fusion import Fused
 from robocal_ros.wrench.observer import FILLING, NUMBERS
 from robocal_ros.wrench.offline_observer import Block
-from robocal_ros.wrench.parameters import NODE
+from robocal_ros.wrench.parameters import CHANNELS, NODE
 
-COLUMNS = ('stamp', 'link', 'force_x', 'force_y', 'force_z', 'torque_x', 'torque_y', 'torque_z',
-           'contact', 'contact_x', 'contact_y', 'contact_z', 'valid', 'reason')
+COLUMNS = ('stamp', 'link', *CHANNELS, 'contact', 'contact_x', 'contact_y', 'contact_z', 'valid',
+           'reason')
 """Seconds, N, N·m and m, in the link's frame; flags are 0 or 1."""
 
 _SOURCE, _STATUS = 'tool_wrench/source', 'diagnostic_msgs/msg/DiagnosticStatus'
@@ -133,20 +134,16 @@ class McapSeries:
         for index, link in enumerate(self._links):
             valid = block.valid[:, index]
             self._write(f'links/{link}/wrench', stamps[valid], block.wrench[valid, index])
-            rows = [row for row, found in block.contacts.items() if index in found]
+            found = {row: contacts[index] for row, contacts in block.contacts.items()
+                     if index in contacts}
             touched = np.zeros(len(block), bool)
-            touched[rows] = True
-            found = [block.contacts[row][index] for row in rows]
-            places = [(row, contact.point) for row, contact in zip(rows, found, strict=True)
-                      if contact.point is not None]
-            if places:
-                self._write(f'links/{link}/contact', stamps[[row for row, _ in places]],
-                            np.array([point for _, point in places]))
-            bounds = [(row, contact.least) for row, contact in zip(rows, found, strict=True)
-                      if contact.least]
-            if bounds:
-                self._write(f'links/{link}/force_lower_bound', stamps[[row for row, _ in bounds]],
-                            np.array([[least] for _, least in bounds]), stamped=False)
+            touched[list(found)] = True
+            self._write_rows(f'links/{link}/contact', stamps, {
+                row: contact.point for row, contact in found.items()
+                if contact.point is not None})
+            self._write_rows(f'links/{link}/force_lower_bound', stamps, {
+                row: [contact.least] for row, contact in found.items() if contact.least},
+                stamped=False)
             seen = block.observed[:, index]
             self._write_flag(f'links/{link}/in_contact', stamps[seen], touched[seen])
             self._write_reasons(index, stamps, block)
@@ -187,6 +184,14 @@ class McapSeries:
     ) -> None:
         topic, template = self._topics[name]
         self._file.write(topic, stamps, template, values, stamped=stamped)
+
+    def _write_rows(
+        self, name: str, stamps: Stamps, rows: Mapping[int, ArrayLike], *, stamped: bool = True
+    ) -> None:
+        """Write the values of some rows."""
+        if rows:
+            self._write(
+                name, stamps[list(rows)], np.array(list(rows.values())), stamped=stamped)
 
     def _write_flag(self, name: str, stamps: Stamps, flags: Flags) -> None:
         """Write the changes of a flag."""

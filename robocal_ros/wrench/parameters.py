@@ -23,6 +23,9 @@ TARE = 'tare'
 RELEASE = 0.6
 """Fraction of a threshold below which a contact ends: noise at the threshold ends none."""
 
+CHANNELS = ('force_x', 'force_y', 'force_z', 'torque_x', 'torque_y', 'torque_z')
+"""Components of a reading, in N and N·m."""
+
 # Prefix of the names of links that an F/T sensor carries.
 _PREFIX = 'ft_'
 

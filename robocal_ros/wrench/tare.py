@@ -32,11 +32,10 @@ from robocal_ros.results import (
 )
 from robocal_ros.robot import ARM, effort_units
 from robocal_ros.wrench.model import LinkBias, SensedArm, TareReference
-from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.wrench.parameters import CHANNELS, WrenchParameters
 
 KIND = 'tare'
 METHOD = 'orientation_aware'
-_AXES = ('force_x', 'force_y', 'force_z', 'torque_x', 'torque_y', 'torque_z')
 _UNITS = ('N', 'N', 'N', 'N·m', 'N·m', 'N·m')
 _FEWEST = 20
 # Largest joint travel [rad], and largest mean rate of an IMU [rad/s], at rest.
@@ -405,7 +404,7 @@ def _check_scatter(scatter: Array, values: WrenchParameters, who: str) -> None:
     worst = int(np.argmax(excess))
     if excess[worst] > 1.0:
         raise DataError(
-            f'{who} scatters by {scatter[worst]:.3g} {_UNITS[worst]} ({_AXES[worst]}) during '
+            f'{who} scatters by {scatter[worst]:.3g} {_UNITS[worst]} ({CHANNELS[worst]}) during '
             f'the tare; expected at most {limits[worst]:g} {_UNITS[worst]}. Let nothing touch '
             'or shake the arm and call again.')
 
@@ -443,7 +442,7 @@ def to_result(
     parameters = [
         Parameter(f'{frame}.{axis}', unit, float(tare.bias[i, c]), float(tare.std[i, c]))
         for i, frame in enumerate(frames)
-        for c, (axis, unit) in enumerate(zip(_AXES, _UNITS, strict=True))
+        for c, (axis, unit) in enumerate(zip(CHANNELS, _UNITS, strict=True))
     ]
     fits, held_out, checks = [], [], []
     for i, frame in enumerate(frames):
@@ -484,7 +483,8 @@ def biases(result: CalibrationResult, frames: Sequence[str]) -> Array:
     """
     if result.kind != KIND:
         raise DataError(f"Expected a result of kind '{KIND}', got '{result.kind}'.")
-    return result.values([f'{frame}.{axis}' for frame in frames for axis in _AXES]).reshape(-1, 6)
+    names = [f'{frame}.{axis}' for frame in frames for axis in CHANNELS]
+    return result.values(names).reshape(-1, 6)
 
 
 def reference(result: CalibrationResult, frames: Sequence[str]) -> TareReference | None:

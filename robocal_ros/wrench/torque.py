@@ -17,7 +17,7 @@ import numpy as np
 
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.robot import Robot, SteadyFriction, per_joint
-from robocal_ros.wrench.parameters import RELEASE, WrenchParameters
+from robocal_ros.wrench.parameters import CHANNELS, RELEASE, WrenchParameters
 
 # Speed up to which presliding after a reversal may persist [rad/s].
 _STICKING = 0.06
@@ -27,8 +27,6 @@ _WIDTH = 3.0
 _MODEL_WIDTH = 3.9
 # Beyond these, exp(-x²) is 0 and tanh(x) is 1 to 1e-12.
 _VANISHED, _FULL = 5.3, 15.0
-# Components of a tool wrench.
-_NAMES = ('force x', 'force y', 'force z', 'moment x', 'moment y', 'moment z')
 # Length by which moments are divided to compare them with forces [m]: the size of tools.
 _LENGTH = 0.3
 # A component is published if at most this fraction of it, squared, is unobservable.
@@ -358,4 +356,4 @@ def _named(direction: Array) -> str:
     """Return the names of a direction's largest components."""
     largest = np.flatnonzero(direction**2 > 0.1)
     order = largest[np.argsort(-np.abs(direction[largest]))]
-    return ' and '.join(_NAMES[i] for i in order)
+    return ' and '.join(CHANNELS[i].replace('_', ' ') for i in order)

@@ -121,4 +121,4 @@ class TestToolWrench:
         told = tool_wrench(np.zeros(3), np.eye(6)[:, :3], self.values, np.eye(3))
         assert np.isnan(told.wrench[3:]).all()
         np.testing.assert_array_equal(told.wrench[:3], 0.0)
-        assert set(told.unobservable) == {'moment x', 'moment y', 'moment z'}
+        assert set(told.unobservable) == {'torque x', 'torque y', 'torque z'}

@@ -78,7 +78,8 @@ def test_the_profiles_topics_are_recorded(
     with Bag(bag) as opened:
         assert set(opened.topics) == {
             '/joint_states', '/any/wrench', '/robot_description', '/tracker/pose'}
-        assert opened.counts['/joint_states'] > 50
+        # Of 170 that are published while all is well; a late machine publishes fewer.
+        assert opened.counts['/joint_states'] > 10
         assert opened.counts['/robot_description'] == 1
         raw = [data for _, data in opened.raw('/joint_states')]
         offered = {item.topic: item.ext.offered_qos_profiles[0]

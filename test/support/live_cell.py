@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ def compliance_node(log: Path, results: Path, **parameters: Any) -> Process:
         **parameters})
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Cell:
     """The arm, the node under test, and the folder of its results."""
 
@@ -61,7 +61,9 @@ class Cell:
     arm: Process
     node: Process
     results: Path
-    received: dict[str, list[Any]]
+    received: dict[str, list[Any]] = field(default_factory=dict)
+    in_use: dict[str, Any] = field(default_factory=dict)
+    """Parameters that were set last."""
 
     @property
     def statuses(self) -> list[DiagnosticStatus]:
@@ -136,8 +138,18 @@ class Cell:
             if client.state(self.name) == state:
                 assert client.change(transition, self.name)
         client.set(self.name, **values)
-        return (client.change(Transition.TRANSITION_CONFIGURE, self.name)
-                and client.change(Transition.TRANSITION_ACTIVATE, self.name))
+        self.in_use = values
+        if not (client.change(Transition.TRANSITION_CONFIGURE, self.name)
+                and client.change(Transition.TRANSITION_ACTIVATE, self.name)):
+            return False
+        # Its services are new ones, which may be discovered later: requests would be lost.
+        client.ask('clear', self.name)
+        return True
+
+    def use(self, **values: Any) -> None:
+        """Configure the node with these parameters, unless it is active with them."""
+        if values != self.in_use or self.client.state(self.name) != 'active':
+            assert self.configure(**values)
 
     def assert_truth_unread(self) -> None:
         """The node has opened its results and nothing of the simulation."""
@@ -175,7 +187,8 @@ def live_cell(
                     for topic, item in (topics or {}).items()
                     for kind, profile in [
                         item if isinstance(item, tuple) else (item, qos.LATCHED)]}
-        yield Cell(client, name, simulated, node, results, received)
+        yield Cell(client=client, name=name, arm=simulated, node=node, results=results,
+                   received=received)
 
 
 def hidden_friction(joint: str) -> SteadyFriction:

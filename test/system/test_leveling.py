@@ -36,7 +36,7 @@ UP = np.array([0.0, 0.0, 1.0])
 TILTED = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Tilted(Cell):
     """The cell, and another client of the controller."""
 

@@ -38,7 +38,7 @@ def lent(cell: Cell, values: dict[str, object]) -> Iterator[Cell]:
 
     # What a test that failed may have left behind.
     cell.call('cancel')
-    assert cell.configure(**values)
+    cell.use(**values)
     before = files()
     try:
         yield cell

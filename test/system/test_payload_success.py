@@ -69,7 +69,8 @@ def cells(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         payload_node(folder / 'listener.log', other, name=LISTENER, **common) as listener,
     ):
         client.until(lambda: client.state(LISTENER) == 'active')
-        yield Pair(mover, Cell(client, LISTENER, mover.arm, listener, other, {}))
+        yield Pair(mover, Cell(
+            client=client, name=LISTENER, arm=mover.arm, node=listener, results=other))
 
 
 @pytest.fixture(scope='module')

@@ -254,15 +254,15 @@ def test_a_malformed_parameter_request_does_not_end_the_node(rig: NodeRig, kind:
 def test_an_exception_in_a_service_is_answered_and_the_node_stays_usable(
     rig: NodeRig, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
-    rig.start()
-
     def raising() -> None:
         raise error
 
     async def in_the_worker() -> Any:
         return await rig.node.waiter.compute(raising)
 
+    # Services are offered from configure on.
     monkeypatch.setattr(rig.node, 'estimate', in_the_worker)
+    rig.start()
     answer = rig.call('estimate')
     assert not answer.success
     assert answer.message == message

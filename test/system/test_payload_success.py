@@ -8,7 +8,7 @@ estimates must be the same numbers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -51,7 +51,8 @@ class Pair:
         results = []
         for cell in (self.mover, self.listener):
             cell.done('estimate')
-            results.append(cell.stored('payload'))
+            # The mover's are checked against what it has stored before, too.
+            results.append(replace(cell.stored('payload'), checks=()))
         assert_same_result(*results)
 
 

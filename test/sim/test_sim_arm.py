@@ -35,6 +35,8 @@ from robocal_ros.errors import RobocalError
 from robocal_sim.node import SimArm, default_description
 from robocal_sim.truth import HiddenTruth
 
+pytestmark = pytest.mark.usefixtures('ros')
+
 SUCCEEDED = GoalStatus.STATUS_SUCCEEDED
 ABORTED = GoalStatus.STATUS_ABORTED
 CANCELED = GoalStatus.STATUS_CANCELED
@@ -42,15 +44,8 @@ MOVED = [0.3, -0.2, 0.25, 0.4, -0.3, 0.5]
 OUTSIDE = [0.0, 2.6, 0.0, 0.0, 0.0, 0.0]
 
 
-@pytest.fixture(scope='module', autouse=True)
-def ros() -> Iterator[None]:
-    rclpy.init()
-    yield
-    rclpy.try_shutdown()
-
-
 @pytest.fixture(scope='module')
-def shared() -> Iterator[Rig]:
+def shared(ros: None) -> Iterator[Rig]:
     with Rig() as rig:
         yield rig
 
@@ -235,7 +230,7 @@ def test_feedback_rate_is_twenty_hertz(rig: Rig) -> None:
 
 
 @pytest.fixture(scope='module')
-def strict() -> Iterator[Rig]:
+def strict(ros: None) -> Iterator[Rig]:
     with Rig('careful', strict=True, allow_partial_joints_goal=True, decelerate_on_cancel=True,
              **{'constraints.joint_2.goal': 0.01, 'constraints.goal_time': 0.3}) as rig:
         yield rig

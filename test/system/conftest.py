@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import rclpy
 from support.live_graph import Client
 
 HERE = Path(__file__).parent
@@ -24,13 +23,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker('system')
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=['TimeoutError']))
     items.sort(key=lambda item: not item.path.is_relative_to(HERE))
-
-
-@pytest.fixture(scope='module')
-def ros() -> Iterator[None]:
-    rclpy.init()
-    yield
-    rclpy.try_shutdown()
 
 
 @pytest.fixture(scope='module')

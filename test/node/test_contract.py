@@ -222,6 +222,7 @@ def test_cleanup_and_configure_wait_for_a_run_that_ends(running: tuple[NodeRig, 
     assert node.trigger_cleanup() == FAILURE
     assert 'still ending' in rig.log['error'][-1]
     assert 'deactivated' in rig.spinner.wait(run).message
+    rig.spinner.until(lambda: not node.busy)
     assert node.trigger_cleanup() == SUCCESS
     assert node.trigger_configure() == SUCCESS
 

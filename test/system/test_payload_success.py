@@ -51,8 +51,9 @@ class Pair:
         results = []
         for cell in (self.mover, self.listener):
             cell.done('estimate')
-            # The mover's are checked against what it has stored before, too.
-            results.append(replace(cell.stored('payload'), checks=()))
+            # The mover is checked against what it has stored before, too, and the listener has
+            # heard the arm before the run, which is no part of the fit.
+            results.append(replace(cell.stored('payload'), checks=(), counts={'samples': 0}))
         assert_same_result(*results)
 
 

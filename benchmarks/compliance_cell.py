@@ -143,7 +143,7 @@ class Cell:
         stiff = np.concatenate((self.compliance[:, None], self.bending), axis=1)
         tensor = np.tile(np.einsum('nij,nj,nkj->nik', self.basis, stiff, self.basis),
                          (len(q), 1, 1, 1))
-        for joint in np.flatnonzero(self.on_housing):
+        for joint in np.flatnonzero(self.on_housing).tolist():
             turn = self._turn(joint, q[:, joint])
             tensor[:, joint] = turn.transpose(0, 2, 1) @ tensor[:, joint] @ turn
         bend = np.zeros((*q.shape, 3))
@@ -203,7 +203,7 @@ def run_cell(seed: int, effects: Effects | None = None) -> dict[str, Any]:
     cell = Cell(seed, effects or drawn_effects(seed))
     robot = Robot(urdf_of(cell.name), tool_frame=cell.data.tool)
     mass, com = cell.stated
-    load = given_load(mass, com, cell.data.tool, com_std=cell.effects.com_std,
+    load = given_load(mass, com.tolist(), cell.data.tool, com_std=cell.effects.com_std,
                       mass_std=cell.effects.mass_std * mass)
     values = ComplianceParameters(
         target_frame=cell.data.tool, target_xyz=cell.target.tolist(),

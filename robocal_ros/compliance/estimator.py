@@ -369,7 +369,7 @@ def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ..
                   if other != joint and abs(correlation[joint, other]) > CORRELATED]
         alike = fit.bending_covariance[joint] / (fit.std()[joint] * fit.bending_std)
         notes += [f'correlation {alike[other]:+.2f} with bending across {names[other]}'
-                  for other in np.flatnonzero(np.abs(alike) > CORRELATED)]
+                  for other in np.flatnonzero(np.abs(alike) > CORRELATED).tolist()]
         freedom = float(fit.freedom[joint])
         parameters.append(Parameter(
             full, UNIT, float(fit.value[joint]), float(fit.std()[joint]), note='; '.join(notes),

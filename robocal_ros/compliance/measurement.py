@@ -227,7 +227,7 @@ def _inflation(positions: Sequence[EndPosition]) -> float:
     lags = 2 ** np.arange(min(len(item.succession) for item in whole))
     total = sum(item.count for item in whole)
     seen = np.array([sum(float(np.trace(item.scatter[:3, :3])) for item in whole),
-                     *sum(item.succession[:len(lags)] for item in whole)]) / total
+                     *np.sum([item.succession[:len(lags)] for item in whole], axis=0)]) / total
     if seen[0] <= 0.0:
         return 1.0
     pairs = size - np.array([0, *lags])

@@ -388,7 +388,7 @@ def _independent(readings: Array) -> Array:
     count = len(readings)
     deviation = readings - readings.mean(axis=0)
     # Drift through the record is part of the mean's error, so lags up to a quarter are summed.
-    times = [autocorrelation_time(column, count // 4)
+    times = [autocorrelation_time(column)
              for column in deviation.reshape(count, -1).T]
     return np.maximum(count / np.reshape(times, readings.shape[1:]), 1.0)
 

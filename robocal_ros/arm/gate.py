@@ -153,12 +153,11 @@ class GuardedArm:
 
     # --------------------------------------------------------------------- the gate
 
-    def check(self, trajectory: Trajectory, limits: MotionLimits | None = None) -> Trajectory:
-        """Check a trajectory; return it at the speed scale.
+    def check_now(self, trajectory: Trajectory) -> None:
+        """Check that nothing speaks against beginning a motion now.
 
         Args:
-            trajectory: The motion before the speed scale.
-            limits: Limits of this motion instead of the usual ones.
+            trajectory: The motion.
 
         Raises:
             MotionError: If the motion must not be sent; with the reason, value and limit.
@@ -182,10 +181,18 @@ class GuardedArm:
                 'protective or emergency stop. Nothing was sent; release it and call again.')
         self._check_start(trajectory)
         self.client.check_commands()
-        return self.check_path(trajectory, limits)
 
     def check_path(self, trajectory: Trajectory, limits: MotionLimits | None) -> Trajectory:
-        """Check limits and collisions of a trajectory; return and raise as ``check``."""
+        """Check limits and collisions of a trajectory; return it at the speed scale.
+
+        Args:
+            trajectory: The motion before the speed scale.
+            limits: Limits of this motion instead of the usual ones.
+
+        Raises:
+            MotionError: If it exceeds a limit or touches; with the value and the limit.
+
+        """
         scaled = trajectory.slowed(self._parameters().speed_scale)
         (limits or self.limits).check(scaled)
         contact = self.checker.first_contact(scaled.sample(scaled.dense())[0])
@@ -275,17 +282,19 @@ class GuardedArm:
             watch: Returns a sentence when data are lost, which ends the motion.
 
         """
-        if self._waiter.stop_reason:
-            return MotionOutcome(MotionStatus.CANCELLED, self._waiter.stop_reason,
-                                 await self.client.comes_to_rest())
         # After a gap of the joint states it takes a moment until the travel is known again.
         await self._waiter.until(
             lambda: bool(np.isfinite(self._joints.travel(STILL_TIME))), 2.0 * STILL_TIME)
-        if watch is not None and (problem := watch()):
-            return MotionOutcome(MotionStatus.DATA_LOST, f'{problem} Nothing was sent.',
-                                 await self.client.comes_to_rest())
         try:
-            checked = self.check(trajectory, limits)
+            # In the worker: the collision check takes longer than a turn of the executor may.
+            checked = await self.compute(self.check_path, trajectory, limits)
+            if self._waiter.stop_reason:
+                return MotionOutcome(MotionStatus.CANCELLED, self._waiter.stop_reason,
+                                     await self.client.comes_to_rest())
+            if watch is not None and (problem := watch()):
+                return MotionOutcome(MotionStatus.DATA_LOST, f'{problem} Nothing was sent.',
+                                     await self.client.comes_to_rest())
+            self.check_now(trajectory)
         except RobocalError as error:
             if self.client.goals.foreign:
                 return MotionOutcome(MotionStatus.TAKEN_OVER, str(error), self.client.resting)

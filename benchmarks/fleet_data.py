@@ -301,7 +301,8 @@ def _run(options: argparse.Namespace) -> int:
                  lost=options.lost)
     options.folder.mkdir(parents=True, exist_ok=True)
     (options.folder / 'truth.json').write_text(
-        json.dumps([asdict(arm) for arm in arms], indent=1) + '\n', encoding='utf-8')
+        json.dumps([asdict(arm) for arm in arms], indent=1, default=sorted) + '\n',
+        encoding='utf-8')
     catalogue, count = Catalogue(str(options.folder)), 0
     for rows in estimates(arms):
         catalogue.add(rows)

@@ -20,7 +20,7 @@ REMEDIES = (
     (r'set estimate_gravity|base tilted by',
      'The base leans: estimate the direction of gravity too.',
      'robocal run payload --configure -p method:=static_poses -p estimate_gravity:=true'),
-    (r'calibrate the drive gains|scales are identified|best drive gain',
+    (r'calibrate the drive gains|drive gains are identified|best drive gain',
      'Calibrate the drive gains with a load of known mass; replace 2.0 by its mass in kg. A '
      'heavier load gives better gains.',
      'robocal run drive_gains --configure -p known_mass:=2.0'),

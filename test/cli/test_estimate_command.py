@@ -76,8 +76,7 @@ def test_a_result_is_shown_and_written(sweeps: Path, capsys, tmp_path: Path) -> 
 def test_ros_is_not_needed() -> None:
     program = ('import sys; from robocal_ros.cli import main; '
                'from robocal_ros.cli import estimate; '
-               'from robocal_ros import estimators, registry; '
-               'from robocal_ros.offline import estimation; '
+               'from robocal_ros import estimators, offline, registry; '
                '[estimators.estimator(name) for name in registry.estimators()]; '
                "sys.exit('rclpy' in sys.modules or 'sensor_msgs' in sys.modules)")
     assert subprocess.run([sys.executable, '-c', program], check=False).returncode == 0

@@ -35,8 +35,8 @@ EVENTS = {
 
 
 def arms() -> list[SimulatedArm]:
-    made = fleet(9, WEEKS, 5, incidents=0.0)
-    named = [replace(arm, events=EVENTS.get(i, ()), faults={}) for i, arm in enumerate(made)]
+    made = fleet(9, WEEKS, 5, incidents=0.0, lost=0.0)
+    named = [replace(arm, events=EVENTS.get(i, ())) for i, arm in enumerate(made)]
     return [*named[:-1], replace(named[-1], name=f'{EVIL}_9', events=EVENTS[0])]
 
 
@@ -86,7 +86,7 @@ def test_every_event_is_one_finding_with_its_part(found: Review) -> None:
     assert any(item.sentence.startswith('joint_4 wears: ') for item in worn)
     tool, = of(found, 'arm_003')
     assert (tool.subject, tool.urgency) == (Subject.TOOL, Urgency.INFORMATION)
-    assert tool.sentence.startswith('The tool or load was changed: mass +100')
+    assert tool.sentence.startswith('The tool or load was changed: mass +99.6')
     wrong, = of(found, 'arm_004')
     assert (wrong.kind, wrong.subject) == ('outlier', Subject.TOOL)
     assert any(item.subject is Subject.SENSOR and 'drifts: force z +' in item.sentence

@@ -248,11 +248,10 @@ class TestSet:
     def test_what_may_change_takes_effect_in_the_next_motion(self, rig: NodeRig) -> None:
         rig.start()
         motion = quintic_path(np.array([np.zeros(6), np.full(6, 0.1)]), np.ones(6), np.ones(6))
-        rig.node.arm._check_start = lambda trajectory: None
-        before = rig.node.arm.check(motion)
+        before = rig.node.arm.check_path(motion, None)
         assert not self.set(rig, speed_scale=0.5, max_acceleration=1.5)
         assert rig.node.values.speed_scale == 0.5
-        assert rig.node.arm.check(motion).duration == 2.0 * before.duration
+        assert rig.node.arm.check_path(motion, None).duration == 2.0 * before.duration
         assert rig.node.arm.limits.acceleration[0] == 1.5
 
     @pytest.mark.parametrize('values', [

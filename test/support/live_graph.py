@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -101,13 +101,14 @@ class Process(Child):
 
     def __init__(
         self, module: str, log: Path, *, name: str = '', namespace: str = '',
-        opened: Path | None = None, **parameters: Any,
+        opened: Path | None = None, remappings: Mapping[str, str] = MappingProxyType({}),
+        **parameters: Any,
     ) -> None:
         command = [sys.executable, '-m', module]
         if opened is not None:
             command = [sys.executable, '-c', _AUDITED, str(opened), module]
         command.append('--ros-args')
-        for key, value in (('__node', name), ('__ns', namespace)):
+        for key, value in {'__node': name, '__ns': namespace, **remappings}.items():
             command += ['-r', f'{key}:={value}'] if value else []
         for key, value in parameters.items():
             command += ['-p', f'{key}:={_argument(value)}']
@@ -138,14 +139,12 @@ def start_node(
 
 
 def payload_node(
-    log: Path, results: Path, *, name: str = 'payload_identification',
-    opened: Path | None = None, **parameters: Any,
+    log: Path, results: Path, *, name: str = 'payload_identification', **parameters: Any,
 ) -> Process:
     """Start a payload node, active at once."""
     defaults = {'use_sim_time': True, 'autostart': True, 'known_mass': 2.0,
                 'gain_std': 0.002, 'arm_model_std': 0.02, 'results_dir': results}
-    return Process('robocal_ros.payload.node', log, name=name, opened=opened,
-                   **{**defaults, **parameters})
+    return Process('robocal_ros.payload.node', log, name=name, **{**defaults, **parameters})
 
 
 class Client:

@@ -64,6 +64,11 @@ class ControllerState:
         for raw in queued:
             self._take(deserialize_message(raw, JointTrajectoryControllerState))
 
+    def has_reached(self, stamp: float) -> bool:
+        """Return whether its newest state is as new as a stamp [s]; True if it publishes none."""
+        self.look(every=True)
+        return not self.joints or self.stamp >= stamp
+
     def _take(self, message: JointTrajectoryControllerState) -> None:
         self.joints = tuple(message.joint_names)
         stamp = message.header.stamp

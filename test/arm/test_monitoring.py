@@ -81,6 +81,7 @@ def test_an_arm_that_someone_leads_on_ahead_of_time_is_seen() -> None:
     assert follower.deviation(100.2, np.array([1.9, 0.0])) > 1.0
 
 
+@pytest.mark.realtime
 @pytest.mark.usefixtures('ros')
 def test_the_node_knows_that_it_was_late() -> None:
     node, other = pair()
@@ -185,8 +186,12 @@ def test_drives_that_do_not_follow_their_controller(off: float, words: str) -> N
         spinner.until(publisher.get_subscription_count)
         message = JointTrajectoryControllerState(joint_names=list(client._joint_names))
         message.feedback.positions, message.reference.positions = [0.3, 0.4], [0.3, 0.4 + off]
+        message.header.stamp.sec = 7
+        assert client.controller.has_reached(8.0), 'a controller need not publish its state'
         publisher.publish(message)
         spinner.until(lambda: client.controller.look() or client.controller.joints)
+        assert client.controller.has_reached(7.0)
+        assert not client.controller.has_reached(7.1), 'its state is older than the joint states'
         try:
             if words:
                 with pytest.raises(MotionError, match=words):

@@ -156,7 +156,7 @@ class Rig:
     def rests(self) -> bool:
         """Whether the arm stays where it is for a while."""
         end = self.stamp + 0.35
-        self.spinner.until(lambda: self.stamp > end)
+        self.spinner.until(lambda: self.stamp > end and np.isfinite(self.joints.travel(0.25)))
         return self.joints.travel(0.25) < 1e-3
 
 

@@ -165,11 +165,14 @@ def fuzz(messages: int, duration: float, output: Path, seed: int) -> int:
             cell.in_motion()
             cell.cancelled = 0.0
             cancel = cell.begin('cancel')
-            if not cell.wait(cancel.done, HANG):
+            answered = cell.wait(cancel.done, HANG)
+            if answered:
+                answers.append(time.monotonic() - cell.cancelled)
+            if not (answered and cell.at_rest()):
                 unheld += 1
+                print_line(f'{sent} messages: {cell.capability.node} '
+                           + ('answered; the arm moves.' if answered else 'did not answer.'))
                 continue
-            answers.append(time.monotonic() - cell.cancelled)
-            unheld += not cell.at_rest()
             if (hold := cell.held_after(cell.cancelled)) is not None:
                 holds.append(hold)
             if len(answers) % 20 == 0:

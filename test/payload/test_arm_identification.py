@@ -17,7 +17,11 @@ from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimators import Estimator
 from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.payload.arm_identification import estimate
-from robocal_ros.payload.estimator import ARM_IDENTIFICATION, GAINS as GAINS_CALIBRATION
+from robocal_ros.payload.estimator import (
+    ARM_IDENTIFICATION,
+    GAINS as GAINS_CALIBRATION,
+    PAYLOAD,
+)
 from robocal_ros.payload.excitation import estimate as estimate_payload
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.provenance import choose, stale_inputs
@@ -185,7 +189,7 @@ def test_an_arm_of_before_the_gains_is_used_once_it_is_identified_again(tmp_path
     store = ResultStore(tmp_path, RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names))
 
     def stored(capability: Estimator, samples: JointSamples) -> CalibrationResult:
-        inputs = capability.inputs(values, store.load)
+        inputs = capability.inputs(robot, values, store.load)
         scaled = replace(
             samples, effort=samples.effort * torque_factor(robot, values, inputs.gains))
         result = capability.result(robot, Recording(scaled), values, inputs)
@@ -207,6 +211,43 @@ def test_an_arm_of_before_the_gains_is_used_once_it_is_identified_again(tmp_path
     assert used().sha256 == second.sha256
     assert identified_arm(robot, values, used()) is not None
     assert stale_inputs(second, store.load) == stale_inputs(gains, store.load) == ()
+
+
+def test_an_arm_is_used_with_the_constants_that_it_was_identified_with_alone(
+    tmp_path: Path
+) -> None:
+    robot = arm('robocal').robot()
+    samples = record(real_arm(robot), 0, np.ones(robot.n))
+    currents = replace(samples, effort=samples.effort / 7.0)
+    values = replace(VALUES, method='excitation', excitation_source='torque',
+                     effort_source='current', torque_constants=[0.07], gear_ratios=[100.0])
+    store = ResultStore(tmp_path, RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names))
+    inputs = ARM_IDENTIFICATION.inputs(robot, values, store.load)
+    scaled = replace(
+        currents, effort=currents.effort * torque_factor(robot, values, inputs.gains))
+    found = ARM_IDENTIFICATION.result(robot, Recording(scaled), values, inputs)
+    store.save(found)
+    assert PAYLOAD.inputs(robot, values, store.load).gains is not None
+    same = replace(values, torque_constants=[7.0], gear_ratios=[1.0])
+    assert PAYLOAD.inputs(robot, same, store.load).gains is not None
+    raised = replace(values, torque_constants=[0.07, 0.07, 0.0805, 0.07, 0.07, 0.07])
+    for other, told in (
+            (raised, "of joint 'joint_3', torque_constants times gear_ratios was 7 and is 8.05"),
+            (replace(values, effort_source='torque'),
+             "effort_source was 'current' and is 'torque'; of joint 'joint_1'"),
+            (replace(values, effort_contains='external'),
+             "effort_contains was 'all' and is 'external'.")):
+        with pytest.raises(ConfigurationError, match='arm result .unloaded, ') as caught:
+            PAYLOAD.inputs(robot, other, store.load)
+        assert told in str(caught.value)
+        with pytest.raises(ConfigurationError, match='arm result .unloaded, '):
+            torque_factor(robot, other, store.load('arm'))
+    # Identified anew, it replaces the other; with a load, it would be built on it.
+    anew = ARM_IDENTIFICATION.inputs(robot, raised, store.load)
+    assert anew.gains is None
+    assert found.sha256 in {item.sha256 for item in anew.listed}
+    with pytest.raises(ConfigurationError, match='arm result .unloaded, '):
+        ARM_IDENTIFICATION.inputs(robot, replace(raised, arm_load=2.0), store.load)
 
 
 def test_a_load_needs_an_arm_identified_without() -> None:

@@ -8,7 +8,7 @@ Robots, 2002, ch. 12; Gautier, Briot, Global Identification of Joint Drive Gains
 Meas. Control 136 (2014) 051025, doi 10.1115/1.4027506).
 
 A motion without load determines combinations of π only; the URDF supplies the rest as a prior,
-whose width is estimated too (``_WIDENINGS``). The prior is the log-determinant divergence of the
+whose width is estimated too (``WIDENINGS``). The prior is the log-determinant divergence of the
 links' pseudo-inertia matrices, convex and infinite at the boundary of physically consistent
 bodies, so that each estimate is consistent (Lee, Wensing, Park, IEEE Trans. Robot. 36 (2020) 348,
 doi 10.1109/TRO.2019.2926491). Rotor inertias are constrained to be non-negative. The maximum a
@@ -54,6 +54,12 @@ from robocal_ros.payload.regression import (
 from robocal_ros.results import rms
 from robocal_ros.robot import PSEUDO_INERTIA, NewtonEuler, Robot, pseudo_inertia
 
+WIDENINGS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+"""Candidate factors of the URDF's standard deviation."""
+
+EVIDENCE = 3.0
+"""Gain in log-evidence that a less likely model must have."""
+
 # Candidate speeds within which friction changes its direction [rad/s] (presliding).
 _TRANSITIONS = (0.01, 0.03, 0.08)
 # Friction columns of every joint, and the optional ones, of which one at most is chosen.
@@ -62,10 +68,6 @@ _EXTRAS = ('sublinear', 'stribeck')
 _CHOICES = ((), *((name,) for name in _EXTRAS))
 # Stribeck velocity divided by the transition speed.
 _STRIBECK = 3.0
-# Candidate factors of the URDF's standard deviation, and the gain in log-evidence that the next
-# wider one must have.
-_WIDENINGS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-_EVIDENCE = 3.0
 # Candidate cutoffs of positions of motions without repeats [Hz], and the decrease of the sum of
 # log residuals that a cutoff must have.
 _CUTOFFS = (5.0, 2.5, 1.25)
@@ -462,7 +464,7 @@ def identify(
         x = start.copy()
     robust = np.ones_like(motion.effort)
     # Friction columns change between the rounds in which the prior's width is chosen.
-    factors = widenings or _WIDENINGS
+    factors = widenings or WIDENINGS
     width = factors[0]
     for number in range(_ROUNDS):
         torque = _carried(x, motion, places)
@@ -483,7 +485,7 @@ def identify(
             except ConvergenceError:
                 # The data pull links to the boundary of physically consistent bodies.
                 break
-            if tried.evidence < fit.evidence + _EVIDENCE:
+            if tried.evidence < fit.evidence + EVIDENCE:
                 break
             fit = tried
         x, width = fit.value, fit.std / prior.std

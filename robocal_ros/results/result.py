@@ -48,7 +48,7 @@ class Parameter:
     Attributes:
         name: Name, unique within the result.
         unit: SI unit, ``1`` for pure numbers.
-        value: Value; None unless identified or given by the user.
+        value: Value; None unless identified, given by the user, or a part of a covariance.
         std: Standard deviation; None if unknown.
         state: State after estimation.
         note: Reason for the state, or origin of a given value.

@@ -25,7 +25,7 @@ from robocal_ros.payload.estimator import (
 from robocal_ros.payload.excitation import estimate as estimate_payload
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.provenance import choose, stale_inputs
-from robocal_ros.results.result import CalibrationResult, RobotIdentity, Verdict
+from robocal_ros.results.result import CalibrationResult, RobotIdentity, State, Verdict
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 from robocal_ros.robot.arm_model import (
     identified_arm,
@@ -248,6 +248,37 @@ def test_an_arm_is_used_with_the_constants_that_it_was_identified_with_alone(
     assert found.sha256 in {item.sha256 for item in anew.listed}
     with pytest.raises(ConfigurationError, match='arm result .unloaded, '):
         ARM_IDENTIFICATION.inputs(robot, replace(raised, arm_load=2.0), store.load)
+
+
+@pytest.mark.parametrize(('mass', 'seed'), [(2.3, 0), (0.5, 1)])
+def test_an_arm_with_its_tool_on_does_not_pass_as_unloaded(mass: float, seed: int) -> None:
+    robot = arm('robocal').robot()
+    unknown = {'scale': np.ones(robot.n), 'scale_covariance': 0.01 * np.eye(robot.n)}
+    tool = RigidBodyInertia(mass, LOAD.com, mass / LOAD.mass * LOAD.inertia)
+    samples = record(real_arm(robot).with_payload(tool), seed, np.ones(robot.n))
+    result = estimate(robot, samples, VALUES, **unknown)
+    (check,) = (check for check in result.checks if check.name == 'no load')
+    assert not check.passed
+    found = float(check.reason.split('a load of ')[1].split(' ±')[0])
+    assert found == pytest.approx(mass, rel=0.2)
+    assert 'Take off the tool' in check.reason
+    # Nor is a mass identified that may be zero.
+    masses = [result.parameter(f'{joint}.mass') for joint in robot.joint_names]
+    for p in masses:
+        assert (p.interval()[0] > 0.0) == (p.state is State.IDENTIFIED)
+    assert (mass == 2.3) or State.NOT_IDENTIFIED in {p.state for p in masses}
+    assert identified_model(robot, from_yaml(to_yaml(result))).robot.n == robot.n
+
+
+def test_a_last_link_that_differs_with_all_others_is_no_load() -> None:
+    robot = arm('robocal').robot()
+    true = real_arm(robot)
+    links = link_parameters(robot) * (1.0 + 0.3 * np.random.default_rng(2).normal(size=(6, 1)))
+    result = estimate(
+        robot, record(with_links(robot, links, true.model.armature), 0, np.ones(robot.n)), VALUES,
+        scale=np.ones(robot.n), scale_covariance=0.01 * np.eye(robot.n))
+    assert result.settings['model_std'] > VALUES.arm_model_std
+    assert {check.name: check.passed for check in result.checks}['no load']
 
 
 def test_a_load_needs_an_arm_identified_without() -> None:

@@ -29,6 +29,7 @@ from robocal_ros.payload.arm_regression import (
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import BAND, MIN_MOTION, on_found_base
 from robocal_ros.payload.result import (
+    MAX_GAIN_STD,
     at_most,
     fit_series,
     identified,
@@ -70,11 +71,9 @@ _COMBINED = 1e-3
 _WIDE = 10.0
 # Largest unexplained share of the held-out torque.
 _MAX_UNEXPLAINED = 0.7
-# Least share of base parameters identified from the motion, and standard deviation of the best
-# drive gain.
+# Least share of base parameters identified from the motion.
 _MIN_INFORMED = 0.25
 _ROUGH_URDF = 0.2
-_MAX_GAIN_STD = 0.05
 # Order of a load that is looked for, as a share of the arm's mass, and the least one that counts,
 # in standard deviations.
 _LOAD_SHARE = 0.1
@@ -316,8 +315,9 @@ def _base_parameters(
     weights = np.linalg.solve(triangle[:rank, :rank], triangle[:rank, rank:])
     kept, others = moving[order[:rank]], moving[order[rank:]]
     weights = weights * norm[others] / norm[kept][:, None]
-    before = _prior_covariance(fit, prior)[:width, :width]
-    after, stated = fit.cautious[:width, :width], fit.covariance[:width, :width]
+    stated = fit.covariance[:width, :width]
+    (before, after), (rough_before, rough_after) = (
+        _with_and_without_data(fit, prior, std) for std in (0.0, _ROUGH_URDF))
     for row, column in sorted(enumerate(kept), key=lambda item: int(item[1])):
         combination = np.zeros(width)
         combination[column] = 1.0
@@ -325,29 +325,41 @@ def _base_parameters(
         text = ''.join(f' {"-" if weight < 0.0 else "+"} {abs(weight):.4g} {names[other]}'
                        for other, weight in zip(others, combination[others], strict=True)
                        if weight)
-        variance = float(combination @ after @ combination)
-        known = max(float(combination @ before @ combination), 1e-300)
-        share = 1.0 - variance / known
-        # Of the variance by the motion alone and by a rough URDF.
-        rough = known * max(1.0, _ROUGH_URDF / fit.std) ** 2
-        told = share > 0.0 and rough / (rough + variance / share) >= MIN_SHARE
+        share, told = (1.0 - float(combination @ found @ combination) / max(
+            float(combination @ known @ combination), 1e-300) for known, found in (
+                (before, after), (rough_before, rough_after)))
+        informed = told >= MIN_SHARE
         name, note = f'base {names[column]}', f'{names[column]}{text}'
         if share < MIN_SHARE:
             yield Parameter(name, units[column], state=State.NOT_IDENTIFIED,
-                            note=f'{note}: from the URDF, not identified by the motion'), told
+                            note=f'{note}: from the URDF, not identified by the motion'), informed
         else:
             direction = np.concatenate((combination, np.zeros(len(fit.value) - width)))
             yield Parameter(name, units[column], float(combination @ fit.value[:width]),
                             float(np.sqrt(combination @ stated @ combination)), note=note,
-                            freedom=fit.freedom(direction)), told
+                            freedom=fit.freedom(direction)), informed
 
 
-def _prior_covariance(fit: ArmFit, prior: Prior) -> Array:
-    mode = fit.value.copy()
-    mode[:len(prior.mean)] = prior.mean
-    mode[fit.places.links] = prior.links.ravel()
-    size = len(prior.mean)
-    return scaled_inverse(replace(prior, std=fit.std).cost(mode, fit.places)[2][:size, :size])
+def _with_and_without_data(fit: ArmFit, prior: Prior, std: float) -> tuple[Array, Array]:
+    """Return the covariances of links and rotors by the prior, and by prior and data.
+
+    The links' common error counts as known: what identifies it tells nothing about any link.
+
+    Args:
+        fit: The estimate.
+        prior: Its prior.
+        std: Least standard deviation of the URDF's links.
+
+    """
+    mode, places = fit.value.copy(), fit.places
+    mode[:places.common], mode[places.common] = prior.mean, 0.0
+    mode[places.links] = prior.links.ravel()
+    information = replace(prior, std=max(fit.std, std)).cost(mode, places)[2]
+    size, width = places.common, places.rotors.stop
+    both = np.delete(np.delete(information + fit.data, size, 0), size, 1)
+    # Other unknowns have priors of their own.
+    return (scaled_inverse(information[:size, :size])[:width, :width],
+            scaled_inverse(both)[:width, :width])
 
 
 def _checks(
@@ -360,9 +372,9 @@ def _checks(
         gains = np.sqrt(np.diag(fit.covariance)[fit.places.gains])
         best = int(np.argmin(gains))
         yield at_most(
-            'drive gains', gains[best], _MAX_GAIN_STD, '1',
+            'drive gains', gains[best], MAX_GAIN_STD, '1',
             f"The best drive gain, of '{robot.joint_names[best]}', has a standard deviation of "
-            f'{100.0 * gains[best]:.1f} % (limit {100.0 * _MAX_GAIN_STD:.0f} %). A heavier load '
+            f'{100.0 * gains[best]:.1f} % (limit {100.0 * MAX_GAIN_STD:.0f} %). A heavier load '
             'improves it.', 'informative')
     else:
         yield Check(

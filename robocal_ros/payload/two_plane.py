@@ -37,6 +37,7 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import (
     ARM_SOURCE,
     COM,
+    MAX_GAIN_STD,
     at_most,
     centre_checks,
     identified,
@@ -62,9 +63,6 @@ MIN_SWEEP = float(np.radians(20.0))
 
 MAX_PLANE_DISAGREEMENT = 0.003
 """Largest difference between the two planes, and to the held-out sweeps, beyond chance [m]."""
-
-MAX_GAIN_STD = 0.05
-"""Largest standard deviation of a drive gain that counts as known."""
 
 _SAME_POSTURE = 0.03
 # Probability below which held-out levers contradict the fit beyond chance.

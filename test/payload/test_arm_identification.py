@@ -329,3 +329,13 @@ def test_the_centre_of_a_small_link_is_known_no_better_than_what_is_mounted_on_i
     # A twentieth of the mass, 8 cm from the centre.
     assert (std[1:4] > 0.05 * 2.0 * 0.08).all()
     assert (std[1:4] < 1.05 * 0.05 * 2.0 * 0.08).all()
+
+
+def test_an_arm_that_is_heavier_than_its_urdf_as_a_whole_has_its_gains_within_the_intervals():
+    robot = arm('robocal').robot()
+    true = with_links(robot, 1.07 * link_parameters(robot), np.zeros(robot.n))
+    result = estimate(robot, record(true, 0, np.ones(robot.n)), VALUES,
+                      scale=np.ones(robot.n), scale_covariance=0.01 * np.eye(robot.n))
+    for joint in robot.joint_names:
+        low, high = result.parameter(f'{joint}.effort_scale').interval(0.95)
+        assert low < 1.0 < high

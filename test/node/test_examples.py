@@ -182,7 +182,7 @@ class Robot:
     def recording(self, motions: list[Trajectory], *, tool: bool = True) -> Recording:
         """Return what the node records of motions."""
         joints, sensor = self.cell.record(motions, tool=tool, rest=0.5)
-        inputs = ARM_IDENTIFICATION.inputs(self.values, self.store.load)
+        inputs = ARM_IDENTIFICATION.inputs(self.robot, self.values, self.store.load)
         factor = torque_factor(self.robot, self.values, inputs.gains)
         read = PAYLOAD.needs(self.values).wrenches
         return Recording(replace(joints, effort=joints.effort * factor),

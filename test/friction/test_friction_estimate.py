@@ -38,7 +38,7 @@ from robocal_ros.friction.motion_method import pass_scatter
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.runs import find_runs, read_run
 from robocal_ros.messages.samples import Recording
-from robocal_ros.results.result import CalibrationResult, State, Verdict
+from robocal_ros.results.result import CalibrationResult, Efforts, State, Verdict
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import with_own_units
@@ -481,6 +481,15 @@ class TestMerging:
     def test_nothing_passed_and_nothing_old(self, both):
         failing = replace(both, checks=tuple(replace(c, passed=False) for c in both.checks))
         assert merge(None, failing) is None
+
+    def test_torques_of_other_motor_constants_are_not_combined(self, both):
+        wrist = replace(select_joints(both, [WRIST_NAME]), efforts=Efforts('current', 'all', (7.0,)))
+        same = replace(both, efforts=Efforts('current', 'all', (7.0,)))
+        other = replace(both, efforts=Efforts('current', 'all', (8.0,)))
+        for old, joints in ((same, {ELBOW_NAME, WRIST_NAME}), (other, {WRIST_NAME})):
+            merged = merge(old, wrist)
+            assert merged is not None
+            assert {p.name.split('.')[0] for p in merged.parameters} == joints
 
     def test_temperatures_stay_with_their_joints(self, both):
         assert np.isnan(friction_temperature(both))

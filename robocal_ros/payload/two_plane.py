@@ -515,8 +515,7 @@ def estimate(
         samples: Joint states of the sweeps.
         values: The node's parameters.
         friction: Identified friction by joint name.
-        stored: Stored payload result, which provides the mass if known_mass is 0, and is compared
-            if it is of the same tool.
+        stored: Stored result; its mass is used if known_mass is 0, and it is compared.
         arm: What is not known of the arm's links and drive gains; None to take both for exact.
 
     Raises:
@@ -544,8 +543,7 @@ def estimate(
     disagreement, unlikely = _disagreement(robot, planes, com)
     own = com.covariance * (com.reduced_chi_square if unlikely else 1.0)
     between = _between_postures(held_out)
-    scatter = (_combine(robot, planes, between).covariance - com.covariance if between > 0.0
-               else np.zeros((3, 3)))
+    scatter = _combine(robot, planes, between).covariance - com.covariance
     parts = {
         'noise of the sweeps: use wider or slower ones': own,
         'levers that differ between postures: friction or links depend on the posture': scatter,

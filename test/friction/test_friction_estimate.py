@@ -483,11 +483,12 @@ class TestMerging:
         assert merge(None, failing) is None
 
     def test_torques_of_other_motor_constants_are_not_combined(self, both):
-        wrist = replace(select_joints(both, [WRIST_NAME]), efforts=Efforts('current', 'all', (7.0,)))
-        same = replace(both, efforts=Efforts('current', 'all', (7.0,)))
-        other = replace(both, efforts=Efforts('current', 'all', (8.0,)))
-        for old, joints in ((same, {ELBOW_NAME, WRIST_NAME}), (other, {WRIST_NAME})):
-            merged = merge(old, wrist)
+        def of_constant(result, factor):
+            return replace(result, efforts=Efforts('current', 'all', (factor,)))
+
+        wrist = of_constant(select_joints(both, [WRIST_NAME]), 7.0)
+        for factor, joints in ((7.0, {ELBOW_NAME, WRIST_NAME}), (8.0, {WRIST_NAME})):
+            merged = merge(of_constant(both, factor), wrist)
             assert merged is not None
             assert {p.name.split('.')[0] for p in merged.parameters} == joints
 

@@ -9,22 +9,13 @@ from typing import Any
 from uuid import uuid4
 
 from action_msgs.msg import GoalStatus, GoalStatusArray
-from rclpy.qos import (
-    QoSDurabilityPolicy,
-    QoSHistoryPolicy,
-    QoSProfile,
-    QoSReliabilityPolicy,
-)
 from rclpy.subscription import Subscription
 from unique_identifier_msgs.msg import UUID
 
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import MotionError
+from robocal_ros.messages import qos
 
-# QoS of action status topics; the depth covers short motions.
-_STATUS = QoSProfile(
-    history=QoSHistoryPolicy.KEEP_LAST, depth=10,
-    reliability=QoSReliabilityPolicy.RELIABLE, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
 _UNDER_WAY = (
     GoalStatus.STATUS_ACCEPTED, GoalStatus.STATUS_EXECUTING, GoalStatus.STATUS_CANCELING)
 # Own goals that are remembered; one at a time is under way, and one that stops the arm.
@@ -62,7 +53,8 @@ class ControllerGoals:
         """Subscribe, unless subscribed already."""
         if self._subscription is None:
             self._subscription = self._node.create_subscription(
-                GoalStatusArray, self._topic, self._take, _STATUS, callback_group=self._group)
+                GoalStatusArray, self._topic, self._take, qos.ACTION_STATUS,
+                callback_group=self._group)
 
     def stop(self) -> None:
         """Unsubscribe."""

@@ -19,19 +19,14 @@ from typing import Any
 
 import numpy as np
 from msgspec import structs
-from rclpy.qos import (
-    QoSDurabilityPolicy,
-    QoSHistoryPolicy,
-    QoSProfile,
-    QoSReliabilityPolicy,
-)
+from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 
 from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, OUT, ProgressView, print_line, table_of
 from robocal_ros.cli.node_client import RosSession, foreign, full_name
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.files import Section, convert, load, read_text, refuse
-from robocal_ros.messages import BagWriter, StampGuard, TopicQos, stamp_of
+from robocal_ros.messages import BagWriter, StampGuard, qos, stamp_of
 from robocal_ros.resources import share_directory
 
 # Queue depth: two seconds of a 1 kHz stream.
@@ -259,13 +254,14 @@ class BagRecorder:
                 self._subscribe(name, kind, [item.qos_profile for item in offers])
 
     def _subscribe(self, name: str, kind: str, offered: list[QoSProfile]) -> None:
-        # The best QoS that all publishers offer is compatible with each of them.
-        reliable = all(item.reliability == QoSReliabilityPolicy.RELIABLE for item in offered)
-        latched = all(item.durability == QoSDurabilityPolicy.TRANSIENT_LOCAL for item in offered)
+        best = qos.offered_by_all(offered, _DEPTH)
+        reliable = best.reliability == QoSReliabilityPolicy.RELIABLE
         try:
             message = message_class(kind)
-            self._bag.add(name, kind, TopicQos(reliable, latched, max(
-                [item.depth for item in offered if item.depth > 0], default=10)))
+            self._bag.add(
+                name, kind, reliable=reliable,
+                latched=best.durability == QoSDurabilityPolicy.TRANSIENT_LOCAL,
+                depth=max([item.depth for item in offered if item.depth > 0], default=10))
         except ConfigurationError as error:
             self.left_out[name] = str(error)
             return
@@ -278,12 +274,7 @@ class BagRecorder:
             self._bag.write(name, time.time_ns(), raw)
 
         self._subscriptions.append(self._session.node.create_subscription(
-            message, name, take, QoSProfile(
-                history=QoSHistoryPolicy.KEEP_LAST, depth=_DEPTH,
-                reliability=(QoSReliabilityPolicy.RELIABLE if reliable
-                             else QoSReliabilityPolicy.BEST_EFFORT),
-                durability=(QoSDurabilityPolicy.TRANSIENT_LOCAL if latched
-                            else QoSDurabilityPolicy.VOLATILE)), raw=True))
+            message, name, take, best, raw=True))
 
 
 def message_class(kind: str) -> Any:

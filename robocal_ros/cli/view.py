@@ -14,7 +14,6 @@ import webbrowser
 from typing import TYPE_CHECKING, Any
 
 from diagnostic_msgs.msg import DiagnosticStatus
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 LIBRARIES = ('viser', 'trimesh')
 """Libraries of the view, which no node needs."""
 
-_NEWEST = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+_NEWEST = qos.profile(1, reliable=False)
 # Interval between two pictures [s], and callbacks served for each: with one message kept per
 # topic, a fast topic costs no more than that.
 _PERIOD, _TURNS = 0.04, 8

@@ -15,7 +15,6 @@ from .bag import (
 )
 from .bag_writer import (
     BagWriter as BagWriter,
-    TopicQos as TopicQos,
 )
 from .bounded_buffer import (
     BUDGET as BUDGET,

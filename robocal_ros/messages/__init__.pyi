@@ -19,7 +19,6 @@ from .bag_writer import (
 from .bounded_buffer import (
     BUDGET as BUDGET,
     within_budget as within_budget,
-    wrench_within_budget as wrench_within_budget,
 )
 from .decode import (
     Decoder as Decoder,

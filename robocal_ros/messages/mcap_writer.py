@@ -2,8 +2,9 @@
 """MCAP files from arrays of numbers: thousands of messages of a topic at a time.
 
 Messages of one topic differ in their stamps and in the doubles at their end, so a block of them is
-one array. The layout is that of https://mcap.dev/spec, with an index of every chunk. rosbags writes
-message by message and whole folders only, and takes 25 µs where this takes 0.7 µs (one busy core).
+one array. The layout is that of https://mcap.dev/spec, with an index of every chunk. rosbags
+writes whole folders only, and message by message: 25 µs for each against 0.7 µs here (measured on
+one busy core).
 """
 
 from __future__ import annotations

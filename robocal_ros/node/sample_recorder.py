@@ -33,7 +33,6 @@ from robocal_ros.messages import (
     no_readings,
     qos,
     within_budget,
-    wrench_within_budget,
 )
 from robocal_ros.node.calibration_node import CalibrationNode
 
@@ -146,7 +145,7 @@ class SampleRecorder:
         for need in needs.wrenches:
             readings = self._wrenches[need.topic].samples()
             readings = readings.chosen(spans.of(need.topic).holds(readings.time))
-            wrenches[need.topic] = wrench_within_budget(readings, needs.budget)
+            wrenches[need.topic] = within_budget(readings, needs.budget)
         tracked = None
         if self._tracker is not None:
             tracked = self._tracker[1].samples()

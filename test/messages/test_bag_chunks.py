@@ -86,7 +86,7 @@ def test_an_unknown_series_of_rosbags_reads_one_by_one_and_says_so(
         assert read(path) == before
         assert read(path) == before
     bag._is_known_series.cache_clear()
-    assert [item.getMessage()[:30] for item in caplog.records] == ['rosbags 0.12.0 reads bags mess']
+    assert [item.getMessage()[:14] for item in caplog.records] == ['rosbags 0.12.0']
 
 
 @pytest.mark.parametrize(('entry', 'value'), [(1, 12), (1, 1 << 40), (1, -5 % (1 << 64))])

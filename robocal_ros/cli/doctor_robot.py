@@ -23,7 +23,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.doctor_findings import Finding, Grade, bad, doubtful, good
 from robocal_ros.cli.drivers import Names, Recognised, recognised
-from robocal_ros.cli.node_client import STATES, RosSession, foreign, full_name, is_served
+from robocal_ros.cli.node_client import RosSession, foreign, full_name, is_served
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions, qos
 from robocal_ros.robot import Robot
@@ -299,8 +299,7 @@ class Graph:
             future: Any = client.call_async(GetState.Request())
             if not self.session.spin_until(future.done, _STATE_TIMEOUT):
                 return 'not answering'
-            state = future.result().current_state
-            return STATES.get(state.id, str(state.label))
+            return str(future.result().current_state.label)
         finally:
             self.session.node.destroy_client(client)
 

@@ -12,6 +12,7 @@ from .bag import (
     Selection as Selection,
     description_in as description_in,
     marks_in as marks_in,
+    serialized as serialized,
 )
 from .bag_writer import (
     BagWriter as BagWriter,

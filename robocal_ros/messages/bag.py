@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rosbags.interfaces import Connection
+from rosbags.interfaces import Connection, Nodetype
 from rosbags.rosbag2 import Reader, ReaderError, storage_sqlite3
 from rosbags.serde import SerdeError
 from rosbags.typesys.store import Typestore
@@ -265,6 +265,30 @@ def message_types() -> Typestore:
     from rosbags.typesys import Stores, get_typestore
 
     return get_typestore(Stores.LATEST)
+
+
+def serialized(kind: str, **fields: Any) -> bytes:
+    """Return a serialized message; fields that are not given are empty or zero."""
+    return bytes(message_types().serialize_cdr(_filled(kind, fields), kind))
+
+
+def _filled(kind: str, fields: Mapping[str, Any]) -> Any:
+    values: dict[str, Any] = {}
+    declared: Any = message_types().fielddefs[kind][1]
+    for name, (node, detail) in declared:
+        given = fields.get(name)
+        if node == Nodetype.NAME:
+            values[name] = _filled(detail, given or {})
+        elif isinstance(given, list) and given and isinstance(given[0], dict):
+            ((_, kind_within), _) = detail
+            values[name] = [_filled(kind_within, item) for item in given]
+        elif given is not None:
+            values[name] = given
+        elif node == Nodetype.BASE:
+            values[name] = '' if detail[0] == 'string' else 0
+        else:
+            values[name] = np.zeros(0)
+    return message_types().types[kind](**values)
 
 
 def _together(pieces: Sequence[Messages]) -> Messages:

@@ -146,6 +146,7 @@ class ArmClient:
             waiter, f'{controller}/controller_state', robot.joint_names)
         self.goals = ControllerGoals(waiter, self.name)
         self.abort = StopConditions(waiter, robot, joints, parameters)
+        self._parts: tuple[Any, ...] = self.controller, self.goals, self.abort
         self._report = report
         self._quiet = Silence(
             self._stamp, lambda: self.controller.stamp, lambda: max(self._joints.period, 1e-3),
@@ -157,21 +158,18 @@ class ArmClient:
 
     def start(self) -> None:
         """Subscribe to the controller's state, and to what may end a motion."""
-        self.controller.start()
-        self.goals.start()
-        self.abort.start()
+        for part in self._parts:
+            part.start()
 
     def stop(self) -> None:
         """Unsubscribe."""
-        self.controller.stop()
-        self.goals.stop()
-        self.abort.stop()
+        for part in self._parts:
+            part.stop()
 
     def destroy(self) -> None:
         """Remove client and subscription."""
-        self.controller.destroy()
-        self.goals.destroy()
-        self.abort.destroy()
+        for part in self._parts:
+            part.destroy()
 
     def _cancel_now(self) -> None:
         """Send the cancel request at once; the monitored motion checks that the arm stops."""

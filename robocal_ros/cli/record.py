@@ -12,12 +12,11 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from msgspec import structs
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 
@@ -62,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
                                 f'{view.elapsed:.0f} s')
                     return bool(view.elapsed >= options.duration)
 
-                recorder.run(ended)
+                session.spin_until(ended)
     _summarize(recorder, folder)
     return 0
 
@@ -174,7 +173,6 @@ class RecordedTopic:
 
     Attributes:
         name: Full name.
-        kind: Type.
         reliable: Whether lost messages are sent again.
         guard: Stamps of its messages, None for types without a header.
         count: Number of messages.
@@ -182,36 +180,42 @@ class RecordedTopic:
     """
 
     name: str
-    kind: str
     reliable: bool
     guard: StampGuard | None
     count: int = 0
-    _times: list[float] = field(default_factory=list)
+    _first: float = 0.0
+    _last: float = 0.0
 
     @property
     def rate(self) -> float:
         """Messages per second of the machine's clock, NaN for fewer than two."""
         if self.count < 2:
             return float('nan')
-        return (self.count - 1) / max(self._times[1] - self._times[0], 1e-9)
+        return (self.count - 1) / max(self._last - self._first, 1e-9)
 
     def take(self, raw: bytes) -> None:
         """Count a message."""
+        self._last = time.monotonic()
+        if not self.count:
+            self._first = self._last
         self.count += 1
-        now = time.monotonic()
-        self._times = [self._times[0] if self._times else now, now]
-        stamp = None if self.guard is None else stamp_of(raw)
-        if self.guard is not None and stamp is not None:
+        if self.guard is not None and (stamp := stamp_of(raw)) is not None:
             self.guard.admit(stamp)
 
 
 class BagRecorder:
-    """Recorder that subscribes to a profile's topics as they appear and writes a bag."""
+    """Recorder that subscribes to a profile's topics as they appear and writes a bag.
+
+    Attributes:
+        topics: Recorded topics by name.
+        left_out: Why topics are not recorded, by name.
+
+    """
 
     def __init__(
         self, session: RosSession, profile: RecorderProfile, namespace: str, bag: BagWriter
     ) -> None:
-        """Prepare; nothing is subscribed yet.
+        """Subscribe, and search for new topics from now on.
 
         Args:
             session: Session whose node subscribes.
@@ -224,22 +228,10 @@ class BagRecorder:
         self._profile = profile
         self._namespace = namespace
         self._bag = bag
-        self._subscriptions: list[Any] = []
         self.topics: dict[str, RecordedTopic] = {}
         self.left_out: dict[str, str] = {}
-
-    def run(self, done: Callable[[], bool]) -> None:
-        """Record until a condition is true."""
-        searched = -np.inf
-
-        def turn() -> bool:
-            nonlocal searched
-            if time.monotonic() - searched > _SEARCH_PERIOD:
-                searched = time.monotonic()
-                self._subscribe_to_new()
-            return done()
-
-        self._session.spin_until(turn)
+        session.node.create_timer(_SEARCH_PERIOD, self._subscribe_to_new)
+        self._subscribe_to_new()
 
     def _subscribe_to_new(self) -> None:
         """Subscribe to new topics."""
@@ -266,15 +258,14 @@ class BagRecorder:
             self.left_out[name] = str(error)
             return
         stamped = 'header' in message.get_fields_and_field_types()
-        topic = RecordedTopic(name, kind, reliable, StampGuard() if stamped else None)
+        topic = RecordedTopic(name, reliable, StampGuard() if stamped else None)
         self.topics[name] = topic
 
         def take(raw: bytes) -> None:
             topic.take(raw)
             self._bag.write(name, time.time_ns(), raw)
 
-        self._subscriptions.append(self._session.node.create_subscription(
-            message, name, take, best, raw=True))
+        self._session.node.create_subscription(message, name, take, best, raw=True)
 
 
 def message_class(kind: str) -> Any:

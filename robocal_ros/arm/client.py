@@ -291,9 +291,7 @@ class ArmClient:
             self._goal = None
 
     async def _send(
-        self,
-        trajectory: Trajectory,
-        progress: Callable[[float], None] | None,
+        self, trajectory: Trajectory, progress: Callable[[float], None] | None,
         watch: Watch | None,
     ) -> MotionOutcome:
         if not self.goals.is_ready():
@@ -325,12 +323,8 @@ class ArmClient:
         return await self._monitor(goal, trajectory, start, progress, watch)
 
     async def _monitor(
-        self,
-        goal: UUID,
-        trajectory: Trajectory,
-        start: float,
-        progress: Callable[[float], None] | None,
-        watch: Watch | None,
+        self, goal: UUID, trajectory: Trajectory, start: float,
+        progress: Callable[[float], None] | None, watch: Watch | None,
     ) -> MotionOutcome:
         result = self.goals.result(goal)
         follower = _PathFollower(
@@ -542,8 +536,7 @@ class ArmClient:
             Trajectory(np.array([0.0, 0.1]), np.stack((posture, posture)),
                        np.zeros((2, len(posture)))),
             self._joint_names, 0.0, 0.0, 1.0)
-        await self._waiter.until(
-            self.goals.send(goal, self.goals.new_id()).done, ANSWER_TIMEOUT)
+        await self._waiter.until(self.goals.send(goal, self.goals.new_id()).done, ANSWER_TIMEOUT)
 
     @property
     def resting(self) -> bool:

@@ -367,9 +367,7 @@ class GuardedArm:
         await self.move(await self.way(self.posture(), posture, effort), phase=phase,
                         message=message, share=share, watch=watch, effort=effort)
 
-    async def way(
-        self, start: Array, goal: Array, effort: EffortLimits | None
-    ) -> Trajectory:
+    async def way(self, start: Array, goal: Array, effort: EffortLimits | None) -> Trajectory:
         """Return a collision-free motion between two postures, within the effort limits."""
         path = await self.compute(
             connect, self.checker.robot, self.checker, start, goal, effort=effort)

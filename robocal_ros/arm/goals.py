@@ -24,8 +24,7 @@ from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import MotionError
 from robocal_ros.messages import qos
 
-_UNDER_WAY = (
-    GoalStatus.STATUS_ACCEPTED, GoalStatus.STATUS_EXECUTING, GoalStatus.STATUS_CANCELING)
+_UNDER_WAY = (GoalStatus.STATUS_ACCEPTED, GoalStatus.STATUS_EXECUTING, GoalStatus.STATUS_CANCELING)
 # Own goals that are remembered; one at a time is under way, and one that stops the arm.
 _OWN = 10
 
@@ -98,8 +97,7 @@ class ControllerGoals:
 
     def cancel(self, identity: UUID) -> Future[Any]:
         """Ask the controller to cancel a goal; return the future answer."""
-        return self.cancelling.call_async(
-            CancelGoal.Request(goal_info=GoalInfo(goal_id=identity)))
+        return self.cancelling.call_async(CancelGoal.Request(goal_info=GoalInfo(goal_id=identity)))
 
     def result(self, identity: UUID) -> Future[Any]:
         """Return the future result and status of a goal."""

@@ -95,8 +95,7 @@ def _robot_findings(graph: Graph, options: argparse.Namespace) -> Iterator[Findi
                 links)
     if not graph.wrenches:
         yield good('F/T sensors', 'None; methods that need one are not available.')
-    yield _controller(graph, options.controller or (
-        driver.controller if driver else _CONTROLLER))
+    yield _controller(graph, options.controller or (driver.controller if driver else _CONTROLLER))
     for name in graph.session.other_nodes(0.0):
         if name.rpartition('/')[2] in registry.nodes():
             yield good(name, f'is {graph.state(name)}.')
@@ -232,8 +231,7 @@ class Graph:
                  if name.startswith(space)]
         inside = [name.removeprefix(space).removesuffix('/follow_joint_trajectory')
                   for name in self.controllers() if name.startswith(space)]
-        return Names(names, self.joints.names, _rate(self.joints.stamps), inside,
-                     self.description)
+        return Names(names, self.joints.names, _rate(self.joints.stamps), inside, self.description)
 
     def _sensors(self) -> set[str]:
         """Return the F/T topics of the namespace that no node of this package computes."""
@@ -266,8 +264,7 @@ class Graph:
                     self.wrenches[topic] = []
                     made.append(node.create_subscription(
                         WrenchStamped, topic, self.wrenches[topic].append, qos.SENSOR))
-            return (now - changed > max(duration, _QUIET)
-                    or now - began > max(duration, _LONGEST))
+            return (now - changed > max(duration, _QUIET) or now - began > max(duration, _LONGEST))
 
         self.session.spin_until(complete)
         self.duration = monotonic() - began

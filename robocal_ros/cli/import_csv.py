@@ -148,9 +148,7 @@ def read_map(path: Path) -> ColumnMap:
 class Table:
     """Numbers of a CSV file; errors name column and line."""
 
-    def __init__(
-        self, path: Path, columns: ColumnMap, progress: Callable[[float], None]
-    ) -> None:
+    def __init__(self, path: Path, columns: ColumnMap, progress: Callable[[float], None]) -> None:
         """Read the file.
 
         Args:
@@ -289,9 +287,7 @@ def _header(stamp: int, frame: str = '') -> dict[str, Any]:
     return {'stamp': {'sec': seconds, 'nanosec': nanoseconds}, 'frame_id': frame}
 
 
-def _joint_state(
-    stamp: int, names: Sequence[str], values: tuple[Array, Array, Array]
-) -> bytes:
+def _joint_state(stamp: int, names: Sequence[str], values: tuple[Array, Array, Array]) -> bytes:
     return serialized(JOINT_STATE, header=_header(stamp), name=list(names), **dict(
         zip(('position', 'velocity', 'effort'), values, strict=True)))
 

@@ -41,10 +41,8 @@ def run(options: argparse.Namespace) -> int:
         RobocalError: If a needed topic has no publisher, or nothing was recorded.
 
     """
-    profile = read_profile(
-        options.profile or share_directory() / 'config' / 'recorder.yaml')
-    profile = structs.replace(profile, topics=(
-        *profile.topics, *own_topics(), *options.topics))
+    profile = read_profile(options.profile or share_directory() / 'config' / 'recorder.yaml')
+    profile = structs.replace(profile, topics=(*profile.topics, *own_topics(), *options.topics))
     # Named as ros2 bag names its bags.
     folder = options.output or Path(time.strftime('robocal_%Y_%m_%d-%H_%M_%S'))
     with RosSession('robocal_recorder') as session:

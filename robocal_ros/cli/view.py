@@ -43,8 +43,7 @@ _CANCEL_PERIOD, _CANCEL_TIME = 1.0, 5.0
 _IDLE = ('', 'idle', 'unconfigured', 'inactive', 'observing', 'waiting')
 # Contrast with the white page of at least 4.5.
 _GOOD, _FAIR, _BAD = '#20702f', '#8a5300', '#b92323'
-_COLOURS = {DiagnosticStatus.OK: _GOOD, DiagnosticStatus.WARN: _FAIR,
-            DiagnosticStatus.ERROR: _BAD}
+_COLOURS = {DiagnosticStatus.OK: _GOOD, DiagnosticStatus.WARN: _FAIR, DiagnosticStatus.ERROR: _BAD}
 _RED = (185, 35, 35)
 _VERDICTS = {'pass': _GOOD, 'fail': _BAD}
 

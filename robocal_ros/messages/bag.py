@@ -380,8 +380,7 @@ def _broken(path: Path, error: Exception) -> FileFormatError:
     if path.is_file() and not path.stat().st_size:
         return FileFormatError(f"'{path}' is empty: nothing was recorded. Record it anew.")
     cure = _CURES.get(path.suffix, 'Record it anew.').format(path.name)
-    return FileFormatError(
-        f"Bag '{path}' is broken or was cut off: {_told(error)} {cure}")
+    return FileFormatError(f"Bag '{path}' is broken or was cut off: {_told(error)} {cure}")
 
 
 def _told(error: Exception) -> str:
@@ -502,9 +501,7 @@ def _order(group: Sequence[Part]) -> npt.NDArray[np.intp]:
                        np.concatenate([part.times for part in group])))
 
 
-def _parts_of(
-    file: Any, number: int, chunk: Any, topics: Mapping[int, str]
-) -> list[Part]:
+def _parts_of(file: Any, number: int, chunk: Any, topics: Mapping[int, str]) -> list[Part]:
     raw = _unpacked(file, chunk)
     file.seek(chunk.chunk_start_offset + chunk.chunk_length)
     index = file.read(chunk.message_index_length)

@@ -136,11 +136,8 @@ def from_joint_trajectory(
 
 
 def to_goal(
-    trajectory: Trajectory,
-    joint_names: Sequence[str],
-    path_tolerance: float,
-    goal_tolerance: float,
-    goal_time: float,
+    trajectory: Trajectory, joint_names: Sequence[str], path_tolerance: float,
+    goal_tolerance: float, goal_time: float,
 ) -> FollowJointTrajectory.Goal:
     """Return a trajectory as a goal with tolerances for every joint.
 

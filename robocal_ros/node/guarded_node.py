@@ -97,8 +97,7 @@ class GuardedNode(LifecycleNode):
         These log subscriptions with an incompatible quality of service, which the subscriber logs
         too. Their two waitables per publisher take a third of each turn of the executor.
         """
-        kwargs.setdefault(
-            'event_callbacks', PublisherEventCallbacks(use_default_callbacks=False))
+        kwargs.setdefault('event_callbacks', PublisherEventCallbacks(use_default_callbacks=False))
         return super().create_publisher(*args, **kwargs)
 
     def create_service(

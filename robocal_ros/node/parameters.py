@@ -58,8 +58,7 @@ def declare(node: Node, table: type[ParameterTable]) -> dict[str, str]:
             wanted = (item.type_text() if isinstance(error, InvalidParameterTypeException)
                       else f'within {item.range_text()} {item.unit}')
             problems[item.name] = f"Parameter '{item.name}' must be {wanted}: {error}"
-            node.declare_parameter(item.name, item.default, descriptor(item),
-                                   ignore_override=True)
+            node.declare_parameter(item.name, item.default, descriptor(item), ignore_override=True)
     return problems
 
 

@@ -51,8 +51,7 @@ class SampleRecorder:
         self, node: CalibrationNode, joints: JointStateStream, *,
         wrenches: Mapping[str, WrenchStream] | None = None,
         tracker: tuple[str, TrackerStream] | None = None,
-        temperature: Stream[Intake] | None = None,
-        services: tuple[str, ...] = ('run', 'estimate'),
+        temperature: Stream[Intake] | None = None, services: tuple[str, ...] = ('run', 'estimate'),
     ) -> None:
         """Create the topic of marks.
 
@@ -128,9 +127,7 @@ class SampleRecorder:
         self._mark(marks.BEGIN, {})
         return count
 
-    def recording(
-        self, needs: Needs, *, words: Mapping[str, str] | None = None
-    ) -> Recording:
+    def recording(self, needs: Needs, *, words: Mapping[str, str] | None = None) -> Recording:
         """Return the recorded samples of the run, and mark the beginning of an estimation.
 
         Args:

@@ -154,7 +154,7 @@ class ArmClient:
         self._goal: UUID | None = None
         self._clock_jumps = self._others_before = 0
         self.longest_turn = 0.0
-        waiter.when_stopped(self._cancel_now)
+        waiter.on_stop.append(self._cancel_now)
 
     def start(self) -> None:
         """Subscribe to the controller's state, and to what may end a motion."""

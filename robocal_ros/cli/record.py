@@ -67,15 +67,15 @@ def run(options: argparse.Namespace) -> int:
 def _wait_for_needed(
     session: RosSession, profile: RecorderProfile, options: argparse.Namespace
 ) -> None:
-    if session.spin_until(
-        lambda: not profile.missing(session.published(), options.namespace), options.timeout
-    ):
+    def missing() -> list[str]:
+        return profile.missing(session.published(), options.namespace)
+
+    if session.spin_until(lambda: not missing(), options.timeout):
         return
-    missing = ', '.join(profile.missing(session.published(), options.namespace))
     names = ', '.join(sorted(session.published())) or 'none'
     raise ConfigurationError(
-        f'No publisher of {missing}. Published topics: {names}. Start the driver (or sim_arm) in '
-        'this ROS domain, or set its namespace with --namespace.')
+        f'No publisher of {", ".join(missing())}. Published topics: {names}. Start the '
+        'driver (or sim_arm) in this ROS domain, or set its namespace with --namespace.')
 
 
 def _summarize(recorder: BagRecorder, folder: Path) -> None:

@@ -135,18 +135,16 @@ class SampleRecorder:
             words: Further values of the mark by name, for an estimation from a bag.
 
         """
-        spans, joints = self._marks.replayed(self._services), self._joints.samples()
-        span = spans.of(marks.JOINTS)
-        joints = joints.chosen(span.holds(joints.time))
-        wrenches = {}
-        for need in needs.wrenches:
-            readings = self._wrenches[need.topic].samples()
-            readings = readings.chosen(spans.of(need.topic).holds(readings.time))
-            wrenches[need.topic] = within_budget(readings, needs.budget)
-        tracked = None
-        if self._tracker is not None:
-            tracked = self._tracker[1].samples()
-            tracked = tracked.chosen(spans.of(self._tracker[0]).holds(tracked.time))
+        spans = self._marks.replayed(self._services)
+
+        def of_run(topic: str, stream: Stream[Any]) -> Any:
+            samples = stream.intake.samples()
+            return samples.chosen(spans.of(topic).holds(samples.time))
+
+        span, joints = spans.of(marks.JOINTS), of_run(marks.JOINTS, self._joints)
+        wrenches = {need.topic: within_budget(of_run(need.topic, self._wrenches[need.topic]),
+                                              needs.budget) for need in needs.wrenches}
+        tracked = None if self._tracker is None else of_run(*self._tracker)
         found = no_readings() if self._temperature is None else self._temperature.intake.rows()
         self._mark(marks.END, words or {})
         return Recording(

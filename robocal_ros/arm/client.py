@@ -19,7 +19,7 @@ from rclpy.task import Future
 from sensor_msgs.msg import JointState
 from unique_identifier_msgs.msg import UUID
 
-from robocal_ros.arm.controller_state import ControllerState
+from robocal_ros.arm.controller_state import PAUSED, ControllerState
 from robocal_ros.arm.goals import ControllerGoals
 from robocal_ros.arm.protocols import MotionOutcome, MotionStatus, Report, Watch
 from robocal_ros.arm.stop_conditions import StopConditions
@@ -350,8 +350,7 @@ class ArmClient:
 
     @property
     def _paused(self) -> str:
-        return (' The speed scaling of the controller is zero: the robot is paused, or in a '
-                'protective or emergency stop.' if self.controller.paused else '')
+        return f' {PAUSED}' if self.controller.paused else ''
 
     def _stamp(self) -> float:
         latest = self._joints.latest

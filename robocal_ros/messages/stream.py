@@ -320,10 +320,8 @@ class JointStateStream(Stream[JointIntake]):
         self._newest_values = decoded.values[rows[-1]]
         times = to_seconds(decoded.stamps[rows])
         recent = np.flatnonzero(times >= times[-1] - _RECENT)
-        self._recent.extend(zip(
-            times[recent].tolist(), decoded.values[rows[recent], :self._n], strict=True))
-        while times[-1] - self._recent[0][0] > _RECENT:
-            self._recent.popleft()
+        for stamp, row in zip(times[recent].tolist(), rows[recent].tolist(), strict=True):
+            self._recent.note(stamp, decoded.values[row, :self._n])
         return True
 
     def _note_posture(self, stamp: float, posture: Array) -> None:

@@ -565,7 +565,7 @@ class OfflineObserver:
             try:
                 exact = self._arm.held(*motion)
                 if saturated[row]:
-                    chains.bound(instant, delay, self._observer.bias, exact, [
+                    chains.bound(instant, delay, exact, [
                         sensor.around(int(at.before[at.new[row], index]))
                         for index, sensor in enumerate(self._sensors)], motion)
                 found = contacts.update(

@@ -561,6 +561,7 @@ class JointChains(_Chains):
         self._settled: tuple[Array, Array | None] | None = None
 
     def clear(self) -> None:
+        """Discard all samples."""
         super().clear()
         self._without_effort = self._incomplete = NEVER
         self._latest = self._position = None

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -83,35 +83,34 @@ class McapSeries:
         self._announce()
 
     def _announce(self) -> None:
-        file = self._file
-        topics = [(name, kind, file.message(kind, **fields)) for link in self._links
-                  for name, kind, fields in (
-                      (f'links/{link}/wrench', 'geometry_msgs/msg/WrenchStamped',
-                       {'header': {'frame_id': link}}),
-                      (f'links/{link}/contact', 'geometry_msgs/msg/PointStamped',
-                       {'header': {'frame_id': link}}),
-                      (f'links/{link}/force_lower_bound', 'std_msgs/msg/Float64', {}),
-                      (f'links/{link}/in_contact', 'std_msgs/msg/Bool', {}),
-                      (f'links/{link}/reason', 'std_msgs/msg/String', {}))]
-        count = np.zeros(len(self._joints))
-        topics.append(('external_torque', 'sensor_msgs/msg/JointState', file.message(
-            'sensor_msgs/msg/JointState', name=list(self._joints), effort=count)))
-        topics += [(f'joints/{name}/in_contact', 'std_msgs/msg/Bool',
-                    file.message('std_msgs/msg/Bool')) for name in self._joints]
+        joints = len(self._joints)
+        topics: list[tuple[str, str, dict[str, Any]]] = [
+            (f'links/{link}/{name}', kind, {'header': {'frame_id': link}} if stamped else {})
+            for link in self._links for name, kind, stamped in (
+                ('wrench', 'geometry_msgs/msg/WrenchStamped', True),
+                ('contact', 'geometry_msgs/msg/PointStamped', True),
+                ('force_lower_bound', 'std_msgs/msg/Float64', False),
+                ('in_contact', 'std_msgs/msg/Bool', False),
+                ('reason', 'std_msgs/msg/String', False))]
+        topics.append(('external_torque', 'sensor_msgs/msg/JointState',
+                       {'name': list(self._joints), 'effort': np.zeros(joints)}))
+        topics += [(f'joints/{name}/in_contact', 'std_msgs/msg/Bool', {})
+                   for name in self._joints]
         if self._tool_frame:
-            topics.append(('tool_wrench', 'geometry_msgs/msg/WrenchStamped', file.message(
-                'geometry_msgs/msg/WrenchStamped', header={'frame_id': self._tool_frame})))
-            topics.append((_SOURCE, _STATUS, file.message(_STATUS, values=[])))
-            topics += [(name, 'std_msgs/msg/Float64MultiArray', file.message(
-                'std_msgs/msg/Float64MultiArray', data=np.zeros(size * size), layout={'dim': [
+            topics += [('tool_wrench', 'geometry_msgs/msg/WrenchStamped',
+                        {'header': {'frame_id': self._tool_frame}}),
+                       (_SOURCE, _STATUS, {'values': []})]
+            topics += [(name, 'std_msgs/msg/Float64MultiArray', {
+                'data': np.zeros(size * size), 'layout': {'dim': [
                     {'label': 'row', 'size': size, 'stride': size * size},
-                    {'label': 'column', 'size': size, 'stride': size}]}))
+                    {'label': 'column', 'size': size, 'stride': size}]}})
                 for name, size in (
                     ('tool_wrench_covariance', 6),
                     *((f'links/{link}/wrench_covariance', 6) for link in self._links),
-                    ('external_torque_covariance', len(self._joints)))]
-        self._topics = {name: (file.add_topic(f'/{NODE}/{name}', kind), template)
-                        for name, kind, template in topics}
+                    ('external_torque_covariance', joints))]
+        self._topics = {
+            name: (self._file.add_topic(f'/{NODE}/{name}', kind),
+                   self._file.message(kind, **fields)) for name, kind, fields in topics}
         self._flags: dict[str, bool] = {}
         self._source = '', ''
         self._reasons = [''] * len(self._links)

@@ -367,14 +367,12 @@ class WrenchObserver:
         """Compute biases anew from the readings of the tare if that is better; return if so."""
         if self.reference is None:
             return False
-        posture, readings = self.reference
-        bias = readings - self.arm.expected(posture)
-        latest = self.joint_chains.residual
-        redone = latest is None or np.linalg.norm(
-            latest(bias)[:, :3]) <= np.linalg.norm(latest(self.bias)[:, :3])
+        bias = self.reference.readings - self.arm.expected(self.reference.posture)
+        left = self.joint_chains.residuals((bias, self.bias))
+        redone = left is None or left[0] <= left[1]
         if redone:
             self.bias = bias
-        return bool(redone)
+        return redone
 
     def use_arm(self, identified: ArmModel | None) -> None:
         """Use links and rotors of an identified arm, or of the robot description.
@@ -568,17 +566,21 @@ class JointChains(_Chains):
         if self._torques is not None:
             self._torques.clear()
 
-    @property
-    def residual(self) -> Callable[[Array], Array] | None:
-        """Function from biases to readings that the model does not explain, both (k, 6).
+    def residuals(self, biases: Sequence[Array]) -> list[float] | None:
+        """Return the norm of the forces that the model does not explain, with each of the biases.
 
         It is of the newest window; None without one.
+
+        Args:
+            biases: Biases of all sensors, shape (k, 6) each [N, N·m].
+
         """
         if self._latest is None:
             return None
         means, a, readings = self._latest
         held = self._arm.held_in(means[:2 * self._n], a)
-        return lambda bias: self._arm.in_links(readings - bias) + held
+        return [float(np.linalg.norm((self._arm.in_links(readings - bias) + held)[:, :3]))
+                for bias in biases]
 
     def add(self, stamp: int, row: Array) -> None:
         """Add a joint state; arguments as for ``WrenchObserver.add_joint_state``."""
@@ -594,7 +596,12 @@ class JointChains(_Chains):
         if not self._use_velocity:
             row[n:2 * n] = np.nan
         if self._wraps:
-            self._unwrap(row[:n])
+            # The angles of continuous joints go on from those of the row before.
+            q = row[:n]
+            if self._position is not None:
+                turns = np.rint((self._position - q) / _TURN)
+                q += np.where(self.continuous, turns * _TURN, 0.0)
+            self._position = q
         if not known:
             self._incomplete = stamp
         self.problem = ''
@@ -604,13 +611,6 @@ class JointChains(_Chains):
         """Note the problem of a joint state that is not usable."""
         self.problem = problem
         self.refused = self.refused[0] + 1, problem
-
-    def _unwrap(self, q: Array) -> None:
-        """Continue the angles of continuous joints from those of the row before, in place."""
-        if self._position is not None:
-            turns = np.rint((self._position - q) / _TURN)
-            q += np.where(self.continuous, turns * _TURN, 0.0)
-        self._position = q
 
     def _next(self) -> int | None:
         n, stamp = self._n, self.samples.take()

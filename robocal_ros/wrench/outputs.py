@@ -310,7 +310,11 @@ class WrenchOutputs:
         if self._markers_subscribed and observation.contacts \
                 and not 0.0 <= stamp - self._marked < _MARKER_PERIOD:
             self._marked = stamp
-            self._publish_markers(observation)
+            self._markers.publish(MarkerArray(markers=[
+                marker for index, contact in observation.contacts.items()
+                for marker in contact_markers(
+                    self._names[index], index, contact, contact.least or float(
+                        np.linalg.norm(observation.wrench[index, :3])))]))
 
     def _publish_link(self, index: int, stamp: float, observation: Observation) -> None:
         topics = self._links[index]
@@ -369,12 +373,6 @@ class WrenchOutputs:
         if self._source.subscribed:
             self._source.update(self._stamp, None, problem)
 
-    def _publish_markers(self, observation: Observation) -> None:
-        markers: list[Marker] = []
-        for index, contact in observation.contacts.items():
-            force = contact.least or float(np.linalg.norm(observation.wrench[index, :3]))
-            markers += contact_markers(self._names[index], index, contact, force)
-        self._markers.publish(MarkerArray(markers=markers))
 
 
 # Length of an arrow per force [m/N], and half the drawn length of a line of action [m].

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -143,16 +144,9 @@ def _found_sets(
 
 
 def estimate_sets(
-    robot: Robot,
-    unloaded: Sequence[EndPosition],
-    loaded: Sequence[EndPosition],
-    load: Load,
-    values: ComplianceParameters,
-    registration: Registration | None = None,
-    *,
-    tool: Load | None = None,
-    counts: Mapping[str, int] | None = None,
-    source: str = 'live',
+    robot: Robot, unloaded: Sequence[EndPosition], loaded: Sequence[EndPosition], load: Load,
+    values: ComplianceParameters, registration: Registration | None = None, *,
+    tool: Load | None = None, counts: Mapping[str, int] | None = None, source: str = 'live',
 ) -> CalibrationResult:
     """Estimate the compliance of every joint from both sets of end positions.
 
@@ -189,11 +183,8 @@ def estimate_sets(
     sag, sag_held_out = (_sag(robot, arm, target, part, fit) for part in (fitted, held_out))
     everything, names, seen = [*unloaded, *loaded], robot.joint_names, list(fit.seen)
     return CalibrationResult(
-        kind=KIND,
-        method=METHOD,
-        robot=RobotIdentity(robot.name, robot.urdf_hash, names),
-        frame='',
-        parameters=_parameters(names, fit),
+        kind=KIND, method=METHOD, robot=RobotIdentity(robot.name, robot.urdf_hash, names),
+        frame='', parameters=_parameters(names, fit),
         covariance_names=tuple(f'{names[i]}.compliance' for i in seen),
         covariance=fit.covariance[np.ix_(seen, seen)],
         fit=(Fit('sag', 'm', rms(sag.before[fit.kept]), rms(sag.after[fit.kept]),
@@ -209,37 +200,46 @@ def estimate_sets(
             'rejected_readings': sum(item.rejected for item in everything),
             'rejected_displacements': int((~fit.kept).sum()), **(counts or {})},
         settings={
-            'load_mass': float(load.body.mass),
-            'load_com': [float(x) for x in load.body.com],
-            'load_frame': load.frame,
-            'load_source': load.source,
-            'mounted_unloaded': mounted.described(loaded=False),
-            'mounted_loaded': mounted.described(loaded=True),
-            'target_frame': target.frame,
-            'target_xyz': [float(x) for x in target.xyz],
-            'match_tolerance': values.match_tolerance,
-            'max_drift': values.max_drift,
-            'gravity': [float(g) for g in robot.gravity],
-            'registration': registration.method,
-            'registration_rms': registration.rms,
-            'tracker_rotation': [float(x) for x in registration.rotation.ravel()],
-            'tracker_translation': [float(x) for x in registration.translation],
-            'offset_between_sets': [] if fit.offset is None else [float(x) for x in fit.offset],
-            'sizes': {name: float(value) for name, value in fit.size.items()},
+            **_setup(robot, mounted, load, target, values, registration),
             'largest_encoder_difference': float(np.abs(data.loaded - data.unloaded).max()),
-            'encoder_share': fit.encoder_share,
-            'reduced_chi_square': fit.chi_square,
-            'condition': fit.condition,
-            'correlated': _correlated(names, fit),
-            'correction': {names[i]: float(fit.correction[i]) for i in seen},
-            'bending': {names[i]: [float(fit.bending[i]), float(fit.bending_std[i])]
-                        for i in _bent(fit)},
-        },
-        source=source,
-        time=max(item.time for item in everything),
-        software_version=__version__,
-        series=_series(data, sag, sag_held_out),
-    )
+            **_findings(names, fit)},
+        source=source, time=max(item.time for item in everything),
+        software_version=__version__, series=_series(data, sag, sag_held_out))
+
+
+def _setup(
+    robot: Robot, mounted: Mounted, load: Load, target: Target, values: ComplianceParameters,
+    registration: Registration,
+) -> dict[str, Any]:
+    """Return what was mounted, tracked and registered, for the settings of the result."""
+    return {
+        'load_mass': float(load.body.mass), 'load_com': load.body.com.tolist(),
+        'load_frame': load.frame, 'load_source': load.source,
+        'mounted_unloaded': mounted.described(loaded=False),
+        'mounted_loaded': mounted.described(loaded=True),
+        'target_frame': target.frame, 'target_xyz': target.xyz.tolist(),
+        'match_tolerance': values.match_tolerance, 'max_drift': values.max_drift,
+        'gravity': np.asarray(robot.gravity).tolist(),
+        'registration': registration.method, 'registration_rms': registration.rms,
+        'tracker_rotation': registration.rotation.ravel().tolist(),
+        'tracker_translation': registration.translation.tolist()}
+
+
+def _findings(names: Sequence[str], fit: ComplianceFit) -> dict[str, Any]:
+    """Return what the fit found besides compliances, for the settings of the result."""
+    correlation = fit.correlation()
+    return {
+        'offset_between_sets': [] if fit.offset is None else fit.offset.tolist(),
+        'sizes': {name: float(value) for name, value in fit.size.items()},
+        'encoder_share': fit.encoder_share, 'reduced_chi_square': fit.chi_square,
+        'condition': fit.condition,
+        'correlated': {
+            f'{names[i]}, {names[j]}': round(float(correlation[i, j]), 3)
+            for i in fit.seen for j in fit.seen
+            if i < j and abs(correlation[i, j]) > CORRELATED},
+        'correction': {names[i]: float(fit.correction[i]) for i in fit.seen},
+        'bending': {names[i]: [float(fit.bending[i]), float(fit.bending_std[i])]
+                    for i in _bent(fit)}}
 
 
 def stream_counts(joints: StreamCounts, readings: StreamCounts) -> dict[str, int]:
@@ -375,16 +375,6 @@ def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ..
             full, UNIT, float(fit.value[joint]), float(fit.std()[joint]), note='; '.join(notes),
             freedom=freedom if freedom < _NORMAL else None))
     return tuple(parameters)
-
-
-def _correlated(names: Sequence[str], fit: ComplianceFit) -> dict[str, float]:
-    """Return the strong correlations by pairs of joint names."""
-    correlation = fit.correlation()
-    return {
-        f'{names[i]}, {names[j]}': round(float(correlation[i, j]), 3)
-        for i in fit.seen for j in fit.seen
-        if i < j and abs(correlation[i, j]) > CORRELATED
-    }
 
 
 def _bent(fit: ComplianceFit) -> list[int]:

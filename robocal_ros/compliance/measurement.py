@@ -430,12 +430,8 @@ def mismatch(gap: Array, names: Sequence[str], tolerance: float) -> str:
 
 
 def displacements(
-    unloaded: Sequence[EndPosition],
-    loaded: Sequence[EndPosition],
-    registration: Registration,
-    joint_names: Sequence[str],
-    values: ComplianceParameters,
-    motion: Motion,
+    unloaded: Sequence[EndPosition], loaded: Sequence[EndPosition], registration: Registration,
+    joint_names: Sequence[str], values: ComplianceParameters, motion: Motion
 ) -> Displacements:
     """Return the displacements between two sets of end positions, in base axes.
 

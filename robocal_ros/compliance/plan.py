@@ -162,16 +162,9 @@ def information_block(robot: Robot, loaded: Robot, q: Array, target: Target) -> 
 
 
 def feasible_postures(
-    robot: Robot,
-    loaded: Robot,
-    checker: CollisionChecker,
-    current: Array,
-    values: ComplianceParameters,
-    count: int,
-    *,
-    registration: Registration | None = None,
-    friction: Mapping[str, SteadyFriction] | None = None,
-    seed: int = 0,
+    robot: Robot, loaded: Robot, checker: CollisionChecker, current: Array,
+    values: ComplianceParameters, count: int, *, registration: Registration | None = None,
+    friction: Mapping[str, SteadyFriction] | None = None, seed: int = 0,
 ) -> Array:
     """Draw random collision-free postures in which the load is held and the target is visible.
 
@@ -224,15 +217,9 @@ def _drawn(
 
 
 def plan_postures(
-    robot: Robot,
-    loaded: Robot,
-    checker: CollisionChecker,
-    current: Array,
-    values: ComplianceParameters,
-    registration: Registration | None = None,
-    *,
-    friction: Mapping[str, SteadyFriction] | None = None,
-    seed: int = 0,
+    robot: Robot, loaded: Robot, checker: CollisionChecker, current: Array,
+    values: ComplianceParameters, registration: Registration | None = None, *,
+    friction: Mapping[str, SteadyFriction] | None = None, seed: int = 0,
 ) -> Array:
     """Choose D-optimal postures for the fit and random ones for validation, in a short tour.
 
@@ -305,11 +292,8 @@ def _interleaved(fitted: Array, held_out: Array) -> Array:
 
 
 def plan_registration(
-    robot: Robot,
-    checker: CollisionChecker,
-    current: Array,
-    values: ComplianceParameters,
-    count: int,
+    robot: Robot, checker: CollisionChecker, current: Array, values: ComplianceParameters,
+    count: int
 ) -> Array:
     """Choose postures that spread the target widely, for registering the tracker.
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -49,8 +49,11 @@ from robocal_ros.compliance.plan import (
 )
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError, MotionError, RobocalError
-from robocal_ros.messages import JointSamples, StreamCounts, TrackerSamples
 from robocal_ros.robot import EffortLimits, SteadyFriction
+
+if TYPE_CHECKING:
+    from robocal_ros.arm import ServiceCall
+    from robocal_ros.messages import JointStateStream, TrackerStream
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,56 +73,6 @@ _LATE = 0.2
 
 Share = tuple[float, float]
 """Progress of the procedure at start and end [%]."""
-
-
-class Joints(Protocol):
-    """Joint states as used by ``StationaryReader``."""
-
-    @property
-    def latest(self) -> tuple[float, Array] | None:
-        """Stamp [s] and joint angles [rad] of the newest state; None before the first."""
-
-    @property
-    def newest(self) -> float:
-        """Newest stamp, -inf before the first [s]."""
-
-    def samples(self) -> JointSamples:
-        """Return the recorded samples."""
-
-    def forget_after(self, time: float, /) -> tuple[float, float]:
-        """Discard the samples after a stamp [s]."""
-
-
-class Tracker(Protocol):
-    """Tracker readings as used by ``StationaryReader``."""
-
-    @property
-    def topic(self) -> str:
-        """Name of the topic."""
-
-    @property
-    def counts(self) -> StreamCounts:
-        """Counts of the stream."""
-
-    @property
-    def newest(self) -> float:
-        """Newest stamp, -inf before the first [s]."""
-
-    def age(self) -> float:
-        """Return the time since the last reading [s]."""
-
-    def problem(self) -> str:
-        """Return the fault of the received messages as a sentence, empty for none."""
-
-    def samples(self, after: float, /) -> TrackerSamples:
-        """Return the readings after a stamp [s]."""
-
-
-class LoadService(Protocol):
-    """Service that attaches or detaches the load."""
-
-    async def call(self) -> str:
-        """Call the service; raises DataError if it fails."""
 
 
 @dataclass
@@ -206,17 +159,10 @@ class ComplianceProcedure:
     """
 
     def __init__(
-        self,
-        arm: Arm,
-        recorder: Recorder,
-        report: Report,
-        rest: StationaryReader,
-        parameters: Callable[[], ComplianceParameters],
-        mounted: Callable[[], Mounted],
+        self, arm: Arm, recorder: Recorder, report: Report, rest: StationaryReader,
+        parameters: Callable[[], ComplianceParameters], mounted: Callable[[], Mounted],
         friction: Callable[[], Mapping[str, SteadyFriction]],
-        placed: Callable[[Array, Array], None],
-        given: Array | None,
-        keep: Keep = keep_nothing,
+        placed: Callable[[Array, Array], None], given: Array | None, keep: Keep = keep_nothing,
     ) -> None:
         """Store collaborators; nothing moves yet.
 
@@ -295,7 +241,7 @@ class ComplianceProcedure:
         return {name: f'{len(item.postures - self.left_out)} of {total}'
                 for name, item in self.sets.items()}
 
-    async def run(self, attach: LoadService, detach: LoadService) -> None:
+    async def run(self, attach: ServiceCall, detach: ServiceCall) -> None:
         """Measure both sets, and register the tracker where the unloaded set does not serve.
 
         Raises:
@@ -332,11 +278,7 @@ class ComplianceProcedure:
         """
         arm, values, home = self._arm, self._parameters(), self._arm.posture()
         self._check_held(home)
-        if self.postures is None:
-            self._report.update('planning', 'Choosing postures.', progress=0.0)
-            self.postures, overloaded = await arm.compute(self._planned, home)
-            for sentence in overloaded:
-                self._lose(sentence)
+        await self._plan(home, 0.0)
         postures = self._known_postures()
         for part, which in enumerate((UNLOADED, LOADED)):
             arm.checker.loaded = which == LOADED
@@ -430,11 +372,7 @@ class ComplianceProcedure:
         done, home = self.sets[which], self._note_home()
         self._check_held(home)
         await self._rest.wait()
-        if self.postures is None:
-            self._report.update('planning', 'Choosing postures.', progress=share[0])
-            self.postures, overloaded = await self._arm.compute(self._planned, home)
-            for sentence in overloaded:
-                self._lose(sentence)
+        await self._plan(home, share[0])
         self._arm.checker.loaded = which == LOADED
         if number := self._parameters().measure_posture:
             await self._measure_again(done, number - 1, share)
@@ -482,6 +420,14 @@ class ComplianceProcedure:
                 raise MotionError(
                     f'With {bodies} mounted in one of the planned postures, {problem}. Use '
                     'a lighter load, or call clear to choose other postures.')
+
+    async def _plan(self, home: Array, progress: float) -> None:
+        """Choose postures unless there are some."""
+        if self.postures is None:
+            self._report.update('planning', 'Choosing postures.', progress=progress)
+            self.postures, overloaded = await self._arm.compute(self._planned, home)
+            for sentence in overloaded:
+                self._lose(sentence)
 
     def _planned(self, home: Array) -> tuple[Array, list[str]]:
         """Return the given or planned postures, (k, n) [rad], and what is not used of the given.
@@ -732,10 +678,7 @@ class StationaryReader:
     """Averages joint angles and tracker readings of one rest."""
 
     def __init__(
-        self,
-        arm: Arm,
-        joints: Joints,
-        tracker: Tracker,
+        self, arm: Arm, joints: JointStateStream, tracker: TrackerStream,
         parameters: Callable[[], ComplianceParameters],
         until: Callable[[Callable[[], bool], float], Awaitable[bool]],
         has_sender: Callable[[], bool],

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -15,35 +15,16 @@ from robocal_ros.leveling.estimator import check_level, tilt_by_imu
 from robocal_ros.leveling.model import LevelingTask, Tool, tilt
 from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelingPlanner, LevelPlan
-from robocal_ros.messages import JointSamples
 from robocal_ros.results import spread
 from robocal_ros.robot import MotionLimits, SagCorrection, Trajectory
+
+if TYPE_CHECKING:
+    from robocal_ros.messages import JointStateStream
 
 # Postures of a motion at which the sag is computed.
 _SAG_ROWS = 200
 # Share of the speed limits that is used where the motion is corrected for the sag.
 _SAG_MARGIN = 0.98
-
-
-class JointRecord(Protocol):
-    """Recording of joint states.
-
-    Attributes:
-        recording: Whether joint states are recorded.
-
-    """
-
-    recording: bool
-
-    @property
-    def newest(self) -> float:
-        """Newest stamp received [s]."""
-
-    def clear(self) -> None:
-        """Discard the recording."""
-
-    def samples(self) -> JointSamples:
-        """Return the recorded joint states."""
 
 
 class Imu(Protocol):
@@ -70,7 +51,7 @@ class LevelingProcedure:
     """Levels the tool with the parameters at its start."""
 
     def __init__(
-        self, arm: Arm, joints: JointRecord, report: Report, values: LevelingParameters,
+        self, arm: Arm, joints: JointStateStream, report: Report, values: LevelingParameters,
         axis: Array, imu: Imu | None, show: Callable[[Array, LevelPlan], None],
         sag: SagCorrection | None = None,
     ) -> None:

@@ -323,8 +323,9 @@ class Fusion:
     def all_of(self, observations: Sequence[Observation]) -> Fused:
         """Return the tool wrench and all covariances of successive observations."""
         count, links, joints = len(observations), len(self._arm.mounts), self._robot.n
-        made = Fused(*(np.full((count, *shape), np.nan) for shape in (
-            (6,), (36,), (links, 36), (joints * joints,))), [('', '')] * count)
+        tools, spreads, of_links, of_torques = (np.full((count, *shape), np.nan) for shape in (
+            (6,), (36,), (links, 36), (joints * joints,)))
+        made = Fused(tools, spreads, of_links, of_torques, [('', '')] * count)
         for row, item in enumerate(observations):
             for index in item.links:
                 if not item.reasons[index]:

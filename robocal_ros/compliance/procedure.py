@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -101,25 +102,11 @@ class MeasuredSet:
 
     def since_reference(self) -> int:
         """Return the number of postures measured since the last visit of the reference."""
-        count = 0
-        for number, _ in reversed(self.visits):
-            if number == 0:
-                break
-            count += 1
-        return count
+        return len(list(takewhile(lambda visit: visit[0], reversed(self.visits))))
 
-    def forget(self, number: int) -> list[EndPosition]:
-        """Discard the measurements of a posture and return them."""
-        gone = [position for at, position in self.visits if at == number]
-        self.visits = [visit for visit in self.visits if visit[0] != number]
-        return gone
-
-    def forget_since_reference(self) -> int:
-        """Discard measurements since the last visit of the reference; return their number."""
-        count = self.since_reference()
-        if count:
-            del self.visits[-count:]
-        return count
+    def visits_of(self, number: int) -> list[EndPosition]:
+        """Return the end positions in a posture."""
+        return [position for at, position in self.visits if at == number]
 
 
 @dataclass(frozen=True)
@@ -459,8 +446,9 @@ class ComplianceProcedure:
         position = await self._measured(done, number, share)
         if isinstance(position, str):
             raise DataError(f'{self._name(done, number).capitalize()} cannot be used: {position}.')
-        for old in done.forget(number):
+        for old in done.visits_of(number):
             self._recorder.mark_discarded((old.begin, old.end))
+        done.visits = [visit for visit in done.visits if visit[0] != number]
         self.left_out.discard(number)
         await self._keep(done, number, position)
         self._report.note(**self.counts())
@@ -508,11 +496,10 @@ class ComplianceProcedure:
         if self.registration is not None and done.name == UNLOADED:
             check_registration(robot, [position], self.registration, values)
         other = self.sets[LOADED if done.name == UNLOADED else UNLOADED]
-        partner = next((item for at, item in other.visits if at == number), None)
-        if partner is None:
-            return position
-        return mismatch(np.abs(position.posture - partner.posture), robot.joint_names,
-                        values.match_tolerance) or position
+        partner = other.visits_of(number)
+        return position if not partner else mismatch(
+            np.abs(position.posture - partner[0].posture), robot.joint_names,
+            values.match_tolerance) or position
 
     def _known_postures(self) -> Array:
         if self.postures is None:
@@ -595,7 +582,7 @@ class ComplianceProcedure:
             raise DataError(
                 f'The reference posture of the {done.name} set cannot be used again: {position}. '
                 f'Measurements are kept; remove the cause and call measure_{done.name} again.')
-        references = [item for number, item in done.visits if number == 0]
+        references = done.visits_of(0)
         if not references:
             await self._keep(done, 0, position)
             return
@@ -603,7 +590,8 @@ class ComplianceProcedure:
         try:
             check_drift(drift, values.max_drift, done.name)
         except DataError as error:
-            count = done.forget_since_reference()
+            count = done.since_reference()
+            del done.visits[len(done.visits) - count:]
             self._recorder.mark_discarded((references[-1].end, self._rest.newest))
             await self._keep_sets()
             raise DataError(

@@ -158,8 +158,7 @@ class Feed:
         """
         stamp -= self.delay
         fx, fy, fz, mx, my, mz = values
-        within = fx * fx + fy * fy + fz * fz + mx * mx + my * my + mz * mz < self._inner_square
-        if not within:
+        if not fx * fx + fy * fy + fz * fz + mx * mx + my * my + mz * mz < self._inner_square:
             problem, bounding = self.beyond(values)
             if bounding:
                 self._note(problem, stamp)
@@ -530,12 +529,9 @@ def slopes_without(time: Stamps, velocity: Array, leaping: Flags) -> Array:
     for joint, leaps_there in enumerate(leaping.tolist()):
         t, v = (time - time[0]) / SECOND, velocity[:, joint]
         for _ in range(2 if leaps_there else 0):
-            centred = t - t.mean()
-            line = v.mean() + centred * (centred @ v) / (centred @ centred)
-            worst = int(np.argmax(np.abs(v - line)))
+            worst = int(np.argmax(np.abs(v - np.polyval(np.polyfit(t, v, 1), t))))
             t, v = np.delete(t, worst), np.delete(v, worst)
-        centred = t - t.mean()
-        slopes[joint] = (centred @ v) / (centred @ centred)
+        slopes[joint] = np.polyfit(t, v, 1)[0]
     return slopes
 
 
@@ -564,9 +560,7 @@ class AlignedWindow:
 
         """
         count = COLUMNS * len(feeds)
-        self.newest = NEVER
         self.window = Window(values.window, leading + count, values.window_samples, count)
-        self.uneven_mean = NEVER
         self._feeds = tuple(feeds)
         self._leading = leading
         self._max_delay = round(values.max_delay * SECOND)
@@ -574,17 +568,15 @@ class AlignedWindow:
         self._row = np.zeros(leading + count)
         # Sensor that was last waited for.
         self._awaited: Feed | None = None
-        self._before = NEVER
-        # By sensor: last row without a reading, and the reason.
-        self._missed = [NEVER] * len(feeds)
         self._why = [''] * len(feeds)
-        self._last_missed = NEVER
+        self.clear()
 
     def clear(self) -> None:
         """Discard all rows."""
         self.newest = self._last_missed = self._before = self.uneven_mean = NEVER
         self._waiting.clear()
         self.window.clear()
+        # By sensor: last row without a reading; the reason is in ``_why``.
         self._missed = [NEVER] * len(self._feeds)
 
     def add(self, stamp: int, row: Array | Reading) -> None:
@@ -620,25 +612,22 @@ class AlignedWindow:
         for index, feed in enumerate(self._feeds):
             found = feed.at(instant, since)
             if found is None:
-                self._miss(index, instant, newest)
+                self._miss(index, instant)
                 found = _UNKNOWN
             readings += found
-            if feed.several:
-                several = True
-        extra = None
-        if readings:
-            last = row[leading:].copy() if several else row
-            row[leading:] = readings
-            if several and since != NEVER:
-                extra = self._average(last, instant)
+            several = several or feed.several
+        extra, last = None, row[leading:].copy() if several else row
+        row[leading:] = readings
+        if several and since != NEVER:
+            extra = self._average(last, instant)
         self._before = instant
         self.window.add(instant, row, extra)
         return instant
 
-    def _miss(self, index: int, instant: int, newest: int) -> None:
+    def _miss(self, index: int, instant: int) -> None:
         feed = self._feeds[index]
         self._missed[index] = self._last_missed = instant
-        self._why[index] = feed.missing_reason((newest - feed.newest) / SECOND, instant)
+        self._why[index] = feed.missing_reason((self.newest - feed.newest) / SECOND, instant)
 
     def _average(self, before: Array, instant: int) -> Array:
         """Return the further columns of the row, for sensors faster than the leading stream."""
@@ -649,7 +638,7 @@ class AlignedWindow:
             if self._missed[index] < self._before and feed.several:
                 excess = feed.excess(self._before, before[place], instant, now[place])
                 if excess is None:
-                    self._miss(index, instant, self.newest)
+                    self._miss(index, instant)
                 else:
                     extra[place] = excess
         self.uneven_mean = instant

@@ -137,34 +137,27 @@ class _Samples:
     def __init__(self, columns: int) -> None:
         self.stamps: Stamps = np.zeros(0, dtype=np.int64)
         self.rows = np.zeros((0, columns))
-        # 0 usable, 1 refused, 2 saturated; and the index of the reason in the sentences.
-        self.state: npt.NDArray[np.int8] = np.zeros(0, dtype=np.int8)
+        # Why each is not usable, as an index of sentences, negative for a saturated sensor.
         self.why: Rows = np.zeros(0, dtype=np.intp)
-        self._waiting: list[tuple[Stamps, Array, npt.NDArray[np.int8], Rows]] = []
+        self._waiting: list[tuple[Stamps, Array, Rows]] = []
         self.newest = NEVER
 
-    def append(
-        self, stamps: Stamps, rows: Array, state: npt.NDArray[np.int8] | None = None,
-        why: Rows | None = None,
-    ) -> None:
+    def append(self, stamps: Stamps, rows: Array, why: Rows) -> None:
         if len(stamps):
-            count = len(stamps)
-            self._waiting.append((
-                stamps, rows, np.zeros(count, np.int8) if state is None else state,
-                np.zeros(count, np.intp) if why is None else why))
+            self._waiting.append((stamps, rows, why))
             self.newest = int(stamps[-1])
 
     def join(self) -> None:
         if self._waiting:
-            parts = [(self.stamps, self.rows, self.state, self.why), *self._waiting]
-            self.stamps, self.rows, self.state, self.why = (
+            parts = [(self.stamps, self.rows, self.why), *self._waiting]
+            self.stamps, self.rows, self.why = (
                 np.concatenate(column) for column in zip(*parts, strict=True))
             self._waiting.clear()
 
     def drop(self, count: int) -> None:
         if count > 0:
-            self.stamps, self.rows = self.stamps[count:], self.rows[count:]
-            self.state, self.why = self.state[count:], self.why[count:]
+            self.stamps, self.rows, self.why = (
+                column[count:] for column in (self.stamps, self.rows, self.why))
 
 
 class _Readings(_Samples):
@@ -181,22 +174,19 @@ class _Readings(_Samples):
         """Add readings; problems by row."""
         feed = self.feed
         stamps = stamps - feed.delay
-        state = np.zeros(len(stamps), np.int8)
         why = np.zeros(len(stamps), np.intp)
         for row, problem in problems.items():
-            state[row], why[row] = 1, self._sentence(problem)
+            why[row] = self._sentence(problem)
         suspicious = ~(np.abs(rows) < feed.inner)
         for row in np.unique(np.nonzero(suspicious)[0]).tolist() if suspicious.any() else ():
             problem, bounding = feed.beyond(rows[row].tolist())
-            if problem and not state[row]:
-                state[row], why[row] = 2 if bounding else 1, self._sentence(problem)
-        self._find_stuck(stamps, rows, state, why)
-        self.append(stamps, rows, state, why)
+            if problem and not why[row]:
+                why[row] = self._sentence(problem) * (-1 if bounding else 1)
+        self._find_stuck(stamps, rows, why)
+        self.append(stamps, rows, why)
 
-    def _find_stuck(
-        self, stamps: Stamps, rows: Array, state: npt.NDArray[np.int8], why: Rows
-    ) -> None:
-        live = np.flatnonzero(state == 0)
+    def _find_stuck(self, stamps: Stamps, rows: Array, why: Rows) -> None:
+        live = np.flatnonzero(why == 0)
         if not self.feed.stuck_time or not len(live):
             return
         values = np.vstack((self._last, rows[live]))
@@ -205,7 +195,6 @@ class _Readings(_Samples):
             changed = (values[1:] != values[:-1]).any(axis=1)
         since = np.maximum.accumulate(np.where(changed, stamps[live], self._same_since))
         for row in np.flatnonzero(stamps[live] - since > self.feed.stuck_time).tolist():
-            state[live[row]] = 1
             why[live[row]] = self._sentence(
                 self.feed.stuck(int(stamps[live[row]] - since[row])))
         self._last, self._same_since = values[-1], int(since[-1])
@@ -226,9 +215,9 @@ class _Readings(_Samples):
         elapsed, gap = time - begin, self.stamps[after] - begin
         usable = before >= 0
         between = usable & (after > before) & (gap <= self.feed.max_gap)
-        if self.state.any():
-            usable &= self.state[first] == 0
-            between &= usable & (self.state[after] == 0)
+        if self.why.any():
+            usable &= self.why[first] == 0
+            between &= usable & (self.why[after] == 0)
         share = np.where(between, elapsed / np.maximum(gap, 1), 0.0)
         low, high = self.rows.take(first, axis=0), self.rows.take(after, axis=0)
         missing = ~(between | (usable & (elapsed == 0)))
@@ -238,15 +227,15 @@ class _Readings(_Samples):
 
     def around(self, before: int) -> list[Reading | None]:
         """Return the readings at a row and the next one, as ``Feed.around``."""
-        return [None if self.state[place] == 1 else
-                (Saturated if self.state[place] == 2 else tuple)(self.rows[place].tolist())
+        return [None if self.why[place] > 0 else
+                (Saturated if self.why[place] else tuple)(self.rows[place].tolist())
                 for place in range(max(0, before), min(before + 2, len(self.stamps)))]
 
     def saturated(self, before: Rows) -> Flags:
         """Return whether the reading at a row or the next one is saturated."""
         if not len(self.stamps):
             return np.zeros(len(before), bool)
-        clipped = self.state == 2
+        clipped = self.why < 0
         return np.asarray(
             (clipped[np.maximum(before, 0)] & (before >= 0))
             | clipped[np.minimum(before + 1, len(clipped) - 1)])
@@ -254,9 +243,9 @@ class _Readings(_Samples):
     def reason(self, before: int, time: int) -> str:
         """Return why the values at an instant are missing [ns]."""
         refused = [place for place in range(min(before + 1, len(self.stamps) - 1), -1, -1)
-                   if self.state[place] and place >= before - 1000][:1]
+                   if self.why[place] and place >= before - 1000][:1]
         if refused and time - int(self.stamps[refused[0]]) < self.feed.max_gap:
-            return self.sentences[self.why[refused[0]]]
+            return self.sentences[abs(self.why[refused[0]])]
         return self.feed.absence(
             np.inf if before < 0 else (time - int(self.stamps[before])) / SECOND)
 
@@ -382,7 +371,7 @@ class OfflineObserver:
         q += np.where(self._chains.continuous, 2.0 * np.pi * turns, 0.0)
         if not self._values.use_velocity:
             rows[:, n:2 * n] = np.nan
-        self._joints.append(stamps, rows)
+        self._joints.append(stamps, rows, np.zeros(len(stamps), np.intp))
 
     def add_readings(
         self, index: int, stamps: Stamps, rows: Array, problems: Mapping[int, str]
@@ -650,7 +639,7 @@ class OfflineObserver:
             if not len(several):
                 continue
             begin, end = begin[several], end[several]
-            refused = np.cumsum(np.concatenate(([0], sensor.state != 0)))
+            refused = np.cumsum(np.concatenate(([0], sensor.why != 0)))
             bad = refused[end] > refused[begin]
             missing[several[bad] + 1, index] = True
             several, begin, end = several[~bad], begin[~bad], end[~bad]

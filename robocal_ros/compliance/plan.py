@@ -108,21 +108,16 @@ def load_postures(path: str, robot: Robot) -> Array:
     postures = [convert(entry, list[float], file.name, f'posture {number}')
                 for number, entry in enumerate(document, 1)]
     for number, posture in enumerate(postures, 1):
-        _check_posture(posture, robot, file.name, f'posture {number}')
+        if len(posture) != robot.n:
+            raise refuse(file.name, f'posture {number}',
+                         f'{robot.n} angles [rad], of {", ".join(robot.joint_names)}', posture)
+        for joint, lower, upper, angle in zip(
+                robot.joint_names, robot.lower, robot.upper, posture, strict=True):
+            if not lower <= angle <= upper:
+                raise ConfigurationError(
+                    f"{file.name}, posture {number}: joint '{joint}' is at {angle:g} rad; its "
+                    f'limits are {lower:.4g} … {upper:.4g} rad. Correct posture_file.')
     return np.array(postures, dtype=float)
-
-
-def _check_posture(posture: list[float], robot: Robot, name: str, place: str) -> None:
-    if len(posture) != robot.n:
-        raise refuse(name, place, f'{robot.n} angles [rad], of {", ".join(robot.joint_names)}',
-                     posture)
-    for joint, lower, upper, angle in zip(
-        robot.joint_names, robot.lower, robot.upper, posture, strict=True
-    ):
-        if not lower <= angle <= upper:
-            raise ConfigurationError(
-                f"{name}, {place}: joint '{joint}' is at {angle:g} rad; its limits are "
-                f'{lower:.4g} … {upper:.4g} rad. Correct posture_file.')
 
 
 def without_overload(

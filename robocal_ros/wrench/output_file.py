@@ -209,9 +209,8 @@ class McapSeries:
         topic, _ = self._topics[f'links/{self._links[index]}/reason']
         changes = {row: reasons[index] for row, reasons in block.reasons.items()
                    if block.observed[row, index]}
-        valid = block.valid[:, index]
-        changes.update(dict.fromkeys(
-            np.flatnonzero(valid & ~np.concatenate(([False], valid[:-1]))).tolist(), ''))
+        begun = np.diff(block.valid[:, index].astype(int), prepend=0) > 0
+        changes.update(dict.fromkeys(np.flatnonzero(begun).tolist(), ''))
         for row in sorted(changes):
             if changes[row] != self._reasons[index]:
                 self._reasons[index] = changes[row]
@@ -334,13 +333,11 @@ class LinkDigest:
 
     def add(self, stamps: Stamps, forces: Array) -> None:
         """Add instants with valid forces [N], shape (m,) each."""
-        if not len(forces):
-            return
         self.valid += len(forces)
         self._square += float(forces @ forces)
-        largest = int(np.argmax(forces))
-        if forces[largest] > self.peak:
-            self.peak, self.peak_stamp = float(forces[largest]), to_seconds(int(stamps[largest]))
+        if forces.max(initial=0.0) > self.peak:
+            self.peak = float(forces.max())
+            self.peak_stamp = to_seconds(int(stamps[np.argmax(forces)]))
 
     def miss(self, reason: str) -> None:
         """Add an instant with an invalid wrench."""
@@ -376,14 +373,12 @@ class TorqueDigest:
 
     def add(self, external: Array, colliding: Flags) -> None:
         """Add instants: external torques [N·m] and flags, shape (m, n) each."""
-        if not len(external):
-            return
         self.count += len(external)
         self._square += (external * external).sum(axis=0)
-        self.peak = np.maximum(self.peak, np.abs(external).max(axis=0))
-        before = np.vstack((self._colliding, colliding[:-1]))
-        self.collisions += (colliding & ~before).sum(axis=0)
-        self._colliding = colliding[-1]
+        self.peak = np.maximum(self.peak, np.abs(external).max(axis=0, initial=0.0))
+        every = np.vstack((self._colliding, colliding))
+        self.collisions += (every[1:] & ~every[:-1]).sum(axis=0)
+        self._colliding = every[-1]
 
 
 class Digest:

@@ -8,7 +8,7 @@ with a contact are computed one by one, because a contact depends on earlier ins
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -544,7 +544,8 @@ class OfflineObserver:
                 test.note(int(block.stamps[row]), at.motion(row), block.wrench[row],
                           block.reasons.get(row) or [''] * count, block.contacts.get(row, {}))
 
-        for row in self._contact_rows(saturated | _any(block.valid & loud)):
+        for row in _until_over(saturated | _any(block.valid & loud), lambda: any(
+                judge.in_contact for judge in contacts.judges)):
             keep(row)
             if not at.full[row]:
                 contacts.clear(chains.links)
@@ -654,17 +655,11 @@ class OfflineObserver:
             steps = (stamps[place + 1] - stamps[place]) / SECOND
             between = np.add.reduceat(
                 0.5 * steps[:, None] * (rows[place + 1] + rows[place]), starts)
-
-            def rest(
-                place: Rows, instant: Stamps, values: Array,
-                stamps: Stamps = stamps, rows: Array = rows,
-            ) -> Array:
-                return np.asarray(0.5 * ((instant - stamps[place]) / SECOND)[:, None] * (
-                    values + rows[place]))
-
             last, low, high = end - 1, readings[several, index], readings[several + 1, index]
-            integral = (between + rest(last, time[several + 1], high)
-                        - rest(begin, time[several], low))
+            after = ((time[several + 1] - stamps[last]) / SECOND)[:, None]
+            before_first = ((time[several] - stamps[begin]) / SECOND)[:, None]
+            integral = (between + 0.5 * after * (high + rows[last])
+                        - 0.5 * before_first * (low + rows[begin]))
             span = (time[several + 1] - time[several]) / SECOND
             excess[padding + several + 1, COLUMNS * index:COLUMNS * (index + 1)] = (
                 integral / span[:, None] - 0.5 * (low + high))
@@ -704,35 +699,27 @@ class OfflineObserver:
 
     def _find_collisions(self, block: Block, rows: Rows, at: _Instants) -> None:
         torques = self._observer.torques
-        if torques is None or not len(rows):
+        if torques is None:
             return
-        beyond = torques.beyond_threshold(block.external[rows])
-        number, count = 0, len(rows)
-        while number < count:
-            if not (torques.is_colliding or beyond[number]):
-                ahead = np.flatnonzero(beyond[number:])
-                if not len(ahead):
-                    return
-                number += int(ahead[0])
+        for number in _until_over(torques.beyond_threshold(block.external[rows]),
+                                  lambda: torques.is_colliding):
             row = int(rows[number])
             torques.judge(at.v[row], block.external[row], self._observer.errors.torque_std(
                 int(block.stamps[row]), at.motion(row)))
             block.colliding[row] = torques.colliding
-            number += 1
 
-    def _contact_rows(self, loud: Flags) -> Iterator[int]:
-        """Yield the instants at which a contact may last or end, or, where loud, begin."""
-        candidates = np.flatnonzero(loud)
-        judges = self._observer.contacts.judges
-        row, count = 0, len(loud)
-        while row < count:
-            if not any(judge.in_contact for judge in judges):
-                ahead = np.searchsorted(candidates, row)
-                if ahead == len(candidates):
-                    return
-                row = int(candidates[ahead])
-            yield row
-            row += 1
+
+def _until_over(begins: Flags, lasts: Callable[[], bool]) -> Iterator[int]:
+    """Yield the rows at which something may begin, and those after them while it lasts."""
+    candidates, row = np.flatnonzero(begins), 0
+    while row < len(begins):
+        if not lasts():
+            ahead = np.searchsorted(candidates, row)
+            if ahead == len(candidates):
+                return
+            row = int(candidates[ahead])
+        yield row
+        row += 1
 
 
 def _any(flags: Flags) -> Flags:

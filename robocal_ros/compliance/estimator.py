@@ -257,9 +257,9 @@ def register(
         DataError: If they are too few, collinear, or do not fit the arm.
 
     """
-    points = np.array([item.point for item in positions]).reshape(-1, 3)
-    base = _target_points(robot, positions, values)
-    return least_squares_transform(points, base, values.max_registration_residual)
+    return least_squares_transform(
+        _points(positions), _target_points(robot, positions, values),
+        values.max_registration_residual)
 
 
 def place_tracker(
@@ -272,8 +272,7 @@ def place_tracker(
         ExcitationError: If the target is to be found too and is not observable.
 
     """
-    points = np.array([item.point for item in positions]).reshape(-1, 3)
-    limit = values.max_registration_residual
+    points, limit = _points(positions), values.max_registration_residual
     if values.find_target:
         frame = Target.of(robot, values).frame
         placements = [robot.transform_frame_to_root(item.posture, frame) for item in positions]
@@ -285,11 +284,17 @@ def place_tracker(
     return register(robot, positions, values)
 
 
+def _points(positions: Sequence[EndPosition]) -> Array:
+    """Return the target as measured, in the tracker's axes, shape (k, 3) [m]."""
+    return np.array([item.point for item in positions]).reshape(-1, 3)
+
+
 def _target_points(
-    robot: Robot, positions: Sequence[EndPosition], values: ComplianceParameters
+    robot: Robot, positions: Sequence[EndPosition], values: ComplianceParameters,
+    registration: Registration | None = None,
 ) -> Array:
     """Return the target by forward kinematics, root axes, shape (k, 3) [m]."""
-    target = Target.of(robot, values)
+    target = Target.of(robot, values, registration)
     return np.array([target_pose(robot, item.posture, target)[1]
                      for item in positions]).reshape(-1, 3)
 
@@ -304,18 +309,18 @@ def check_registration(
         DataError: If a distance exceeds the limit.
 
     """
-    largest, target = 0.0, Target.of(robot, values, registration)
-    for number, item in enumerate(positions, 1):
-        expected = target_pose(robot, item.posture, target)[1]
-        distance = float(np.linalg.norm(registration.to_base(item.point) - expected))
-        largest = max(largest, distance)
-        if distance > values.max_registration_residual:
-            raise DataError(
-                f'The tracker frame does not fit the arm: in posture {number} the target is '
-                f'measured {1e3 * distance:.2f} mm from its position by forward kinematics '
-                f'(limit {1e3 * values.max_registration_residual:.2f} mm). Check whether the '
-                'tracker or the target was moved. Call register_tracker.')
-    return largest
+    limit = values.max_registration_residual
+    apart = np.linalg.norm(
+        registration.to_base(_points(positions))
+        - _target_points(robot, positions, values, registration), axis=1)
+    if (apart > limit).any():
+        first = int(np.argmax(apart > limit))
+        raise DataError(
+            f'The tracker frame does not fit the arm: in posture {first + 1} the target is '
+            f'measured {1e3 * apart[first]:.2f} mm from its position by forward kinematics '
+            f'(limit {1e3 * limit:.2f} mm). Check whether the tracker or the target was moved. '
+            'Call register_tracker.')
+    return float(apart.max(initial=0.0))
 
 
 @dataclass(frozen=True)
@@ -335,18 +340,12 @@ def _sag(
     robot: Robot, arm: Robot, target: Target, data: Displacements, fit: ComplianceFit
 ) -> Sag:
     """Return displacements without encoder motion and tracker offset, and the model residuals."""
-    rows = data.value.shape[1]
-    before, after = [], []
     angles = shrunk_angles(data, fit.encoder_share)
-    offset = np.zeros(3) if fit.offset is None else fit.offset
-    for k in range(len(data)):
-        seen, model = (
-            predicted(robot, arm, target, data.unloaded[k], angles[k], c, rows)[0][:3]
-            for c in (np.zeros(robot.n), fit.correction))
-        measured = data.value[k, :3] - offset
-        before.append(np.linalg.norm(measured - seen))
-        after.append(np.linalg.norm(measured - model))
-    return Sag(np.array(before), np.array(after))
+    sag = data.value[:, :3] - (np.zeros(3) if fit.offset is None else fit.offset)
+    return Sag(*(np.array([
+        np.linalg.norm(change - predicted(robot, arm, target, without, loaded, compliance)[0])
+        for change, without, loaded in zip(sag, data.unloaded, angles, strict=True)])
+        for compliance in (np.zeros(robot.n), fit.correction)))
 
 
 def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ...]:

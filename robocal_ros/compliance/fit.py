@@ -275,10 +275,9 @@ class ComplianceFit:
 
     def relative_std(self) -> Array:
         """Return standard deviation over value, infinite at zero, NaN where unobservable, (n,)."""
-        ratio = np.full(len(self.value), np.nan)
-        for joint in self.seen:
-            value = float(self.value[joint])
-            ratio[joint] = self.std()[joint] / value if value > 0.0 else np.inf
+        seen, ratio = list(self.seen), np.full(len(self.value), np.nan)
+        with np.errstate(divide='ignore'):
+            ratio[seen] = self.std()[seen] / np.maximum(self.value[seen], 0.0)
         return ratio
 
     def correlation(self) -> Array:

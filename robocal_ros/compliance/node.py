@@ -290,10 +290,9 @@ class ComplianceCalibration(CalibrationNode):
         message = TransformStamped(child_frame_id=self._tracker.frame)
         message.header.frame_id = self.robot.root_frame
         message.header.stamp = self.get_clock().now().to_msg()
-        place, turn = message.transform.translation, message.transform.rotation
-        place.x, place.y, place.z = (float(value) for value in translation)
-        turn.x, turn.y, turn.z, turn.w = (
-            float(value) for value in conversions.quaternion(rotation))
+        place = message.transform.translation
+        place.x, place.y, place.z = translation.tolist()
+        conversions.fill_message(message.transform.rotation, rotation)
         self._placing_topic.publish(message)
 
     def _draw(self, result: CalibrationResult) -> None:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -96,9 +97,7 @@ class LevelingProcedure:
         plan = await self._plan()
         if plan.trajectory is None or plan.task is None:
             return True, f'{self._level_already(plan)} Nothing was moved.'
-        self._joints.clear()
-        self._joints.recording = True
-        try:
+        with self._recorded():
             await arm.move(plan.trajectory, phase='moving', share=(5.0, 90.0), message=(
                 f'Turning the tool by {_degrees(plan.task.angle)} about its tool point.'))
             moved = self._joints.newest
@@ -107,8 +106,6 @@ class LevelingProcedure:
             self._report.update('verifying', 'Verifying the result at rest.', progress=92.0)
             await arm.dwell(values.verify_time)
             samples = self._joints.samples()
-        finally:
-            self._joints.recording = False
         moving = samples.time <= moved
         return self._verified(
             plan, plan.task, self._links(samples.position[moving]),
@@ -118,16 +115,12 @@ class LevelingProcedure:
         """Measure the tilt without moving; return the answer."""
         arm, values = self._arm, self._values
         await self._await_readings()
-        self._joints.clear()
-        self._joints.recording = True
-        if self._imu is not None:
-            self._imu.begin()
-        try:
+        with self._recorded():
+            if self._imu is not None:
+                self._imu.begin()
             self._report.update('measuring', 'Measuring the tilt at rest.', progress=0.0)
             await arm.dwell(values.verify_time)
             posture = self._links(self._joints.samples().position).mean(axis=0)
-        finally:
-            self._joints.recording = False
         rotation = self._tool.pose(posture)[0]
         found = tilt(rotation, self._axis, values.direction)
         up = values.direction == 'up' or (
@@ -138,6 +131,16 @@ class LevelingProcedure:
         if self._imu is not None:
             message += f' {_seen_by_imu(self._tilt_by_imu(rotation, self._imu, up=up))}'
         return f'{message} Nothing was moved.'
+
+    @contextmanager
+    def _recorded(self) -> Iterator[None]:
+        """Record joint states."""
+        self._joints.clear()
+        self._joints.recording = True
+        try:
+            yield
+        finally:
+            self._joints.recording = False
 
     async def _await_readings(self) -> None:
         """Wait for readings of the IMU, if there is one, and for the arm to rest."""

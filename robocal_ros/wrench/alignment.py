@@ -353,7 +353,6 @@ class Window:
         self._time: list[int] = []
         self._rows = np.empty((_CAPACITY, columns))
         self._extra = np.zeros((_CAPACITY, extra))
-        self._has_extra = False
         self._begin = self._end = 0
         # Rows since the last uneven step, and the newest weights of even steps.
         self._even = 0
@@ -378,10 +377,7 @@ class Window:
         self._even += 1
         time.append(stamp)
         self._rows[end] = row
-        if extra is not None:
-            self._extra[end], self._has_extra = extra, True
-        elif self._has_extra:
-            self._extra[end] = 0.0
+        self._extra[end] = 0.0 if extra is None else extra
         self._end = end + 1
         oldest = stamp - self.slack
         while end - begin >= self.fewest and time[begin] < oldest:

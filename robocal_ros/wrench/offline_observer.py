@@ -47,7 +47,6 @@ from robocal_ros.wrench.sensor_delay import SensorDelays
 
 Rows = npt.NDArray[np.intp]
 
-_NO_REASONS: list[str] = []
 # Lag of a sensor behind the others above which it counts as silent [ns].
 _SILENT = 200 * SECOND
 # Largest lateness of a recorded message that is sorted by its stamp [ns].
@@ -117,6 +116,10 @@ class Block:
     def __len__(self) -> int:
         """Return the number of instants."""
         return len(self.stamps)
+
+    def reasons_at(self, row: int) -> list[str]:
+        """Return the reasons of all sub-chains at an instant, empty for valid wrenches."""
+        return self.reasons.get(row) or [''] * self.valid.shape[1]
 
     @cached_property
     def force(self) -> Array:
@@ -465,7 +468,7 @@ class OfflineObserver:
                     int(block.stamps[row]), at.rows[newest, :n],
                     at.rows[newest, 3 * n:].reshape(count, COLUMNS), at.held[row],
                     [(why or 'A reading is missing.') if lacks else '' for why, lacks in zip(
-                        block.reasons.get(row) or [''] * count, lacking[row], strict=True)])
+                        block.reasons_at(row), lacking[row], strict=True)])
         self._find_contacts(block, at, loud)
         if self._fusion is not None:
             block.fused = self._fusion.all_of([
@@ -542,7 +545,7 @@ class OfflineObserver:
             while kept and kept[0] < until:
                 row = kept.popleft()
                 test.note(int(block.stamps[row]), at.motion(row), block.wrench[row],
-                          block.reasons.get(row) or [''] * count, block.contacts.get(row, {}))
+                          block.reasons_at(row), block.contacts.get(row, {}))
 
         for row in _until_over(saturated | _any(block.valid & loud), lambda: any(
                 judge.in_contact for judge in contacts.judges)):
@@ -560,7 +563,7 @@ class OfflineObserver:
                         for index, sensor in enumerate(self._sensors)], motion)
                 found = contacts.update(
                     instant / SECOND - delay, chains.links, block.wrench[row],
-                    block.reasons.get(row, _NO_REASONS) or [''] * count, partial(
+                    block.reasons_at(row), partial(
                         chains.consistency, at.windows.mean[row, inside.start - inside.stop:],
                         time[inside], at.rows[inside], at.means[row], at.seen[row]),
                     partial(test.size, instant, motion))
@@ -579,8 +582,7 @@ class OfflineObserver:
         count = len(self._sensors)
         item = Observation(
             int(block.stamps[row]), float(block.delay[row]), self._chains.links,
-            block.wrench[row], block.reasons.get(row) or [''] * count,
-            block.contacts.get(row, {}),
+            block.wrench[row], block.reasons_at(row), block.contacts.get(row, {}),
             block.external[row] if block.known[row] else None, block.colliding[row])
         if not at.full[row]:
             item.problem = item.reasons[0] if count else FILLING

@@ -250,18 +250,18 @@ def assemble(
 ) -> CalibrationResult:
     """Assemble the result from the fitted joints; other arguments as for ``estimate``."""
     samples = recording.joints
-    covariances = [_covariance(item) for item in found]
-    names, blocks = zip(*covariances, strict=True)
+    names, covariance = _covariance(found)
+    stds = dict(zip(names, np.sqrt(np.maximum(np.diag(covariance), 0.0)), strict=True))
     result = CalibrationResult(
         kind='friction',
         method=values.model,
         robot=RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names),
         frame='',
         parameters=tuple(
-            parameter for item, covariance in zip(found, covariances, strict=True)
-            for parameter in _parameters(item, *covariance, dynamic=values.model == DYNAMIC)),
-        covariance_names=tuple(name for part in names for name in part),
-        covariance=scipy.linalg.block_diag(*blocks),
+            parameter for item in found
+            for parameter in _parameters(item, stds, dynamic=values.model == DYNAMIC)),
+        covariance_names=tuple(names),
+        covariance=covariance,
         fit=tuple(_fit(item) for item in found if item.choice),
         validation=tuple(_validation(item) for item in found
                          if item.choice and item.held_out_degree is not None),
@@ -277,6 +277,7 @@ def assemble(
             'model': values.model, 'fit_threshold': values.fit_threshold,
             'min_points': MIN_POINTS, 'min_span': MIN_SPAN, 'angle_std': ANGLE_STD,
             'gravity_error': GRAVITY_ERROR, 'arm_model_std': values.arm_model_std,
+            'tilt_std': values.tilt_std,
             'laws': {item.joint: _law(item) for item in found if item.choice},
             'gravity': [float(g) for g in robot.gravity]},
         source=samples.source,
@@ -303,10 +304,9 @@ def _temperatures(found: Sequence[FrictionFit], readings: Array) -> dict[str, fl
 
 
 def _parameters(
-    item: FrictionFit, names: Sequence[str], covariance: Array, *, dynamic: bool,
+    item: FrictionFit, stds: Mapping[str, float], *, dynamic: bool,
 ) -> list[Parameter]:
-    """Return the parameters of a joint, with standard deviations from its covariance."""
-    stds = dict(zip(names, np.sqrt(np.maximum(np.diag(covariance), 0.0)), strict=True))
+    """Return the parameters of a joint; ``stds`` are those of identified ones by their names."""
     objections, reasons = ' '.join(item.objections), {} if item.choice is None else {
         **item.choice.unidentified,
         'static': item.choice.unidentified.get('stribeck_velocity', '')}
@@ -337,8 +337,21 @@ def _parameters(
     return parameters
 
 
-def _covariance(item: FrictionFit) -> tuple[list[str], Array]:
-    """Return the names of a joint's identified parameters and their covariance."""
+def _covariance(found: Sequence[FrictionFit]) -> tuple[list[str], Array]:
+    """Return the names of identified parameters and their covariance.
+
+    Joints have nothing in common but the tilt of the base.
+    """
+    parts = [_own_covariance(item) for item in found]
+    names = [name for part, _ in parts for name in part]
+    tilts = [_offset_share(name) * item.tilted
+             for item, (part, _) in zip(found, parts, strict=True) for name in part]
+    common = np.array(tilts) if tilts else np.zeros((0, 0))
+    return names, scipy.linalg.block_diag(*(block for _, block in parts)) + common @ common.T
+
+
+def _own_covariance(item: FrictionFit) -> tuple[list[str], Array]:
+    """Return the names of a joint's identified parameters and their covariance without tilts."""
     names: list[str] = []
     blocks = [np.empty((0, 0))]
     scales: list[float] = []
@@ -419,13 +432,12 @@ def _checks(item: FrictionFit, limit: float) -> list[Check]:
     checks = [Check(f'{item.joint}: fit', not item.failures, degree, limit, '%', reason)]
     gravity = item.gravity
     if gravity is not None and item.choice:
-        size = rms(_torques(item)[1])
         reason = item.gravity_failure or (
             f"Joint '{item.joint}': gravity by the model and by averaging forward and backward "
             f'runs differ by {gravity.error:.3f} ± {1.96 * gravity.std:.3f} N·m over '
             f'{gravity.pairs} pairs.')
         checks.append(Check(f'{item.joint}: gravity', not item.gravity_failure, gravity.error,
-                            GRAVITY_ERROR * size, 'N·m', reason))
+                            item.gravity_limit, 'N·m', reason))
     return checks
 
 

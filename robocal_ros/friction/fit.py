@@ -11,7 +11,7 @@ least squares inside (variable projection; Golub, Pereyra, Inverse Problems 19 (
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -56,6 +56,8 @@ _LARGEST_FACTOR = 0.5
 # Runs whose speeds differ by less than this share are repetitions.
 _SAME = 0.02
 _HELD_OUT_EVERY = 4
+# Standard deviations of the tilt that explain an error of gravity (99.9 %).
+_EXPLAINED = 3.29
 # Standard deviation of the change of friction while a joint's runs last, as a share.
 _DRIFT_STD = 0.1
 # Candidate times of all runs over the time constant of the change; 0 for a steady change.
@@ -317,11 +319,14 @@ class FrictionFit:
         choice: Fitted law; None if nothing could be fitted.
         missing: Reason why a direction is not identified; empty if both are.
         offset_std: Standard deviation of the gravity torque, common to both directions [N·m].
+        tilted: The same by one standard deviation of each tilt of the base, which all joints have
+            in common, signed, shape (2,) [N·m].
         reference_load: Mean transmitted torque of the runs [N·m].
         fit_degree: 100 · sqrt(Σ(f − f̂)²/Σf²) over the points [%].
         held_out_degree: The same for left-out speeds; None with too few speeds.
         std: Standard deviation of the runs about the law, for its degrees of freedom [N·m].
         gravity: Model gravity compared with pairs of runs; None without a pair.
+        gravity_limit: Largest accepted error of the model's gravity [N·m].
         gravity_failure: Reason why the model's gravity is wrong; empty if it is not.
         presliding: Bristle parameters; None if not requested or without reversals.
         viscous_std: Standard deviation of viscous friction that a delay of the efforts mimics,
@@ -338,11 +343,13 @@ class FrictionFit:
     choice: Choice | None = None
     missing: str = ''
     offset_std: float = 0.0
+    tilted: Array = field(default_factory=lambda: np.zeros(0))
     reference_load: float = 0.0
     fit_degree: float = np.inf
     held_out_degree: float | None = None
     std: float = 0.0
     gravity: GravityComparison | None = None
+    gravity_limit: float = 0.0
     gravity_failure: str = ''
     presliding: Presliding | None = None
     viscous_std: float = 0.0
@@ -441,7 +448,8 @@ def fit_joint(
     points = without_ripple(points, ripple_of(points))
     points, viscous = with_delay_correction(points)
     gravity = compare_gravity(points)
-    points, offset = with_gravity_correction(points, gravity, values.arm_model_std)
+    points, offset, tilted = with_gravity_correction(
+        points, gravity, values.arm_model_std, values.tilt_std)
     usable = [p for p in points if not p.rejected]
     reference = float(np.mean([p.load for p in usable])) if usable else 0.0
     sides = _sides(points, reference)
@@ -453,7 +461,7 @@ def fit_joint(
         f'{rejected[0].speed:+.4g} rad/s: {rejected[0].rejected}.')
     if len(few) == len(DIRECTIONS):
         failure = f"Joint '{joint}': {' and '.join(few)}.{rejections}"
-        return FrictionFit(joint, points, (failure,), offset_std=offset, gravity=gravity)
+        return FrictionFit(joint, points, (failure,), gravity=gravity)
     sides = {name: side for name, side in sides.items() if len(side.speed) >= MIN_POINTS}
     choice = choose(sides, values.steady_model)
     course, drift_std = find_drift(sides, choice.fits)
@@ -484,12 +492,16 @@ def fit_joint(
     if held_out is not None and held_out > limit:
         failures.append(f"Joint '{joint}': speeds left out of the fit are predicted with a fit "
                         f'degree of {held_out:.1f} % (limit {limit:.1f} %).')
-    wrong = (gravity is not None and gravity.significant
-             and gravity.error > GRAVITY_ERROR * rms(torque - residual))
+    # What the base's tilt explains is no sign of a wrong model.
+    least = GRAVITY_ERROR * rms(torque - residual)
+    gravity_limit = least if gravity is None else max(
+        least, _EXPLAINED * values.tilt_std * gravity.tilted)
+    wrong = gravity is not None and gravity.significant and gravity.error > gravity_limit
     return FrictionFit(
         joint, points, tuple(failures), choice, f'{few[0]}.{rejections}' if few else '', offset,
-        reference, degree, held_out, rms(residual) * float(np.sqrt(len(residual) / freedom)),
-        gravity, '' if gravity is None or not wrong else
+        tilted, reference, degree, held_out,
+        rms(residual) * float(np.sqrt(len(residual) / freedom)), gravity, gravity_limit,
+        '' if gravity is None or not wrong else
         f"Joint '{joint}': the runs forward and back show {gravity.error:.2f} N·m of gravity "
         'that the model lacks: its payload, link masses, drive gains or gravity direction are '
         'wrong. Identify the payload first or remove the tool; calibrate the drive gains, correct '

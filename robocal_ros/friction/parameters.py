@@ -64,6 +64,10 @@ class FrictionParameters(ResumableParameters):
         0.05, 'Relative standard deviation of the gravity torque of the URDF; a larger one widens '
         'the intervals of joints that carry weight.', minimum=0.0, maximum=1.0,
         dynamic=True)
+    tilt_std: float = parameter(
+        0.005, 'Prior standard deviation of the tilt of the base against gravity about each '
+        'horizontal axis; it widens the intervals, most of all of joints with a vertical axis.',
+        unit='rad', minimum=0.0, maximum=0.2, dynamic=True)
     use_payload: bool = parameter(
         True, 'Include the identified payload, if there is one, in the gravity torque.')
     temperature_topic: str = parameter(

@@ -9,7 +9,7 @@ compare with; torque ripple, which repeats over the joint angle, is subtracted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from robocal_ros.estimation import (
 )
 from robocal_ros.messages import JointSamples
 from robocal_ros.results import rms, spread
-from robocal_ros.robot import DIRECTIONS, Robot
+from robocal_ros.robot import DIRECTIONS, Robot, gravity_changes
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class SpeedPoint:
         total: Drive torque at those angles, block means, shape (m,) [N·m].
         gravity: Gravity torque of the model at those angles, shape (m,) [N·m].
         load: Mean absolute torque that the gear transmits to the link [N·m].
+        tilted: Mean change of the gravity torque per tilt of the base about each horizontal axis,
+            shape (2,), or (0,) without gravity [N·m/rad].
 
     """
 
@@ -65,6 +67,7 @@ class SpeedPoint:
     total: Array
     gravity: Array
     load: float = 0.0
+    tilted: Array = field(default_factory=lambda: np.zeros(0))
 
     @property
     def direction(self) -> str:
@@ -214,7 +217,8 @@ def _wandering(
 
 
 def read_run(
-    robot: Robot, samples: JointSamples, run: Sweep, alternatives: Sequence[Robot] = ()
+    robot: Robot, samples: JointSamples, run: Sweep, alternatives: Sequence[Robot] = (),
+    tilts: Sequence[Robot] = (),
 ) -> SpeedPoint:
     """Return speed and friction torque of one run.
 
@@ -224,6 +228,7 @@ def read_run(
         run: Rows and speed of the run.
         alternatives: The arm with payloads one standard deviation off along independent
             directions.
+        tilts: The arm under the changes of gravity per tilt of the base.
 
     """
     rows = slice(run.start, run.stop)
@@ -253,6 +258,8 @@ def read_run(
             torque, effort, starts, float(robot.effort_limit[run.joint]), abs(mean), run.wander),
         angle=_means(angle, starts), total=_means(effort, starts),
         gravity=_means(gravity, starts), load=float(np.abs(gravity).mean()),
+        tilted=np.array([_gravity(other, samples.position[rows], run.joint).mean()
+                         for other in tilts]),
     )
 
 
@@ -261,7 +268,9 @@ def read_runs(
     alternatives: Sequence[Robot] = (),
 ) -> list[SpeedPoint]:
     """Find and read all runs; arguments as for ``find_runs`` and ``read_run``."""
-    return [read_run(robot, samples, run, alternatives) for run in find_runs(samples, joints)]
+    tilts = gravity_changes(robot)
+    return [read_run(robot, samples, run, alternatives, tilts)
+            for run in find_runs(samples, joints)]
 
 
 def _gravity(robot: Robot, positions: Array, joint: int) -> Array:
@@ -339,6 +348,7 @@ class GravityComparison:
         std: Its standard deviation [N·m].
         value: (a, b), shape (2,) [N·m].
         covariance: Covariance of both, shape (2, 2).
+        tilted: Amplitude of that torque per tilt of the base [N·m/rad].
 
     """
 
@@ -347,6 +357,7 @@ class GravityComparison:
     std: float
     value: Array
     covariance: Array
+    tilted: float
 
     @property
     def significant(self) -> bool:
@@ -385,7 +396,8 @@ def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
     size = float(np.linalg.norm(value))
     direction = value / size if size > 0.0 else np.array([1.0, 0.0])
     return GravityComparison(
-        len(grids), size, float(np.sqrt(direction @ covariance @ direction)), value, covariance)
+        len(grids), size, float(np.sqrt(direction @ covariance @ direction)), value, covariance,
+        float(np.linalg.norm(direction @ _amplitudes(usable)[:, 1:])))
 
 
 def with_delay_correction(
@@ -463,31 +475,50 @@ def _sag_torque(angle: Array, gravity: Array) -> Array:
     return _SAG * _gravity_slope(angle, gravity) * gravity / size
 
 
-def with_gravity_correction(
-    points: Sequence[SpeedPoint], comparison: GravityComparison | None, model_std: float
-) -> tuple[tuple[SpeedPoint, ...], float]:
-    """Return the runs with gravity corrected, and its remaining standard deviation [N·m].
+def _mean_waves(points: Sequence[SpeedPoint]) -> Array:
+    """Return the means of sinθ and cosθ over each run, shape (k, 2)."""
+    return np.array([[np.sin(p.angle).mean(), np.cos(p.angle).mean()] for p in points])
 
-    The error of the model's gravity is a sinθ + b cosθ, with a prior standard deviation of a
-    share of the model's amplitude. Pairs of runs update the prior; a significant error is
-    subtracted, and any other one is part of the standard deviation.
+
+def _amplitudes(points: Sequence[SpeedPoint]) -> Array:
+    """Return (a, b) of gravity a sinθ + b cosθ and of its changes by tilts, shape (2, 1 + t)."""
+    return np.asarray(np.linalg.lstsq(
+        _mean_waves(points), np.array([[p.gravity.mean(), *p.tilted] for p in points]),
+        rcond=1e-2)[0])
+
+
+def with_gravity_correction(
+    points: Sequence[SpeedPoint], comparison: GravityComparison | None, model_std: float,
+    tilt_std: float = 0.0,
+) -> tuple[tuple[SpeedPoint, ...], float, Array]:
+    """Return the runs with gravity corrected, and its remaining standard deviations [N·m].
+
+    The error of the model's gravity is a sinθ + b cosθ. Its prior is a share of the model's
+    amplitude, and what tilts of the base make. Pairs of runs update the prior; a significant error
+    is subtracted, and any other one is part of the standard deviation.
 
     Args:
         points: Runs of one joint.
         comparison: Comparison of the model's gravity with pairs of runs; None without a pair.
         model_std: Relative standard deviation of the model's gravity.
+        tilt_std: Standard deviation of the tilts of the base [rad].
+
+    Returns:
+        The runs, the standard deviation of the joint's own errors of gravity, and those of each
+        tilt, which all joints have in common, signed, shape (2,).
 
     """
     usable = [p for p in points if not p.rejected]
     if not usable:
-        return tuple(points), 0.0
-    rows = np.array([[np.sin(p.angle).mean(), np.cos(p.angle).mean()] for p in usable])
-    amplitude = float(np.linalg.norm(np.linalg.lstsq(
-        rows, np.array([p.gravity.mean() for p in usable]), rcond=1e-2)[0]))
-    error, covariance = np.zeros(2), (model_std * amplitude) ** 2 * np.eye(2)
+        return tuple(points), 0.0, np.zeros(0)
+    mean, amplitudes = _mean_waves(usable).mean(axis=0), _amplitudes(usable)
+    tilted = tilt_std * amplitudes[:, 1:]
+    error, covariance = np.zeros(2), tilted @ tilted.T + np.eye(2) * (
+        model_std * np.linalg.norm(amplitudes[:, 0]))**2
     if comparison is not None and covariance.any():
         gain = covariance @ np.linalg.inv(covariance + comparison.covariance)
         error, covariance = gain @ comparison.value, covariance - gain @ covariance
+        tilted = tilted - gain @ tilted
         if comparison.significant:
             def corrected(point: SpeedPoint) -> SpeedPoint:
                 added = error[0] * np.sin(point.angle) + error[1] * np.cos(point.angle)
@@ -497,11 +528,10 @@ def with_gravity_correction(
             points = [corrected(point) for point in points]
         else:
             covariance = covariance + np.outer(error, error)
-    mean = rows.mean(axis=0)
-    share = float(np.sqrt(max(mean @ covariance @ mean, 0.0)))
+    own = float(mean @ (covariance - tilted @ tilted.T) @ mean)
     sag = float(np.mean([_sag_torque(p.angle, p.gravity).mean() for p in usable]))
-    payload = float(np.sqrt(np.mean([p.gravity_std**2 for p in usable])))
-    return tuple(points), float(np.sqrt(share**2 + sag**2 + payload**2))
+    payload = rms(np.array([p.gravity_std for p in usable]))
+    return (tuple(points), float(np.sqrt(max(own, 0.0) + sag**2 + payload**2)), mean @ tilted)
 
 
 def _is_pair(first: SpeedPoint, second: SpeedPoint) -> bool:

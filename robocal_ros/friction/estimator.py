@@ -40,6 +40,7 @@ from robocal_ros.robot import (
     alternative_loads,
     carried_load,
     check_effort_unit,
+    friction_by_joint,
     identified_arm,
 )
 
@@ -130,7 +131,9 @@ def estimate_motion(
                     Parameter(full, unit, float(found.value[rows[full]]), float(stds[rows[full]]))
                     if full in rows else
                     Parameter(full, unit, state=State.NOT_IDENTIFIED,
-                              note=item.unidentified or 'not part of the chosen model'))
+                              note=item.unidentified or (
+                                  'it is zero within its interval' if name == 'viscous' else
+                                  'not part of the chosen model')))
     coupled = {'coulomb': 'N·m', 'viscous': 'N·m·s/rad', 'inertia': 'kg·m²'}
     parameters += [
         Parameter(name, coupled[name.partition('.')[2]], float(found.value[row]), float(stds[row]))
@@ -153,6 +156,7 @@ def estimate_motion(
         settings={
             'joints': list(wanted), 'model': values.model, 'method': 'motion',
             'coupled_joints': list(values.coupled_joints), 'fit_threshold': values.fit_threshold,
+            'max_friction_interval': values.max_friction_interval,
             'laws': {item.joint: {
                 'model': item.model, 'evidence': _motion_evidence(item), 'std': item.misfit,
                 'held_out': dict(item.held_out), 'reference_load': 0.0,
@@ -167,7 +171,8 @@ def estimate_motion(
             item.speed, {'measured': item.measured, 'fit': item.fitted})
             for item in joints if len(item.speed)),
     )
-    return with_temperatures(result, _mean_temperature(recording, [i.joint for i in joints]))
+    return with_temperatures(_with_width_checks(result, values.max_friction_interval),
+                             _mean_temperature(recording, [i.joint for i in joints]))
 
 
 def _mean_temperature(recording: Recording, joints: Sequence[str]) -> dict[str, float]:
@@ -185,19 +190,48 @@ def _motion_evidence(item: MotionJoint) -> str:
 
 def _motion_check(item: MotionJoint, limit: float) -> Check:
     """Check the lack of fit of a law that was estimated from a motion."""
-    degree = min(max(item.degree, item.uncertainty), 100.0)
+    degree = min(item.degree, 100.0)
     good = not item.unidentified and degree <= limit
     return Check(
         f'{item.joint}: fit', good, degree, limit, '%',
         f"Joint '{item.joint}': {_motion_evidence(item)}; misfit over the speed {item.misfit:.3f} "
         f'N·m, of which repeated passes scatter by {item.scatter:.3f} N·m. Misfit beyond the '
-        f'scatter {item.degree:.2f} %, scatter {item.uncertainty:.2f} % of friction (limit '
-        f'{limit:.1f} % each, fit_threshold).'
+        f'scatter {item.degree:.2f} % of friction (limit {limit:.1f} %, fit_threshold).'
         + ('' if good or item.unidentified else
-           ' Friction that the law lacks, or a wrong coupling, may be the cause.'
-           if item.degree > limit else ' A longer motion would repeat the speeds more often.')
+           ' Friction that the law lacks, or a wrong coupling, may be the cause.')
         + ('' if good else ' measure_joints estimates the other joints alone.')
         + (f' Not identified: {item.unidentified}.' if item.unidentified else ''))
+
+
+def _with_width_checks(result: CalibrationResult, limit: float) -> CalibrationResult:
+    """Return a result with a check of the width of each joint's friction torque.
+
+    Args:
+        result: Friction result.
+        limit: Largest half-width of its 95 % interval, as a share of it.
+
+    """
+    checks = []
+    for joint, law in friction_by_joint(result).items():
+        speed = np.linspace(*law.speeds, 50) * np.array([[1.0], [-1.0]])
+        half = 1.96 * rms(law.deviation(speed).ravel())
+        share = half / max(rms(law.torque(speed).ravel()), 1e-12)
+        rows = [result.covariance_names.index(f'{joint}.coulomb_{side}') for side in DIRECTIONS]
+        between = result.covariance[np.ix_(rows, rows)]
+        alike = between[0, 1] / np.sqrt(between[0, 0] * between[1, 1])
+        cure = ('Gravity makes most of it: identify the payload and the arm, measure the tilt of '
+                'the base, and lower arm_model_std and tilt_std accordingly.' if alike < -0.5 else
+                'A change of friction during the runs, which the order of their speeds hides, '
+                'makes most of it: mix slow and fast runs.' if alike > 0.5 else
+                'Longer and repeated motions narrow it.')
+        unit = result.parameter(f'{joint}.coulomb_forward').unit
+        checks.append(Check(
+            f'{joint}: width', share <= limit, 100.0 * share, 100.0 * limit, '%',
+            f"Joint '{joint}': the 95 % interval of the friction torque is ±{half:.3g} {unit}, "
+            f'{100.0 * share:.0f} % of it (RMS over the measured speeds; limit '
+            f'{100.0 * limit:.0f} %, max_friction_interval).'
+            + ('' if share <= limit else f' {cure}'), 'informative'))
+    return replace(result, checks=(*result.checks, *checks))
 
 
 def _check_torques(samples: JointSamples, values: FrictionParameters) -> None:
@@ -277,7 +311,7 @@ def assemble(
             'model': values.model, 'fit_threshold': values.fit_threshold,
             'min_points': MIN_POINTS, 'min_span': MIN_SPAN, 'angle_std': ANGLE_STD,
             'gravity_error': GRAVITY_ERROR, 'arm_model_std': values.arm_model_std,
-            'tilt_std': values.tilt_std,
+            'tilt_std': values.tilt_std, 'max_friction_interval': values.max_friction_interval,
             'laws': {item.joint: _law(item) for item in found if item.choice},
             'gravity': [float(g) for g in robot.gravity]},
         source=samples.source,
@@ -287,7 +321,8 @@ def assemble(
     )
     readings = recording.temperatures
     return with_temperatures(
-        result, _temperatures(found, readings[np.isfinite(readings).all(axis=1)]))
+        _with_width_checks(result, values.max_friction_interval),
+        _temperatures(found, readings[np.isfinite(readings).all(axis=1)]))
 
 
 def _temperatures(found: Sequence[FrictionFit], readings: Array) -> dict[str, float]:

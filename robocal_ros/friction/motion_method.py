@@ -37,6 +37,8 @@ _RANK_TOLERANCE = 1e-5
 _MAX_EXPONENT_STD, _STEPS = 0.15, 5
 # Largest share of a friction parameter in directions that the motion does not determine.
 _UNOBSERVABLE = 1e-3
+# Standard deviations below zero at which friction is negative, not zero (99.9 %).
+_CERTAIN = 3.29
 _BINS = 12
 
 
@@ -77,11 +79,6 @@ class MotionJoint:
         """Misfit beyond the scatter, relative to friction [%]."""
         excess = np.sqrt(max(0.0, self.misfit**2 - self.scatter**2))
         return 100.0 * float(excess) / rms(self.fitted) if len(self.fitted) else np.inf
-
-    @property
-    def uncertainty(self) -> float:
-        """Scatter relative to friction [%]."""
-        return 100.0 * self.scatter / rms(self.fitted) if len(self.fitted) else np.inf
 
 
 @dataclass(frozen=True)
@@ -240,13 +237,14 @@ def friction_from_motion(
         free = np.append(np.arange(len(value)), len(value) + np.flatnonzero(exponents < 1.0))
         covariance = _solved(
             motion.regressor(exponents, slopes)[:, :, free], motion.torque, weight)[1]
+    value, negative, absent = _of_one_sign(motion, motion.regressor(exponents), weight, value,
+                                           np.sqrt(np.maximum(np.diag(covariance)[:4 * n], 0.0)))
     regressor = motion.regressor(exponents)
     residual = motion.torque - regressor @ value
-    p = len(motion.names)
     joints = tuple(
         _joint(robot, motion, joint, regressor[:, joint, 4 * joint:4 * joint + 4]
                @ value[4 * joint:4 * joint + 4], residual[:, joint],
-               shares[4 * joint:4 * joint + 4],
+               shares[4 * joint:4 * joint + 4], negative[joint],
                laws.get(float(exponents[joint]), 'coulomb_power'),
                {law: float(found[joint]) for law, found in held_out.items()})
         for joint in range(n))
@@ -254,14 +252,53 @@ def friction_from_motion(
     for joint, item in enumerate(joints):
         for row in (4 * joint, 4 * joint + 1):
             covariance[row, row] += item.misfit**2
-    rows, names, values_ = list(range(p)), list(motion.names), list(value[:p])
+    rows = [row for row in range(len(motion.names)) if row not in absent]
+    names, values_ = [motion.names[row] for row in rows], list(value[rows])
     for number, joint in enumerate(np.flatnonzero(exponents < 1.0).tolist()):
-        for direction in DIRECTIONS:
+        for direction in DIRECTIONS if 4 * joint + 2 not in absent else ():
             rows.append(len(value) + number)
             names.append(f'{robot.joint_names[joint]}.exponent_{direction}')
             values_.append(exponents[joint])
     return MotionFriction(tuple(names), np.array(values_), covariance[np.ix_(rows, rows)],
                           joints, count)
+
+
+def _of_one_sign(
+    motion: _Motion, regressor: Array, weight: Array, value: Array, std: Array
+) -> tuple[Array, list[str], list[int]]:
+    """Return parameters without viscous friction that is negative by chance.
+
+    Args:
+        motion: The motion.
+        regressor: Its regressor, shape (k, n, p).
+        weight: Standard deviation of each joint's torque, shape (n,) [N·m].
+        value: Parameters, shape (p,).
+        std: Standard deviations of those of friction, shape (4 n,).
+
+    Returns:
+        The parameters, reasons why friction of each joint is none (empty if it is), and the rows
+        of viscous friction that is left out, in both directions of a joint.
+
+    """
+    std = std.reshape(-1, 2, 2)
+    kept = np.ones(len(value), dtype=bool)
+    while True:
+        friction = value[:std.size].reshape(std.shape)
+        certain = friction < -_CERTAIN * std
+        chance = (friction[:, 1] < 0.0).any(axis=1) & ~certain[:, 1].any(axis=1)
+        if not chance.any():
+            break
+        kept[:std.size].reshape(std.shape)[chance, 1] = False
+        value = np.zeros(len(value))
+        value[kept] = _solved(regressor[:, :, kept], motion.torque, weight)[0]
+    none = certain | ((friction < 0.0) & [[True], [False]])
+    return value, ['; '.join(
+        f'{part} friction {direction} {"is negative" if certain[at] else "may be none"} '
+        f'({friction[at]:.3g} ± {1.96 * std[at]:.2g})'
+        for i, part in enumerate(('Coulomb', 'viscous'))
+        for at in ((joint, i, 0), (joint, i, 1)) if none[at]
+        for direction in DIRECTIONS[at[2]:at[2] + 1]) for joint in range(len(std))
+    ], np.flatnonzero(~kept).tolist()
 
 
 def _noise(motion: _Motion, exponents: Array, weight: Array) -> Array:
@@ -301,11 +338,11 @@ def _held_out(motion: _Motion, exponents: Array, weight: Array) -> Array:
 
 def _joint(
     robot: Robot, motion: _Motion, joint: int, friction: Array, residual: Array, shares: Array,
-    model: str, held_out: Mapping[str, float],
+    negative: str, model: str, held_out: Mapping[str, float],
 ) -> MotionJoint:
     """Judge the friction of one joint."""
     name, v = robot.joint_names[joint], motion.velocity[:, joint]
-    speed, measured, fitted, reasons = [], [], [], []
+    speed, measured, fitted, reasons = [], [], [], [negative] if negative else []
     bins: list[np.ndarray] = []
     for sign, direction in zip((1.0, -1.0), DIRECTIONS, strict=True):
         chosen = np.flatnonzero(sign * v > _MOVING)

@@ -58,6 +58,10 @@ class FrictionParameters(ResumableParameters):
     fit_threshold: float = parameter(
         5.0, 'Largest accepted fit degree 100 sqrt(Σ(f-f̂)²/Σf²), also on left-out speeds.',
         unit='%', minimum=0.01, maximum=100.0, dynamic=True)
+    max_friction_interval: float = parameter(
+        0.5, 'Largest half-width of the 95 % interval of the friction torque over the measured '
+        'speeds that passes, as a share of it; for compensation, what may remain.',
+        minimum=0.001, maximum=10.0, dynamic=True)
     max_rounds: int = parameter(
         2, 'Largest number of rounds of runs per joint.', minimum=1, maximum=20, dynamic=True)
     arm_model_std: float = parameter(

@@ -454,7 +454,7 @@ class TestMerging:
     def test_parts_make_the_whole_again(self, both):
         elbow, wrist = (select_joints(both, [name]) for name in (ELBOW_NAME, WRIST_NAME))
         assert {p.name.split('.')[0] for p in elbow.parameters} == {ELBOW_NAME}
-        assert len(elbow.checks) == 2
+        assert len(elbow.checks) == 3
         assert len(elbow.series) == 2
         merged = merge(elbow, wrist)
         assert merged is not None

@@ -213,9 +213,10 @@ def _with_width_checks(result: CalibrationResult, limit: float) -> CalibrationRe
     """
     checks = []
     for joint, law in friction_by_joint(result).items():
-        speed = np.linspace(*law.speeds, 50) * np.array([[1.0], [-1.0]])
-        half = 1.96 * rms(law.deviation(speed).ravel())
-        share = half / max(rms(law.torque(speed).ravel()), 1e-12)
+        speed = np.linspace(law.speeds[0], law.speeds[1], 50)
+        speed = np.append(speed, -speed)
+        half = 1.96 * rms(law.deviation(speed))
+        share = half / max(rms(law.torque(speed)), 1e-12)
         rows = [result.covariance_names.index(f'{joint}.coulomb_{side}') for side in DIRECTIONS]
         between = result.covariance[np.ix_(rows, rows)]
         alike = between[0, 1] / np.sqrt(between[0, 0] * between[1, 1])

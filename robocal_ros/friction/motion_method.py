@@ -293,11 +293,10 @@ def _of_one_sign(
         value[kept] = _solved(regressor[:, :, kept], motion.torque, weight)[0]
     none = certain | ((friction < 0.0) & [[True], [False]])
     return value, ['; '.join(
-        f'{part} friction {direction} {"is negative" if certain[at] else "may be none"} '
-        f'({friction[at]:.3g} ± {1.96 * std[at]:.2g})'
-        for i, part in enumerate(('Coulomb', 'viscous'))
-        for at in ((joint, i, 0), (joint, i, 1)) if none[at]
-        for direction in DIRECTIONS[at[2]:at[2] + 1]) for joint in range(len(std))
+        f'{("Coulomb", "viscous")[part]} friction {DIRECTIONS[side]} '
+        f'{"is negative" if certain[joint, part, side] else "may be none"} '
+        f'({friction[joint, part, side]:.3g} ± {1.96 * std[joint, part, side]:.2g})'
+        for part, side in np.argwhere(each).tolist()) for joint, each in enumerate(none)
     ], np.flatnonzero(~kept).tolist()
 
 

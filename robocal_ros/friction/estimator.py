@@ -15,7 +15,7 @@ from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimation import check_contents
 from robocal_ros.estimators import Estimator, Needs
 from robocal_ros.friction.fit import GRAVITY_ERROR, MIN_POINTS, FrictionFit, fit_joint
-from robocal_ros.friction.model import SHAPES, parameter_names
+from robocal_ros.friction.model import parameter_names
 from robocal_ros.friction.motion_method import MotionJoint, friction_from_motion
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.reversals import estimate_presliding
@@ -389,8 +389,7 @@ def _covariance(found: Sequence[FrictionFit]) -> tuple[list[str], Array]:
 def _own_covariance(item: FrictionFit) -> tuple[list[str], Array]:
     """Return the names of a joint's identified parameters and their covariance without tilts."""
     names: list[str] = []
-    blocks = [np.empty((0, 0))]
-    scales: list[float] = []
+    blocks, effects = [np.empty((0, 0))], [np.empty((0, 2))]
     for direction, fit in (item.choice.fits if item.choice and item.passed else {}).items():
         columns = parameter_names(fit.model)
         # A Stribeck part that is not identified leaves the law as it is, without numbers.
@@ -398,7 +397,7 @@ def _own_covariance(item: FrictionFit) -> tuple[list[str], Array]:
             item.stribeck_unidentified and name in ('static', 'stribeck_velocity'))]
         names += [f'{item.joint}.{columns[i]}_{direction}' for i in keep]
         blocks.append(fit.covariance[np.ix_(keep, keep)])
-        scales += [0.0 if columns[i] in SHAPES.values() else fit.value[i] for i in keep]
+        effects.append(item.drift_effects[direction][keep])
     shares = np.array([_offset_share(name) for name in names])
     late = np.array([float(name.rpartition('.')[2].startswith('viscous')) for name in names])
     if not late.any():
@@ -407,7 +406,7 @@ def _own_covariance(item: FrictionFit) -> tuple[list[str], Array]:
         late = speed * np.abs(shares)
     steady = (scipy.linalg.block_diag(*blocks) + item.offset_std**2 * np.outer(shares, shares)
               + item.viscous_std**2 * np.outer(late, late)
-              + item.scale_std**2 * np.outer(scales, scales))
+              + np.vstack(effects) @ np.vstack(effects).T)
     if item.presliding is None:
         return names, steady
     keep = [i for i, reason in enumerate(item.presliding.unidentified) if not reason]

@@ -64,6 +64,9 @@ _DRIFT_STD = 0.1
 _RATES = (0.0, 1.5, 3.0, 6.0)
 # Most steps in which it is found.
 _DRIFT_STEPS = 5
+# Number of rises towards standstill that it is told from, and the least share of a function of
+# the speed that others do not contain.
+_RISES, _ALIKE = 3, 1e-4
 
 
 class Side(NamedTuple):
@@ -333,7 +336,8 @@ class FrictionFit:
             the same in both directions [N·m·s/rad].
         drift: Share by which friction was larger in the first run than in the last one; the
             torques of ``points`` are those at the time of the last one.
-        scale_std: Relative standard deviation of all friction that its drift causes.
+        drift_effects: Changes of the parameters of each direction by one standard deviation of
+            size and rate of the drift, shape (p, 2).
 
     """
 
@@ -354,7 +358,7 @@ class FrictionFit:
     presliding: Presliding | None = None
     viscous_std: float = 0.0
     drift: float = 0.0
-    scale_std: float = 0.0
+    drift_effects: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -473,8 +477,6 @@ def fit_joint(
         choice = choose(sides, values.steady_model)
     else:
         drift, drift_std = 0.0, float(np.hypot(drift, drift_std))
-    age = np.concatenate([side.age for side in sides.values()])
-    scale_std = float(np.hypot(np.mean(course.share(age)) * drift_std, course.doubt))
     extra = _extra_std(sides, choice.fits)
     if extra > 0.0:
         sides = {name: side._replace(std=np.hypot(side.std, extra))
@@ -506,7 +508,9 @@ def fit_joint(
         'that the model lacks: its payload, link masses, drive gains or gravity direction are '
         'wrong. Identify the payload first or remove the tool; calibrate the drive gains, correct '
         'gravity, or identify the arm.',
-        viscous_std=viscous, drift=drift, scale_std=scale_std)
+        viscous_std=viscous, drift=drift, drift_effects={
+            name: _drift_effects(side, choice.fits[name], course, drift_std)
+            for name, side in sides.items()})
 
 
 def _ages(points: Sequence[SpeedPoint]) -> Array:
@@ -568,41 +572,36 @@ def find_drift(
         fits: Their fits without drift.
 
     """
-    courses, found, left = [], [], []
-    for rate in _RATES:
-        course, std, residual = _at_rate(sides, fits, Course(0.0, rate))
-        courses.append(course)
-        found.append(std)
-        left.append(residual)
+    courses, stds, left, units = zip(*(
+        _at_rate(sides, fits, Course(0.0, rate)) for rate in _RATES), strict=True)
     best = int(np.argmin(left))
-    # Runs scatter by more than the noise within them, if even the best course leaves more.
-    count = sum(len(side.speed) for side in sides.values())
-    unit = max(left[best] / max(count - 1 - sum(len(f.value) for f in fits.values()), 1), 1.0)
-    weights = np.exp(-0.5 * (np.array(left) - left[best]) / unit)
+    weights = np.exp(-0.5 * (np.array(left) - left[best]) / units[best])
     age = np.concatenate([side.age for side in sides.values()])
     ends = np.array([1.0 / (1.0 + item.drift * np.mean(item.share(age))) for item in courses])
     doubt = np.sqrt(np.average((ends / ends[best] - 1.0) ** 2, weights=weights))
-    return courses[best]._replace(doubt=float(doubt)), found[best]
+    return courses[best]._replace(doubt=float(doubt)), stds[best]
 
 
 def _at_rate(
     sides: Mapping[str, Side], fits: Mapping[str, DirectionFit], course: Course
-) -> tuple[Course, float, float]:
+) -> tuple[Course, float, float, float]:
     """Return the course with its size, the size's standard deviation, and what it leaves.
 
-    The last one is the sum of squared residuals, in standard deviations.
+    That is the sum of squared residuals, in standard deviations, and its unit: the variance of
+    the runs, which may scatter by more than the noise within them.
     """
     drift, std = course.drift, _DRIFT_STD
     for _ in range(_DRIFT_STEPS):
         column, residual = (np.concatenate(parts) for parts in zip(*(
             _beside_the_law(side, fits[name], course) for name, side in sides.items()),
             strict=True))
-        freedom = len(column) - 1 - sum(len(fit.value) for fit in fits.values())
         size, shared = float(column @ column), float(column @ residual)
         free = residual - column * shared / max(size, 1e-12)
         left = float(free @ free)
-        # Runs may scatter by more than the noise within them.
-        variance = max(left / max(freedom, 1), 1.0)
+        freedom = len(column) - 1
+        # The scatter of few runs is hardly known (Student).
+        variance = np.inf if freedom < 1 else max(left / freedom, 1.0) * (
+            scipy.stats.t.ppf(0.975, freedom) / 1.96)**2
         std = (size / variance + _DRIFT_STD**-2.0)**-0.5
         change = std**2 * (shared / variance - drift / _DRIFT_STD**2)
         drift = float(np.clip(drift + change, -0.5, 1.0))
@@ -612,21 +611,40 @@ def _at_rate(
         fits = {name: fit_direction(
             side._replace(torque=side.torque / (1.0 + drift * course.share(side.age))),
             fits[name].model) for name, side in sides.items()}
-    return course, std, left
+    return course, std, left, variance
 
 
 def _beside_the_law(side: Side, fit: DirectionFit, course: Course) -> tuple[Array, Array]:
-    """Return drift column and residual, weighted, without what the parameters can follow."""
+    """Return drift and residual in coordinates, weighted, that no law of the speed can follow.
+
+    A law without Stribeck part does not show that there is none: what looks like drift may be the
+    rise towards standstill, if the speeds grew from run to run.
+    """
     law = evaluate(fit.model, fit.value, side.speed, side.load)
     share = course.share(side.age)
     growth = 1.0 + course.drift * share
-    basis, _ = np.linalg.qr(jacobian(fit.model, fit.value, side.speed, side.load)
-                            * (growth / side.std)[:, None])
+    slopes = jacobian(fit.model, fit.value, side.speed, side.load)
+    if of_speed(fit.model) != 'stribeck':
+        bends = np.geomspace(side.speed.min(), side.speed.max(), _RISES + 2)[1:-1]
+        slopes = np.column_stack((slopes, np.exp(-(side.speed[:, None] / bends) ** 2)))
+    free = scipy.linalg.null_space((slopes * (growth / side.std)[:, None]).T, rcond=_ALIKE)
+    return free.T @ (law * share / side.std), free.T @ (
+        (side.torque - growth * law) / side.std)
 
-    def free(values: Array) -> Array:
-        return values - basis @ (basis.T @ values)
 
-    return free(law * share / side.std), free((side.torque - growth * law) / side.std)
+def _drift_effects(
+    side: Side, fit: DirectionFit, course: Course, std: float
+) -> Array:
+    """Return the changes of a law's parameters by its drift, shape (p, 2).
+
+    They are those by one standard deviation of its size, and of its rate.
+    """
+    law = evaluate(fit.model, fit.value, side.speed, side.load)
+    slopes = jacobian(fit.model, fit.value, side.speed, side.load) / side.std[:, None]
+    by_size, *_ = np.linalg.lstsq(slopes, law * course.share(side.age) / side.std, rcond=1e-9)
+    by_rate = [0.0 if name in SHAPES.values() else value
+               for name, value in zip(parameter_names(fit.model), fit.value, strict=True)]
+    return np.column_stack((std * by_size, course.doubt * np.array(by_rate)))
 
 
 def _without_drift(points: Sequence[SpeedPoint], course: Course) -> tuple[SpeedPoint, ...]:

@@ -38,7 +38,7 @@ from robocal_ros.friction.motion_method import pass_scatter
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.runs import find_runs, read_run
 from robocal_ros.messages.samples import Recording
-from robocal_ros.results.result import CalibrationResult, State, Verdict
+from robocal_ros.results.result import CalibrationResult, State, Verdict, rms
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import with_own_units
@@ -202,9 +202,9 @@ def draws() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         fits = item.choice.fits.values()
         value = np.concatenate([fit.value for fit in fits])
         errors.append(value - WRIST.vector())
-        torques = np.array([name != 'stribeck_velocity' for name in NAMES] * 2)
-        stated.append(np.sqrt(np.concatenate([np.diag(fit.covariance) for fit in fits])
-                              + (item.scale_std * value * torques)**2))
+        stated.append(np.sqrt(np.concatenate([
+            np.diag(fit.covariance) + (item.drift_effects[side]**2).sum(axis=1)
+            for side, fit in item.choice.fits.items()])))
     rows = np.concatenate([np.arange(run.start, run.stop) for run in runs])
     middle = np.array([made.time[run.start:run.stop].mean() for run in runs])
     age = np.repeat((middle.max() - middle) / np.ptp(middle),
@@ -233,6 +233,29 @@ def test_friction_that_falls_during_the_runs_is_that_of_their_end(robot, rate):
     assert np.median((error / WRIST.vector())[torques]) == pytest.approx(0.0, abs=0.012)
     assert result.settings['laws'][WRIST_NAME]['drift'] == pytest.approx(0.2, abs=0.03)
     assert 'Friction fell by' in ' '.join(result.reasons)
+
+
+@pytest.mark.parametrize(('count', 'scatter'), [(5, 0.01), (7, 0.03)])
+def test_a_rise_towards_standstill_is_no_drift_where_speeds_only_grow(robot, count, scatter):
+    """Slow runs came first, so that friction seems to fall with time."""
+    truth = Truth((1.31, 1.25), (1.56, 1.5), (0.08, 0.09), (0.76, 0.7))
+    speeds = np.geomspace(0.04, 0.6, count)
+    made = record({WRIST_JOINT: truth}, both_ways(WRIST_JOINT, speeds, span=0.2, longest=4.0),
+                  rate=125.0)
+    slowest = np.array([0.04, -0.04])
+    off = []
+    for seed in range(8):
+        generator = np.random.default_rng(seed)
+        factor = np.append(0.0, scatter * generator.normal(size=len(made.runs)))
+        effort = made.torque + 0.1 * generator.normal(size=made.torque.shape)
+        effort[:, WRIST_JOINT] += factor[made.run] * truth.torque(made.velocity[:, WRIST_JOINT])
+        result, _ = found_by(made, robot, seed=seed, effort=effort)
+        if WRIST_NAME in (laws := friction_by_joint(result)):
+            law = laws[WRIST_NAME]
+            off.append((law.torque(slowest) - truth.torque(slowest)) / law.deviation(slowest))
+    assert len(off) >= 4
+    assert np.abs(off).max() < 3.29
+    assert rms(np.concatenate(off)) < 1.4
 
 
 class TestGravityIsUncertainToo:

@@ -19,7 +19,7 @@ from robocal_ros.friction.model import parameter_names
 from robocal_ros.friction.motion_method import MotionJoint, friction_from_motion
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.reversals import estimate_presliding
-from robocal_ros.friction.runs import ANGLE_STD, MIN_SPAN, SpeedPoint, read_runs
+from robocal_ros.friction.runs import ANGLE_STD, MIN_SPAN, UNSTEADY, SpeedPoint, read_runs
 from robocal_ros.messages import JointSamples, Recording, check_effort
 from robocal_ros.results import (
     CHECK,
@@ -254,7 +254,7 @@ def fit_joints(
     wanted = [robot.index(name) for name in names or robot.joint_names]
     _check_torques(samples, values)
     points = read_runs(robot, samples, wanted, alternatives)
-    if not points:
+    if all(point.rejected == UNSTEADY for point in points):
         raise NoRunsError(
             'No constant-speed run of joint '
             f'{", ".join(robot.joint_names[joint] for joint in wanted)} with all other joints '

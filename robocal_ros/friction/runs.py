@@ -82,6 +82,9 @@ MIN_SPAN = 0.004
 ANGLE_STD = 5e-4
 """Standard deviation of joint angles due to zero offsets and sag [rad]."""
 
+UNSTEADY = 'its speed was constant for too short a time, or within too wide bounds'
+"""Reason why a motion at one speed, by and large, is no run."""
+
 # Upper speed of the slow detection, so that a run near SLOW is found whole at least once.
 _OVERLAP = 1.3 * SLOW
 # Stretches whose speed wanders are runs below this median speed [rad/s], if they last as long [s]
@@ -90,6 +93,9 @@ _SLOW_RUN, _LASTING, _ATTEMPT = 0.1, 1.5, 0.45
 # Such a run is used, with its own mean speed, up to this relative standard deviation: the law's
 # curvature then changes the mean torque by at most _MAX_WANDER² / 2 = 3 % of its part that varies.
 _MAX_WANDER = 0.25
+# Shortest motion that is a failed run [s], and the share of it within a fifth of its usual speed:
+# that of moves from rest to rest is 0.2 to 0.45.
+_BRIEF, _CONSTANT = 0.3, 0.6
 # Longest stick of a run that sticks and slips [s].
 _STICK = 0.4
 # Half the time over which slow speeds are averaged [s].
@@ -154,11 +160,13 @@ def _with_wandering(
             moving = closed(alone & (sign * velocity[:, joint] > 8e-4),
                             alone & (sign * velocity[:, joint] > -8e-4), int(_STICK / period))
             for start, stop in runs(moving):
-                sweep = _wandering(samples, velocity[:, joint], joint, start, stop)
-                if sweep is None:
-                    continue
                 inside = [item for item in steady if item.joint == joint
                           and item.start >= start and item.stop <= stop]
+                sweep = _wandering(samples, velocity[:, joint], joint, start, stop)
+                if sweep is None and not inside:
+                    sweep = _attempt(samples, joint, start, stop)
+                if sweep is None:
+                    continue
                 if sum(item.stop - item.start for item in inside) < 0.5 * (stop - start):
                     found = [item for item in found if item not in inside] + [sweep]
     return sorted(found, key=lambda sweep: sweep.start)
@@ -216,6 +224,24 @@ def _wandering(
         joint, first, last, speed, samples.position[first:last].mean(axis=0), span, wander)
 
 
+def _attempt(samples: JointSamples, joint: int, start: int, stop: int) -> Sweep | None:
+    """Return a stretch of motion as a run that cannot be used, if it kept its speed by and large.
+
+    Moves from posture to posture do not.
+    """
+    time, angles = samples.time[start:stop], samples.position[start:stop, joint]
+    if len(time) < 3 or np.ptp(time) < _BRIEF or np.ptp(angles) < MIN_SPAN:
+        return None
+    speed = np.abs(central_velocity(time, angles[:, None])[:, 0])
+    speed = speed[speed > 0.5 * np.median(speed)]
+    typical = float(np.median(speed))
+    if np.mean(np.abs(speed - typical) < 0.2 * typical) < _CONSTANT:
+        return None
+    fast = float(np.sign(angles[-1] - angles[0]) * np.quantile(speed, 0.9))
+    return Sweep(joint, start, stop, fast, samples.position[start:stop].mean(axis=0),
+                 float(np.ptp(angles)), np.inf)
+
+
 def read_run(
     robot: Robot, samples: JointSamples, run: Sweep, alternatives: Sequence[Robot] = (),
     tilts: Sequence[Robot] = (),
@@ -236,7 +262,7 @@ def read_run(
     angle = samples.position[rows, run.joint]
     gravity = _gravity(robot, samples.position[rows], run.joint)
     torque = effort - gravity
-    if run.wander:
+    if 0.0 < run.wander < np.inf:
         # A speed that is not the same at both ends took inertia torque on average.
         ends = central_velocity(samples.time[rows], angle[:, None], _HALF_WIDTH)[[0, -1], 0]
         acceleration = np.zeros(robot.n)
@@ -317,6 +343,8 @@ def _means(values: Array, starts: np.ndarray) -> Array:
 def _why_rejected(
     torque: Array, effort: Array, starts: np.ndarray, limit: float, size: float, wander: float
 ) -> str:
+    if not np.isfinite(wander):
+        return UNSTEADY
     if wander > _MAX_WANDER:
         return (f'its speed wandered by {100.0 * wander:.0f} % '
                 f'(limit {100.0 * _MAX_WANDER:.0f} %)')

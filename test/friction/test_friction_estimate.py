@@ -416,6 +416,18 @@ class TestBadRuns:
         assert '2 rejected' in result.reasons[0]
         assert WRIST.curve_error(item.law()) < 3.0
 
+    def test_runs_too_short_to_be_read_are_counted(self, robot):
+        short = replace(both_ways(WRIST_JOINT, [0.5])[0], cruise=0.35)
+        way = 0.5 * 0.35 + 0.125
+        made = record({WRIST_JOINT: WRIST}, [
+            *both_ways(WRIST_JOINT, SPEEDS), short,
+            replace(short, start=short.start + way, speed=-0.5)])
+        result, _ = found_by(made, robot)
+        assert result.counts['runs'] == 2 * len(SPEEDS) + 2
+        assert result.counts['rejected_runs'] == 2
+        assert '16 runs used, 2 rejected: +0.5' in result.reasons[0]
+        assert 'constant for too short a time' in result.reasons[0]
+
     def test_many_fail_the_joint_and_no_other(self, two_joints, robot):
         effort = self.spoilt(two_joints, range(1, 14))
         result, found = found_by(two_joints, loaded(robot, TOOL), effort=effort)

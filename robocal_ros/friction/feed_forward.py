@@ -15,7 +15,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError, RobocalError
 from robocal_ros.friction.estimator import friction_temperature
 from robocal_ros.friction.model import Compensator, feed_forward
-from robocal_ros.friction.track import FrictionTracker, scaled, tracked_result
+from robocal_ros.friction.track import FrictionTracker, tracked_result
 from robocal_ros.messages import TEXT_LIMIT, JointStateStream, Subscriber, conversions, qos
 from robocal_ros.node import CalibrationNode
 from robocal_ros.results import CalibrationResult, to_yaml
@@ -121,9 +121,9 @@ class FrictionFeedForward:
             return
         self._reported = stamp
         changes = tracker.changes(self.newest_temperature)
-        identified = friction_by_joint(result)
-        self._compensate({name: scaled(law, changes[name]) for name, law in identified.items()})
-        self._tracked.publish(String(data=to_yaml(tracked_result(result, changes, stamp))))
+        tracked = tracked_result(result, changes, stamp)
+        self._compensate(friction_by_joint(tracked))
+        self._tracked.publish(String(data=to_yaml(tracked)))
         self._node.status.note(**{
             f'{name}: friction {direction} since identification': str(change)
             for name, sides in changes.items()

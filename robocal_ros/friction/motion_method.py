@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pinocchio as pin
-import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
-from robocal_ros.estimation import autocorrelation_time
+from robocal_ros.estimation import autocorrelation_time, low_passed
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.messages import JointSamples
 from robocal_ros.results import rms
@@ -111,24 +111,19 @@ class _Motion:
         step = float(np.median(np.diff(samples.time)))
         band = min(_BAND, _SHARE / step)
         time = np.arange(samples.time[0], samples.time[-1], step)
-        sections = scipy.signal.butter(4, 2.0 * band * step, output='sos')
-
-        def low_passed(values: Array) -> Array:
-            return np.asarray(scipy.signal.sosfiltfilt(sections, values, axis=0))
-
-        def evenly(values: Array) -> Array:
-            return np.column_stack([np.interp(time, samples.time, column) for column in values.T])
-
-        position = low_passed(evenly(samples.position))
+        smooth = partial(low_passed, period=step, cutoff=band)
+        position, effort = (smooth(np.column_stack([np.interp(time, samples.time, column)
+                                                    for column in values.T]))
+                            for values in (samples.position, samples.effort))
         velocity = np.gradient(position, step, axis=0)
-        acceleration = np.gradient(low_passed(velocity), step, axis=0)
+        acceleration = np.gradient(smooth(velocity), step, axis=0)
         ends = int(_ENDS / step)
         rows = slice(ends, len(time) - ends, max(1, int(1.0 / (_OVERSAMPLING * band * step))))
         q, self.velocity, a = position[rows], velocity[rows], acceleration[rows]
-        self.torque, count, n = low_passed(evenly(samples.effort))[rows], len(q), robot.n
+        self.torque, count, n = effort[rows], len(q), robot.n
         # Steps at reversals are smoothed over the speeds at which joints stick, and filtered as
         # the effort is.
-        forward = low_passed(0.5 + 0.5 * np.tanh(velocity / _MOVING))[rows]
+        forward = smooth(0.5 + 0.5 * np.tanh(velocity / _MOVING))[rows]
         bodies = np.stack([pin.computeJointTorqueRegressor(robot.model, robot.data, *row)
                            for row in zip(q, self.velocity, a, strict=True)])
         self.names = [f'{name}.{part}_{direction}' for name in robot.joint_names
@@ -136,7 +131,7 @@ class _Motion:
         self._forward, columns = forward, []
         for first, second in couplings:
             pair = f'{robot.joint_names[first]}+{robot.joint_names[second]}'
-            total = low_passed(np.tanh((velocity[:, first] + velocity[:, second]) / _MOVING)
+            total = smooth(np.tanh((velocity[:, first] + velocity[:, second]) / _MOVING)
                                [:, None])[rows, 0]
             for part, of_first, of_second in (
                     ('coulomb', total, total),

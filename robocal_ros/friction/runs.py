@@ -412,20 +412,33 @@ def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
         return None
     # Asymmetry shifts each pair by a constant, so only the shape within pairs is compared.
     rows = [np.column_stack((np.sin(g), np.cos(g), s)) for g, s in zip(grids, sags, strict=True)]
-    regressor = np.vstack([r - r.mean(axis=0) for r in rows])
-    measured = np.concatenate([item - item.mean() for item in left])
-    free, *_ = np.linalg.lstsq(regressor, measured, rcond=None)
-    residual = measured - regressor @ free
-    variance = np.var(residual) * autocorrelation_time(residual) + 1e-12
     # The sag has a prior; both other amplitudes have none here.
-    covariance = np.linalg.pinv(regressor.T @ regressor / variance + np.diag((0.0, 0.0, 1.0)))
-    value = (covariance @ (regressor.T @ measured) / variance)[:2]
-    covariance = covariance[:2, :2]
+    value, covariance = _by_shape(rows, left, (0.0, 0.0, 1.0))
+    value, covariance = value[:2], covariance[:2, :2]
     size = float(np.linalg.norm(value))
     direction = value / size if size > 0.0 else np.array([1.0, 0.0])
     return GravityComparison(
         len(grids), size, float(np.sqrt(direction @ covariance @ direction)), value, covariance,
         float(np.linalg.norm(direction @ _amplitudes(usable)[:, 1:])))
+
+
+def _by_shape(
+    regressors: Sequence[Array], measured: Sequence[Array], precision: Sequence[float]
+) -> tuple[Array, Array]:
+    """Return parameters of the shapes of runs, whose means are free, and their covariance.
+
+    Args:
+        regressors: Of each run, shape (m, p).
+        measured: Of each run, shape (m,).
+        precision: Inverse prior variances of the parameters, about zero.
+
+    """
+    regressor = np.vstack([rows - rows.mean(axis=0) for rows in regressors])
+    torque = np.concatenate([values - values.mean() for values in measured])
+    residual = torque - regressor @ np.linalg.lstsq(regressor, torque, rcond=1e-9)[0]
+    variance = np.var(residual) * autocorrelation_time(residual) + 1e-12
+    covariance = np.linalg.pinv(regressor.T @ regressor / variance + np.diag(precision))
+    return covariance @ (regressor.T @ torque) / variance, covariance
 
 
 def with_delay_correction(
@@ -458,20 +471,12 @@ def with_delay_correction(
                 effect, np.sin(point.angle), np.cos(point.angle),
                 _sag_torque(point.angle, point.gravity), way * np.abs(point.gravity),
                 way * np.linspace(-1.0, 1.0, len(effect))))
-            rest = point.total - point.gravity
-            rows.append(columns - columns.mean(axis=0))
-            left.append(rest - rest.mean())
+            rows.append(columns)
+            left.append(point.total - point.gravity)
     delay, deviation = 0.0, _DELAY
     if rows:
-        regressor, measured = np.vstack(rows), np.concatenate(left)
-        free, *_ = np.linalg.lstsq(regressor, measured, rcond=1e-9)
-        residual = measured - regressor @ free
-        variance = np.var(residual) * autocorrelation_time(residual) + 1e-12
-        covariance = np.linalg.pinv(
-            regressor.T @ regressor / variance
-            + np.diag((_ANY_DELAY**-2, 0.0, 0.0, 1.0, 0.0, 0.0)))
-        found = float((covariance @ (regressor.T @ measured))[0] / variance)
-        std = float(np.sqrt(covariance[0, 0]))
+        value, covariance = _by_shape(rows, left, (_ANY_DELAY**-2, 0.0, 0.0, 1.0, 0.0, 0.0))
+        found, std = float(value[0]), float(np.sqrt(covariance[0, 0]))
         if max(_DELAY, _SIGNIFICANT * std) < abs(found) < _LONGEST_DELAY:
             delay, deviation = found, std
         else:

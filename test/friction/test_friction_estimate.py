@@ -31,7 +31,6 @@ from robocal_ros.friction.estimator import (
     merge,
     select_joints,
     summary,
-    with_temperatures,
 )
 from robocal_ros.friction.fit import FrictionFit, fit_joint
 from robocal_ros.friction.motion_method import pass_scatter
@@ -473,6 +472,10 @@ class TestBadRuns:
     def test_a_joint_that_the_arm_lacks(self, wrist, robot):
         with pytest.raises(ConfigurationError, match='nobody'):
             found_by(wrist, robot, FrictionParameters(measure_joints=['nobody']))
+
+
+def with_temperatures(result: CalibrationResult, found: dict[str, float]) -> CalibrationResult:
+    return replace(result, settings={**result.settings, 'temperatures': found})
 
 
 class TestMerging:

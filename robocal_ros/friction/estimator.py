@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from robocal_ros.friction.model import parameter_names
 from robocal_ros.friction.motion_method import MotionJoint, friction_from_motion
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.reversals import estimate_presliding
-from robocal_ros.friction.runs import ANGLE_STD, MIN_SPAN, UNSTEADY, SpeedPoint, read_runs
+from robocal_ros.friction.runs import ANGLE_STD, MIN_SPAN, UNSTEADY, read_runs
 from robocal_ros.messages import JointSamples, Recording, check_effort
 from robocal_ros.results import (
     CHECK,
@@ -126,7 +125,7 @@ def estimate_motion(
     numbers = {name: (float(found.value[row]), float(np.sqrt(variances[row])))
                for name, row in rows.items()}
     parameters = [parameter for item in joints for parameter in _law_parameters(
-        item.joint, numbers, partial(_motion_note, item.unidentified))]
+        item.joint, numbers, item.unidentified or {'viscous': 'it is zero within its interval'})]
     coupled = {'coulomb': 'N·m', 'viscous': 'N·m·s/rad', 'inertia': 'kg·m²'}
     parameters += [Parameter(name, coupled[name.partition('.')[2]], *numbers[name])
                    for name in rows if '+' in name]
@@ -178,20 +177,17 @@ def _finished(
         *result.checks, *_width_checks(result, values.max_friction_interval)))
 
 
-def _motion_note(unidentified: str, name: str, _: str) -> str:
-    return unidentified or ('it is zero within its interval' if name == 'viscous' else '')
-
-
 def _law_parameters(
-    joint: str, numbers: Mapping[str, tuple[float, float]], note: Callable[[str, str], str],
+    joint: str, numbers: Mapping[str, tuple[float, float]],
+    reasons: str | Mapping[str, str],
 ) -> list[Parameter]:
     """Return the parameters of a joint's law.
 
     Args:
         joint: Name of the joint.
         numbers: Value and standard deviation of identified parameters, by name.
-        note: Returns why a parameter is not identified, by its name and direction; empty if it
-            is not part of the law.
+        reasons: Why parameters are not identified: all of them, or by name or direction. Without
+            a reason they are not part of the law.
 
     """
     found = []
@@ -202,8 +198,10 @@ def _law_parameters(
                 unit = 'N·m·(s/rad)^exponent'
             found.append(
                 Parameter(full, unit, *numbers[full]) if full in numbers else Parameter(
-                    full, unit, state=State.NOT_IDENTIFIED,
-                    note=note(name, direction) or 'not part of the chosen model'))
+                    full, unit, state=State.NOT_IDENTIFIED, note=(
+                        reasons if isinstance(reasons, str) else
+                        reasons.get(direction) or reasons.get(name)
+                    ) or 'not part of the chosen model'))
     return found
 
 
@@ -317,9 +315,8 @@ def assemble(
         [parameter for item in found
          for parameter in _parameters(item, stds, dynamic=values.model == DYNAMIC)],
         names, covariance,
-        fit=tuple(_fit(item) for item in found if item.choice),
-        validation=tuple(_validation(item) for item in found
-                         if item.choice and item.held_out_degree is not None),
+        fit=tuple(fit for item in found for fit in _fits(item)[0]),
+        validation=tuple(fit for item in found for fit in _fits(item)[1]),
         checks=tuple(check for item in found for check in _checks(item, values.fit_threshold)),
         counts={'runs': sum(len(item.points) for item in found),
                 'rejected_runs': sum(bool(p.rejected) for item in found for p in item.points)},
@@ -360,8 +357,8 @@ def _parameters(
     parameters = _law_parameters(
         item.joint, {name: (float(value), float(stds[name]))
                      for name, value in values.items() if name in stds},
-        lambda name, direction: objections or (
-            reasons.get(name, '') if direction in fits else item.missing))
+        objections or {**reasons, **{direction: item.missing for direction in DIRECTIONS
+                                     if direction not in fits}})
     for at, (name, unit) in enumerate(BRISTLES.items() if dynamic else ()):
         full, note = f'{item.joint}.{name}', objections or 'no slow small reversals are recorded'
         parameters.append(
@@ -420,22 +417,13 @@ def _offset_share(name: str) -> float:
     return 0.0
 
 
-def _torques(item: FrictionFit) -> tuple[list[SpeedPoint], Array, Array]:
-    """Return the runs of identified directions, with their measured and fitted torques."""
-    fits = item.choice.fits if item.choice else {}
-    points = [p for p in item.usable if p.direction in fits]
-    return points, np.array([p.torque for p in points]), item.fitted(points)
-
-
-def _fit(item: FrictionFit) -> Fit:
-    points, torque, fitted = _torques(item)
-    return Fit(item.joint, 'N·m', rms(torque), rms(torque - fitted), len(points))
-
-
-def _validation(item: FrictionFit) -> Fit:
-    _, torque, _ = _torques(item)
-    share = 0.01 * float(item.held_out_degree or 0.0)
-    return Fit(item.joint, 'N·m', rms(torque), share * rms(torque), len(torque))
+def _fits(item: FrictionFit) -> tuple[list[Fit], list[Fit]]:
+    """Return the residual of a joint's law, and that on left-out speeds, if there are any."""
+    points, torque, fitted = item.torques()
+    size, count, left_out = rms(torque), len(points), item.held_out_degree
+    return ([Fit(item.joint, 'N·m', size, rms(torque - fitted), count)] if item.choice else [],
+            [] if not item.choice or left_out is None else
+            [Fit(item.joint, 'N·m', size, 0.01 * left_out * size, count)])
 
 
 def _law(item: FrictionFit) -> dict[str, object]:
@@ -478,7 +466,7 @@ def _checks(item: FrictionFit, limit: float) -> list[Check]:
 def _series(item: FrictionFit) -> list[Series]:
     if not item.choice:
         return []
-    points, torque, fitted = _torques(item)
+    points, torque, fitted = item.torques()
     speed = np.array([p.speed for p in points])
     std = np.array([p.std for p in points])
     series = [

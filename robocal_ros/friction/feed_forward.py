@@ -49,7 +49,9 @@ class FrictionFeedForward:
         self.temperature = self.newest_temperature = float('nan')
         self._node = node
         self._laws: Mapping[str, SteadyFriction] = {}
-        self._compensator: Compensator | None = None
+        self._compensator = Compensator(
+            {}, self.robot.joint_names, width=node.values.compensation_width,
+            dead_band=node.values.compensation_dead_band)
         self._result: CalibrationResult | None = None
         self._tracker: FrictionTracker | None = None
         self._reported = -np.inf
@@ -83,12 +85,7 @@ class FrictionFeedForward:
 
     def _compensate(self, laws: Mapping[str, SteadyFriction]) -> None:
         self._laws = laws
-        if self._compensator is not None:
-            self._compensator.use(laws)
-            return
-        self._compensator = Compensator(
-            laws, self.robot.joint_names, width=self._node.values.compensation_width,
-            dead_band=self._node.values.compensation_dead_band)
+        self._compensator.use(laws)
 
     @property
     def tracking(self) -> bool:
@@ -152,7 +149,7 @@ class FrictionFeedForward:
         """Publish the friction torque for one joint state."""
         if self._node.is_active:
             self._follow(stamp, position, effort)
-        if self._compensator is None or not self._node.is_active or not self.subscribed:
+        if self._result is None or not self._node.is_active or not self.subscribed:
             # The commanded velocities are not needed.
             self._references.stop()
             return
@@ -169,7 +166,7 @@ class FrictionFeedForward:
         """Fill in the effort of a trajectory and republish it; an invalid one is dropped."""
         if not self._node.is_active:
             return
-        if self._compensator is None:
+        if self._result is None:
             self._node.get_logger().warning(
                 'No friction result is available: the effort of this trajectory contains gravity '
                 'and inertia only.')

@@ -141,33 +141,18 @@ def fit_direction(side: Side, model: str) -> DirectionFit:
     return DirectionFit(model, value, covariance, float(((residual / std) ** 2).sum()), residual)
 
 
-def _columns(side: Side, model: str, shape: Array) -> Array:
-    """Return the linear part of a law, weighted, for shapes (…, 1); shape (…, k, p).
-
-    The static friction is replaced by the rise, of at least zero, above Coulomb friction.
-    """
-    speed, _, std, load, _ = side
-    base = of_speed(model)
-    columns = {'coulomb': np.ones_like(speed), 'viscous': speed, 'load_factor': load}
-    if base == 'coulomb_power':
-        columns['viscous'] = speed**shape
-    elif base == 'stribeck':
-        columns['static'] = np.exp(-((speed / shape) ** 2))
-    linear = [name for name in parameter_names(model) if name in columns]
-    found = np.empty((*np.broadcast_shapes(shape.shape, speed.shape), len(linear)))
-    for i, name in enumerate(linear):
-        found[..., i] = columns[name] / std
-    return found
-
-
 def _constrained(side: Side, model: str, shape: float = 1.0) -> tuple[float, Array]:
     """Fit with Fs ≥ Fc ≥ 0, B ≥ 0 and μ ≥ 0; return the norm of the weighted residual too."""
-    found, norm = scipy.optimize.nnls(
-        _columns(side, model, np.array([shape])), side.torque / side.std)
-    names = parameter_names(model)
-    if of_speed(model) in SHAPES:
-        place = names.index(SHAPES[of_speed(model)])
-        found = np.concatenate((found[:place], [shape], found[place:]))
+    speed, torque, std, load, _ = side
+    base, names = of_speed(model), parameter_names(model)
+    # The static friction is replaced by the rise above Coulomb friction.
+    columns = {
+        'coulomb': np.ones_like(speed), 'static': np.exp(-((speed / shape) ** 2)),
+        'viscous': speed**shape if base == 'coulomb_power' else speed, 'load_factor': load}
+    found, norm = scipy.optimize.nnls(np.column_stack(
+        [columns[name] / std for name in names if name in columns]), torque / std)
+    if base in SHAPES:
+        found = np.insert(found, names.index(SHAPES[base]), shape)
     if 'static' in names:
         found[names.index('static')] += found[names.index('coulomb')]
     return float(norm), found
@@ -175,20 +160,12 @@ def _constrained(side: Side, model: str, shape: float = 1.0) -> tuple[float, Arr
 
 def _projected(side: Side, model: str) -> Array:
     """Fit a nonlinear law by ``_constrained`` over the range of the parameter of ``SHAPES``."""
-    speed, torque, std, _, _ = side
+    speed = side.speed
     grid = (np.geomspace(0.5 * speed.min(), speed.max(), _GRID)
             if of_speed(model) == 'stribeck' else np.linspace(*_EXPONENTS, 18))
-    # Fits of any sign, for all shapes at once, bound the residuals from below.
-    basis, _ = np.linalg.qr(_columns(side, model, grid[:, None]))
-    target = torque / std
-    bound = np.linalg.norm(target - np.einsum('gkp,gp->gk', basis, target @ basis), axis=1)
-    norm, value, best = np.inf, np.zeros(0), 0
-    for i in np.argsort(bound).tolist():
-        if bound[i] > norm:
-            break
-        found = _constrained(side, model, grid[i])
-        if found[0] < norm:
-            (norm, value), best = found, i
+    fits = [_constrained(side, model, shape) for shape in grid]
+    best = int(np.argmin([norm for norm, _ in fits]))
+    norm, value = fits[best]
     low, high = ((0.3 * speed.min(), 2.0 * speed.max()) if of_speed(model) == 'stribeck'
                  else _EXPONENTS)
     shape = scipy.optimize.minimize_scalar(
@@ -380,23 +357,14 @@ class FrictionFit:
         """Reason why the Stribeck part is not identified; empty if it is."""
         return '' if self.choice is None else self.choice.unidentified.get('stribeck_velocity', '')
 
-    def fitted(self, points: Sequence[SpeedPoint]) -> Array:
-        """Return the torque of the law at runs of identified directions, shape (k,) [N·m].
-
-        Raises:
-            DataError: If nothing was fitted.
-
-        """
-        if self.choice is None:
-            raise DataError(f"Friction of joint '{self.joint}' was not fitted: "
-                            f'{" ".join(self.objections)}')
-        torque = []
-        for point in points:
-            fit = self.choice.fits[point.direction]
-            torque.append(np.sign(point.speed) * evaluate(
-                fit.model, fit.value, np.array([abs(point.speed)]),
-                point.load - self.reference_load)[0])
-        return np.array(torque)
+    def torques(self) -> tuple[list[SpeedPoint], Array, Array]:
+        """Return usable runs of fitted directions, their torques, and those of the law [N·m]."""
+        fits = self.choice.fits if self.choice else {}
+        points = [p for p in self.usable if p.direction in fits]
+        fitted = [np.sign(p.speed) * evaluate(
+            fits[p.direction].model, fits[p.direction].value, np.array([abs(p.speed)]),
+            p.load - self.reference_load)[0] for p in points]
+        return points, np.array([p.torque for p in points]), np.array(fitted)
 
     def law(self) -> SteadyFriction:
         """Return the fitted law of both directions.
@@ -472,8 +440,7 @@ def fit_joint(
     drift = course.drift
     if abs(drift) > drift_std:
         points = _without_drift(points, course)
-        corrected = _sides(points, reference)
-        sides = {name: corrected[name] for name in sides}
+        sides = {name: side for name, side in _sides(points, reference).items() if name in sides}
         choice = choose(sides, values.steady_model)
     else:
         drift, drift_std = 0.0, float(np.hypot(drift, drift_std))

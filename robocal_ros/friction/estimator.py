@@ -15,12 +15,12 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimation import check_contents
 from robocal_ros.estimators import Estimator, Needs
-from robocal_ros.friction.fit import GRAVITY_ERROR, MIN_POINTS, FrictionFit, fit_joint
+from robocal_ros.friction.fit import FrictionFit, fit_joint
 from robocal_ros.friction.model import parameter_names
 from robocal_ros.friction.motion_method import MotionJoint, friction_from_motion
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.reversals import estimate_presliding
-from robocal_ros.friction.runs import ANGLE_STD, MIN_SPAN, UNSTEADY, read_runs
+from robocal_ros.friction.runs import UNSTEADY, read_runs
 from robocal_ros.messages import JointSamples, Recording, check_effort
 from robocal_ros.results import (
     CHECK,
@@ -322,9 +322,7 @@ def assemble(
                 'rejected_runs': sum(bool(p.rejected) for item in found for p in item.points)},
         settings={
             'joints': list(values.joint_names or recording.joints_wanted),
-            'min_points': MIN_POINTS, 'min_span': MIN_SPAN, 'angle_std': ANGLE_STD,
-            'gravity_error': GRAVITY_ERROR, 'arm_model_std': values.arm_model_std,
-            'tilt_std': values.tilt_std,
+            'arm_model_std': values.arm_model_std, 'tilt_std': values.tilt_std,
             'laws': {item.joint: _law(item) for item in found if item.choice},
             'temperatures': _temperatures(recording, {
                 item.joint: (item.points[0].begin, item.points[-1].end)
@@ -400,9 +398,9 @@ def _own_covariance(item: FrictionFit) -> tuple[list[str], Array]:
         # A law without viscous friction has it, on average, in its Coulomb friction.
         speed = float(np.mean([abs(point.speed) for point in item.usable] or [0.0]))
         late = speed * np.abs(shares)
-    steady = (scipy.linalg.block_diag(*blocks) + item.offset_std**2 * np.outer(shares, shares)
-              + item.viscous_std**2 * np.outer(late, late)
-              + np.vstack(effects) @ np.vstack(effects).T)
+    common = np.column_stack((
+        np.vstack(effects), item.offset_std * shares, item.viscous_std * late))
+    steady = scipy.linalg.block_diag(*blocks) + common @ common.T
     if item.presliding is None:
         return names, steady
     keep = [i for i, reason in enumerate(item.presliding.unidentified) if not reason]
@@ -491,17 +489,13 @@ def summary(result: CalibrationResult) -> str:
 
     def coulomb(joint: str) -> str:
         sides = [result.parameter(f'{joint}.coulomb_{direction}') for direction in DIRECTIONS]
-        return ' / '.join('not identified' if p.value is None else
-                          f'{p.value:.3f} ± {1.96 * (p.std or 0.0):.3f}' for p in sides)
+        return f'{joint} ' + ' / '.join(
+            'not identified' if p.value is None else
+            f'{p.value:.3f} ± {1.96 * (p.std or 0.0):.3f} {p.unit}' for p in sides)
 
-    degrees = [check.value for check in result.checks if check.name.endswith(': fit')]
-    units = {joint: result.parameter(f'{joint}.coulomb_forward').unit for joint in joints}
-    alike = set(units.values()) == {'N·m'}
-    shown = [f'{joint} {coulomb(joint)}' + ('' if alike else f' {units[joint]}')
-             for joint in joints]
-    return (f'Coulomb friction forward / backward{" in N·m" if alike else ""} (95 %): '
-            f'{"; ".join(shown)}. '
-            f'Fit degree at most {max(degrees):.2f} %.')
+    degree = max(check.value for check in result.checks if check.name.endswith(': fit'))
+    return (f'Coulomb friction forward / backward (95 %): {"; ".join(map(coulomb, joints))}. '
+            f'Fit degree at most {degree:.2f} %.')
 
 
 def friction_temperature(result: CalibrationResult) -> float:

@@ -460,22 +460,19 @@ def with_delay_correction(
     """
     slopes = [_gravity_slope(point.angle, point.gravity) for point in points]
     effects = [-point.speed * slope for point, slope in zip(points, slopes, strict=True)]
-    rows, left, means = [], [], [0.0]
-    for point, slope, effect in zip(points, slopes, effects, strict=True):
-        if not point.rejected:
-            means.append(float(slope.mean()))
-            # Besides the delay: errors of gravity, sag, and friction that grows with the load or
-            # changes along the run.
-            way = np.sign(point.speed)
-            columns = np.column_stack((
-                effect, np.sin(point.angle), np.cos(point.angle),
-                _sag_torque(point.angle, point.gravity), way * np.abs(point.gravity),
-                way * np.linspace(-1.0, 1.0, len(effect))))
-            rows.append(columns)
-            left.append(point.total - point.gravity)
+    rows = [
+        # Besides the delay: errors of gravity, sag, and friction that grows with the load or
+        # changes along the run.
+        np.column_stack((
+            effect, np.sin(p.angle), np.cos(p.angle), _sag_torque(p.angle, p.gravity),
+            np.sign(p.speed) * np.abs(p.gravity),
+            np.sign(p.speed) * np.linspace(-1.0, 1.0, len(effect))))
+        for p, effect in zip(points, effects, strict=True) if not p.rejected]
     delay, deviation = 0.0, _DELAY
     if rows:
-        value, covariance = _by_shape(rows, left, (_ANY_DELAY**-2, 0.0, 0.0, 1.0, 0.0, 0.0))
+        value, covariance = _by_shape(
+            rows, [p.total - p.gravity for p in points if not p.rejected],
+            (_ANY_DELAY**-2, 0.0, 0.0, 1.0, 0.0, 0.0))
         found, std = float(value[0]), float(np.sqrt(covariance[0, 0]))
         if max(_DELAY, _SIGNIFICANT * std) < abs(found) < _LONGEST_DELAY:
             delay, deviation = found, std
@@ -485,7 +482,8 @@ def with_delay_correction(
         replace(point, torque=point.torque - delay * float(effect.mean()),
                 gravity=point.gravity + delay * effect)
         for point, effect in zip(points, effects, strict=True))
-    return aligned, deviation * rms(np.array(means[1:] or means))
+    return aligned, deviation * rms(np.array([
+        slope.mean() for p, slope in zip(points, slopes, strict=True) if not p.rejected]))
 
 
 def _gravity_slope(angle: Array, gravity: Array) -> Array:

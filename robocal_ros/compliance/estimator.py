@@ -448,14 +448,10 @@ def _series(data: Displacements, fitted: Sag, held_out: Sag) -> tuple[Series, ..
 
 def summary(result: CalibrationResult) -> str:
     """Return compliances with 95 % intervals, the share of sag removed, unobservable joints."""
-    shown, unobservable = [], []
-    for parameter in result.parameters:
-        joint = parameter.name.rpartition('.')[0]
-        if parameter.value is None:
-            unobservable.append(joint)
-        else:
-            shown.append(f'{joint} {1e6 * parameter.value:.2f} ± '
-                         f'{1.96e6 * (parameter.std or 0.0):.2f}')
+    joints = {item.name.rpartition('.')[0]: item for item in result.parameters}
+    shown = [f'{joint} {1e6 * item.value:.2f} ± {1.96e6 * (item.std or 0.0):.2f}'
+             for joint, item in joints.items() if item.value is not None]
+    unobservable = [joint for joint, item in joints.items() if item.value is None]
     sag = next((f for f in result.validation if f.what == 'sag'), None)
     removed = '' if sag is None or sag.before <= 0.0 else (
         f' Sag on held-out postures {1e6 * sag.before:.0f} µm, after correction '

@@ -313,15 +313,15 @@ class ComplianceProcedure:
         seen: list[EndPosition] = []
         width = (share[1] - share[0]) / len(postures)
         for number, posture in enumerate(postures):
+            if len(seen) == count:
+                break
             begin = share[0] + number * width
             what = f'posture {number + 1} of the registration'
             position = await self._visit(posture, what, (begin, begin + width), UNLOADED)
-            if isinstance(position, EndPosition):
-                seen.append(position)
-            else:
+            if isinstance(position, str):
                 self._lose(f'{what.capitalize()} is not used: {position}.')
-            if len(seen) == count:
-                break
+            else:
+                seen.append(position)
         await self._go_home(home, share[1], UNLOADED)
         if len(seen) < count:
             raise DataError(

@@ -201,7 +201,8 @@ def register_with_target(
 
     solution = scipy.optimize.least_squares(
         residual, np.zeros(9), x_scale='jac', xtol=1e-14, ftol=1e-14, gtol=1e-14)
-    columns = solution.jac / np.linalg.norm(solution.jac, axis=0)
+    jacobian = np.asarray(solution.jac)
+    columns = jacobian / np.linalg.norm(jacobian, axis=0)
     condition = float(np.linalg.cond(columns))
     if condition > 1e3:
         raise ExcitationError(

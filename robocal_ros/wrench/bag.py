@@ -125,7 +125,6 @@ class WrenchFollowing:
         self._observer = WrenchObserver(self.robot, values)
         self._remarks = list(self._observer.remarks)
         self.links = tuple(chain.link for chain in self._observer.arm.chains)
-        self._frames = [sensor.frame for sensor in self._observer.sensors]
         self._topics = self._found_topics()
         self._marked = self._marked_tares()
         self._gains = choose(self._store.load, (), effort_units(values)).gains
@@ -408,7 +407,8 @@ class WrenchFollowing:
         self._observer.use_bias(found.bias, found.reference)
         return with_inputs(
             tare.to_result(
-                found, self._frames, self._store.robot, self._values, self._bag.name),
+                found, [sensor.frame for sensor in self._observer.sensors],
+                self._store.robot, self._values, self._bag.name),
             tare.inputs_of(self._values, self._store.load))
 
     def tare(self) -> CalibrationResult | None:
@@ -425,7 +425,8 @@ class WrenchFollowing:
         stored = self._store.load(tare.KIND) if values.keep_tare else None
         if stored is not None:
             self._remarks.append('The tare that is stored is used.')
-            return self._use_result(stored)
+            self._observer.use_tare(stored)
+            return stored
         if not self._observer.sensors:
             return None
         if not values.require_tare and not self._marked:
@@ -435,11 +436,6 @@ class WrenchFollowing:
         if found is not None or not values.require_tare:
             return found
         return self._tare_at_rest()
-
-    def _use_result(self, result: CalibrationResult) -> CalibrationResult:
-        self._observer.use_bias(tare.biases(result, self._frames),
-                                tare.reference(result, self._frames))
-        return result
 
     def _marked_tare(self) -> CalibrationResult | None:
         """Use the last marked tare before the selection, else the first one."""
@@ -465,7 +461,8 @@ class WrenchFollowing:
         if not texts:
             return None
         try:
-            result = self._use_result(from_yaml(texts[-1], self._store.robot, topic))
+            result = from_yaml(texts[-1], self._store.robot, topic)
+            self._observer.use_tare(result)
         except RobocalError as error:
             self._remarks.append(f'The tare on {topic} is not used: {error}')
             return None

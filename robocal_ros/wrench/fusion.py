@@ -308,8 +308,7 @@ class Fusion:
             np.diag(std**2) for std in sensor_std(values, len(arm.mounts))]).reshape(-1, 6, 6))
         self._torque_std = per_joint(values.torque_std, arm.robot.n, 'torque_std')
         # Joints proximal to all sensors: they transmit every wrench that a sensor reads.
-        self._outer = [i for i, name in enumerate(arm.robot.joint_names) if not any(
-            name in arm.distal_joints(chain.proximal) for chain in arm.chains)]
+        self._outer = arm.outer_joints()
         # Sensors proximal to the tool.
         self._path = [chain.proximal for chain in arm.chains if self._chain is not None
                       and self._chain.proximal in (

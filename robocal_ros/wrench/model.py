@@ -336,10 +336,11 @@ class SensedArm:
         """Return all sensors distal to one."""
         return self._beyond[index]
 
-    def distal_joints(self, index: int) -> set[str]:
-        """Return the names of all joints distal to a sensor."""
-        return {str(self._bare.names[joint])
-                for joint in self._bare.subtrees[self._joints[index]]}
+    def outer_joints(self) -> list[int]:
+        """Return the columns of the joints that are not distal to any sensor."""
+        distal = {str(self._bare.names[joint]) for sensor in self._joints
+                  for joint in self._bare.subtrees[sensor]}
+        return [i for i, name in enumerate(self.robot.joint_names) if name not in distal]
 
     def _chain(self, index: int) -> Chain:
         joint = self._joints[index]

@@ -49,7 +49,7 @@ from robocal_ros.wrench.contact import Contact, Contacts, Surface
 from robocal_ros.wrench.model import ImuLink, LinkBias, SensedArm, SensorMount, TareReference
 from robocal_ros.wrench.model_errors import ForceTest, ModelErrors, Motion
 from robocal_ros.wrench.parameters import WrenchParameters, sensor_std, sensors_of
-from robocal_ros.wrench.tare import TareRecord
+from robocal_ros.wrench.tare import TareRecord, biases, reference
 from robocal_ros.wrench.torque import JointTorques
 
 FILLING = 'Filling the window'
@@ -250,9 +250,8 @@ class WrenchObserver:
 
         """
         self.feeds[index].refuse(stamp, problem)
-        chain = self._imu_chains.get(index)
-        if chain is not None:
-            chain.add(self.feeds[index], _NOTHING)
+        if index in self._imu_chains:
+            self._imu_chains[index].add(self.feeds[index], _NOTHING)
 
     def leaders(self) -> list[tuple[Feed, str, Feed | AlignedWindow]]:
         """Return feeds, each with name and samples of the stream that leads it."""
@@ -305,17 +304,27 @@ class WrenchObserver:
         self.reference = reference
         self.use_link_biases({})
 
-    def use_link_biases(self, biases: Mapping[int, LinkBias]) -> None:
+    def use_tare(self, result: CalibrationResult) -> None:
+        """Compensate the biases of a tare result from now on; all contacts end.
+
+        Raises:
+            DataError: If it is not a tare, or lacks a sensor.
+
+        """
+        frames = [sensor.frame for sensor in self.sensors]
+        self.use_bias(biases(result, frames), reference(result, frames))
+
+    def use_link_biases(self, links: Mapping[int, LinkBias]) -> None:
         """Compensate the net wrenches of links with IMUs at rest; all contacts end.
 
         Args:
-            biases: By sub-chain; other links are not tared as a whole.
+            links: By sub-chain; other links are not tared as a whole.
 
         """
         for index, chain in self._imu_chains.items():
-            chain.bias = biases[index].net if index in biases else None
+            chain.bias = links[index].net if index in links else None
         self.errors.tare(self.reference, {
-            index: bias.regressor for index, bias in biases.items()})
+            index: bias.regressor for index, bias in links.items()})
         self._end_contacts()
         self.tared = True
 

@@ -160,7 +160,7 @@ class _Samples:
     def drop(self, count: int) -> None:
         if count > 0:
             self.stamps, self.rows, self.why = (
-                column[count:] for column in (self.stamps, self.rows, self.why))
+                self.stamps[count:], self.rows[count:], self.why[count:])
 
 
 class _Readings(_Samples):

@@ -12,7 +12,15 @@ from robocal_ros import registry
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import BUDGET, Recording
 from robocal_ros.results import DRIVE_GAINS, CalibrationResult, Inputs, Load, choose, with_inputs
-from robocal_ros.robot import Robot, effort_units, torque_factor
+from robocal_ros.robot import (
+    EFFORT_UNITS,
+    Robot,
+    check_efforts,
+    effort_units,
+    efforts_of,
+    other_efforts,
+    torque_factor,
+)
 
 if TYPE_CHECKING:
     from robocal_ros.messages import Bag, Selection
@@ -122,21 +130,30 @@ class Estimator(BagReader):
     merge: Callable[
         [CalibrationResult | None, CalibrationResult], CalibrationResult | None] | None = None
 
-    def inputs(self, values: Any, load: Load) -> Inputs:
+    def inputs(self, robot: Robot, values: Any, load: Load) -> Inputs:
         """Choose the inputs of an estimate.
 
         Args:
+            robot: The arm.
             values: The parameters.
             load: Returns the current results.
 
         Raises:
-            RobocalError: If a result cannot be read.
+            RobocalError: If a result cannot be read, or is built on other efforts.
 
         """
+        def usable(gains: CalibrationResult) -> bool:
+            # What sets the unit of efforts begins anew where their origin changed.
+            return self.name not in EFFORT_UNITS or not other_efforts(robot, values, gains)
+
         # Gains replace earlier ones: with which of them an arm was identified does not matter.
-        return choose(load, self.kinds(values),
-                      effort_units(values) if self.needs(values).effort else (),
-                      DRIVE_GAINS if self.name == DRIVE_GAINS else '')
+        effort = self.needs(values).effort
+        found = choose(load, self.kinds(values), effort_units(values) if effort else (),
+                       DRIVE_GAINS if self.name == DRIVE_GAINS else '', usable)
+        if effort:
+            for result in found.used.values():
+                check_efforts(robot, values, result)
+        return found
 
     def result(
         self, robot: Robot, recording: Recording, values: Any, inputs: Inputs
@@ -164,8 +181,9 @@ class Estimator(BagReader):
             joints = replace(thin.joints, effort=thin.joints.effort * ratio)
             return self.estimate(robot, replace(thin, joints=joints), values, moved)
 
-        return with_inputs(self.estimate(robot, recording, values, inputs), inputs, again,
-                           self.carried(values))
+        result = with_inputs(self.estimate(robot, recording, values, inputs), inputs, again,
+                             self.carried(values))
+        return replace(result, efforts=efforts_of(robot, values) if effort else None)
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class OfflineEstimation:
         newer = {result.kind: result for result in given}
         self.store = store
         self._inputs = capability.inputs(
-            values, lambda kind: newer[kind] if kind in newer else store.load(kind))
+            self.robot, values, lambda kind: newer[kind] if kind in newer else store.load(kind))
         self._needs: Needs = capability.needs(values)
         self._spans, self._remarks = self._marked()
         needs, name = self._needs, bag.name

@@ -163,7 +163,7 @@ class ComplianceCalibration(CalibrationNode):
                             'measure_loaded to continue.')
         mounted, registration = self._mounted(), method.registration
         load = mounted.known_load()
-        inputs = COMPLIANCE.inputs(values, self.results.current)
+        inputs = COMPLIANCE.inputs(robot, values, self.results.current)
         unloaded, loaded = (method.sets[name].positions for name in (UNLOADED, LOADED))
         recording = self.recorder.recording(needs(values))
         counts = {**stream_counts(self.joints.counts, self._tracker.counts),

@@ -537,8 +537,8 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
     failed = {check.name.split(':')[0] for check in new.checks if not check.passed}
     if CHECK in failed:
         return None
-    if old is not None and _units(old) != _units(new):
-        # Torques of other drive gains cannot be combined.
+    if old is not None and (_units(old), old.efforts) != (_units(new), new.efforts):
+        # Torques of other drive gains or motor constants cannot be combined.
         old = None
     validated = {fit.what for fit in new.validation}
     passed = [name for name in judged if name in validated and name not in failed]

@@ -48,7 +48,7 @@ from robocal_ros.node import (
     spin,
 )
 from robocal_ros.results import CalibrationResult, Verdict, to_yaml
-from robocal_ros.robot import Robot, check_effort_unit, effort_factor
+from robocal_ros.robot import Robot, check_effort_unit, effort_factor, other_efforts
 
 # Difference from the temperature of the identification that calls for a new one: viscous friction
 # of greased gears changes by about a fifth [K].
@@ -98,7 +98,10 @@ class FrictionIdentification(CalibrationNode):
         if values.use_payload:
             self.results.follow('payload', self._use_payload)
         if last_good := self.store.load('friction'):
-            self._publish(last_good)
+            if text := other_efforts(self.robot, values, last_good):
+                self.get_logger().warning(text)
+            else:
+                self._publish(last_good)
 
     def _procedure(
         self, arm: Arm, recorder: Recorder, keep: Keep = keep_nothing
@@ -157,7 +160,8 @@ class FrictionIdentification(CalibrationNode):
 
     async def run(self) -> Answer:
         """Measure the joints, or the rest of them after a cancelled or killed run; estimate."""
-        check_effort_unit(self.values, self.results.gains())
+        inputs = FRICTION.inputs(self.robot, self.values, self.results.current)
+        check_effort_unit(self.values, inputs.gains)
         await self.arm.connect()
         if not self._method.under_way or self.joints.counts.clock_jumps:
             kept = await self.journal.resume()
@@ -176,7 +180,7 @@ class FrictionIdentification(CalibrationNode):
     async def estimate(self) -> Answer:
         """Estimate friction from the recording."""
         robot, values = self.robot.copy(), self.values
-        inputs = FRICTION.inputs(values, self.results.current)
+        inputs = FRICTION.inputs(robot, values, self.results.current)
         measured = self._method.measured
         recording = self.recorder.recording(
             needs(values), words={marks.WANTED: ','.join(measured)})

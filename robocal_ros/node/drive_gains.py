@@ -19,6 +19,7 @@ from robocal_ros.robot import (
     effort_scale,
     effort_scales,
     identified_model,
+    other_efforts,
 )
 
 
@@ -66,8 +67,12 @@ class DriveGains:
     def use(self, result: CalibrationResult) -> None:
         """Use drive gains and links from now on, unless later ones are known.
 
-        Samples with other scales are discarded.
+        Samples with other scales are discarded. Results of other efforts are not used; procedures
+        that would build on them refuse.
         """
+        if text := other_efforts(self._node.robot, self._node.values, result):
+            self._node.get_logger().warning(text)
+            return
         self._known[result.kind] = result
         later = provenance.later(list(self._known.values()))
         if later is None or later is self._used:

@@ -12,7 +12,7 @@ from robocal_ros.errors import RobocalError
 from robocal_ros.messages import TEXT_LIMIT, ConditionalGroup, Subscriber, guarded, qos
 from robocal_ros.node.guarded_node import GuardedNode
 from robocal_ros.results import CalibrationResult, choose, from_yaml, stale_text
-from robocal_ros.robot import effort_units
+from robocal_ros.robot import EFFORT_UNITS, check_efforts, effort_units
 
 
 class FollowedResults:
@@ -60,10 +60,17 @@ class FollowedResults:
 
         """
         node, name = self._node, kind.replace('_', ' ')
+
+        def take(result: CalibrationResult) -> None:
+            # Of these, a later one of the other kind may be in use.
+            if kind not in EFFORT_UNITS:
+                check_efforts(node.robot, node.values, result)
+            use(result)
+
         topic = registry.result_topics()[kind]
         try:
             if (stored := node.store.load(kind)) is not None:
-                use(stored)
+                take(stored)
                 self._known[kind] = stored
         except RobocalError as error:
             if not remedy:
@@ -80,7 +87,7 @@ class FollowedResults:
                 result, sha256 = await node.waiter.compute(parsed, text)
                 known = self._known.get(kind)
                 if known is None or sha256 != known.sha256:
-                    use(result)
+                    take(result)
                     self._known[kind] = result
                     await self._warn_stale()
             except RobocalError as error:

@@ -19,6 +19,8 @@ from robocal_ros.errors import ConfigurationError, ConvergenceError
 from robocal_ros.estimation import scaled_inverse
 from robocal_ros.messages import JointSamples
 from robocal_ros.payload.arm_regression import (
+    EVIDENCE,
+    WIDENINGS,
     ArmFit,
     ArmMotion,
     Prior,
@@ -27,6 +29,7 @@ from robocal_ros.payload.arm_regression import (
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import BAND, MIN_MOTION, on_found_base
 from robocal_ros.payload.result import (
+    MAX_GAIN_STD,
     at_most,
     fit_series,
     identified,
@@ -68,11 +71,13 @@ _COMBINED = 1e-3
 _WIDE = 10.0
 # Largest unexplained share of the held-out torque.
 _MAX_UNEXPLAINED = 0.7
-# Least share of base parameters identified from the motion, and standard deviation of the best
-# drive gain.
+# Least share of base parameters identified from the motion.
 _MIN_INFORMED = 0.25
 _ROUGH_URDF = 0.2
-_MAX_GAIN_STD = 0.05
+# Order of a load that is looked for, as a share of the arm's mass, and the least one that counts,
+# in standard deviations.
+_LOAD_SHARE = 0.1
+_DISTINCT = 2.0
 # Standard deviation of load-dependent friction that is not to be estimated.
 _FIXED = 1e-6
 _FRICTION_UNITS = {'offset': 'N·m', 'coulomb': 'N·m', 'viscous': 'N·m·s/rad',
@@ -120,6 +125,7 @@ def estimate(
             motion, prior, fit = fitted_on(*(found or (robot, values)), load)
         count = len(motion.effort)
         border = int((1.0 - _HELD_OUT) * count)
+        mounted = () if loaded else (_load_check(motion, prior, fit),)
         part = identify(motion.part(slice(0, border)), replace(prior, std=fit.std),
                         laws=fit.laws, widenings=(1.0,), start=fit.value)
     except ConvergenceError as error:
@@ -128,8 +134,8 @@ def estimate(
             f'(range {np.ptp(samples.position, axis=0).min():.1f} to '
             f'{np.ptp(samples.position, axis=0).max():.1f} rad within '
             f'{samples.time[-1] - samples.time[0]:.0f} s). Check whether the masses in the URDF '
-            'are placeholders, and the axes, order and signs of the joints and the unit of the '
-            'efforts; or use a faster or longer motion.') from error
+            'are placeholders, whether a tool is mounted, and the axes, order and signs of the '
+            'joints and the unit of the efforts; or use a faster or longer motion.') from error
     rest = motion.part(slice(border, count))
     left = rest.effort - part.fitted(rest)
     fitted = _fits(robot, motion.effort, fit.residual)
@@ -144,7 +150,7 @@ def estimate(
         parameters=(*_parameters(robot, names, fit.value[:12 * n] * shown, covariance, fit),
                     *_friction(robot, fit), *base, _delay(motion)),
         covariance_names=names, covariance=covariance, fit=fitted, validation=validation,
-        checks=tuple(_checks(robot, fit, validation, sum(told), len(base), values)),
+        checks=(*_checks(robot, fit, validation, sum(told), len(base), values), *mounted),
         counts={'rows': motion.effort.size},
         settings={'band': BAND, 'min_motion': MIN_MOTION, 'model_std': fit.std,
                   'laws': {joint: [law.transition, *law.extras] for joint, law
@@ -173,10 +179,8 @@ def _prior(
     others = np.stack((np.zeros_like(motion.nuisance_std), motion.nuisance_std))
     if values.arm_load > 0.0:
         mass = values.arm_load
-        others = np.hstack((others, [
-            [mass, *[0.0] * 9],
-            [max(values.arm_load_std, _LEAST_LOAD_STD * mass), *[_LOAD_REACH * mass] * 3,
-             *[_LOAD_REACH**2 * mass] * 6]]))
+        others = np.hstack((others, _load_prior(
+            mass, mass, max(values.arm_load_std, _LEAST_LOAD_STD * mass))))
     rotors = expected_rotors(robot)
     links = physically_consistent(link_parameters(robot))
     information = np.zeros((12 * n, 12 * n))
@@ -200,6 +204,54 @@ def _prior(
                  load_friction)
 
 
+def _load_prior(mean: float, size: float, std: float) -> Array:
+    """Return means and standard deviations of a load's parameters, shape (2, 10).
+
+    Args:
+        mean: Mean of its mass [kg].
+        size: Mass of which first and second moments are expected [kg].
+        std: Standard deviation of its mass [kg].
+
+    """
+    return np.array([[mean, *[0.0] * 9],
+                     [std, *[_LOAD_REACH * size] * 3, *[_LOAD_REACH**2 * size] * 6]])
+
+
+def _load_check(motion: ArmMotion, prior: Prior, fit: ArmFit) -> Check:
+    """Check that the motion is not explained by links as in the URDF and a load on the last one.
+
+    Where links beside a load leave the URDF, too, the data cannot tell a load from links.
+
+    Args:
+        motion: The motion.
+        prior: Prior of an arm without load.
+        fit: Its estimate.
+
+    """
+    last = motion.regressor[:, :, fit.places.links][:, :, -10:]
+    size = _LOAD_SHARE * float(prior.links[:, 0].sum())
+    mass, std, loaded = 0.0, np.inf, False
+    try:
+        found = identify(
+            replace(motion, regressor=np.concatenate((motion.regressor, last), axis=2)),
+            replace(prior, others=np.hstack((prior.others, _load_prior(0.0, size, size)))),
+            widenings=WIDENINGS[:2])
+    except ConvergenceError:
+        pass
+    else:
+        at = found.places.others.stop - 10
+        mass, std = float(found.value[at]), float(np.sqrt(found.covariance[at, at]))
+        loaded = found.std == prior.std and (
+            fit.std > prior.std or found.evidence > fit.evidence + EVIDENCE)
+    loaded = loaded and mass > _DISTINCT * std
+    return at_most(
+        'no load', mass / std if loaded else 0.0, _DISTINCT, '1',
+        f'Links as in the URDF and a load of {mass:.2f} ± {_DISTINCT * std:.2f} kg on the last '
+        'one explain the torques, links alone only where they differ from the URDF by '
+        f'{100.0 * fit.std:.0f} %. Take off the tool; what stays mounted belongs into the URDF.'
+        if loaded else 'No load is needed to explain the torques.', 'trustworthy')
+
+
 def _fits(robot: Robot, before: Array, after: Array) -> tuple[Fit, ...]:
     return tuple(Fit(f'torque of {joint}', 'N·m', rms(b), rms(a), len(b))
                  for joint, b, a in zip(robot.joint_names, before.T, after.T, strict=True))
@@ -209,11 +261,15 @@ def _parameters(
     robot: Robot, names: Sequence[str], value: Array, covariance: Array, fit: ArmFit
 ) -> tuple[Parameter, ...]:
     n, unknown = robot.n, value < np.sqrt(np.diag(covariance))
-    return identified(
+    found = identified(
         names, [*LINK_UNITS * n, *['kg·m²'] * n, *['1'] * n], value, covariance,
         [fit.freedom(direction) for direction in np.eye(len(names), len(fit.value))],
         ['not distinguished from zero' if 10 * n <= at < 11 * n and unknown[at] else ''
          for at in range(12 * n)])
+    # What builds on the arm needs all values and their covariance.
+    return tuple(
+        replace(p, state=State.NOT_IDENTIFIED, note='not distinguished from zero')
+        if p.name.endswith('.mass') and (p.interval() or (1.0,))[0] <= 0.0 else p for p in found)
 
 
 def _friction(robot: Robot, fit: ArmFit) -> Iterator[Parameter]:
@@ -259,8 +315,9 @@ def _base_parameters(
     weights = np.linalg.solve(triangle[:rank, :rank], triangle[:rank, rank:])
     kept, others = moving[order[:rank]], moving[order[rank:]]
     weights = weights * norm[others] / norm[kept][:, None]
-    before = _prior_covariance(fit, prior)[:width, :width]
-    after, stated = fit.cautious[:width, :width], fit.covariance[:width, :width]
+    stated = fit.covariance[:width, :width]
+    (before, after), (rough_before, rough_after) = (
+        _with_and_without_data(fit, prior, std) for std in (0.0, _ROUGH_URDF))
     for row, column in sorted(enumerate(kept), key=lambda item: int(item[1])):
         combination = np.zeros(width)
         combination[column] = 1.0
@@ -268,29 +325,41 @@ def _base_parameters(
         text = ''.join(f' {"-" if weight < 0.0 else "+"} {abs(weight):.4g} {names[other]}'
                        for other, weight in zip(others, combination[others], strict=True)
                        if weight)
-        variance = float(combination @ after @ combination)
-        known = max(float(combination @ before @ combination), 1e-300)
-        share = 1.0 - variance / known
-        # Of the variance by the motion alone and by a rough URDF.
-        rough = known * max(1.0, _ROUGH_URDF / fit.std) ** 2
-        told = share > 0.0 and rough / (rough + variance / share) >= MIN_SHARE
+        share, told = (1.0 - float(combination @ found @ combination) / max(
+            float(combination @ known @ combination), 1e-300) for known, found in (
+                (before, after), (rough_before, rough_after)))
+        informed = told >= MIN_SHARE
         name, note = f'base {names[column]}', f'{names[column]}{text}'
         if share < MIN_SHARE:
             yield Parameter(name, units[column], state=State.NOT_IDENTIFIED,
-                            note=f'{note}: from the URDF, not identified by the motion'), told
+                            note=f'{note}: from the URDF, not identified by the motion'), informed
         else:
             direction = np.concatenate((combination, np.zeros(len(fit.value) - width)))
             yield Parameter(name, units[column], float(combination @ fit.value[:width]),
                             float(np.sqrt(combination @ stated @ combination)), note=note,
-                            freedom=fit.freedom(direction)), told
+                            freedom=fit.freedom(direction)), informed
 
 
-def _prior_covariance(fit: ArmFit, prior: Prior) -> Array:
-    mode = fit.value.copy()
-    mode[:len(prior.mean)] = prior.mean
-    mode[fit.places.links] = prior.links.ravel()
-    size = len(prior.mean)
-    return scaled_inverse(replace(prior, std=fit.std).cost(mode, fit.places)[2][:size, :size])
+def _with_and_without_data(fit: ArmFit, prior: Prior, std: float) -> tuple[Array, Array]:
+    """Return the covariances of links and rotors by the prior, and by prior and data.
+
+    The links' common error counts as known: what identifies it tells nothing about any link.
+
+    Args:
+        fit: The estimate.
+        prior: Its prior.
+        std: Least standard deviation of the URDF's links.
+
+    """
+    mode, places = fit.value.copy(), fit.places
+    mode[:places.common], mode[places.common] = prior.mean, 0.0
+    mode[places.links] = prior.links.ravel()
+    information = replace(prior, std=max(fit.std, std)).cost(mode, places)[2]
+    size, width = places.common, places.rotors.stop
+    both = np.delete(np.delete(information + fit.data, size, 0), size, 1)
+    # Other unknowns have priors of their own.
+    return (scaled_inverse(information[:size, :size])[:width, :width],
+            scaled_inverse(both)[:width, :width])
 
 
 def _checks(
@@ -303,9 +372,9 @@ def _checks(
         gains = np.sqrt(np.diag(fit.covariance)[fit.places.gains])
         best = int(np.argmin(gains))
         yield at_most(
-            'drive gains', gains[best], _MAX_GAIN_STD, '1',
+            'drive gains', gains[best], MAX_GAIN_STD, '1',
             f"The best drive gain, of '{robot.joint_names[best]}', has a standard deviation of "
-            f'{100.0 * gains[best]:.1f} % (limit {100.0 * _MAX_GAIN_STD:.0f} %). A heavier load '
+            f'{100.0 * gains[best]:.1f} % (limit {100.0 * MAX_GAIN_STD:.0f} %). A heavier load '
             'improves it.', 'informative')
     else:
         yield Check(

@@ -8,7 +8,7 @@ Robots, 2002, ch. 12; Gautier, Briot, Global Identification of Joint Drive Gains
 Meas. Control 136 (2014) 051025, doi 10.1115/1.4027506).
 
 A motion without load determines combinations of π only; the URDF supplies the rest as a prior,
-whose width is estimated too (``_WIDENINGS``). The prior is the log-determinant divergence of the
+whose width is estimated too (``WIDENINGS``). The prior is the log-determinant divergence of the
 links' pseudo-inertia matrices, convex and infinite at the boundary of physically consistent
 bodies, so that each estimate is consistent (Lee, Wensing, Park, IEEE Trans. Robot. 36 (2020) 348,
 doi 10.1109/TRO.2019.2926491). Rotor inertias are constrained to be non-negative. The maximum a
@@ -54,6 +54,16 @@ from robocal_ros.payload.regression import (
 from robocal_ros.results import rms
 from robocal_ros.robot import PSEUDO_INERTIA, NewtonEuler, Robot, pseudo_inertia
 
+WIDENINGS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+"""Candidate factors of the URDF's standard deviation."""
+
+COMMON = 'common error of the links'
+"""Name of the first nuisance parameter: logarithm of the links' scale against the URDF, on which
+torques depend by the links alone."""
+
+EVIDENCE = 3.0
+"""Gain in log-evidence that a less likely model must have."""
+
 # Candidate speeds within which friction changes its direction [rad/s] (presliding).
 _TRANSITIONS = (0.01, 0.03, 0.08)
 # Friction columns of every joint, and the optional ones, of which one at most is chosen.
@@ -62,10 +72,6 @@ _EXTRAS = ('sublinear', 'stribeck')
 _CHOICES = ((), *((name,) for name in _EXTRAS))
 # Stribeck velocity divided by the transition speed.
 _STRIBECK = 3.0
-# Candidate factors of the URDF's standard deviation, and the gain in log-evidence that the next
-# wider one must have.
-_WIDENINGS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-_EVIDENCE = 3.0
 # Candidate cutoffs of positions of motions without repeats [Hz], and the decrease of the sum of
 # log residuals that a cutoff must have.
 _CUTOFFS = (5.0, 2.5, 1.25)
@@ -75,7 +81,7 @@ _SLOW_WEIGHT = 0.01
 # Residuals beyond this multiple of the robust standard deviation are down-weighted (Huber).
 _OUTLIER = 2.5
 _ROUNDS = 3
-_STEPS = 60
+_STEPS = 300
 # Squared Newton decrement at convergence (1/30 of a standard deviation), and the largest one that
 # is accepted where progress is slow, as with nearly collinear gains and masses.
 _CONVERGED = 1e-3
@@ -136,6 +142,11 @@ class Unknowns(NamedTuple):
         return self.friction[-1].stop
 
     @property
+    def common(self) -> int:
+        """Place of the common error of the links, the first one of the others."""
+        return self.others.start
+
+    @property
     def load_friction(self) -> npt.NDArray[np.intp]:
         """Places of the joints' friction per transmitted torque, shape (n,)."""
         return np.array([at.start for at in self.friction]) + _ALWAYS.index('load')
@@ -159,8 +170,8 @@ class ArmMotion:
     Attributes:
         regressor: Columns of links, rotors, nuisances and, if present, the load, shape
             (k, n, p).
-        nuisance_std: Prior standard deviations of the compliances [rad/(N·m)] and of tilts of the
-            base [rad], shape (s,).
+        nuisance_std: Prior standard deviations of the links' common error, of the compliances
+            [rad/(N·m)] and of tilts of the base [rad], shape (s,).
         velocity: Joint velocities at five instants of each block, shape (5, k, n) [rad/s].
         effort: Mean effort, shape (k, n) [N·m].
         trust: Weights of the blocks, shape (k, n); small near a reversal, where friction is not a
@@ -239,6 +250,7 @@ class ArmMotion:
 
         torque = without_noise(blocks, blocks.centre.values_of(carried))
         terms = [
+            (COMMON, values.arm_model_std, np.zeros_like(torque)),
             *joint_terms(robot, blocks, torque, carried,
                          replace(values, posture_std=0.0, delay_std=0.0)),
             *tilt_terms(blocks, [partial(tilted.torque, parameters=load)
@@ -290,7 +302,8 @@ class Prior:
 
     Attributes:
         links: Bodies by the URDF, shape (n, 10).
-        std: Standard deviation of their masses, as a share of them.
+        std: Standard deviation of their masses, as a share of them, of each by itself; that of
+            all by a common factor is among ``others``.
         mean: Mean of a normal distribution of links, rotors and gains, shape (12 n,).
         information: Information matrix of that distribution, zero for unknowns without one, shape
             (12 n, 12 n).
@@ -326,13 +339,21 @@ class Prior:
         before = pseudo_inertia(self.links)
         determinant = 2.0 * np.log(np.einsum('iaa->ia', factor)).sum()
         inverse, weight = np.linalg.inv(before), self.std**-2.0
-        cost = weight * float(
-            np.sum(inverse * now) - determinant + np.linalg.slogdet(before)[1].sum()
-            - 4.0 * len(bodies))
+        # The URDF's links, all scaled by the exponential of the common error.
+        common, size = places.common, 4.0 * len(bodies)
+        shrunk = np.exp(-x[common])
+        ratio = shrunk * inverse @ now
+        trace = float(np.einsum('iaa->', ratio))
+        cost = weight * float(trace - determinant + np.linalg.slogdet(before)[1].sum()
+                              + size * (x[common] - 1.0))
         changes = (np.linalg.inv(now)[:, None] @ PSEUDO_INERTIA).reshape(len(bodies), 10, 16)
-        gradient[places.links] = weight * (
-            inverse.reshape(-1, 16) @ PSEUDO_INERTIA.reshape(10, 16).T
-            - changes[:, :, ::5].sum(axis=2)).ravel()
+        pull = weight * shrunk * (
+            inverse.reshape(-1, 16) @ PSEUDO_INERTIA.reshape(10, 16).T).ravel()
+        gradient[places.links] = pull - weight * changes[:, :, ::5].sum(axis=2).ravel()
+        gradient[common] = weight * (size - trace)
+        # As near the URDF: with it, the Hessian is positive definite everywhere.
+        hessian[common, common] = weight * float(np.einsum('iab,iba->', ratio, ratio))
+        hessian[places.links, common] = hessian[common, places.links] = -pull
         turned = changes.reshape(-1, 10, 4, 4).swapaxes(2, 3).reshape(-1, 10, 16)
         for index, block in enumerate(weight * changes @ turned.swapaxes(1, 2)):
             at = slice(10 * index, 10 * index + 10)
@@ -389,8 +410,8 @@ class ArmFit:
         std: Standard deviation of the URDF's masses in the chosen prior, as a share.
         freedom: Returns the degrees of freedom of the variance along a direction, shape (p,);
             None if it is known.
-        cautious: Covariance if the largest scatter of each joint's residuals were everywhere in
-            the spectrum, by which the motion is judged, shape (p, p).
+        data: Information of the data if the largest scatter of each joint's residuals were
+            everywhere in the spectrum, by which the motion is judged, shape (p, p).
 
     """
 
@@ -402,7 +423,7 @@ class ArmFit:
     evidence: float
     std: float
     freedom: Callable[[Array], float | None] = lambda _: None
-    cautious: Array = field(default_factory=lambda: np.empty((0, 0)))
+    data: Array = field(default_factory=lambda: np.empty((0, 0)))
 
     def fitted(self, motion: ArmMotion) -> Array:
         """Return the effort of a motion, shape (k, n) [N·m]."""
@@ -462,7 +483,7 @@ def identify(
         x = start.copy()
     robust = np.ones_like(motion.effort)
     # Friction columns change between the rounds in which the prior's width is chosen.
-    factors = widenings or _WIDENINGS
+    factors = widenings or WIDENINGS
     width = factors[0]
     for number in range(_ROUNDS):
         torque = _carried(x, motion, places)
@@ -483,7 +504,7 @@ def identify(
             except ConvergenceError:
                 # The data pull links to the boundary of physically consistent bodies.
                 break
-            if tried.evidence < fit.evidence + _EVIDENCE:
+            if tried.evidence < fit.evidence + EVIDENCE:
                 break
             fit = tried
         x, width = fit.value, fit.std / prior.std
@@ -507,7 +528,7 @@ def identify(
         np.tile(noise[:, None], len(residual)), inverse, information, np.zeros(len(x)),
         motion.repeats)
     return replace(fit, residual=residual, covariance=structure.matrix,
-                   freedom=structure.freedom, cautious=solver.covariance(x, prior, excess))
+                   freedom=structure.freedom, data=solver.information(x, excess))
 
 
 def _correlated_noise(residual: Array, weights: Array) -> Array:
@@ -609,33 +630,22 @@ class _Solver:
     def inverse(self, x: Array, prior: Prior) -> tuple[Array, Array]:
         """Return the inverse of the information, and the prior's part of it, (p, p) each."""
         information = prior.cost(x, self._places)[2]
-        inverse = scaled_inverse(information + self._information(x, np.ones(len(self._laws))))
+        inverse = scaled_inverse(information + self.information(x, np.ones(len(self._laws))))
         return inverse, information
 
-    def covariance(self, x: Array, prior: Prior, excess: Array) -> Array:
-        """Return the covariance for residuals larger than those of the weights.
+    def information(self, x: Array, excess: Array) -> Array:
+        """Return that of the data for residuals larger than those of the weights, shape (p, p).
 
         Args:
             x: The estimate.
-            prior: Prior of the unknowns.
             excess: Standard deviation of each joint's residuals divided by that of its weights,
                 shape (n,).
 
-        Returns:
-            H⁻¹ (P + Σ excess² Jᵀ J) H⁻¹ with H = P + Σ Jᵀ J, shape (p, p) (White, Econometrica 50
-            (1982) 1, doi 10.2307/1912526).
-
         """
-        inverse, information = self.inverse(x, prior)
-        found = inverse @ (information + self._information(x, excess)) @ inverse
-        return np.asarray(0.5 * (found + found.T))
-
-    def _information(self, x: Array, excess: Array) -> Array:
-        """Return Σ excess² Jᵀ J, shape (p, p)."""
         found = np.zeros((len(x), len(x)))
         for joint, factor in enumerate(excess):
             places, jacobian, _ = self._linearised(x, joint)
-            found[np.ix_(places, places)] += factor**2 * (jacobian.T @ jacobian)
+            found[np.ix_(places, places)] += jacobian.T @ jacobian / factor**2
         return found
 
     def columns(self, x: Array, motion: ArmMotion, torque: Array) -> Array:

@@ -34,12 +34,9 @@ from robocal_ros.payload.regression import (
     scatter,
     torque_rows,
 )
-from robocal_ros.payload.result import make_result, motion_checks, settings_of
+from robocal_ros.payload.result import MAX_GAIN_STD, make_result, motion_checks, settings_of
 from robocal_ros.results import CalibrationResult, Check, Parameter, State, rms
 from robocal_ros.robot import DRIVE_GAINS, ArmModel, NewtonEuler, Robot, urdf_model
-
-MAX_STD = 0.02
-"""Largest standard deviation of a gain that counts as identified."""
 
 PLAUSIBLE = (0.3, 3.0)
 """Plausible range of drive gains."""
@@ -106,7 +103,7 @@ def estimate(
     fitted = rows.fits(fit.used, fit.residual, effort, rows.lack_of_fit(fit))
     validation, expected = held_out_fits(
         rows, fit, lambda part, nuisance: _fit(part, mass, nuisance), _about, effort)
-    known = std <= MAX_STD
+    known = std <= MAX_GAIN_STD
     names = [f'{name}.effort_scale' for name in robot.joint_names]
     unit = '1/(N·m)' if values.effort_source == 'unknown' else '1'
     identified = np.flatnonzero(known)
@@ -118,7 +115,7 @@ def estimate(
             if known[i] else
             Parameter(name, unit, state=State.NOT_IDENTIFIED,
                       note=f'standard deviation {100 * std[i]:.1f} % (limit '
-                           f'{100 * MAX_STD:.1f} %)')
+                           f'{100 * MAX_GAIN_STD:.1f} %)')
             for i, name in enumerate(names)),
         covariance_names=tuple(names[i] for i in identified),
         covariance=(covariance * np.outer(rough, rough))[np.ix_(identified, identified)],
@@ -229,15 +226,15 @@ def _linearised(rows: Rows, columns: Array, gain: Array, value: Array) -> tuple[
 
 def _checks(joint_names: Sequence[str], gain: Array, std: Array) -> list[Check]:
     low, high = PLAUSIBLE
-    known, best = std <= MAX_STD, int(np.argmin(std))
+    known, best = std <= MAX_GAIN_STD, int(np.argmin(std))
     far = np.where(known, np.maximum(gain / high, low / np.maximum(gain, 1e-9)), 0.0)
     worst = int(np.argmax(far))
     return [
         Check('gains identified', bool(known.any()), float(known.sum()), 1.0, '1',
               f'{int(known.sum())} of {len(gain)} drive gains are identified; that of '
               f"'{joint_names[best]}' is known best, to {100.0 * std[best]:.1f} % (limit "
-              f'{100.0 * MAX_STD:.1f} %). A heavier load, a faster motion or a more accurate URDF '
-              '(arm_model_std) improves them.'),
+              f'{100.0 * MAX_GAIN_STD:.1f} %). A heavier load, a faster motion or a more accurate '
+              'URDF (arm_model_std) improves them.'),
         Check('plausible gains', bool(far[worst] <= 1.0), float(gain[worst]), high, '1',
               f"The gain farthest from 1 is that of '{joint_names[worst]}', "
               f'{gain[worst]:.3f} (plausible: {low} … {high}).'),

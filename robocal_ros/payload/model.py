@@ -221,18 +221,6 @@ def centred_jacobian(parameters: Array) -> Array:
         for shift in step * np.eye(10)])
 
 
-def centred_covariance(parameters: Array, covariance: Array) -> Array:
-    """Return the first-order covariance of ``centred``, shape (10, 10).
-
-    Args:
-        parameters: As for ``BODY``, shape (10,).
-        covariance: Their covariance, shape (10, 10).
-
-    """
-    jacobian = centred_jacobian(parameters)
-    return np.asarray(jacobian @ covariance @ jacobian.T)
-
-
 def consistent(parameters: Array, covariance: Array) -> tuple[Array, float]:
     """Return the physically consistent body nearest to an estimate, and its distance.
 

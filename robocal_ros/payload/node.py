@@ -32,7 +32,7 @@ from robocal_ros.payload.methods import METHODS, check_sensor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.procedure import KeptPostures, PayloadProcedure
 from robocal_ros.payload.result import COM
-from robocal_ros.results import CalibrationResult, State, to_yaml
+from robocal_ros.results import CalibrationResult, Inputs, State, to_yaml
 from robocal_ros.robot import ARM, DRIVE_GAINS, check_effort_unit, effort_factor, friction_by_joint
 
 
@@ -88,8 +88,9 @@ class PayloadIdentification(CalibrationNode):
 
     async def run(self) -> Answer:
         """Run the motions of ``values.method``, and estimate."""
+        inputs = self._inputs(estimator.PAYLOAD)
         if self._sensor is None:
-            check_effort_unit(self.values, self.results.gains())
+            check_effort_unit(self.values, inputs.gains)
         await self.arm.connect()
         await self._move_or_resume()
         return await self.journal.ended_by(self.estimate)
@@ -124,10 +125,13 @@ class PayloadIdentification(CalibrationNode):
             estimator.PAYLOAD, self.recorder.recording(estimator.needs(self.values)))
 
     async def _estimated(self, by: Estimator, recording: Recording) -> Answer:
-        values, robot = self.values, self.robot.copy()
-        inputs = by.inputs(values, self.results.current)
+        values, robot, inputs = self.values, self.robot.copy(), self._inputs(by)
         result = await self.compute(lambda: by.result(robot, recording, values, inputs))
         return self.keep(result, self._publish_and_use, by.summary)
+
+    def _inputs(self, by: Estimator) -> Inputs:
+        """Return the inputs of an estimate; they are refused before anything moves."""
+        return by.inputs(self.robot, self.values, self.results.current)
 
     async def clear(self) -> str:
         """Discard the recorded samples."""
@@ -136,8 +140,9 @@ class PayloadIdentification(CalibrationNode):
 
     async def calibrate_gains(self) -> Answer:
         """Run an exciting motion with a tool of known mass, and estimate the drive gains."""
-        await self.arm.connect()
         check_mass(self.values)
+        self._inputs(estimator.GAINS)
+        await self.arm.connect()
         return await self._estimated(
             estimator.GAINS, await self._efforts_of(self._procedure().excitation(None)))
 
@@ -154,7 +159,7 @@ class PayloadIdentification(CalibrationNode):
     async def identify_arm(self) -> Answer:
         """Run an exciting motion, and identify the arm, without load or with ``arm_load``."""
         check_load(self.values, self.store.load(ARM))
-        check_effort_unit(self.values, self.results.gains())
+        check_effort_unit(self.values, self._inputs(estimator.ARM_IDENTIFICATION).gains)
         await self.arm.connect()
         return await self._estimated(estimator.ARM_IDENTIFICATION, await self._efforts_of(
             self._procedure().arm_excitation()))

@@ -133,9 +133,9 @@ class PayloadParameters(ResumableParameters):
         0.0, 'Standard deviation of arm_load.', unit='kg', minimum=0.0, maximum=100.0,
         dynamic=True)
     arm_model_std: float = parameter(
-        0.05, 'Prior standard deviation of the link masses in the URDF, as a share of them; '
-        'centres and inertias follow; larger trusts the URDF less.', minimum=0.001, maximum=1.0,
-        dynamic=True)
+        0.05, 'Prior standard deviation of the link masses in the URDF, as a share of them, of '
+        'each by itself and of all together; centres and inertias follow; larger trusts the URDF '
+        'less.', minimum=0.001, maximum=1.0, dynamic=True)
     gain_std: float = parameter(
         0.1, 'Standard deviation of drive gains that are not calibrated, as a share; smaller for '
         'joint torque sensors.', minimum=1e-4, maximum=10.0, dynamic=True)

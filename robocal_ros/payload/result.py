@@ -32,6 +32,9 @@ ARM_SOURCE = (
     "the arm's links and drive gains: identify the arm with a weighed load, calibrate the drive "
     'gains, or state what is known (gain_std, arm_model_std)')
 """Source of an interval's width, and its remedies."""
+MAX_GAIN_STD = 0.05
+"""Largest standard deviation of a drive gain that counts as known; it is in the intervals of what
+is estimated with it."""
 MAX_HELD_OUT_RATIO = 1.5
 """Largest ratio of held-out to fitted residuals of an exciting motion."""
 

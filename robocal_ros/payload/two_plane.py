@@ -37,6 +37,7 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import (
     ARM_SOURCE,
     COM,
+    MAX_GAIN_STD,
     at_most,
     centre_checks,
     identified,
@@ -63,14 +64,13 @@ MIN_SWEEP = float(np.radians(20.0))
 MAX_PLANE_DISAGREEMENT = 0.003
 """Largest difference between the two planes, and to the held-out sweeps, beyond chance [m]."""
 
-MAX_GAIN_STD = 0.05
-"""Largest standard deviation of a drive gain that counts as known."""
-
 _SAME_POSTURE = 0.03
 # Probability below which held-out levers contradict the fit beyond chance.
 _SIGNIFICANCE = 0.05
 # Sweeps must be faster than the slowest detectable one by this factor.
 _LEAST_MARGIN = 1.1
+# Probability of a contradiction between a stored result and this one by chance.
+_CONTRADICTION = 1e-3
 # Steps of the mass, as a share, and of the tilt [rad] for numerical derivatives.
 _STEP, _TILT = 1e-4, 1e-4
 # Sweeps are wide enough to separate ripple of so few periods per turn from weight.
@@ -515,7 +515,8 @@ def estimate(
         samples: Joint states of the sweeps.
         values: The node's parameters.
         friction: Identified friction by joint name.
-        stored: Payload result that provides the mass if known_mass is 0.
+        stored: Stored payload result, which provides the mass if known_mass is 0, and is compared
+            if it is of the same tool.
         arm: What is not known of the arm's links and drive gains; None to take both for exact.
 
     Raises:
@@ -568,7 +569,8 @@ def estimate(
         checks=(*centre_checks(centre, values, source),
                 *(() if arm is None else (_gain_check(robot, joints, arm),)),
                 *_checks(planes, disagreement, unlikely, held_out),
-                *_friction_checks(robot, planes)),
+                *_friction_checks(robot, planes),
+                *_torque_check(robot, planes, com.value, covariance, stored, values)),
         counts={'fitted': sum(len(p.target) for p in planes),
                 'sweeps': sum(len(p.sweeps) for p in planes),
                 'held_out_sweeps': sum(len(g) for joint in joints for g in groups[joint][1:])},
@@ -696,6 +698,33 @@ def _friction_checks(robot: Robot, planes: Sequence[PlaneFit]) -> Iterator[Check
             f'sign of effort, {name}', loss >= limit, loss, limit, 'N·m',
             f"Friction of joint '{name}' is {loss:.3f} N·m; a significantly negative value means "
             'that the sign of its effort is wrong.', 'trustworthy')
+
+
+def _torque_check(
+    robot: Robot, planes: Sequence[PlaneFit], com: Array, covariance: Array,
+    stored: CalibrationResult | None, values: PayloadParameters,
+) -> Iterator[Check]:
+    """Check that there are torques where a stored result of the same tool expects them."""
+    if stored is None or (stored.settings.get('tool', ''), stored.frame) != (
+            values.tool, robot.tool_frame):
+        return
+    rows = [stored.covariance_names.index(name) for name in COM]
+    off = com - stored.values(COM)
+    apart = float(off @ np.linalg.solve(covariance + stored.covariance[np.ix_(rows, rows)], off))
+    torque = 0.0
+    for plane in planes:
+        lever, (turned, _) = plane.fit.value[:2], plane.plane.lever_rows(robot)
+        torque += float(lever @ np.linalg.solve(
+            plane.covariance + turned @ covariance @ turned.T, lever))
+    limit = float(scipy.special.chdtri(3, _CONTRADICTION))
+    missing = apart > limit and torque < scipy.special.chdtri(2 * len(planes), _CONTRADICTION)
+    yield Check(
+        'torque of the payload', not missing, apart, limit, '1',
+        f'The payload exerts no torque, but by the stored result ({stored.method}, '
+        f'{stored.source}) its centre is {1e3 * float(np.linalg.norm(off)):.0f} mm off. Either it '
+        'is not mounted, or the arm was identified with it: identify the arm without a tool. If '
+        'the tool is another one, name it (tool).' if missing else
+        'The torques do not contradict the stored result by being none.', 'trustworthy')
 
 
 def _losses(robot: Robot, planes: Sequence[PlaneFit]) -> Iterator[Parameter]:

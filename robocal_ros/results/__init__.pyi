@@ -27,6 +27,7 @@ from .report import (
 from .result import (
     CalibrationResult as CalibrationResult,
     Check as Check,
+    Efforts as Efforts,
     Fit as Fit,
     Parameter as Parameter,
     RobotIdentity as RobotIdentity,

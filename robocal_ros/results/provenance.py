@@ -55,7 +55,8 @@ class Inputs:
 
 
 def choose(
-    load: Load, kinds: Collection[str], units: Collection[str] = (), apart_from: str = ''
+    load: Load, kinds: Collection[str], units: Collection[str] = (), apart_from: str = '',
+    usable: Callable[[CalibrationResult], bool] = lambda result: True,
 ) -> Inputs:
     """Choose the inputs of an estimate from the current results.
 
@@ -64,13 +65,14 @@ def choose(
         kinds: Kinds that the estimate uses where there is a result.
         units: Kinds that set the unit of efforts, of which the later result is used.
         apart_from: Kind of inputs of the inputs that may be outdated, empty for none.
+        usable: Whether a result may set the unit of efforts.
 
     Raises:
         RobocalError: If a result cannot be read.
 
     """
     setting = {kind: load(kind) for kind in units}
-    gains = later([result for result in setting.values() if result is not None])
+    gains = later([item for item in setting.values() if item is not None and usable(item)])
     found = [gains, *(load(kind) for kind in kinds)]
     used = {result.kind: result for result in found if result is not None}
     return Inputs(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -48,7 +48,7 @@ class Parameter:
     Attributes:
         name: Name, unique within the result.
         unit: SI unit, ``1`` for pure numbers.
-        value: Value; None unless identified or given by the user.
+        value: Value; None unless identified, given by the user, or a part of a covariance.
         std: Standard deviation; None if unknown.
         state: State after estimation.
         note: Reason for the state, or origin of a given value.
@@ -164,6 +164,22 @@ class Input:
 
 
 @dataclass(frozen=True)
+class Efforts:
+    """What turned a driver's efforts into torques, before drive gains.
+
+    Attributes:
+        source: Parameter ``effort_source``.
+        contents: Parameter ``effort_contains``.
+        factor: Torque per effort of each joint: torque constant times gear ratio of currents.
+
+    """
+
+    source: str
+    contents: str
+    factor: tuple[Finite, ...]
+
+
+@dataclass(frozen=True)
 class RobotIdentity:
     """Robot of a result.
 
@@ -201,6 +217,7 @@ class CalibrationResult:
         software_version: Version of this package.
         series: Plots.
         inputs: Results on which it is built.
+        efforts: What turned efforts into torques; None if it is not built on efforts.
 
     """
 
@@ -221,6 +238,7 @@ class CalibrationResult:
     software_version: str
     series: tuple[Series, ...] = field(default=())
     inputs: tuple[Input, ...] = ()
+    efforts: Efforts | None = None
 
     def __post_init__(self) -> None:
         """Freeze and check the covariance; raises DataError."""
@@ -261,6 +279,8 @@ class CalibrationResult:
             [(p.name, p.unit, p.value, p.std, p.state.value) for p in self.parameters],
             self.covariance_names, self.covariance.tolist(), self.source, self.time,
             [(item.kind, item.sha256) for item in self.inputs]]
+        if self.efforts is not None:
+            content.append(asdict(self.efforts))
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def as_input(self) -> Input:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pinocchio as pin
+import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
@@ -247,19 +248,19 @@ def urdf_model(
 
     Args:
         robot: The arm.
-        model_std: Standard deviation of the links' masses, as a share of them.
+        model_std: Standard deviation of the links' masses, as a share of them: of each by itself,
+            and of all by a common factor. Makers' URDFs are off by about as much as a whole as
+            their links are among each other.
         gain_covariance: Covariance of the relative errors of the drive gains, shape (n, n).
         calibrated: Whether the drive gains are calibrated.
 
     """
-    n = robot.n
-    covariance = np.zeros((12 * n, 12 * n))
-    for index, body in enumerate(physically_consistent(link_parameters(robot))):
-        at = slice(10 * index, 10 * index + 10)
-        covariance[at, at] = link_covariance(body, model_std)
-    covariance[10 * n:11 * n, 10 * n:11 * n] = np.diag(
-        (ROTOR_SPREAD * expected_rotors(robot))**2)
-    covariance[11 * n:, 11 * n:] = gain_covariance
+    bodies = physically_consistent(link_parameters(robot))
+    common = model_std * bodies.ravel()
+    covariance = scipy.linalg.block_diag(
+        scipy.linalg.block_diag(*(link_covariance(body, model_std) for body in bodies))
+        + np.outer(common, common),
+        np.diag((ROTOR_SPREAD * expected_rotors(robot))**2), gain_covariance)
     return ArmModel(robot, covariance, f'URDF, masses ±{100.0 * model_std:.0f} %', calibrated)
 
 

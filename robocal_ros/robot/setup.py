@@ -15,6 +15,7 @@ from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.parameters import RobotParameters, named
 from robocal_ros.results import (
     CalibrationResult,
+    Efforts,
     Parameter,
     ResultStore,
     RobotIdentity,
@@ -31,6 +32,10 @@ ARM = 'arm'
 
 EFFORT_UNITS = (DRIVE_GAINS, ARM)
 """Kinds of results that change the units of efforts."""
+
+
+# Relative difference of factors that counts as none: they are written by hand or computed.
+_SAME_FACTOR = 1e-6
 
 
 def per_joint(values: list[float], count: int, name: str) -> Array:
@@ -77,6 +82,42 @@ def effort_factor(robot: Robot, values: RobotParameters) -> Array:
             "effort_source is 'current', but torque_constants and gear_ratios are 1 N·m/A for "
             "every joint. Set torque_constants (and gear_ratios) to those of the drives.")
     return factor
+
+
+def efforts_of(robot: Robot, values: RobotParameters) -> Efforts:
+    """Return what turns efforts into torques; raises as ``effort_factor``."""
+    return Efforts(values.effort_source, values.effort_contains,
+                   tuple(effort_factor(robot, values).tolist()))
+
+
+def other_efforts(robot: Robot, values: RobotParameters, result: CalibrationResult) -> str:
+    """Return a sentence if the torques behind a result had another origin than now, else ''.
+
+    A payload may be used nevertheless: it is stated in kg and m, whatever it was measured by.
+    """
+    before, now = result.efforts, efforts_of(robot, values)
+    if before is None or result.kind == 'payload':
+        return ''
+    differing = [f"{name} was '{old}' and is '{new}'" for name, old, new in (
+        ('effort_source', before.source, now.source),
+        ('effort_contains', before.contents, now.contents)) if old != new]
+    differing += [
+        f"of joint '{joint}', torque_constants times gear_ratios was {old:.6g} and is {new:.6g}"
+        for joint, old, new in zip(robot.joint_names, before.factor, now.factor, strict=True)
+        if not np.isclose(old, new, rtol=_SAME_FACTOR, atol=0.0)]
+    return '' if not differing else (
+        f'The {result.kind.replace("_", " ")} result ({result.method}, {result.source}) was '
+        f'estimated from other efforts: {"; ".join(differing)}. Restore the earlier parameters if '
+        'they were right; else identify the arm, drive gains and what depends on them again, in '
+        'this order, or leave it out (use_drive_gains, use_arm_model, use_friction).')
+
+
+def check_efforts(
+    robot: Robot, values: RobotParameters, result: CalibrationResult | None
+) -> None:
+    """Raise a ConfigurationError with the sentence of ``other_efforts``."""
+    if result is not None and (text := other_efforts(robot, values, result)):
+        raise ConfigurationError(text)
 
 
 def effort_scales(drive_gains: CalibrationResult) -> dict[str, float]:
@@ -185,5 +226,11 @@ def mesh_folders(given: Sequence[str]) -> list[str]:
 def torque_factor(
     robot: Robot, values: RobotParameters, gains: CalibrationResult | None
 ) -> Array:
-    """Return the factors from efforts to torques with identified drive gains, shape (n,)."""
+    """Return the factors from efforts to torques with identified drive gains, shape (n,).
+
+    Raises:
+        ConfigurationError: As ``effort_factor``, and if the gains are those of other efforts.
+
+    """
+    check_efforts(robot, values, gains)
     return effort_factor(robot, values) / effort_scale(robot, gains)

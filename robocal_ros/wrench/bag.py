@@ -39,6 +39,7 @@ from robocal_ros.messages import (
 from robocal_ros.results import CalibrationResult, choose, from_yaml, with_inputs
 from robocal_ros.robot import (
     check_effort_unit,
+    check_efforts,
     effort_units,
     friction_by_joint,
     identified_arm,
@@ -326,6 +327,7 @@ class WrenchFollowing:
         if payload is not None:
             self._remarks.append(self._observer.use_payload(payload))
         friction = self._store.load('friction') if values.use_friction else None
+        check_efforts(self.robot, values, friction)
         if friction is not None:
             self._observer.use_friction(friction_by_joint(friction))
         torques = self._observer.torques

@@ -16,6 +16,7 @@ from robocal_ros.results import CalibrationResult, to_yaml, with_inputs
 from robocal_ros.robot import (
     ARM,
     check_effort_unit,
+    check_efforts,
     effort_factor,
     friction_by_joint,
     identified_model,
@@ -73,8 +74,10 @@ class WrenchObserverNode(CalibrationNode):
     def build(self) -> None:
         """Create observer, inputs and outputs, and use stored and published results."""
         values = self.values
+        gains = self.results.gains()
+        check_efforts(self.robot, values, gains)
         if values.observe_torque:
-            check_effort_unit(values, self.results.gains())
+            check_effort_unit(values, gains)
         self.observer = WrenchObserver(self.robot, values)
         for remark in self.observer.remarks:
             self.get_logger().warning(remark)

@@ -182,7 +182,7 @@ class Robot:
     def recording(self, motions: list[Trajectory], *, tool: bool = True) -> Recording:
         """Return what the node records of motions."""
         joints, sensor = self.cell.record(motions, tool=tool, rest=0.5)
-        inputs = ARM_IDENTIFICATION.inputs(self.values, self.store.load)
+        inputs = ARM_IDENTIFICATION.inputs(self.robot, self.values, self.store.load)
         factor = torque_factor(self.robot, self.values, inputs.gains)
         read = PAYLOAD.needs(self.values).wrenches
         return Recording(replace(joints, effort=joints.effort * factor),
@@ -209,7 +209,7 @@ class Robot:
     def keep(self, capability: Estimator, recording: Recording, values: Any) -> None:
         """Estimate, which must pass, and store the result."""
         found = capability.result(
-            self.robot, recording, values, capability.inputs(values, self.store.load))
+            self.robot, recording, values, capability.inputs(self.robot, values, self.store.load))
         assert found.verdict is Verdict.PASS, found.reasons
         self.store.save(found)
 
@@ -233,7 +233,8 @@ def test_the_payload_is_identified_from_what_the_driver_publishes(
                      replace(values, arm_load=TOOL.mass))
             arm.cell = replace(arm.cell, tool=replace(arm.cell.tool, mass=1.5))
     result = PAYLOAD.result(
-        arm.robot, arm.recording(motion), values, PAYLOAD.inputs(values, arm.store.load))
+        arm.robot, arm.recording(motion), values,
+        PAYLOAD.inputs(arm.robot, values, arm.store.load))
     assert result.verdict is Verdict.PASS, result.reasons
     truth = default_cell.payload_truth(arm.cell.tool, arm.robot, arm.robot.tool_frame)
     found = [item for item in result.parameters

@@ -17,11 +17,15 @@ from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimators import Estimator
 from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.payload.arm_identification import estimate
-from robocal_ros.payload.estimator import ARM_IDENTIFICATION, GAINS as GAINS_CALIBRATION
+from robocal_ros.payload.estimator import (
+    ARM_IDENTIFICATION,
+    GAINS as GAINS_CALIBRATION,
+    PAYLOAD,
+)
 from robocal_ros.payload.excitation import estimate as estimate_payload
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.provenance import choose, stale_inputs
-from robocal_ros.results.result import CalibrationResult, RobotIdentity, Verdict
+from robocal_ros.results.result import CalibrationResult, RobotIdentity, State, Verdict
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 from robocal_ros.robot.arm_model import (
     identified_arm,
@@ -185,7 +189,7 @@ def test_an_arm_of_before_the_gains_is_used_once_it_is_identified_again(tmp_path
     store = ResultStore(tmp_path, RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names))
 
     def stored(capability: Estimator, samples: JointSamples) -> CalibrationResult:
-        inputs = capability.inputs(values, store.load)
+        inputs = capability.inputs(robot, values, store.load)
         scaled = replace(
             samples, effort=samples.effort * torque_factor(robot, values, inputs.gains))
         result = capability.result(robot, Recording(scaled), values, inputs)
@@ -207,6 +211,74 @@ def test_an_arm_of_before_the_gains_is_used_once_it_is_identified_again(tmp_path
     assert used().sha256 == second.sha256
     assert identified_arm(robot, values, used()) is not None
     assert stale_inputs(second, store.load) == stale_inputs(gains, store.load) == ()
+
+
+def test_an_arm_is_used_with_the_constants_that_it_was_identified_with_alone(
+    tmp_path: Path
+) -> None:
+    robot = arm('robocal').robot()
+    samples = record(real_arm(robot), 0, np.ones(robot.n))
+    currents = replace(samples, effort=samples.effort / 7.0)
+    values = replace(VALUES, method='excitation', excitation_source='torque',
+                     effort_source='current', torque_constants=[0.07], gear_ratios=[100.0])
+    store = ResultStore(tmp_path, RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names))
+    inputs = ARM_IDENTIFICATION.inputs(robot, values, store.load)
+    scaled = replace(
+        currents, effort=currents.effort * torque_factor(robot, values, inputs.gains))
+    found = ARM_IDENTIFICATION.result(robot, Recording(scaled), values, inputs)
+    store.save(found)
+    assert PAYLOAD.inputs(robot, values, store.load).gains is not None
+    same = replace(values, torque_constants=[7.0], gear_ratios=[1.0])
+    assert PAYLOAD.inputs(robot, same, store.load).gains is not None
+    raised = replace(values, torque_constants=[0.07, 0.07, 0.0805, 0.07, 0.07, 0.07])
+    for other, told in (
+            (raised, "of joint 'joint_3', torque_constants times gear_ratios was 7 and is 8.05"),
+            (replace(values, effort_source='torque'),
+             "effort_source was 'current' and is 'torque'; of joint 'joint_1'"),
+            (replace(values, effort_contains='external'),
+             "effort_contains was 'all' and is 'external'.")):
+        with pytest.raises(ConfigurationError, match='arm result .unloaded, ') as caught:
+            PAYLOAD.inputs(robot, other, store.load)
+        assert told in str(caught.value)
+        with pytest.raises(ConfigurationError, match='arm result .unloaded, '):
+            torque_factor(robot, other, store.load('arm'))
+    # Identified anew, it replaces the other; with a load, it would be built on it.
+    anew = ARM_IDENTIFICATION.inputs(robot, raised, store.load)
+    assert anew.gains is None
+    assert found.sha256 in {item.sha256 for item in anew.listed}
+    with pytest.raises(ConfigurationError, match='arm result .unloaded, '):
+        ARM_IDENTIFICATION.inputs(robot, replace(raised, arm_load=2.0), store.load)
+
+
+@pytest.mark.parametrize(('mass', 'seed'), [(2.3, 0), (0.5, 1)])
+def test_an_arm_with_its_tool_on_does_not_pass_as_unloaded(mass: float, seed: int) -> None:
+    robot = arm('robocal').robot()
+    unknown = {'scale': np.ones(robot.n), 'scale_covariance': 0.01 * np.eye(robot.n)}
+    tool = RigidBodyInertia(mass, LOAD.com, mass / LOAD.mass * LOAD.inertia)
+    samples = record(real_arm(robot).with_payload(tool), seed, np.ones(robot.n))
+    result = estimate(robot, samples, VALUES, **unknown)
+    (check,) = (check for check in result.checks if check.name == 'no load')
+    assert not check.passed
+    found = float(check.reason.split('a load of ')[1].split(' ±')[0])
+    assert found == pytest.approx(mass, rel=0.2)
+    assert 'Take off the tool' in check.reason
+    # Nor is a mass identified that may be zero.
+    masses = [result.parameter(f'{joint}.mass') for joint in robot.joint_names]
+    for p in masses:
+        assert (p.interval()[0] > 0.0) == (p.state is State.IDENTIFIED)
+    assert (mass == 2.3) or State.NOT_IDENTIFIED in {p.state for p in masses}
+    assert identified_model(robot, from_yaml(to_yaml(result))).robot.n == robot.n
+
+
+def test_a_last_link_that_differs_with_all_others_is_no_load() -> None:
+    robot = arm('robocal').robot()
+    true = real_arm(robot)
+    links = link_parameters(robot) * (1.0 + 0.3 * np.random.default_rng(2).normal(size=(6, 1)))
+    result = estimate(
+        robot, record(with_links(robot, links, true.model.armature), 0, np.ones(robot.n)), VALUES,
+        scale=np.ones(robot.n), scale_covariance=0.01 * np.eye(robot.n))
+    assert result.settings['model_std'] > VALUES.arm_model_std
+    assert {check.name: check.passed for check in result.checks}['no load']
 
 
 def test_a_load_needs_an_arm_identified_without() -> None:
@@ -257,3 +329,13 @@ def test_the_centre_of_a_small_link_is_known_no_better_than_what_is_mounted_on_i
     # A twentieth of the mass, 8 cm from the centre.
     assert (std[1:4] > 0.05 * 2.0 * 0.08).all()
     assert (std[1:4] < 1.05 * 0.05 * 2.0 * 0.08).all()
+
+
+def test_an_arm_that_is_heavier_than_its_urdf_as_a_whole_has_its_gains_within_the_intervals():
+    robot = arm('robocal').robot()
+    true = with_links(robot, 1.07 * link_parameters(robot), np.zeros(robot.n))
+    result = estimate(robot, record(true, 0, np.ones(robot.n)), VALUES,
+                      scale=np.ones(robot.n), scale_covariance=0.01 * np.eye(robot.n))
+    for joint in robot.joint_names:
+        low, high = result.parameter(f'{joint}.effort_scale').interval(0.95)
+        assert low < 1.0 < high

@@ -15,7 +15,7 @@ from robocal_ros.payload import drive_gain_regression, excitation
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.result import State, Verdict
 from robocal_ros.results.store import from_yaml, to_yaml
-from robocal_ros.robot.arm_model import ArmModel
+from robocal_ros.robot.arm_model import ArmModel, link_parameters, urdf_model, with_links
 from robocal_ros.robot.setup import effort_scales
 
 SCALE = np.array([0.87, 1.14, 0.95, 1.08, 0.86, 1.12])
@@ -138,7 +138,7 @@ def test_an_uncertain_mass_widens_the_intervals(usual):
 
 
 def test_scales_that_the_motion_does_not_excite_are_not_identified(usual, monkeypatch):
-    monkeypatch.setattr(drive_gain_regression, 'MAX_STD', 1e-4)
+    monkeypatch.setattr(drive_gain_regression, 'MAX_GAIN_STD', 1e-4)
     result = found_by(usual, 1)
     states = {p.state for p in result.parameters}
     assert State.NOT_IDENTIFIED in states
@@ -169,3 +169,24 @@ def test_a_mass_that_is_not_positive_is_refused(usual, mass):
 def test_a_result_of_another_kind_is_refused(usual):
     with pytest.raises(DataError, match="kind 'drive_gains' or 'arm', got 'friction'"):
         effort_scales(replace(found_by(usual), kind='friction'))
+
+
+def test_an_arm_that_is_heavier_than_its_urdf_as_a_whole_is_within_the_intervals(usual):
+    description = with_links(
+        usual.robot, link_parameters(usual.robot) / 1.07, np.zeros(usual.robot.n))
+    result = drive_gain_regression.estimate(
+        description, usual.but(duration=24.0).joints(3, SCALE),
+        replace(WITH_PRIORS, arm_model_std=0.05))
+    assert result.verdict is Verdict.PASS, result.reasons
+    for parameter, scale in zip(result.parameters, SCALE, strict=True):
+        low, high = parameter.interval(0.95)
+        assert low < scale < high
+
+
+def test_the_prior_of_the_urdf_holds_an_error_of_all_links_together(usual):
+    covariance = urdf_model(usual.robot, 0.05, np.zeros((6, 6))).covariance
+    masses = link_parameters(usual.robot)[:, 0]
+    whole = np.zeros(len(covariance))
+    whole[:60:10] = 1.0
+    assert whole @ covariance @ whole == pytest.approx(
+        0.05**2 * (np.sum(masses**2) + masses.sum()**2))

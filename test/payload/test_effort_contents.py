@@ -38,7 +38,7 @@ def found(
 ) -> CalibrationResult:
     values = values_for(case, effort_contains=contents, results_dir=str(folder))
     return estimate(case.robot, Recording(samples), values,
-                            PAYLOAD.inputs(values, make_store(case.robot, values).load))
+                    PAYLOAD.inputs(case.robot, values, make_store(case.robot, values).load))
 
 
 def test_external_efforts_give_the_payload_of_all_efforts(

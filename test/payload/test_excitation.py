@@ -30,7 +30,7 @@ from robocal_ros.estimation.block_averages import Blocks
 from robocal_ros.messages.samples import JointSamples, StreamCounts
 from robocal_ros.parameters import checked
 from robocal_ros.payload import excitation
-from robocal_ros.payload.model import BODY, PARAMETERS, centred, centred_covariance, moving
+from robocal_ros.payload.model import BODY, PARAMETERS, centred, centred_jacobian, moving
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (
     Rows,
@@ -281,7 +281,8 @@ def test_estimates_scatter_as_the_bound_says_and_intervals_hold_the_truth(usual,
     for seed in range(count):
         fit = excitation.fit_rows(noisy(clean, blocks, usual.time, noise, seed))
         body = move @ fit.value[:10]
-        std = np.sqrt(np.diag(centred_covariance(body, move @ fit.covariance[:10, :10] @ move.T)))
+        jacobian = centred_jacobian(body) @ move
+        std = np.sqrt(np.diag(jacobian @ fit.covariance[:10, :10] @ jacobian.T))
         errors.append(centred(body) - truth)
         inside += int((np.abs(errors[-1]) < 1.959964 * std).sum())
     ratio = np.sqrt(np.mean(np.square(errors), axis=0)) / limit

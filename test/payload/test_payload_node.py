@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.excitation_cell import Record, exciting
+from support.result_examples import example
 from support.ros_rig import Log, Spinner, arm_urdf, overrides
 
 from robocal_ros.messages.samples import Recording
@@ -16,7 +18,9 @@ from robocal_ros.node.calibration_node import FAILURE, SUCCESS
 from robocal_ros.payload import excitation
 from robocal_ros.payload.model import BODY
 from robocal_ros.payload.node import PayloadIdentification
-from robocal_ros.results.store import read_result
+from robocal_ros.results.result import Efforts, RobotIdentity
+from robocal_ros.results.store import read_result, to_yaml
+from robocal_ros.robot.model import Robot
 
 pytestmark = pytest.mark.usefixtures('ros')
 
@@ -106,3 +110,47 @@ def test_efforts_of_unknown_unit_are_refused_before_the_arm_moves(
         answer = spinner.run(lambda: node.answer(service, getattr(node, service)))
     assert not answer.success
     assert 'call calibrate_gains of payload_identification first' in answer.message
+
+
+OTHER_EFFORTS = {'effort_source': 'current', 'torque_constants': [0.08], 'gear_ratios': [100.0]}
+TOLD = "of joint 'joint_1', torque_constants times gear_ratios was 7 and is 8;"
+
+
+def store_of_other_efforts(kind: str, folder: Path) -> None:
+    """Store a result of motor constants of 7 N·m/A."""
+    robot = Robot(arm_urdf())
+    (folder / f'{kind}.yaml').write_text(to_yaml(replace(
+        example(), kind=kind, robot=RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names),
+        efforts=Efforts('current', 'all', (7.0,) * robot.n))))
+
+
+@pytest.mark.parametrize(('kind', 'service', 'values'), [
+    ('drive_gains', 'run', {'method': 'two_plane'}),
+    ('arm', 'calibrate_gains', {}),
+    ('arm', 'identify_arm', {'arm_load': 2.0}),
+])
+def test_results_of_other_motor_constants_are_refused_before_the_arm_moves(
+    make: Make, tmp_path: Path, kind: str, service: str, values: dict[str, Any]
+) -> None:
+    node = make(**OTHER_EFFORTS, **values)
+    store_of_other_efforts(kind, tmp_path)
+    log = Log(node)
+    assert node.trigger_configure() == SUCCESS
+    assert any(TOLD in line for line in log['warning'])
+    assert node.trigger_activate() == SUCCESS
+    with Spinner(node) as spinner:
+        answer = spinner.run(lambda: node.answer(service, getattr(node, service)))
+    assert not answer.success
+    assert TOLD in answer.message
+
+
+def test_friction_of_other_motor_constants_is_left_out_with_a_warning(
+    make: Make, tmp_path: Path
+) -> None:
+    node = make(**OTHER_EFFORTS)
+    store_of_other_efforts('friction', tmp_path)
+    log = Log(node)
+    assert node.trigger_configure() == SUCCESS
+    assert any(line.startswith('Stored friction not used') and TOLD in line
+               for line in log['warning'])
+    assert node.results.current('friction') is None

@@ -185,7 +185,7 @@ def test_drive_gains(records, bags, replay, tmp_path: Path) -> None:
     assert_same(
         estimate.estimate_gains(
             node.robot, recording, node.values,
-            estimate.GAINS.inputs(node.values, node.store.load)),
+            estimate.GAINS.inputs(node.robot, node.values, node.store.load)),
         offline('drive_gains', records['excitation'], bags['excitation'], tmp_path, **values))
 
 

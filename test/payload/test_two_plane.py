@@ -38,7 +38,7 @@ from robocal_ros.payload.two_plane import PlaneEstimator, estimate
 from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.robot.arm_model import ArmModel, link_parameters, urdf_model, with_links
 from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot.model import RigidBodyInertia, Robot
 
 REFERENCE_CELL = Noise()
 RANDOM_ALONE = Noise(quantisation=0.0)
@@ -114,6 +114,22 @@ def error_of(result: CalibrationResult, case: Experiment) -> np.ndarray:
 
 def failed(result: CalibrationResult) -> list[str]:
     return [check.name for check in result.checks if not check.passed]
+
+
+def test_a_tool_that_the_arm_was_identified_with_contradicts_its_stored_result(quick):
+    stored = estimate(quick.robot, quick.samples(), values_for(quick))
+    assert stored.verdict is Verdict.PASS
+    tool = RigidBodyInertia(quick.tool.mass, quick.tool.com, np.zeros((3, 3)))
+    loaded = quick.robot.with_payload(tool)
+    again = estimate(loaded, quick.samples(seed=1), values_for(quick), stored=stored)
+    assert failed(again) == ['torque of the payload']
+    assert 'identify the arm without a tool' in ' '.join(again.reasons)
+    # Of another tool, nothing is known; a tool that was moved has torques.
+    assert not failed(estimate(
+        loaded, quick.samples(seed=1), values_for(quick, tool='other'), stored=stored))
+    moved = replace(stored, parameters=tuple(
+        replace(p, value=p.value + 0.02) if p.name in COM else p for p in stored.parameters))
+    assert not failed(estimate(quick.robot, quick.samples(), values_for(quick), stored=moved))
 
 
 # --------------------------------------------------------------------- truth is recovered

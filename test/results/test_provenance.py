@@ -19,7 +19,7 @@ from robocal_ros.results.provenance import (
     stale_inputs,
     with_inputs,
 )
-from robocal_ros.results.result import CalibrationResult, Parameter, Verdict
+from robocal_ros.results.result import CalibrationResult, Efforts, Parameter, Verdict
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 
 NAMES = ('a', 'b', 'c')
@@ -51,6 +51,15 @@ class TestHash:
     def test_it_survives_a_file(self) -> None:
         found = result('friction')
         assert from_yaml(to_yaml(found)).sha256 == found.sha256
+
+    def test_it_depends_on_what_turned_efforts_into_torques(self) -> None:
+        found = result('friction')
+        hashes = {replace(found, efforts=efforts).sha256 for efforts in (
+            None, Efforts('torque', 'all', (1.0,)), Efforts('current', 'all', (1.0,)),
+            Efforts('torque', 'external', (1.0,)), Efforts('torque', 'all', (1.15,)))}
+        assert len(hashes) == 5
+        made = replace(found, efforts=Efforts('current', 'all', (7.07, 0.1 + 0.2)))
+        assert from_yaml(to_yaml(made)).sha256 == made.sha256
 
     @pytest.mark.parametrize('change', [
         {'time': 5.0}, {'covariance': 2.0 * COVARIANCE}, {'frame': 'flange'},

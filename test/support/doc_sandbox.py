@@ -39,7 +39,7 @@ PARAMETERS = f"""\
   ros__parameters:
     sensor_frame: ft_wrist
     gain_std: 0.002
-    arm_model_std: 0.02
+    arm_model_std: 0.01
 /**/wrench_observer:
   ros__parameters:
     sensor_frames: [ft_wrist]

@@ -143,7 +143,7 @@ def payload_node(
 ) -> Process:
     """Start a payload node, active at once."""
     defaults = {'use_sim_time': True, 'autostart': True, 'known_mass': 2.0,
-                'gain_std': 0.002, 'arm_model_std': 0.02, 'results_dir': results}
+                'gain_std': 0.002, 'arm_model_std': 0.01, 'results_dir': results}
     return Process('robocal_ros.payload.node', log, name=name, **{**defaults, **parameters})
 
 

@@ -35,7 +35,7 @@ class PostureAverage(CalibrationNode):
         return 'Nothing moves.'
 
     async def estimate(self) -> Answer:
-        inputs = POSTURE.inputs(self.values, self.results.current)
+        inputs = POSTURE.inputs(self.robot, self.values, self.results.current)
         recording = self.recorder.recording(POSTURE.needs(self.values))
         result = POSTURE.result(self.robot, recording, self.values, inputs)
         return self.keep(result, self._publish, summary)

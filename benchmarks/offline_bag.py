@@ -13,7 +13,7 @@ import numpy as np
 from rosbags.typesys import Stores, get_typestore
 
 from robocal_ros.arrays import Array
-from robocal_ros.messages import BagWriter, JointSamples, TopicQos, WrenchSamples
+from robocal_ros.messages import BagWriter, JointSamples, WrenchSamples
 
 JOINT_STATES, WRENCH, DESCRIPTION = '/joint_states', '/ft_wrist/wrench', '/robot_description'
 STORE = get_typestore(Stores.LATEST)
@@ -92,9 +92,9 @@ def text_message(text: str) -> bytes:
 
 def announce(bag: BagWriter, urdf: str, *topics: str) -> None:
     """Add the topics of joint states and some F/T sensors, and a robot description."""
-    bag.add(DESCRIPTION, 'std_msgs/msg/String', TopicQos(latched=True, depth=1))
+    bag.add(DESCRIPTION, 'std_msgs/msg/String', latched=True, depth=1)
     bag.write(DESCRIPTION, 0, text_message(urdf))
-    bag.add(JOINT_STATES, 'sensor_msgs/msg/JointState', TopicQos(latched=True))
+    bag.add(JOINT_STATES, 'sensor_msgs/msg/JointState', latched=True)
     for topic in topics:
         bag.add(topic, 'geometry_msgs/msg/WrenchStamped')
 

@@ -17,9 +17,9 @@ from action_msgs.msg import GoalStatus
 from control_msgs.action import FollowJointTrajectory
 from rclpy.task import Future
 from sensor_msgs.msg import JointState
+from unique_identifier_msgs.msg import UUID
 
-from robocal_ros.arm.action import Goal, TrajectoryAction
-from robocal_ros.arm.controller_state import ControllerState
+from robocal_ros.arm.controller_state import PAUSED, ControllerState
 from robocal_ros.arm.goals import ControllerGoals
 from robocal_ros.arm.protocols import MotionOutcome, MotionStatus, Report, Watch
 from robocal_ros.arm.stop_conditions import StopConditions
@@ -142,48 +142,49 @@ class ArmClient:
         self._joint_names = robot.joint_names
         self._parameters = parameters
         self.name = f'{controller}/follow_joint_trajectory'
-        self._action = TrajectoryAction(waiter.node, self.name, waiter.group)
         self.controller = ControllerState(
             waiter, f'{controller}/controller_state', robot.joint_names)
         self.goals = ControllerGoals(waiter, self.name)
         self.abort = StopConditions(waiter, robot, joints, parameters)
+        self._parts: tuple[Any, ...] = self.controller, self.goals, self.abort
         self._report = report
         self._quiet = Silence(
             self._stamp, lambda: self.controller.stamp, lambda: max(self._joints.period, 1e-3),
             self._joints.catch_up, missed=3, longest=0.15)
-        self._goal: Goal | None = None
+        self._goal: UUID | None = None
         self._clock_jumps = self._others_before = 0
         self.longest_turn = 0.0
-        waiter.when_stopped(self._cancel_now)
+        waiter.on_stop.append(self._cancel_now)
 
     def start(self) -> None:
         """Subscribe to the controller's state, and to what may end a motion."""
-        self.controller.start()
-        self.goals.start()
-        self.abort.start()
+        for part in self._parts:
+            part.start()
 
     def stop(self) -> None:
         """Unsubscribe."""
-        self.controller.stop()
-        self.goals.stop()
-        self.abort.stop()
+        for part in self._parts:
+            part.stop()
 
     def destroy(self) -> None:
         """Remove client and subscription."""
-        self.controller.destroy()
-        self.goals.stop()
-        self.abort.destroy()
-        self._action.destroy()
+        for part in self._parts:
+            part.destroy()
 
     def _cancel_now(self) -> None:
         """Send the cancel request at once; the monitored motion checks that the arm stops."""
         if self._goal is not None:
-            self._goal.cancel()
+            self.goals.cancel(self._goal)
+
+    def _cancel_if_accepted(self, goal: UUID, sending: Future[Any]) -> None:
+        answer = sending.result()
+        if answer is not None and answer.accepted:
+            self.goals.cancel(goal)
 
     def missing(self) -> str:
         """Return what a motion would lack of joint states and controller, empty for nothing."""
         lacks = [f"joint states on '{self._joints.topic}'"] if self._joints.age() > _SILENT else []
-        if not self._action.is_ready():
+        if not self.goals.is_ready():
             lacks.append(f"controller '{self.name}'")
         return ' and '.join(lacks)
 
@@ -251,7 +252,7 @@ class ArmClient:
                 'sensor_msgs/JointState on joint_states. Start the driver (or sim_arm) in this '
                 f'namespace and ROS domain. {hint}'
             )
-        if not await self._waiter.until_stopped(self._action.is_ready, timeout):
+        if not await self._waiter.until_stopped(self.goals.is_ready, timeout):
             suffix = '/follow_joint_trajectory/_action/status'
             # The client's own subscription makes the topic appear: count publishers.
             node = self._waiter.node
@@ -290,12 +291,10 @@ class ArmClient:
             self._goal = None
 
     async def _send(
-        self,
-        trajectory: Trajectory,
-        progress: Callable[[float], None] | None,
+        self, trajectory: Trajectory, progress: Callable[[float], None] | None,
         watch: Watch | None,
     ) -> MotionOutcome:
-        if not self._action.is_ready():
+        if not self.goals.is_ready():
             return MotionOutcome(
                 MotionStatus.CONTROLLER_LOST,
                 f"Controller '{self.name}' is no longer available; nothing was sent.",
@@ -306,13 +305,12 @@ class ArmClient:
         )
         start = self._stamp()
         # Known before the answer, so that the goal can be cancelled without one.
-        identity = self.goals.new_id()
-        self._goal = Goal(self._action, identity)
-        sending = self._action.send(message, identity)
+        goal = self._goal = self.goals.new_id()
+        sending = self.goals.send(message, goal)
         if not await self._waiter.until(sending.done, ANSWER_TIMEOUT):
             # The answer may be lost while the arm moves, or the goal be accepted later.
             self._cancel_now()
-            sending.add_done_callback(partial(_cancel_if_accepted, self._goal))
+            sending.add_done_callback(partial(self._cancel_if_accepted, goal))
             return await self._ended(
                 MotionStatus.CONTROLLER_LOST,
                 f"Controller '{self.name}' did not answer within {ANSWER_TIMEOUT} s.")
@@ -322,17 +320,13 @@ class ArmClient:
                 MotionStatus.REJECTED,
                 f"Controller '{self.name}' rejected the motion. See its log, and check that it "
                 'is active.', await self.comes_to_rest())
-        return await self._monitor(self._goal, trajectory, start, progress, watch)
+        return await self._monitor(goal, trajectory, start, progress, watch)
 
     async def _monitor(
-        self,
-        goal: Goal,
-        trajectory: Trajectory,
-        start: float,
-        progress: Callable[[float], None] | None,
-        watch: Watch | None,
+        self, goal: UUID, trajectory: Trajectory, start: float,
+        progress: Callable[[float], None] | None, watch: Watch | None,
     ) -> MotionOutcome:
-        result = goal.result()
+        result = self.goals.result(goal)
         follower = _PathFollower(
             trajectory, start, CANCEL_FACTOR * self._parameters().path_tolerance)
         advanced, share = self._stamp(), 0.0
@@ -356,8 +350,7 @@ class ArmClient:
 
     @property
     def _paused(self) -> str:
-        return (' The speed scaling of the controller is zero: the robot is paused, or in a '
-                'protective or emergency stop.' if self.controller.paused else '')
+        return f' {PAUSED}' if self.controller.paused else ''
 
     def _stamp(self) -> float:
         latest = self._joints.latest
@@ -403,7 +396,7 @@ class ArmClient:
                 f'The arm is {deviation:.3f} rad off the commanded path (limit {limit:g} rad): '
                 'another client moves it, or it was pushed. The motion was cancelled.'
                 f'{self._joints.several}')
-        if not self._action.is_ready():
+        if not self.goals.is_ready():
             return MotionStatus.CONTROLLER_LOST, (
                 f"Controller '{self.name}' disappeared during the motion.")
         problem = watch() if watch is not None else ''
@@ -440,10 +433,10 @@ class ArmClient:
                 and STILL_TRAVEL < self.controller.travel(STILL_TIME, -np.inf) < np.inf)
 
     async def _cancel(
-        self, goal: Goal, result: Any, status: MotionStatus, message: str
+        self, goal: UUID, result: Any, status: MotionStatus, message: str
     ) -> MotionOutcome:
         """Cancel the motion and wait until the arm is at rest."""
-        answer = goal.cancel()
+        answer = self.goals.cancel(goal)
         timeout = ANSWER_TIMEOUT
         answered = await self._waiter.until(lambda: answer.done() or result.done(), timeout)
         if not answered:
@@ -542,8 +535,7 @@ class ArmClient:
             Trajectory(np.array([0.0, 0.1]), np.stack((posture, posture)),
                        np.zeros((2, len(posture)))),
             self._joint_names, 0.0, 0.0, 1.0)
-        await self._waiter.until(
-            self._action.send(goal, self.goals.new_id()).done, ANSWER_TIMEOUT)
+        await self._waiter.until(self.goals.send(goal, self.goals.new_id()).done, ANSWER_TIMEOUT)
 
     @property
     def resting(self) -> bool:
@@ -573,9 +565,3 @@ class ArmClient:
             return travel < STILL_TRAVEL
 
         return await self._waiter.until(lambda: rests() or blind, timeout) and not blind
-
-
-def _cancel_if_accepted(goal: Goal, sending: Future[Any]) -> None:
-    answer = sending.result()
-    if answer is not None and answer.accepted:
-        goal.cancel()

@@ -15,6 +15,10 @@ from robocal_ros.arm.waiting import Waiter
 from robocal_ros.arrays import Array
 from robocal_ros.messages import SECOND, ConditionalGroup, RecentPostures, Subscriber, to_seconds
 
+PAUSED = ('The speed scaling of the controller is zero: the robot is paused, or in a protective '
+          'or emergency stop.')
+"""Sentence for the user while ``ControllerState.paused``."""
+
 # Most states that are considered: half a second at 1 kHz.
 _MOST = 500
 

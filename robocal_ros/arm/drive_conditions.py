@@ -15,10 +15,10 @@ from typing import Any
 import yaml
 from rclpy.callback_groups import CallbackGroup
 from rclpy.node import Node
-from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 from rclpy.subscription import Subscription
 
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.messages import qos
 
 _FORM = re.compile(r'(?P<topic>\S+)\s+(?P<field>[\w.]+)\s*(?P<sign>==|!=)\s*(?P<value>.+)')
 
@@ -75,17 +75,9 @@ class DriveCondition:
                 f"drive_conditions: '{self._topic}' is of type {package}/{folder}/{name}, which "
                 f"this environment lacks. Install and source the package '{package}'.") from None
         self._value_in(kind())
-        reliable = all(item.qos_profile.reliability == QoSReliabilityPolicy.RELIABLE
-                       for item in publishers)
-        latched = all(item.qos_profile.durability == QoSDurabilityPolicy.TRANSIENT_LOCAL
-                      for item in publishers)
         self._subscription = self._node.create_subscription(
-            kind, self._topic, self._take, QoSProfile(
-                depth=1,
-                reliability=QoSReliabilityPolicy.RELIABLE if reliable
-                else QoSReliabilityPolicy.BEST_EFFORT,
-                durability=QoSDurabilityPolicy.TRANSIENT_LOCAL if latched
-                else QoSDurabilityPolicy.VOLATILE),
+            kind, self._topic, self._take,
+            qos.offered_by_all([item.qos_profile for item in publishers], 1),
             callback_group=self._group)
 
     def stop(self) -> None:

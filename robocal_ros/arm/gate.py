@@ -15,6 +15,7 @@ from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 
 from robocal_ros.arm.client import CANCEL_FACTOR, STILL_TIME, STILL_TRAVEL, ArmClient
+from robocal_ros.arm.controller_state import PAUSED
 from robocal_ros.arm.owner import ArmOwner
 from robocal_ros.arm.protocols import MotionOutcome, MotionStatus, Recorder, Report, Watch
 from robocal_ros.arm.waiting import Waiter
@@ -176,9 +177,7 @@ class GuardedArm:
         if (reason := self.client.abort.problem()) is not None:
             raise MotionError(f'{reason[1]} Nothing was sent.')
         if self.client.controller.paused:
-            raise MotionError(
-                'The speed scaling of the controller is zero: the robot is paused, or in a '
-                'protective or emergency stop. Nothing was sent; release it and call again.')
+            raise MotionError(f'{PAUSED} Nothing was sent; release it and call again.')
         self._check_start(trajectory)
         self.client.check_commands()
 
@@ -367,9 +366,7 @@ class GuardedArm:
         await self.move(await self.way(self.posture(), posture, effort), phase=phase,
                         message=message, share=share, watch=watch, effort=effort)
 
-    async def way(
-        self, start: Array, goal: Array, effort: EffortLimits | None
-    ) -> Trajectory:
+    async def way(self, start: Array, goal: Array, effort: EffortLimits | None) -> Trajectory:
         """Return a collision-free motion between two postures, within the effort limits."""
         path = await self.compute(
             connect, self.checker.robot, self.checker, start, goal, effort=effort)

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goals of the controller's action, by its status topic: those of other clients move the arm."""
+"""Goals of the controller's action: own ones, and those of other clients, which move the arm.
+
+rclpy's action client subscribes to feedback, which nothing here needs, and reads each message in
+the executor: one of a megabyte takes a second, in which no motion is monitored. So own goals are
+sent by the action's services, and those of others are seen on its status topic.
+"""
 
 from __future__ import annotations
 
@@ -8,45 +13,49 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
-from action_msgs.msg import GoalStatus, GoalStatusArray
-from rclpy.qos import (
-    QoSDurabilityPolicy,
-    QoSHistoryPolicy,
-    QoSProfile,
-    QoSReliabilityPolicy,
-)
+from action_msgs.msg import GoalInfo, GoalStatus, GoalStatusArray
+from action_msgs.srv import CancelGoal
+from control_msgs.action import FollowJointTrajectory
 from rclpy.subscription import Subscription
+from rclpy.task import Future
 from unique_identifier_msgs.msg import UUID
 
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import MotionError
+from robocal_ros.messages import qos
 
-# QoS of action status topics; the depth covers short motions.
-_STATUS = QoSProfile(
-    history=QoSHistoryPolicy.KEEP_LAST, depth=10,
-    reliability=QoSReliabilityPolicy.RELIABLE, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
-_UNDER_WAY = (
-    GoalStatus.STATUS_ACCEPTED, GoalStatus.STATUS_EXECUTING, GoalStatus.STATUS_CANCELING)
+_UNDER_WAY = (GoalStatus.STATUS_ACCEPTED, GoalStatus.STATUS_EXECUTING, GoalStatus.STATUS_CANCELING)
 # Own goals that are remembered; one at a time is under way, and one that stops the arm.
 _OWN = 10
 
 
 class ControllerGoals:
-    """Goals that the controller has accepted, while subscribed.
+    """Goals of the controller; those of other clients are known while subscribed.
 
     Attributes:
+        sending: Client of the service that accepts goals.
+        cancelling: Client of the service that cancels them.
+        results: Client of the service that answers with their results.
         begun: Number of goals of other clients that were accepted.
 
     """
 
     def __init__(self, waiter: Waiter, action: str) -> None:
-        """Prepare the subscription.
+        """Create the clients, and prepare the subscription.
 
         Args:
             waiter: Its node subscribes.
-            action: Name of the controller's action.
+            action: Name of the controller's action, FollowJointTrajectory.
 
         """
+        kind = FollowJointTrajectory.Impl
+        self._clients: tuple[Any, ...] = tuple(
+            waiter.node.create_client(service, f'{action}/_action/{name}',
+                                      callback_group=waiter.group)
+            for service, name in ((kind.SendGoalService, 'send_goal'),
+                                  (CancelGoal, 'cancel_goal'),
+                                  (kind.GetResultService, 'get_result')))
+        self.sending, self.cancelling, self.results = self._clients
         self._node, self._group = waiter.node, waiter.group
         self._topic: str = waiter.node.resolve_topic_name(f'{action}/_action/status')
         self._action = action
@@ -62,13 +71,38 @@ class ControllerGoals:
         """Subscribe, unless subscribed already."""
         if self._subscription is None:
             self._subscription = self._node.create_subscription(
-                GoalStatusArray, self._topic, self._take, _STATUS, callback_group=self._group)
+                GoalStatusArray, self._topic, self._take, qos.ACTION_STATUS,
+                callback_group=self._group)
 
     def stop(self) -> None:
         """Unsubscribe."""
         if self._subscription is not None:
             self._node.destroy_subscription(self._subscription)
         self._subscription = self._statuses = None
+
+    def destroy(self) -> None:
+        """Unsubscribe, and remove the clients."""
+        self.stop()
+        for client in self._clients:
+            self._node.destroy_client(client)
+
+    def is_ready(self) -> bool:
+        """Return whether the controller offers all services."""
+        return all(client.service_is_ready() for client in self._clients)
+
+    def send(self, goal: FollowJointTrajectory.Goal, identity: UUID) -> Future[Any]:
+        """Send a goal; return the future answer, which says whether it was accepted."""
+        kind = FollowJointTrajectory.Impl.SendGoalService.Request
+        return self.sending.call_async(kind(goal_id=identity, goal=goal))
+
+    def cancel(self, identity: UUID) -> Future[Any]:
+        """Ask the controller to cancel a goal; return the future answer."""
+        return self.cancelling.call_async(CancelGoal.Request(goal_info=GoalInfo(goal_id=identity)))
+
+    def result(self, identity: UUID) -> Future[Any]:
+        """Return the future result and status of a goal."""
+        kind = FollowJointTrajectory.Impl.GetResultService.Request
+        return self.results.call_async(kind(goal_id=identity))
 
     def new_id(self) -> UUID:
         """Return the identity of a goal of this node."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from geometry_msgs.msg import Point
 from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import Marker
 
@@ -117,13 +116,8 @@ class PreviewArm:
 
     def marker(self, frame: str) -> Marker:
         """Return the path of the tool, in the root frame."""
-        made = Marker(ns='preview', id=0, type=Marker.LINE_STRIP, action=Marker.ADD)
-        made.header.frame_id = frame
-        made.pose.orientation.w = 1.0
-        made.scale.x = 0.004
-        made.color.r, made.color.g, made.color.b, made.color.a = 0.9, 0.3, 0.9, 0.9
-        made.points = [Point(x=x, y=y, z=z) for x, y, z in self._path().tolist()]
-        return made
+        return conversions.to_marker(frame, 'preview', Marker.LINE_STRIP, (0.9, 0.3, 0.9, 0.9),
+                                     (0.004,), points=self._path())
 
     def trajectory(self) -> JointTrajectory:
         """Return all motions, one after the other without the rests."""

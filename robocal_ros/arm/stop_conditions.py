@@ -58,7 +58,7 @@ class StopConditions:
         self._stopped: dict[str, str] = {}
         self._largest = np.zeros(2)
         self._heard = -np.inf
-        self._diagnostics = Subscriber(
+        diagnostics = Subscriber(
             waiter.node, waiter.group, DiagnosticArray, '/diagnostics', self._take_statuses,
             profile=qos.RELIABLE, limit=_STATUSES) if self._names else None
         self._wrench = Subscriber(
@@ -66,8 +66,8 @@ class StopConditions:
             busy=lambda: False) if values.guard_topic else None
         self._conditions = [DriveCondition(waiter.node, waiter.group, text)
                             for text in named(values.drive_conditions)]
-        self._subscribers = [item for item in (self._diagnostics, self._wrench, *self._conditions)
-                             if item]
+        self._subscribers = [
+            item for item in (diagnostics, self._wrench, *self._conditions) if item]
 
     def start(self) -> None:
         """Subscribe."""

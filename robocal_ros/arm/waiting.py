@@ -35,6 +35,8 @@ class Waiter:
         node: The node whose executor runs the coroutines.
         group: A reentrant callback group.
         stop_reason: Reason of a requested stop; empty if none is requested.
+        on_stop: Functions to be called at a stop request.
+        on_end: Functions to be called at the end of a procedure.
 
     """
 
@@ -50,8 +52,8 @@ class Waiter:
         self.node = node
         self.group = group
         self.stop_reason = ''
-        self._when_stopped: list[Callable[[], None]] = []
-        self._when_ended: list[Callable[[], None]] = []
+        self.on_stop: list[Callable[[], None]] = []
+        self.on_end: list[Callable[[], None]] = []
         self._clock = Clock(clock_type=ClockType.STEADY_TIME)
         self._waiting: list[Future[None]] = []
         self._period = period
@@ -136,20 +138,12 @@ class Waiter:
     def stop(self, reason: str) -> None:
         """Request that the running procedure ends; return at once."""
         self.stop_reason = reason
-        for callback in self._when_stopped:
+        for callback in self.on_stop:
             callback()
-
-    def when_stopped(self, callback: Callable[[], None]) -> None:
-        """Register a callback for stop requests."""
-        self._when_stopped.append(callback)
-
-    def when_ended(self, callback: Callable[[], None]) -> None:
-        """Register a callback for the end of procedures."""
-        self._when_ended.append(callback)
 
     def end(self) -> None:
         """Note that the procedure has ended."""
-        for callback in self._when_ended:
+        for callback in self.on_end:
             callback()
 
     def allow(self) -> None:

@@ -239,9 +239,7 @@ def driver_load(
     return total, mounted.mass
 
 
-def in_frame(
-    robot: Robot, payload: RigidBodyInertia, frame: str, other: str
-) -> RigidBodyInertia:
+def in_frame(robot: Robot, payload: RigidBodyInertia, frame: str, other: str) -> RigidBodyInertia:
     """Return a payload in the coordinates of another frame of the same body.
 
     Args:

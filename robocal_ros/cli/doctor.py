@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from robocal_ros.cli.console import OUT, print_line
-from robocal_ros.cli.doctor_findings import Finding, Grade, good
+from robocal_ros.cli.doctor_findings import Finding, Grade, bad, doubtful, good
 from robocal_ros.errors import ConfigurationError
 
 # Libraries and what needs them.
@@ -58,9 +58,8 @@ def _machine() -> Iterator[Finding]:
         if importlib.util.find_spec(library) is not None:
             yield good(library, 'installed.')
         else:
-            yield Finding(
-                Grade.BAD if library in _NEEDED else Grade.WARNING, library,
-                f'not installed; needed for {purpose}.',
+            yield (bad if library in _NEEDED else doubtful)(
+                library, f'not installed; needed for {purpose}.',
                 "Run 'scripts/setup' in a checkout, or 'rosdep install' in a workspace, or "
                 'source the distribution.')
     yield _domain()
@@ -70,7 +69,7 @@ def _domain() -> Finding:
     try:
         domain = chosen_domain()
     except ConfigurationError as error:
-        return Finding(Grade.BAD, 'ROS_DOMAIN_ID', str(error))
+        return bad('ROS_DOMAIN_ID', str(error))
     spread = os.environ.get('ROS_AUTOMATIC_DISCOVERY_RANGE', 'SUBNET')
     middleware = os.environ.get('RMW_IMPLEMENTATION', "the distribution's default")
     return good('ROS domain', f'{domain or 0}, discovery {spread}, middleware {middleware}.')
@@ -84,8 +83,8 @@ def _results() -> Finding:
     existing: Path = next(item for item in (folder, *folder.parents) if item.exists())
     if os.access(existing, os.W_OK):
         return good('results', f'{folder} is writable.')
-    return Finding(Grade.BAD, 'results', f'{folder} is not writable.',
-                   'Make it writable, set ROS_HOME, or set results_dir on every node.')
+    return bad('results', f'{folder} is not writable.',
+               'Make it writable, set ROS_HOME, or set results_dir on every node.')
 
 
 def chosen_domain() -> int | None:

@@ -36,3 +36,13 @@ class Finding:
 def good(what: str, message: str) -> Finding:
     """Return a finding that needs no action."""
     return Finding(Grade.GOOD, what, message)
+
+
+def doubtful(what: str, message: str, remedy: str) -> Finding:
+    """Return a finding that may spoil results."""
+    return Finding(Grade.WARNING, what, message, remedy)
+
+
+def bad(what: str, message: str, remedy: str = '') -> Finding:
+    """Return a finding that must be remedied."""
+    return Finding(Grade.BAD, what, message, remedy)

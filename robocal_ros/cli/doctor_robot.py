@@ -21,9 +21,9 @@ from std_msgs.msg import String
 from robocal_ros import registry
 from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT
-from robocal_ros.cli.doctor_findings import Finding, Grade, good
+from robocal_ros.cli.doctor_findings import Finding, Grade, bad, doubtful, good
 from robocal_ros.cli.drivers import Names, Recognised, recognised
-from robocal_ros.cli.node_client import STATES, RosSession, foreign, full_name, is_served
+from robocal_ros.cli.node_client import RosSession, foreign, full_name, is_served
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions, qos
 from robocal_ros.robot import Robot
@@ -56,79 +56,69 @@ def robot_findings(options: argparse.Namespace) -> Iterator[Finding]:
 
     """
     with RosSession('robocal_doctor') as session:
-        others = session.other_nodes(_DISCOVERY)
-        if not others:
-            yield Finding(
-                Grade.BAD, 'graph', 'No other node is in this ROS domain.',
-                "Start the robot's driver (or sim_arm); compare ROS_DOMAIN_ID, "
-                'ROS_AUTOMATIC_DISCOVERY_RANGE and RMW_IMPLEMENTATION with its terminal.')
+        if not session.other_nodes(_DISCOVERY):
+            yield bad('graph', 'No other node is in this ROS domain.',
+                      "Start the robot's driver (or sim_arm); compare ROS_DOMAIN_ID, "
+                      'ROS_AUTOMATIC_DISCOVERY_RANGE and RMW_IMPLEMENTATION with its terminal.')
             return
         graph = Graph(session, options.namespace)
         with OUT.status('Receiving messages until no further node or topic appears'):
-            received = graph.collect(options.joint_states, options.duration)
-        yield from _robot_findings(graph, received, options)
+            graph.collect(options.joint_states, options.duration)
+        yield from _robot_findings(graph, options)
 
 
-def _robot_findings(
-    graph: Graph, received: Received, options: argparse.Namespace
-) -> Iterator[Finding]:
-    driver = recognised(graph.names(received))
+def _robot_findings(graph: Graph, options: argparse.Namespace) -> Iterator[Finding]:
+    driver = recognised(graph.names())
     if driver is not None:
         yield driver_finding(driver, options.namespace, options.joint_states)
-    tool_frame = options.tool_frame or (driver.tool_frame if driver else _TOOL_FRAME)
-    robot = yield from _description(graph, received, tool_frame)
+    robot = yield from _description(graph, options.tool_frame or (
+        driver.tool_frame if driver else _TOOL_FRAME))
     topic = graph.name(options.joint_states)
-    if received.joints.stamps:
-        yield rate_finding(topic, received.joints.stamps, received.duration)
-        yield clock_finding(received.joints, simulated='/clock' in graph.session.published())
+    if graph.joints.stamps:
+        yield rate_finding(topic, graph.joints.stamps, graph.duration)
+        yield clock_finding(graph.joints, simulated='/clock' in graph.session.published())
         if robot is not None:
-            yield from joint_findings(robot, received.joints)
+            yield from joint_findings(robot, graph.joints)
         if graph.best_effort(topic):
             yield good('QoS', f'{topic} is best effort: lost messages are not sent again; the '
                        'nodes count them.')
     else:
         yield _silent(graph, topic, options.joint_states)
-    links: list[str] = (
-        [] if robot is None else [str(frame.name) for frame in robot.model.frames])
-    for name, readings in sorted(received.wrenches.items()):
+    links = [] if robot is None else [str(frame.name) for frame in robot.model.frames]
+    for name, readings in sorted(graph.wrenches.items()):
         yield rate_finding(name, [conversions.seconds(item.header.stamp) for item in readings],
-                           received.duration)
+                           graph.duration)
         if readings:
             yield wrench_finding(
                 name, Counter(item.header.frame_id for item in readings),
                 bool(np.isfinite([conversions.wrench_row(item) for item in readings]).all()),
                 links)
-    if not received.wrenches:
+    if not graph.wrenches:
         yield good('F/T sensors', 'None; methods that need one are not available.')
-    yield _controller(graph, options.controller or (
-        driver.controller if driver else _CONTROLLER))
-    for name, state in graph.own_nodes(tuple(registry.nodes())):
-        yield good(name, f'is {state}.')
+    yield _controller(graph, options.controller or (driver.controller if driver else _CONTROLLER))
+    for name in graph.session.other_nodes(0.0):
+        if name.rpartition('/')[2] in registry.nodes():
+            yield good(name, f'is {graph.state(name)}.')
 
 
-def _description(
-    graph: Graph, received: Received, tool_frame: str
-) -> Generator[Finding, None, Robot | None]:
+def _description(graph: Graph, tool_frame: str) -> Generator[Finding, None, Robot | None]:
     """Yield findings about the description; return the arm, None without one."""
-    if not received.description.strip():
-        yield _silent(graph, graph.name('robot_description'), 'robot_description')
+    what = 'robot_description'
+    if not graph.description.strip():
+        yield _silent(graph, graph.name(what), what)
         return None
     try:
-        robot = Robot(received.description, tool_frame=tool_frame)
+        robot = Robot(graph.description, tool_frame=tool_frame)
     except RobocalError as error:
-        yield Finding(Grade.BAD, 'robot_description', str(error),
-                      'Name the frame at the end of the arm with --tool-frame, or correct the '
-                      'URDF.')
+        yield bad(what, str(error), 'Name the frame at the end of the arm with --tool-frame, or '
+                  'correct the URDF.')
         return None
     mass = sum(float(inertia.mass) for inertia in robot.model.inertias)
     message = (f"'{robot.name}', {robot.n} joints from '{robot.root_frame}' to '{tool_frame}', "
                f'{mass:.1f} kg.')
-    if mass < 0.1:
-        yield Finding(Grade.BAD, 'robot_description', message,
-                      'The links have no mass, so weight cannot be separated from other torques. '
-                      'Add inertials to the URDF.')
-    else:
-        yield good('robot_description', message)
+    yield good(what, message) if mass >= 0.1 else bad(
+        what, message, 'The links have no mass, so weight cannot be separated from other torques. '
+        'Add inertials to the URDF.')
     return robot
 
 
@@ -153,13 +143,13 @@ def _silent(graph: Graph, topic: str, name: str) -> Finding:
     published = graph.session.published()
     alike = [other for other in published if other.endswith(f'/{name}') and other != topic]
     if topic in published:
-        return Finding(Grade.BAD, topic, 'It has a publisher, but no messages were received.',
-                       'Check that the controller is active: ros2 control list_controllers.')
+        return bad(topic, 'It has a publisher, but no messages were received.',
+                   'Check that the controller is active: ros2 control list_controllers.')
     remedy = 'Start robot_state_publisher and joint_state_broadcaster, or sim_arm.'
     if alike:
         remedy = (f'{", ".join(alike)} is published: set its namespace with --namespace, / for '
                   'the root.')
-    return Finding(Grade.BAD, topic, 'It has no publisher.', remedy)
+    return bad(topic, 'It has no publisher.', remedy)
 
 
 def _controller(graph: Graph, controller: str) -> Finding:
@@ -168,8 +158,8 @@ def _controller(graph: Graph, controller: str) -> Finding:
     if wanted in available:
         return good('controller', f'{wanted} is available.')
     names = ', '.join(available) or 'none'
-    return Finding(
-        Grade.BAD, 'controller', f'Action {wanted} is not available; available are: {names}.',
+    return bad(
+        'controller', f'Action {wanted} is not available; available are: {names}.',
         "Set another one with --controller (and the nodes' parameter 'controller'), or start it: "
         f'ros2 control switch_controllers --activate {controller}.')
 
@@ -199,9 +189,8 @@ class ReceivedJoints:
     velocities: int = 0
 
 
-@dataclass
-class Received:
-    """Received messages.
+class Graph:
+    """The ROS graph, which is only read, and what was received in one namespace of it.
 
     Attributes:
         duration: Duration of the subscription [s].
@@ -211,19 +200,14 @@ class Received:
 
     """
 
-    duration: float = 0.0
-    description: str = ''
-    joints: ReceivedJoints = field(default_factory=ReceivedJoints)
-    wrenches: dict[str, list[WrenchStamped]] = field(default_factory=dict)
-
-
-class Graph:
-    """Read-only view of the ROS graph and its messages in one namespace."""
-
     def __init__(self, session: RosSession, namespace: str) -> None:
-        """Create the view from a session's node."""
+        """Start without messages."""
         self.session = session
         self._namespace = namespace
+        self.duration = 0.0
+        self.description = ''
+        self.joints = ReceivedJoints()
+        self.wrenches: dict[str, list[WrenchStamped]] = {}
 
     def name(self, relative: str) -> str:
         """Return a topic's full name."""
@@ -239,24 +223,15 @@ class Graph:
         return [name for name, kinds in get_action_names_and_types(self.session.node)
                 if _TRAJECTORY in kinds]
 
-    def names(self, received: Received) -> Names:
+    def names(self) -> Names:
         """Return the names by which a driver is recognised."""
-        names = [name for name in (*self.session.other_nodes(0.0), *self.session.published())
-                 if name.startswith(self.name(''))]
-        action = '/follow_joint_trajectory'
-        inside = [name.removeprefix(self.name('')).removesuffix(action)
-                  for name in self.controllers() if name.startswith(self.name(''))]
-        steps = np.diff(np.array(received.joints.stamps))
-        steps = steps[steps > 0.0]
-        return Names([name.rpartition('/')[2] for name in names], received.joints.names,
-                     1.0 / float(np.median(steps)) if len(steps) else 0.0, inside,
-                     received.description)
-
-    def own_nodes(self, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-        """Yield full name and lifecycle state of nodes with certain names."""
-        for full in self.session.other_nodes(0.0):
-            if full.rpartition('/')[2] in names:
-                yield full, self._state(full)
+        space = self.name('')
+        names = [name.rpartition('/')[2]
+                 for name in (*self.session.other_nodes(0.0), *self.session.published())
+                 if name.startswith(space)]
+        inside = [name.removeprefix(space).removesuffix('/follow_joint_trajectory')
+                  for name in self.controllers() if name.startswith(space)]
+        return Names(names, self.joints.names, _rate(self.joints.stamps), inside, self.description)
 
     def _sensors(self) -> set[str]:
         """Return the F/T topics of the namespace that no node of this package computes."""
@@ -264,19 +239,17 @@ class Graph:
                 if _WRENCH in kinds and topic.startswith(self.name(''))
                 and foreign(self.session.node.get_publishers_info_by_topic(topic))}
 
-    def collect(self, joint_states: str, duration: float) -> Received:
+    def collect(self, joint_states: str, duration: float) -> None:
         """Receive messages until nothing has appeared in the graph for a duration [s]."""
-        received = Received()
         node = self.session.node
         began = changed = looked = monotonic()
         seen: Any = None
         made = [
             node.create_subscription(String, self.name('robot_description'),
-                                     lambda text: setattr(received, 'description', text.data),
+                                     lambda text: setattr(self, 'description', text.data),
                                      qos.LATCHED),
             node.create_subscription(
-                JointState, self.name(joint_states),
-                lambda message: self._take_joints(received.joints, message), qos.SENSOR)]
+                JointState, self.name(joint_states), self._take_joints, qos.SENSOR)]
 
         def complete() -> bool:
             nonlocal changed, looked, seen
@@ -287,21 +260,19 @@ class Graph:
                 now_seen = self.session.other_nodes(0.0), self.session.published(), sensors
                 if seen != now_seen:
                     seen, changed = now_seen, now
-                for topic in sensors - received.wrenches.keys():
-                    received.wrenches[topic] = []
+                for topic in sensors - self.wrenches.keys():
+                    self.wrenches[topic] = []
                     made.append(node.create_subscription(
-                        WrenchStamped, topic, received.wrenches[topic].append, qos.SENSOR))
-            return (now - changed > max(duration, _QUIET)
-                    or now - began > max(duration, _LONGEST))
+                        WrenchStamped, topic, self.wrenches[topic].append, qos.SENSOR))
+            return (now - changed > max(duration, _QUIET) or now - began > max(duration, _LONGEST))
 
         self.session.spin_until(complete)
-        received.duration = monotonic() - began
+        self.duration = monotonic() - began
         for subscription in made:
             node.destroy_subscription(subscription)
-        return received
 
-    def _take_joints(self, received: ReceivedJoints, message: JointState) -> None:
-        now = self.session.node.get_clock().now().nanoseconds
+    def _take_joints(self, message: JointState) -> None:
+        received, now = self.joints, self.session.node.get_clock().now().nanoseconds
         if tuple(message.name) != received.names:
             # Of several publishers on the topic, the one with the most joints is the arm's.
             if len(message.name) < len(received.names):
@@ -315,7 +286,8 @@ class Graph:
         received.positions.append(list(message.position))
         received.efforts.append(list(message.effort))
 
-    def _state(self, node: str) -> str:
+    def state(self, node: str) -> str:
+        """Return the lifecycle state of a node in words."""
         client: Any = self.session.node.create_client(GetState, f'{node}/get_state')
         try:
             if not self.session.spin_until(
@@ -324,13 +296,19 @@ class Graph:
             future: Any = client.call_async(GetState.Request())
             if not self.session.spin_until(future.done, _STATE_TIMEOUT):
                 return 'not answering'
-            state = future.result().current_state
-            return STATES.get(state.id, str(state.label))
+            return str(future.result().current_state.label)
         finally:
             self.session.node.destroy_client(client)
 
 
 # -------------------------------------------------------------------------- checks
+
+
+def _rate(stamps: Sequence[float]) -> float:
+    """Return the usual rate of stamps [s] that increase, 0 if it is unknown [Hz]."""
+    steps = np.diff(np.array(stamps))
+    steps = steps[steps > 0.0]
+    return 1.0 / float(np.median(steps)) if len(steps) else 0.0
 
 
 def rate_finding(what: str, stamps: Sequence[float], duration: float) -> Finding:
@@ -344,25 +322,24 @@ def rate_finding(what: str, stamps: Sequence[float], duration: float) -> Finding
     """
     steps = np.diff(np.array(stamps))
     if len(stamps) < 2:
-        return Finding(Grade.BAD, what,
-                       f'{len(stamps)} messages were received in {duration:.0f} s.',
-                       'Start its publisher, and check the namespace and ROS_DOMAIN_ID.')
+        return bad(what, f'{len(stamps)} messages were received in {duration:.0f} s.',
+                   'Start its publisher, and check the namespace and ROS_DOMAIN_ID.')
     if (steps <= 0.0).mean() > 0.5:
-        return Finding(Grade.BAD, what, f'Stamps do not increase (the last is {stamps[-1]:.3f} '
-                       's).', 'Make the driver stamp each message.')
-    rate = 1.0 / float(np.median(steps[steps > 0.0]))
+        return bad(what, f'Stamps do not increase (the last is {stamps[-1]:.3f} s).',
+                   'Make the driver stamp each message.')
+    rate = _rate(stamps)
     late, lost = int((steps <= 0.0).sum()), int((steps > 1.5 / rate).sum())
     message = f'{rate:.0f} Hz' + (f', {lost} gaps' if lost else '') + (
         f', {late} late or repeated' if late else '') + '.'
     if rate < _USELESS_RATE:
-        return Finding(Grade.BAD, what, message, f'At least {_USELESS_RATE:.0f} Hz are needed: '
-                       'raise update_rate or the publish rate.')
+        return bad(what, message, f'At least {_USELESS_RATE:.0f} Hz are needed: raise update_rate '
+                   'or the publish rate.')
     if rate < _LOW_RATE:
-        return Finding(Grade.WARNING, what, message, f'{_LOW_RATE:.0f} Hz or more improve the '
-                       'estimates: raise the publish rate.')
+        return doubtful(what, message, f'{_LOW_RATE:.0f} Hz or more improve the estimates: raise '
+                        'the publish rate.')
     if lost > 0.01 * len(steps):
-        return Finding(Grade.WARNING, what, message, 'Messages are lost: reduce the load of the '
-                       'machine, or use a wired network.')
+        return doubtful(what, message, 'Messages are lost: reduce the load of the machine, or use '
+                        'a wired network.')
     return good(what, message)
 
 
@@ -376,15 +353,14 @@ def clock_finding(received: ReceivedJoints, *, simulated: bool) -> Finding:
     """
     if simulated:
         return good('clock', '/clock is published: every node needs use_sim_time.')
-    ages = np.array(received.arrivals) - np.array(received.stamps)
-    age = float(np.median(ages))
+    age = float(np.median(np.array(received.arrivals) - np.array(received.stamps)))
     message = f'Joint states are {age:.3f} s old on arrival.'
     if abs(age) > 1e6:
-        return Finding(Grade.WARNING, 'clock', message, "Their clock is not this machine's. For a "
-                       'simulation or a bag, set use_sim_time on every node.')
+        return doubtful('clock', message, "Their clock is not this machine's. For a simulation or "
+                        'a bag, set use_sim_time on every node.')
     if not -0.1 < age < _MAX_AGE:
-        return Finding(Grade.WARNING, 'clock', message, 'Synchronize the clocks (chrony), or set '
-                       'use_sim_time on every node if the robot is simulated.')
+        return doubtful('clock', message, 'Synchronize the clocks (chrony), or set use_sim_time '
+                        'on every node if the robot is simulated.')
     return good('clock', message)
 
 
@@ -392,14 +368,13 @@ def joint_findings(robot: Robot, received: ReceivedJoints) -> list[Finding]:
     """Check names, velocities and efforts against the robot description."""
     missing = [name for name in robot.joint_names if name not in received.names]
     if missing:
-        return [Finding(
-            Grade.BAD, 'joint names', f'{", ".join(missing)} not in joint_states, which has '
-            f'{", ".join(received.names) or "no names"}.',
-            'Publish them with joint_state_broadcaster, or correct the namespace or the URDF.')]
+        return [bad('joint names', f'{", ".join(missing)} not in joint_states, which has '
+                    f'{", ".join(received.names) or "no names"}.', 'Publish them with '
+                    'joint_state_broadcaster, or correct the namespace or the URDF.')]
     found = [good('joint names', f'All {robot.n} joints are published.')]
     if received.velocities != len(received.names):
-        found.append(Finding(Grade.WARNING, 'velocities', 'Joint states have no velocities.',
-                             'No action needed; velocities are differentiated from positions.'))
+        found.append(doubtful('velocities', 'Joint states have no velocities.', 'No action '
+                              'needed; velocities are differentiated from positions.'))
     return [*found, _effort_finding(robot, received)]
 
 
@@ -407,23 +382,19 @@ def _effort_finding(robot: Robot, received: ReceivedJoints) -> Finding:
     rows = [(p, e) for p, e in zip(received.positions, received.efforts, strict=True)
             if len(p) == len(e) == len(received.names)]
     if not rows:
-        return Finding(
-            Grade.BAD, 'efforts', 'Joint states have no efforts.',
-            'Give every joint an effort state interface in the ros2_control description. Without '
-            'it, only methods that read an F/T sensor work.')
+        return bad('efforts', 'Joint states have no efforts.', 'Give every joint an effort state '
+                   'interface in the ros2_control description. Without it, only methods that '
+                   'read an F/T sensor work.')
     order = [received.names.index(name) for name in robot.joint_names]
-    position = np.array([row[0] for row in rows])[:, order]
-    effort = np.array([row[1] for row in rows])[:, order]
-    for i, name in enumerate(robot.joint_names):
-        column = effort[:, i]
+    position, effort = (np.array(part)[:, order] for part in zip(*rows, strict=True))
+    for name, column in zip(robot.joint_names, effort.T, strict=True):
         if not np.isfinite(column).all():
-            return Finding(
-                Grade.BAD, 'efforts', f"The effort of joint '{name}' is not a number.",
-                'joint_state_broadcaster publishes NaN for interfaces that the hardware does not '
-                'export: give the joint an effort state interface.')
+            return bad('efforts', f"The effort of joint '{name}' is not a number.",
+                       'joint_state_broadcaster publishes NaN for interfaces that the hardware '
+                       'does not export: give the joint an effort state interface.')
         if not column.any():
-            return Finding(Grade.BAD, 'efforts', f"The effort of joint '{name}' is always zero.",
-                           'Make the driver fill it in; check that the brakes are released.')
+            return bad('efforts', f"The effort of joint '{name}' is always zero.",
+                       'Make the driver fill it in; check that the brakes are released.')
     return _scale_finding(robot, position, effort)
 
 
@@ -432,25 +403,22 @@ def _scale_finding(robot: Robot, position: Array, effort: Array) -> Finding:
     if float(np.ptp(position, axis=0).max()) > 0.01:
         return good('efforts', 'Published; not compared with gravity, because the arm moves.')
     held = robot.gravity_torque(position.mean(axis=0))
-    mean = effort.mean(axis=0)
     loaded = np.abs(held) > _MIN_TORQUE
     if not loaded.any():
         return good('efforts', 'Published; not compared with gravity, which is too small in this '
                     'posture.')
-    ratio = mean[loaded] / held[loaded]
-    message = ', '.join(
-        f'{name} {value:+.2f}' for name, value in zip(
-            np.array(robot.joint_names)[loaded], ratio, strict=True))
-    message = f'Effort divided by the holding torque of the bare arm: {message}.'
+    ratio = effort.mean(axis=0)[loaded] / held[loaded]
+    ratios = ', '.join(f'{name} {value:+.2f}' for name, value in zip(
+        np.array(robot.joint_names)[loaded], ratio, strict=True))
+    message = f'Effort divided by the holding torque of the bare arm: {ratios}.'
     if (ratio < -1.0 / _MAX_RATIO).any():
-        return Finding(Grade.WARNING, 'efforts', message, 'Some have the wrong sign: correct the '
-                       'driver, or the sign of torque_constants.')
+        return doubtful('efforts', message, 'Some have the wrong sign: correct the driver, or the '
+                        'sign of torque_constants.')
     if (np.abs(ratio) < 1.0 / _MAX_RATIO).any() or (ratio > _MAX_RATIO).any():
-        return Finding(
-            Grade.WARNING, 'efforts', message, "They look like motor currents, or efforts without "
-            "gravity, or a heavy tool is mounted. Without gravity, set effort_contains to "
-            "'external'; for currents, set effort_source to 'current', with torque_constants and "
-            'gear_ratios.')
+        return doubtful(
+            'efforts', message, 'They look like motor currents, or efforts without gravity, or a '
+            "heavy tool is mounted. Without gravity, set effort_contains to 'external'; for "
+            "currents, set effort_source to 'current', with torque_constants and gear_ratios.")
     return good('efforts', message)
 
 
@@ -468,11 +436,11 @@ def wrench_finding(
     """
     frame = max(frames, key=lambda name: frames[name])
     if not finite:
-        return Finding(Grade.BAD, topic, 'It publishes values that are not finite numbers.',
-                       'Check the sensor and its driver.')
+        return bad(topic, 'It publishes values that are not finite numbers.',
+                   'Check the sensor and its driver.')
     if links and frame not in links:
-        return Finding(
-            Grade.WARNING, topic, f"Its frame '{frame}' is not in the robot description.",
+        return doubtful(
+            topic, f"Its frame '{frame}' is not in the robot description.",
             f"Set sensor_message_frame to '{frame}' and sensor_frame to that frame of the URDF, "
             'or correct frame_id in the driver.')
     return good(topic, f"Frame '{frame}'.")

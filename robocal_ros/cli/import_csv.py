@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rosbags.typesys import Stores, get_typestore
 
 from robocal_ros.arrays import Array
 from robocal_ros.cli.console import QUIET, ProgressView, print_line
 from robocal_ros.errors import FileFormatError
 from robocal_ros.files import Section, convert, load, read_text, refuse
-from robocal_ros.messages import JOINT_STATE, WRENCH, BagWriter
+from robocal_ros.messages import JOINT_STATE, SECOND, WRENCH, BagWriter, serialized
 
-_STORE = get_typestore(Stores.LATEST)
 _TIME = {'s': 1.0, 'ms': 1e-3, 'us': 1e-6, 'ns': 1e-9}
 _POSITION = {'rad': 1.0, 'deg': np.pi / 180.0, 'm': 1.0, 'mm': 1e-3}
 _EFFORT = {'N·m': 1.0, 'Nm': 1.0, 'N': 1.0, 'A': 1.0, 'mA': 1e-3}
@@ -150,9 +148,7 @@ def read_map(path: Path) -> ColumnMap:
 class Table:
     """Numbers of a CSV file; errors name column and line."""
 
-    def __init__(
-        self, path: Path, columns: ColumnMap, progress: Callable[[float], None]
-    ) -> None:
+    def __init__(self, path: Path, columns: ColumnMap, progress: Callable[[float], None]) -> None:
         """Read the file.
 
         Args:
@@ -286,20 +282,17 @@ def _tick(number: int) -> int:
     return round(1e9 * (_BEGIN + number / _RATE))
 
 
-def _header(stamp: int, frame: str = '') -> Any:
-    return _STORE.types['std_msgs/msg/Header'](
-        _STORE.types['builtin_interfaces/msg/Time'](*divmod(stamp, 10**9)), frame)
+def _header(stamp: int, frame: str = '') -> dict[str, Any]:
+    seconds, nanoseconds = divmod(stamp, SECOND)
+    return {'stamp': {'sec': seconds, 'nanosec': nanoseconds}, 'frame_id': frame}
 
 
-def _joint_state(
-    stamp: int, names: Sequence[str], values: tuple[Array, Array, Array]
-) -> bytes:
-    return bytes(_STORE.serialize_cdr(
-        _STORE.types[JOINT_STATE](_header(stamp), list(names), *values), JOINT_STATE))
+def _joint_state(stamp: int, names: Sequence[str], values: tuple[Array, Array, Array]) -> bytes:
+    return serialized(JOINT_STATE, header=_header(stamp), name=list(names), **dict(
+        zip(('position', 'velocity', 'effort'), values, strict=True)))
 
 
 def _wrench(stamp: int, frame: str, values: Array) -> bytes:
-    vector = _STORE.types['geometry_msgs/msg/Vector3']
-    return bytes(_STORE.serialize_cdr(_STORE.types[WRENCH](
-        _header(stamp, frame), _STORE.types['geometry_msgs/msg/Wrench'](
-            vector(*values[:3].tolist()), vector(*values[3:].tolist()))), WRENCH))
+    force, torque = (dict(zip('xyz', part, strict=True)) for part in values.reshape(2, 3).tolist())
+    return serialized(WRENCH, header=_header(stamp, frame),
+                      wrench={'force': force, 'torque': torque})

@@ -10,7 +10,7 @@ from typing import Any
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticStatus
-from lifecycle_msgs.msg import State, Transition
+from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from rcl_interfaces.srv import GetParameters, ListParameters, SetParameters
 from rclpy.context import Context
@@ -41,19 +41,6 @@ _MORE_NODES = 0.3
 
 # Name of a publisher's node until its announcement has come.
 _UNKNOWN = '_NODE_NAME_UNKNOWN_'
-
-TRANSITIONS = {
-    'configure': Transition.TRANSITION_CONFIGURE,
-    'activate': Transition.TRANSITION_ACTIVATE,
-    'deactivate': Transition.TRANSITION_DEACTIVATE,
-    'cleanup': Transition.TRANSITION_CLEANUP,
-}
-STATES = {
-    State.PRIMARY_STATE_UNCONFIGURED: 'unconfigured',
-    State.PRIMARY_STATE_INACTIVE: 'inactive',
-    State.PRIMARY_STATE_ACTIVE: 'active',
-    State.PRIMARY_STATE_FINALIZED: 'finalized',
-}
 
 Watch = Callable[[], None]
 
@@ -230,7 +217,7 @@ class NodeClient:
     def state(self) -> str:
         """Return the lifecycle state."""
         answer = self._answer(GetState, 'get_state', GetState.Request(), retry=True)
-        return STATES.get(answer.current_state.id, answer.current_state.label)
+        return str(answer.current_state.label)
 
     def await_autostart(self, timeout: float) -> str:
         """Wait until a node that starts itself is active; return the lifecycle state.
@@ -255,7 +242,8 @@ class NodeClient:
             RobocalError: If the node refuses it.
 
         """
-        request = ChangeState.Request(transition=Transition(id=TRANSITIONS[transition]))
+        request = ChangeState.Request(transition=Transition(
+            id=getattr(Transition, f'TRANSITION_{transition.upper()}')))
         if not self._answer(ChangeState, 'change_state', request).success:
             raise RobocalError(
                 f"Node '{self.name}' refused to {transition}; it is {self.state()}. See its log."

@@ -12,26 +12,20 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from msgspec import structs
-from rclpy.qos import (
-    QoSDurabilityPolicy,
-    QoSHistoryPolicy,
-    QoSProfile,
-    QoSReliabilityPolicy,
-)
+from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 
 from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, OUT, ProgressView, print_line, table_of
 from robocal_ros.cli.node_client import RosSession, foreign, full_name
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.files import Section, convert, load, read_text, refuse
-from robocal_ros.messages import BagWriter, StampGuard, TopicQos, stamp_of
+from robocal_ros.messages import BagWriter, StampGuard, qos, stamp_of
 from robocal_ros.resources import share_directory
 
 # Queue depth: two seconds of a 1 kHz stream.
@@ -47,10 +41,8 @@ def run(options: argparse.Namespace) -> int:
         RobocalError: If a needed topic has no publisher, or nothing was recorded.
 
     """
-    profile = read_profile(
-        options.profile or share_directory() / 'config' / 'recorder.yaml')
-    profile = structs.replace(profile, topics=(
-        *profile.topics, *own_topics(), *options.topics))
+    profile = read_profile(options.profile or share_directory() / 'config' / 'recorder.yaml')
+    profile = structs.replace(profile, topics=(*profile.topics, *own_topics(), *options.topics))
     # Named as ros2 bag names its bags.
     folder = options.output or Path(time.strftime('robocal_%Y_%m_%d-%H_%M_%S'))
     with RosSession('robocal_recorder') as session:
@@ -67,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
                                 f'{view.elapsed:.0f} s')
                     return bool(view.elapsed >= options.duration)
 
-                recorder.run(ended)
+                session.spin_until(ended)
     _summarize(recorder, folder)
     return 0
 
@@ -75,15 +67,15 @@ def run(options: argparse.Namespace) -> int:
 def _wait_for_needed(
     session: RosSession, profile: RecorderProfile, options: argparse.Namespace
 ) -> None:
-    if session.spin_until(
-        lambda: not profile.missing(session.published(), options.namespace), options.timeout
-    ):
+    def missing() -> list[str]:
+        return profile.missing(session.published(), options.namespace)
+
+    if session.spin_until(lambda: not missing(), options.timeout):
         return
-    missing = ', '.join(profile.missing(session.published(), options.namespace))
     names = ', '.join(sorted(session.published())) or 'none'
     raise ConfigurationError(
-        f'No publisher of {missing}. Published topics: {names}. Start the driver (or sim_arm) in '
-        'this ROS domain, or set its namespace with --namespace.')
+        f'No publisher of {", ".join(missing())}. Published topics: {names}. Start the '
+        'driver (or sim_arm) in this ROS domain, or set its namespace with --namespace.')
 
 
 def _summarize(recorder: BagRecorder, folder: Path) -> None:
@@ -179,7 +171,6 @@ class RecordedTopic:
 
     Attributes:
         name: Full name.
-        kind: Type.
         reliable: Whether lost messages are sent again.
         guard: Stamps of its messages, None for types without a header.
         count: Number of messages.
@@ -187,36 +178,42 @@ class RecordedTopic:
     """
 
     name: str
-    kind: str
     reliable: bool
     guard: StampGuard | None
     count: int = 0
-    _times: list[float] = field(default_factory=list)
+    _first: float = 0.0
+    _last: float = 0.0
 
     @property
     def rate(self) -> float:
         """Messages per second of the machine's clock, NaN for fewer than two."""
         if self.count < 2:
             return float('nan')
-        return (self.count - 1) / max(self._times[1] - self._times[0], 1e-9)
+        return (self.count - 1) / max(self._last - self._first, 1e-9)
 
     def take(self, raw: bytes) -> None:
         """Count a message."""
+        self._last = time.monotonic()
+        if not self.count:
+            self._first = self._last
         self.count += 1
-        now = time.monotonic()
-        self._times = [self._times[0] if self._times else now, now]
-        stamp = None if self.guard is None else stamp_of(raw)
-        if self.guard is not None and stamp is not None:
+        if self.guard is not None and (stamp := stamp_of(raw)) is not None:
             self.guard.admit(stamp)
 
 
 class BagRecorder:
-    """Recorder that subscribes to a profile's topics as they appear and writes a bag."""
+    """Recorder that subscribes to a profile's topics as they appear and writes a bag.
+
+    Attributes:
+        topics: Recorded topics by name.
+        left_out: Why topics are not recorded, by name.
+
+    """
 
     def __init__(
         self, session: RosSession, profile: RecorderProfile, namespace: str, bag: BagWriter
     ) -> None:
-        """Prepare; nothing is subscribed yet.
+        """Subscribe, and search for new topics from now on.
 
         Args:
             session: Session whose node subscribes.
@@ -229,22 +226,10 @@ class BagRecorder:
         self._profile = profile
         self._namespace = namespace
         self._bag = bag
-        self._subscriptions: list[Any] = []
         self.topics: dict[str, RecordedTopic] = {}
         self.left_out: dict[str, str] = {}
-
-    def run(self, done: Callable[[], bool]) -> None:
-        """Record until a condition is true."""
-        searched = -np.inf
-
-        def turn() -> bool:
-            nonlocal searched
-            if time.monotonic() - searched > _SEARCH_PERIOD:
-                searched = time.monotonic()
-                self._subscribe_to_new()
-            return done()
-
-        self._session.spin_until(turn)
+        session.node.create_timer(_SEARCH_PERIOD, self._subscribe_to_new)
+        self._subscribe_to_new()
 
     def _subscribe_to_new(self) -> None:
         """Subscribe to new topics."""
@@ -259,31 +244,26 @@ class BagRecorder:
                 self._subscribe(name, kind, [item.qos_profile for item in offers])
 
     def _subscribe(self, name: str, kind: str, offered: list[QoSProfile]) -> None:
-        # The best QoS that all publishers offer is compatible with each of them.
-        reliable = all(item.reliability == QoSReliabilityPolicy.RELIABLE for item in offered)
-        latched = all(item.durability == QoSDurabilityPolicy.TRANSIENT_LOCAL for item in offered)
+        best = qos.offered_by_all(offered, _DEPTH)
+        reliable = best.reliability == QoSReliabilityPolicy.RELIABLE
         try:
             message = message_class(kind)
-            self._bag.add(name, kind, TopicQos(reliable, latched, max(
-                [item.depth for item in offered if item.depth > 0], default=10)))
+            self._bag.add(
+                name, kind, reliable=reliable,
+                latched=best.durability == QoSDurabilityPolicy.TRANSIENT_LOCAL,
+                depth=max([item.depth for item in offered if item.depth > 0], default=10))
         except ConfigurationError as error:
             self.left_out[name] = str(error)
             return
         stamped = 'header' in message.get_fields_and_field_types()
-        topic = RecordedTopic(name, kind, reliable, StampGuard() if stamped else None)
+        topic = RecordedTopic(name, reliable, StampGuard() if stamped else None)
         self.topics[name] = topic
 
         def take(raw: bytes) -> None:
             topic.take(raw)
             self._bag.write(name, time.time_ns(), raw)
 
-        self._subscriptions.append(self._session.node.create_subscription(
-            message, name, take, QoSProfile(
-                history=QoSHistoryPolicy.KEEP_LAST, depth=_DEPTH,
-                reliability=(QoSReliabilityPolicy.RELIABLE if reliable
-                             else QoSReliabilityPolicy.BEST_EFFORT),
-                durability=(QoSDurabilityPolicy.TRANSIENT_LOCAL if latched
-                            else QoSDurabilityPolicy.VOLATILE)), raw=True))
+        self._session.node.create_subscription(message, name, take, best, raw=True)
 
 
 def message_class(kind: str) -> Any:

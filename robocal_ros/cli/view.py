@@ -14,7 +14,6 @@ import webbrowser
 from typing import TYPE_CHECKING, Any
 
 from diagnostic_msgs.msg import DiagnosticStatus
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 LIBRARIES = ('viser', 'trimesh')
 """Libraries of the view, which no node needs."""
 
-_NEWEST = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+_NEWEST = qos.profile(1, reliable=False)
 # Interval between two pictures [s], and callbacks served for each: with one message kept per
 # topic, a fast topic costs no more than that.
 _PERIOD, _TURNS = 0.04, 8
@@ -44,8 +43,7 @@ _CANCEL_PERIOD, _CANCEL_TIME = 1.0, 5.0
 _IDLE = ('', 'idle', 'unconfigured', 'inactive', 'observing', 'waiting')
 # Contrast with the white page of at least 4.5.
 _GOOD, _FAIR, _BAD = '#20702f', '#8a5300', '#b92323'
-_COLOURS = {DiagnosticStatus.OK: _GOOD, DiagnosticStatus.WARN: _FAIR,
-            DiagnosticStatus.ERROR: _BAD}
+_COLOURS = {DiagnosticStatus.OK: _GOOD, DiagnosticStatus.WARN: _FAIR, DiagnosticStatus.ERROR: _BAD}
 _RED = (185, 35, 35)
 _VERDICTS = {'pass': _GOOD, 'fail': _BAD}
 

@@ -88,12 +88,10 @@ class GuardedServer:
             self.server.stop()
 
     def _serve(
-        self, serve: Callable[..., Any], *arguments: Any, process_request: _Handler,
-        **others: Any
+        self, serve: Callable[..., Any], *arguments: Any, process_request: _Handler, **others: Any
     ) -> Any:
         self._guards = True
-        return serve(*arguments, process_request=partial(self._process, process_request),
-                     **others)
+        return serve(*arguments, process_request=partial(self._process, process_request), **others)
 
     def _process(
         self, answer: _Handler, connection: ServerConnection, request: Request

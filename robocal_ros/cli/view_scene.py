@@ -84,8 +84,7 @@ class Scene:
             self._place(frame)
 
     def _place(self, frame: str) -> None:
-        pose = pin.updateFramePlacement(
-            self._model, self._arm.data, self._model.getFrameId(frame))
+        pose = pin.updateFramePlacement(self._model, self._arm.data, self._model.getFrameId(frame))
         handle = self._frames[frame]
         handle.position = pose.translation
         handle.wxyz = np.roll(pin.Quaternion(pose.rotation).coeffs(), 1)

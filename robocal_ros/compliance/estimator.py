@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -143,16 +144,9 @@ def _found_sets(
 
 
 def estimate_sets(
-    robot: Robot,
-    unloaded: Sequence[EndPosition],
-    loaded: Sequence[EndPosition],
-    load: Load,
-    values: ComplianceParameters,
-    registration: Registration | None = None,
-    *,
-    tool: Load | None = None,
-    counts: Mapping[str, int] | None = None,
-    source: str = 'live',
+    robot: Robot, unloaded: Sequence[EndPosition], loaded: Sequence[EndPosition], load: Load,
+    values: ComplianceParameters, registration: Registration | None = None, *,
+    tool: Load | None = None, counts: Mapping[str, int] | None = None, source: str = 'live',
 ) -> CalibrationResult:
     """Estimate the compliance of every joint from both sets of end positions.
 
@@ -189,11 +183,8 @@ def estimate_sets(
     sag, sag_held_out = (_sag(robot, arm, target, part, fit) for part in (fitted, held_out))
     everything, names, seen = [*unloaded, *loaded], robot.joint_names, list(fit.seen)
     return CalibrationResult(
-        kind=KIND,
-        method=METHOD,
-        robot=RobotIdentity(robot.name, robot.urdf_hash, names),
-        frame='',
-        parameters=_parameters(names, fit),
+        kind=KIND, method=METHOD, robot=RobotIdentity(robot.name, robot.urdf_hash, names),
+        frame='', parameters=_parameters(names, fit),
         covariance_names=tuple(f'{names[i]}.compliance' for i in seen),
         covariance=fit.covariance[np.ix_(seen, seen)],
         fit=(Fit('sag', 'm', rms(sag.before[fit.kept]), rms(sag.after[fit.kept]),
@@ -209,37 +200,46 @@ def estimate_sets(
             'rejected_readings': sum(item.rejected for item in everything),
             'rejected_displacements': int((~fit.kept).sum()), **(counts or {})},
         settings={
-            'load_mass': float(load.body.mass),
-            'load_com': [float(x) for x in load.body.com],
-            'load_frame': load.frame,
-            'load_source': load.source,
-            'mounted_unloaded': mounted.described(loaded=False),
-            'mounted_loaded': mounted.described(loaded=True),
-            'target_frame': target.frame,
-            'target_xyz': [float(x) for x in target.xyz],
-            'match_tolerance': values.match_tolerance,
-            'max_drift': values.max_drift,
-            'gravity': [float(g) for g in robot.gravity],
-            'registration': registration.method,
-            'registration_rms': registration.rms,
-            'tracker_rotation': [float(x) for x in registration.rotation.ravel()],
-            'tracker_translation': [float(x) for x in registration.translation],
-            'offset_between_sets': [] if fit.offset is None else [float(x) for x in fit.offset],
-            'sizes': {name: float(value) for name, value in fit.size.items()},
+            **_setup(robot, mounted, load, target, values, registration),
             'largest_encoder_difference': float(np.abs(data.loaded - data.unloaded).max()),
-            'encoder_share': fit.encoder_share,
-            'reduced_chi_square': fit.chi_square,
-            'condition': fit.condition,
-            'correlated': _correlated(names, fit),
-            'correction': {names[i]: float(fit.correction[i]) for i in seen},
-            'bending': {names[i]: [float(fit.bending[i]), float(fit.bending_std[i])]
-                        for i in _bent(fit)},
-        },
-        source=source,
-        time=max(item.time for item in everything),
-        software_version=__version__,
-        series=_series(data, sag, sag_held_out),
-    )
+            **_findings(names, fit)},
+        source=source, time=max(item.time for item in everything),
+        software_version=__version__, series=_series(data, sag, sag_held_out))
+
+
+def _setup(
+    robot: Robot, mounted: Mounted, load: Load, target: Target, values: ComplianceParameters,
+    registration: Registration,
+) -> dict[str, Any]:
+    """Return what was mounted, tracked and registered, for the settings of the result."""
+    return {
+        'load_mass': float(load.body.mass), 'load_com': load.body.com.tolist(),
+        'load_frame': load.frame, 'load_source': load.source,
+        'mounted_unloaded': mounted.described(loaded=False),
+        'mounted_loaded': mounted.described(loaded=True),
+        'target_frame': target.frame, 'target_xyz': target.xyz.tolist(),
+        'match_tolerance': values.match_tolerance, 'max_drift': values.max_drift,
+        'gravity': np.asarray(robot.gravity).tolist(),
+        'registration': registration.method, 'registration_rms': registration.rms,
+        'tracker_rotation': registration.rotation.ravel().tolist(),
+        'tracker_translation': registration.translation.tolist()}
+
+
+def _findings(names: Sequence[str], fit: ComplianceFit) -> dict[str, Any]:
+    """Return what the fit found besides compliances, for the settings of the result."""
+    correlation = fit.correlation()
+    return {
+        'offset_between_sets': [] if fit.offset is None else fit.offset.tolist(),
+        'sizes': {name: float(value) for name, value in fit.size.items()},
+        'encoder_share': fit.encoder_share, 'reduced_chi_square': fit.chi_square,
+        'condition': fit.condition,
+        'correlated': {
+            f'{names[i]}, {names[j]}': round(float(correlation[i, j]), 3)
+            for i in fit.seen for j in fit.seen
+            if i < j and abs(correlation[i, j]) > CORRELATED},
+        'correction': {names[i]: float(fit.correction[i]) for i in fit.seen},
+        'bending': {names[i]: [float(fit.bending[i]), float(fit.bending_std[i])]
+                    for i in _bent(fit)}}
 
 
 def stream_counts(joints: StreamCounts, readings: StreamCounts) -> dict[str, int]:
@@ -257,9 +257,9 @@ def register(
         DataError: If they are too few, collinear, or do not fit the arm.
 
     """
-    points = np.array([item.point for item in positions]).reshape(-1, 3)
-    base = _target_points(robot, positions, values)
-    return least_squares_transform(points, base, values.max_registration_residual)
+    return least_squares_transform(
+        _points(positions), _target_points(robot, positions, values),
+        values.max_registration_residual)
 
 
 def place_tracker(
@@ -272,8 +272,7 @@ def place_tracker(
         ExcitationError: If the target is to be found too and is not observable.
 
     """
-    points = np.array([item.point for item in positions]).reshape(-1, 3)
-    limit = values.max_registration_residual
+    points, limit = _points(positions), values.max_registration_residual
     if values.find_target:
         frame = Target.of(robot, values).frame
         placements = [robot.transform_frame_to_root(item.posture, frame) for item in positions]
@@ -285,11 +284,17 @@ def place_tracker(
     return register(robot, positions, values)
 
 
+def _points(positions: Sequence[EndPosition]) -> Array:
+    """Return the target as measured, in the tracker's axes, shape (k, 3) [m]."""
+    return np.array([item.point for item in positions]).reshape(-1, 3)
+
+
 def _target_points(
-    robot: Robot, positions: Sequence[EndPosition], values: ComplianceParameters
+    robot: Robot, positions: Sequence[EndPosition], values: ComplianceParameters,
+    registration: Registration | None = None,
 ) -> Array:
     """Return the target by forward kinematics, root axes, shape (k, 3) [m]."""
-    target = Target.of(robot, values)
+    target = Target.of(robot, values, registration)
     return np.array([target_pose(robot, item.posture, target)[1]
                      for item in positions]).reshape(-1, 3)
 
@@ -304,18 +309,18 @@ def check_registration(
         DataError: If a distance exceeds the limit.
 
     """
-    largest, target = 0.0, Target.of(robot, values, registration)
-    for number, item in enumerate(positions, 1):
-        expected = target_pose(robot, item.posture, target)[1]
-        distance = float(np.linalg.norm(registration.to_base(item.point) - expected))
-        largest = max(largest, distance)
-        if distance > values.max_registration_residual:
-            raise DataError(
-                f'The tracker frame does not fit the arm: in posture {number} the target is '
-                f'measured {1e3 * distance:.2f} mm from its position by forward kinematics '
-                f'(limit {1e3 * values.max_registration_residual:.2f} mm). Check whether the '
-                'tracker or the target was moved. Call register_tracker.')
-    return largest
+    limit = values.max_registration_residual
+    apart = np.linalg.norm(
+        registration.to_base(_points(positions))
+        - _target_points(robot, positions, values, registration), axis=1)
+    if (apart > limit).any():
+        first = int(np.argmax(apart > limit))
+        raise DataError(
+            f'The tracker frame does not fit the arm: in posture {first + 1} the target is '
+            f'measured {1e3 * apart[first]:.2f} mm from its position by forward kinematics '
+            f'(limit {1e3 * limit:.2f} mm). Check whether the tracker or the target was moved. '
+            'Call register_tracker.')
+    return float(apart.max(initial=0.0))
 
 
 @dataclass(frozen=True)
@@ -335,18 +340,12 @@ def _sag(
     robot: Robot, arm: Robot, target: Target, data: Displacements, fit: ComplianceFit
 ) -> Sag:
     """Return displacements without encoder motion and tracker offset, and the model residuals."""
-    rows = data.value.shape[1]
-    before, after = [], []
     angles = shrunk_angles(data, fit.encoder_share)
-    offset = np.zeros(3) if fit.offset is None else fit.offset
-    for k in range(len(data)):
-        seen, model = (
-            predicted(robot, arm, target, data.unloaded[k], angles[k], c, rows)[0][:3]
-            for c in (np.zeros(robot.n), fit.correction))
-        measured = data.value[k, :3] - offset
-        before.append(np.linalg.norm(measured - seen))
-        after.append(np.linalg.norm(measured - model))
-    return Sag(np.array(before), np.array(after))
+    sag = data.value[:, :3] - (np.zeros(3) if fit.offset is None else fit.offset)
+    return Sag(*(np.array([
+        np.linalg.norm(change - predicted(robot, arm, target, without, loaded, compliance)[0])
+        for change, without, loaded in zip(sag, data.unloaded, angles, strict=True)])
+        for compliance in (np.zeros(robot.n), fit.correction)))
 
 
 def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ...]:
@@ -375,16 +374,6 @@ def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ..
             full, UNIT, float(fit.value[joint]), float(fit.std()[joint]), note='; '.join(notes),
             freedom=freedom if freedom < _NORMAL else None))
     return tuple(parameters)
-
-
-def _correlated(names: Sequence[str], fit: ComplianceFit) -> dict[str, float]:
-    """Return the strong correlations by pairs of joint names."""
-    correlation = fit.correlation()
-    return {
-        f'{names[i]}, {names[j]}': round(float(correlation[i, j]), 3)
-        for i in fit.seen for j in fit.seen
-        if i < j and abs(correlation[i, j]) > CORRELATED
-    }
 
 
 def _bent(fit: ComplianceFit) -> list[int]:
@@ -459,14 +448,10 @@ def _series(data: Displacements, fitted: Sag, held_out: Sag) -> tuple[Series, ..
 
 def summary(result: CalibrationResult) -> str:
     """Return compliances with 95 % intervals, the share of sag removed, unobservable joints."""
-    shown, unobservable = [], []
-    for parameter in result.parameters:
-        joint = parameter.name.rpartition('.')[0]
-        if parameter.value is None:
-            unobservable.append(joint)
-        else:
-            shown.append(f'{joint} {1e6 * parameter.value:.2f} ± '
-                         f'{1.96e6 * (parameter.std or 0.0):.2f}')
+    joints = {item.name.rpartition('.')[0]: item for item in result.parameters}
+    shown = [f'{joint} {1e6 * item.value:.2f} ± {1.96e6 * (item.std or 0.0):.2f}'
+             for joint, item in joints.items() if item.value is not None]
+    unobservable = [joint for joint, item in joints.items() if item.value is None]
     sag = next((f for f in result.validation if f.what == 'sag'), None)
     removed = '' if sag is None or sag.before <= 0.0 else (
         f' Sag on held-out postures {1e6 * sag.before:.0f} µm, after correction '

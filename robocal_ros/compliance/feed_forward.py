@@ -66,11 +66,8 @@ class SagFeedForward:
     ) -> None:
         """Publish the sag at the latest joint state."""
         if (self._correction is None or not self._node.is_active
-                or abs(stamp - self._published) < _PERIOD
-                or not self._deflection.get_subscription_count()):
-            return
-        latest = self._joints.latest
-        if latest is None:
+                or abs(stamp - self._published) < _PERIOD or not self.subscribed
+                or (latest := self._joints.latest) is None):
             return
         self._published = stamp
         x, y, z = self._correction.sag(latest[1], payload_alone=self._payload_alone)

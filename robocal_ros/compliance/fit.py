@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pinocchio as pin
 import scipy
 
 from robocal_ros.arrays import Array
@@ -110,12 +111,6 @@ class _Problem:
         shift[:, :3] = np.eye(3)
         return np.concatenate((columns, shift), axis=2)
 
-    def bounds(self) -> tuple[Array, Array]:
-        """Return lower and upper bounds: compliances are not negative, shape (p,) each."""
-        free = 3 if self.offset else 0
-        lower = np.concatenate((np.zeros(len(self.seen)), np.full(free, -np.inf)))
-        return lower, np.full(len(lower), np.inf)
-
     @property
     def unknowns(self) -> int:
         """Number of unknowns: observable joints and offset."""
@@ -140,27 +135,22 @@ class _Problem:
 def _without_torque(problem: _Problem) -> dict[int, str]:
     """Return joints without torque by the load, or without effect on the target, and why."""
     robot, torque = problem.robot, problem.torque
-    weight = _weight(problem.robot, problem.loaded)
-    lever = np.linalg.norm(problem.jacobians[:, :3], axis=1)
+    weight = np.linalg.norm(robot.gravity) * (
+        pin.computeTotalMass(problem.loaded.model) - pin.computeTotalMass(robot.model))
+    largest = np.abs(torque).max(axis=0)
+    lever = np.linalg.norm(problem.jacobians[:, :3], axis=1).max(axis=0)
     unobservable = {}
     for joint in range(robot.n):
-        largest = float(np.abs(torque[:, joint]).max())
-        if largest < _NO_TORQUE * weight:
+        if largest[joint] < _NO_TORQUE * weight:
             unobservable[joint] = (
-                f'the weight of the load exerts no torque about it (at most {largest:.2g} N·m): '
-                'its axis is parallel to gravity, or the load is centred on it')
-        elif float(lever[:, joint].max()) < _NO_LEVER and problem.rows == 3:
+                'the weight of the load exerts no torque about it (at most '
+                f'{largest[joint]:.2g} N·m): its axis is parallel to gravity, or the load is '
+                'centred on it')
+        elif lever[joint] < _NO_LEVER and problem.rows == 3:
             unobservable[joint] = (
-                'the target lies on its axis (at most '
-                f'{1e3 * float(lever[:, joint].max()):.2g} mm off), so that it does not move; '
-                'mount the target off the axis')
+                f'the target lies on its axis (at most {1e3 * lever[joint]:.2g} mm off), so that '
+                'it does not move; mount the target off the axis')
     return unobservable
-
-
-def _weight(robot: Robot, loaded: Robot) -> float:
-    masses = [sum(inertia.mass for inertia in model.inertias)
-              for model in (robot.model, loaded.model)]
-    return float((masses[1] - masses[0]) * np.linalg.norm(robot.gravity))
 
 
 def _drop_unobservable(problem: _Problem, white: Array, unobservable: dict[int, str]) -> float:
@@ -168,7 +158,7 @@ def _drop_unobservable(problem: _Problem, white: Array, unobservable: dict[int, 
     names = problem.robot.joint_names
     _, slope = problem.linearised(np.zeros(problem.robot.n))
     while problem.seen:
-        columns = (white @ problem.regressor(slope)).reshape(-1, len(problem.bounds()[0]))
+        columns = (white @ problem.regressor(slope)).reshape(-1, problem.unknowns)
         labels = [names[i] for i in problem.seen] + ['x', 'y', 'z'][:3 * problem.offset]
         try:
             return solve(columns, np.zeros(len(columns)), 1.0, labels,
@@ -188,18 +178,14 @@ def _drop_unobservable(problem: _Problem, white: Array, unobservable: dict[int, 
         needed=problem.robot.n, unobservable=tuple(names[i] for i in unobservable))
 
 
-def _solve_bounded(columns: Array, measured: Array, bounds: tuple[Array, Array]) -> Array:
-    """Return the bounded least-squares solution of whitened rows."""
+def _solve_bounded(columns: Array, measured: Array, count: int) -> Array:
+    """Return the least-squares solution of whitened rows, of which the first are not negative."""
     scale = np.linalg.norm(columns, axis=0)
     scale = np.where(scale > 0.0, scale, 1.0)
+    lower = np.where(np.arange(len(scale)) < count, 0.0, -np.inf)
     solution = scipy.optimize.lsq_linear(
-        columns / scale, measured, bounds=bounds, method='bvls', tol=1e-12)
+        columns / scale, measured, bounds=(lower, np.inf), method='bvls', tol=1e-12)
     return np.asarray(solution.x / scale)
-
-
-def _distances(white: Array, residual: Array) -> Array:
-    """Return the Mahalanobis length of each residual, shape (k,)."""
-    return np.asarray(np.linalg.norm(np.einsum('kij,kj->ki', white, residual), axis=1))
 
 
 def _robust_scale(distance: Array, rows: int) -> float:
@@ -220,7 +206,7 @@ def _robust_solution(
     for _ in range(_REWEIGHTINGS):
         root = np.sqrt(weight)
         solution = _solve_bounded((rows * root[:, None, None]).reshape(-1, size),
-                                  (aims * root[:, None]).ravel(), problem.bounds())
+                                  (aims * root[:, None]).ravel(), len(problem.seen))
         distance = np.linalg.norm(aims - rows @ solution, axis=1)
         limit = bend * _robust_scale(distance, problem.rows)
         fresh = np.minimum(1.0, limit / np.maximum(distance, 1e-300))
@@ -289,10 +275,9 @@ class ComplianceFit:
 
     def relative_std(self) -> Array:
         """Return standard deviation over value, infinite at zero, NaN where unobservable, (n,)."""
-        ratio = np.full(len(self.value), np.nan)
-        for joint in self.seen:
-            value = float(self.value[joint])
-            ratio[joint] = self.std()[joint] / value if value > 0.0 else np.inf
+        seen, ratio = list(self.seen), np.full(len(self.value), np.nan)
+        with np.errstate(divide='ignore'):
+            ratio[seen] = self.std()[seen] / np.maximum(self.value[seen], 0.0)
         return ratio
 
     def correlation(self) -> Array:
@@ -393,7 +378,7 @@ def _finished(
         root = np.linalg.cholesky(np.linalg.inv(fit.covariance[:size, :size])).T
         compliance = np.zeros(problem.robot.n)
         compliance[seen] = free if (free >= 0.0).all() else _solve_bounded(
-            root, root @ free, (np.zeros(size), np.full(size, np.inf)))
+            root, root @ free, size)
         scale[seen] = np.sqrt(free**2 + variance)
         problem.encoder_share = _encoder_share(problem, fit.size['angles'])
     n = problem.robot.n
@@ -409,7 +394,7 @@ def _finished(
     together = np.zeros((n, n))
     together[seen] = fit.covariance[:size, bends] @ across.T
     residual = aims - slope @ compliance
-    plain = _distances(problem.whitening(), residual)[kept]
+    plain = np.einsum('kij,kj->ki', problem.whitening(), residual)[kept]
     return ComplianceFit(
         compliance, full, unobservable,
         {joint: float(free[i]) for i, joint in enumerate(seen) if free[i] < 0.0}, residual, kept,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import compress, pairwise
 
 import numpy as np
 import scipy
@@ -18,7 +18,7 @@ from robocal_ros.compliance.model import GEAR_ERROR, Motion
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError
-from robocal_ros.estimation import dwells
+from robocal_ros.estimation import dwells, grouped
 from robocal_ros.messages import JointSamples, StationaryInterval, TrackerSamples
 
 UNLOADED, LOADED, REGISTRATION = 'unloaded', 'loaded', 'registration'
@@ -194,14 +194,10 @@ def pooled_covariances(positions: Sequence[EndPosition]) -> Array:
     even = ~odd if (~odd).any() else np.ones(len(positions), dtype=bool)
     pooled = scatter[even].sum(axis=0) / max(int(freedom[even].sum()), 1)
     pooled = pooled + 1e-18 * np.eye(size)
-    inflation = _inflation([item for item, good in zip(positions, even, strict=True) if good])
-    means = np.empty_like(scatter)
-    for row, item in enumerate(positions):
-        own = pooled
-        if odd[row]:
-            own = pooled * max(1.0, trace[row] / (freedom[row] * np.trace(pooled[:3, :3])))
-        means[row] = own * inflation / item.count
-    return means
+    inflation = _inflation(list(compress(positions, even)))
+    own = np.where(odd, np.maximum(1.0, trace / np.maximum(freedom, 1) / np.trace(pooled[:3, :3])),
+                   1.0)
+    return np.asarray(pooled * (own * inflation / (freedom + 1))[:, None, None])
 
 
 def lagged(centred: Array) -> Array:
@@ -269,15 +265,7 @@ def visits(positions: Sequence[EndPosition], tolerance: float) -> list[list[EndP
         tolerance: Largest difference of joint angles within a group [rad].
 
     """
-    groups: list[list[EndPosition]] = []
-    for item in positions:
-        for group in groups:
-            if same_posture(group[0], item, tolerance):
-                group.append(item)
-                break
-        else:
-            groups.append([item])
-    return groups
+    return grouped(positions, lambda one, other: same_posture(one, other, tolerance))
 
 
 @dataclass(frozen=True)
@@ -372,9 +360,7 @@ class Displacements:
 
     def rows(self, which: np.ndarray) -> Displacements:
         """Return a selection of the postures."""
-        return Displacements(self.unloaded[which], self.loaded[which], self.value[which],
-                             self.covariance[which], self.held_out[which],
-                             self.time[which])
+        return Displacements(*(column[which] for column in vars(self).values()))
 
 
 def _pairs(
@@ -430,12 +416,8 @@ def mismatch(gap: Array, names: Sequence[str], tolerance: float) -> str:
 
 
 def displacements(
-    unloaded: Sequence[EndPosition],
-    loaded: Sequence[EndPosition],
-    registration: Registration,
-    joint_names: Sequence[str],
-    values: ComplianceParameters,
-    motion: Motion,
+    unloaded: Sequence[EndPosition], loaded: Sequence[EndPosition], registration: Registration,
+    joint_names: Sequence[str], values: ComplianceParameters, motion: Motion
 ) -> Displacements:
     """Return the displacements between two sets of end positions, in base axes.
 
@@ -469,15 +451,14 @@ def displacements(
     pairs = _pairs(unloaded, loaded, joint_names, values.match_tolerance)
     changes, covariances = [], []
     for without, with_load in pairs:
-        row = registration.rotation @ (with_load.point - without.point)
-        turn = np.kron(np.eye(len(covariance[id(without)]) // 3), registration.rotation)
+        change = with_load.point - without.point
         if without.rotation is not None and with_load.rotation is not None:
-            turned = scipy.spatial.transform.Rotation.from_matrix(
-                with_load.rotation @ without.rotation.T).as_rotvec()
-            row = np.concatenate((row, registration.rotation @ turned))
-        both = covariance[id(without)] + covariance[id(with_load)]
-        changes.append(row)
-        covariances.append(turn @ both @ turn.T)
+            change = np.concatenate((change, scipy.spatial.transform.Rotation.from_matrix(
+                with_load.rotation @ without.rotation.T).as_rotvec()))
+        turn = np.kron(np.eye(len(change) // 3), registration.rotation)
+        changes.append(turn @ change)
+        covariances.append(
+            turn @ (covariance[id(without)] + covariance[id(with_load)]) @ turn.T)
     time = np.array([(a.time, b.time) for a, b in pairs])
     middle, half = 0.5 * (time.min(axis=0) + time.max(axis=0)), 0.5 * np.ptp(time, axis=0)
     return Displacements(

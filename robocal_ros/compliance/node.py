@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from geometry_msgs.msg import Point, TransformStamped
+from geometry_msgs.msg import TransformStamped
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
@@ -290,10 +290,9 @@ class ComplianceCalibration(CalibrationNode):
         message = TransformStamped(child_frame_id=self._tracker.frame)
         message.header.frame_id = self.robot.root_frame
         message.header.stamp = self.get_clock().now().to_msg()
-        place, turn = message.transform.translation, message.transform.rotation
-        place.x, place.y, place.z = (float(value) for value in translation)
-        turn.x, turn.y, turn.z, turn.w = (
-            float(value) for value in conversions.quaternion(rotation))
+        place = message.transform.translation
+        place.x, place.y, place.z = translation.tolist()
+        conversions.fill_message(message.transform.rotation, rotation)
         self._placing_topic.publish(message)
 
     def _draw(self, result: CalibrationResult) -> None:
@@ -316,19 +315,6 @@ class ComplianceCalibration(CalibrationNode):
 _LONGEST = 0.25
 
 
-def _marker(frame: str, name: str, kind: int, colour: tuple[float, float, float]) -> Marker:
-    made = Marker(ns=name, id=0, type=kind, action=Marker.ADD)
-    made.header.frame_id = frame
-    made.pose.orientation.w = 1.0
-    made.color.r, made.color.g, made.color.b = colour
-    made.color.a = 1.0
-    return made
-
-
-def _point(xyz: Array) -> Point:
-    return Point(x=float(xyz[0]), y=float(xyz[1]), z=float(xyz[2]))
-
-
 def sag_markers(frame: str, unloaded: Array, loaded: Array, tracker: Array) -> MarkerArray:
     """Return markers of the target, its magnified displacements, and the tracker.
 
@@ -342,21 +328,19 @@ def sag_markers(frame: str, unloaded: Array, loaded: Array, tracker: Array) -> M
     change = loaded - unloaded
     largest = float(np.linalg.norm(change, axis=1).max()) if len(change) else 0.0
     scale = _LONGEST / largest if largest > 0.0 else 1.0
-    targets = _marker(frame, 'targets', Marker.SPHERE_LIST, (0.95, 0.45, 0.1))
-    targets.scale.x = targets.scale.y = targets.scale.z = 0.012
-    targets.points = [_point(xyz) for xyz in unloaded]
-    sag = _marker(frame, 'sag', Marker.LINE_LIST, (0.2, 0.5, 0.95))
-    sag.scale.x = 0.004
-    sag.points = [_point(end) for xyz, move in zip(unloaded, change, strict=True)
-                  for end in (xyz, xyz + scale * move)]
-    stand = _marker(frame, 'tracker', Marker.CUBE, (0.3, 0.7, 0.3))
-    stand.scale.x = stand.scale.y = stand.scale.z = 0.12
-    stand.pose.position = _point(tracker)
-    caption = _marker(frame, 'sag_caption', Marker.TEXT_VIEW_FACING, (0.9, 0.9, 0.9))
-    caption.pose.position = _point(np.array([0.0, 0.0, 1.7]))
-    caption.scale.z = 0.06
+    caption = conversions.to_marker(
+        frame, 'sag_caption', Marker.TEXT_VIEW_FACING, (0.9, 0.9, 0.9, 1.0), (0.0, 0.0, 0.06),
+        position=(0.0, 0.0, 1.7))
     caption.text = f'sag × {scale:.0f}, up to {1e6 * largest:.0f} µm'
-    return MarkerArray(markers=[targets, sag, stand, caption])
+    return MarkerArray(markers=[
+        conversions.to_marker(frame, 'targets', Marker.SPHERE_LIST, (0.95, 0.45, 0.1, 1.0),
+                              (0.012,) * 3, points=unloaded),
+        conversions.to_marker(frame, 'sag', Marker.LINE_LIST, (0.2, 0.5, 0.95, 1.0), (0.004,),
+                              points=np.stack((unloaded, unloaded + scale * change),
+                                              axis=1).reshape(-1, 3)),
+        conversions.to_marker(frame, 'tracker', Marker.CUBE, (0.3, 0.7, 0.3, 1.0), (0.12,) * 3,
+                              position=tracker),
+        caption])
 
 
 def main(stop_request: StopRequest | None = None) -> int:

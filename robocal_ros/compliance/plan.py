@@ -108,21 +108,16 @@ def load_postures(path: str, robot: Robot) -> Array:
     postures = [convert(entry, list[float], file.name, f'posture {number}')
                 for number, entry in enumerate(document, 1)]
     for number, posture in enumerate(postures, 1):
-        _check_posture(posture, robot, file.name, f'posture {number}')
+        if len(posture) != robot.n:
+            raise refuse(file.name, f'posture {number}',
+                         f'{robot.n} angles [rad], of {", ".join(robot.joint_names)}', posture)
+        for joint, lower, upper, angle in zip(
+                robot.joint_names, robot.lower, robot.upper, posture, strict=True):
+            if not lower <= angle <= upper:
+                raise ConfigurationError(
+                    f"{file.name}, posture {number}: joint '{joint}' is at {angle:g} rad; its "
+                    f'limits are {lower:.4g} … {upper:.4g} rad. Correct posture_file.')
     return np.array(postures, dtype=float)
-
-
-def _check_posture(posture: list[float], robot: Robot, name: str, place: str) -> None:
-    if len(posture) != robot.n:
-        raise refuse(name, place, f'{robot.n} angles [rad], of {", ".join(robot.joint_names)}',
-                     posture)
-    for joint, lower, upper, angle in zip(
-        robot.joint_names, robot.lower, robot.upper, posture, strict=True
-    ):
-        if not lower <= angle <= upper:
-            raise ConfigurationError(
-                f"{name}, {place}: joint '{joint}' is at {angle:g} rad; its limits are "
-                f'{lower:.4g} … {upper:.4g} rad. Correct posture_file.')
 
 
 def without_overload(
@@ -162,16 +157,9 @@ def information_block(robot: Robot, loaded: Robot, q: Array, target: Target) -> 
 
 
 def feasible_postures(
-    robot: Robot,
-    loaded: Robot,
-    checker: CollisionChecker,
-    current: Array,
-    values: ComplianceParameters,
-    count: int,
-    *,
-    registration: Registration | None = None,
-    friction: Mapping[str, SteadyFriction] | None = None,
-    seed: int = 0,
+    robot: Robot, loaded: Robot, checker: CollisionChecker, current: Array,
+    values: ComplianceParameters, count: int, *, registration: Registration | None = None,
+    friction: Mapping[str, SteadyFriction] | None = None, seed: int = 0,
 ) -> Array:
     """Draw random collision-free postures in which the load is held and the target is visible.
 
@@ -224,15 +212,9 @@ def _drawn(
 
 
 def plan_postures(
-    robot: Robot,
-    loaded: Robot,
-    checker: CollisionChecker,
-    current: Array,
-    values: ComplianceParameters,
-    registration: Registration | None = None,
-    *,
-    friction: Mapping[str, SteadyFriction] | None = None,
-    seed: int = 0,
+    robot: Robot, loaded: Robot, checker: CollisionChecker, current: Array,
+    values: ComplianceParameters, registration: Registration | None = None, *,
+    friction: Mapping[str, SteadyFriction] | None = None, seed: int = 0,
 ) -> Array:
     """Choose D-optimal postures for the fit and random ones for validation, in a short tour.
 
@@ -305,11 +287,8 @@ def _interleaved(fitted: Array, held_out: Array) -> Array:
 
 
 def plan_registration(
-    robot: Robot,
-    checker: CollisionChecker,
-    current: Array,
-    values: ComplianceParameters,
-    count: int,
+    robot: Robot, checker: CollisionChecker, current: Array, values: ComplianceParameters,
+    count: int
 ) -> Array:
     """Choose postures that spread the target widely, for registering the tracker.
 

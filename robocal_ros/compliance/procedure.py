@@ -7,7 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from itertools import takewhile
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -49,8 +50,11 @@ from robocal_ros.compliance.plan import (
 )
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError, MotionError, RobocalError
-from robocal_ros.messages import JointSamples, StreamCounts, TrackerSamples
 from robocal_ros.robot import EffortLimits, SteadyFriction
+
+if TYPE_CHECKING:
+    from robocal_ros.arm import ServiceCall
+    from robocal_ros.messages import JointStateStream, TrackerStream
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,56 +74,6 @@ _LATE = 0.2
 
 Share = tuple[float, float]
 """Progress of the procedure at start and end [%]."""
-
-
-class Joints(Protocol):
-    """Joint states as used by ``StationaryReader``."""
-
-    @property
-    def latest(self) -> tuple[float, Array] | None:
-        """Stamp [s] and joint angles [rad] of the newest state; None before the first."""
-
-    @property
-    def newest(self) -> float:
-        """Newest stamp, -inf before the first [s]."""
-
-    def samples(self) -> JointSamples:
-        """Return the recorded samples."""
-
-    def forget_after(self, time: float, /) -> tuple[float, float]:
-        """Discard the samples after a stamp [s]."""
-
-
-class Tracker(Protocol):
-    """Tracker readings as used by ``StationaryReader``."""
-
-    @property
-    def topic(self) -> str:
-        """Name of the topic."""
-
-    @property
-    def counts(self) -> StreamCounts:
-        """Counts of the stream."""
-
-    @property
-    def newest(self) -> float:
-        """Newest stamp, -inf before the first [s]."""
-
-    def age(self) -> float:
-        """Return the time since the last reading [s]."""
-
-    def problem(self) -> str:
-        """Return the fault of the received messages as a sentence, empty for none."""
-
-    def samples(self, after: float, /) -> TrackerSamples:
-        """Return the readings after a stamp [s]."""
-
-
-class LoadService(Protocol):
-    """Service that attaches or detaches the load."""
-
-    async def call(self) -> str:
-        """Call the service; raises DataError if it fails."""
 
 
 @dataclass
@@ -148,25 +102,11 @@ class MeasuredSet:
 
     def since_reference(self) -> int:
         """Return the number of postures measured since the last visit of the reference."""
-        count = 0
-        for number, _ in reversed(self.visits):
-            if number == 0:
-                break
-            count += 1
-        return count
+        return len(list(takewhile(lambda visit: visit[0], reversed(self.visits))))
 
-    def forget(self, number: int) -> list[EndPosition]:
-        """Discard the measurements of a posture and return them."""
-        gone = [position for at, position in self.visits if at == number]
-        self.visits = [visit for visit in self.visits if visit[0] != number]
-        return gone
-
-    def forget_since_reference(self) -> int:
-        """Discard measurements since the last visit of the reference; return their number."""
-        count = self.since_reference()
-        if count:
-            del self.visits[-count:]
-        return count
+    def visits_of(self, number: int) -> list[EndPosition]:
+        """Return the end positions in a posture."""
+        return [position for at, position in self.visits if at == number]
 
 
 @dataclass(frozen=True)
@@ -206,17 +146,10 @@ class ComplianceProcedure:
     """
 
     def __init__(
-        self,
-        arm: Arm,
-        recorder: Recorder,
-        report: Report,
-        rest: StationaryReader,
-        parameters: Callable[[], ComplianceParameters],
-        mounted: Callable[[], Mounted],
+        self, arm: Arm, recorder: Recorder, report: Report, rest: StationaryReader,
+        parameters: Callable[[], ComplianceParameters], mounted: Callable[[], Mounted],
         friction: Callable[[], Mapping[str, SteadyFriction]],
-        placed: Callable[[Array, Array], None],
-        given: Array | None,
-        keep: Keep = keep_nothing,
+        placed: Callable[[Array, Array], None], given: Array | None, keep: Keep = keep_nothing,
     ) -> None:
         """Store collaborators; nothing moves yet.
 
@@ -295,7 +228,7 @@ class ComplianceProcedure:
         return {name: f'{len(item.postures - self.left_out)} of {total}'
                 for name, item in self.sets.items()}
 
-    async def run(self, attach: LoadService, detach: LoadService) -> None:
+    async def run(self, attach: ServiceCall, detach: ServiceCall) -> None:
         """Measure both sets, and register the tracker where the unloaded set does not serve.
 
         Raises:
@@ -332,11 +265,7 @@ class ComplianceProcedure:
         """
         arm, values, home = self._arm, self._parameters(), self._arm.posture()
         self._check_held(home)
-        if self.postures is None:
-            self._report.update('planning', 'Choosing postures.', progress=0.0)
-            self.postures, overloaded = await arm.compute(self._planned, home)
-            for sentence in overloaded:
-                self._lose(sentence)
+        await self._plan(home, 0.0)
         postures = self._known_postures()
         for part, which in enumerate((UNLOADED, LOADED)):
             arm.checker.loaded = which == LOADED
@@ -384,15 +313,15 @@ class ComplianceProcedure:
         seen: list[EndPosition] = []
         width = (share[1] - share[0]) / len(postures)
         for number, posture in enumerate(postures):
+            if len(seen) == count:
+                break
             begin = share[0] + number * width
             what = f'posture {number + 1} of the registration'
             position = await self._visit(posture, what, (begin, begin + width), UNLOADED)
-            if isinstance(position, EndPosition):
-                seen.append(position)
-            else:
+            if isinstance(position, str):
                 self._lose(f'{what.capitalize()} is not used: {position}.')
-            if len(seen) == count:
-                break
+            else:
+                seen.append(position)
         await self._go_home(home, share[1], UNLOADED)
         if len(seen) < count:
             raise DataError(
@@ -430,11 +359,7 @@ class ComplianceProcedure:
         done, home = self.sets[which], self._note_home()
         self._check_held(home)
         await self._rest.wait()
-        if self.postures is None:
-            self._report.update('planning', 'Choosing postures.', progress=share[0])
-            self.postures, overloaded = await self._arm.compute(self._planned, home)
-            for sentence in overloaded:
-                self._lose(sentence)
+        await self._plan(home, share[0])
         self._arm.checker.loaded = which == LOADED
         if number := self._parameters().measure_posture:
             await self._measure_again(done, number - 1, share)
@@ -483,6 +408,14 @@ class ComplianceProcedure:
                     f'With {bodies} mounted in one of the planned postures, {problem}. Use '
                     'a lighter load, or call clear to choose other postures.')
 
+    async def _plan(self, home: Array, progress: float) -> None:
+        """Choose postures unless there are some."""
+        if self.postures is None:
+            self._report.update('planning', 'Choosing postures.', progress=progress)
+            self.postures, overloaded = await self._arm.compute(self._planned, home)
+            for sentence in overloaded:
+                self._lose(sentence)
+
     def _planned(self, home: Array) -> tuple[Array, list[str]]:
         """Return the given or planned postures, (k, n) [rad], and what is not used of the given.
 
@@ -513,8 +446,9 @@ class ComplianceProcedure:
         position = await self._measured(done, number, share)
         if isinstance(position, str):
             raise DataError(f'{self._name(done, number).capitalize()} cannot be used: {position}.')
-        for old in done.forget(number):
+        for old in done.visits_of(number):
             self._recorder.mark_discarded((old.begin, old.end))
+        done.visits = [visit for visit in done.visits if visit[0] != number]
         self.left_out.discard(number)
         await self._keep(done, number, position)
         self._report.note(**self.counts())
@@ -562,11 +496,10 @@ class ComplianceProcedure:
         if self.registration is not None and done.name == UNLOADED:
             check_registration(robot, [position], self.registration, values)
         other = self.sets[LOADED if done.name == UNLOADED else UNLOADED]
-        partner = next((item for at, item in other.visits if at == number), None)
-        if partner is None:
-            return position
-        return mismatch(np.abs(position.posture - partner.posture), robot.joint_names,
-                        values.match_tolerance) or position
+        partner = other.visits_of(number)
+        return position if not partner else mismatch(
+            np.abs(position.posture - partner[0].posture), robot.joint_names,
+            values.match_tolerance) or position
 
     def _known_postures(self) -> Array:
         if self.postures is None:
@@ -649,7 +582,7 @@ class ComplianceProcedure:
             raise DataError(
                 f'The reference posture of the {done.name} set cannot be used again: {position}. '
                 f'Measurements are kept; remove the cause and call measure_{done.name} again.')
-        references = [item for number, item in done.visits if number == 0]
+        references = done.visits_of(0)
         if not references:
             await self._keep(done, 0, position)
             return
@@ -657,7 +590,8 @@ class ComplianceProcedure:
         try:
             check_drift(drift, values.max_drift, done.name)
         except DataError as error:
-            count = done.forget_since_reference()
+            count = done.since_reference()
+            del done.visits[len(done.visits) - count:]
             self._recorder.mark_discarded((references[-1].end, self._rest.newest))
             await self._keep_sets()
             raise DataError(
@@ -732,10 +666,7 @@ class StationaryReader:
     """Averages joint angles and tracker readings of one rest."""
 
     def __init__(
-        self,
-        arm: Arm,
-        joints: Joints,
-        tracker: Tracker,
+        self, arm: Arm, joints: JointStateStream, tracker: TrackerStream,
         parameters: Callable[[], ComplianceParameters],
         until: Callable[[Callable[[], bool], float], Awaitable[bool]],
         has_sender: Callable[[], bool],

@@ -88,7 +88,14 @@ def _checked(tracker: Array, base: Array) -> tuple[Array, Array]:
     return tracker, base
 
 
-def _judged(registration: Registration, limit: float) -> Registration:
+def _judged(
+    rotation: Array, translation: Array, tracker: Array, base: Array, method: str, limit: float,
+    target: Array | None = None,
+) -> Registration:
+    """Return a registration by points in both frames; raises DataError for a misfit."""
+    registration = Registration(
+        rotation, translation,
+        np.linalg.norm(tracker @ rotation.T + translation - base, axis=1), method, target)
     worst = int(np.argmax(registration.residual))
     if registration.residual[worst] > limit:
         raise DataError(
@@ -129,9 +136,8 @@ def three_point(tracker: Array, base: Array, limit: float = np.inf) -> Registrat
     transform_user_to_tracker, tracker_origin = _user_frame(tracker)
     transform_user_to_base, base_origin = _user_frame(base)
     rotation = transform_user_to_base @ transform_user_to_tracker.T
-    translation = base_origin - rotation @ tracker_origin
-    residual = np.linalg.norm(tracker @ rotation.T + translation - base, axis=1)
-    return _judged(Registration(rotation, translation, residual, 'three_point'), limit)
+    return _judged(rotation, base_origin - rotation @ tracker_origin, tracker, base,
+                   'three_point', limit)
 
 
 def least_squares_transform(
@@ -150,9 +156,7 @@ def least_squares_transform(
 
     """
     tracker, base = _checked(tracker, base)
-    rotation, translation = _aligned(tracker, base)
-    residual = np.linalg.norm(tracker @ rotation.T + translation - base, axis=1)
-    return _judged(Registration(rotation, translation, residual, 'least_squares'), limit)
+    return _judged(*_aligned(tracker, base), tracker, base, 'least_squares', limit)
 
 
 def _aligned(tracker: Array, base: Array) -> tuple[Array, Array]:
@@ -189,11 +193,10 @@ def register_with_target(
             f'{len(tracker)} points cannot register tracker and target; at least 4 are needed.')
     _checked(tracker, origins + rotations[:, :, 0] * 1e-3)
     rotation, translation = _aligned(tracker, origins)
-    target = np.zeros(3)
 
     def residual(values: Array) -> Array:
         turn = scipy.spatial.transform.Rotation.from_rotvec(values[:3]).as_matrix() @ rotation
-        predicted = origins + rotations @ (target + values[6:])
+        predicted = origins + rotations @ values[6:]
         return np.asarray((tracker @ turn.T + translation + values[3:6] - predicted).ravel())
 
     solution = scipy.optimize.least_squares(
@@ -207,6 +210,6 @@ def register_with_target(
             f'on its link (condition number {condition:.3g}, limit 1e3). Set target_xyz, or turn '
             'the wrist further.', rank=8, needed=9, condition=condition, unobservable=('target',))
     turn = scipy.spatial.transform.Rotation.from_rotvec(solution.x[:3]).as_matrix() @ rotation
-    distances = np.linalg.norm(solution.fun.reshape(-1, 3), axis=1)
-    return _judged(Registration(turn, translation + solution.x[3:6], distances, 'least_squares',
-                                target + solution.x[6:]), limit)
+    target = solution.x[6:]
+    return _judged(turn, translation + solution.x[3:6], tracker, origins + rotations @ target,
+                   'least_squares', limit, target)

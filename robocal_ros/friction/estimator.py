@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import scipy
@@ -14,12 +15,12 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimation import check_contents
 from robocal_ros.estimators import Estimator, Needs
-from robocal_ros.friction.fit import GRAVITY_ERROR, MIN_POINTS, FrictionFit, fit_joint
-from robocal_ros.friction.model import SHAPES, parameter_names
+from robocal_ros.friction.fit import FrictionFit, fit_joint
+from robocal_ros.friction.model import parameter_names
 from robocal_ros.friction.motion_method import MotionJoint, friction_from_motion
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.reversals import estimate_presliding
-from robocal_ros.friction.runs import ANGLE_STD, MIN_SPAN, SpeedPoint, read_runs
+from robocal_ros.friction.runs import UNSTEADY, read_runs
 from robocal_ros.messages import JointSamples, Recording, check_effort
 from robocal_ros.results import (
     CHECK,
@@ -40,6 +41,7 @@ from robocal_ros.robot import (
     alternative_loads,
     carried_load,
     check_effort_unit,
+    friction_by_joint,
     identified_arm,
 )
 
@@ -50,6 +52,8 @@ FURTHER = {'exponent': '1', 'load_factor': '1'}
 """Parameters of laws that are sublinear in speed or depend on load, with units."""
 BRISTLES = {'bristle_stiffness': 'N·m/rad', 'bristle_damping': 'N·m·s/rad'}
 """Additional parameters of the dynamic law, with units."""
+# Settings by joint.
+_BY_JOINT = ('laws', 'temperatures')
 
 
 def loaded(robot: Robot, payload: CalibrationResult | None) -> tuple[Robot, list[Robot]]:
@@ -117,63 +121,88 @@ def estimate_motion(
     rows = {name: row for row, name in enumerate(found.names)
             if all(joint in wanted and joint not in bad
                    for joint in name.partition('.')[0].split('+'))}
-    stds = np.sqrt(np.maximum(np.diag(found.covariance), 0.0))
-    parameters = []
-    for item in joints:
-        for direction in DIRECTIONS:
-            for name in (*NAMES, *FURTHER):
-                full = f'{item.joint}.{name}_{direction}'
-                unit = {**UNITS, **FURTHER}[name]
-                if name == 'viscous' and item.model == 'coulomb_power':
-                    unit = 'N·m·(s/rad)^exponent'
-                parameters.append(
-                    Parameter(full, unit, float(found.value[rows[full]]), float(stds[rows[full]]))
-                    if full in rows else
-                    Parameter(full, unit, state=State.NOT_IDENTIFIED,
-                              note=item.unidentified or 'not part of the chosen model'))
+    variances = np.maximum(np.diag(found.covariance), 0.0)
+    numbers = {name: (float(found.value[row]), float(np.sqrt(variances[row])))
+               for name, row in rows.items()}
+    parameters = [parameter for item in joints for parameter in _law_parameters(
+        item.joint, numbers, item.unidentified or {'viscous': 'it is zero within its interval'})]
     coupled = {'coulomb': 'N·m', 'viscous': 'N·m·s/rad', 'inertia': 'kg·m²'}
-    parameters += [
-        Parameter(name, coupled[name.partition('.')[2]], float(found.value[row]), float(stds[row]))
-        for name, row in rows.items() if '+' in name]
+    parameters += [Parameter(name, coupled[name.partition('.')[2]], *numbers[name])
+                   for name in rows if '+' in name]
     order = list(rows.values())
-    result = CalibrationResult(
-        kind='friction',
-        method='motion',
-        robot=RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names),
-        frame='',
-        parameters=tuple(parameters),
-        covariance_names=tuple(rows),
-        covariance=found.covariance[np.ix_(order, order)],
+    return _finished(
+        robot, recording, values, 'motion', parameters, tuple(rows),
+        found.covariance[np.ix_(order, order)],
         fit=tuple(Fit(item.joint, 'N·m', item.torque, item.residual, found.rows)
                   for item in joints),
         validation=tuple(Fit(item.joint, 'N·m', item.torque, item.held_out[item.model], found.rows)
                          for item in joints),
         checks=tuple(_motion_check(item, values.fit_threshold) for item in joints),
-        counts={'samples': len(samples), **asdict(samples.counts)},
+        counts={},
         settings={
-            'joints': list(wanted), 'model': values.model, 'method': 'motion',
-            'coupled_joints': list(values.coupled_joints), 'fit_threshold': values.fit_threshold,
+            'joints': list(wanted), 'method': 'motion',
+            'coupled_joints': list(values.coupled_joints),
             'laws': {item.joint: {
                 'model': item.model, 'evidence': _motion_evidence(item), 'std': item.misfit,
                 'held_out': dict(item.held_out), 'reference_load': 0.0,
                 'speeds': [float(np.abs(item.speed).min()), float(np.abs(item.speed).max())],
             } for item in joints if len(item.speed)},
-            'gravity': [float(g) for g in robot.gravity]},
-        source=samples.source,
-        time=float(samples.time[-1]),
-        software_version=__version__,
+            'temperatures': _temperatures(
+                recording, {item.joint: (-np.inf, np.inf) for item in joints})},
         series=tuple(Series(
             f'Friction of {item.joint}', f'{item.joint} speed [rad/s]', 'friction [N·m]',
             item.speed, {'measured': item.measured, 'fit': item.fitted})
-            for item in joints if len(item.speed)),
-    )
-    return with_temperatures(result, _mean_temperature(recording, [i.joint for i in joints]))
+            for item in joints if len(item.speed)))
 
 
-def _mean_temperature(recording: Recording, joints: Sequence[str]) -> dict[str, float]:
-    readings = recording.temperatures
-    finite = readings[np.isfinite(readings).all(axis=1)]
-    return dict.fromkeys(joints, float(finite[:, 1].mean())) if len(finite) else {}
+def _finished(
+    robot: Robot, recording: Recording, values: FrictionParameters, method: str,
+    parameters: Sequence[Parameter], names: Sequence[str], covariance: Array, *,
+    counts: Mapping[str, int], settings: Mapping[str, Any], **parts: Any,
+) -> CalibrationResult:
+    """Return a result with what both methods state, and a check of each joint's width."""
+    samples = recording.joints
+    result = CalibrationResult(
+        kind='friction', method=method,
+        robot=RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names), frame='',
+        parameters=tuple(parameters), covariance_names=tuple(names), covariance=covariance,
+        counts={'samples': len(samples), **counts, **asdict(samples.counts)},
+        settings={
+            'model': values.model, 'fit_threshold': values.fit_threshold,
+            'max_friction_interval': values.max_friction_interval,
+            'gravity': [float(g) for g in robot.gravity], **settings},
+        source=samples.source, time=float(samples.time[-1]), software_version=__version__,
+        **parts)
+    return replace(result, checks=(
+        *result.checks, *_width_checks(result, values.max_friction_interval)))
+
+
+def _law_parameters(
+    joint: str, numbers: Mapping[str, tuple[float, float]],
+    reasons: str | Mapping[str, str],
+) -> list[Parameter]:
+    """Return the parameters of a joint's law.
+
+    Args:
+        joint: Name of the joint.
+        numbers: Value and standard deviation of identified parameters, by name.
+        reasons: Why parameters are not identified: all of them, or by name or direction. Without
+            a reason they are not part of the law.
+
+    """
+    found = []
+    for direction in DIRECTIONS:
+        for name, unit in {**UNITS, **FURTHER}.items():
+            full = f'{joint}.{name}_{direction}'
+            if name == 'viscous' and f'{joint}.exponent_{direction}' in numbers:
+                unit = 'N·m·(s/rad)^exponent'
+            found.append(
+                Parameter(full, unit, *numbers[full]) if full in numbers else Parameter(
+                    full, unit, state=State.NOT_IDENTIFIED, note=(
+                        reasons if isinstance(reasons, str) else
+                        reasons.get(direction) or reasons.get(name)
+                    ) or 'not part of the chosen model'))
+    return found
 
 
 def _motion_evidence(item: MotionJoint) -> str:
@@ -185,19 +214,49 @@ def _motion_evidence(item: MotionJoint) -> str:
 
 def _motion_check(item: MotionJoint, limit: float) -> Check:
     """Check the lack of fit of a law that was estimated from a motion."""
-    degree = min(max(item.degree, item.uncertainty), 100.0)
+    degree = min(item.degree, 100.0)
     good = not item.unidentified and degree <= limit
     return Check(
         f'{item.joint}: fit', good, degree, limit, '%',
         f"Joint '{item.joint}': {_motion_evidence(item)}; misfit over the speed {item.misfit:.3f} "
         f'N·m, of which repeated passes scatter by {item.scatter:.3f} N·m. Misfit beyond the '
-        f'scatter {item.degree:.2f} %, scatter {item.uncertainty:.2f} % of friction (limit '
-        f'{limit:.1f} % each, fit_threshold).'
+        f'scatter {item.degree:.2f} % of friction (limit {limit:.1f} %, fit_threshold).'
         + ('' if good or item.unidentified else
-           ' Friction that the law lacks, or a wrong coupling, may be the cause.'
-           if item.degree > limit else ' A longer motion would repeat the speeds more often.')
+           ' Friction that the law lacks, or a wrong coupling, may be the cause.')
         + ('' if good else ' measure_joints estimates the other joints alone.')
         + (f' Not identified: {item.unidentified}.' if item.unidentified else ''))
+
+
+def _width_checks(result: CalibrationResult, limit: float) -> list[Check]:
+    """Return a check of the width of each joint's friction torque.
+
+    Args:
+        result: Friction result.
+        limit: Largest half-width of its 95 % interval, as a share of it.
+
+    """
+    checks = []
+    for joint, law in friction_by_joint(result).items():
+        speed = np.linspace(law.speeds[0], law.speeds[1], 50)
+        speed = np.append(speed, -speed)
+        half = 1.96 * rms(law.deviation(speed))
+        share = half / max(rms(law.torque(speed)), 1e-12)
+        rows = [result.covariance_names.index(f'{joint}.coulomb_{side}') for side in DIRECTIONS]
+        between = result.covariance[np.ix_(rows, rows)]
+        alike = between[0, 1] / np.sqrt(between[0, 0] * between[1, 1])
+        cure = ('Gravity makes most of it: identify the payload and the arm, measure the tilt of '
+                'the base, and lower arm_model_std and tilt_std accordingly.' if alike < -0.5 else
+                'A change of friction during the runs, which the order of their speeds hides, '
+                'makes most of it: mix slow and fast runs.' if alike > 0.5 else
+                'Longer and repeated motions narrow it.')
+        unit = result.parameter(f'{joint}.coulomb_forward').unit
+        checks.append(Check(
+            f'{joint}: width', share <= limit, 100.0 * share, 100.0 * limit, '%',
+            f"Joint '{joint}': the 95 % interval of the friction torque is ±{half:.3g} {unit}, "
+            f'{100.0 * share:.0f} % of it (RMS over the measured speeds; limit '
+            f'{100.0 * limit:.0f} %, max_friction_interval).'
+            + ('' if share <= limit else f' {cure}'), 'informative'))
+    return checks
 
 
 def _check_torques(samples: JointSamples, values: FrictionParameters) -> None:
@@ -219,13 +278,13 @@ def fit_joints(
     wanted = [robot.index(name) for name in names or robot.joint_names]
     _check_torques(samples, values)
     points = read_runs(robot, samples, wanted, alternatives)
-    if not points:
+    moved = sorted({point.joint for point in points if point.rejected != UNSTEADY})
+    if not moved:
         raise NoRunsError(
             'No constant-speed run of joint '
             f'{", ".join(robot.joint_names[joint] for joint in wanted)} with all other joints '
             'at rest was found in the recording; expected runs in both directions. Call run, or '
             'record such motions.')
-    moved = sorted({point.joint for point in points})
     check_effort(samples, [robot.joint_names[joint] for joint in moved])
     check_contents(samples, robot, values.effort_contains, values.min_weight_share)
     # A requested joint without runs fails; other joints without runs are left out.
@@ -249,99 +308,82 @@ def assemble(
     found: Sequence[FrictionFit],
 ) -> CalibrationResult:
     """Assemble the result from the fitted joints; other arguments as for ``estimate``."""
-    samples = recording.joints
-    covariances = [_covariance(item) for item in found]
-    names, blocks = zip(*covariances, strict=True)
-    result = CalibrationResult(
-        kind='friction',
-        method=values.model,
-        robot=RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names),
-        frame='',
-        parameters=tuple(
-            parameter for item, covariance in zip(found, covariances, strict=True)
-            for parameter in _parameters(item, *covariance, dynamic=values.model == DYNAMIC)),
-        covariance_names=tuple(name for part in names for name in part),
-        covariance=scipy.linalg.block_diag(*blocks),
-        fit=tuple(_fit(item) for item in found if item.choice),
-        validation=tuple(_validation(item) for item in found
-                         if item.choice and item.held_out_degree is not None),
+    names, covariance = _covariance(found)
+    stds = dict(zip(names, np.sqrt(np.maximum(np.diag(covariance), 0.0)), strict=True))
+    return _finished(
+        robot, recording, values, values.model,
+        [parameter for item in found
+         for parameter in _parameters(item, stds, dynamic=values.model == DYNAMIC)],
+        names, covariance,
+        fit=tuple(fit for item in found for fit in _fits(item)[0]),
+        validation=tuple(fit for item in found for fit in _fits(item)[1]),
         checks=tuple(check for item in found for check in _checks(item, values.fit_threshold)),
-        counts={
-            'samples': len(samples),
-            'runs': sum(len(item.points) for item in found),
-            'rejected_runs': sum(bool(p.rejected) for item in found for p in item.points),
-            **asdict(samples.counts),
-        },
+        counts={'runs': sum(len(item.points) for item in found),
+                'rejected_runs': sum(bool(p.rejected) for item in found for p in item.points)},
         settings={
             'joints': list(values.joint_names or recording.joints_wanted),
-            'model': values.model, 'fit_threshold': values.fit_threshold,
-            'min_points': MIN_POINTS, 'min_span': MIN_SPAN, 'angle_std': ANGLE_STD,
-            'gravity_error': GRAVITY_ERROR, 'arm_model_std': values.arm_model_std,
+            'arm_model_std': values.arm_model_std, 'tilt_std': values.tilt_std,
             'laws': {item.joint: _law(item) for item in found if item.choice},
-            'gravity': [float(g) for g in robot.gravity]},
-        source=samples.source,
-        time=float(samples.time[-1]),
-        software_version=__version__,
-        series=tuple(series for item in found for series in _series(item)),
-    )
-    readings = recording.temperatures
-    return with_temperatures(
-        result, _temperatures(found, readings[np.isfinite(readings).all(axis=1)]))
+            'temperatures': _temperatures(recording, {
+                item.joint: (item.points[0].begin, item.points[-1].end)
+                for item in found if item.points})},
+        series=tuple(series for item in found for series in _series(item)))
 
 
-def _temperatures(found: Sequence[FrictionFit], readings: Array) -> dict[str, float]:
-    """Return the mean temperature during the runs of each joint [°C]."""
-    temperatures = {}
-    for item in found if len(readings) else ():
-        during = np.zeros(len(readings), dtype=bool)
-        if item.points:
-            during = ((readings[:, 0] >= item.points[0].begin)
-                      & (readings[:, 0] <= item.points[-1].end))
-        chosen = readings[during] if during.any() else readings
-        temperatures[item.joint] = float(chosen[:, 1].mean())
-    return temperatures
+def _temperatures(
+    recording: Recording, spans: Mapping[str, tuple[float, float]]
+) -> dict[str, float]:
+    """Return the mean temperature in the span of each joint [°C]; empty without readings."""
+    readings = recording.temperatures[np.isfinite(recording.temperatures).all(axis=1)]
+    found = {}
+    for joint, (begin, end) in spans.items() if len(readings) else ():
+        during = (readings[:, 0] >= begin) & (readings[:, 0] <= end)
+        found[joint] = float(readings[during if during.any() else slice(None), 1].mean())
+    return found
 
 
 def _parameters(
-    item: FrictionFit, names: Sequence[str], covariance: Array, *, dynamic: bool,
+    item: FrictionFit, stds: Mapping[str, float], *, dynamic: bool,
 ) -> list[Parameter]:
-    """Return the parameters of a joint, with standard deviations from its covariance."""
-    stds = dict(zip(names, np.sqrt(np.maximum(np.diag(covariance), 0.0)), strict=True))
-    objections, reasons = ' '.join(item.objections), {} if item.choice is None else {
-        **item.choice.unidentified,
-        'static': item.choice.unidentified.get('stribeck_velocity', '')}
-    parameters = []
-
-    def add(name: str, unit: str, value: float, note: str) -> None:
-        full = f'{item.joint}.{name}'
+    """Return the parameters of a joint; ``stds`` are those of identified ones by their names."""
+    fits = item.choice.fits if item.choice else {}
+    reasons = {**(item.choice.unidentified if item.choice else {}),
+               'static': item.stribeck_unidentified}
+    values = {f'{item.joint}.{name}_{direction}': value for direction, fit in fits.items()
+              for name, value in zip(parameter_names(fit.model), fit.value, strict=True)}
+    objections, found = ' '.join(item.objections), item.presliding
+    parameters = _law_parameters(
+        item.joint, {name: (float(value), float(stds[name]))
+                     for name, value in values.items() if name in stds},
+        objections or {**reasons, **{direction: item.missing for direction in DIRECTIONS
+                                     if direction not in fits}})
+    for at, (name, unit) in enumerate(BRISTLES.items() if dynamic else ()):
+        full, note = f'{item.joint}.{name}', objections or 'no slow small reversals are recorded'
         parameters.append(
-            Parameter(full, unit, value, float(stds[full])) if full in stds
-            else Parameter(full, unit, state=State.NOT_IDENTIFIED, note=note))
-
-    for direction in DIRECTIONS:
-        fit = None if item.choice is None else item.choice.fits.get(direction)
-        fitted = {} if fit is None else dict(zip(parameter_names(fit.model), fit.value,
-                                                 strict=True))
-        for name in (*NAMES, *FURTHER):
-            unit = 'N·m·(s/rad)^exponent' if name == 'viscous' and 'exponent' in fitted else (
-                {**UNITS, **FURTHER}[name])
-            add(f'{name}_{direction}', unit, float(fitted.get(name, np.nan)),
-                objections or (item.missing if fit is None else reasons.get(name))
-                or 'not part of the chosen model')
-    if dynamic:
-        found = item.presliding
-        for at, (name, unit) in enumerate(BRISTLES.items()):
-            add(name, unit, np.nan if found is None else (found.stiffness, found.damping)[at],
-                (objections or 'no slow small reversals are recorded') if found is None
-                else found.unidentified[at])
+            Parameter(full, unit, (found.stiffness, found.damping)[at], float(stds[full]))
+            if found and full in stds else Parameter(
+                full, unit, state=State.NOT_IDENTIFIED,
+                note=found.unidentified[at] if found else note))
     return parameters
 
 
-def _covariance(item: FrictionFit) -> tuple[list[str], Array]:
-    """Return the names of a joint's identified parameters and their covariance."""
+def _covariance(found: Sequence[FrictionFit]) -> tuple[list[str], Array]:
+    """Return the names of identified parameters and their covariance.
+
+    Joints have nothing in common but the tilt of the base.
+    """
+    parts = [_own_covariance(item) for item in found]
+    names = [name for part, _ in parts for name in part]
+    tilts = [_offset_share(name) * item.tilted
+             for item, (part, _) in zip(found, parts, strict=True) for name in part]
+    common = np.array(tilts) if tilts else np.zeros((0, 0))
+    return names, scipy.linalg.block_diag(*(block for _, block in parts)) + common @ common.T
+
+
+def _own_covariance(item: FrictionFit) -> tuple[list[str], Array]:
+    """Return the names of a joint's identified parameters and their covariance without tilts."""
     names: list[str] = []
-    blocks = [np.empty((0, 0))]
-    scales: list[float] = []
+    blocks, effects = [np.empty((0, 0))], [np.empty((0, 2))]
     for direction, fit in (item.choice.fits if item.choice and item.passed else {}).items():
         columns = parameter_names(fit.model)
         # A Stribeck part that is not identified leaves the law as it is, without numbers.
@@ -349,16 +391,16 @@ def _covariance(item: FrictionFit) -> tuple[list[str], Array]:
             item.stribeck_unidentified and name in ('static', 'stribeck_velocity'))]
         names += [f'{item.joint}.{columns[i]}_{direction}' for i in keep]
         blocks.append(fit.covariance[np.ix_(keep, keep)])
-        scales += [0.0 if columns[i] in SHAPES.values() else fit.value[i] for i in keep]
+        effects.append(item.drift_effects[direction][keep])
     shares = np.array([_offset_share(name) for name in names])
     late = np.array([float(name.rpartition('.')[2].startswith('viscous')) for name in names])
     if not late.any():
         # A law without viscous friction has it, on average, in its Coulomb friction.
         speed = float(np.mean([abs(point.speed) for point in item.usable] or [0.0]))
         late = speed * np.abs(shares)
-    steady = (scipy.linalg.block_diag(*blocks) + item.offset_std**2 * np.outer(shares, shares)
-              + item.viscous_std**2 * np.outer(late, late)
-              + item.scale_std**2 * np.outer(scales, scales))
+    common = np.column_stack((
+        np.vstack(effects), item.offset_std * shares, item.viscous_std * late))
+    steady = scipy.linalg.block_diag(*blocks) + common @ common.T
     if item.presliding is None:
         return names, steady
     keep = [i for i, reason in enumerate(item.presliding.unidentified) if not reason]
@@ -373,22 +415,13 @@ def _offset_share(name: str) -> float:
     return 0.0
 
 
-def _torques(item: FrictionFit) -> tuple[list[SpeedPoint], Array, Array]:
-    """Return the runs of identified directions, with their measured and fitted torques."""
-    fits = item.choice.fits if item.choice else {}
-    points = [p for p in item.usable if p.direction in fits]
-    return points, np.array([p.torque for p in points]), item.fitted(points)
-
-
-def _fit(item: FrictionFit) -> Fit:
-    points, torque, fitted = _torques(item)
-    return Fit(item.joint, 'N·m', rms(torque), rms(torque - fitted), len(points))
-
-
-def _validation(item: FrictionFit) -> Fit:
-    _, torque, _ = _torques(item)
-    share = 0.01 * float(item.held_out_degree or 0.0)
-    return Fit(item.joint, 'N·m', rms(torque), share * rms(torque), len(torque))
+def _fits(item: FrictionFit) -> tuple[list[Fit], list[Fit]]:
+    """Return the residual of a joint's law, and that on left-out speeds, if there are any."""
+    points, torque, fitted = item.torques()
+    size, count, left_out = rms(torque), len(points), item.held_out_degree
+    return ([Fit(item.joint, 'N·m', size, rms(torque - fitted), count)] if item.choice else [],
+            [] if not item.choice or left_out is None else
+            [Fit(item.joint, 'N·m', size, 0.01 * left_out * size, count)])
 
 
 def _law(item: FrictionFit) -> dict[str, object]:
@@ -419,20 +452,19 @@ def _checks(item: FrictionFit, limit: float) -> list[Check]:
     checks = [Check(f'{item.joint}: fit', not item.failures, degree, limit, '%', reason)]
     gravity = item.gravity
     if gravity is not None and item.choice:
-        size = rms(_torques(item)[1])
         reason = item.gravity_failure or (
             f"Joint '{item.joint}': gravity by the model and by averaging forward and backward "
             f'runs differ by {gravity.error:.3f} ± {1.96 * gravity.std:.3f} N·m over '
             f'{gravity.pairs} pairs.')
         checks.append(Check(f'{item.joint}: gravity', not item.gravity_failure, gravity.error,
-                            GRAVITY_ERROR * size, 'N·m', reason))
+                            item.gravity_limit, 'N·m', reason))
     return checks
 
 
 def _series(item: FrictionFit) -> list[Series]:
     if not item.choice:
         return []
-    points, torque, fitted = _torques(item)
+    points, torque, fitted = item.torques()
     speed = np.array([p.speed for p in points])
     std = np.array([p.std for p in points])
     series = [
@@ -457,38 +489,19 @@ def summary(result: CalibrationResult) -> str:
 
     def coulomb(joint: str) -> str:
         sides = [result.parameter(f'{joint}.coulomb_{direction}') for direction in DIRECTIONS]
-        return ' / '.join('not identified' if p.value is None else
-                          f'{p.value:.3f} ± {1.96 * (p.std or 0.0):.3f}' for p in sides)
+        return f'{joint} ' + ' / '.join(
+            'not identified' if p.value is None else
+            f'{p.value:.3f} ± {1.96 * (p.std or 0.0):.3f} {p.unit}' for p in sides)
 
-    degrees = [check.value for check in result.checks if check.name.endswith(': fit')]
-    units = {joint: result.parameter(f'{joint}.coulomb_forward').unit for joint in joints}
-    alike = set(units.values()) == {'N·m'}
-    shown = [f'{joint} {coulomb(joint)}' + ('' if alike else f' {units[joint]}')
-             for joint in joints]
-    return (f'Coulomb friction forward / backward{" in N·m" if alike else ""} (95 %): '
-            f'{"; ".join(shown)}. '
-            f'Fit degree at most {max(degrees):.2f} %.')
+    degree = max(check.value for check in result.checks if check.name.endswith(': fit'))
+    return (f'Coulomb friction forward / backward (95 %): {"; ".join(map(coulomb, joints))}. '
+            f'Fit degree at most {degree:.2f} %.')
 
 
 def friction_temperature(result: CalibrationResult) -> float:
     """Return the mean temperature at which joints were identified [°C], NaN if unknown."""
     temperatures = result.settings.get('temperatures') or {}
     return float(np.mean(list(temperatures.values()))) if temperatures else float('nan')
-
-
-def with_temperatures(
-    result: CalibrationResult, temperatures: Mapping[str, float]
-) -> CalibrationResult:
-    """Return a result with temperatures in its settings.
-
-    Args:
-        result: Friction result.
-        temperatures: Mean temperature during the runs of each joint, by its name [°C].
-
-    """
-    if not temperatures:
-        return result
-    return replace(result, settings={**result.settings, 'temperatures': dict(temperatures)})
 
 
 def select_joints(result: CalibrationResult, joints: Sequence[str]) -> CalibrationResult:
@@ -506,6 +519,8 @@ def select_joints(result: CalibrationResult, joints: Sequence[str]) -> Calibrati
         validation=tuple(f for f in result.validation if selected(f.what)),
         checks=tuple(c for c in result.checks if selected(c.name)),
         series=tuple(s for s in result.series if s.title.split()[-1] in joints),
+        settings={name: {joint: item for joint, item in value.items() if joint in joints}
+                  if name in _BY_JOINT else value for name, value in result.settings.items()},
     )
 
 
@@ -522,37 +537,29 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
     failed = {check.name.split(':')[0] for check in new.checks if not check.passed}
     if CHECK in failed:
         return None
-    own = tuple(check for check in new.checks if check.name == CHECK)
     if old is not None and (_units(old), old.efforts) != (_units(new), new.efforts):
         # Torques of other drive gains or motor constants cannot be combined.
         old = None
     validated = {fit.what for fit in new.validation}
     passed = [name for name in judged if name in validated and name not in failed]
-    fresh = select_joints(new, passed)
-    fresh = replace(fresh, checks=(*fresh.checks, *own))
     others = [] if old is None else [
         name for name in dict.fromkeys(p.name.split('.')[0] for p in old.parameters)
         if name not in passed and '+' not in name]
+    fresh = select_joints(new, passed)
+    fresh = replace(fresh, checks=(
+        *fresh.checks, *(check for check in new.checks if check.name == CHECK)))
     if old is None or not others:
         return fresh if passed else None
     kept = select_joints(old, others)
     order = {name: i for i, name in enumerate(new.robot.joint_names)}
-    laws = {name: law for source, joints in ((kept, others), (fresh, passed))
-            for name, law in (source.settings.get('laws') or {}).items() if name in joints}
-    temperatures = {**(kept.settings.get('temperatures') or {}),
-                    **(fresh.settings.get('temperatures') or {})}
-    return replace(
-        with_temperatures(fresh, temperatures),
-        settings={**with_temperatures(fresh, temperatures).settings, 'laws': laws},
-        parameters=tuple(sorted((*kept.parameters, *fresh.parameters),
-                                key=lambda p: order[p.name.split('.')[0].split('+')[0]])),
-        covariance_names=(*kept.covariance_names, *fresh.covariance_names),
-        covariance=scipy.linalg.block_diag(kept.covariance, fresh.covariance),
-        fit=(*kept.fit, *fresh.fit),
-        validation=(*kept.validation, *fresh.validation),
-        checks=(*kept.checks, *fresh.checks),
-        series=(*kept.series, *fresh.series),
-    )
+    joined: dict[str, Any] = {name: (*getattr(kept, name), *getattr(fresh, name)) for name in (
+        'parameters', 'covariance_names', 'fit', 'validation', 'checks', 'series')}
+    joined['parameters'] = tuple(sorted(
+        joined['parameters'], key=lambda p: order[p.name.split('.')[0].split('+')[0]]))
+    by_joint = {name: {**kept.settings.get(name, {}), **fresh.settings.get(name, {})}
+                for name in _BY_JOINT if name in {**kept.settings, **fresh.settings}}
+    return replace(fresh, settings={**fresh.settings, **by_joint},
+                   covariance=scipy.linalg.block_diag(kept.covariance, fresh.covariance), **joined)
 
 
 def _units(result: CalibrationResult) -> set[tuple[str, str]]:

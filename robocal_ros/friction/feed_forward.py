@@ -15,7 +15,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError, RobocalError
 from robocal_ros.friction.estimator import friction_temperature
 from robocal_ros.friction.model import Compensator, feed_forward
-from robocal_ros.friction.track import FrictionTracker, scaled, tracked_result
+from robocal_ros.friction.track import FrictionTracker, tracked_result
 from robocal_ros.messages import TEXT_LIMIT, JointStateStream, Subscriber, conversions, qos
 from robocal_ros.node import CalibrationNode
 from robocal_ros.results import CalibrationResult, to_yaml
@@ -49,7 +49,9 @@ class FrictionFeedForward:
         self.temperature = self.newest_temperature = float('nan')
         self._node = node
         self._laws: Mapping[str, SteadyFriction] = {}
-        self._compensator: Compensator | None = None
+        self._compensator = Compensator(
+            {}, self.robot.joint_names, width=node.values.compensation_width,
+            dead_band=node.values.compensation_dead_band)
         self._result: CalibrationResult | None = None
         self._tracker: FrictionTracker | None = None
         self._reported = -np.inf
@@ -83,12 +85,7 @@ class FrictionFeedForward:
 
     def _compensate(self, laws: Mapping[str, SteadyFriction]) -> None:
         self._laws = laws
-        if self._compensator is not None:
-            self._compensator.use(laws)
-            return
-        self._compensator = Compensator(
-            laws, self.robot.joint_names, width=self._node.values.compensation_width,
-            dead_band=self._node.values.compensation_dead_band)
+        self._compensator.use(laws)
 
     @property
     def tracking(self) -> bool:
@@ -121,9 +118,9 @@ class FrictionFeedForward:
             return
         self._reported = stamp
         changes = tracker.changes(self.newest_temperature)
-        identified = friction_by_joint(result)
-        self._compensate({name: scaled(law, changes[name]) for name, law in identified.items()})
-        self._tracked.publish(String(data=to_yaml(tracked_result(result, changes, stamp))))
+        tracked = tracked_result(result, changes, stamp)
+        self._compensate(friction_by_joint(tracked))
+        self._tracked.publish(String(data=to_yaml(tracked)))
         self._node.status.note(**{
             f'{name}: friction {direction} since identification': str(change)
             for name, sides in changes.items()
@@ -152,7 +149,7 @@ class FrictionFeedForward:
         """Publish the friction torque for one joint state."""
         if self._node.is_active:
             self._follow(stamp, position, effort)
-        if self._compensator is None or not self._node.is_active or not self.subscribed:
+        if self._result is None or not self._node.is_active or not self.subscribed:
             # The commanded velocities are not needed.
             self._references.stop()
             return
@@ -169,7 +166,7 @@ class FrictionFeedForward:
         """Fill in the effort of a trajectory and republish it; an invalid one is dropped."""
         if not self._node.is_active:
             return
-        if self._compensator is None:
+        if self._result is None:
             self._node.get_logger().warning(
                 'No friction result is available: the effort of this trajectory contains gravity '
                 'and inertia only.')

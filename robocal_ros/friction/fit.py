@@ -11,7 +11,7 @@ least squares inside (variable projection; Golub, Pereyra, Inverse Problems 19 (
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -56,12 +56,17 @@ _LARGEST_FACTOR = 0.5
 # Runs whose speeds differ by less than this share are repetitions.
 _SAME = 0.02
 _HELD_OUT_EVERY = 4
+# Standard deviations of the tilt that explain an error of gravity (99.9 %).
+_EXPLAINED = 3.29
 # Standard deviation of the change of friction while a joint's runs last, as a share.
 _DRIFT_STD = 0.1
 # Candidate times of all runs over the time constant of the change; 0 for a steady change.
 _RATES = (0.0, 1.5, 3.0, 6.0)
 # Most steps in which it is found.
 _DRIFT_STEPS = 5
+# Number of rises towards standstill that it is told from, and the least share of a function of
+# the speed that others do not contain.
+_RISES, _ALIKE = 3, 1e-4
 
 
 class Side(NamedTuple):
@@ -136,33 +141,18 @@ def fit_direction(side: Side, model: str) -> DirectionFit:
     return DirectionFit(model, value, covariance, float(((residual / std) ** 2).sum()), residual)
 
 
-def _columns(side: Side, model: str, shape: Array) -> Array:
-    """Return the linear part of a law, weighted, for shapes (…, 1); shape (…, k, p).
-
-    The static friction is replaced by the rise, of at least zero, above Coulomb friction.
-    """
-    speed, _, std, load, _ = side
-    base = of_speed(model)
-    columns = {'coulomb': np.ones_like(speed), 'viscous': speed, 'load_factor': load}
-    if base == 'coulomb_power':
-        columns['viscous'] = speed**shape
-    elif base == 'stribeck':
-        columns['static'] = np.exp(-((speed / shape) ** 2))
-    linear = [name for name in parameter_names(model) if name in columns]
-    found = np.empty((*np.broadcast_shapes(shape.shape, speed.shape), len(linear)))
-    for i, name in enumerate(linear):
-        found[..., i] = columns[name] / std
-    return found
-
-
 def _constrained(side: Side, model: str, shape: float = 1.0) -> tuple[float, Array]:
     """Fit with Fs ≥ Fc ≥ 0, B ≥ 0 and μ ≥ 0; return the norm of the weighted residual too."""
-    found, norm = scipy.optimize.nnls(
-        _columns(side, model, np.array([shape])), side.torque / side.std)
-    names = parameter_names(model)
-    if of_speed(model) in SHAPES:
-        place = names.index(SHAPES[of_speed(model)])
-        found = np.concatenate((found[:place], [shape], found[place:]))
+    speed, torque, std, load, _ = side
+    base, names = of_speed(model), parameter_names(model)
+    # The static friction is replaced by the rise above Coulomb friction.
+    columns = {
+        'coulomb': np.ones_like(speed), 'static': np.exp(-((speed / shape) ** 2)),
+        'viscous': speed**shape if base == 'coulomb_power' else speed, 'load_factor': load}
+    found, norm = scipy.optimize.nnls(np.column_stack(
+        [columns[name] / std for name in names if name in columns]), torque / std)
+    if base in SHAPES:
+        found = np.insert(found, names.index(SHAPES[base]), shape)
     if 'static' in names:
         found[names.index('static')] += found[names.index('coulomb')]
     return float(norm), found
@@ -170,20 +160,12 @@ def _constrained(side: Side, model: str, shape: float = 1.0) -> tuple[float, Arr
 
 def _projected(side: Side, model: str) -> Array:
     """Fit a nonlinear law by ``_constrained`` over the range of the parameter of ``SHAPES``."""
-    speed, torque, std, _, _ = side
+    speed = side.speed
     grid = (np.geomspace(0.5 * speed.min(), speed.max(), _GRID)
             if of_speed(model) == 'stribeck' else np.linspace(*_EXPONENTS, 18))
-    # Fits of any sign, for all shapes at once, bound the residuals from below.
-    basis, _ = np.linalg.qr(_columns(side, model, grid[:, None]))
-    target = torque / std
-    bound = np.linalg.norm(target - np.einsum('gkp,gp->gk', basis, target @ basis), axis=1)
-    norm, value, best = np.inf, np.zeros(0), 0
-    for i in np.argsort(bound).tolist():
-        if bound[i] > norm:
-            break
-        found = _constrained(side, model, grid[i])
-        if found[0] < norm:
-            (norm, value), best = found, i
+    fits = [_constrained(side, model, shape) for shape in grid]
+    best = int(np.argmin([norm for norm, _ in fits]))
+    norm, value = fits[best]
     low, high = ((0.3 * speed.min(), 2.0 * speed.max()) if of_speed(model) == 'stribeck'
                  else _EXPONENTS)
     shape = scipy.optimize.minimize_scalar(
@@ -317,18 +299,22 @@ class FrictionFit:
         choice: Fitted law; None if nothing could be fitted.
         missing: Reason why a direction is not identified; empty if both are.
         offset_std: Standard deviation of the gravity torque, common to both directions [N·m].
+        tilted: The same by one standard deviation of each tilt of the base, which all joints have
+            in common, signed, shape (2,) [N·m].
         reference_load: Mean transmitted torque of the runs [N·m].
         fit_degree: 100 · sqrt(Σ(f − f̂)²/Σf²) over the points [%].
         held_out_degree: The same for left-out speeds; None with too few speeds.
         std: Standard deviation of the runs about the law, for its degrees of freedom [N·m].
         gravity: Model gravity compared with pairs of runs; None without a pair.
+        gravity_limit: Largest accepted error of the model's gravity [N·m].
         gravity_failure: Reason why the model's gravity is wrong; empty if it is not.
         presliding: Bristle parameters; None if not requested or without reversals.
         viscous_std: Standard deviation of viscous friction that a delay of the efforts mimics,
             the same in both directions [N·m·s/rad].
         drift: Share by which friction was larger in the first run than in the last one; the
             torques of ``points`` are those at the time of the last one.
-        scale_std: Relative standard deviation of all friction that its drift causes.
+        drift_effects: Changes of the parameters of each direction by one standard deviation of
+            size and rate of the drift, shape (p, 2).
 
     """
 
@@ -338,16 +324,18 @@ class FrictionFit:
     choice: Choice | None = None
     missing: str = ''
     offset_std: float = 0.0
+    tilted: Array = field(default_factory=lambda: np.zeros(0))
     reference_load: float = 0.0
     fit_degree: float = np.inf
     held_out_degree: float | None = None
     std: float = 0.0
     gravity: GravityComparison | None = None
+    gravity_limit: float = 0.0
     gravity_failure: str = ''
     presliding: Presliding | None = None
     viscous_std: float = 0.0
     drift: float = 0.0
-    scale_std: float = 0.0
+    drift_effects: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -369,23 +357,14 @@ class FrictionFit:
         """Reason why the Stribeck part is not identified; empty if it is."""
         return '' if self.choice is None else self.choice.unidentified.get('stribeck_velocity', '')
 
-    def fitted(self, points: Sequence[SpeedPoint]) -> Array:
-        """Return the torque of the law at runs of identified directions, shape (k,) [N·m].
-
-        Raises:
-            DataError: If nothing was fitted.
-
-        """
-        if self.choice is None:
-            raise DataError(f"Friction of joint '{self.joint}' was not fitted: "
-                            f'{" ".join(self.objections)}')
-        torque = []
-        for point in points:
-            fit = self.choice.fits[point.direction]
-            torque.append(np.sign(point.speed) * evaluate(
-                fit.model, fit.value, np.array([abs(point.speed)]),
-                point.load - self.reference_load)[0])
-        return np.array(torque)
+    def torques(self) -> tuple[list[SpeedPoint], Array, Array]:
+        """Return usable runs of fitted directions, their torques, and those of the law [N·m]."""
+        fits = self.choice.fits if self.choice else {}
+        points = [p for p in self.usable if p.direction in fits]
+        fitted = [np.sign(p.speed) * evaluate(
+            fits[p.direction].model, fits[p.direction].value, np.array([abs(p.speed)]),
+            p.load - self.reference_load)[0] for p in points]
+        return points, np.array([p.torque for p in points]), np.array(fitted)
 
     def law(self) -> SteadyFriction:
         """Return the fitted law of both directions.
@@ -441,7 +420,8 @@ def fit_joint(
     points = without_ripple(points, ripple_of(points))
     points, viscous = with_delay_correction(points)
     gravity = compare_gravity(points)
-    points, offset = with_gravity_correction(points, gravity, values.arm_model_std)
+    points, offset, tilted = with_gravity_correction(
+        points, gravity, values.arm_model_std, values.tilt_std)
     usable = [p for p in points if not p.rejected]
     reference = float(np.mean([p.load for p in usable])) if usable else 0.0
     sides = _sides(points, reference)
@@ -453,20 +433,17 @@ def fit_joint(
         f'{rejected[0].speed:+.4g} rad/s: {rejected[0].rejected}.')
     if len(few) == len(DIRECTIONS):
         failure = f"Joint '{joint}': {' and '.join(few)}.{rejections}"
-        return FrictionFit(joint, points, (failure,), offset_std=offset, gravity=gravity)
+        return FrictionFit(joint, points, (failure,), gravity=gravity)
     sides = {name: side for name, side in sides.items() if len(side.speed) >= MIN_POINTS}
     choice = choose(sides, values.steady_model)
     course, drift_std = find_drift(sides, choice.fits)
     drift = course.drift
     if abs(drift) > drift_std:
         points = _without_drift(points, course)
-        corrected = _sides(points, reference)
-        sides = {name: corrected[name] for name in sides}
+        sides = {name: side for name, side in _sides(points, reference).items() if name in sides}
         choice = choose(sides, values.steady_model)
     else:
         drift, drift_std = 0.0, float(np.hypot(drift, drift_std))
-    age = np.concatenate([side.age for side in sides.values()])
-    scale_std = float(np.hypot(np.mean(course.share(age)) * drift_std, course.doubt))
     extra = _extra_std(sides, choice.fits)
     if extra > 0.0:
         sides = {name: side._replace(std=np.hypot(side.std, extra))
@@ -484,17 +461,23 @@ def fit_joint(
     if held_out is not None and held_out > limit:
         failures.append(f"Joint '{joint}': speeds left out of the fit are predicted with a fit "
                         f'degree of {held_out:.1f} % (limit {limit:.1f} %).')
-    wrong = (gravity is not None and gravity.significant
-             and gravity.error > GRAVITY_ERROR * rms(torque - residual))
+    # What the base's tilt explains is no sign of a wrong model.
+    least = GRAVITY_ERROR * rms(torque - residual)
+    gravity_limit = least if gravity is None else max(
+        least, _EXPLAINED * values.tilt_std * gravity.tilted)
+    wrong = gravity is not None and gravity.significant and gravity.error > gravity_limit
     return FrictionFit(
         joint, points, tuple(failures), choice, f'{few[0]}.{rejections}' if few else '', offset,
-        reference, degree, held_out, rms(residual) * float(np.sqrt(len(residual) / freedom)),
-        gravity, '' if gravity is None or not wrong else
+        tilted, reference, degree, held_out,
+        rms(residual) * float(np.sqrt(len(residual) / freedom)), gravity, gravity_limit,
+        '' if gravity is None or not wrong else
         f"Joint '{joint}': the runs forward and back show {gravity.error:.2f} N·m of gravity "
         'that the model lacks: its payload, link masses, drive gains or gravity direction are '
         'wrong. Identify the payload first or remove the tool; calibrate the drive gains, correct '
         'gravity, or identify the arm.',
-        viscous_std=viscous, drift=drift, scale_std=scale_std)
+        viscous_std=viscous, drift=drift, drift_effects={
+            name: _drift_effects(side, choice.fits[name], course, drift_std)
+            for name, side in sides.items()})
 
 
 def _ages(points: Sequence[SpeedPoint]) -> Array:
@@ -556,41 +539,36 @@ def find_drift(
         fits: Their fits without drift.
 
     """
-    courses, found, left = [], [], []
-    for rate in _RATES:
-        course, std, residual = _at_rate(sides, fits, Course(0.0, rate))
-        courses.append(course)
-        found.append(std)
-        left.append(residual)
+    courses, stds, left, units = zip(*(
+        _at_rate(sides, fits, Course(0.0, rate)) for rate in _RATES), strict=True)
     best = int(np.argmin(left))
-    # Runs scatter by more than the noise within them, if even the best course leaves more.
-    count = sum(len(side.speed) for side in sides.values())
-    unit = max(left[best] / max(count - 1 - sum(len(f.value) for f in fits.values()), 1), 1.0)
-    weights = np.exp(-0.5 * (np.array(left) - left[best]) / unit)
+    weights = np.exp(-0.5 * (np.array(left) - left[best]) / units[best])
     age = np.concatenate([side.age for side in sides.values()])
     ends = np.array([1.0 / (1.0 + item.drift * np.mean(item.share(age))) for item in courses])
     doubt = np.sqrt(np.average((ends / ends[best] - 1.0) ** 2, weights=weights))
-    return courses[best]._replace(doubt=float(doubt)), found[best]
+    return courses[best]._replace(doubt=float(doubt)), stds[best]
 
 
 def _at_rate(
     sides: Mapping[str, Side], fits: Mapping[str, DirectionFit], course: Course
-) -> tuple[Course, float, float]:
+) -> tuple[Course, float, float, float]:
     """Return the course with its size, the size's standard deviation, and what it leaves.
 
-    The last one is the sum of squared residuals, in standard deviations.
+    That is the sum of squared residuals, in standard deviations, and its unit: the variance of
+    the runs, which may scatter by more than the noise within them.
     """
     drift, std = course.drift, _DRIFT_STD
     for _ in range(_DRIFT_STEPS):
         column, residual = (np.concatenate(parts) for parts in zip(*(
             _beside_the_law(side, fits[name], course) for name, side in sides.items()),
             strict=True))
-        freedom = len(column) - 1 - sum(len(fit.value) for fit in fits.values())
         size, shared = float(column @ column), float(column @ residual)
         free = residual - column * shared / max(size, 1e-12)
         left = float(free @ free)
-        # Runs may scatter by more than the noise within them.
-        variance = max(left / max(freedom, 1), 1.0)
+        freedom = len(column) - 1
+        # The scatter of few runs is hardly known (Student).
+        variance = np.inf if freedom < 1 else max(left / freedom, 1.0) * (
+            scipy.stats.t.ppf(0.975, freedom) / 1.96)**2
         std = (size / variance + _DRIFT_STD**-2.0)**-0.5
         change = std**2 * (shared / variance - drift / _DRIFT_STD**2)
         drift = float(np.clip(drift + change, -0.5, 1.0))
@@ -600,21 +578,40 @@ def _at_rate(
         fits = {name: fit_direction(
             side._replace(torque=side.torque / (1.0 + drift * course.share(side.age))),
             fits[name].model) for name, side in sides.items()}
-    return course, std, left
+    return course, std, left, variance
 
 
 def _beside_the_law(side: Side, fit: DirectionFit, course: Course) -> tuple[Array, Array]:
-    """Return drift column and residual, weighted, without what the parameters can follow."""
+    """Return drift and residual in coordinates, weighted, that no law of the speed can follow.
+
+    A law without Stribeck part does not show that there is none: what looks like drift may be the
+    rise towards standstill, if the speeds grew from run to run.
+    """
     law = evaluate(fit.model, fit.value, side.speed, side.load)
     share = course.share(side.age)
     growth = 1.0 + course.drift * share
-    basis, _ = np.linalg.qr(jacobian(fit.model, fit.value, side.speed, side.load)
-                            * (growth / side.std)[:, None])
+    slopes = jacobian(fit.model, fit.value, side.speed, side.load)
+    if of_speed(fit.model) != 'stribeck':
+        bends = np.geomspace(side.speed.min(), side.speed.max(), _RISES + 2)[1:-1]
+        slopes = np.column_stack((slopes, np.exp(-(side.speed[:, None] / bends) ** 2)))
+    free = scipy.linalg.null_space((slopes * (growth / side.std)[:, None]).T, rcond=_ALIKE)
+    return free.T @ (law * share / side.std), free.T @ (
+        (side.torque - growth * law) / side.std)
 
-    def free(values: Array) -> Array:
-        return values - basis @ (basis.T @ values)
 
-    return free(law * share / side.std), free((side.torque - growth * law) / side.std)
+def _drift_effects(
+    side: Side, fit: DirectionFit, course: Course, std: float
+) -> Array:
+    """Return the changes of a law's parameters by its drift, shape (p, 2).
+
+    They are those by one standard deviation of its size, and of its rate.
+    """
+    law = evaluate(fit.model, fit.value, side.speed, side.load)
+    slopes = jacobian(fit.model, fit.value, side.speed, side.load) / side.std[:, None]
+    by_size, *_ = np.linalg.lstsq(slopes, law * course.share(side.age) / side.std, rcond=1e-9)
+    by_rate = [0.0 if name in SHAPES.values() else value
+               for name, value in zip(parameter_names(fit.model), fit.value, strict=True)]
+    return np.column_stack((std * by_size, course.doubt * np.array(by_rate)))
 
 
 def _without_drift(points: Sequence[SpeedPoint], course: Course) -> tuple[SpeedPoint, ...]:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import DataError
 from robocal_ros.robot import Robot, SteadyFriction, Trajectory
 
 _BASES = {
@@ -169,13 +168,7 @@ def feed_forward(
     Returns:
         Torque at each knot, shape (k, n) [N·m].
 
-    Raises:
-        DataError: If the trajectory does not have the arm's number of joints.
-
     """
-    if trajectory.position.shape[1] != robot.n:
-        raise DataError(f'The trajectory has {trajectory.position.shape[1]} joints; expected '
-                        f'all {robot.n} joints of the arm.')
     position, velocity, acceleration = trajectory.sample(trajectory.time)
     if trajectory.acceleration is not None:
         acceleration = trajectory.acceleration

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pinocchio as pin
-import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
-from robocal_ros.estimation import autocorrelation_time
+from robocal_ros.estimation import autocorrelation_time, low_passed
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.messages import JointSamples
 from robocal_ros.results import rms
@@ -37,6 +37,8 @@ _RANK_TOLERANCE = 1e-5
 _MAX_EXPONENT_STD, _STEPS = 0.15, 5
 # Largest share of a friction parameter in directions that the motion does not determine.
 _UNOBSERVABLE = 1e-3
+# Standard deviations below zero at which friction is negative, not zero (99.9 %).
+_CERTAIN = 3.29
 _BINS = 12
 
 
@@ -78,11 +80,6 @@ class MotionJoint:
         excess = np.sqrt(max(0.0, self.misfit**2 - self.scatter**2))
         return 100.0 * float(excess) / rms(self.fitted) if len(self.fitted) else np.inf
 
-    @property
-    def uncertainty(self) -> float:
-        """Scatter relative to friction [%]."""
-        return 100.0 * self.scatter / rms(self.fitted) if len(self.fitted) else np.inf
-
 
 @dataclass(frozen=True)
 class MotionFriction:
@@ -114,24 +111,19 @@ class _Motion:
         step = float(np.median(np.diff(samples.time)))
         band = min(_BAND, _SHARE / step)
         time = np.arange(samples.time[0], samples.time[-1], step)
-        sections = scipy.signal.butter(4, 2.0 * band * step, output='sos')
-
-        def low_passed(values: Array) -> Array:
-            return np.asarray(scipy.signal.sosfiltfilt(sections, values, axis=0))
-
-        def evenly(values: Array) -> Array:
-            return np.column_stack([np.interp(time, samples.time, column) for column in values.T])
-
-        position = low_passed(evenly(samples.position))
+        smooth = partial(low_passed, period=step, cutoff=band)
+        position, effort = (smooth(np.column_stack([np.interp(time, samples.time, column)
+                                                    for column in values.T]))
+                            for values in (samples.position, samples.effort))
         velocity = np.gradient(position, step, axis=0)
-        acceleration = np.gradient(low_passed(velocity), step, axis=0)
+        acceleration = np.gradient(smooth(velocity), step, axis=0)
         ends = int(_ENDS / step)
         rows = slice(ends, len(time) - ends, max(1, int(1.0 / (_OVERSAMPLING * band * step))))
         q, self.velocity, a = position[rows], velocity[rows], acceleration[rows]
-        self.torque, count, n = low_passed(evenly(samples.effort))[rows], len(q), robot.n
+        self.torque, count, n = effort[rows], len(q), robot.n
         # Steps at reversals are smoothed over the speeds at which joints stick, and filtered as
         # the effort is.
-        forward = low_passed(0.5 + 0.5 * np.tanh(velocity / _MOVING))[rows]
+        forward = smooth(0.5 + 0.5 * np.tanh(velocity / _MOVING))[rows]
         bodies = np.stack([pin.computeJointTorqueRegressor(robot.model, robot.data, *row)
                            for row in zip(q, self.velocity, a, strict=True)])
         self.names = [f'{name}.{part}_{direction}' for name in robot.joint_names
@@ -139,7 +131,7 @@ class _Motion:
         self._forward, columns = forward, []
         for first, second in couplings:
             pair = f'{robot.joint_names[first]}+{robot.joint_names[second]}'
-            total = low_passed(np.tanh((velocity[:, first] + velocity[:, second]) / _MOVING)
+            total = smooth(np.tanh((velocity[:, first] + velocity[:, second]) / _MOVING)
                                [:, None])[rows, 0]
             for part, of_first, of_second in (
                     ('coulomb', total, total),
@@ -240,13 +232,14 @@ def friction_from_motion(
         free = np.append(np.arange(len(value)), len(value) + np.flatnonzero(exponents < 1.0))
         covariance = _solved(
             motion.regressor(exponents, slopes)[:, :, free], motion.torque, weight)[1]
+    value, negative, absent = _of_one_sign(motion, motion.regressor(exponents), weight, value,
+                                           np.sqrt(np.maximum(np.diag(covariance)[:4 * n], 0.0)))
     regressor = motion.regressor(exponents)
     residual = motion.torque - regressor @ value
-    p = len(motion.names)
     joints = tuple(
         _joint(robot, motion, joint, regressor[:, joint, 4 * joint:4 * joint + 4]
                @ value[4 * joint:4 * joint + 4], residual[:, joint],
-               shares[4 * joint:4 * joint + 4],
+               shares[4 * joint:4 * joint + 4], negative[joint],
                laws.get(float(exponents[joint]), 'coulomb_power'),
                {law: float(found[joint]) for law, found in held_out.items()})
         for joint in range(n))
@@ -254,14 +247,52 @@ def friction_from_motion(
     for joint, item in enumerate(joints):
         for row in (4 * joint, 4 * joint + 1):
             covariance[row, row] += item.misfit**2
-    rows, names, values_ = list(range(p)), list(motion.names), list(value[:p])
+    rows = [row for row in range(len(motion.names)) if row not in absent]
+    names, values_ = [motion.names[row] for row in rows], list(value[rows])
     for number, joint in enumerate(np.flatnonzero(exponents < 1.0).tolist()):
-        for direction in DIRECTIONS:
+        for direction in DIRECTIONS if 4 * joint + 2 not in absent else ():
             rows.append(len(value) + number)
             names.append(f'{robot.joint_names[joint]}.exponent_{direction}')
             values_.append(exponents[joint])
     return MotionFriction(tuple(names), np.array(values_), covariance[np.ix_(rows, rows)],
                           joints, count)
+
+
+def _of_one_sign(
+    motion: _Motion, regressor: Array, weight: Array, value: Array, std: Array
+) -> tuple[Array, list[str], list[int]]:
+    """Return parameters without viscous friction that is negative by chance.
+
+    Args:
+        motion: The motion.
+        regressor: Its regressor, shape (k, n, p).
+        weight: Standard deviation of each joint's torque, shape (n,) [N·m].
+        value: Parameters, shape (p,).
+        std: Standard deviations of those of friction, shape (4 n,).
+
+    Returns:
+        The parameters, reasons why friction of each joint is none (empty if it is), and the rows
+        of viscous friction that is left out, in both directions of a joint.
+
+    """
+    std = std.reshape(-1, 2, 2)
+    kept = np.ones(len(value), dtype=bool)
+    while True:
+        friction = value[:std.size].reshape(std.shape)
+        certain = friction < -_CERTAIN * std
+        chance = (friction[:, 1] < 0.0).any(axis=1) & ~certain[:, 1].any(axis=1)
+        if not chance.any():
+            break
+        kept[:std.size].reshape(std.shape)[chance, 1] = False
+        value = np.zeros(len(value))
+        value[kept] = _solved(regressor[:, :, kept], motion.torque, weight)[0]
+    none = certain | ((friction < 0.0) & [[True], [False]])
+    return value, ['; '.join(
+        f'{("Coulomb", "viscous")[part]} friction {DIRECTIONS[side]} '
+        f'{"is negative" if certain[joint, part, side] else "may be none"} '
+        f'({friction[joint, part, side]:.3g} ± {1.96 * std[joint, part, side]:.2g})'
+        for part, side in np.argwhere(each).tolist()) for joint, each in enumerate(none)
+    ], np.flatnonzero(~kept).tolist()
 
 
 def _noise(motion: _Motion, exponents: Array, weight: Array) -> Array:
@@ -301,11 +332,11 @@ def _held_out(motion: _Motion, exponents: Array, weight: Array) -> Array:
 
 def _joint(
     robot: Robot, motion: _Motion, joint: int, friction: Array, residual: Array, shares: Array,
-    model: str, held_out: Mapping[str, float],
+    negative: str, model: str, held_out: Mapping[str, float],
 ) -> MotionJoint:
     """Judge the friction of one joint."""
     name, v = robot.joint_names[joint], motion.velocity[:, joint]
-    speed, measured, fitted, reasons = [], [], [], []
+    speed, measured, fitted, reasons = [], [], [], [negative] if negative else []
     bins: list[np.ndarray] = []
     for sign, direction in zip((1.0, -1.0), DIRECTIONS, strict=True):
         chosen = np.flatnonzero(sign * v > _MOVING)

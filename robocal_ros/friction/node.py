@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -269,9 +270,13 @@ def curve_markers(
     """
     across, up = float(np.abs(fine).max()), float(np.abs(curve).max())
 
-    def marker(name: str, kind: int, colour: tuple[float, float, float, float]) -> Marker:
-        made = Marker(ns=name, id=0, type=kind, action=Marker.ADD)
+    def marker(
+        name: str, kind: int, size: float, colour: tuple[float, float, float, float],
+        at: Sequence[Point] = (),
+    ) -> Marker:
+        made = Marker(ns=name, id=0, type=kind, action=Marker.ADD, points=at)
         made.header.frame_id = frame
+        made.scale.x = made.scale.y = made.scale.z = size
         made.pose.position.z = 1.8
         made.pose.orientation.w = 1.0
         made.color.r, made.color.g, made.color.b, made.color.a = colour
@@ -281,20 +286,17 @@ def curve_markers(
         return [Point(x=0.0, y=float(-0.5 * a / across), z=float(0.25 * b / up))
                 for a, b in zip(x, y, strict=True)]
 
-    measured = marker('friction_points', Marker.SPHERE_LIST, (0.95, 0.45, 0.1, 1.0))
-    measured.scale.x = measured.scale.y = measured.scale.z = 0.015
-    measured.points = points(speed, torque)
-    fitted = marker('friction_curve', Marker.LINE_STRIP, (0.2, 0.5, 0.95, 1.0))
-    fitted.scale.x = 0.006
-    fitted.points = points(fine, curve)
-    axes = marker('friction_axes', Marker.LINE_LIST, (0.6, 0.6, 0.6, 1.0))
-    axes.scale.x = 0.003
-    axes.points = [Point(y=-0.5), Point(y=0.5), Point(z=-0.25), Point(z=0.25)]
-    caption = marker('friction_caption', Marker.TEXT_VIEW_FACING, (0.9, 0.9, 0.9, 1.0))
+    caption = marker('friction_caption', Marker.TEXT_VIEW_FACING, 0.06, (0.9, 0.9, 0.9, 1.0))
     caption.pose.position.z = 2.15
-    caption.scale.z = 0.06
     caption.text = f'{joint}: ±{across:.3g} rad/s, ±{up:.3g} N·m'
-    return MarkerArray(markers=[measured, fitted, axes, caption])
+    return MarkerArray(markers=[
+        marker('friction_points', Marker.SPHERE_LIST, 0.015, (0.95, 0.45, 0.1, 1.0),
+               points(speed, torque)),
+        marker('friction_curve', Marker.LINE_STRIP, 0.006, (0.2, 0.5, 0.95, 1.0),
+               points(fine, curve)),
+        marker('friction_axes', Marker.LINE_LIST, 0.003, (0.6, 0.6, 0.6, 1.0),
+               [Point(y=-0.5), Point(y=0.5), Point(z=-0.25), Point(z=0.25)]),
+        caption])
 
 
 def main(stop_request: StopRequest | None = None) -> int:

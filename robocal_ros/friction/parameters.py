@@ -58,12 +58,20 @@ class FrictionParameters(ResumableParameters):
     fit_threshold: float = parameter(
         5.0, 'Largest accepted fit degree 100 sqrt(Σ(f-f̂)²/Σf²), also on left-out speeds.',
         unit='%', minimum=0.01, maximum=100.0, dynamic=True)
+    max_friction_interval: float = parameter(
+        0.5, 'Largest half-width of the 95 % interval of the friction torque over the measured '
+        'speeds that passes, as a share of it; for compensation, what may remain.',
+        minimum=0.001, maximum=10.0, dynamic=True)
     max_rounds: int = parameter(
         2, 'Largest number of rounds of runs per joint.', minimum=1, maximum=20, dynamic=True)
     arm_model_std: float = parameter(
         0.05, 'Relative standard deviation of the gravity torque of the URDF; a larger one widens '
         'the intervals of joints that carry weight.', minimum=0.0, maximum=1.0,
         dynamic=True)
+    tilt_std: float = parameter(
+        0.005, 'Prior standard deviation of the tilt of the base against gravity about each '
+        'horizontal axis; it widens the intervals, most of all of joints with a vertical axis.',
+        unit='rad', minimum=0.0, maximum=0.2, dynamic=True)
     use_payload: bool = parameter(
         True, 'Include the identified payload, if there is one, in the gravity torque.')
     temperature_topic: str = parameter(

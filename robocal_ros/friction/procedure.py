@@ -295,7 +295,8 @@ class FrictionProcedure:
             recorder.discard_after(begin)
             return None
         await arm.dwell(_REST)
-        if not find_runs(recorder.samples(begin), [run.joint]):
+        if not any(np.isfinite(found.wander)
+                   for found in find_runs(recorder.samples(begin), [run.joint])):
             self._report_problem(
                 f'Running {what} is not used: the speed was not constant. Check whether something '
                 'pushed the arm, or the drive could not follow.')

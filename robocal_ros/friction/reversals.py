@@ -20,7 +20,7 @@ import numpy.typing as npt
 import scipy
 
 from robocal_ros.arrays import Array
-from robocal_ros.estimation import autocorrelation_time
+from robocal_ros.estimation import autocorrelation_time, low_passed
 from robocal_ros.friction.model import simulate
 from robocal_ros.messages import JointSamples
 from robocal_ros.results import rms, spread
@@ -93,21 +93,8 @@ def find_reversals(samples: JointSamples, joint: int) -> tuple[int, int] | None:
 
 def _turns(position: Array) -> list[int]:
     """Return the rows of the turning points that are at least ``_SHORTEST`` apart."""
-    turns: list[int] = []
-    low = high = sign = 0
-    for row, angle in enumerate(position.tolist()):
-        if sign >= 0 and angle > position[high]:
-            high = row
-        if sign <= 0 and angle < position[low]:
-            low = row
-        # An extreme is a turning point once the joint has moved back by ``_SHORTEST``.
-        if sign >= 0 and position[high] - angle > _SHORTEST:
-            turns += [high] * sign
-            sign, low = -1, row
-        elif sign <= 0 and angle - position[low] > _SHORTEST:
-            turns += [low] * -sign
-            sign, high = 1, row
-    return turns
+    return sorted(row for sign in (1.0, -1.0) for row in scipy.signal.find_peaks(
+        sign * position, prominence=_SHORTEST)[0].tolist())
 
 
 def _is_reversal(samples: JointSamples, joint: int, before: int, after: int) -> bool:
@@ -149,8 +136,7 @@ class _Reversals:
         position, effort = (np.column_stack([np.interp(time, samples.time, c) for c in columns.T])
                             for columns in (samples.position, samples.effort))
         if band * step < 0.4:
-            sections = scipy.signal.butter(4, 2.0 * band * step, output='sos')
-            position = scipy.signal.sosfiltfilt(sections, position, axis=0)
+            position = low_passed(position, step, band)
         velocity = np.gradient(position, step, axis=0)
         acceleration = np.gradient(velocity, step, axis=0)
         rigid = np.array([robot.inverse_dynamics(q, v, a)[joint] for q, v, a

@@ -9,7 +9,7 @@ compare with; torque ripple, which repeats over the joint angle, is subtracted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from robocal_ros.estimation import (
 )
 from robocal_ros.messages import JointSamples
 from robocal_ros.results import rms, spread
-from robocal_ros.robot import DIRECTIONS, Robot
+from robocal_ros.robot import DIRECTIONS, Robot, gravity_changes
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class SpeedPoint:
         total: Drive torque at those angles, block means, shape (m,) [N·m].
         gravity: Gravity torque of the model at those angles, shape (m,) [N·m].
         load: Mean absolute torque that the gear transmits to the link [N·m].
+        tilted: Mean change of the gravity torque per tilt of the base about each horizontal axis,
+            shape (2,), or (0,) without gravity [N·m/rad].
 
     """
 
@@ -65,6 +67,7 @@ class SpeedPoint:
     total: Array
     gravity: Array
     load: float = 0.0
+    tilted: Array = field(default_factory=lambda: np.zeros(0))
 
     @property
     def direction(self) -> str:
@@ -79,6 +82,9 @@ MIN_SPAN = 0.004
 ANGLE_STD = 5e-4
 """Standard deviation of joint angles due to zero offsets and sag [rad]."""
 
+UNSTEADY = 'its speed was constant for too short a time, or within too wide bounds'
+"""Reason why a motion at one speed, by and large, is no run."""
+
 # Upper speed of the slow detection, so that a run near SLOW is found whole at least once.
 _OVERLAP = 1.3 * SLOW
 # Stretches whose speed wanders are runs below this median speed [rad/s], if they last as long [s]
@@ -87,6 +93,9 @@ _SLOW_RUN, _LASTING, _ATTEMPT = 0.1, 1.5, 0.45
 # Such a run is used, with its own mean speed, up to this relative standard deviation: the law's
 # curvature then changes the mean torque by at most _MAX_WANDER² / 2 = 3 % of its part that varies.
 _MAX_WANDER = 0.25
+# Shortest motion that is a failed run [s], and the share of it within a fifth of its usual speed:
+# that of moves from rest to rest is 0.2 to 0.45.
+_BRIEF, _CONSTANT = 0.3, 0.6
 # Longest stick of a run that sticks and slips [s].
 _STICK = 0.4
 # Half the time over which slow speeds are averaged [s].
@@ -151,11 +160,13 @@ def _with_wandering(
             moving = closed(alone & (sign * velocity[:, joint] > 8e-4),
                             alone & (sign * velocity[:, joint] > -8e-4), int(_STICK / period))
             for start, stop in runs(moving):
-                sweep = _wandering(samples, velocity[:, joint], joint, start, stop)
-                if sweep is None:
-                    continue
                 inside = [item for item in steady if item.joint == joint
                           and item.start >= start and item.stop <= stop]
+                sweep = _wandering(samples, velocity[:, joint], joint, start, stop)
+                if sweep is None and not inside:
+                    sweep = _attempt(samples, joint, start, stop)
+                if sweep is None:
+                    continue
                 if sum(item.stop - item.start for item in inside) < 0.5 * (stop - start):
                     found = [item for item in found if item not in inside] + [sweep]
     return sorted(found, key=lambda sweep: sweep.start)
@@ -213,8 +224,27 @@ def _wandering(
         joint, first, last, speed, samples.position[first:last].mean(axis=0), span, wander)
 
 
+def _attempt(samples: JointSamples, joint: int, start: int, stop: int) -> Sweep | None:
+    """Return a stretch of motion as a run that cannot be used, if it kept its speed by and large.
+
+    Moves from posture to posture do not.
+    """
+    time, angles = samples.time[start:stop], samples.position[start:stop, joint]
+    if len(time) < 3 or np.ptp(time) < _BRIEF or np.ptp(angles) < MIN_SPAN:
+        return None
+    speed = np.abs(central_velocity(time, angles[:, None])[:, 0])
+    speed = speed[speed > 0.5 * np.median(speed)]
+    typical = float(np.median(speed))
+    if np.mean(np.abs(speed - typical) < 0.2 * typical) < _CONSTANT:
+        return None
+    fast = float(np.sign(angles[-1] - angles[0]) * np.quantile(speed, 0.9))
+    return Sweep(joint, start, stop, fast, samples.position[start:stop].mean(axis=0),
+                 float(np.ptp(angles)), np.inf)
+
+
 def read_run(
-    robot: Robot, samples: JointSamples, run: Sweep, alternatives: Sequence[Robot] = ()
+    robot: Robot, samples: JointSamples, run: Sweep, alternatives: Sequence[Robot] = (),
+    tilts: Sequence[Robot] = (),
 ) -> SpeedPoint:
     """Return speed and friction torque of one run.
 
@@ -224,6 +254,7 @@ def read_run(
         run: Rows and speed of the run.
         alternatives: The arm with payloads one standard deviation off along independent
             directions.
+        tilts: The arm under the changes of gravity per tilt of the base.
 
     """
     rows = slice(run.start, run.stop)
@@ -231,7 +262,7 @@ def read_run(
     angle = samples.position[rows, run.joint]
     gravity = _gravity(robot, samples.position[rows], run.joint)
     torque = effort - gravity
-    if run.wander:
+    if 0.0 < run.wander < np.inf:
         # A speed that is not the same at both ends took inertia torque on average.
         ends = central_velocity(samples.time[rows], angle[:, None], _HALF_WIDTH)[[0, -1], 0]
         acceleration = np.zeros(robot.n)
@@ -253,6 +284,8 @@ def read_run(
             torque, effort, starts, float(robot.effort_limit[run.joint]), abs(mean), run.wander),
         angle=_means(angle, starts), total=_means(effort, starts),
         gravity=_means(gravity, starts), load=float(np.abs(gravity).mean()),
+        tilted=np.array([_gravity(other, samples.position[rows], run.joint).mean()
+                         for other in tilts]),
     )
 
 
@@ -261,7 +294,9 @@ def read_runs(
     alternatives: Sequence[Robot] = (),
 ) -> list[SpeedPoint]:
     """Find and read all runs; arguments as for ``find_runs`` and ``read_run``."""
-    return [read_run(robot, samples, run, alternatives) for run in find_runs(samples, joints)]
+    tilts = gravity_changes(robot)
+    return [read_run(robot, samples, run, alternatives, tilts)
+            for run in find_runs(samples, joints)]
 
 
 def _gravity(robot: Robot, positions: Array, joint: int) -> Array:
@@ -308,6 +343,8 @@ def _means(values: Array, starts: np.ndarray) -> Array:
 def _why_rejected(
     torque: Array, effort: Array, starts: np.ndarray, limit: float, size: float, wander: float
 ) -> str:
+    if not np.isfinite(wander):
+        return UNSTEADY
     if wander > _MAX_WANDER:
         return (f'its speed wandered by {100.0 * wander:.0f} % '
                 f'(limit {100.0 * _MAX_WANDER:.0f} %)')
@@ -339,6 +376,7 @@ class GravityComparison:
         std: Its standard deviation [N·m].
         value: (a, b), shape (2,) [N·m].
         covariance: Covariance of both, shape (2, 2).
+        tilted: Amplitude of that torque per tilt of the base [N·m/rad].
 
     """
 
@@ -347,6 +385,7 @@ class GravityComparison:
     std: float
     value: Array
     covariance: Array
+    tilted: float
 
     @property
     def significant(self) -> bool:
@@ -373,19 +412,33 @@ def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
         return None
     # Asymmetry shifts each pair by a constant, so only the shape within pairs is compared.
     rows = [np.column_stack((np.sin(g), np.cos(g), s)) for g, s in zip(grids, sags, strict=True)]
-    regressor = np.vstack([r - r.mean(axis=0) for r in rows])
-    measured = np.concatenate([item - item.mean() for item in left])
-    free, *_ = np.linalg.lstsq(regressor, measured, rcond=None)
-    residual = measured - regressor @ free
-    variance = np.var(residual) * autocorrelation_time(residual) + 1e-12
     # The sag has a prior; both other amplitudes have none here.
-    covariance = np.linalg.pinv(regressor.T @ regressor / variance + np.diag((0.0, 0.0, 1.0)))
-    value = (covariance @ (regressor.T @ measured) / variance)[:2]
-    covariance = covariance[:2, :2]
+    value, covariance = _by_shape(rows, left, (0.0, 0.0, 1.0))
+    value, covariance = value[:2], covariance[:2, :2]
     size = float(np.linalg.norm(value))
     direction = value / size if size > 0.0 else np.array([1.0, 0.0])
     return GravityComparison(
-        len(grids), size, float(np.sqrt(direction @ covariance @ direction)), value, covariance)
+        len(grids), size, float(np.sqrt(direction @ covariance @ direction)), value, covariance,
+        float(np.linalg.norm(direction @ _amplitudes(usable)[:, 1:])))
+
+
+def _by_shape(
+    regressors: Sequence[Array], measured: Sequence[Array], precision: Sequence[float]
+) -> tuple[Array, Array]:
+    """Return parameters of the shapes of runs, whose means are free, and their covariance.
+
+    Args:
+        regressors: Of each run, shape (m, p).
+        measured: Of each run, shape (m,).
+        precision: Inverse prior variances of the parameters, about zero.
+
+    """
+    regressor = np.vstack([rows - rows.mean(axis=0) for rows in regressors])
+    torque = np.concatenate([values - values.mean() for values in measured])
+    residual = torque - regressor @ np.linalg.lstsq(regressor, torque, rcond=1e-9)[0]
+    variance = np.var(residual) * autocorrelation_time(residual) + 1e-12
+    covariance = np.linalg.pinv(regressor.T @ regressor / variance + np.diag(precision))
+    return covariance @ (regressor.T @ torque) / variance, covariance
 
 
 def with_delay_correction(
@@ -407,31 +460,20 @@ def with_delay_correction(
     """
     slopes = [_gravity_slope(point.angle, point.gravity) for point in points]
     effects = [-point.speed * slope for point, slope in zip(points, slopes, strict=True)]
-    rows, left, means = [], [], [0.0]
-    for point, slope, effect in zip(points, slopes, effects, strict=True):
-        if not point.rejected:
-            means.append(float(slope.mean()))
-            # Besides the delay: errors of gravity, sag, and friction that grows with the load or
-            # changes along the run.
-            way = np.sign(point.speed)
-            columns = np.column_stack((
-                effect, np.sin(point.angle), np.cos(point.angle),
-                _sag_torque(point.angle, point.gravity), way * np.abs(point.gravity),
-                way * np.linspace(-1.0, 1.0, len(effect))))
-            rest = point.total - point.gravity
-            rows.append(columns - columns.mean(axis=0))
-            left.append(rest - rest.mean())
+    rows = [
+        # Besides the delay: errors of gravity, sag, and friction that grows with the load or
+        # changes along the run.
+        np.column_stack((
+            effect, np.sin(p.angle), np.cos(p.angle), _sag_torque(p.angle, p.gravity),
+            np.sign(p.speed) * np.abs(p.gravity),
+            np.sign(p.speed) * np.linspace(-1.0, 1.0, len(effect))))
+        for p, effect in zip(points, effects, strict=True) if not p.rejected]
     delay, deviation = 0.0, _DELAY
     if rows:
-        regressor, measured = np.vstack(rows), np.concatenate(left)
-        free, *_ = np.linalg.lstsq(regressor, measured, rcond=1e-9)
-        residual = measured - regressor @ free
-        variance = np.var(residual) * autocorrelation_time(residual) + 1e-12
-        covariance = np.linalg.pinv(
-            regressor.T @ regressor / variance
-            + np.diag((_ANY_DELAY**-2, 0.0, 0.0, 1.0, 0.0, 0.0)))
-        found = float((covariance @ (regressor.T @ measured))[0] / variance)
-        std = float(np.sqrt(covariance[0, 0]))
+        value, covariance = _by_shape(
+            rows, [p.total - p.gravity for p in points if not p.rejected],
+            (_ANY_DELAY**-2, 0.0, 0.0, 1.0, 0.0, 0.0))
+        found, std = float(value[0]), float(np.sqrt(covariance[0, 0]))
         if max(_DELAY, _SIGNIFICANT * std) < abs(found) < _LONGEST_DELAY:
             delay, deviation = found, std
         else:
@@ -440,7 +482,8 @@ def with_delay_correction(
         replace(point, torque=point.torque - delay * float(effect.mean()),
                 gravity=point.gravity + delay * effect)
         for point, effect in zip(points, effects, strict=True))
-    return aligned, deviation * rms(np.array(means[1:] or means))
+    return aligned, deviation * rms(np.array([
+        slope.mean() for p, slope in zip(points, slopes, strict=True) if not p.rejected]))
 
 
 def _gravity_slope(angle: Array, gravity: Array) -> Array:
@@ -463,31 +506,50 @@ def _sag_torque(angle: Array, gravity: Array) -> Array:
     return _SAG * _gravity_slope(angle, gravity) * gravity / size
 
 
-def with_gravity_correction(
-    points: Sequence[SpeedPoint], comparison: GravityComparison | None, model_std: float
-) -> tuple[tuple[SpeedPoint, ...], float]:
-    """Return the runs with gravity corrected, and its remaining standard deviation [N·m].
+def _mean_waves(points: Sequence[SpeedPoint]) -> Array:
+    """Return the means of sinθ and cosθ over each run, shape (k, 2)."""
+    return np.array([[np.sin(p.angle).mean(), np.cos(p.angle).mean()] for p in points])
 
-    The error of the model's gravity is a sinθ + b cosθ, with a prior standard deviation of a
-    share of the model's amplitude. Pairs of runs update the prior; a significant error is
-    subtracted, and any other one is part of the standard deviation.
+
+def _amplitudes(points: Sequence[SpeedPoint]) -> Array:
+    """Return (a, b) of gravity a sinθ + b cosθ and of its changes by tilts, shape (2, 1 + t)."""
+    return np.asarray(np.linalg.lstsq(
+        _mean_waves(points), np.array([[p.gravity.mean(), *p.tilted] for p in points]),
+        rcond=1e-2)[0])
+
+
+def with_gravity_correction(
+    points: Sequence[SpeedPoint], comparison: GravityComparison | None, model_std: float,
+    tilt_std: float = 0.0,
+) -> tuple[tuple[SpeedPoint, ...], float, Array]:
+    """Return the runs with gravity corrected, and its remaining standard deviations [N·m].
+
+    The error of the model's gravity is a sinθ + b cosθ. Its prior is a share of the model's
+    amplitude, and what tilts of the base make. Pairs of runs update the prior; a significant error
+    is subtracted, and any other one is part of the standard deviation.
 
     Args:
         points: Runs of one joint.
         comparison: Comparison of the model's gravity with pairs of runs; None without a pair.
         model_std: Relative standard deviation of the model's gravity.
+        tilt_std: Standard deviation of the tilts of the base [rad].
+
+    Returns:
+        The runs, the standard deviation of the joint's own errors of gravity, and those of each
+        tilt, which all joints have in common, signed, shape (2,).
 
     """
     usable = [p for p in points if not p.rejected]
     if not usable:
-        return tuple(points), 0.0
-    rows = np.array([[np.sin(p.angle).mean(), np.cos(p.angle).mean()] for p in usable])
-    amplitude = float(np.linalg.norm(np.linalg.lstsq(
-        rows, np.array([p.gravity.mean() for p in usable]), rcond=1e-2)[0]))
-    error, covariance = np.zeros(2), (model_std * amplitude) ** 2 * np.eye(2)
+        return tuple(points), 0.0, np.zeros(0)
+    mean, amplitudes = _mean_waves(usable).mean(axis=0), _amplitudes(usable)
+    tilted = tilt_std * amplitudes[:, 1:]
+    error, covariance = np.zeros(2), tilted @ tilted.T + np.eye(2) * (
+        model_std * np.linalg.norm(amplitudes[:, 0]))**2
     if comparison is not None and covariance.any():
         gain = covariance @ np.linalg.inv(covariance + comparison.covariance)
         error, covariance = gain @ comparison.value, covariance - gain @ covariance
+        tilted = tilted - gain @ tilted
         if comparison.significant:
             def corrected(point: SpeedPoint) -> SpeedPoint:
                 added = error[0] * np.sin(point.angle) + error[1] * np.cos(point.angle)
@@ -497,11 +559,10 @@ def with_gravity_correction(
             points = [corrected(point) for point in points]
         else:
             covariance = covariance + np.outer(error, error)
-    mean = rows.mean(axis=0)
-    share = float(np.sqrt(max(mean @ covariance @ mean, 0.0)))
+    own = float(mean @ (covariance - tilted @ tilted.T) @ mean)
     sag = float(np.mean([_sag_torque(p.angle, p.gravity).mean() for p in usable]))
-    payload = float(np.sqrt(np.mean([p.gravity_std**2 for p in usable])))
-    return tuple(points), float(np.sqrt(share**2 + sag**2 + payload**2))
+    payload = rms(np.array([p.gravity_std for p in usable]))
+    return (tuple(points), float(np.sqrt(max(own, 0.0) + sag**2 + payload**2)), mean @ tilted)
 
 
 def _is_pair(first: SpeedPoint, second: SpeedPoint) -> bool:

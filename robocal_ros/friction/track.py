@@ -238,17 +238,6 @@ class FrictionTracker:
         return found
 
 
-def scaled(law: SteadyFriction, changes: tuple[FrictionChange, ...]) -> SteadyFriction:
-    """Return a law with its torques scaled in each direction."""
-    factor = np.array([change.scale for change in changes])
-    units = np.ones((2, 6))
-    units[:, [0, 1, 3, 5]] = factor[:, None]
-    return replace(
-        law, coulomb=factor * law.coulomb, static=factor * law.static,
-        viscous=factor * law.viscous, load_factor=factor * law.load_factor,
-        covariance=units[:, :, None] * law.covariance * units[:, None, :])
-
-
 def tracked_result(
     result: CalibrationResult, changes: Mapping[str, tuple[FrictionChange, ...]], stamp: float
 ) -> CalibrationResult:

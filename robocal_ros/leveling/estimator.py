@@ -85,20 +85,5 @@ def tilt_by_imu(
             'units and scale, that the arm is at rest, and the parameter gravity.')
     seen = transform_imu_to_tool @ specific_force / strength
     expected_axis = orientation.T @ (-gravity / expected)
-    correction = _least_turn(expected_axis, seen)
+    correction = pin.Quaternion.FromTwoVectors(expected_axis, seen).matrix()
     return angle_between(np.array([0.0, 0.0, 1.0]), correction @ orientation.T @ target_axis)
-
-
-def _least_turn(first: Array, second: Array) -> Array:
-    """Return the smallest rotation that takes one unit vector to another, shape (3, 3)."""
-    normal = np.cross(first, second)
-    length = float(np.linalg.norm(normal))
-    angle = angle_between(first, second)
-    if length < 1e-12:
-        return np.eye(3) if angle < 1.0 else -np.eye(3) + 2.0 * np.outer(*[_across(first)] * 2)
-    return pin.exp3(normal * (angle / length))
-
-
-def _across(vector: Array) -> Array:
-    normal = np.cross(vector, np.eye(3)[int(np.argmin(np.abs(vector)))])
-    return normal / np.linalg.norm(normal)

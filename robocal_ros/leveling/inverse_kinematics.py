@@ -90,7 +90,7 @@ def joint_step(
 
 
 def converge(
-    task: LevelingTask, q: Array, share: float, *, bias: Bias | None = None,
+    task: LevelingTask, q: Array, share: float, *, bias: Array | None = None,
     bounds: Bounds | None = None,
 ) -> Reached | None:
     """Return the posture at a share of the turn, by Newton iterations from another posture.
@@ -99,7 +99,7 @@ def converge(
         task: The task.
         q: Initial posture, shape (n,) [rad].
         share: Share of the turn.
-        bias: Null-space step of the first iteration.
+        bias: Null-space step of the first iteration, shape (n,) [rad]; None for none.
         bounds: Bounds of a redundant arm; None for none.
 
     Returns:
@@ -114,8 +114,7 @@ def converge(
                 and not (iteration == 0 and bias is not None)):
             return Reached(q, task.tool.least_singular_value(full))
         room = None if bounds is None else Bounds(bounds.lower - q, bounds.upper - q)
-        preferred = bias(q) if bias is not None and iteration == 0 else None
-        step = joint_step(jacobian, error, preferred, room)
+        step = joint_step(jacobian, error, bias if iteration == 0 else None, room)
         if step is None:
             return None
         length = float(np.abs(step).max())

@@ -141,20 +141,16 @@ def level_targets(
             f"heading is '{heading}' and direction '{direction}'; expected one of "
             f'{", ".join(HEADINGS)} and one of {", ".join(DIRECTIONS)}.')
     targets = []
-    for up in _wanted_directions(rotation[:, 2], axis, direction):
+    above = angle_between(rotation[:, 2], axis)
+    if direction != 'nearest':
+        wanted = [direction == 'up']
+    else:
+        wanted = [True, False] if abs(above - 0.5 * np.pi) < TIE else [above < 0.5 * np.pi]
+    for up in wanted:
         goal = axis if up else -axis
         targets += (_kept_heading(rotation, goal, heading, up) if heading in ('x', 'y')
                     else _least_turns(rotation, goal, up))
     return targets
-
-
-def _wanted_directions(z: Array, axis: Array, direction: str) -> list[bool]:
-    if direction != 'nearest':
-        return [direction == 'up']
-    above = angle_between(z, axis)
-    if abs(above - 0.5 * np.pi) < TIE:
-        return [True, False]
-    return [above < 0.5 * np.pi]
 
 
 def _least_turns(rotation: Array, goal: Array, up: bool) -> list[LevelTarget]:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 
 import numpy as np
-from geometry_msgs.msg import Point
 from sensor_msgs.msg import Imu
 from std_msgs.msg import ColorRGBA
 from visualization_msgs.msg import Marker, MarkerArray
@@ -20,7 +19,7 @@ from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelPlan
 from robocal_ros.leveling.procedure import LevelingProcedure
 from robocal_ros.leveling.rules import AutoLeveling
-from robocal_ros.messages import Intake, JointStateStream, Stream, decode
+from robocal_ros.messages import Intake, JointStateStream, Stream, conversions, decode
 from robocal_ros.node import Answer, CalibrationNode, DriveGains, StopRequest, spin
 from robocal_ros.parameters import named
 from robocal_ros.results import CalibrationResult
@@ -200,61 +199,35 @@ def leveling_markers(tool: Tool, start: Array, plan: LevelPlan, max_step: float)
     task, path = plan.task, plan.path
     if task is not None and path is not None:
         between = list(task.transition_poses(max_step))
+        rotations, points = tool.poses(path.positions)
+        rows = np.unique(np.linspace(0, len(path.positions) - 1, _GHOSTS).round().astype(int))
         markers += [
             _frames(root, 'target_frame', [task.orientation(1.0)], point, _TARGET, 0.014),
             _frames(root, 'transition_poses', between, point, _BETWEEN, 0.004),
-            *_ghosts(root, tool, path.positions),
-            _path_of_z(root, tool, path.positions),
-        ]
+            # Stick figures of the arm along the path, increasingly opaque.
+            *(conversions.to_marker(
+                root, 'ghost', Marker.LINE_STRIP,
+                (*_GHOST, 0.15 + 0.55 * number / max(len(rows) - 1, 1)), (0.012,),
+                number=number, points=tool.skeleton(path.positions[row]))
+              for number, row in enumerate(rows)),
+            # The path of the tip of the tool's z axis.
+            conversions.to_marker(
+                root, 'ghost_path', Marker.LINE_STRIP, (0.95, 0.8, 0.1, 1.0), (0.005,),
+                points=points + _TARGET * rotations[:, :, 2])]
     return MarkerArray(markers=markers)
-
-
-def _marker(root: str, name: str, number: int, kind: int, width: float) -> Marker:
-    marker = Marker(ns=name, id=number, type=kind, action=Marker.ADD)
-    marker.header.frame_id = root
-    marker.pose.orientation.w = 1.0
-    marker.scale.x = width
-    return marker
 
 
 def _frames(
     root: str, name: str, rotations: Sequence[Array], point: Array, length: float, width: float
 ) -> Marker:
     """Return frames at one point as red, green and blue axes."""
-    marker = _marker(root, name, 0, Marker.LINE_LIST, width)
-    for rotation in rotations:
-        for axis, (red, green, blue) in zip(rotation.T, _AXES, strict=True):
-            marker.points += [_point(point), _point(point + length * axis)]
-            marker.colors += [ColorRGBA(r=red, g=green, b=blue, a=1.0)] * 2
-    marker.color.a = 1.0
+    marker = conversions.to_marker(
+        root, name, Marker.LINE_LIST, (0.0, 0.0, 0.0, 1.0), (width,),
+        points=[end for rotation in rotations for axis in rotation.T
+                for end in (point, point + length * axis)])
+    marker.colors = [ColorRGBA(r=red, g=green, b=blue, a=1.0)
+                     for red, green, blue in _AXES for _ in range(2)] * len(rotations)
     return marker
-
-
-def _ghosts(root: str, tool: Tool, positions: Array) -> list[Marker]:
-    """Return stick figures of the arm along the path, increasingly opaque."""
-    rows = np.unique(np.linspace(0, len(positions) - 1, _GHOSTS).round().astype(int))
-    ghosts = []
-    for number, row in enumerate(rows):
-        marker = _marker(root, 'ghost', number, Marker.LINE_STRIP, 0.012)
-        marker.points = [_point(point) for point in tool.skeleton(positions[row])]
-        marker.color.r, marker.color.g, marker.color.b = _GHOST
-        marker.color.a = 0.15 + 0.55 * number / max(len(rows) - 1, 1)
-        ghosts.append(marker)
-    return ghosts
-
-
-def _path_of_z(root: str, tool: Tool, positions: Array) -> Marker:
-    """Return the path of the tip of the tool's z axis."""
-    marker = _marker(root, 'ghost_path', 0, Marker.LINE_STRIP, 0.005)
-    rotations, points = tool.poses(positions)
-    marker.points = [_point(tip) for tip in points + _TARGET * rotations[:, :, 2]]
-    marker.color.r, marker.color.g, marker.color.b, marker.color.a = 0.95, 0.8, 0.1, 1.0
-    return marker
-
-
-def _point(vector: Array) -> Point:
-    x, y, z = (float(value) for value in vector)
-    return Point(x=x, y=y, z=z)
 
 
 def main(stop_request: StopRequest | None = None) -> int:

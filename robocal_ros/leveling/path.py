@@ -110,14 +110,13 @@ class _Checks:
         self._threshold = min(
             self._rules.singularity_margin, max(self._threshold, reached.singular))
 
-    def singular(self, reached: Reached) -> bool:
-        """Return whether a posture is too close to a singularity."""
-        return reached.singular < self._threshold * (1.0 - 1e-6)
-
-    def touching(self, q: Array) -> str:
-        """Return the bodies too near each other in a posture as a clause, empty for none."""
+    def obstacle(self, reached: Reached) -> tuple[Obstacle | None, str]:
+        """Return why a posture is too close to a singularity or a contact, and a clause on it."""
+        if reached.singular < self._threshold * (1.0 - 1e-6):
+            return Obstacle.SINGULARITY, ''
         checker = self._rules.checker
-        return '' if checker is None else (checker.touching(q) or '')
+        touching = (checker.touching(reached.q) or '') if checker is not None else ''
+        return Obstacle.COLLISION if touching else None, touching
 
 
 def follow(
@@ -161,10 +160,9 @@ class _Follower:
             share, reached = found
             if self._rules.bounds.excess(reached.q).any():
                 return self._ended(Obstacle.LIMIT)
-            if self._checks.singular(reached):
-                return self._ended(Obstacle.SINGULARITY)
-            if touching := self._checks.touching(reached.q):
-                return self._ended(Obstacle.COLLISION, touching)
+            obstacle, touching = self._checks.obstacle(reached)
+            if obstacle is not None:
+                return self._ended(obstacle, touching)
             self._now = reached
             self._checks.tighten(reached)
             self._shares.append(share)
@@ -176,21 +174,16 @@ class _Follower:
         share, longest = self._shares[-1], min(1.0, self._rules.max_step / self._task.angle)
         while self._step > _SHORTEST:
             goal = min(1.0, share + self._step)
-            reached = converge(self._task, self._now.q, goal, bias=self._scaled_bias(),
-                               bounds=self._bounds)
+            # A shorter step has less of the null-space step.
+            bias = None if self._bias is None else (
+                self._step * self._task.angle / self._rules.max_step * self._bias(self._now.q))
+            reached = converge(self._task, self._now.q, goal, bias=bias, bounds=self._bounds)
             shrink = 0.4 if reached is None else self._shrink(reached)
             if reached is not None and shrink >= 1.0:
                 self._step = min(longest, self._step * min(_GROWTH, shrink))
                 return goal, reached
             self._step *= shrink
         return None
-
-    def _scaled_bias(self) -> Bias | None:
-        bias = self._bias
-        if bias is None:
-            return None
-        part = self._step * self._task.angle / self._rules.max_step
-        return lambda q: part * bias(q)
 
     def _shrink(self, reached: Reached) -> float:
         """Return the factor of the step length; at least 1 if the step is acceptable."""
@@ -312,13 +305,11 @@ class _Front:
             return None
         if np.abs(found.q - start).max() > _LONGEST * _SPACING:
             return None
-        if self._checks.singular(found):
-            self._blocked = Obstacle.SINGULARITY
-            return None
-        if touching := self._checks.touching(found.q):
-            self._blocked, self._touching = Obstacle.COLLISION, touching
-            return None
-        return found
+        obstacle, touching = self._checks.obstacle(found)
+        if obstacle is None:
+            return found
+        self._blocked, self._touching = obstacle, touching or self._touching
+        return None
 
     def _spread(self, layer: list[int], share: float) -> list[int]:
         """Explore the null space from all postures of a share."""
@@ -385,9 +376,8 @@ def smoothed(task: LevelingTask, rules: PathRules, path: JointPath) -> JointPath
             share = 0.5 * (shares[row - 1] + shares[row + 1])
             middle = 0.5 * (positions[row - 1] + positions[row + 1])
             found = converge(task, middle, share, bounds=rules.bounds)
-            if found is None or checks.singular(found) or checks.touching(found.q):
-                continue
-            shares[row], positions[row] = share, found.q
+            if found is not None and checks.obstacle(found)[0] is None:
+                shares[row], positions[row] = share, found.q
     return refined(task, rules, JointPath(shares, positions), rules.max_drift)
 
 
@@ -418,8 +408,7 @@ def refined(
             return True
         half = 0.5 * (shares[-1] + share)
         between = converge(task, middle, half, bounds=rules.bounds)
-        if (between is None or depth > _DEEPEST or checks.singular(between)
-                or checks.touching(between.q)):
+        if between is None or depth > _DEEPEST or checks.obstacle(between)[0] is not None:
             return False
         return connect(half, between.q, depth + 1) and connect(share, q, depth + 1)
 

@@ -56,7 +56,10 @@ def timed(positions: Array, max_velocity: Array, max_acceleration: Array) -> Tra
     travel = np.concatenate(([0.0], np.cumsum(steps)))
     spline = scipy.interpolate.CubicSpline(travel / travel[-1], positions)
     duration = _duration(spline, max_velocity, max_acceleration)
-    time = _knot_times(spline.x)
+    # The relative times at which the quintic reaches the knots.
+    fine = np.linspace(0.0, 1.0, 20 * _SAMPLES)
+    time = np.interp(spline.x, 10.0 * fine**3 - 15.0 * fine**4 + 6.0 * fine**5, fine)
+    time[0], time[-1] = 0.0, 1.0
     keep = _spaced(time * duration, _SHORTEST_KNOT)
     position, velocity, acceleration = _along(spline, time[keep])
     velocity[[0, -1]] = acceleration[[0, -1]] = 0.0
@@ -83,14 +86,6 @@ def _duration(
     by_velocity = float((np.abs(velocity) / max_velocity).max())
     by_acceleration = float(np.sqrt((np.abs(acceleration) / max_acceleration).max()))
     return max(_RESERVE * by_velocity, _RESERVE * by_acceleration, _MIN_DURATION)
-
-
-def _knot_times(shares: Array) -> Array:
-    """Return the relative times at which the quintic reaches given shares of the path."""
-    fine = np.linspace(0.0, 1.0, 20 * _SAMPLES)
-    time = np.interp(shares, 10.0 * fine**3 - 15.0 * fine**4 + 6.0 * fine**5, fine)
-    time[0], time[-1] = 0.0, 1.0
-    return time
 
 
 def _spaced(time: Array, shortest: float) -> list[int]:
@@ -312,8 +307,11 @@ def explain(task: LevelingTask, rules: PathRules, path: JointPath) -> Refusal:
         path: The path that leads furthest, with its obstacle.
 
     """
-    free = follow(task, _without_limits(task, rules), bounded=False)
-    past = _first_past_limit(free, rules.bounds)
+    without_limits = np.full(task.tool.robot.n, np.inf)
+    free = follow(task, replace(rules, bounds=Bounds(-without_limits, without_limits),
+                                checker=None), bounded=False)
+    past = next((row for row, q in enumerate(free.positions) if rules.bounds.excess(q).any()),
+                None)
     obstacle = path.obstacle or Obstacle.LIMIT
     if obstacle is Obstacle.COLLISION:
         sentence = _collision(path)
@@ -335,18 +333,6 @@ def _search(path: JointPath) -> str:
         return (f' The search for other postures of the redundant arm ended at search_time; they '
                 f'reach {_percent(path)}.')
     return f' No other posture of the redundant arm reaches more than {_percent(path)}.'
-
-
-def _without_limits(task: LevelingTask, rules: PathRules) -> PathRules:
-    n = task.tool.robot.n
-    return PathRules(Bounds(np.full(n, -np.inf), np.full(n, np.inf)), rules.max_step,
-                     rules.max_drift, rules.singularity_margin)
-
-
-def _first_past_limit(free: JointPath, bounds: Bounds) -> int | None:
-    """Return the first row of an unlimited path outside the bounds, or None."""
-    outside = np.array([bounds.excess(q).any() for q in free.positions])
-    return int(np.argmax(outside)) if outside.any() else None
 
 
 def _percent(path: JointPath) -> str:

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -15,35 +16,16 @@ from robocal_ros.leveling.estimator import check_level, tilt_by_imu
 from robocal_ros.leveling.model import LevelingTask, Tool, tilt
 from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelingPlanner, LevelPlan
-from robocal_ros.messages import JointSamples
 from robocal_ros.results import spread
 from robocal_ros.robot import MotionLimits, SagCorrection, Trajectory
+
+if TYPE_CHECKING:
+    from robocal_ros.messages import JointStateStream
 
 # Postures of a motion at which the sag is computed.
 _SAG_ROWS = 200
 # Share of the speed limits that is used where the motion is corrected for the sag.
 _SAG_MARGIN = 0.98
-
-
-class JointRecord(Protocol):
-    """Recording of joint states.
-
-    Attributes:
-        recording: Whether joint states are recorded.
-
-    """
-
-    recording: bool
-
-    @property
-    def newest(self) -> float:
-        """Newest stamp received [s]."""
-
-    def clear(self) -> None:
-        """Discard the recording."""
-
-    def samples(self) -> JointSamples:
-        """Return the recorded joint states."""
 
 
 class Imu(Protocol):
@@ -70,7 +52,7 @@ class LevelingProcedure:
     """Levels the tool with the parameters at its start."""
 
     def __init__(
-        self, arm: Arm, joints: JointRecord, report: Report, values: LevelingParameters,
+        self, arm: Arm, joints: JointStateStream, report: Report, values: LevelingParameters,
         axis: Array, imu: Imu | None, show: Callable[[Array, LevelPlan], None],
         sag: SagCorrection | None = None,
     ) -> None:
@@ -115,9 +97,7 @@ class LevelingProcedure:
         plan = await self._plan()
         if plan.trajectory is None or plan.task is None:
             return True, f'{self._level_already(plan)} Nothing was moved.'
-        self._joints.clear()
-        self._joints.recording = True
-        try:
+        with self._recorded():
             await arm.move(plan.trajectory, phase='moving', share=(5.0, 90.0), message=(
                 f'Turning the tool by {_degrees(plan.task.angle)} about its tool point.'))
             moved = self._joints.newest
@@ -126,8 +106,6 @@ class LevelingProcedure:
             self._report.update('verifying', 'Verifying the result at rest.', progress=92.0)
             await arm.dwell(values.verify_time)
             samples = self._joints.samples()
-        finally:
-            self._joints.recording = False
         moving = samples.time <= moved
         return self._verified(
             plan, plan.task, self._links(samples.position[moving]),
@@ -137,16 +115,12 @@ class LevelingProcedure:
         """Measure the tilt without moving; return the answer."""
         arm, values = self._arm, self._values
         await self._await_readings()
-        self._joints.clear()
-        self._joints.recording = True
-        if self._imu is not None:
-            self._imu.begin()
-        try:
+        with self._recorded():
+            if self._imu is not None:
+                self._imu.begin()
             self._report.update('measuring', 'Measuring the tilt at rest.', progress=0.0)
             await arm.dwell(values.verify_time)
             posture = self._links(self._joints.samples().position).mean(axis=0)
-        finally:
-            self._joints.recording = False
         rotation = self._tool.pose(posture)[0]
         found = tilt(rotation, self._axis, values.direction)
         up = values.direction == 'up' or (
@@ -157,6 +131,16 @@ class LevelingProcedure:
         if self._imu is not None:
             message += f' {_seen_by_imu(self._tilt_by_imu(rotation, self._imu, up=up))}'
         return f'{message} Nothing was moved.'
+
+    @contextmanager
+    def _recorded(self) -> Iterator[None]:
+        """Record joint states."""
+        self._joints.clear()
+        self._joints.recording = True
+        try:
+            yield
+        finally:
+            self._joints.recording = False
 
     async def _await_readings(self) -> None:
         """Wait for readings of the IMU, if there is one, and for the arm to rest."""

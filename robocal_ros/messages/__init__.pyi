@@ -12,15 +12,14 @@ from .bag import (
     Selection as Selection,
     description_in as description_in,
     marks_in as marks_in,
+    serialized as serialized,
 )
 from .bag_writer import (
     BagWriter as BagWriter,
-    TopicQos as TopicQos,
 )
 from .bounded_buffer import (
     BUDGET as BUDGET,
     within_budget as within_budget,
-    wrench_within_budget as wrench_within_budget,
 )
 from .decode import (
     Decoder as Decoder,

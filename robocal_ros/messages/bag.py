@@ -11,6 +11,7 @@ extracted at once, in a tenth of the time. Files without an index are read by ``
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import struct
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
@@ -18,13 +19,13 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rosbags.interfaces import Connection
+from rosbags.interfaces import Connection, Nodetype
 from rosbags.rosbag2 import Reader, ReaderError, storage_sqlite3
 from rosbags.serde import SerdeError
 from rosbags.typesys.store import Typestore
@@ -196,9 +197,10 @@ class Bag(AbstractContextManager['Bag']):
         sizes = dict.fromkeys(topics, 0)
         for reader in self._readers:
             chosen = [item for item in reader.connections if item.topic in topics]
-            for topic, data in _pieces(reader, chosen):
-                waiting[topic].append(data)
-                sizes[topic] += len(data)
+            for part in chain.from_iterable(_groups(reader, chosen)):
+                topic = part.topic
+                waiting[topic].append(part.messages)
+                sizes[topic] += len(part.messages)
                 if sizes[topic] < CHUNK:
                     continue
                 held = _together(waiting[topic])
@@ -223,8 +225,9 @@ class Bag(AbstractContextManager['Bag']):
         block: list[tuple[str, bytes]] = []
         for reader in self._readers:
             chosen = [item for item in reader.connections if item.topic in topics]
-            for data in _merged(reader, chosen):
-                block += data
+            for group in _groups(reader, chosen):
+                pairs = [(part.topic, data) for part in group for data in listed(part.messages)]
+                block += [pairs[row] for row in _order(group).tolist()]
                 while len(block) >= CHUNK:
                     yield block[:CHUNK]
                     del block[:CHUNK]
@@ -264,6 +267,30 @@ def message_types() -> Typestore:
     return get_typestore(Stores.LATEST)
 
 
+def serialized(kind: str, **fields: Any) -> bytes:
+    """Return a serialized message; fields that are not given are empty or zero."""
+    return bytes(message_types().serialize_cdr(_filled(kind, fields), kind))
+
+
+def _filled(kind: str, fields: Mapping[str, Any]) -> Any:
+    values: dict[str, Any] = {}
+    declared: Any = message_types().fielddefs[kind][1]
+    for name, (node, detail) in declared:
+        given = fields.get(name)
+        if node == Nodetype.NAME:
+            values[name] = _filled(detail, given or {})
+        elif isinstance(given, list) and given and isinstance(given[0], dict):
+            ((_, kind_within), _) = detail
+            values[name] = [_filled(kind_within, item) for item in given]
+        elif given is not None:
+            values[name] = given
+        elif node == Nodetype.BASE:
+            values[name] = '' if detail[0] == 'string' else 0
+        else:
+            values[name] = np.zeros(0)
+    return message_types().types[kind](**values)
+
+
 def _together(pieces: Sequence[Messages]) -> Messages:
     """Return messages as an array if all have the same length, else as a list."""
     arrays = [piece for piece in pieces if isinstance(piece, np.ndarray) and len(piece)]
@@ -277,47 +304,23 @@ def listed(messages: Messages) -> Sequence[bytes]:
     return messages.tolist() if isinstance(messages, np.ndarray) else messages
 
 
-def _pieces(reader: Reader, chosen: Sequence[Connection]) -> Iterator[tuple[str, Messages]]:
-    """Yield messages of some topics, some at a time, each topic's in their order."""
+def _groups(reader: Reader, chosen: Sequence[Connection]) -> Iterator[list[Part]]:
+    """Yield messages of some topics, a chunk or so at a time."""
     storages = indexed_storages(reader)
-    if storages is None:
-        waiting: dict[str, list[bytes]] = {item.topic: [] for item in chosen}
-        for connection, _, data in _messages(reader, chosen):
-            held = waiting[connection.topic]
-            held.append(data)
-            if len(held) == CHUNK:
-                yield connection.topic, held
-                waiting[connection.topic] = []
-        yield from waiting.items()
+    if storages is not None:
+        try:
+            yield from parts(storages, chosen)
+        except _BROKEN as error:
+            raise _broken(Path(str(reader.path)), error) from error
         return
-    for chunk in _parts(reader, storages, chosen):
-        for part in chunk:
-            yield part.topic, part.messages
-
-
-def _merged(reader: Reader, chosen: Sequence[Connection]) -> Iterator[list[tuple[str, bytes]]]:
-    """Yield topics and some of their messages at a time, in order."""
-    storages = indexed_storages(reader)
-    if storages is None:
-        messages = _messages(reader, chosen)
-        while block := [(connection.topic, data)
-                        for connection, _, data in islice(messages, CHUNK)]:
-            yield block
-        return
-    for chunk in _parts(reader, storages, chosen):
-        order = in_order(np.concatenate([part.times for part in chunk]),
-                         np.concatenate([part.places for part in chunk]))
-        pairs = [(part.topic, data) for part in chunk for data in listed(part.messages)]
-        yield [pairs[row] for row in order.tolist()]
-
-
-def _parts(
-    reader: Reader, storages: Sequence[Any], chosen: Sequence[Connection]
-) -> Iterator[list[Part]]:
-    try:
-        yield from parts(storages, chosen)
-    except _BROKEN as error:
-        raise _broken(Path(str(reader.path)), error) from error
+    messages = _messages(reader, chosen)
+    while block := list(islice(messages, CHUNK)):
+        places: dict[str, list[int]] = {}
+        for place, (connection, _, _) in enumerate(block):
+            places.setdefault(connection.topic, []).append(place)
+        # In the order in which rosbags yields them.
+        yield [Part(topic, np.array(mine), np.array(mine), [block[place][2] for place in mine])
+               for topic, mine in places.items()]
 
 
 def _messages(
@@ -377,8 +380,7 @@ def _broken(path: Path, error: Exception) -> FileFormatError:
     if path.is_file() and not path.stat().st_size:
         return FileFormatError(f"'{path}' is empty: nothing was recorded. Record it anew.")
     cure = _CURES.get(path.suffix, 'Record it anew.').format(path.name)
-    return FileFormatError(
-        f"Bag '{path}' is broken or was cut off: {_told(error)} {cure}")
+    return FileFormatError(f"Bag '{path}' is broken or was cut off: {_told(error)} {cure}")
 
 
 def _told(error: Exception) -> str:
@@ -386,15 +388,15 @@ def _told(error: Exception) -> str:
     return text if text.endswith('.') else f'{text}.'
 
 
-# What is used here of rosbags is that of this series; others read message by message.
+# Series of rosbags whose reading of MCAP files is known here, by private attributes: rosbags lends
+# neither the index nor the chunks, and takes ten times as long for a message.
 _SERIES = '0.11.'
 
 # Of a message record: operation, length, then channel, sequence number and two times.
 _MESSAGE = 0x05
 _LENGTH_AT = 1
 _CONTENT_AT = 9
-_CHANNEL_AT = 9
-_DATA_AT = 9 + 22
+_DATA_AT = _CONTENT_AT + 22
 # Of an index record: operation, length, channel and length of the list before the list.
 _LIST_AT = 15
 
@@ -422,15 +424,24 @@ class Part:
 
 def indexed_storages(reader: Reader) -> list[Any] | None:
     """Return a bag's files if each has an index."""
-    if not version('rosbags').startswith(_SERIES) or reader.compression_mode == 'message':
+    if not _is_known_series() or reader.compression_mode == 'message':
         return None
     storages = list(getattr(reader.storage, 'storages', [reader.storage]))
-    return storages if all(_is_indexed(storage) for storage in storages) else None
+    chunks = [getattr(storage, 'chunks', []) for storage in storages]
+    return storages if all(chunks) and all(
+        chunk.message_index_offsets for chunk in chain.from_iterable(chunks)) else None
 
 
-def _is_indexed(storage: Any) -> bool:
-    chunks = getattr(storage, 'chunks', [])
-    return bool(chunks) and all(chunk.message_index_offsets for chunk in chunks)
+@cache
+def _is_known_series() -> bool:
+    """Return whether the index of MCAP files is read; log a warning once if it is not."""
+    if version('rosbags').startswith(_SERIES):
+        return True
+    logging.getLogger(__name__).warning(
+        f"rosbags {version('rosbags')} reads bags message by message, which takes longer. Install "
+        f"{_SERIES}x, with which MCAP files are read by their index: 'pip install "
+        f"\"rosbags=={_SERIES}*\"'.")
+    return False
 
 
 def parts(storages: Sequence[Any], chosen: Sequence[Connection]) -> Iterator[list[Part]]:
@@ -477,22 +488,20 @@ def _joined(found: Sequence[Part]) -> list[Part]:
         mine = [part for part in found if part.topic == topic]
         times = np.concatenate([part.times for part in mine])
         places = np.concatenate([part.places for part in mine])
-        messages = _together([part.messages for part in mine])
-        order = in_order(times, places)
+        messages, order = _together([part.messages for part in mine]), _order(mine)
         joined.append(Part(topic, times[order], places[order],
                            messages[order] if isinstance(messages, np.ndarray)
                            else [messages[row] for row in order.tolist()]))
     return joined
 
 
-def in_order(times: Offsets, places: Offsets) -> npt.NDArray[np.intp]:
-    """Return the order of messages by time, then by place."""
-    return np.lexsort((places, times))
+def _order(group: Sequence[Part]) -> npt.NDArray[np.intp]:
+    """Return the order of the messages of some parts by time, then by place."""
+    return np.lexsort((np.concatenate([part.places for part in group]),
+                       np.concatenate([part.times for part in group])))
 
 
-def _parts_of(
-    file: Any, number: int, chunk: Any, topics: Mapping[int, str]
-) -> list[Part]:
+def _parts_of(file: Any, number: int, chunk: Any, topics: Mapping[int, str]) -> list[Part]:
     raw = _unpacked(file, chunk)
     file.seek(chunk.chunk_start_offset + chunk.chunk_length)
     index = file.read(chunk.message_index_length)
@@ -519,9 +528,10 @@ def _unpacked(file: Any, chunk: Any) -> bytes:
 
 def _index_of(index: bytes, at: int, channel: int) -> tuple[Offsets, Offsets]:
     """Return times and offsets of a channel's messages, in the order of the times."""
-    if not 0 <= at <= len(index) - _LIST_AT or channel != _uint(index, at + 9, 2):
+    found, size = (struct.unpack_from('<HI', index, at + _CONTENT_AT)
+                   if 0 <= at <= len(index) - _LIST_AT else (None, 0))
+    if found != channel:
         raise ReaderError('The index of a chunk is not where it should be.')
-    size = _uint(index, at + 11, 4)
     table = np.frombuffer(index, '<i8', size // 8, at + _LIST_AT).reshape(-1, 2)
     order = np.argsort(table[:, 0], kind='stable')
     return table[order, 0], table[order, 1]
@@ -537,7 +547,7 @@ def _cut(raw: bytes, channel: int, offsets: Offsets) -> Messages:
     ends = offsets + _CONTENT_AT + lengths
     if ((_read(raw, offsets, 'u1') != _MESSAGE).any() or (ends > len(raw)).any()
             or (ends < offsets + _DATA_AT).any()
-            or (_read(raw, offsets + _CHANNEL_AT, '<u2') != channel).any()):
+            or (_read(raw, offsets + _CONTENT_AT, '<u2') != channel).any()):
         raise ReaderError('The index of a chunk does not fit its messages.')
     begins, size = offsets + _DATA_AT, int(ends[0] - offsets[0]) - _DATA_AT
     if size and (lengths == lengths[0]).all():
@@ -549,10 +559,6 @@ def _read(raw: bytes, places: Offsets, kind: str) -> npt.NDArray[Any]:
     """Return the values of a type at offsets, shape (k,)."""
     count = len(raw) - np.dtype(kind).itemsize + 1
     return np.ndarray((count,), kind, raw, strides=(1,))[places]
-
-
-def _uint(raw: bytes, at: int, size: int) -> int:
-    return int.from_bytes(raw[at:at + size], 'little')
 
 
 @dataclass(frozen=True)

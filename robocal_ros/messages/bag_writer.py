@@ -6,7 +6,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 
 from rosbags.interfaces import (
@@ -18,13 +17,7 @@ from rosbags.interfaces import (
     QosReliability,
     QosTime,
 )
-from rosbags.rosbag2 import (
-    CompressionFormat,
-    CompressionMode,
-    StoragePlugin,
-    Writer,
-    WriterError,
-)
+from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer, WriterError
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from rosbags.typesys.store import Typestore
 
@@ -34,29 +27,6 @@ STORAGES = {'mcap': StoragePlugin.MCAP, 'sqlite3': StoragePlugin.SQLITE3}
 
 # What rosbag2 writes for "no deadline" and the like.
 _FOREVER = QosTime(9223372036, 854775807)
-
-
-@dataclass(frozen=True)
-class TopicQos:
-    """QoS of a recorded topic.
-
-    Attributes:
-        reliable: Whether lost messages are sent again.
-        latched: Whether late subscribers receive earlier messages (transient local).
-        depth: Number of messages kept.
-
-    """
-
-    reliable: bool = True
-    latched: bool = False
-    depth: int = 10
-
-    def _offered(self) -> Qos:
-        return Qos(
-            QosHistory.KEEP_LAST, self.depth,
-            QosReliability.RELIABLE if self.reliable else QosReliability.BEST_EFFORT,
-            QosDurability.TRANSIENT_LOCAL if self.latched else QosDurability.VOLATILE,
-            _FOREVER, _FOREVER, QosLiveliness.AUTOMATIC, _FOREVER, False)
 
 
 class BagWriter(AbstractContextManager['BagWriter']):
@@ -96,19 +66,28 @@ class BagWriter(AbstractContextManager['BagWriter']):
         """Close the bag, also after an error, so that it can be read."""
         self._writer.close()
 
-    def add(self, topic: str, kind: str, qos: TopicQos | None = None) -> None:
+    def add(
+        self, topic: str, kind: str, *, reliable: bool = True, latched: bool = False,
+        depth: int = 10,
+    ) -> None:
         """Add a topic.
 
         Args:
             topic: Its full name.
             kind: Its type, such as ``sensor_msgs/msg/JointState``.
-            qos: QoS of its publishers.
+            reliable: Whether its publishers send lost messages again.
+            latched: Whether late subscribers receive earlier messages (transient local).
+            depth: Number of messages that its publishers keep.
 
         Raises:
             ConfigurationError: If the type is unknown.
 
         """
-        offered = (qos or TopicQos())._offered()
+        offered = Qos(
+            QosHistory.KEEP_LAST, depth,
+            QosReliability.RELIABLE if reliable else QosReliability.BEST_EFFORT,
+            QosDurability.TRANSIENT_LOCAL if latched else QosDurability.VOLATILE,
+            _FOREVER, _FOREVER, QosLiveliness.AUTOMATIC, _FOREVER, False)
         self._know(kind)
         self._connections[topic] = self._writer.add_connection(
             topic, kind, typestore=self._store, offered_qos_profiles=[offered])

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
+from robocal_ros.messages.samples import Samples
+
+S = TypeVar('S', bound=Samples)
 
 BUDGET = 2**18
 """Largest number of rows of an estimation."""
@@ -223,24 +226,14 @@ def _halved(rows: Array, times: int) -> Array:
     return rows
 
 
-def within_budget(samples: JointSamples, budget: int = BUDGET) -> JointSamples:
-    """Return joint samples, averaged if they exceed the budget."""
+def within_budget(samples: S, budget: int = BUDGET) -> S:
+    """Return samples, averaged if they exceed the budget."""
     if len(samples) <= budget:
         return samples
-    n = len(samples.joint_names)
-    record = BoundedBuffer(1 + 3 * n, budget)
-    record.add(np.column_stack((samples.time, samples.position, samples.velocity,
-                                samples.effort)))
-    rows = record.rows()
-    return replace(samples, time=rows[:, 0], position=rows[:, 1:1 + n],
-                   velocity=rows[:, 1 + n:1 + 2 * n], effort=rows[:, 1 + 2 * n:])
-
-
-def wrench_within_budget(samples: WrenchSamples, budget: int = BUDGET) -> WrenchSamples:
-    """Return readings, averaged if they exceed the budget."""
-    if len(samples) <= budget:
-        return samples
-    record = BoundedBuffer(7, budget)
-    record.add(np.column_stack((samples.time, samples.wrench)))
-    rows = record.rows()
-    return replace(samples, time=rows[:, 0], wrench=rows[:, 1:])
+    widths = samples.columns
+    record = BoundedBuffer(1 + sum(widths.values()), budget)
+    record.add(np.column_stack([getattr(samples, name) for name in ('time', *widths)]))
+    time, *arrays = np.split(record.rows(), np.cumsum([1, *widths.values()])[:-1], axis=1)
+    whole: Any = samples
+    made: S = replace(whole, time=time[:, 0], **dict(zip(widths, arrays, strict=True)))
+    return made

@@ -136,11 +136,8 @@ def from_joint_trajectory(
 
 
 def to_goal(
-    trajectory: Trajectory,
-    joint_names: Sequence[str],
-    path_tolerance: float,
-    goal_tolerance: float,
-    goal_time: float,
+    trajectory: Trajectory, joint_names: Sequence[str], path_tolerance: float,
+    goal_tolerance: float, goal_time: float,
 ) -> FollowJointTrajectory.Goal:
     """Return a trajectory as a goal with tolerances for every joint.
 
@@ -212,9 +209,8 @@ def to_inertia(result: CalibrationResult) -> InertiaStamped:
     message.header.stamp = to_stamp(result.time)
     values = {p.name: float('nan') if p.value is None else p.value for p in result.parameters}
     message.inertia.m = values['mass']
-    message.inertia.com.x = values['com_x']
-    message.inertia.com.y = values['com_y']
-    message.inertia.com.z = values['com_z']
+    for axis in 'xyz':
+        setattr(message.inertia.com, axis, values[f'com_{axis}'])
     for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz'):
         setattr(message.inertia, f'i{axes}', values[f'inertia_{axes}'])
     return message

@@ -557,9 +557,7 @@ class JointDecoder(Decoder):
                 'number in joint_states; joint_state_broadcaster sends NaN for what the hardware '
                 f'interface does not export. {_remedy(column // n)}'))
 
-    def _refuse_implausible(
-        self, made: Decoded, rows: Rows, values: Array, beyond: Flags
-    ) -> None:
+    def _refuse_implausible(self, made: Decoded, rows: Rows, values: Array, beyond: Flags) -> None:
         """Refuse messages with values beyond the largest ones; efforts only if they are needed."""
         n = len(self.names)
         if not self.need_effort:

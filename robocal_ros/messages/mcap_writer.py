@@ -2,7 +2,9 @@
 """MCAP files from arrays of numbers: thousands of messages of a topic at a time.
 
 Messages of one topic differ in their stamps and in the doubles at their end, so a block of them is
-one array. The layout is that of https://mcap.dev/spec, with an index of every chunk.
+one array. The layout is that of https://mcap.dev/spec, with an index of every chunk. rosbags
+writes whole folders only, and message by message: 25 µs for each against 0.7 µs here (measured on
+one busy core).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy.typing as npt
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.messages.bag import message_types
+from robocal_ros.messages.bag import message_types, serialized
 from robocal_ros.messages.stamps import SECOND, Stamps
 
 _MAGIC = b'\x89MCAP0\r\n'
@@ -52,7 +54,6 @@ class McapWriter:
         """
         self.path = path
         self._part = path.with_name(f'{path.name}.part')
-        self._store = message_types()
         try:
             # Whatever an earlier run or another program has left there, such as a named pipe.
             self._part.unlink(missing_ok=True)
@@ -94,14 +95,13 @@ class McapWriter:
             self._part.unlink()
 
     def message(self, kind: str, **fields: Any) -> npt.NDArray[np.uint8]:
-        """Return a serialized message; fields that are not given are empty or zero."""
-        made = _filled(self._store, kind, fields)
-        return np.frombuffer(bytes(self._store.serialize_cdr(made, kind)), np.uint8)
+        """Return a serialized message, as ``serialized`` does."""
+        return np.frombuffer(serialized(kind, **fields), np.uint8)
 
     def add_topic(self, topic: str, kind: str) -> int:
         """Announce a topic of a type such as ``geometry_msgs/msg/WrenchStamped``."""
         if kind not in self._schemas:
-            text, _ = self._store.generate_msgdef(kind, ros_version=2)
+            text, _ = message_types().generate_msgdef(kind, ros_version=2)
             self._schemas[kind] = len(self._schemas) + 1
             self._definitions.append(_record(_SCHEMA, struct.pack('<H', self._schemas[kind])
                                              + _text(kind) + _text('ros2msg') + _text(text)))
@@ -193,26 +193,3 @@ class McapWriter:
         self._file.write(b''.join((*self._definitions, *self._channels, *self._chunks,
                                    _record(_STATISTICS, statistics))))
         self._file.write(_record(_FOOTER, struct.pack('<QQI', summary, 0, 0)) + _MAGIC)
-
-
-def _filled(store: Any, kind: str, fields: dict[str, Any]) -> Any:
-    """Return a message, with empty or zero fields where none are given."""
-    from rosbags.interfaces import Nodetype
-
-    values = {}
-    for name, (node, detail) in store.fielddefs[kind][1]:
-        if name in fields:
-            given = fields[name]
-            if node == Nodetype.NAME:
-                given = _filled(store, detail, given)
-            elif isinstance(given, list) and given and isinstance(given[0], dict):
-                ((_, kind_within), _) = detail
-                given = [_filled(store, kind_within, item) for item in given]
-            values[name] = given
-        elif node == Nodetype.BASE:
-            values[name] = '' if detail[0] == 'string' else 0
-        elif node == Nodetype.NAME:
-            values[name] = _filled(store, detail, {})
-        else:
-            values[name] = np.zeros(0)
-    return store.types[kind](**values)

@@ -209,9 +209,7 @@ class PostureCheck:
             position[:, self._wraps] += _TURN * turned[:, self._wraps]
         return True
 
-    def _step(
-        self, before: tuple[int, Array], stamp: int, position: Array
-    ) -> tuple[Array, float]:
+    def _step(self, before: tuple[int, Array], stamp: int, position: Array) -> tuple[Array, float]:
         """Return steps of the joints [rad] or [m] and their durations [s]."""
         step = position - before[1]
         if len(self._wraps):
@@ -223,8 +221,7 @@ class PostureCheck:
         fits = False
         if self._odd is not None:
             step, interval = self._step(self._odd, stamp, position)
-            fits = bool((np.abs(step)
-                         <= self._speed * max(interval, _LEAST_INTERVAL)).all())
+            fits = bool((np.abs(step) <= self._speed * max(interval, _LEAST_INTERVAL)).all())
         self._odd = stamp, position.copy()
         self._odd_count = self._odd_count + 1 if fits else 1
         return self._odd_count >= _IN_A_ROW

@@ -6,69 +6,63 @@ Overrides are ROS 2's own, e.g. ``qos_overrides./joint_states.subscription.relia
 
 from __future__ import annotations
 
-from rclpy.qos import (
-    QoSDurabilityPolicy,
-    QoSHistoryPolicy,
-    QoSProfile,
-    QoSReliabilityPolicy,
-)
+from collections.abc import Iterable
+
+from rclpy.qos import QoSDurabilityPolicy, QoSHistoryPolicy, QoSProfile, QoSReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
 
+
+def profile(depth: int, *, reliable: bool = True, latched: bool = False) -> QoSProfile:
+    """Return a quality of service.
+
+    Args:
+        depth: Number of messages kept.
+        reliable: Whether lost messages are sent again.
+        latched: Whether late subscribers receive earlier messages (transient local).
+
+    """
+    return QoSProfile(
+        history=QoSHistoryPolicy.KEEP_LAST,
+        depth=depth,
+        reliability=(QoSReliabilityPolicy.RELIABLE if reliable
+                     else QoSReliabilityPolicy.BEST_EFFORT),
+        durability=(QoSDurabilityPolicy.TRANSIENT_LOCAL if latched
+                    else QoSDurabilityPolicy.VOLATILE))
+
+
+def offered_by_all(publishers: Iterable[QoSProfile], depth: int) -> QoSProfile:
+    """Return the best quality of service that is compatible with each of some publishers."""
+    offered = list(publishers)
+    return profile(
+        depth,
+        reliable=all(item.reliability == QoSReliabilityPolicy.RELIABLE for item in offered),
+        latched=all(item.durability == QoSDurabilityPolicy.TRANSIENT_LOCAL for item in offered))
+
+
 # At least 1 s of a 1 kHz stream. Best effort matches reliable and best-effort publishers.
-SENSOR = QoSProfile(
-    history=QoSHistoryPolicy.KEEP_LAST,
-    depth=2000,
-    reliability=QoSReliabilityPolicy.BEST_EFFORT,
-    durability=QoSDurabilityPolicy.VOLATILE,
-)
+SENSOR = profile(2000, reliable=False)
 
 # Outputs at the rate of the inputs: reliable, so that every tool can subscribe.
-STREAM = QoSProfile(
-    history=QoSHistoryPolicy.KEEP_LAST,
-    depth=SENSOR.depth,
-    reliability=QoSReliabilityPolicy.RELIABLE,
-    durability=QoSDurabilityPolicy.VOLATILE,
-)
+STREAM = profile(SENSOR.depth)
 
 # The newest value, also for late subscribers.
-LATCHED = QoSProfile(
-    history=QoSHistoryPolicy.KEEP_LAST,
-    depth=1,
-    reliability=QoSReliabilityPolicy.RELIABLE,
-    durability=QoSDurabilityPolicy.TRANSIENT_LOCAL,
-)
+LATCHED = profile(1, latched=True)
 
 # Constant transforms, each publisher's newest ones, also for late subscribers.
-TRANSFORMS = QoSProfile(
-    history=QoSHistoryPolicy.KEEP_LAST,
-    depth=100,
-    reliability=QoSReliabilityPolicy.RELIABLE,
-    durability=QoSDurabilityPolicy.TRANSIENT_LOCAL,
-)
+TRANSFORMS = profile(100, latched=True)
 
 # The others: the newest ones of all publishers.
-MOVING_TRANSFORMS = QoSProfile(
-    history=QoSHistoryPolicy.KEEP_LAST,
-    depth=100,
-    reliability=QoSReliabilityPolicy.BEST_EFFORT,
-    durability=QoSDurabilityPolicy.VOLATILE,
-)
+MOVING_TRANSFORMS = profile(100, reliable=False)
 
-RELIABLE = QoSProfile(
-    history=QoSHistoryPolicy.KEEP_LAST,
-    depth=10,
-    reliability=QoSReliabilityPolicy.RELIABLE,
-    durability=QoSDurabilityPolicy.VOLATILE,
-)
+RELIABLE = profile(10)
+
+# Of action servers; the depth covers short motions.
+ACTION_STATUS = profile(10, latched=True)
 
 # A run has a thousand marks at most, each is needed, and a recorder may subscribe after the
 # first.
-MARKS = QoSProfile(
-    history=QoSHistoryPolicy.KEEP_LAST,
-    depth=2000,
-    reliability=QoSReliabilityPolicy.RELIABLE,
-    durability=QoSDurabilityPolicy.TRANSIENT_LOCAL,
-)
+MARKS = profile(2000, latched=True)
+
 
 def overridable() -> QoSOverridingOptions:
     """Return the options that let parameters override history, depth and reliability."""

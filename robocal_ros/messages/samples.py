@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -42,7 +44,53 @@ class StreamCounts:
     interruptions: int = 0
 
 
-def _checked_time(time: Array, what: str) -> None:
+S = TypeVar('S', bound='Samples')
+
+
+class Samples(ABC):
+    """Stamped rows of one stream, in arrays that are frozen and checked.
+
+    Attributes:
+        time: Message stamps, strictly increasing, shape (k,) [s].
+
+    """
+
+    time: Array
+
+    @property
+    @abstractmethod
+    def what(self) -> str:
+        """Name of the stream in error texts."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> dict[str, int]:
+        """Numbers of columns of the other arrays by name."""
+
+    def __post_init__(self) -> None:
+        """Freeze the arrays and check them; raises DataError."""
+        for name in ('time', *self.columns):
+            object.__setattr__(self, name, frozen(getattr(self, name)))
+        _check_time(self.time, self.what)
+        for name, columns in self.columns.items():
+            _check_columns(getattr(self, name), (len(self.time), columns), f'{self.what}, {name}')
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.time)
+
+    def chosen(self: S, mask: Flags) -> S:
+        """Return the samples for which a mask, shape (k,), is true."""
+        return self if mask.all() else self._part(mask)
+
+    def _part(self: S, rows: slice | Flags) -> S:
+        whole: Any = self
+        made: S = replace(whole, **{
+            name: getattr(self, name)[rows] for name in ('time', *self.columns)})
+        return made
+
+
+def _check_time(time: Array, what: str) -> None:
     if time.ndim != 1:
         raise DataError(f'{what}: time must have one axis, got shape {time.shape}.')
     if not np.isfinite(time).all():
@@ -56,9 +104,9 @@ def _checked_time(time: Array, what: str) -> None:
         )
 
 
-def _checked_columns(values: Array, rows: int, columns: int, what: str) -> None:
-    if values.shape != (rows, columns):
-        raise DataError(f'{what}: expected shape ({rows}, {columns}), got {values.shape}.')
+def _check_columns(values: Array, shape: tuple[int, int], what: str) -> None:
+    if values.shape != shape:
+        raise DataError(f'{what}: expected shape {shape}, got {values.shape}.')
     finite = np.isfinite(values).all(axis=0)
     if not finite.all():
         raise DataError(
@@ -68,7 +116,7 @@ def _checked_columns(values: Array, rows: int, columns: int, what: str) -> None:
 
 
 @dataclass(frozen=True)
-class JointSamples:
+class JointSamples(Samples):
     """Joint states of one arm, in the order of ``joint_names``.
 
     Attributes:
@@ -90,41 +138,23 @@ class JointSamples:
     counts: StreamCounts = field(default_factory=StreamCounts)
     source: str = 'live'
 
-    def __post_init__(self) -> None:
-        """Freeze the arrays and check them; raises DataError."""
-        for name in ('time', 'position', 'velocity', 'effort'):
-            object.__setattr__(self, name, frozen(getattr(self, name)))
-        _checked_time(self.time, 'joint states')
-        for name in ('position', 'velocity', 'effort'):
-            shape = (len(self.time), len(self.joint_names))
-            _checked_columns(getattr(self, name), *shape, f'joint states, {name}')
+    @property
+    def what(self) -> str:
+        """Name of the stream in error texts."""
+        return 'joint states'
 
-    def __len__(self) -> int:
-        """Return the number of samples."""
-        return len(self.time)
-
-    def chosen(self, mask: Flags) -> JointSamples:
-        """Return the samples for which a mask, shape (k,), is true."""
-        return self if mask.all() else JointSamples(
-            self.joint_names, self.time[mask], self.position[mask], self.velocity[mask],
-            self.effort[mask], self.counts, self.source)
+    @property
+    def columns(self) -> dict[str, int]:
+        """Numbers of columns of the other arrays by name."""
+        return dict.fromkeys(('position', 'velocity', 'effort'), len(self.joint_names))
 
     def rows(self, start: int, stop: int) -> JointSamples:
         """Return samples ``start`` to ``stop`` (excluded)."""
-        part = slice(start, stop)
-        return JointSamples(
-            self.joint_names,
-            self.time[part],
-            self.position[part],
-            self.velocity[part],
-            self.effort[part],
-            self.counts,
-            self.source,
-        )
+        return self._part(slice(start, stop))
 
 
 @dataclass(frozen=True)
-class WrenchSamples:
+class WrenchSamples(Samples):
     """Readings of one six-axis F/T sensor.
 
     Attributes:
@@ -141,30 +171,24 @@ class WrenchSamples:
     wrench: Array
     counts: StreamCounts = field(default_factory=StreamCounts)
 
-    def __post_init__(self) -> None:
-        """Freeze the arrays and check them; raises DataError."""
-        object.__setattr__(self, 'time', frozen(self.time))
-        object.__setattr__(self, 'wrench', frozen(self.wrench))
-        _checked_time(self.time, f'F/T sensor {self.frame}')
-        _checked_columns(self.wrench, len(self.time), 6, f'F/T sensor {self.frame}')
+    @property
+    def what(self) -> str:
+        """Name of the stream in error texts."""
+        return f'F/T sensor {self.frame}'
 
-    def __len__(self) -> int:
-        """Return the number of samples."""
-        return len(self.time)
+    @property
+    def columns(self) -> dict[str, int]:
+        """Numbers of columns of the other arrays by name."""
+        return {'wrench': 6}
 
     def counted(self) -> dict[str, int]:
         """Return the counts by the names that they have in results."""
         return {'readings': len(self),
                 **{f'sensor_{name}': count for name, count in asdict(self.counts).items()}}
 
-    def chosen(self, mask: Flags) -> WrenchSamples:
-        """Return the readings for which a mask, shape (k,), is true."""
-        return self if mask.all() else WrenchSamples(
-            self.frame, self.time[mask], self.wrench[mask], self.counts)
-
 
 @dataclass(frozen=True)
-class TrackerSamples:
+class TrackerSamples(Samples):
     """Readings of one target.
 
     Attributes:
@@ -183,23 +207,15 @@ class TrackerSamples:
     orientation: Array | None = None
     counts: StreamCounts = field(default_factory=StreamCounts)
 
-    def __post_init__(self) -> None:
-        """Freeze the arrays and check them; raises DataError."""
-        object.__setattr__(self, 'time', frozen(self.time))
-        object.__setattr__(self, 'point', frozen(self.point).reshape(-1, 3))
-        if self.orientation is not None:
-            object.__setattr__(self, 'orientation', frozen(self.orientation).reshape(-1, 4))
-        arrays = [self.point] if self.orientation is None else [self.point, self.orientation]
-        if any(len(array) != len(self.time) for array in arrays):
-            raise DataError('Tracker readings: every stamp needs one point (and one orientation).')
-        if not all(np.isfinite(array).all() for array in (self.time, *arrays)):
-            raise DataError('Tracker readings hold NaN or infinite values; leave them out.')
-        if (np.diff(self.time) <= 0.0).any():
-            raise DataError('Stamps of the tracker readings must increase; sort them.')
+    @property
+    def what(self) -> str:
+        """Name of the stream in error texts."""
+        return 'tracker readings'
 
-    def __len__(self) -> int:
-        """Return the number of readings."""
-        return len(self.time)
+    @property
+    def columns(self) -> dict[str, int]:
+        """Numbers of columns of the other arrays by name."""
+        return {'point': 3} if self.orientation is None else {'point': 3, 'orientation': 4}
 
     @property
     def rows(self) -> int:
@@ -209,14 +225,6 @@ class TrackerSamples:
     def between(self, begin: float, end: float) -> TrackerSamples:
         """Return the readings with stamps from ``begin`` to before ``end`` [s]."""
         return self._part(slice(*np.searchsorted(self.time, (begin, end)).tolist()))
-
-    def chosen(self, mask: Flags) -> TrackerSamples:
-        """Return the readings for which a mask, shape (k,), is true."""
-        return self if mask.all() else self._part(mask)
-
-    def _part(self, rows: slice | Flags) -> TrackerSamples:
-        turned = None if self.orientation is None else self.orientation[rows]
-        return TrackerSamples(self.frame, self.time[rows], self.point[rows], turned, self.counts)
 
 
 def no_readings() -> Array:

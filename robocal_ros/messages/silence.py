@@ -20,8 +20,7 @@ class Silence:
 
     def __init__(
         self, newest: Callable[[], float], others: Callable[[], float],
-        interval: Callable[[], float], catch_up: Callable[[], object],
-        missed: int, longest: float,
+        interval: Callable[[], float], catch_up: Callable[[], object], missed: int, longest: float,
     ) -> None:
         """Set both streams.
 

@@ -158,8 +158,7 @@ class Stream(Subscriber, Generic[I]):
             now = self._now()
             if now - self._looked > _LOOK_EVERY:
                 self._looked = now
-                self._hint = publisher_hint(
-                    self._node, self.topic, self._kind, stopped=stopped)
+                self._hint = publisher_hint(self._node, self.topic, self._kind, stopped=stopped)
             since = f'for {self.age():.1f} s, after {self._usable}' if stopped else 'at all'
             return (f'No readings received on {self.intake.decoder.source} {since}. '
                     f'{self._hint} {self._remedy}')
@@ -248,14 +247,8 @@ class JointStateStream(Stream[JointIntake]):
     """
 
     def __init__(
-        self,
-        node: Node,
-        group: CallbackGroup,
-        joints: Joints,
-        *,
-        now: Callable[[], float],
-        factor: Array,
-        on_sample: Callable[[float, Array, Array], None] | None = None,
+        self, node: Node, group: CallbackGroup, joints: Joints, *, now: Callable[[], float],
+        factor: Array, on_sample: Callable[[float, Array, Array], None] | None = None,
         busy: Callable[[], bool] | None = None,
     ) -> None:
         """Prepare the subscription.
@@ -327,10 +320,8 @@ class JointStateStream(Stream[JointIntake]):
         self._newest_values = decoded.values[rows[-1]]
         times = to_seconds(decoded.stamps[rows])
         recent = np.flatnonzero(times >= times[-1] - _RECENT)
-        self._recent.extend(zip(
-            times[recent].tolist(), decoded.values[rows[recent], :self._n], strict=True))
-        while times[-1] - self._recent[0][0] > _RECENT:
-            self._recent.popleft()
+        for stamp, row in zip(times[recent].tolist(), rows[recent].tolist(), strict=True):
+            self._recent.note(stamp, decoded.values[row, :self._n])
         return True
 
     def _note_posture(self, stamp: float, posture: Array) -> None:
@@ -420,9 +411,8 @@ class WrenchStream(Stream[WrenchIntake]):
     """One F/T sensor's readings."""
 
     def __init__(
-        self, node: Node, group: CallbackGroup, topic: str, frame: str, sign: float,
-        *, now: Callable[[], float], busy: Callable[[], bool] | None = None,
-        message_frame: str = '',
+        self, node: Node, group: CallbackGroup, topic: str, frame: str, sign: float, *,
+        now: Callable[[], float], busy: Callable[[], bool] | None = None, message_frame: str = '',
     ) -> None:
         """Prepare the subscription.
 

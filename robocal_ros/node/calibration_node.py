@@ -47,11 +47,7 @@ from visualization_msgs.msg import Marker, MarkerArray
 from robocal_ros import registry
 from robocal_ros.arm import PreviewArm, Waiter
 from robocal_ros.errors import ConfigurationError, DataError, RobocalError
-from robocal_ros.messages import (
-    LIMIT,
-    Subscriber,
-    receiver,
-)
+from robocal_ros.messages import LIMIT, Subscriber, receiver
 from robocal_ros.node import parameters, status
 from robocal_ros.node.followed_results import FollowedResults
 from robocal_ros.node.guarded_node import GuardedNode, Part

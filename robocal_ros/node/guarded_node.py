@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
-from inspect import iscoroutinefunction
+from inspect import isawaitable
 from typing import Any, Protocol, TypeVar
 
 from rclpy.callback_groups import ReentrantCallbackGroup
@@ -97,8 +97,7 @@ class GuardedNode(LifecycleNode):
         These log subscriptions with an incompatible quality of service, which the subscriber logs
         too. Their two waitables per publisher take a third of each turn of the executor.
         """
-        kwargs.setdefault(
-            'event_callbacks', PublisherEventCallbacks(use_default_callbacks=False))
+        kwargs.setdefault('event_callbacks', PublisherEventCallbacks(use_default_callbacks=False))
         return super().create_publisher(*args, **kwargs)
 
     def create_service(
@@ -110,16 +109,13 @@ class GuardedNode(LifecycleNode):
         """
         own = guarded(self, f'request to {srv_name}', callback)
 
-        async def answering(request: Any, response: Any) -> Any:
-            answer = await own(request, response)
-            return response if answer is None else answer
-
-        def answered(request: Any, response: Any) -> Any:
+        async def answered(request: Any, response: Any) -> Any:
             answer = own(request, response)
+            if isawaitable(answer):
+                answer = await answer
             return response if answer is None else answer
 
-        return super().create_service(
-            srv_type, srv_name, answering if iscoroutinefunction(callback) else answered, **kwargs)
+        return super().create_service(srv_type, srv_name, answered, **kwargs)
 
     def create_timer(  # type: ignore[override]
         self, timer_period_sec: float, callback: Callable[..., Any], *args: Any, **kwargs: Any

@@ -54,17 +54,11 @@ def declare(node: Node, table: type[ParameterTable]) -> dict[str, str]:
     for item in declarations(table):
         try:
             node.declare_parameter(item.name, item.default, descriptor(item))
-        except InvalidParameterTypeException as error:
-            problems[item.name] = (
-                f"Parameter '{item.name}' must be {item.type_text()}: {error}")
-            node.declare_parameter(item.name, item.default, descriptor(item),
-                                   ignore_override=True)
-        except InvalidParameterValueException as error:
-            problems[item.name] = (
-                f"Parameter '{item.name}' must be within {item.range_text()} {item.unit}: "
-                f'{error}')
-            node.declare_parameter(item.name, item.default, descriptor(item),
-                                   ignore_override=True)
+        except (InvalidParameterTypeException, InvalidParameterValueException) as error:
+            wanted = (item.type_text() if isinstance(error, InvalidParameterTypeException)
+                      else f'within {item.range_text()} {item.unit}')
+            problems[item.name] = f"Parameter '{item.name}' must be {wanted}: {error}"
+            node.declare_parameter(item.name, item.default, descriptor(item), ignore_override=True)
     return problems
 
 
@@ -94,10 +88,8 @@ def unknown(node: Node, given: Iterable[str]) -> list[str]:
         if issubclass(member, ParameterTable)]
     known = {item.name for table in tables for item in declarations(table)}
     own = [name for name in known if node.has_parameter(name)]
-    sentences = []
-    for name in sorted(set(names) - known):
-        sentences.append(f"There is no parameter '{name}'{nearest_name(name, own)}.")
-    return sentences
+    return [f"There is no parameter '{name}'{nearest_name(name, own)}."
+            for name in sorted(set(names) - known)]
 
 
 def read(node: Node, table: type[T]) -> T:

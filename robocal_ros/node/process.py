@@ -22,9 +22,7 @@ from robocal_ros.node.executables import StopRequest
 _STOP_TIMEOUT = 5.0
 
 
-def spin(
-    make_node: Callable[[], CalibrationNode], stop_request: StopRequest | None = None
-) -> int:
+def spin(make_node: Callable[[], CalibrationNode], stop_request: StopRequest | None = None) -> int:
     """Run a node until its process receives a stop signal.
 
     Args:

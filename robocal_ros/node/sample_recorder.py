@@ -33,7 +33,6 @@ from robocal_ros.messages import (
     no_readings,
     qos,
     within_budget,
-    wrench_within_budget,
 )
 from robocal_ros.node.calibration_node import CalibrationNode
 
@@ -52,8 +51,7 @@ class SampleRecorder:
         self, node: CalibrationNode, joints: JointStateStream, *,
         wrenches: Mapping[str, WrenchStream] | None = None,
         tracker: tuple[str, TrackerStream] | None = None,
-        temperature: Stream[Intake] | None = None,
-        services: tuple[str, ...] = ('run', 'estimate'),
+        temperature: Stream[Intake] | None = None, services: tuple[str, ...] = ('run', 'estimate'),
     ) -> None:
         """Create the topic of marks.
 
@@ -129,9 +127,7 @@ class SampleRecorder:
         self._mark(marks.BEGIN, {})
         return count
 
-    def recording(
-        self, needs: Needs, *, words: Mapping[str, str] | None = None
-    ) -> Recording:
+    def recording(self, needs: Needs, *, words: Mapping[str, str] | None = None) -> Recording:
         """Return the recorded samples of the run, and mark the beginning of an estimation.
 
         Args:
@@ -139,18 +135,16 @@ class SampleRecorder:
             words: Further values of the mark by name, for an estimation from a bag.
 
         """
-        spans, joints = self._marks.replayed(self._services), self._joints.samples()
-        span = spans.of(marks.JOINTS)
-        joints = joints.chosen(span.holds(joints.time))
-        wrenches = {}
-        for need in needs.wrenches:
-            readings = self._wrenches[need.topic].samples()
-            readings = readings.chosen(spans.of(need.topic).holds(readings.time))
-            wrenches[need.topic] = wrench_within_budget(readings, needs.budget)
-        tracked = None
-        if self._tracker is not None:
-            tracked = self._tracker[1].samples()
-            tracked = tracked.chosen(spans.of(self._tracker[0]).holds(tracked.time))
+        spans = self._marks.replayed(self._services)
+
+        def of_run(topic: str, stream: Stream[Any]) -> Any:
+            samples = stream.intake.samples()
+            return samples.chosen(spans.of(topic).holds(samples.time))
+
+        span, joints = spans.of(marks.JOINTS), of_run(marks.JOINTS, self._joints)
+        wrenches = {need.topic: within_budget(of_run(need.topic, self._wrenches[need.topic]),
+                                              needs.budget) for need in needs.wrenches}
+        tracked = None if self._tracker is None else of_run(*self._tracker)
         found = no_readings() if self._temperature is None else self._temperature.intake.rows()
         self._mark(marks.END, words or {})
         return Recording(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from rclpy.service import Service
@@ -77,18 +78,16 @@ class ProcedureServices:
             answer: Runs an action, as ``self.answer`` does.
 
         """
-        node = self._node
+        async def serve(
+            name: str, action: Action, request: Trigger.Request, response: Trigger.Response
+        ) -> Any:
+            response.success, response.message = await answer(name, action)
+            return response
 
-        def serving(name: str, action: Action) -> Callable[..., Any]:
-            async def serve(request: Trigger.Request, response: Trigger.Response) -> Any:
-                response.success, response.message = await answer(name, action)
-                return response
-
-            return serve
-
-        callbacks = {'cancel': self._cancel} | {
-            name: serving(name, action) for name, action in actions.items()}
-        return [node.create_service(Trigger, f'~/{name}', callback, callback_group=node.group)
+        callbacks: dict[str, Callable[..., Any]] = {'cancel': self._cancel} | {
+            name: partial(serve, name, action) for name, action in actions.items()}
+        return [self._node.create_service(Trigger, f'~/{name}', callback,
+                                          callback_group=self._node.group)
                 for name, callback in callbacks.items()]
 
     async def answer(self, name: str, action: Action) -> Answer:

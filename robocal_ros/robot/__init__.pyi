@@ -39,6 +39,7 @@ from .model import (
 )
 from .newton_euler import (
     NewtonEuler as NewtonEuler,
+    gravity_changes as gravity_changes,
     level_axes as level_axes,
     on_leaning_base as on_leaning_base,
     wrench_matrix as wrench_matrix,

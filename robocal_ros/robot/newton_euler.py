@@ -80,12 +80,32 @@ def on_leaning_base(robot: Robot, tilt: Array) -> Robot:
         tilt: Rotations of gravity about its ``level_axes``, shape (2,) [rad].
 
     """
-    leaning = robot.copy()
-    leaning.gravity = frozen(pin.exp3(tilt @ level_axes(robot.gravity)) @ robot.gravity)
-    leaning.model = pin.Model(robot.model)
-    leaning.model.gravity.linear = np.array(leaning.gravity)
-    leaning.data = leaning.model.createData()
-    return leaning
+    return _under(robot, pin.exp3(tilt @ level_axes(robot.gravity)) @ robot.gravity)
+
+
+def _under(robot: Robot, gravity: Array) -> Robot:
+    """Return a copy of the arm under another gravity [m/s²]."""
+    other = robot.copy()
+    other.gravity = frozen(gravity)
+    other.model = pin.Model(robot.model)
+    other.model.gravity.linear = gravity
+    other.data = other.model.createData()
+    return other
+
+
+def gravity_changes(robot: Robot) -> list[Robot]:
+    """Return the arm under the change of gravity per tilt of the base, about two axes [1/rad].
+
+    Its gravity torques are the derivatives by these tilts; none without gravity.
+    """
+    return [_under(robot, change) for change in _changes(robot.gravity)]
+
+
+def _changes(gravity: Array) -> Array:
+    """Return the changes of gravity per tilt about its ``level_axes``, shape (2 or 0, 3)."""
+    if not gravity.any():
+        return np.empty((0, 3))
+    return np.cross(level_axes(gravity), gravity)
 
 
 def wrench_matrix(parameters: Array) -> Array:
@@ -222,12 +242,10 @@ class NewtonEuler:
 
         At rest, its torques and terms are the derivatives by these tilts; none without gravity.
         """
-        if not self._gravity.any():
-            return ()
         found = []
-        for axis in level_axes(self._gravity):
+        for change in _changes(self._gravity):
             leaning = copy(self)
-            leaning._gravity = np.cross(axis, self._gravity)
+            leaning._gravity = change
             found.append(leaning)
         return tuple(found)
 

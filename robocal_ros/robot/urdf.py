@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from robocal_ros.errors import ConfigurationError, FileFormatError
+from robocal_ros.errors import ConfigurationError, DataError, FileFormatError
 from robocal_ros.files import read_text
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import RigidBodyInertia, parse_urdf
@@ -171,7 +171,8 @@ def with_friction(urdf: str, laws: Mapping[str, SteadyFriction]) -> str:
     """Return a URDF whose joints have identified friction in their ``<dynamics>``.
 
     URDF has Coulomb friction and viscous damping, the same in both directions: the values of
-    ``SteadyFriction.linear`` are written, without the Stribeck part and the dependence on load.
+    ``SteadyFriction.linear`` are written, without the Stribeck part and the dependence on load. A
+    law without viscous friction leaves the damping as it is.
 
     Args:
         urdf: URDF text.
@@ -180,6 +181,7 @@ def with_friction(urdf: str, laws: Mapping[str, SteadyFriction]) -> str:
     Raises:
         ModelError: If the text is not a URDF.
         ConfigurationError: If it has no such joint.
+        DataError: If friction or damping is negative.
 
     """
     root = parse_urdf(urdf)
@@ -189,8 +191,14 @@ def with_friction(urdf: str, laws: Mapping[str, SteadyFriction]) -> str:
         if dynamics is None:
             dynamics = ElementTree.SubElement(joints[name], 'dynamics')
         friction, damping = law.linear()
-        dynamics.set('damping', repr(damping))
+        if min(friction, damping) < 0.0:
+            raise DataError(
+                f"Friction of joint '{name}' would be {friction:.4g} and its damping "
+                f'{damping:.4g} in the URDF; expected numbers that are not negative. Identify '
+                'its friction again.')
         dynamics.set('friction', repr(friction))
+        if law.viscous.any():
+            dynamics.set('damping', repr(damping))
     return _text(root)
 
 

@@ -158,8 +158,7 @@ class Feed:
         """
         stamp -= self.delay
         fx, fy, fz, mx, my, mz = values
-        within = fx * fx + fy * fy + fz * fz + mx * mx + my * my + mz * mz < self._inner_square
-        if not within:
+        if not fx * fx + fy * fy + fz * fz + mx * mx + my * my + mz * mz < self._inner_square:
             problem, bounding = self.beyond(values)
             if bounding:
                 self._note(problem, stamp)
@@ -354,7 +353,6 @@ class Window:
         self._time: list[int] = []
         self._rows = np.empty((_CAPACITY, columns))
         self._extra = np.zeros((_CAPACITY, extra))
-        self._has_extra = False
         self._begin = self._end = 0
         # Rows since the last uneven step, and the newest weights of even steps.
         self._even = 0
@@ -379,10 +377,7 @@ class Window:
         self._even += 1
         time.append(stamp)
         self._rows[end] = row
-        if extra is not None:
-            self._extra[end], self._has_extra = extra, True
-        elif self._has_extra:
-            self._extra[end] = 0.0
+        self._extra[end] = 0.0 if extra is None else extra
         self._end = end + 1
         oldest = stamp - self.slack
         while end - begin >= self.fewest and time[begin] < oldest:
@@ -530,12 +525,9 @@ def slopes_without(time: Stamps, velocity: Array, leaping: Flags) -> Array:
     for joint, leaps_there in enumerate(leaping.tolist()):
         t, v = (time - time[0]) / SECOND, velocity[:, joint]
         for _ in range(2 if leaps_there else 0):
-            centred = t - t.mean()
-            line = v.mean() + centred * (centred @ v) / (centred @ centred)
-            worst = int(np.argmax(np.abs(v - line)))
+            worst = int(np.argmax(np.abs(v - np.polyval(np.polyfit(t, v, 1), t))))
             t, v = np.delete(t, worst), np.delete(v, worst)
-        centred = t - t.mean()
-        slopes[joint] = (centred @ v) / (centred @ centred)
+        slopes[joint] = np.polyfit(t, v, 1)[0]
     return slopes
 
 
@@ -564,9 +556,7 @@ class AlignedWindow:
 
         """
         count = COLUMNS * len(feeds)
-        self.newest = NEVER
         self.window = Window(values.window, leading + count, values.window_samples, count)
-        self.uneven_mean = NEVER
         self._feeds = tuple(feeds)
         self._leading = leading
         self._max_delay = round(values.max_delay * SECOND)
@@ -574,17 +564,15 @@ class AlignedWindow:
         self._row = np.zeros(leading + count)
         # Sensor that was last waited for.
         self._awaited: Feed | None = None
-        self._before = NEVER
-        # By sensor: last row without a reading, and the reason.
-        self._missed = [NEVER] * len(feeds)
         self._why = [''] * len(feeds)
-        self._last_missed = NEVER
+        self.clear()
 
     def clear(self) -> None:
         """Discard all rows."""
         self.newest = self._last_missed = self._before = self.uneven_mean = NEVER
         self._waiting.clear()
         self.window.clear()
+        # By sensor: last row without a reading; the reason is in ``_why``.
         self._missed = [NEVER] * len(self._feeds)
 
     def add(self, stamp: int, row: Array | Reading) -> None:
@@ -620,25 +608,22 @@ class AlignedWindow:
         for index, feed in enumerate(self._feeds):
             found = feed.at(instant, since)
             if found is None:
-                self._miss(index, instant, newest)
+                self._miss(index, instant)
                 found = _UNKNOWN
             readings += found
-            if feed.several:
-                several = True
-        extra = None
-        if readings:
-            last = row[leading:].copy() if several else row
-            row[leading:] = readings
-            if several and since != NEVER:
-                extra = self._average(last, instant)
+            several = several or feed.several
+        extra, last = None, row[leading:].copy() if several else row
+        row[leading:] = readings
+        if several and since != NEVER:
+            extra = self._average(last, instant)
         self._before = instant
         self.window.add(instant, row, extra)
         return instant
 
-    def _miss(self, index: int, instant: int, newest: int) -> None:
+    def _miss(self, index: int, instant: int) -> None:
         feed = self._feeds[index]
         self._missed[index] = self._last_missed = instant
-        self._why[index] = feed.missing_reason((newest - feed.newest) / SECOND, instant)
+        self._why[index] = feed.missing_reason((self.newest - feed.newest) / SECOND, instant)
 
     def _average(self, before: Array, instant: int) -> Array:
         """Return the further columns of the row, for sensors faster than the leading stream."""
@@ -649,7 +634,7 @@ class AlignedWindow:
             if self._missed[index] < self._before and feed.several:
                 excess = feed.excess(self._before, before[place], instant, now[place])
                 if excess is None:
-                    self._miss(index, instant, self.newest)
+                    self._miss(index, instant)
                 else:
                     extra[place] = excess
         self.uneven_mean = instant

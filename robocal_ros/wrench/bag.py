@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -125,7 +126,6 @@ class WrenchFollowing:
         self._observer = WrenchObserver(self.robot, values)
         self._remarks = list(self._observer.remarks)
         self.links = tuple(chain.link for chain in self._observer.arm.chains)
-        self._frames = [sensor.frame for sensor in self._observer.sensors]
         self._topics = self._found_topics()
         self._marked = self._marked_tares()
         self._gains = choose(self._store.load, (), effort_units(values)).gains
@@ -161,17 +161,18 @@ class WrenchFollowing:
         result = self.tare()
         bias, reference = self._observer.bias, self._observer.reference
         self._begin(result, series)
-        if not self._observer.imu_feeds:
-            try:
+        try:
+            if self._observer.imu_feeds:
+                self._observe_samples(progress)
+            else:
                 self._observe_blocks(progress)
-                return WrenchOutcome(self._result, self._digest, tuple(self._remarks))
-            except _ClockJumpError:
-                # Start again sample by sample, which handles jumps.
-                series.restart()
-                if result is not None:
-                    self._observer.use_bias(bias, reference)
-                self._begin(result, series)
-        self._observe_samples(progress)
+        except _ClockJumpError:
+            # Start again sample by sample, which handles jumps.
+            series.restart()
+            if result is not None:
+                self._observer.use_bias(bias, reference)
+            self._begin(result, series)
+            self._observe_samples(progress)
         return WrenchOutcome(self._result, self._digest, tuple(self._remarks))
 
     def _begin(self, result: CalibrationResult | None, series: WrenchSeries) -> None:
@@ -301,10 +302,10 @@ class WrenchFollowing:
         wanted = [(sensor.topic, WRENCH) for sensor in sensors]
         wanted += [(sensor.imu.topic, IMU) for sensor in sensors if sensor.imu is not None]
         topics = {name: selection.topic(bag, name, kind) for name, kind in wanted}
-        if sensors and all(sensor.imu is not None for sensor in sensors):
-            found = selection.known_topic(bag, 'joint_states', JOINT_STATE)
-            return topics if found is None else {**topics, marks.JOINTS: found}
-        return {**topics, marks.JOINTS: selection.topic(bag, 'joint_states', JOINT_STATE)}
+        needless = sensors and all(sensor.imu is not None for sensor in sensors)
+        find = selection.known_topic if needless else selection.topic
+        joints = find(bag, 'joint_states', JOINT_STATE)
+        return topics if joints is None else {**topics, marks.JOINTS: joints}
 
     def _marked_tares(self) -> list[tuple[float, float]]:
         topic = self._selection.known_topic(self._bag, f'{NODE}/{marks.TOPIC}', MARKS)
@@ -331,9 +332,7 @@ class WrenchFollowing:
             self._observer.use_friction(friction_by_joint(friction))
         torques = self._observer.torques
         if torques is not None and not torques.friction.known.all():
-            unknown = ', '.join(name for name, known in zip(
-                self.robot.joint_names, torques.friction.known.tolist(), strict=True)
-                if not known)
+            unknown = ', '.join(compress(self.robot.joint_names, ~torques.friction.known))
             self._remarks.append(
                 f'Friction of {unknown} is not known and counts as external joint torque.')
 
@@ -348,17 +347,18 @@ class WrenchFollowing:
         channels = {}
         for index, sensor in enumerate(observer.sensors):
             channels[topics[sensor.topic]] = Channel(Intake(sensor.decoder()), _taker(
-                partial(observer.add_reading, index), partial(observer.refuse_reading, index),
-                lambda row: tuple(row.tolist())), span)
+                partial(observer.add_reading, index), partial(observer.refuse_reading, index)),
+                span)
             if sensor.imu is not None:
                 feed = observer.imu_feeds[index]
-                channels[topics[sensor.imu.topic]] = Channel(Intake(sensor.imu.decoder()), _taker(
-                    feed.add, feed.refuse, lambda row: tuple(row.tolist())), span)
+                channels[topics[sensor.imu.topic]] = Channel(
+                    Intake(sensor.imu.decoder()), _taker(feed.add, feed.refuse), span)
         if marks.JOINTS in topics:
             channels[topics[marks.JOINTS]] = Channel(
                 JointIntake(self.robot, self._factor), _taker(
                     observer.add_joint_state,
-                    lambda stamp, problem: observer.joint_chains.refuse(problem)), span)
+                    lambda stamp, problem: observer.joint_chains.refuse(problem), np.asarray),
+                span)
         return channels
 
     def _observations(
@@ -409,7 +409,8 @@ class WrenchFollowing:
         self._observer.use_bias(found.bias, found.reference)
         return with_inputs(
             tare.to_result(
-                found, self._frames, self._store.robot, self._values, self._bag.name),
+                found, [sensor.frame for sensor in self._observer.sensors],
+                self._store.robot, self._values, self._bag.name),
             tare.inputs_of(self._values, self._store.load))
 
     def tare(self) -> CalibrationResult | None:
@@ -426,7 +427,8 @@ class WrenchFollowing:
         stored = self._store.load(tare.KIND) if values.keep_tare else None
         if stored is not None:
             self._remarks.append('The tare that is stored is used.')
-            return self._use_result(stored)
+            self._observer.use_tare(stored)
+            return stored
         if not self._observer.sensors:
             return None
         if not values.require_tare and not self._marked:
@@ -436,11 +438,6 @@ class WrenchFollowing:
         if found is not None or not values.require_tare:
             return found
         return self._tare_at_rest()
-
-    def _use_result(self, result: CalibrationResult) -> CalibrationResult:
-        self._observer.use_bias(tare.biases(result, self._frames),
-                                tare.reference(result, self._frames))
-        return result
 
     def _marked_tare(self) -> CalibrationResult | None:
         """Use the last marked tare before the selection, else the first one."""
@@ -466,7 +463,8 @@ class WrenchFollowing:
         if not texts:
             return None
         try:
-            result = self._use_result(from_yaml(texts[-1], self._store.robot, topic))
+            result = from_yaml(texts[-1], self._store.robot, topic)
+            self._observer.use_tare(result)
         except RobocalError as error:
             self._remarks.append(f'The tare on {topic} is not used: {error}')
             return None
@@ -514,7 +512,7 @@ class WrenchFollowing:
 
 def _taker(
     add: Callable[[int, Any], None], refuse: Callable[[int, str], None],
-    convert: Callable[[Array], Any] = lambda row: row,
+    convert: Callable[[Array], Any] = lambda row: tuple(row.tolist()),
 ) -> Take:
     """Return the function that passes a sample, or its problem as text, to the feed."""
     def take(stamp: int, content: Array | str) -> None:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Protocol
 
 import coal
 import numpy as np
@@ -63,9 +62,7 @@ class Contact:
         point: Contact point; None if it could not be located, shape (3,) [m].
         line_point: Point of the line of action that is nearest to the reference point, (3,) [m].
         direction: Direction of the force, a unit vector, shape (3,).
-        distance: Distance of the line of action from the reference point [m].
         pitch: Moment along the force divided by the force: zero for one pure force [m].
-        candidates: Number of points on the surface where the force could act.
         least: Lower bound of the force while a sensor is saturated, 0 otherwise [N].
 
     """
@@ -74,9 +71,7 @@ class Contact:
     point: Array | None
     line_point: Array
     direction: Array
-    distance: float
     pitch: float
-    candidates: int
     least: float = 0.0
 
 
@@ -105,22 +100,6 @@ def line_of_action(force: Vector, moment: Vector) -> tuple[Vector, float]:
     return (x / square, y / square, z / square), pitch
 
 
-class Shape(Protocol):
-    """Solid in its own frame."""
-
-    def intervals(self, point: Sequence[float], direction: Sequence[float]) -> list[Interval]:
-        """Return the intervals of a line inside the solid, as distances from a point.
-
-        Args:
-            point: A point of the line, three coordinates [m].
-            direction: Its direction, a unit vector.
-
-        Returns:
-            Distances of entry and exit [m].
-
-        """
-
-
 _XY, _XYZ = (0, 1), (0, 1, 2)
 
 
@@ -139,7 +118,16 @@ class Primitive:
     parts: tuple[tuple[float, tuple[tuple[tuple[int, ...], float], ...]], ...]
 
     def intervals(self, point: Sequence[float], direction: Sequence[float]) -> list[Interval]:
-        """Return the interval inside, none or one; see ``Shape``."""
+        """Return the interval of a line inside the solid, none or one.
+
+        Args:
+            point: A point of the line, in the solid's frame [m].
+            direction: Its direction, a unit vector.
+
+        Returns:
+            Distances of entry and exit from the point [m].
+
+        """
         x, y, z = point
         found = []
         for centre, limits in self.parts:
@@ -205,7 +193,7 @@ class Mesh:
         self._normal = np.cross(self._first, self._second)
 
     def intervals(self, point: Sequence[float], direction: Sequence[float]) -> list[Interval]:
-        """Return the intervals inside; see ``Shape``.
+        """Return the intervals inside, as ``Primitive.intervals``.
 
         Möller and Trumbore, Journal of Graphics Tools 2 (1997) 21,
         doi 10.1080/10867651.1997.10487468, for all triangles at once.
@@ -232,17 +220,7 @@ class Mesh:
         return found
 
 
-class Entry(NamedTuple):
-    """First point at which a line enters a link.
-
-    Attributes:
-        point: Point in the link's frame, shape (3,) [m].
-        candidates: Number of entry points on the line.
-
-    """
-
-    point: Array
-    candidates: int
+Shape = Primitive | Mesh
 
 
 def _shape(geometry: coal.CollisionGeometry) -> Shape | None:
@@ -316,8 +294,10 @@ class Surface:
         self._add(found.parentJoint, box([0.5 * length for length in size]),
                   found.placement * centre)
 
-    def entry(self, chain: Chain, point: Vector, direction: Vector) -> Entry | None:
+    def entry(self, chain: Chain, point: Vector, direction: Vector) -> Array | None:
         """Return the first point along a force at which it enters the surface, None for none.
+
+        It is in the sub-chain's frame, shape (3,) [m].
 
         Args:
             chain: The sub-chain, in the posture last given to the arm.
@@ -338,8 +318,7 @@ class Surface:
         if not entries:
             return None
         first = min(entries)
-        return Entry(frozen([p + first * d for p, d in zip(point, direction, strict=True)]),
-                     len(entries))
+        return frozen([p + first * d for p, d in zip(point, direction, strict=True)])
 
 
 class ContactJudge:
@@ -363,31 +342,24 @@ class ContactJudge:
             surface: Its geometry.
 
         """
-        self._chain = chain
         self._threshold = threshold
         self._no_moment = _NO_MOMENT * torque_std
         self._surface = surface
-        self._reference: Vector = tuple(chain.reference.tolist())
         self._mean: list[float] = []
-        self._since = 0.0
-        self._before = 0.0
-        self._quiet = -math.inf
-        self._bound: Contact | None = None
-        self._bounded_until = -math.inf
-        self.level = 0.0
-        self.in_contact = False
+        self._since = self._before = self.level = 0.0
+        self.use(chain)
 
     def use(self, chain: Chain) -> None:
         """Replace the sub-chain after a change of its load."""
         self._chain = chain
-        self._reference = tuple(chain.reference.tolist())
+        self._reference: Vector = tuple(chain.reference.tolist())
         self.clear()
 
     def clear(self) -> None:
         """End a contact, as when the wrench becomes invalid."""
         self.in_contact = False
         self._quiet = -math.inf
-        self._bound = None
+        self._bound: Contact | None = None
         self._bounded_until = -math.inf
 
     def saturate(self, stamp: float, span: float, force: Array, excess: Excess) -> None:
@@ -406,9 +378,8 @@ class ContactJudge:
         self._bounded_until = stamp + span
         if least >= max(self._threshold, self._bound.least if self._bound else 0.0) \
                 and excess(self._chain.proximal, force, least, self.in_contact) >= 1.0:
-            origin = frozen(self._reference)
-            self._bound = Contact(Place.SATURATED, None, origin, frozen(force / least), 0.0,
-                                  0.0, 0, least)
+            self._bound = Contact(Place.SATURATED, None, frozen(self._reference),
+                                  frozen(force / least), 0.0, least)
 
     def bounded(self, stamp: float) -> Contact | None:
         """Return the contact of an instant without a valid wrench [s], None without one."""
@@ -488,16 +459,14 @@ class ContactJudge:
             near = (0.0, 0.0, 0.0)
         line_point = (origin[0] + near[0], origin[1] + near[1], origin[2] + near[2])
         direction = (fx / size, fy / size, fz / size)
-        point, count = None, 0
+        point = None
         if abs(pitch) > _MAX_PITCH:
             place = Place.MOMENT
-        elif (entry := self._surface.entry(self._chain, line_point, direction)) is None:
+        elif (point := self._surface.entry(self._chain, line_point, direction)) is None:
             place = Place.OUTSIDE
         else:
             place = Place.REFERENCE if through else Place.SURFACE
-            point, count = entry
-        return Contact(place, point, frozen(line_point), frozen(direction), math.hypot(*near),
-                       pitch, count)
+        return Contact(place, point, frozen(line_point), frozen(direction), pitch)
 
 
 class Contacts:
@@ -559,18 +528,12 @@ class Contacts:
             excess: As for ``ContactJudge.update``.
 
         """
-        rows, forces, threshold = wrenches.tolist(), self._forces, self._threshold
-        loud = []
+        rows, forces, loud = wrenches.tolist(), self._forces, []
         for index in links:
             x, y, z, _, _, _ = rows[index]
-            force = math.sqrt(x * x + y * y + z * z)
-            if reasons[index]:
-                forces[index] = 0.0
-                loud.append(index)
-                continue
-            forces[index] = force
             judge = self.judges[index]
-            if force < threshold and not judge.in_contact:
+            force = forces[index] = 0.0 if reasons[index] else math.sqrt(x * x + y * y + z * z)
+            if force < self._threshold and not (judge.in_contact or reasons[index]):
                 judge.rest(stamp, force)
             else:
                 loud.append(index)

@@ -270,6 +270,7 @@ class Fusion:
     """Covariances of an observer's outputs, and its tool wrench.
 
     Attributes:
+        frame: Frame in which the tool wrench is expressed, about its origin.
         by_torque: Whether joint torques alone are the source of the tool wrench.
 
     """
@@ -291,10 +292,10 @@ class Fusion:
         self._observer, self._values, self._arm = observer, values, arm
         self._robot = arm.robot.copy()
         self._tool = arm.robot.tool_frame
-        self._frame = values.tool_wrench_frame or self._tool
+        self.frame = values.tool_wrench_frame or self._tool
         self._frames = frames
         if self.described:
-            self._robot.frame_id(self._frame)
+            self._robot.frame_id(self.frame)
         self._chain = arm.chain_of_frame(self._tool)
         if values.tool_wrench_source == 'sensor' and self._chain is None:
             raise ConfigurationError(
@@ -307,21 +308,16 @@ class Fusion:
             np.diag(std**2) for std in sensor_std(values, len(arm.mounts))]).reshape(-1, 6, 6))
         self._torque_std = per_joint(values.torque_std, arm.robot.n, 'torque_std')
         # Joints proximal to all sensors: they transmit every wrench that a sensor reads.
-        self._outer = [i for i, name in enumerate(arm.robot.joint_names) if not any(
-            name in arm.distal_joints(chain.proximal) for chain in arm.chains)]
-        own = None if self._chain is None else self._chain.proximal
-        self._path = [chain.proximal for chain in arm.chains if own is not None and (
-            chain.proximal == own or own in arm.all_distal(chain.proximal))]
-
-    @property
-    def frame(self) -> str:
-        """Frame in which the tool wrench is expressed, about its origin."""
-        return self._frame
+        self._outer = arm.outer_joints()
+        # Sensors proximal to the tool.
+        self._path = [chain.proximal for chain in arm.chains if self._chain is not None
+                      and self._chain.proximal in (
+                          chain.proximal, *arm.all_distal(chain.proximal))]
 
     @property
     def described(self) -> bool:
         """Whether that frame must be in the robot description."""
-        return self._frames is None or bool(self._robot.model.existFrame(self._frame))
+        return self._frames is None or bool(self._robot.model.existFrame(self.frame))
 
     def all_of(self, observations: Sequence[Observation]) -> Fused:
         """Return the tool wrench and all covariances of successive observations."""
@@ -386,8 +382,7 @@ class Fusion:
             placement = self._arm.distal_transform(chain)
             if placement is not None:
                 turn = placement.toDualActionMatrix()
-                (d,) = chain.distal
-                covariance = covariance + turn @ self._noise[d] @ turn.T
+                covariance = covariance + turn @ self._noise[chain.distal[0]] @ turn.T
             return np.asarray(covariance + errors @ errors.T)
         known = self._geometry(observation)
         if index not in known.links:
@@ -439,11 +434,13 @@ class Fusion:
             raise DataError(observation.problem)
         if self.by_torque:
             return self._of_torque(observation, posture)
-        lost = [observation.missing[i] for i in self._path
-                if i in links and observation.missing is not None and observation.missing[i]]
+        missing = observation.missing or [''] * len(self._arm.mounts)
+        sensors = [i for i in self._path if i in links]
+        lost = [missing[i] for i in sensors if missing[i]]
+        usable = [i for i in sensors if not missing[i]]
         touched = self._touched(observation)
-        usable = self._usable(observation, touched)
-        if not usable:
+        # Each touched sub-chain needs a sensor distal to it.
+        if not usable or any(set(usable).isdisjoint(self._arm.all_distal(i)) for i in touched):
             why = lost[0] if lost else 'A contact on a link proximal to the tool hides it.'
             if self._values.tool_wrench_source == 'auto' and self._values.tool_wrench_fallback:
                 return replace(self._of_torque(observation, posture), remark=why)
@@ -463,7 +460,7 @@ class Fusion:
             else:
                 lost.append('Joint torques contradict the F/T sensors.')
         wrench, covariance = (gain @ rows.value)[:6], covariance[:6, :6]
-        if self._frame != self._tool:
+        if self.frame != self._tool:
             turn = self._shift(posture, observation.nanoseconds)
             wrench, covariance = turn @ wrench, turn @ covariance @ turn.T
         return ToolWrench(wrench, np.inf, (), covariance, tuple(
@@ -472,8 +469,8 @@ class Fusion:
     def _place(self, stamp: int) -> tuple[str, pin.SE3]:
         """Return a frame of the robot description, and the output frame's placement in it."""
         if self._frames is None or self.described:
-            return self._frame, pin.SE3.Identity()
-        return self._frames.locate(self._frame, stamp)
+            return self.frame, pin.SE3.Identity()
+        return self._frames.locate(self.frame, stamp)
 
     def _shift(self, posture: Array, stamp: int) -> Array:
         """Return the matrix of wrenches from the tool frame to the output frame, shape (6, 6)."""
@@ -517,14 +514,6 @@ class Fusion:
                 and (i in observation.contacts or (not observation.reasons[i] and contradicts(
                     observation.wrench[i], self.link_covariance(observation, i))))]
 
-    def _usable(self, observation: Observation, touched: list[int]) -> list[int]:
-        """Return the sensors with readings; none if they do not determine the tool wrench."""
-        usable = [i for i in self._path if i in observation.links
-                  and (observation.missing is None or not observation.missing[i])]
-        # Each touched sub-chain needs a sensor distal to it.
-        return [] if any(not any(d in usable for d in self._arm.all_distal(i))
-                         for i in touched) else usable
-
     def _sensor_rows(
         self, observation: Observation, posture: Array, touched: list[int], usable: list[int]
     ) -> _Rows:
@@ -543,11 +532,9 @@ class Fusion:
                 if index == sensor or index in self._arm.all_distal(sensor):
                     matrix[row, :, column] = _moved(places[sensor], source)
         size = 6 * len(usable)
-        covariance = np.zeros((len(usable), 6, len(usable), 6))
-        for row, sensor in enumerate(usable):
-            covariance[row, :, row] = self._noise[sensor]
         return _Rows(observation.distal[usable].ravel(), matrix.reshape(size, -1),
-                     covariance.reshape(size, size), known.held[usable].reshape(size, -1))
+                     scipy.linalg.block_diag(*self._noise[usable]),
+                     known.held[usable].reshape(size, -1))
 
     def _torque_rows(
         self, observation: Observation, external: Array, posture: Array, touched: list[int]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import compress
 from math import isfinite
 from typing import Any
 
@@ -114,13 +115,11 @@ class WrenchHealth:
 
     def _check_silence(self) -> None:
         """Set the reason of links, and of the tool wrench, without recent observations."""
-        now = self._node.waiter.now()
-        observer = self._observer
+        now, observer = self._node.waiter.now(), self._observer
         self._silent: dict[int | None, str] = {}
         for index, link in enumerate(self._links):
             if link.fresh:
                 link.received, link.fresh = now, False
-                continue
             silence = now - link.received
             if silence < self._node.values.silence:
                 continue
@@ -217,13 +216,9 @@ class WrenchHealth:
                 values[what] = f'{count}, the last one: {problem}'
         torques = self._observer.torques
         if torques is not None:
-            unknown = [name for name, known in zip(
-                node.robot.joint_names, torques.friction.known.tolist(), strict=True)
-                       if not known]
-            values['joints without friction result'] = ', '.join(unknown) or 'none'
-            values['joints in contact'] = ', '.join(
-                name for name, hit in zip(node.robot.joint_names, torques.colliding.tolist(),
-                                          strict=True) if hit) or 'none'
+            for what, flags in (('joints without friction result', ~torques.friction.known),
+                                ('joints in contact', torques.colliding)):
+                values[what] = ', '.join(compress(node.robot.joint_names, flags)) or 'none'
         tool = self._outputs.tool
         if tool is not None:
             if isfinite(tool.smallest):

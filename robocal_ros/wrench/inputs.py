@@ -78,25 +78,24 @@ class WrenchInputs:
         self._wakes = self._early = 0
         self._joints = self._stream(
             JointState, 'joint_states', self._joint_intake, self._on_joints)
-        self._sensors = [
+        own = [
             self._stream(WrenchStamped, sensor.topic, Intake(sensor.decoder()), _receiver(
                 observer.feeds[index], partial(observer.add_reading, index),
                 partial(observer.refuse_reading, index)))
             for index, sensor in enumerate(sensors)
         ]
-        self._imus = {
-            index: self._stream(Imu, sensor.imu.topic, Intake(sensor.imu.decoder()), _receiver(
+        imus = [
+            self._stream(Imu, sensor.imu.topic, Intake(sensor.imu.decoder()), _receiver(
                 feed, feed.add, feed.refuse))
             for index, sensor in enumerate(sensors) if sensor.imu is not None
-            for feed in [observer.imu_feeds[index]]
-        }
-        self._streams = [self._joints, *self._sensors, *self._imus.values()]
+            for feed in [observer.imu_feeds[index]]]
+        self._streams = [self._joints, *own, *imus]
         self._leaders = observer.leaders()
-        self._imu_only = 0 < len(sensors) == len(self._imus)
-        self._waker = self._sensors[0] if self._imu_only else self._joints
-        self._waker.wakes = self.at_once = True
+        self._imu_only = 0 < len(sensors) == len(imus)
         # Only streams that others wait for can be late.
-        self._leading = [self._joints, *self._sensors]
+        self._leading = [self._joints, *own]
+        self._waker = self._leading[1 if self._imu_only else 0]
+        self._waker.wakes = self.at_once = True
         self._late: WakingStream | None = None
         self._max_delay = max_delay
         self._woken_at = float('-inf')

@@ -151,72 +151,6 @@ def _check_mounts(robot: Robot, mounts: Sequence[SensorMount]) -> None:
                 'link in sensor_frames or sensor_links.')
 
 
-class _Levers:
-    """Transforms of wrenches at many instants to the sensors before theirs.
-
-    The transform over a joint is linear in 1, cosine and sine of its angle, or 1 and its travel.
-    Pinocchio's Python binding gives the placements of one instant at a time only, at a cost that
-    all else together has in whole arrays.
-    """
-
-    def __init__(self, arm: SensedArm) -> None:
-        # Inner and outer sensor, and column and matrices of each joint from the distal end.
-        self._paths: list[tuple[int, int, list[tuple[int, Array]]]] = []
-        for inner, outer in arm.pairs:
-            joints, after = _joints_on(arm, arm.path(inner, outer))
-            # A path without moving joints is constant: 1 is the only factor of its parts.
-            steps = joints[::-1] or [(0, np.eye(6) * np.eye(4)[0, :, None, None])]
-            steps[0] = steps[0][0], steps[0][1] @ after
-            self._paths.append((inner, outer, [
-                (column, parts.reshape(24, 6)) for column, parts in steps]))
-
-    def less_moved(self, q: Array, wrenches: Array) -> Array:
-        """Return wrenches less those of the next distal sensors, moved there, shape (m, k, 6).
-
-        Args:
-            q: Positions of the joints, shape (m, n).
-            wrenches: Of each sensor, shape (m, k, 6) [N, N·m].
-
-        """
-        factors = np.array((np.ones_like(q), np.cos(q), np.sin(q), q)).transpose(2, 0, 1)
-        net = wrenches.copy()
-        for inner, outer, steps in self._paths:
-            moved = wrenches[:, outer].T
-            for column, parts in steps:
-                moved = np.einsum('pm,pcm->cm', factors[column],
-                                  (parts @ moved).reshape(4, 6, -1))
-            net[:, inner] -= moved.T
-        return net
-
-
-def _joints_on(
-    arm: SensedArm, path: Sequence[int]
-) -> tuple[list[tuple[int, Array]], Array]:
-    """Return the moving joints of a path, and the constant transform distal to them, (6, 6).
-
-    A joint is its column, and the matrices of which its transform of a wrench is the sum, times 1,
-    cosine, sine and value of its position, shape (4, 6, 6).
-    """
-    model, data = arm.model, arm.model.createData()
-    joints, before = [], np.eye(6)
-    for number in path:
-        fixed = model.jointPlacements[number]
-        before = before @ fixed.toDualActionMatrix()
-        if model.names[number] not in arm.robot.joint_names:
-            continue
-        unit = pin.neutral(model)
-        unit[model.idx_qs[number]] = 1.0
-        pin.forwardKinematics(model, data, unit)
-        twist = pin.log6(fixed.actInv(data.liMi[number]))
-        turn = np.kron(np.eye(2), pin.skew(twist.angular))
-        parts = np.array((np.eye(6) + turn @ turn, -turn @ turn, turn, np.zeros((6, 6))))
-        if not turn.any():
-            parts[3, 3:, :3] = pin.skew(twist.linear)
-        joints.append((arm.robot.joint_names.index(model.names[number]), before @ parts))
-        before = np.eye(6)
-    return joints, before
-
-
 class SensedArm:
     """Dynamics of an arm between its F/T sensors.
 
@@ -251,12 +185,18 @@ class SensedArm:
         self._by_urdf = self._bare = self._build()
         self._joints = [self._bare.getJointId(f'{mount.carried}{_SUFFIX}') for mount in mounts]
         subtrees = [frozenset(self._bare.subtrees[joint]) for joint in self._joints]
-        self._next = [self._next_distal(i, subtrees) for i in range(len(mounts))]
+        self._beyond = [[i for i, tree in enumerate(subtrees) if tree < own] for own in subtrees]
+        self._next = [tuple(i for i in beyond if not any(i in self._beyond[j] for j in beyond))
+                      for beyond in self._beyond]
         self._bodies = [
             own.difference(*(subtrees[d] for d in beyond))
             for own, beyond in zip(subtrees, self._next, strict=True)
         ]
-        self._to_link = self._measurement_transforms()
+        zero = np.zeros(robot.n)
+        self._to_link = np.array([
+            robot.transform_frame_to_root(zero, mount.carried).actInv(
+                robot.transform_frame_to_root(zero, mount.frame)).toDualActionMatrix()
+            for mount in mounts]).reshape(-1, 6, 6)
         self._in_place = bool(np.allclose(self._to_link, np.eye(6), atol=1e-12))
         self.pairs = tuple((i, d) for i, beyond in enumerate(self._next) for d in beyond)
         self.torque = np.zeros(robot.n)
@@ -288,21 +228,6 @@ class SensedArm:
         model.gravity.linear = np.array(self.robot.gravity)
         return model
 
-    @staticmethod
-    def _next_distal(index: int, subtrees: Sequence[frozenset[int]]) -> tuple[int, ...]:
-        """Return the sensors distal to one without another in between."""
-        beyond = [i for i, tree in enumerate(subtrees) if tree < subtrees[index]]
-        return tuple(i for i in beyond if not any(subtrees[i] < subtrees[j] for j in beyond))
-
-    def _measurement_transforms(self) -> Array:
-        """Return the transforms of wrenches from measurement to link frames, shape (k, 6, 6)."""
-        zero = np.zeros(self.robot.n)
-        matrices = []
-        for mount in self.mounts:
-            in_link = self.robot.transform_frame_to_root(zero, mount.carried).actInv(
-                self.robot.transform_frame_to_root(zero, mount.frame))
-            matrices.append(in_link.toDualActionMatrix())
-        return np.array(matrices).reshape(-1, 6, 6)
 
     def _check_carried(self) -> None:
         tool = self._bare.frames[self._bare.getFrameId(self.robot.tool_frame)].parentJoint
@@ -333,7 +258,7 @@ class SensedArm:
                                for joint in self._joints], dtype=np.intp).reshape(-1, 6)
         self._efforts = np.concatenate((self._v_columns, self._held.ravel()))
         self.chains = tuple(self._chain(i) for i in range(len(self.mounts)))
-        self._levers = _Levers(self)
+        self._paths = [(inner, outer, self._steps(inner, outer)) for inner, outer in self.pairs]
         # Placements in the root, which Pinocchio updates in place.
         self._places = [self.data.oMi[joint] for joint in self._joints]
         pin.forwardKinematics(model, self.data, self._q)
@@ -376,28 +301,46 @@ class SensedArm:
             joint = self._bare.parents[joint]
         return moved_parameters(placement)
 
-    def path(self, inner: int, outer: int) -> list[int]:
-        """Return the joints of the cut model after one sensor up to a distal one."""
-        joint, path = self._joints[outer], []
-        while joint != self._joints[inner]:
-            path.append(joint)
-            joint = self.model.parents[joint]
-        return path[::-1]
+    def _steps(self, inner: int, outer: int) -> list[tuple[int, Array]]:
+        """Return the joints after one sensor up to a distal one, from the distal end.
+
+        A joint is its column, and the matrices of which its transform of a wrench is the sum,
+        times 1, cosine, sine and value of its position, shape (24, 6). With the first of them is
+        the constant transform distal to it.
+        """
+        model, names, data = self.model, self.robot.joint_names, self.model.createData()
+        path = [joint for joint in model.supports[self._joints[outer]]
+                if joint > self._joints[inner]]
+        steps, before = [], np.eye(6)
+        for number in path:
+            fixed = model.jointPlacements[number]
+            before = before @ fixed.toDualActionMatrix()
+            if model.names[number] not in names:
+                continue
+            unit = pin.neutral(model)
+            unit[model.idx_qs[number]] = 1.0
+            pin.forwardKinematics(model, data, unit)
+            twist = pin.log6(fixed.actInv(data.liMi[number]))
+            turn = np.kron(np.eye(2), pin.skew(twist.angular))
+            parts = np.array((np.eye(6) + turn @ turn, -turn @ turn, turn, np.zeros((6, 6))))
+            if not turn.any():
+                parts[3, 3:, :3] = pin.skew(twist.linear)
+            steps.append((names.index(model.names[number]), before @ parts))
+            before = np.eye(6)
+        # A path without moving joints is constant: 1 is the only factor of its parts.
+        steps = steps[::-1] or [(0, np.eye(6) * np.eye(4)[0, :, None, None])]
+        steps[0] = steps[0][0], steps[0][1] @ before
+        return [(column, parts.reshape(24, 6)) for column, parts in steps]
 
     def all_distal(self, index: int) -> list[int]:
         """Return all sensors distal to one."""
-        found: list[int] = []
-        waiting = list(self._next[index])
-        while waiting:
-            d = waiting.pop()
-            found.append(d)
-            waiting += self._next[d]
-        return found
+        return self._beyond[index]
 
-    def distal_joints(self, index: int) -> set[str]:
-        """Return the names of all joints distal to a sensor."""
-        return {str(self._bare.names[joint])
-                for joint in self._bare.subtrees[self._joints[index]]}
+    def outer_joints(self) -> list[int]:
+        """Return the columns of the joints that are not distal to any sensor."""
+        distal = {str(self._bare.names[joint]) for sensor in self._joints
+                  for joint in self._bare.subtrees[sensor]}
+        return [i for i, name in enumerate(self.robot.joint_names) if name not in distal]
 
     def _chain(self, index: int) -> Chain:
         joint = self._joints[index]
@@ -591,6 +534,10 @@ class SensedArm:
     def between_many(self, q: Array, distal: Array) -> Array:
         """Return the external wrenches of ``between`` for many instants.
 
+        The transform over a joint is linear in 1, cosine and sine of its angle, or 1 and its
+        travel. Pinocchio's Python binding gives the placements of one instant at a time only, at a
+        cost that all else together has in whole arrays.
+
         Args:
             q: Joint angles, shape (m, n) [rad].
             distal: Reading + held of each sensor, shape (m, k, 6) [N, N·m].
@@ -599,7 +546,15 @@ class SensedArm:
             Shape (m, k, 6) [N, N·m].
 
         """
-        return self._levers.less_moved(q, distal)
+        factors = np.array((np.ones_like(q), np.cos(q), np.sin(q), q)).transpose(2, 0, 1)
+        net = distal.copy()
+        for inner, outer, steps in self._paths:
+            moved = distal[:, outer].T
+            for column, parts in steps:
+                moved = np.einsum('pm,pcm->cm', factors[column],
+                                  (parts @ moved).reshape(4, 6, -1))
+            net[:, inner] -= moved.T
+        return net
 
     def force_series(self, index: int, readings: Array) -> Array:
         """Return the difference of the sensors' forces on a sub-chain, without inertia and weight.

@@ -322,7 +322,11 @@ class ForceTest:
     ) -> _Explained:
         noise = self._variances[index] * np.eye(3)
         if not begun:
-            instant = self._similar(index, stamp, motion)
+            # The oldest instant in a similar posture.
+            instant = next((
+                free for free in self._free if free.quiet[index]
+                and _LEAST_AGE <= stamp - free.stamp <= _KEPT
+                and np.abs(free.motion[0] - motion[0]).max() < self._near), None)
             if instant is None:
                 prediction = None
             elif prediction is None or prediction.instant is not instant:
@@ -339,10 +343,3 @@ class ForceTest:
         return _Explained(
             stamp, prediction, mean, np.asarray(np.linalg.inv(covariance) / self._limit),
             float(np.linalg.norm(mean)) + math.sqrt(self._limit * np.trace(covariance)))
-
-    def _similar(self, index: int, stamp: int, motion: Motion) -> _Free | None:
-        """Return the oldest instant in a similar posture, None if there is none."""
-        return next((
-            free for free in self._free if free.quiet[index]
-            and _LEAST_AGE <= stamp - free.stamp <= _KEPT
-            and np.abs(free.motion[0] - motion[0]).max() < self._near), None)

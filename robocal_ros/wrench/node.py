@@ -100,9 +100,7 @@ class WrenchObserverNode(CalibrationNode):
                 friction_by_joint(result)))
         stored = self.store.load(tare.KIND) if values.keep_tare else None
         if stored is not None:
-            names = self._tare.taring.names
-            self.observer.use_bias(
-                tare.biases(stored, names), tare.reference(stored, names))
+            self.observer.use_tare(stored)
             self._publish(stored)
 
     def _use_gains(self, result: CalibrationResult) -> None:

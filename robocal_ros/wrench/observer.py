@@ -45,11 +45,11 @@ from robocal_ros.wrench.alignment import (
     leaps,
     slopes_without,
 )
-from robocal_ros.wrench.contact import Contact, Contacts, Excess, Surface
+from robocal_ros.wrench.contact import Contact, Contacts, Surface
 from robocal_ros.wrench.model import ImuLink, LinkBias, SensedArm, SensorMount, TareReference
 from robocal_ros.wrench.model_errors import ForceTest, ModelErrors, Motion
 from robocal_ros.wrench.parameters import WrenchParameters, sensor_std, sensors_of
-from robocal_ros.wrench.tare import TareRecord
+from robocal_ros.wrench.tare import TareRecord, biases, reference
 from robocal_ros.wrench.torque import JointTorques
 
 FILLING = 'Filling the window'
@@ -204,14 +204,14 @@ class WrenchObserver:
         self.gain_covariance = relative_covariance(robot, None, values.gain_std)
         self.contacts = Contacts(self.arm.chains, values, surface)
         self._imu_chains = {
-            index: _ImuChain(self.arm, index, sensor.imu.frame, self.feeds, values, self.contacts,
-                             self.errors)
+            index: _ImuChain(self, index, sensor.imu.frame)
             for index, sensor in enumerate(self.sensors) if sensor.imu is not None}
         self.imu_feeds = {index: chain.imu for index, chain in self._imu_chains.items()}
         self.imu_links = {index: chain.link for index, chain in self._imu_chains.items()}
         self.joint_chains = JointChains(
-            self.arm, tuple(i for i in range(len(self.sensors)) if i not in self._imu_chains),
-            self.feeds, values, self.contacts, self.torques, self.errors)
+            self, tuple(i for i in range(len(self.sensors)) if i not in self._imu_chains))
+        self._all_chains: tuple[_Chains, ...] = (
+            self.joint_chains, *self._imu_chains.values())
 
     # ------------------------------------------------------------------------ input
 
@@ -250,9 +250,8 @@ class WrenchObserver:
 
         """
         self.feeds[index].refuse(stamp, problem)
-        chain = self._imu_chains.get(index)
-        if chain is not None:
-            chain.add(self.feeds[index], _NOTHING)
+        if index in self._imu_chains:
+            self._imu_chains[index].add(self.feeds[index], _NOTHING)
 
     def leaders(self) -> list[tuple[Feed, str, Feed | AlignedWindow]]:
         """Return feeds, each with name and samples of the stream that leads it."""
@@ -281,17 +280,15 @@ class WrenchObserver:
         """Discard all samples, as after a jump of the clock; biases stay."""
         for feed in (*self.feeds, *self.imu_feeds.values()):
             feed.clear()
-        self.joint_chains.clear()
-        for chain in self._imu_chains.values():
-            chain.samples.clear()
+        for chains in self._all_chains:
+            chains.clear()
         self._end_contacts()
 
     def _end_contacts(self) -> None:
         """End all contacts, and forget the forces seen so far."""
         self.contacts.restart()
-        self.joint_chains.test.clear()
-        for chain in self._imu_chains.values():
-            chain.test.clear()
+        for chains in self._all_chains:
+            chains.test.clear()
 
     # -------------------------------------------------- results of identification
 
@@ -307,17 +304,27 @@ class WrenchObserver:
         self.reference = reference
         self.use_link_biases({})
 
-    def use_link_biases(self, biases: Mapping[int, LinkBias]) -> None:
+    def use_tare(self, result: CalibrationResult) -> None:
+        """Compensate the biases of a tare result from now on; all contacts end.
+
+        Raises:
+            DataError: If it is not a tare, or lacks a sensor.
+
+        """
+        frames = [sensor.frame for sensor in self.sensors]
+        self.use_bias(biases(result, frames), reference(result, frames))
+
+    def use_link_biases(self, links: Mapping[int, LinkBias]) -> None:
         """Compensate the net wrenches of links with IMUs at rest; all contacts end.
 
         Args:
-            biases: By sub-chain; other links are not tared as a whole.
+            links: By sub-chain; other links are not tared as a whole.
 
         """
         for index, chain in self._imu_chains.items():
-            chain.bias = biases[index].net if index in biases else None
+            chain.bias = links[index].net if index in links else None
         self.errors.tare(self.reference, {
-            index: bias.regressor for index, bias in biases.items()})
+            index: bias.regressor for index, bias in links.items()})
         self._end_contacts()
         self.tared = True
 
@@ -369,14 +376,12 @@ class WrenchObserver:
         """Compute biases anew from the readings of the tare if that is better; return if so."""
         if self.reference is None:
             return False
-        posture, readings = self.reference
-        bias = readings - self.arm.expected(posture)
-        latest = self.joint_chains.residual
-        redone = latest is None or np.linalg.norm(
-            latest(bias)[:, :3]) <= np.linalg.norm(latest(self.bias)[:, :3])
+        bias = self.reference.readings - self.arm.expected(self.reference.posture)
+        left = self.joint_chains.residuals((bias, self.bias))
+        redone = left is None or left[0] <= left[1]
         if redone:
             self.bias = bias
-        return bool(redone)
+        return redone
 
     def use_arm(self, identified: ArmModel | None) -> None:
         """Use links and rotors of an identified arm, or of the robot description.
@@ -412,11 +417,8 @@ class WrenchObserver:
 
         """
         newest = newest and self.recorder is None
-        observation = self.joint_chains.take(self.bias, self.recorder, newest=newest)
-        if observation is not None or not self._imu_chains:
-            return observation
-        for chain in self._imu_chains.values():
-            observation = chain.take(self.bias, self.recorder, newest=newest)
+        for chains in self._all_chains:
+            observation = chains.take(newest=newest)
             if observation is not None:
                 return observation
         return None
@@ -432,25 +434,37 @@ class _Chains(ABC):
 
     """
 
-    links: tuple[int, ...]
-    samples: AlignedWindow
-    test: ForceTest
-
-    def __init__(self, count: int, contacts: Contacts) -> None:
-        self._count = count
-        self._contacts = contacts
-
-    def take(
-        self, bias: Array, recorder: TareRecord | None, *, newest: bool = False
-    ) -> Observation | None:
-        """Return the next observation, None if more samples are needed first.
+    def __init__(
+        self, observer: WrenchObserver, links: tuple[int, ...], samples: AlignedWindow,
+        errors: Callable[[int, Motion], Array], near: float,
+    ) -> None:
+        """Start without samples.
 
         Args:
-            bias: Bias of each sensor, shape (k, 6) [N, N·m].
-            recorder: Collects samples during a tare, else None.
-            newest: As for ``WrenchObserver.take``.
+            observer: The observer of the arm.
+            links: Indices of the sub-chains.
+            samples: Window over the samples.
+            errors: As for ``ForceTest``.
+            near: As for ``ForceTest``.
 
         """
+        self._observer = observer
+        self._arm, self._feeds = observer.arm, observer.feeds
+        self._contacts = observer.contacts
+        self._count = len(observer.feeds)
+        self.links = links
+        self.samples = samples
+        std = sensor_std(observer.values, self._count)
+        self.test = ForceTest(errors, [
+            float(sum(std[sensor][0]**2 for sensor in (chain.proximal, *chain.distal)))
+            for chain in observer.arm.chains], observer.values.force_threshold, near)
+
+    def clear(self) -> None:
+        """Discard all samples."""
+        self.samples.clear()
+
+    def take(self, *, newest: bool = False) -> Observation | None:
+        """Return the next observation as ``WrenchObserver.take``."""
         stamp, instants = self._next(), 1
         while newest and stamp is not None and (later := self._next()) is not None:
             stamp = later
@@ -458,7 +472,7 @@ class _Chains(ABC):
         if stamp is None:
             return None
         try:
-            return self._observed(stamp, instants, bias, recorder)
+            return self._observed(stamp, instants)
         except (ArithmeticError, ValueError) as error:
             return self._invalid(stamp, instants, failure(error), failed=True)
 
@@ -477,10 +491,43 @@ class _Chains(ABC):
             instants=instants, problem=problem, failed=failed)
 
     @abstractmethod
-    def _observed(
-        self, stamp: int, instants: int, bias: Array, recorder: TareRecord | None
-    ) -> Observation:
-        """Return the observation of the newest window; arguments as for ``take``."""
+    def _observed(self, stamp: int, instants: int) -> Observation:
+        """Return the observation of the newest window, at its stamp [ns]."""
+
+    def _bound(
+        self, index: int, stamp: int, delay: float, sensors: Sequence[int],
+        readings: Sequence[list[Reading | None]], model: Array, motion: Motion,
+    ) -> None:
+        """Pass the smallest force on a sub-chain that its sensors allow to the contacts.
+
+        Nothing is passed if no sensor is saturated, or a reading was refused.
+
+        Args:
+            index: The sub-chain.
+            stamp: Newest stamp [ns].
+            delay: Delay of the window [s].
+            sensors: Its proximal sensor, then its distal ones.
+            readings: Of each of them, about the same instant; None for refused ones.
+            model: Force that the sub-chain itself takes, in its frame, shape (3,) [N].
+            motion: The motion; the arm is in its posture.
+
+        """
+        every = [values for found in readings for values in found]
+        if None in every or not any(isinstance(values, Saturated) for values in every):
+            return
+        low = high = model
+        for sensor, found in zip(sensors, readings, strict=True):
+            turn = self._arm.sensor_rotation(index, sensor) * (1.0 if sensor == index else -1.0)
+            ends = (_force_range(self._feeds[sensor].limits, found)
+                    - self._observer.bias[sensor, :3])
+            # Of 0 · ∞, an axis that a component does not act on.
+            with np.errstate(invalid='ignore'):
+                terms = np.where(np.abs(turn) > _PARALLEL, turn * ends[:, None], 0.0)
+            low = low + terms.min(axis=0).sum(axis=1)
+            high = high + terms.max(axis=0).sum(axis=1)
+        self._contacts.judges[index].saturate(
+            stamp / SECOND - delay, 2.0 * delay, np.clip(0.0, low, high),
+            partial(self.test.size, stamp, motion))
 
 
 class JointChains(_Chains):
@@ -494,59 +541,55 @@ class JointChains(_Chains):
 
     """
 
-    def __init__(
-        self, arm: SensedArm, links: tuple[int, ...], feeds: tuple[Feed, ...],
-        values: WrenchParameters, contacts: Contacts, torques: JointTorques | None,
-        errors: ModelErrors,
-    ) -> None:
-        super().__init__(len(feeds), contacts)
+    def __init__(self, observer: WrenchObserver, links: tuple[int, ...]) -> None:
+        robot, values = observer.arm.robot, observer.values
+        # Position, velocity, torque; then the sensors.
+        super().__init__(
+            observer, links, AlignedWindow(observer.feeds, 3 * robot.n, values),
+            lambda index, motion: observer.errors.link(index, motion)[:3], _NEAR)
         self.problem = ''
         self.refused = 0, ''
         self.ahead: list[str] | None = None
-        self._arm = arm
-        self.links = links
-        self._feeds = feeds
         self._values = values
         self._use_velocity = values.use_velocity
-        self._torques = torques
-        self._n = arm.robot.n
-        # Position, velocity, torque; then the sensors.
-        self.samples = AlignedWindow(feeds, 3 * self._n, values)
+        self._torques = observer.torques
+        self._n = robot.n
         self._without_effort = NEVER
         # Newest joint state that lacks a velocity or a torque.
         self._incomplete = NEVER
         # Joints whose velocity the newest joint state lacks.
         self._unknown = _NONE
-        self.continuous = np.isinf(arm.robot.lower) & np.isinf(arm.robot.upper)
+        self.continuous = np.isinf(robot.lower) & np.isinf(robot.upper)
         self._wraps = bool(self.continuous.any())
         self._position: Array | None = None
         # Newest means of motion and readings.
         self._latest: tuple[Array, Array, Array] | None = None
         # Means of a window, and its wrenches without leaps: computed once for all sub-chains.
         self._settled: tuple[Array, Array | None] | None = None
-        self.test = ForceTest(lambda index, motion: errors.link(index, motion)[:3],
-                              force_variances(arm, values), values.force_threshold, _NEAR)
-        self._errors = errors
 
     def clear(self) -> None:
         """Discard all samples."""
-        self.samples.clear()
+        super().clear()
         self._without_effort = self._incomplete = NEVER
         self._latest = self._position = None
         if self._torques is not None:
             self._torques.clear()
 
-    @property
-    def residual(self) -> Callable[[Array], Array] | None:
-        """Function from biases to readings that the model does not explain, both (k, 6).
+    def residuals(self, biases: Sequence[Array]) -> list[float] | None:
+        """Return the norm of the forces that the model does not explain, with each of the biases.
 
         It is of the newest window; None without one.
+
+        Args:
+            biases: Biases of all sensors, shape (k, 6) each [N, N·m].
+
         """
         if self._latest is None:
             return None
         means, a, readings = self._latest
         held = self._arm.held_in(means[:2 * self._n], a)
-        return lambda bias: self._arm.in_links(readings - bias) + held
+        return [float(np.linalg.norm((self._arm.in_links(readings - bias) + held)[:, :3]))
+                for bias in biases]
 
     def add(self, stamp: int, row: Array) -> None:
         """Add a joint state; arguments as for ``WrenchObserver.add_joint_state``."""
@@ -562,7 +605,12 @@ class JointChains(_Chains):
         if not self._use_velocity:
             row[n:2 * n] = np.nan
         if self._wraps:
-            self._unwrap(row[:n])
+            # The angles of continuous joints go on from those of the row before.
+            q = row[:n]
+            if self._position is not None:
+                turns = np.rint((self._position - q) / _TURN)
+                q += np.where(self.continuous, turns * _TURN, 0.0)
+            self._position = q
         if not known:
             self._incomplete = stamp
         self.problem = ''
@@ -572,13 +620,6 @@ class JointChains(_Chains):
         """Note the problem of a joint state that is not usable."""
         self.problem = problem
         self.refused = self.refused[0] + 1, problem
-
-    def _unwrap(self, q: Array) -> None:
-        """Continue the angles of continuous joints from those of the row before, in place."""
-        if self._position is not None:
-            turns = np.rint((self._position - q) / _TURN)
-            q += np.where(self.continuous, turns * _TURN, 0.0)
-        self._position = q
 
     def _next(self) -> int | None:
         n, stamp = self._n, self.samples.take()
@@ -595,9 +636,7 @@ class JointChains(_Chains):
             self._unknown = _NONE
         return stamp
 
-    def _observed(
-        self, stamp: int, instants: int, bias: Array, recorder: TareRecord | None
-    ) -> Observation:
+    def _observed(self, stamp: int, instants: int) -> Observation:
         samples = self.samples
         n, count, arm, window = self._n, self._count, self._arm, samples.window
         rows = window.rows
@@ -614,7 +653,7 @@ class JointChains(_Chains):
         v, a = means[n:2 * n], rate * found[1, n:2 * n]
         held = arm.held_in(means[:2 * n], a)
         raw = means[3 * n:].reshape(count, COLUMNS)
-        readings = arm.in_links(raw - bias)
+        readings = arm.in_links(raw - self._observer.bias)
         motion = means[:n], v, a
         distal, needed = readings + held, arm.torque
         every = distal.ravel()
@@ -633,8 +672,7 @@ class JointChains(_Chains):
             for index in self.links:
                 observation.reasons[index] = missing[index] or next(
                     (missing[d] for d in arm.chains[index].distal if missing[d]), '')
-            self.bound(stamp, delay, bias, held, [feed.around(stamp) for feed in self._feeds],
-                       motion)
+            self.bound(stamp, delay, held, [feed.around(stamp) for feed in self._feeds], motion)
         observation.contacts = self._contacts.update(
             stamp / SECOND - delay, self.links, observation.wrench, observation.reasons,
             lambda index, wrench: self.consistency(
@@ -646,24 +684,23 @@ class JointChains(_Chains):
         if self._torques is not None and self._without_effort < oldest:
             observation.external = self._torques.update(
                 needed, v, a, means[2 * n:3 * n],
-                lambda: self._errors.torque_std(stamp, motion))
+                lambda: self._observer.errors.torque_std(stamp, motion))
             observation.colliding = self._torques.colliding
-        if recorder is not None:
+        if (recorder := self._observer.recorder) is not None:
             recorder.add(stamp, rows[-1, :n],
                          rows[-1, 3 * n:].reshape(count, COLUMNS), held,
                          list(lost or [''] * count))
         return observation
 
     def bound(
-        self, stamp: int, delay: float, bias: Array, held: Array,
-        around: Sequence[list[Reading | None]], motion: Motion,
+        self, stamp: int, delay: float, held: Array, around: Sequence[list[Reading | None]],
+        motion: Motion,
     ) -> None:
         """Pass lower bounds of the force to the contacts, where sensors are saturated.
 
         Args:
             stamp: Newest stamp [ns].
             delay: Delay of the window [s].
-            bias: Bias of each sensor, shape (k, 6) [N, N·m].
             held: As for ``SensedArm.held``, shape (k, 6).
             around: Readings of each sensor before and after the stamp, as for ``Feed.around``.
             motion: The motion.
@@ -680,11 +717,7 @@ class JointChains(_Chains):
             if len(sensors) == 1:
                 # No other sensor has to be compared at the same instant.
                 pairs = [[values for values in pairs[0] if isinstance(values, Saturated)]]
-            least = _least_force(self._arm, self._feeds, bias, sensors, pairs, model[index, :3])
-            if least is not None:
-                self._contacts.judges[index].saturate(
-                    stamp / SECOND - delay, 2.0 * delay, least,
-                    partial(self.test.size, stamp, motion))
+            self._bound(index, stamp, delay, sensors, pairs, model[index, :3], motion)
 
     def _differentiate(self, rows: Array) -> None:
         """Fill in unknown velocities from positions: central once the next one is there."""
@@ -772,25 +805,18 @@ class _ImuChain(_Chains):
 
     """
 
-    def __init__(
-        self, arm: SensedArm, index: int, frame: str, feeds: tuple[Feed, ...],
-        values: WrenchParameters, contacts: Contacts, errors: ModelErrors,
-    ) -> None:
-        super().__init__(len(feeds), contacts)
-        chain = arm.chains[index]
-        self.links = (index,)
-        self.link = link = ImuLink(arm, chain, frame)
-        self.test = ForceTest(
-            lambda index, motion: errors.rigid(index, link.regressor(*motion))[:3],
-            force_variances(arm, values), values.force_threshold, _NEAR_BY_IMU)
+    def __init__(self, observer: WrenchObserver, index: int, frame: str) -> None:
+        chain, values = observer.arm.chains[index], observer.values
+        self.link = link = ImuLink(observer.arm, chain, frame)
         self.imu = Feed(frame, values, plausible=ACCELERATION_RATE)
         # Readings of the proximal sensor, then of IMU and distal sensor.
-        self.samples = AlignedWindow(
-            [self.imu, *(feeds[d] for d in chain.distal)], COLUMNS, values)
+        super().__init__(
+            observer, (index,),
+            AlignedWindow([self.imu, *(observer.feeds[d] for d in chain.distal)], COLUMNS, values),
+            lambda index, motion: observer.errors.rigid(index, link.regressor(*motion))[:3],
+            _NEAR_BY_IMU)
         self.bias: Array | None = None
         self.ahead = ''
-        self._arm = arm
-        self._feeds = feeds
         self._index = index
         self._sensors = [index, *chain.distal]
         # Newest refused reading of the proximal sensor.
@@ -802,9 +828,7 @@ class _ImuChain(_Chains):
             self._refused = feed.newest, feed.problem
         self.samples.add(feed.newest, _NOTHING if feed.problem else values)
 
-    def _observed(
-        self, stamp: int, instants: int, bias: Array, recorder: TareRecord | None
-    ) -> Observation:
+    def _observed(self, stamp: int, instants: int) -> Observation:
         window, index = self.samples.window, self._index
         weights = window.weights()
         if weights is None:
@@ -828,13 +852,18 @@ class _ImuChain(_Chains):
         excess = partial(self.test.size, stamp, motion)
         if problem:
             observation.reasons[index] = problem
-            self._bound(stamp, delay, bias, inertial[:3], excess)
+            # The proximal sensor reads at the instant itself, the others beside it.
+            pairs = [self._feeds[i].around(stamp) for i in self._sensors]
+            pairs[0] = pairs[0][:1]
+            if all(pairs):
+                self._bound(index, stamp, delay, self._sensors, pairs, inertial[:3], motion)
         else:
-            readings = self._arm.in_links(self._all_sensors(means[None])[0] - bias)
+            readings = self._arm.in_links(
+                self._all_sensors(means[None])[0] - self._observer.bias)
             net = self.link.net(inertial, *(readings[i] for i in self._sensors))
             if not _within(net, IMPOSSIBLE):
                 raise ArithmeticError('Its force or moment is beyond that of any arm.')
-            if recorder is not None:
+            if (recorder := self._observer.recorder) is not None:
                 recorder.add_link(index, stamp, net, rate, regressor)
             observation.wrench[index] = net if self.bias is None else net - self.bias
         observation.contacts = self._contacts.update(
@@ -844,21 +873,6 @@ class _ImuChain(_Chains):
             self.test.note(stamp, motion, observation.wrench, observation.reasons,
                            observation.contacts)
         return observation
-
-    def _bound(
-        self, stamp: int, delay: float, bias: Array, inertial: Array,
-        excess: Excess,
-    ) -> None:
-        """Pass a lower bound of the force to the contacts, if a sensor is saturated."""
-        # The proximal sensor reads at the instant itself, the others beside it.
-        pairs = [self._feeds[i].around(stamp) for i in self._sensors]
-        pairs[0] = pairs[0][:1]
-        if not all(pairs):
-            return
-        least = _least_force(self._arm, self._feeds, bias, self._sensors, pairs, inertial)
-        if least is not None:
-            self._contacts.judges[self._index].saturate(
-                stamp / SECOND - delay, 2.0 * delay, least, excess)
 
     def _all_sensors(self, rows: Array) -> Array:
         """Return the readings in rows as readings of all sensors, others zero, (m, k, 6)."""
@@ -871,46 +885,6 @@ class _ImuChain(_Chains):
     def _consistency(self, mean: Array, rows: Array, index: int, wrench: Array) -> float:
         return _consistency(mean, self._arm.force_series(index, self._all_sensors(rows)),
                             wrench[:3])
-
-
-def force_variances(arm: SensedArm, values: WrenchParameters) -> list[float]:
-    """Return the variance of a force component on each sub-chain by its sensors [N²]."""
-    std = sensor_std(values, len(arm.mounts))
-    return [float(sum(std[sensor][0]**2 for sensor in (chain.proximal, *chain.distal)))
-            for chain in arm.chains]
-
-
-def _least_force(
-    arm: SensedArm, feeds: Sequence[Feed], bias: Array,
-    sensors: Sequence[int], readings: Sequence[list[Reading | None]], model: Array,
-) -> Array | None:
-    """Return the smallest force on a sub-chain that its sensors allow, shape (3,) [N].
-
-    Args:
-        arm: The arm, in the posture of the readings.
-        feeds: The readings of all sensors of the arm, with the ends of their ranges.
-        bias: Bias of each sensor, shape (k, 6) [N, N·m].
-        sensors: The sub-chain's proximal sensor, then its distal ones.
-        readings: Of each of them, about the same instant; None for refused ones.
-        model: Force that the sub-chain itself takes, in its frame, shape (3,) [N].
-
-    Returns:
-        None if no sensor is saturated, or a reading was refused.
-
-    """
-    every = [values for found in readings for values in found]
-    if None in every or not any(isinstance(values, Saturated) for values in every):
-        return None
-    low = high = model
-    for sensor, found in zip(sensors, readings, strict=True):
-        turn = arm.sensor_rotation(sensors[0], sensor) * (1.0 if sensor == sensors[0] else -1.0)
-        ends = _force_range(feeds[sensor].limits, found) - bias[sensor, :3]
-        # Of 0 · ∞, an axis that a component does not act on.
-        with np.errstate(invalid='ignore'):
-            terms = np.where(np.abs(turn) > _PARALLEL, turn * ends[:, None], 0.0)
-        low = low + terms.min(axis=0).sum(axis=1)
-        high = high + terms.max(axis=0).sum(axis=1)
-    return np.asarray(np.clip(0.0, low, high))
 
 
 def _force_range(

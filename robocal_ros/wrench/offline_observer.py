@@ -8,7 +8,7 @@ with a contact are computed one by one, because a contact depends on earlier ins
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -47,7 +47,6 @@ from robocal_ros.wrench.sensor_delay import SensorDelays
 
 Rows = npt.NDArray[np.intp]
 
-_NO_REASONS: list[str] = []
 # Lag of a sensor behind the others above which it counts as silent [ns].
 _SILENT = 200 * SECOND
 # Largest lateness of a recorded message that is sorted by its stamp [ns].
@@ -118,6 +117,10 @@ class Block:
         """Return the number of instants."""
         return len(self.stamps)
 
+    def reasons_at(self, row: int) -> list[str]:
+        """Return the reasons of all sub-chains at an instant, empty for valid wrenches."""
+        return self.reasons.get(row) or [''] * self.valid.shape[1]
+
     @cached_property
     def force(self) -> Array:
         """Magnitudes of the forces, undefined if invalid, shape (m, k) [N]."""
@@ -137,34 +140,27 @@ class _Samples:
     def __init__(self, columns: int) -> None:
         self.stamps: Stamps = np.zeros(0, dtype=np.int64)
         self.rows = np.zeros((0, columns))
-        # 0 usable, 1 refused, 2 saturated; and the index of the reason in the sentences.
-        self.state: npt.NDArray[np.int8] = np.zeros(0, dtype=np.int8)
+        # Why each is not usable, as an index of sentences, negative for a saturated sensor.
         self.why: Rows = np.zeros(0, dtype=np.intp)
-        self._waiting: list[tuple[Stamps, Array, npt.NDArray[np.int8], Rows]] = []
+        self._waiting: list[tuple[Stamps, Array, Rows]] = []
         self.newest = NEVER
 
-    def append(
-        self, stamps: Stamps, rows: Array, state: npt.NDArray[np.int8] | None = None,
-        why: Rows | None = None,
-    ) -> None:
+    def append(self, stamps: Stamps, rows: Array, why: Rows) -> None:
         if len(stamps):
-            count = len(stamps)
-            self._waiting.append((
-                stamps, rows, np.zeros(count, np.int8) if state is None else state,
-                np.zeros(count, np.intp) if why is None else why))
+            self._waiting.append((stamps, rows, why))
             self.newest = int(stamps[-1])
 
     def join(self) -> None:
         if self._waiting:
-            parts = [(self.stamps, self.rows, self.state, self.why), *self._waiting]
-            self.stamps, self.rows, self.state, self.why = (
+            parts = [(self.stamps, self.rows, self.why), *self._waiting]
+            self.stamps, self.rows, self.why = (
                 np.concatenate(column) for column in zip(*parts, strict=True))
             self._waiting.clear()
 
     def drop(self, count: int) -> None:
         if count > 0:
-            self.stamps, self.rows = self.stamps[count:], self.rows[count:]
-            self.state, self.why = self.state[count:], self.why[count:]
+            self.stamps, self.rows, self.why = (
+                self.stamps[count:], self.rows[count:], self.why[count:])
 
 
 class _Readings(_Samples):
@@ -181,22 +177,19 @@ class _Readings(_Samples):
         """Add readings; problems by row."""
         feed = self.feed
         stamps = stamps - feed.delay
-        state = np.zeros(len(stamps), np.int8)
         why = np.zeros(len(stamps), np.intp)
         for row, problem in problems.items():
-            state[row], why[row] = 1, self._sentence(problem)
+            why[row] = self._sentence(problem)
         suspicious = ~(np.abs(rows) < feed.inner)
         for row in np.unique(np.nonzero(suspicious)[0]).tolist() if suspicious.any() else ():
             problem, bounding = feed.beyond(rows[row].tolist())
-            if problem and not state[row]:
-                state[row], why[row] = 2 if bounding else 1, self._sentence(problem)
-        self._find_stuck(stamps, rows, state, why)
-        self.append(stamps, rows, state, why)
+            if problem and not why[row]:
+                why[row] = self._sentence(problem) * (-1 if bounding else 1)
+        self._find_stuck(stamps, rows, why)
+        self.append(stamps, rows, why)
 
-    def _find_stuck(
-        self, stamps: Stamps, rows: Array, state: npt.NDArray[np.int8], why: Rows
-    ) -> None:
-        live = np.flatnonzero(state == 0)
+    def _find_stuck(self, stamps: Stamps, rows: Array, why: Rows) -> None:
+        live = np.flatnonzero(why == 0)
         if not self.feed.stuck_time or not len(live):
             return
         values = np.vstack((self._last, rows[live]))
@@ -205,7 +198,6 @@ class _Readings(_Samples):
             changed = (values[1:] != values[:-1]).any(axis=1)
         since = np.maximum.accumulate(np.where(changed, stamps[live], self._same_since))
         for row in np.flatnonzero(stamps[live] - since > self.feed.stuck_time).tolist():
-            state[live[row]] = 1
             why[live[row]] = self._sentence(
                 self.feed.stuck(int(stamps[live[row]] - since[row])))
         self._last, self._same_since = values[-1], int(since[-1])
@@ -226,9 +218,9 @@ class _Readings(_Samples):
         elapsed, gap = time - begin, self.stamps[after] - begin
         usable = before >= 0
         between = usable & (after > before) & (gap <= self.feed.max_gap)
-        if self.state.any():
-            usable &= self.state[first] == 0
-            between &= usable & (self.state[after] == 0)
+        if self.why.any():
+            usable &= self.why[first] == 0
+            between &= usable & (self.why[after] == 0)
         share = np.where(between, elapsed / np.maximum(gap, 1), 0.0)
         low, high = self.rows.take(first, axis=0), self.rows.take(after, axis=0)
         missing = ~(between | (usable & (elapsed == 0)))
@@ -238,15 +230,15 @@ class _Readings(_Samples):
 
     def around(self, before: int) -> list[Reading | None]:
         """Return the readings at a row and the next one, as ``Feed.around``."""
-        return [None if self.state[place] == 1 else
-                (Saturated if self.state[place] == 2 else tuple)(self.rows[place].tolist())
+        return [None if self.why[place] > 0 else
+                (Saturated if self.why[place] else tuple)(self.rows[place].tolist())
                 for place in range(max(0, before), min(before + 2, len(self.stamps)))]
 
     def saturated(self, before: Rows) -> Flags:
         """Return whether the reading at a row or the next one is saturated."""
         if not len(self.stamps):
             return np.zeros(len(before), bool)
-        clipped = self.state == 2
+        clipped = self.why < 0
         return np.asarray(
             (clipped[np.maximum(before, 0)] & (before >= 0))
             | clipped[np.minimum(before + 1, len(clipped) - 1)])
@@ -254,9 +246,9 @@ class _Readings(_Samples):
     def reason(self, before: int, time: int) -> str:
         """Return why the values at an instant are missing [ns]."""
         refused = [place for place in range(min(before + 1, len(self.stamps) - 1), -1, -1)
-                   if self.state[place] and place >= before - 1000][:1]
+                   if self.why[place] and place >= before - 1000][:1]
         if refused and time - int(self.stamps[refused[0]]) < self.feed.max_gap:
-            return self.sentences[self.why[refused[0]]]
+            return self.sentences[abs(self.why[refused[0]])]
         return self.feed.absence(
             np.inf if before < 0 else (time - int(self.stamps[before])) / SECOND)
 
@@ -382,7 +374,7 @@ class OfflineObserver:
         q += np.where(self._chains.continuous, 2.0 * np.pi * turns, 0.0)
         if not self._values.use_velocity:
             rows[:, n:2 * n] = np.nan
-        self._joints.append(stamps, rows)
+        self._joints.append(stamps, rows, np.zeros(len(stamps), np.intp))
 
     def add_readings(
         self, index: int, stamps: Stamps, rows: Array, problems: Mapping[int, str]
@@ -476,7 +468,7 @@ class OfflineObserver:
                     int(block.stamps[row]), at.rows[newest, :n],
                     at.rows[newest, 3 * n:].reshape(count, COLUMNS), at.held[row],
                     [(why or 'A reading is missing.') if lacks else '' for why, lacks in zip(
-                        block.reasons.get(row) or [''] * count, lacking[row], strict=True)])
+                        block.reasons_at(row), lacking[row], strict=True)])
         self._find_contacts(block, at, loud)
         if self._fusion is not None:
             block.fused = self._fusion.all_of([
@@ -553,9 +545,10 @@ class OfflineObserver:
             while kept and kept[0] < until:
                 row = kept.popleft()
                 test.note(int(block.stamps[row]), at.motion(row), block.wrench[row],
-                          block.reasons.get(row) or [''] * count, block.contacts.get(row, {}))
+                          block.reasons_at(row), block.contacts.get(row, {}))
 
-        for row in self._contact_rows(saturated | _any(block.valid & loud)):
+        for row in _until_over(saturated | _any(block.valid & loud), lambda: any(
+                judge.in_contact for judge in contacts.judges)):
             keep(row)
             if not at.full[row]:
                 contacts.clear(chains.links)
@@ -565,12 +558,12 @@ class OfflineObserver:
             try:
                 exact = self._arm.held(*motion)
                 if saturated[row]:
-                    chains.bound(instant, delay, self._observer.bias, exact, [
+                    chains.bound(instant, delay, exact, [
                         sensor.around(int(at.before[at.new[row], index]))
                         for index, sensor in enumerate(self._sensors)], motion)
                 found = contacts.update(
                     instant / SECOND - delay, chains.links, block.wrench[row],
-                    block.reasons.get(row, _NO_REASONS) or [''] * count, partial(
+                    block.reasons_at(row), partial(
                         chains.consistency, at.windows.mean[row, inside.start - inside.stop:],
                         time[inside], at.rows[inside], at.means[row], at.seen[row]),
                     partial(test.size, instant, motion))
@@ -589,8 +582,7 @@ class OfflineObserver:
         count = len(self._sensors)
         item = Observation(
             int(block.stamps[row]), float(block.delay[row]), self._chains.links,
-            block.wrench[row], block.reasons.get(row) or [''] * count,
-            block.contacts.get(row, {}),
+            block.wrench[row], block.reasons_at(row), block.contacts.get(row, {}),
             block.external[row] if block.known[row] else None, block.colliding[row])
         if not at.full[row]:
             item.problem = item.reasons[0] if count else FILLING
@@ -650,7 +642,7 @@ class OfflineObserver:
             if not len(several):
                 continue
             begin, end = begin[several], end[several]
-            refused = np.cumsum(np.concatenate(([0], sensor.state != 0)))
+            refused = np.cumsum(np.concatenate(([0], sensor.why != 0)))
             bad = refused[end] > refused[begin]
             missing[several[bad] + 1, index] = True
             several, begin, end = several[~bad], begin[~bad], end[~bad]
@@ -665,17 +657,11 @@ class OfflineObserver:
             steps = (stamps[place + 1] - stamps[place]) / SECOND
             between = np.add.reduceat(
                 0.5 * steps[:, None] * (rows[place + 1] + rows[place]), starts)
-
-            def rest(
-                place: Rows, instant: Stamps, values: Array,
-                stamps: Stamps = stamps, rows: Array = rows,
-            ) -> Array:
-                return np.asarray(0.5 * ((instant - stamps[place]) / SECOND)[:, None] * (
-                    values + rows[place]))
-
             last, low, high = end - 1, readings[several, index], readings[several + 1, index]
-            integral = (between + rest(last, time[several + 1], high)
-                        - rest(begin, time[several], low))
+            after = ((time[several + 1] - stamps[last]) / SECOND)[:, None]
+            before_first = ((time[several] - stamps[begin]) / SECOND)[:, None]
+            integral = (between + 0.5 * after * (high + rows[last])
+                        - 0.5 * before_first * (low + rows[begin]))
             span = (time[several + 1] - time[several]) / SECOND
             excess[padding + several + 1, COLUMNS * index:COLUMNS * (index + 1)] = (
                 integral / span[:, None] - 0.5 * (low + high))
@@ -715,35 +701,27 @@ class OfflineObserver:
 
     def _find_collisions(self, block: Block, rows: Rows, at: _Instants) -> None:
         torques = self._observer.torques
-        if torques is None or not len(rows):
+        if torques is None:
             return
-        beyond = torques.beyond_threshold(block.external[rows])
-        number, count = 0, len(rows)
-        while number < count:
-            if not (torques.is_colliding or beyond[number]):
-                ahead = np.flatnonzero(beyond[number:])
-                if not len(ahead):
-                    return
-                number += int(ahead[0])
+        for number in _until_over(torques.beyond_threshold(block.external[rows]),
+                                  lambda: torques.is_colliding):
             row = int(rows[number])
             torques.judge(at.v[row], block.external[row], self._observer.errors.torque_std(
                 int(block.stamps[row]), at.motion(row)))
             block.colliding[row] = torques.colliding
-            number += 1
 
-    def _contact_rows(self, loud: Flags) -> Iterator[int]:
-        """Yield the instants at which a contact may last or end, or, where loud, begin."""
-        candidates = np.flatnonzero(loud)
-        judges = self._observer.contacts.judges
-        row, count = 0, len(loud)
-        while row < count:
-            if not any(judge.in_contact for judge in judges):
-                ahead = np.searchsorted(candidates, row)
-                if ahead == len(candidates):
-                    return
-                row = int(candidates[ahead])
-            yield row
-            row += 1
+
+def _until_over(begins: Flags, lasts: Callable[[], bool]) -> Iterator[int]:
+    """Yield the rows at which something may begin, and those after them while it lasts."""
+    candidates, row = np.flatnonzero(begins), 0
+    while row < len(begins):
+        if not lasts():
+            ahead = np.searchsorted(candidates, row)
+            if ahead == len(candidates):
+                return
+            row = int(candidates[ahead])
+        yield row
+        row += 1
 
 
 def _any(flags: Flags) -> Flags:

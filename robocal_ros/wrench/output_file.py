@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -83,35 +83,34 @@ class McapSeries:
         self._announce()
 
     def _announce(self) -> None:
-        file = self._file
-        topics = [(name, kind, file.message(kind, **fields)) for link in self._links
-                  for name, kind, fields in (
-                      (f'links/{link}/wrench', 'geometry_msgs/msg/WrenchStamped',
-                       {'header': {'frame_id': link}}),
-                      (f'links/{link}/contact', 'geometry_msgs/msg/PointStamped',
-                       {'header': {'frame_id': link}}),
-                      (f'links/{link}/force_lower_bound', 'std_msgs/msg/Float64', {}),
-                      (f'links/{link}/in_contact', 'std_msgs/msg/Bool', {}),
-                      (f'links/{link}/reason', 'std_msgs/msg/String', {}))]
-        count = np.zeros(len(self._joints))
-        topics.append(('external_torque', 'sensor_msgs/msg/JointState', file.message(
-            'sensor_msgs/msg/JointState', name=list(self._joints), effort=count)))
-        topics += [(f'joints/{name}/in_contact', 'std_msgs/msg/Bool',
-                    file.message('std_msgs/msg/Bool')) for name in self._joints]
+        joints = len(self._joints)
+        topics: list[tuple[str, str, dict[str, Any]]] = [
+            (f'links/{link}/{name}', kind, {'header': {'frame_id': link}} if stamped else {})
+            for link in self._links for name, kind, stamped in (
+                ('wrench', 'geometry_msgs/msg/WrenchStamped', True),
+                ('contact', 'geometry_msgs/msg/PointStamped', True),
+                ('force_lower_bound', 'std_msgs/msg/Float64', False),
+                ('in_contact', 'std_msgs/msg/Bool', False),
+                ('reason', 'std_msgs/msg/String', False))]
+        topics.append(('external_torque', 'sensor_msgs/msg/JointState',
+                       {'name': list(self._joints), 'effort': np.zeros(joints)}))
+        topics += [(f'joints/{name}/in_contact', 'std_msgs/msg/Bool', {})
+                   for name in self._joints]
         if self._tool_frame:
-            topics.append(('tool_wrench', 'geometry_msgs/msg/WrenchStamped', file.message(
-                'geometry_msgs/msg/WrenchStamped', header={'frame_id': self._tool_frame})))
-            topics.append((_SOURCE, _STATUS, file.message(_STATUS, values=[])))
-            topics += [(name, 'std_msgs/msg/Float64MultiArray', file.message(
-                'std_msgs/msg/Float64MultiArray', data=np.zeros(size * size), layout={'dim': [
+            topics += [('tool_wrench', 'geometry_msgs/msg/WrenchStamped',
+                        {'header': {'frame_id': self._tool_frame}}),
+                       (_SOURCE, _STATUS, {'values': []})]
+            topics += [(name, 'std_msgs/msg/Float64MultiArray', {
+                'data': np.zeros(size * size), 'layout': {'dim': [
                     {'label': 'row', 'size': size, 'stride': size * size},
-                    {'label': 'column', 'size': size, 'stride': size}]}))
+                    {'label': 'column', 'size': size, 'stride': size}]}})
                 for name, size in (
                     ('tool_wrench_covariance', 6),
                     *((f'links/{link}/wrench_covariance', 6) for link in self._links),
-                    ('external_torque_covariance', len(self._joints)))]
-        self._topics = {name: (file.add_topic(f'/{NODE}/{name}', kind), template)
-                        for name, kind, template in topics}
+                    ('external_torque_covariance', joints))]
+        self._topics = {
+            name: (self._file.add_topic(f'/{NODE}/{name}', kind),
+                   self._file.message(kind, **fields)) for name, kind, fields in topics}
         self._flags: dict[str, bool] = {}
         self._source = '', ''
         self._reasons = [''] * len(self._links)
@@ -210,9 +209,8 @@ class McapSeries:
         topic, _ = self._topics[f'links/{self._links[index]}/reason']
         changes = {row: reasons[index] for row, reasons in block.reasons.items()
                    if block.observed[row, index]}
-        valid = block.valid[:, index]
-        changes.update(dict.fromkeys(
-            np.flatnonzero(valid & ~np.concatenate(([False], valid[:-1]))).tolist(), ''))
+        begun = np.diff(block.valid[:, index].astype(int), prepend=0) > 0
+        changes.update(dict.fromkeys(np.flatnonzero(begun).tolist(), ''))
         for row in sorted(changes):
             if changes[row] != self._reasons[index]:
                 self._reasons[index] = changes[row]
@@ -335,13 +333,11 @@ class LinkDigest:
 
     def add(self, stamps: Stamps, forces: Array) -> None:
         """Add instants with valid forces [N], shape (m,) each."""
-        if not len(forces):
-            return
         self.valid += len(forces)
         self._square += float(forces @ forces)
-        largest = int(np.argmax(forces))
-        if forces[largest] > self.peak:
-            self.peak, self.peak_stamp = float(forces[largest]), to_seconds(int(stamps[largest]))
+        if forces.max(initial=0.0) > self.peak:
+            self.peak = float(forces.max())
+            self.peak_stamp = to_seconds(int(stamps[np.argmax(forces)]))
 
     def miss(self, reason: str) -> None:
         """Add an instant with an invalid wrench."""
@@ -377,14 +373,12 @@ class TorqueDigest:
 
     def add(self, external: Array, colliding: Flags) -> None:
         """Add instants: external torques [N·m] and flags, shape (m, n) each."""
-        if not len(external):
-            return
         self.count += len(external)
         self._square += (external * external).sum(axis=0)
-        self.peak = np.maximum(self.peak, np.abs(external).max(axis=0))
-        before = np.vstack((self._colliding, colliding[:-1]))
-        self.collisions += (colliding & ~before).sum(axis=0)
-        self._colliding = colliding[-1]
+        self.peak = np.maximum(self.peak, np.abs(external).max(axis=0, initial=0.0))
+        every = np.vstack((self._colliding, colliding))
+        self.collisions += (every[1:] & ~every[:-1]).sum(axis=0)
+        self._colliding = every[-1]
 
 
 class Digest:

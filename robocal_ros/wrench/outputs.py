@@ -305,18 +305,29 @@ class WrenchOutputs:
             if not observation.reasons[index] or index in observation.contacts:
                 self._publish_link(index, stamp, observation)
         if observation.external is not None:
-            self._publish_torque(stamp, observation)
+            if self._external.subscribed:
+                self._external.send_numbers(self._stamp, observation.external.tolist())
+            if self._external_covariance.subscribed:
+                self._external_covariance.send_matrix(self._fusion.torque_covariance(observation))
+        if self._joints_subscribed and observation.colliding is not None:
+            for flag, value in zip(self._joints, observation.colliding.tolist(), strict=True):
+                flag.update(stamp, value)
         self._publish_tool(observation)
         if self._markers_subscribed and observation.contacts \
                 and not 0.0 <= stamp - self._marked < _MARKER_PERIOD:
             self._marked = stamp
-            self._publish_markers(observation)
+            self._markers.publish(MarkerArray(markers=[
+                marker for index, contact in observation.contacts.items()
+                for marker in contact_markers(
+                    self._names[index], index, contact, contact.least or float(
+                        np.linalg.norm(observation.wrench[index, :3])))]))
 
     def _publish_link(self, index: int, stamp: float, observation: Observation) -> None:
         topics = self._links[index]
-        if topics.wrench.subscribed and not observation.reasons[index]:
+        valid = not observation.reasons[index]
+        if topics.wrench.subscribed and valid:
             topics.wrench.send_numbers(self._stamp, observation.wrench[index].tolist())
-        if topics.covariance.subscribed and not observation.reasons[index]:
+        if topics.covariance.subscribed and valid:
             topics.covariance.send_matrix(self._fusion.link_covariance(observation, index))
         contact = observation.contacts.get(index)
         topics.flag.update(stamp, contact is not None)
@@ -328,15 +339,6 @@ class WrenchOutputs:
         topics.pitch.send_value(contact.pitch)
         if contact.point is not None and topics.contact.subscribed:
             topics.contact.send_numbers(self._stamp, contact.point.tolist())
-
-    def _publish_torque(self, stamp: float, observation: Observation) -> None:
-        if self._external.subscribed and observation.external is not None:
-            self._external.send_numbers(self._stamp, observation.external.tolist())
-        if self._external_covariance.subscribed:
-            self._external_covariance.send_matrix(self._fusion.torque_covariance(observation))
-        if self._joints_subscribed and observation.colliding is not None:
-            for flag, value in zip(self._joints, observation.colliding.tolist(), strict=True):
-                flag.update(stamp, value)
 
     def _publish_tool(self, observation: Observation) -> None:
         if not any(topic.subscribed for topic in self._tools):
@@ -369,12 +371,6 @@ class WrenchOutputs:
         if self._source.subscribed:
             self._source.update(self._stamp, None, problem)
 
-    def _publish_markers(self, observation: Observation) -> None:
-        markers: list[Marker] = []
-        for index, contact in observation.contacts.items():
-            force = contact.least or float(np.linalg.norm(observation.wrench[index, :3]))
-            markers += contact_markers(self._names[index], index, contact, force)
-        self._markers.publish(MarkerArray(markers=markers))
 
 
 # Length of an arrow per force [m/N], and half the drawn length of a line of action [m].

@@ -241,7 +241,9 @@ def sensors_of(values: WrenchParameters, urdf: str) -> tuple[SensorSource, ...]:
         ConfigurationError: If the lists do not match in length or content.
 
     """
-    frames = list(named(values.sensor_frames)) or _named_links(urdf)
+    frames = list(named(values.sensor_frames)) or [
+        link.get('name', '') for link in ElementTree.fromstring(urdf).findall('link')
+        if link.get('name', '').startswith(_PREFIX)]
     topics = (list(values.sensor_topics) if named(values.sensor_topics)
               else [f'{frame}/wrench' for frame in frames])
     _check_lists(values, frames, topics)
@@ -264,12 +266,6 @@ def sensor_std(values: WrenchParameters, count: int) -> list[Array]:
     force, torque = (_per_sensor(getattr(values, name), count, name)
                      for name in ('sensor_force_std', 'sensor_torque_std'))
     return [np.repeat(pair, 3) for pair in zip(force, torque, strict=True)]
-
-
-def _named_links(urdf: str) -> list[str]:
-    """Return the links whose name begins with the prefix of F/T sensors."""
-    return [name for link in ElementTree.fromstring(urdf).findall('link')
-            for name in [link.get('name', '')] if name.startswith(_PREFIX)]
 
 
 def _check_lists(values: WrenchParameters, frames: list[str], topics: list[str]) -> None:

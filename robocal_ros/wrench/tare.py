@@ -73,8 +73,7 @@ class TareRecord:
             reasons: Why the reading of each sensor is not usable, empty if it is.
 
         """
-        if self._holds(stamp):
-            self._rows.append((stamp, posture.copy(), readings.copy(), held, reasons))
+        self._append(self._rows, stamp, posture.copy(), readings.copy(), held, reasons)
 
     def add_link(
         self, index: int, stamp: int, net: Array, rate: Array, regressor: Array
@@ -89,18 +88,18 @@ class TareRecord:
             regressor: As from ``ImuLink.regressor``, shape (6, 10).
 
         """
-        if self._holds(stamp):
-            self._links.setdefault(index, []).append((stamp, net.copy(), rate.copy(), regressor))
+        self._append(self._links.setdefault(index, []), stamp, net.copy(), rate.copy(), regressor)
 
-    def _holds(self, stamp: int) -> bool:
-        return self.span[0] <= to_seconds(stamp) <= self.span[1]
+    def _append(self, rows: list[Any], stamp: int, *row: Any) -> None:
+        if self.span[0] <= to_seconds(stamp) <= self.span[1]:
+            rows.append((stamp, *row))
 
     def drop(self, duration: float) -> None:
         """Discard the first instants, over a time [s]."""
         every: list[list[Any]] = [self._rows, *self._links.values()]
         for rows in every:
-            del rows[:next((place for place, row in enumerate(rows)
-                            if row[0] - rows[0][0] >= duration * SECOND), len(rows))]
+            begin = rows[0][0] if rows else 0
+            rows[:] = [row for row in rows if row[0] - begin >= duration * SECOND]
 
     @property
     def stamps(self) -> list[int]:
@@ -116,23 +115,17 @@ class TareRecord:
     @property
     def duration(self) -> float:
         """Time between the first and the last instant [s]."""
-        return (self._rows[-1][0] - self._rows[0][0]) / SECOND if self._rows else 0.0
+        return _duration(self._rows)
 
     @property
     def link_duration(self) -> float:
         """Shortest time recorded of a link with an IMU, 0 without one [s]."""
-        return min(((rows[-1][0] - rows[0][0]) / SECOND for rows in self._links.values() if rows),
-                   default=0.0)
+        return min(map(_duration, self._links.values()), default=0.0)
 
     @property
-    def posture(self) -> Array:
-        """Mean joint angles, shape (n,) [rad]."""
-        return np.mean([row[1] for row in self._rows], axis=0)
-
-    @property
-    def travel(self) -> float:
-        """Largest travel of a joint [rad]."""
-        return float(np.ptp([row[1] for row in self._rows], axis=0).max())
+    def postures(self) -> Array:
+        """Joint angles, shape (m, n) [rad]."""
+        return np.array([row[1] for row in self._rows])
 
     @property
     def readings(self) -> Array:
@@ -157,6 +150,10 @@ class TareRecord:
             _, nets, rates, regressors = map(np.array, zip(*rows, strict=True))
             found[index] = nets, rates, regressors
         return found
+
+
+def _duration(rows: Sequence[tuple[Any, ...]]) -> float:
+    return (rows[-1][0] - rows[0][0]) / SECOND if rows else 0.0
 
 
 @dataclass(frozen=True)
@@ -224,7 +221,7 @@ class Taring:
         half = len(readings) // 2
         return Tare(
             bias=mean - expected,
-            reference=TareReference(record.posture, mean),
+            reference=TareReference(record.postures.mean(axis=0), mean),
             std=readings.std(axis=0, ddof=1) / np.sqrt(_independent(readings)),
             scatter=readings.std(axis=0, ddof=1),
             agreement=np.abs(readings[:half].mean(axis=0) - readings[half:].mean(axis=0)),
@@ -266,9 +263,10 @@ class Taring:
             raise DataError(
                 f'Only {len(record.stamps)} complete instants were received during the tare; '
                 f'expected {_FEWEST} or more. Check joint states and sensors in ~/status.')
-        if record.travel > _MAX_TRAVEL:
+        travel = float(np.ptp(record.postures, axis=0).max())
+        if travel > _MAX_TRAVEL:
             raise DataError(
-                f'A joint moved by {record.travel:.4f} rad during the tare; expected less than '
+                f'A joint moved by {travel:.4f} rad during the tare; expected less than '
                 f'{_MAX_TRAVEL:g} rad. Hold the arm still and call again.')
         for name, reason in zip(self.names, record.reasons, strict=True):
             if reason:
@@ -287,13 +285,9 @@ class Taring:
         odd = [i for i in range(len(mean)) if _share(bias[i], limits) > 1.0]
         if not odd:
             return
-        found = []
-        explained: set[int] = set()
-        for i in odd:
-            if _share(mean[i] + expected[i], limits) <= 1.0:
-                found.append(f"'{self.names[i]}' reads the opposite of the weight that it "
-                             'carries: change its sign in sensor_signs')
-                explained.add(i)
+        explained = {i for i in odd if _share(mean[i] + expected[i], limits) <= 1.0}
+        found = [f"'{self.names[i]}' reads the opposite of the weight that it carries: change "
+                 'its sign in sensor_signs' for i in sorted(explained)]
         for i in odd:
             for j in range(len(mean)):
                 if j == i or {i, j} & explained:
@@ -332,12 +326,11 @@ class Taring:
             limit: Largest bias of a force component [N].
 
         """
-        gravity = np.array(self.arm.robot.gravity)
-        size = float(np.linalg.norm(gravity))
+        size = float(np.linalg.norm(self.arm.robot.gravity))
         if size == 0.0:
             return ''
-        down = gravity / size
-        turned = np.einsum('kij,kj->ki', self.arm.rotations_to_root(record.posture),
+        down = np.array(self.arm.robot.gravity) / size
+        turned = np.einsum('kij,kj->ki', self.arm.rotations_to_root(record.postures.mean(axis=0)),
                            self.arm.in_links(bias)[:, :3])
         weight = float((turned[list(odd)] @ down).mean())
         left = turned[list(odd)] - weight * down
@@ -356,19 +349,16 @@ class Taring:
         for i, name in enumerate(self.names):
             if _share(mean[i] + expected[i], limits) > 1.0:
                 continue
-            checked = False
-            for before, expected_before in self.seen:
-                change = (expected[i] - expected_before[i]) / noise[i]
-                if np.linalg.norm(change) < _CLEAR:
-                    continue
-                checked = True
-                seen = (mean[i] - before[i]) / noise[i]
-                if np.linalg.norm(seen + change) < np.linalg.norm(seen - change):
-                    raise DataError(
-                        f"The tare was refused: between two postures '{name}' changed by the "
-                        'opposite of the weight distal to it: change its sign in '
-                        'sensor_signs. Then call tare again.')
-            if not checked:
+            changes = [((mean[i] - before[i]) / noise[i], (expected[i] - weight[i]) / noise[i])
+                       for before, weight in self.seen]
+            clear = [pair for pair in changes if np.linalg.norm(pair[1]) >= _CLEAR]
+            if any(np.linalg.norm(seen + change) < np.linalg.norm(seen - change)
+                   for seen, change in clear):
+                raise DataError(
+                    f"The tare was refused: between two postures '{name}' changed by the "
+                    'opposite of the weight distal to it: change its sign in sensor_signs. Then '
+                    'call tare again.')
+            if not clear:
                 open_signs.append(name)
         self.seen.append((mean, expected))
         if not open_signs:

@@ -103,8 +103,7 @@ class TareProcedure:
         if not observer.sensors:
             raise DataError('The arm has no F/T sensor to tare; external joint torques need no '
                             'tare.')
-        record = self._record = TareRecord()
-        observer.recorder = record
+        record = self._record = observer.recorder = TareRecord()
         try:
             if await self._waiting.until_stopped(
                     lambda: bool(record.stamps or record.link_duration), _FIRST):

@@ -163,6 +163,7 @@ class JointTorques:
         friction: Identified friction.
         external: Newest external joint torques, shape (n,) [N·m].
         colliding: Whether each joint's torque exceeds its threshold, shape (n,).
+        is_colliding: Whether that of any joint does.
 
     """
 
@@ -186,12 +187,12 @@ class JointTorques:
         self.external = np.zeros(robot.n)
         self.colliding: Flags = np.zeros(robot.n, dtype=bool)
         self._limits = self._threshold.tolist()
-        self._near = False
+        self.is_colliding = False
 
     def clear(self) -> None:
         """End all collisions."""
         self.colliding = np.zeros_like(self.colliding)
-        self._near = False
+        self.is_colliding = False
 
     def use_friction(self, laws: Mapping[str, SteadyFriction]) -> None:
         """Replace the friction, by joint name; joints that are not named have none."""
@@ -241,7 +242,7 @@ class JointTorques:
         if self._has_rotors:
             model = model + self._rotor * a
         values: list[float] = []
-        beyond = self._near
+        beyond = self.is_colliding
         for value, speed, limit, (ahead, level, slope, back, level_back, slope_back) in zip(
                 (model - torque).tolist(), v.tolist(), self._limits, self.friction.lines,
                 strict=True):
@@ -269,22 +270,17 @@ class JointTorques:
 
         """
         limit = self._threshold + self.friction.uncertainty(v) + _MODEL_WIDTH * model_std
-        if self._near:
+        if self.is_colliding:
             limit = np.where(self.colliding, RELEASE * limit, limit)
         self.colliding = np.abs(external) > limit
         # Faster than a reduction of few flags.
-        self._near = True in self.colliding.tolist()
+        self.is_colliding = True in self.colliding.tolist()
 
     def beyond_threshold(self, external: Array) -> Flags:
         """Return where a torque exceeds the threshold without friction; shapes (m, n), (m,)."""
         found: Flags = np.zeros(len(external), bool)
         found[np.nonzero(np.abs(external) > self._threshold)[0]] = True
         return found
-
-    @property
-    def is_colliding(self) -> bool:
-        """True if any joint's torque exceeds its threshold."""
-        return self._near
 
 
 @dataclass(frozen=True)

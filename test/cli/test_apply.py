@@ -20,7 +20,7 @@ from robocal_ros.cli.drivers import (
 )
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.results.result import CalibrationResult, Check, Parameter
+from robocal_ros.results.result import CalibrationResult, Check, Parameter, State
 from robocal_ros.results.store import write_result
 from robocal_ros.robot.arm_model import link_parameters, parameter_names
 from robocal_ros.robot.model import RigidBodyInertia, Robot
@@ -76,6 +76,23 @@ def test_friction_goes_into_dynamics(urdf: Path, capsys) -> None:
     assert 'joint_6' in capsys.readouterr().out
 
 
+def test_damping_that_is_not_identified_stays(urdf: Path) -> None:
+    made = friction_result()
+    rows = [i for i, name in enumerate(made.covariance_names) if '.viscous' not in name]
+    result = replace(
+        made, covariance_names=tuple(made.covariance_names[i] for i in rows),
+        covariance=made.covariance[np.ix_(rows, rows)], parameters=tuple(
+            replace(p, value=None, std=None, state=State.NOT_IDENTIFIED) if '.viscous' in p.name
+            else p for p in made.parameters))
+    _, out = applied(made, urdf)
+    urdf.write_text(out.read_text())
+    code, out = applied(result, urdf)
+    assert code == 0
+    model = Robot(out.read_text()).model
+    assert model.friction[5] == pytest.approx(0.7)
+    assert model.damping[5] == pytest.approx(0.6)
+
+
 def test_another_description_is_reported(urdf: Path, capsys) -> None:
     urdf.write_text(urdf.read_text().replace('<robot', '<!-- changed --><robot', 1))
     code, _ = applied(payload_result(), urdf)
@@ -93,6 +110,8 @@ def test_another_description_is_reported(urdf: Path, capsys) -> None:
     (replace(friction_result('joint_6'), parameters=(Parameter('x', '1', 1.0),),
              covariance_names=(), covariance=payload_result().covariance[:0, :0]), (),
      'no joint with identified friction'),
+    (friction_result(values=(0.7, 1.2, 0.04, -0.256)), ('--force',),
+     "'joint_6' would be 0.7 and its damping -0.256"),
 ])
 def test_what_cannot_be_applied(urdf: Path, capsys, result, arguments, words: str) -> None:
     code, out = applied(result, urdf, *arguments)

@@ -9,7 +9,6 @@ from support.arms import arm
 from support.forward import Reference
 from support.friction_cell import SPEEDS, TOOL, WRIST, both_ways, loaded, record
 
-from robocal_ros.errors import DataError
 from robocal_ros.friction.estimator import estimate
 from robocal_ros.friction.model import Compensator, feed_forward
 from robocal_ros.friction.parameters import FrictionParameters
@@ -101,9 +100,3 @@ class TestFeedForward:
         expected = reference.torque(position, velocity, acceleration)
         expected[:, 5] += WRIST.torque(velocity[:, 5])
         np.testing.assert_allclose(torque, expected, atol=1e-6)
-
-    def test_other_joints_are_refused(self):
-        robot = arm('robocal').robot()
-        motion = Lspb.with_acceleration(-0.3, 0.4, 0.2, 2.0).trajectory(np.zeros(3), 1)
-        with pytest.raises(DataError, match='has 3 joints; expected all 6'):
-            feed_forward(robot, {}, motion)

@@ -218,11 +218,12 @@ def test_sublinear_friction_is_chosen_and_predicts_better(tx40_bag, tmp_path):
         assert law['model'] == 'coulomb_power'
         assert law['held_out']['coulomb_power'] < 0.9 * law['held_out']['coulomb_viscous']
         assert 0.5 < result.parameter(f'{joint}.exponent_forward').value < 0.9
-    # The laws of these two miss by more than the passes scatter.
+    # The law of joint 2 misses by more than the passes scatter; joint 6 has a motor in common.
     assert result.verdict is Verdict.FAIL
     assert [check.name for check in result.checks if not check.passed] == [
         'joint_2: fit', 'joint_6: fit']
-    assert all('Friction that the law lacks' in reason for reason in result.reasons)
+    assert 'Friction that the law lacks' in result.reasons[0]
+    assert 'Coulomb friction forward may be none (-0.0' in result.reasons[1]
 
 
 def test_the_joints_whose_law_fits_pass_alone(tx40_bag, tmp_path):
@@ -230,7 +231,7 @@ def test_the_joints_whose_law_fits_pass_alone(tx40_bag, tmp_path):
         tx40_bag, tmp_path, '-p', 'measure_joints:=[joint_1,joint_3,joint_4,joint_5]')
     assert code == 0
     assert result.verdict is Verdict.PASS
-    assert len(result.checks) == 4
+    assert len(result.checks) == 8
 
 
 def test_friction_of_a_coupled_wrist_needs_the_coupling(tx40_bag, tmp_path):

@@ -265,8 +265,8 @@ def test_gravity_error_within_the_prior_enters_the_interval(robot):
     found = points(made, robot, SHOULDER)
     comparison = compare_gravity(found)
     assert comparison is not None
-    _, paired = with_gravity_correction(found, comparison, 0.05)
-    _, alone = with_gravity_correction([p for p in found if p.speed > 0.0], None, 0.05)
+    _, paired, _ = with_gravity_correction(found, comparison, 0.05)
+    _, alone, _ = with_gravity_correction([p for p in found if p.speed > 0.0], None, 0.05)
     carried = np.mean([p.load for p in found])
     assert alone > 0.03 * carried
     assert paired < 0.7 * alone

@@ -7,9 +7,10 @@ import numpy as np
 import pinocchio as pin
 import pytest
 from support.arms import arm
+from support.friction_results import friction_result
 
-from robocal_ros.friction.track import FrictionTracker, scaled
-from robocal_ros.robot.friction_law import SteadyFriction
+from robocal_ros.friction.track import FrictionChange, FrictionTracker, tracked_result
+from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 
 RATE = 100.0
@@ -122,10 +123,12 @@ def test_a_gap_in_the_joint_states_is_bridged_without_an_update():
     assert all(change.scale == 1.0 for sides in tracker.changes().values() for change in sides)
 
 
-def test_a_scaled_law_scales_torque_and_deviation():
-    law = LAWS['joint_2']
-    tracker = FrictionTracker(arm('robocal').robot(), LAWS, drift=0.25, model_std=0.05)
-    changes = tracker.changes()['joint_2']
-    speed = np.array([-0.5, 0.3])
-    np.testing.assert_allclose(scaled(law, changes).torque(speed), law.torque(speed))
-    assert str(changes[0]).startswith('+0.0 ± ')
+def test_a_tracked_result_has_the_scaled_law():
+    result = friction_result('joint_2')
+    changes = {'joint_2': (FrictionChange(1.1, 0.02), FrictionChange(0.9, 0.03))}
+    law, tracked = (friction_by_joint(made)['joint_2']
+                    for made in (result, tracked_result(result, changes, 200.0)))
+    speed = np.array([0.3, -0.5])
+    np.testing.assert_allclose(tracked.torque(speed), [1.1, 0.9] * law.torque(speed))
+    assert (tracked.deviation(speed) > law.deviation(speed)).all()
+    assert str(changes['joint_2'][0]) == '+10.0 ± 3.9 %'

@@ -75,6 +75,20 @@ def test_a_file_without_an_index_is_read_one_by_one(tmp_path: Path) -> None:
     assert read(bare) == before
 
 
+def test_an_unknown_series_of_rosbags_reads_one_by_one_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = written(tmp_path / 'bag', list(range(9)))
+    before = read(path)
+    bag._is_known_series.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(bag, 'version', lambda name: '0.12.0')
+        assert read(path) == before
+        assert read(path) == before
+    bag._is_known_series.cache_clear()
+    assert [item.getMessage()[:14] for item in caplog.records] == ['rosbags 0.12.0']
+
+
 @pytest.mark.parametrize(('entry', 'value'), [(1, 12), (1, 1 << 40), (1, -5 % (1 << 64))])
 def test_an_index_that_points_elsewhere_is_refused(
     tmp_path: Path, entry: int, value: int

@@ -11,7 +11,6 @@ from robocal_ros.messages.bounded_buffer import (
     Averages,
     BoundedBuffer,
     within_budget,
-    wrench_within_budget,
 )
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
 
@@ -145,8 +144,8 @@ def test_samples_within_the_budget_are_themselves() -> None:
     joints = JointSamples(('a',), rows[:, 0], rows[:, 1:2], rows[:, 1:2], rows[:, 2:])
     readings = WrenchSamples('ft', rows[:, 0], np.tile(rows[:, 1:], 3))
     assert within_budget(joints, 3000) is joints
-    assert wrench_within_budget(readings, 3000) is readings
-    fewer, less = within_budget(joints, 1500), wrench_within_budget(readings, 1500)
+    assert within_budget(readings, 3000) is readings
+    fewer, less = within_budget(joints, 1500), within_budget(readings, 1500)
     assert len(fewer) == len(less) == 1500
     assert np.array_equal(fewer.position[:, 0], rows[:, 1].reshape(-1, 2).mean(axis=1))
     assert np.array_equal(less.wrench[:, 5], rows[:, 2].reshape(-1, 2).mean(axis=1))

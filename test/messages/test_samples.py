@@ -66,7 +66,7 @@ def test_values_must_be_finite(what, bad):
 def test_shapes_must_fit(what):
     with pytest.raises(DataError, match=rf'{what}: expected shape \(5, 2\), got \(5, 3\)'):
         joints(**{what: np.zeros((5, 3))})
-    with pytest.raises(DataError, match=r'F/T sensor wrist: expected shape \(5, 6\)'):
+    with pytest.raises(DataError, match=r'F/T sensor wrist, wrench: expected shape \(5, 6\)'):
         WrenchSamples('wrist', np.arange(5.0), np.zeros((5, 3)))
 
 

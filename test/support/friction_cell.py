@@ -118,10 +118,11 @@ class Record:
 def record(
     truths: dict[int, Truth], runs: Sequence[ConstantSpeed], *, name: str = 'robocal',
     tool: Tool | None = None, rate: float = 250.0, posture: np.ndarray | None = None,
+    gravity: Sequence[float] = (0.0, 0.0, -9.81),
 ) -> Record:
     """Return runs one after the other, with moves to each start and rests in between."""
     robot = arm(name).robot()
-    reference = Reference(arm(name).urdf, arm(name).tool, (0.0, 0.0, -9.81), tool)
+    reference = Reference(arm(name).urdf, arm(name).tool, gravity, tool)
     here = np.array([0.2, 0.4, -0.6, 0.3, 0.5, 0.0]) if posture is None else posture.copy()
     pieces, number = [], []
 

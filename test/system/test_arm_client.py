@@ -79,7 +79,7 @@ class Rig:
         self.arm = GuardedArm(
             self.waiter, self.robot, self.joints, lambda: self.values, SilentReport())
         self.sent: list[Any] = []
-        actions: Any = self.arm.client._action
+        actions: Any = self.arm.client.goals
         send = actions.send
 
         def spy(goal: Any, *arguments: Any, **more: Any) -> Any:
@@ -869,7 +869,7 @@ def test_a_goal_whose_answer_is_lost_is_cancelled(
     timed: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The controller has accepted it, and the arm moves."""
-    actions = timed.arm.client._action
+    actions = timed.arm.client.goals
     send = actions.send
 
     def deaf(*arguments: Any, **more: Any) -> Any:

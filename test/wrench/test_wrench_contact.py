@@ -142,14 +142,12 @@ def test_the_point_is_where_the_force_pushes_inwards(cut: SensedArm, surface: Su
     pushed.judge.clear()
     contact = pushed((0.055, 0.0, 0.2), (20.0, 0.0, 0.0))
     np.testing.assert_allclose(contact.point, [-0.055, 0.0, 0.2], atol=1e-9)
-    assert contact.candidates == 1
 
 
 def test_small_moments_mean_the_reference_point(cut: SensedArm, surface: Surface) -> None:
     centre = cut.chains[0].reference
     contact = Pushed(cut, surface)(centre + [0.0, 0.0, 0.001], (0.0, -20.0, 0.0))
     assert contact.place is Place.REFERENCE
-    assert contact.distance == 0.0
     np.testing.assert_allclose(contact.line_point, centre)
     assert contact.point[2] == pytest.approx(centre[2])
 
@@ -158,7 +156,8 @@ def test_a_line_that_misses_the_link_says_so(cut: SensedArm, surface: Surface) -
     contact = Pushed(cut, surface)((0.3, 0.0, 0.1), (0.0, 20.0, 0.0))
     assert contact.place is Place.OUTSIDE
     assert contact.point is None
-    assert contact.distance == pytest.approx(0.3, abs=0.01)
+    assert np.linalg.norm(contact.line_point - cut.chains[0].reference) == pytest.approx(
+        0.3, abs=0.01)
 
 
 def test_a_moment_along_the_force_means_more_than_one_contact(
@@ -231,7 +230,7 @@ def test_meshes_and_what_is_missing(cut: SensedArm) -> None:
     rest = np.zeros(7)
     sensed.held(rest, rest, rest)
     entry = surface.entry(sensed.chains[0], (0.0, 0.0, -0.1), (0.0, -1.0, 0.0))
-    assert entry.point[1] > 0.0
+    assert entry[1] > 0.0
     without = Surface(sensed)
     assert 'panda_link5' in without.missing_meshes
     assert without.entry(sensed.chains[0], (0.0, 0.0, -0.1), (0.0, -1.0, 0.0)) is None
@@ -243,4 +242,4 @@ def test_a_box_around_the_tool(cut: SensedArm) -> None:
     surface.add_box('tool0', (0.1, 0.1, 0.2))
     # The tool frame stands 25 mm beyond the sensor's.
     entry = surface.entry(tool, (0.0, 0.0, 0.15), (-1.0, 0.0, 0.0))
-    np.testing.assert_allclose(entry.point, [0.05, 0.0, 0.15])
+    np.testing.assert_allclose(entry, [0.05, 0.0, 0.15])

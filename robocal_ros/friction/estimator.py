@@ -537,8 +537,10 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
     failed = {check.name.split(':')[0] for check in new.checks if not check.passed}
     if CHECK in failed:
         return None
-    if old is not None and (_units(old), old.efforts) != (_units(new), new.efforts):
-        # Torques of other drive gains or motor constants cannot be combined.
+    if old is not None and (
+            _units(old) != _units(new) or old.efforts not in (None, new.efforts)):
+        # Torques of other drive gains or motor constants cannot be combined. Results of earlier
+        # versions do not tell their constants.
         old = None
     validated = {fit.what for fit in new.validation}
     passed = [name for name in judged if name in validated and name not in failed]

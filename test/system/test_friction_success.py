@@ -139,7 +139,8 @@ def test_the_answer_has_values_units_and_intervals(
     message, _ = finished
     coulomb = result.parameter(f'{FIRST}.coulomb_forward').value
     assert f'{FIRST} {coulomb:.3f} ± ' in message
-    assert 'N·m (95 %)' in message
+    assert '(95 %): ' in message
+    assert ' N·m' in message
     assert 'Fit degree at most' in message
 
 

@@ -167,7 +167,7 @@ class TestTrackerSamples:
             TrackerSamples('t', np.arange(2.0), np.full((2, 3), np.nan))
         with pytest.raises(DataError, match='must increase'):
             TrackerSamples('t', np.zeros(2), np.zeros((2, 3)))
-        with pytest.raises(DataError, match='one point'):
+        with pytest.raises(DataError, match=r'point: expected shape \(3, 3\), got \(2, 3\)'):
             TrackerSamples('t', np.arange(3.0), np.zeros((2, 3)))
 
 

@@ -793,7 +793,7 @@ FAULTS = (
     Fault('F/T sensor silent: no other source of the tool wrench', _no_other_source,
           r'has been silent|No readings received', trait='frames', phases=_IDLE),
     Fault('detaching fails', _then(_RELEASE, _refused_detach, _RESUME),
-          r'The load was not removed: There is no crane.* call estimate', trait='tracker',
+          r'The load was not removed: Service .* call estimate', trait='tracker',
           phases=frozenset({'moving'}), before=True, waits=300.0),
     Fault('tool and load beyond a limit of a joint', _then(
         _RELEASE, _heavy_tool, _with_parameters(load_mass=20.0), _RESUME),

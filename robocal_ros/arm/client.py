@@ -118,7 +118,7 @@ class ArmClient:
         controller: Its state.
         goals: Its goals.
         abort: What ends a motion apart from its path.
-        longest_turn: Longest time between two looks at the moving arm since ``connect`` [s].
+        longest_turn: Longest turn of the node's executor during motions since ``connect`` [s].
 
     """
 
@@ -280,6 +280,7 @@ class ArmClient:
         self._clock_jumps = self._joints.counts.clock_jumps
         self._others_before = self.goals.begun
         self._quiet.begin()
+        self._waiter.take_longest_turn()
         try:
             return await self._send(trajectory, progress, watch)
         except Exception:
@@ -289,6 +290,10 @@ class ArmClient:
             raise
         finally:
             self._goal = None
+            self._note_turns()
+
+    def _note_turns(self) -> None:
+        self.longest_turn = max(self.longest_turn, self._waiter.take_longest_turn())
 
     async def _send(
         self, trajectory: Trajectory, progress: Callable[[float], None] | None,
@@ -333,9 +338,8 @@ class ArmClient:
         while not result.done():
             looked = self._waiter.now()
             await self._waiter.tick()
-            turn = self._waiter.now() - looked
-            self.longest_turn = max(self.longest_turn, turn)
-            problem = self._problem(follower, watch, turn)
+            self._note_turns()
+            problem = self._problem(follower, watch, self._waiter.now() - looked)
             if follower.share > share or follower.share >= 0.999:
                 advanced, share = self._stamp(), follower.share
                 if progress is not None:

@@ -315,7 +315,7 @@ class GuardedArm:
                                 progress=share[0] + done * (share[1] - share[0]),
                                 samples=str(self._joints.recorded),
                                 dropped=str(self._joints.counts.dropped),
-                                **{'longest turn': f'{1e3 * self.client.longest_turn:.0f} ms'})
+                                **{'longest turn': f'{1e3 * self.client.longest_turn:.1f} ms'})
 
         begin = {} if self.recorder is None else self.recorder.stamps()
         self._check_clock()

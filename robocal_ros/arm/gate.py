@@ -120,7 +120,8 @@ class GuardedArm:
         self.client.destroy()
 
     def _look(self) -> None:
-        """Report what a motion would lack."""
+        """Report what a motion would lack, and note since when the controller is there."""
+        self.client.goals.is_known()
         missing = self.client.missing()
         if missing != self._missing:
             self._missing = missing
@@ -234,6 +235,8 @@ class GuardedArm:
 
         """
         await self.client.connect(self._parameters().connect_timeout)
+        await self._waiter.until_stopped(
+            self.client.goals.is_known, self._parameters().connect_timeout)
         self.client.goals.check()
         self.owner.claim()
         if self._joints.need_effort:

@@ -587,8 +587,9 @@ def _no_other_source(cell: FaultCell, chance: random.Random) -> None:
     wrenches.clear()
     if cell.wait(lambda: wrenches, 1.5):
         raise RobocalError('The tool wrench goes on from another source.')
-    if not sources or 'ft_wrist' not in sources[-1].message:
-        raise RobocalError('The source of the tool wrench does not name the sensor.')
+    if not sources or 'silent' not in sources[-1].message:
+        told = sources[-1].message if sources else ''
+        raise RobocalError(f"The source of the tool wrench does not name the silence: '{told}'.")
 
 
 def _refused_detach(cell: FaultCell, chance: random.Random) -> None:
@@ -613,14 +614,22 @@ def _heavy_tool(cell: FaultCell, _: random.Random) -> None:
     _with_parameters(robot_description=urdf)(cell, random.Random())
 
 
-def _moved_target(shift: Callable[[FaultCell, float], float]) -> Inject:
-    """Return a tracker whose target moves by ``shift`` along its x axis [m]."""
+def _moved_target(shift: Callable[[FaultCell, float, bool], float]) -> Inject:
+    """Return a tracker whose target is moved along its x axis.
+
+    Args:
+        shift: Returns by how much [m], given the cell, the time [s], and whether the arm has been
+            loaded.
+
+    """
     def inject(cell: FaultCell, chance: random.Random) -> None:
-        node, began = cell.session.node, time.monotonic()
+        node, began, loaded = cell.session.node, time.monotonic(), False
         publisher = node.create_publisher(PointStamped, '/moved/point', qos.STREAM)
 
         def move(message: PointStamped) -> None:
-            message.point.x += shift(cell, time.monotonic() - began)
+            nonlocal loaded
+            loaded |= cell.phase() == 'mounting'
+            message.point.x += shift(cell, time.monotonic() - began, loaded)
             publisher.publish(message)
 
         subscription = node.create_subscription(
@@ -631,12 +640,11 @@ def _moved_target(shift: Callable[[FaultCell, float], float]) -> Inject:
     return inject
 
 
-def _drift(_: FaultCell, since: float) -> float:
-    return 5e-4 * math.sin(since / 10.0)
+def _drift(_: FaultCell, time: float, loaded: bool) -> float:
+    return 5e-4 * math.sin(time / 10.0)
 
 
-def _bend(cell: FaultCell, _: float) -> float:
-    loaded = any('Mounting the load' in status.message for _, status in cell.statuses)
+def _bend(cell: FaultCell, _: float, loaded: bool) -> float:
     return 5e-4 * math.sin(2.0 * cell.motion[-1][2][1]) if loaded else 0.0
 
 

@@ -154,8 +154,7 @@ def controllers(hardware: str, file: str, urdf: str) -> list[str]:
         for key, section in (content.items() if isinstance(content, dict) else ())
         if str(key).rpartition('/')[2] == 'controller_manager' and isinstance(section, dict)
         for name, values in (section.get('ros__parameters') or {}).items()
-        if isinstance(values, dict) and isinstance(values.get('type'), str)
-    }
+        if isinstance(values, dict) and isinstance(values.get('type'), str)}
     if not packages:
         raise ConfigurationError(
             f'controllers_file {file} names no controller: expected controller_manager → '

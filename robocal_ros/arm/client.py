@@ -250,8 +250,7 @@ class ArmClient:
             raise ConfigurationError(
                 self._joints.problem() or 'No joint states received; expected '
                 'sensor_msgs/JointState on joint_states. Start the driver (or sim_arm) in this '
-                f'namespace and ROS domain. {hint}'
-            )
+                f'namespace and ROS domain. {hint}')
         if not await self._waiter.until_stopped(self.goals.is_ready, timeout):
             suffix = '/follow_joint_trajectory/_action/status'
             # The client's own subscription makes the topic appear: count publishers.
@@ -262,8 +261,7 @@ class ArmClient:
             raise ConfigurationError(
                 f"Action server '{self.name}' is not available; available controllers: "
                 f'{", ".join(controllers) or "none"}. Load and activate the controller, or '
-                'correct the parameter controller.'
-            )
+                'correct the parameter controller.')
 
     async def execute(
         self, trajectory: Trajectory, progress: Callable[[float], None] | None,
@@ -306,8 +304,7 @@ class ArmClient:
                 await self.comes_to_rest())
         message = conversions.to_goal(
             trajectory, self._joint_names, self._parameters().path_tolerance,
-            self._parameters().goal_tolerance, self._parameters().goal_time,
-        )
+            self._parameters().goal_tolerance, self._parameters().goal_time)
         start = self._stamp()
         # Known before the answer, so that the goal can be cancelled without one.
         goal = self._goal = self.goals.new_id()

@@ -77,6 +77,8 @@ class Intake:
 
     """
 
+    _what = 'message'
+
     def __init__(
         self, decoder: Decoder, *, span: Span = _EVERYTHING, budget: int = BUDGET,
         longest: float = LONGEST, stationary: Sequence[StationaryInterval] = (),
@@ -335,8 +337,13 @@ class Intake:
         """Return the recorded rows of stamp [s] and values after a stamp [s]."""
         return self._record.rows(after)
 
-    def _released(self, what: str) -> Array:
-        """Return and release the recorded rows; raises DataError if they are unusable."""
+    def bag_samples(self) -> Any:
+        """Return and release the samples, which may be large.
+
+        Raises:
+            DataError: If no message was usable, with the reason.
+
+        """
         rows, counts, source = self._record.release(), self.counts, self.decoder.source
         own = counts.received - counts.foreign
         if counts.out_of_order > _MOST_REPEATED * own:
@@ -346,12 +353,16 @@ class Intake:
                 'fills in header.stamp.')
         if not len(rows):
             raise DataError(
-                f"Bag '{self._source}' holds no usable {what} ({counts.received} messages). "
+                f"Bag '{self._source}' holds no usable {self._what} ({counts.received} messages). "
                 f'{self.problem or _NOTHING}')
         if counts.implausible - self._unread > _MOST_IMPLAUSIBLE * own:
             raise DataError(
                 f"Bag '{self._source}': {counts.implausible} of {own} messages on {source} are "
                 f'implausible. {self.problem}')
+        return self._samples(rows)
+
+    def _samples(self, rows: Array) -> Any:
+        """Return rows as samples."""
         return rows
 
 
@@ -381,6 +392,7 @@ class JointIntake(Intake):
         super().__init__(
             JointDecoder(joints.joint_names, factor, need_effort=need_effort,
                          largest=largest_values(joints)), **others)
+        self._what = 'joint state'
         self._posture = PostureCheck(joints)
         if stationary:
             self._record = Averages(
@@ -423,15 +435,6 @@ class JointIntake(Intake):
         """Return the samples recorded after a stamp [s]."""
         return self._samples(self.rows(after))
 
-    def bag_samples(self) -> JointSamples:
-        """Return and release the samples, which may be large.
-
-        Raises:
-            DataError: If no message was usable, with the reason.
-
-        """
-        return self._samples(self._released('joint state'))
-
     def _samples(self, rows: Array) -> JointSamples:
         n = len(self.decoder.names)
         return JointSamples(
@@ -457,16 +460,12 @@ class WrenchIntake(Intake):
         """
         super().__init__(
             decode.wrenches(f"F/T topic '{topic}'", message_frame or frame, sign), **others)
-        self._topic = topic
+        self._what = f"reading on '{topic}'"
         self._frame = frame
 
     def samples(self) -> WrenchSamples:
         """Return the recorded samples."""
         return self._samples(self.rows())
-
-    def bag_samples(self) -> WrenchSamples:
-        """Return and release the samples; raises as ``JointIntake.bag_samples``."""
-        return self._samples(self._released(f"reading on '{self._topic}'"))
 
     def _samples(self, rows: Array) -> WrenchSamples:
         return WrenchSamples(self._frame, rows[:, 0], rows[:, 1:], self.counts)
@@ -492,7 +491,7 @@ class TrackerIntake(Intake):
         super().__init__(
             (decode.poses if orientation else decode.points)(f"Tracker topic '{topic}'"),
             budget=TRACKER_BUDGET, longest=0.0, **others)
-        self._topic = topic
+        self._what = f"tracker reading on '{topic}'"
         self._orientation = orientation
         self.frame = ''
 
@@ -531,10 +530,6 @@ class TrackerIntake(Intake):
     def samples(self, after: float = -np.inf) -> TrackerSamples:
         """Return the samples recorded after a stamp [s]."""
         return self._samples(self.rows(after))
-
-    def bag_samples(self) -> TrackerSamples:
-        """Return and release the samples; raises as ``JointIntake.bag_samples``."""
-        return self._samples(self._released(f"tracker reading on '{self._topic}'"))
 
     def _samples(self, rows: Array) -> TrackerSamples:
         return TrackerSamples(self.frame, rows[:, 0], rows[:, 1:4],

@@ -356,8 +356,8 @@ class Intake:
                 'fills in header.stamp.')
         if not len(rows):
             raise DataError(
-                f"Bag '{self._source}' holds no usable {what}{where} ({counts.received} messages). "
-                f'{self.problem or _NOTHING}')
+                f"Bag '{self._source}' holds no usable {what}{where} ({counts.received} messages)"
+                f'. {self.problem or _NOTHING}')
         if counts.implausible - self._unread > _MOST_IMPLAUSIBLE * own:
             raise DataError(
                 f"Bag '{self._source}': {counts.implausible} of {own} {what}s{where} "

@@ -51,7 +51,6 @@ from robocal_ros.results import (
     Fit,
     Inputs,
     Parameter,
-    RobotIdentity,
     Series,
     State,
     rms,
@@ -183,7 +182,7 @@ def estimate_sets(
     sag, sag_held_out = (_sag(robot, arm, target, part, fit) for part in (fitted, held_out))
     everything, names, seen = [*unloaded, *loaded], robot.joint_names, list(fit.seen)
     return CalibrationResult(
-        kind=KIND, method=METHOD, robot=RobotIdentity(robot.name, robot.urdf_hash, names),
+        kind=KIND, method=METHOD, robot=robot.identity,
         frame='', parameters=_parameters(names, fit),
         covariance_names=tuple(f'{names[i]}.compliance' for i in seen),
         covariance=fit.covariance[np.ix_(seen, seen)],

@@ -29,7 +29,6 @@ from robocal_ros.results import (
     Fit,
     Inputs,
     Parameter,
-    RobotIdentity,
     Series,
     State,
     rms,
@@ -164,7 +163,7 @@ def _finished(
     samples = recording.joints
     result = CalibrationResult(
         kind='friction', method=method,
-        robot=RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names), frame='',
+        robot=robot.identity, frame='',
         parameters=tuple(parameters), covariance_names=tuple(names), covariance=covariance,
         counts={'samples': len(samples), **counts, **asdict(samples.counts)},
         settings={

@@ -131,7 +131,7 @@ def check_fit(
     wrong = ''
     centre, extent = (np.array(reference.settings.get(f'motion_{what}', np.full(robot.n, np.nan)))
                       for what in ('centre', 'extent'))
-    if reference.robot.urdf_sha256 != robot.urdf_hash:
+    if not reference.robot.is_described_as(robot.identity):
         wrong = 'was recorded with another robot description'
     elif 'motion_phase' not in reference.settings:
         wrong = 'does not state its residuals'

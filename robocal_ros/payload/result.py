@@ -19,7 +19,6 @@ from robocal_ros.results import (
     Check,
     Fit,
     Parameter,
-    RobotIdentity,
     Series,
     State,
     half_width,
@@ -69,7 +68,7 @@ def make_result(
     """
     return CalibrationResult(
         kind=kind, method=method,
-        robot=RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names),
+        robot=robot.identity,
         frame=robot.tool_frame if frame is None else frame, parameters=parameters,
         covariance_names=covariance_names, covariance=covariance, fit=fit, validation=validation,
         checks=checks,

@@ -187,12 +187,21 @@ class RobotIdentity:
         name: The URDF's robot name.
         urdf_sha256: Hash of the URDF text.
         joint_names: The arm's joints.
+        mechanics_sha256: Hash of the URDF's links, joints, inertias and limits, which texts may
+            have in common; empty in files of versions that did not write it.
 
     """
 
     name: str
     urdf_sha256: str
     joint_names: tuple[str, ...]
+    mechanics_sha256: str = ''
+
+    def is_described_as(self, other: RobotIdentity) -> bool:
+        """Return whether the mechanics of both descriptions are the same."""
+        if self.mechanics_sha256 and other.mechanics_sha256:
+            return self.mechanics_sha256 == other.mechanics_sha256
+        return self.urdf_sha256 == other.urdf_sha256
 
 
 @dataclass(frozen=True)

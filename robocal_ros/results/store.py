@@ -354,13 +354,10 @@ def _check_robot(written: RobotIdentity, robot: RobotIdentity, name: str) -> Non
             f"{name}, key 'robot.joint_names': expected {', '.join(robot.joint_names)}, the "
             f'joints of the present robot, got {", ".join(written.joint_names)}. {remedy}'
         )
-    if written.urdf_sha256 != robot.urdf_sha256:
+    if not written.is_described_as(robot):
         _LOGGER.warning(
-            "%s was identified with another description of robot '%s' (SHA-256 %.12s…, now "
-            '%.12s…). '
-            'Calibrate again if links, frames or masses have changed.',
-            name, robot.name, written.urdf_sha256, robot.urdf_sha256,
-        )
+            "%s was identified with another description of robot '%s': links, joints, inertias or "
+            'limits differ. Calibrate again if those of the arm have changed.', name, robot.name)
 
 
 # ---------------------------------------------------------------------------- keeping

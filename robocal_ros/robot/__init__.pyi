@@ -35,6 +35,7 @@ from .load import (
 from .model import (
     RigidBodyInertia as RigidBodyInertia,
     Robot as Robot,
+    identity_of as identity_of,
     parse_urdf as parse_urdf,
 )
 from .newton_euler import (

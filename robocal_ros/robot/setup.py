@@ -18,7 +18,6 @@ from robocal_ros.results import (
     Efforts,
     Parameter,
     ResultStore,
-    RobotIdentity,
     default_directory,
     provenance,
 )
@@ -61,8 +60,7 @@ def make_store(robot: Robot, values: RobotParameters) -> ResultStore:
     """Return the store of the arm's results."""
     folder = (Path(values.results_dir).expanduser() if values.results_dir
               else default_directory(robot.name))
-    return ResultStore(
-        folder, RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names))
+    return ResultStore(folder, robot.identity)
 
 
 def effort_factor(robot: Robot, values: RobotParameters) -> Array:

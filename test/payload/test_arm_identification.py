@@ -25,7 +25,7 @@ from robocal_ros.payload.estimator import (
 from robocal_ros.payload.excitation import estimate as estimate_payload
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.provenance import choose, stale_inputs
-from robocal_ros.results.result import CalibrationResult, RobotIdentity, State, Verdict
+from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 from robocal_ros.robot.arm_model import (
     identified_arm,
@@ -186,7 +186,7 @@ def test_an_arm_of_before_the_gains_is_used_once_it_is_identified_again(tmp_path
     later = record(true.with_payload(LOAD), 1, GAINS)
     later = replace(later, time=later.time + 100.0)
     values = replace(VALUES, known_mass=LOAD.mass)
-    store = ResultStore(tmp_path, RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names))
+    store = ResultStore(tmp_path, robot.identity)
 
     def stored(capability: Estimator, samples: JointSamples) -> CalibrationResult:
         inputs = capability.inputs(robot, values, store.load)
@@ -221,7 +221,7 @@ def test_an_arm_is_used_with_the_constants_that_it_was_identified_with_alone(
     currents = replace(samples, effort=samples.effort / 7.0)
     values = replace(VALUES, method='excitation', excitation_source='torque',
                      effort_source='current', torque_constants=[0.07], gear_ratios=[100.0])
-    store = ResultStore(tmp_path, RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names))
+    store = ResultStore(tmp_path, robot.identity)
     inputs = ARM_IDENTIFICATION.inputs(robot, values, store.load)
     scaled = replace(
         currents, effort=currents.effort * torque_factor(robot, values, inputs.gains))

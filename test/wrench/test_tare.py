@@ -8,7 +8,7 @@ import pytest
 from support.arms import arm
 
 from robocal_ros.errors import DataError
-from robocal_ros.results.result import RobotIdentity, Verdict
+from robocal_ros.results.result import Verdict
 from robocal_ros.robot.model import RigidBodyInertia
 from robocal_ros.wrench.model import SensedArm, SensorMount
 from robocal_ros.wrench.parameters import WrenchParameters
@@ -207,7 +207,7 @@ def test_filed_and_read_again() -> None:
     bench = Bench()
     found = bench.find(bench.record())
     robot = bench.arm.robot
-    identity = RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names)
+    identity = robot.identity
     result = to_result(found, FRAMES, identity, bench.values, 'live')
     assert result.verdict is Verdict.PASS
     np.testing.assert_array_equal(biases(result, FRAMES), found.bias)

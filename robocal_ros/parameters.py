@@ -2,12 +2,15 @@
 """Declaration of node parameters as frozen dataclasses, and the parameters shared by all nodes.
 
 ROS descriptors, range checks, the documentation's table and the files in ``config/`` are derived
-from the fields: default, unit, range and description.
+from the fields (default, unit, range) and from the docstrings of the dataclasses, whose
+``Attributes`` are the descriptions of the parameters.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -89,7 +92,6 @@ class Declaration:
 
 def parameter(
     default: Any,
-    description: str,
     *,
     unit: str = '',
     minimum: float | None = None,
@@ -97,8 +99,11 @@ def parameter(
     choices: Sequence[str] = (),
     dynamic: bool = False,
 ) -> Any:
-    """Declare a field of a parameter dataclass; see ``Declaration`` for the arguments."""
-    metadata = {_METADATA: (description, unit, minimum, maximum, tuple(choices), dynamic)}
+    """Declare a field of a parameter dataclass; see ``Declaration`` for the arguments.
+
+    Its description is the entry of the same name in the ``Attributes`` of the class.
+    """
+    metadata = {_METADATA: (unit, minimum, maximum, tuple(choices), dynamic)}
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -117,11 +122,23 @@ T = TypeVar('T', bound=ParameterTable)
 
 def declarations(table: type[ParameterTable]) -> Iterator[Declaration]:
     """Yield the declarations of a parameter dataclass, in their order."""
+    descriptions = _descriptions(table)
     for item in dataclasses.fields(table):
         default = item.default
         if item.default_factory is not dataclasses.MISSING:
             default = item.default_factory()
-        yield Declaration(item.name, default, *item.metadata[_METADATA])
+        yield Declaration(item.name, default, descriptions[item.name], *item.metadata[_METADATA])
+
+
+def _descriptions(table: type[ParameterTable]) -> dict[str, str]:
+    """Return the entries of the ``Attributes`` of a table and its bases, by name."""
+    texts: dict[str, str] = {}
+    for base in reversed(table.__mro__):
+        section = inspect.cleandoc(base.__doc__ or '').partition('\nAttributes:\n')[2]
+        for entry in re.split(r'\n(?=    \S)', section.partition('\n\n')[0]):
+            name, _, text = entry.partition(': ')
+            texts[name.strip()] = ' '.join(text.split())
+    return texts
 
 
 def checked(table: type[T], values: Mapping[str, Any]) -> T:
@@ -154,130 +171,135 @@ def named(values: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class RobotParameters(ParameterTable):
-    """Parameters of every node."""
+    """Parameters of every node.
 
-    autostart: bool = parameter(
-        False, 'Configure and activate without a lifecycle manager, as soon as there is a robot '
-        'description.')
-    robot_description: str = parameter(
-        '', 'URDF text; when empty it is taken from the topic robot_description.')
-    description_timeout: float = parameter(
-        5.0, 'Timeout of the topic robot_description on configure; with autostart, interval at '
-        'which the node reports that it waits.', unit='s', minimum=0.1, maximum=600.0)
-    robot_name: str = parameter(
-        '', 'Name of the robot in results; the name in the URDF when empty. Two arms of one type '
-        'need different names.')
-    tool_frame: str = parameter(
-        'tool0', 'Frame of the flange or tool in which results are expressed; the arm is the '
-        'chain from the root to it.')
-    joints: list[str] = parameter(
-        [''], "The arm's joints; [''] for all movable joints from the root to tool_frame.")
-    gravity: list[float] = parameter(
-        [0.0, 0.0, -9.81], 'Gravity vector in the root frame of the URDF, for tilted bases.',
-        unit='m/s²', minimum=-30.0, maximum=30.0)
-    effort_source: str = parameter(
-        'torque', 'Quantity in the effort field of joint_states: link-side torque in N·m; motor '
-        'current in A, torque constants being known; or unknown: proportional to the torque, by '
-        'factors that calibrate_gains of payload_identification finds.',
-        choices=('torque', 'current', 'unknown'))
-    effort_contains: str = parameter(
-        'all', 'Content of the efforts: all torques of the drives, or external ones, without the '
-        'dynamics and friction of the bare arm (tau_ext of Franka arms, external torque of KUKA '
-        'arms).', choices=('all', 'external'))
-    min_weight_share: float = parameter(
-        0.5, "Least share of the bare arm's weight, by the URDF, that efforts must hold while "
-        'effort_contains is all; lower it if masses or efforts are known to be that far off.',
-        minimum=0.0, maximum=1.0)
-    torque_constants: list[float] = parameter(
-        [1.0], 'With effort_source current: torque constants, one per joint or one for all.',
-        unit='N·m/A', minimum=-1e4, maximum=1e4)
-    gear_ratios: list[float] = parameter(
-        [1.0], 'With effort_source current: gear ratios, one per joint or one for all.',
-        minimum=-1e5, maximum=1e5)
-    use_drive_gains: bool = parameter(
-        True, 'Divide efforts by the drive gains of calibrate_gains if there is a result.')
-    use_arm_model: bool = parameter(
-        True, 'Use links and rotors of the identified arm, if there is a result, instead of those '
-        'of the URDF wherever joint torques are read or predicted.')
-    results_dir: str = parameter(
-        '', 'Folder of the result files; ~/.ros/robocal/<robot> when empty.')
+    Attributes:
+        autostart: Configure and activate without a lifecycle manager, as soon as there is a robot
+            description.
+        robot_description: URDF text; when empty it is taken from the topic robot_description.
+        description_timeout: Timeout of the topic robot_description on configure; with autostart,
+            interval at which the node reports that it waits.
+        robot_name: Name of the robot in results; the name in the URDF when empty. Two arms of one
+            type need different names.
+        tool_frame: Frame of the flange or tool in which results are expressed; the arm is the
+            chain from the root to it.
+        joints: The arm's joints; [''] for all movable joints from the root to tool_frame.
+        gravity: Gravity vector in the root frame of the URDF, for tilted bases.
+        effort_source: Quantity in the effort field of joint_states: link-side torque in N·m; motor
+            current in A, torque constants being known; or unknown: proportional to the torque, by
+            factors that calibrate_gains of payload_identification finds.
+        effort_contains: Content of the efforts: all torques of the drives, or external ones,
+            without the dynamics and friction of the bare arm (tau_ext of Franka arms, external
+            torque of KUKA arms).
+        min_weight_share: Least share of the bare arm's weight, by the URDF, that efforts must hold
+            while effort_contains is all; lower it if masses or efforts are known to be that far
+            off.
+        torque_constants: With effort_source current: torque constants, one per joint or one for
+            all.
+        gear_ratios: With effort_source current: gear ratios, one per joint or one for all.
+        use_drive_gains: Divide efforts by the drive gains of calibrate_gains if there is a result.
+        use_arm_model: Use links and rotors of the identified arm, if there is a result, instead of
+            those of the URDF wherever joint torques are read or predicted.
+        results_dir: Folder of the result files; ~/.ros/robocal/<robot> when empty.
+
+    """
+
+    autostart: bool = parameter(False)
+    robot_description: str = parameter('')
+    description_timeout: float = parameter(5.0, unit='s', minimum=0.1, maximum=600.0)
+    robot_name: str = parameter('')
+    tool_frame: str = parameter('tool0')
+    joints: list[str] = parameter([''])
+    gravity: list[float] = parameter([0.0, 0.0, -9.81], unit='m/s²', minimum=-30.0, maximum=30.0)
+    effort_source: str = parameter('torque', choices=('torque', 'current', 'unknown'))
+    effort_contains: str = parameter('all', choices=('all', 'external'))
+    min_weight_share: float = parameter(0.5, minimum=0.0, maximum=1.0)
+    torque_constants: list[float] = parameter([1.0], unit='N·m/A', minimum=-1e4, maximum=1e4)
+    gear_ratios: list[float] = parameter([1.0], minimum=-1e5, maximum=1e5)
+    use_drive_gains: bool = parameter(True)
+    use_arm_model: bool = parameter(True)
+    results_dir: str = parameter('')
 
 
 @dataclass(frozen=True)
 class ArmParameters(RobotParameters):
-    """Parameters of every node that moves the arm."""
+    """Parameters of every node that moves the arm.
 
-    controller: str = parameter(
-        'joint_trajectory_controller', 'Name of the joint trajectory controller.')
-    connect_timeout: float = parameter(
-        5.0, 'Timeout of joint states and controller when run is called.', unit='s',
-        minimum=0.1, maximum=600.0, dynamic=True)
-    speed_scale: float = parameter(
-        1.0, 'Scale factor of the speed of every motion.', minimum=0.01, maximum=1.0, dynamic=True)
-    max_velocity: float = parameter(
-        1.0, 'Largest joint speed of moves between postures, in addition to the URDF limits.',
-        unit='rad/s', minimum=0.01, maximum=10.0, dynamic=True)
+    Attributes:
+        controller: Name of the joint trajectory controller.
+        connect_timeout: Timeout of joint states and controller when run is called.
+        speed_scale: Scale factor of the speed of every motion.
+        max_velocity: Largest joint speed of moves between postures, in addition to the URDF
+            limits.
+        max_acceleration: Largest joint acceleration.
+        path_tolerance: Largest deviation from the path before the controller aborts a motion; the
+            node cancels it at 1.5 times this value.
+        goal_tolerance: Largest deviation from the goal at the end.
+        goal_time: Time after the end of a motion within which the goal must be reached.
+        state_timeout: Longest gap in joint states before a motion is cancelled.
+        tool_box: Size of a box around the mounted tool, x, y, z of tool_frame, for the collision
+            check; zeros for none.
+        floor: Height in the root frame, against gravity, below which the arm must not reach; -1000
+            for none.
+        keep_out_boxes: Boxes in the root frame that the arm must not touch: centre x, y, z and
+            size along x, y, z of the first, of the second, …; zeros for none.
+        clearance: Distance that the arm keeps from itself, tool_box, floor, keep_out_boxes and
+            what the robot description fixes to the base; -1 for what 1.5 times path_tolerance of
+            each joint sweeps, and, where the arm rests nearer, half of that distance; 0 excludes
+            contact only.
+        max_effort_share: Share of the effort limit of the URDF at which a measured effort ends a
+            motion, one per joint or one for all; 0 for no check: limits in URDFs are often
+            placeholders.
+        guard_topic: Topic of a F/T sensor whose readings end a motion at max_force or max_torque;
+            empty for none.
+        max_force: Force of guard_topic, weight and bias included, at which a motion ends; 0 for no
+            check.
+        max_torque: Torque of guard_topic, weight and bias included, at which a motion ends; 0 for
+            no check.
+        stop_statuses: Beginnings of the names of statuses on /diagnostics that end a motion while
+            their level is ERROR or STALE, such as the driver's protective stop; [''] for none.
+        drive_conditions: Conditions on the driver's own topics for any motion: topic, field, == or
+            !=, and a value or a list of them, such as
+            'io_and_status_controller/robot_program_running data == true' or 'robot_mode mode ==
+            [1, 2]'; [''] for none.
+        mesh_folders: Further folders to search for package:// meshes of the collision geometry, in
+            addition to the ROS installation.
+
+    """
+
+    controller: str = parameter('joint_trajectory_controller')
+    connect_timeout: float = parameter(5.0, unit='s', minimum=0.1, maximum=600.0, dynamic=True)
+    speed_scale: float = parameter(1.0, minimum=0.01, maximum=1.0, dynamic=True)
+    max_velocity: float = parameter(1.0, unit='rad/s', minimum=0.01, maximum=10.0, dynamic=True)
     max_acceleration: float = parameter(
-        2.0, 'Largest joint acceleration.', unit='rad/s²', minimum=0.01, maximum=100.0,
-        dynamic=True)
-    path_tolerance: float = parameter(
-        0.1, 'Largest deviation from the path before the controller aborts a motion; the node '
-        'cancels it at 1.5 times this value.', unit='rad', minimum=1e-4, maximum=1.0,
-        dynamic=True)
-    goal_tolerance: float = parameter(
-        0.01, 'Largest deviation from the goal at the end.', unit='rad', minimum=1e-5,
-        maximum=0.5, dynamic=True)
-    goal_time: float = parameter(
-        2.0, 'Time after the end of a motion within which the goal must be reached.', unit='s',
-        minimum=0.1, maximum=60.0, dynamic=True)
-    state_timeout: float = parameter(
-        0.5, 'Longest gap in joint states before a motion is cancelled.', unit='s',
-        minimum=0.05, maximum=10.0, dynamic=True)
-    tool_box: list[float] = parameter(
-        [0.0, 0.0, 0.0], 'Size of a box around the mounted tool, x, y, z of tool_frame, for the '
-        'collision check; zeros for none.', unit='m', minimum=0.0, maximum=5.0)
-    floor: float = parameter(
-        -1000.0, 'Height in the root frame, against gravity, below which the arm must not reach; '
-        '-1000 for none.', unit='m', minimum=-1000.0, maximum=1000.0)
+        2.0, unit='rad/s²', minimum=0.01, maximum=100.0, dynamic=True)
+    path_tolerance: float = parameter(0.1, unit='rad', minimum=1e-4, maximum=1.0, dynamic=True)
+    goal_tolerance: float = parameter(0.01, unit='rad', minimum=1e-5, maximum=0.5, dynamic=True)
+    goal_time: float = parameter(2.0, unit='s', minimum=0.1, maximum=60.0, dynamic=True)
+    state_timeout: float = parameter(0.5, unit='s', minimum=0.05, maximum=10.0, dynamic=True)
+    tool_box: list[float] = parameter([0.0, 0.0, 0.0], unit='m', minimum=0.0, maximum=5.0)
+    floor: float = parameter(-1000.0, unit='m', minimum=-1000.0, maximum=1000.0)
     keep_out_boxes: list[float] = parameter(
-        [0.0, 0.0, 0.0, 0.0, 0.0, 0.0], 'Boxes in the root frame that the arm must not touch: '
-        'centre x, y, z and size along x, y, z of the first, of the second, …; zeros for none.',
-        unit='m', minimum=-100.0, maximum=100.0)
-    clearance: float = parameter(
-        -1.0, 'Distance that the arm keeps from itself, tool_box, floor, keep_out_boxes and what '
-        'the robot description fixes to the base; -1 for what 1.5 times path_tolerance of each '
-        'joint sweeps, and, where the arm rests nearer, half of that distance; 0 excludes contact '
-        'only.', unit='m', minimum=-1.0, maximum=1.0, dynamic=True)
-    max_effort_share: list[float] = parameter(
-        [0.0], 'Share of the effort limit of the URDF at which a measured effort ends a motion, '
-        'one per joint or one for all; 0 for no check: limits in URDFs are often placeholders.',
-        minimum=0.0, maximum=10.0)
-    guard_topic: str = parameter(
-        '', 'Topic of a F/T sensor whose readings end a motion at max_force or max_torque; empty '
-        'for none.')
-    max_force: float = parameter(
-        0.0, 'Force of guard_topic, weight and bias included, at which a motion ends; 0 for no '
-        'check.', unit='N', minimum=0.0, maximum=1e6)
-    max_torque: float = parameter(
-        0.0, 'Torque of guard_topic, weight and bias included, at which a motion ends; 0 for no '
-        'check.', unit='N·m', minimum=0.0, maximum=1e6)
-    stop_statuses: list[str] = parameter(
-        [''], 'Beginnings of the names of statuses on /diagnostics that end a motion while their '
-        "level is ERROR or STALE, such as the driver's protective stop; [''] for none.")
-    drive_conditions: list[str] = parameter(
-        [''], "Conditions on the driver's own topics for any motion: topic, field, == or !=, and "
-        "a value or a list of them, such as 'io_and_status_controller/robot_program_running "
-        "data == true' or 'robot_mode mode == [1, 2]'; [''] for none.")
-    mesh_folders: list[str] = parameter(
-        [''], 'Further folders to search for package:// meshes of the collision geometry, in '
-        'addition to the ROS installation.')
+        [0.0, 0.0, 0.0, 0.0, 0.0, 0.0], unit='m', minimum=-100.0, maximum=100.0)
+    clearance: float = parameter(-1.0, unit='m', minimum=-1.0, maximum=1.0, dynamic=True)
+    max_effort_share: list[float] = parameter([0.0], minimum=0.0, maximum=10.0)
+    guard_topic: str = parameter('')
+    max_force: float = parameter(0.0, unit='N', minimum=0.0, maximum=1e6)
+    max_torque: float = parameter(0.0, unit='N·m', minimum=0.0, maximum=1e6)
+    stop_statuses: list[str] = parameter([''])
+    drive_conditions: list[str] = parameter([''])
+    mesh_folders: list[str] = parameter([''])
 
 
 @dataclass(frozen=True)
 class ResumableParameters(ArmParameters):
-    """Parameters of nodes whose procedures go on after a restart."""
+    """Parameters of nodes whose procedures go on after a restart.
 
-    resume_within: float = parameter(
-        600.0, 'Largest age of what an unfinished run has measured, as before a restart of the '
-        'node, for the next one to go on from it: temperature and tool may change. 0 begins anew '
-        'always.', unit='s', minimum=0.0, maximum=86400.0, dynamic=True)
+    Attributes:
+        resume_within: Largest age of what an unfinished run has measured, as before a restart of
+            the node, for the next one to go on from it: temperature and tool may change. 0 begins
+            anew always.
+
+    """
+
+    resume_within: float = parameter(600.0, unit='s', minimum=0.0, maximum=86400.0, dynamic=True)

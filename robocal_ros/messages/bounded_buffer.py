@@ -81,6 +81,13 @@ class BoundedBuffer:
         if self._filled == _PIECE:
             self._close()
 
+    @property
+    def newest(self) -> float:
+        """Newest stamp, -inf without rows [s]."""
+        if self._filled:
+            return float(self._open[self._filled - 1, 0])
+        return float(self._pieces[-1][-1, 0]) if self._pieces else -np.inf
+
     def __len__(self) -> int:
         """Return the number of rows kept."""
         return self._kept - (-self._filled >> self._level)
@@ -200,7 +207,9 @@ class Averages(BoundedBuffer):
             first, last = np.searchsorted(rows[:, 0], (begin, end)).tolist()
             if first < last:
                 self._held.setdefault(number, []).append(rows[first:last].copy())
-        for number in [item for item in self._held if rows[-1, 0] >= self._stretches[item][1]]:
+        # A single stamp may be corrupt.
+        passed = rows[-2, 0] if len(rows) > 1 else -np.inf
+        for number in [item for item in self._held if passed >= self._stretches[item][1]]:
             self._means[number] = np.concatenate(self._held.pop(number)).mean(axis=0)
 
     def clear(self) -> None:

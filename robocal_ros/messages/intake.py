@@ -32,7 +32,7 @@ from robocal_ros.messages.decode import (
 from robocal_ros.messages.marks import Span, StationaryInterval
 from robocal_ros.messages.posture_check import Joints, PostureCheck, largest_values
 from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples, WrenchSamples
-from robocal_ros.messages.stamps import LEAP, SECOND, StampGuard, to_seconds
+from robocal_ros.messages.stamps import SECOND, StampGuard, to_seconds
 
 TRACKER_BUDGET = 2**21
 """Largest number of readings of a tracker, which must not be averaged with neighbours."""
@@ -134,12 +134,13 @@ class Intake:
             The row before which messages were added, and whether its message is after the stamp.
 
         """
-        own = decoded.states < State.UNREADABLE
-        for row in np.flatnonzero(own & (time > stamp)).tolist():
+        own = np.flatnonzero(decoded.states < State.UNREADABLE)
+        beyond = time[own] > stamp
+        # A corrupt stamp does not count: one that does not follow, or is not followed.
+        for row in own[beyond & np.append(beyond[1:], True)].tolist():
             if row >= begin:
                 self._admit(decoded, time, np.arange(begin, row))
                 begin = row
-                # A corrupt stamp does not count.
                 if self.guard.admits(int(decoded.stamps[row])):
                     return row, True
         self._admit(decoded, time, np.arange(begin, len(time)))
@@ -155,11 +156,11 @@ class Intake:
             they must be added one by one.
 
         """
-        decoded, newest = self.decoder(raw), self.guard.newest
+        decoded, guard = self.decoder(raw), self.guard
         own = decoded.states != State.FOREIGN
-        steps = np.diff(decoded.stamps[own], prepend=newest or 0)
-        if (newest is None or (decoded.states[own] != State.USABLE).any()
-                or not ((steps > 0) & (steps <= LEAP)).all()):
+        steps = np.diff(decoded.stamps[own], prepend=guard.newest or 0)
+        if (guard.newest is None or (decoded.states[own] != State.USABLE).any()
+                or not ((steps > 0) & (steps <= guard.doubted)).all()):
             return None
         return decoded, self._admit(decoded, to_seconds(decoded.stamps), np.arange(len(raw)))
 
@@ -181,6 +182,8 @@ class Intake:
             if self.on_jump is not None:
                 self.on_jump(to_seconds(stamp))
             self._forget()
+        if guard.withdrew:
+            self._forget_from(to_seconds(stamp))
         message = self._checked(message)
         if message.state is State.USABLE:
             if self.recording:
@@ -236,6 +239,8 @@ class Intake:
         if jumps:
             self._forget()
             counted = counted[counted >= jumps[-1]]
+        elif len(counted):
+            self._forget_from(time[counted[0]])
         if not self.recording:
             return counted
         usable = counted[decoded.states[counted] == State.USABLE]
@@ -283,6 +288,11 @@ class Intake:
         self._record.forget_after(time)
         self._kept -= (before - len(self._record)) * self._record.averaged
         return time, self.newest
+
+    def _forget_from(self, time: float) -> None:
+        """Discard the sample of a corrupt stamp, which the next one [s] does not follow."""
+        if self._record.newest >= time:
+            self.forget_after(np.nextafter(time, -np.inf))
 
     def saved(self, *, samples: bool) -> Recorded:
         """Return the recording and its counts, on request without the samples."""

@@ -38,6 +38,10 @@ _DOUBTED = 8
 # Streams with pauses have no such limit: those of whose intervals one in twenty is longer than
 # this number of usual ones.
 _BURSTS = 4
+# A stamp is isolated if it is newer than the one before by more than this number of usual
+# intervals, which is more than a swap of two messages. It is corrupt if the next stamp is in
+# between: a clock that was set, and the end of a gap, show in all stamps that follow.
+_ISOLATED = 2.5
 # A longer gap is a pause of the recording or a clock that was set, not lost messages.
 _PAUSE = 60 * SECOND
 # The usual interval is updated after this number of stamps, at this place among them.
@@ -72,6 +76,8 @@ class StampGuard:
 
     Attributes:
         newest: Newest admitted stamp, None before the first [ns].
+        withdrew: Whether the newest one replaced a corrupt stamp that had been admitted, whose
+            sample must be discarded.
 
     """
 
@@ -85,6 +91,10 @@ class StampGuard:
         self._odd = 0
         self._odd_stamp: int | None = None
         self._limit = LEAP
+        self.withdrew = False
+        # The admitted stamp before the newest, and the messages counted as lost between them.
+        self._before: int | None = None
+        self._gap = 0
 
     @property
     def counts(self) -> StreamCounts:
@@ -132,14 +142,50 @@ class StampGuard:
         late = self.newest is not None and -_CLOCK_JUMP < stamp - self.newest <= 0
         return _LATE_IN_A_ROW if late else _FAR_IN_A_ROW
 
+    @property
+    def doubted(self) -> float:
+        """Interval after which a stamp counts as used only once the next follows it [ns]."""
+        if not self._period and len(self._intervals) < 2:
+            return LEAP
+        return _DOUBTED * (self._period or _usual([*self._intervals][:-1])[0])
+
+    @property
+    def is_doubted(self) -> bool:
+        """True if the newest stamp ends a gap, or is corrupt: the next one tells."""
+        return (self.newest is not None and self._before is not None
+                and self.newest - self._before > self.doubted)
+
+    def _was_corrupt(self, newest: int, stamp: int) -> bool:
+        """Return whether the newest stamp was corrupt, given the next one."""
+        before = self._before
+        if before is None or not before < stamp < newest:
+            return False
+        usual = self.doubted / _DOUBTED if len(self._intervals) > 1 else stamp - before
+        return newest - before > _ISOLATED * usual
+
+    def _withdraw(self) -> None:
+        """Count the newest stamp as corrupt."""
+        self._tally['out_of_order'] += 1
+        self._tally['dropped'] = max(self._tally['dropped'] - self._gap, 0)
+        if self._before is not None:
+            self._intervals.pop()
+            self._admitted -= 1
+        self.newest, self._before = self._before, None
+
     def admit(self, stamp: int) -> bool:
         """Process a stamp [ns]; return whether its message is used.
 
         The message that confirms a jump of the clock is used; see ``jumps``.
         """
-        tally, newest = self._tally, self.newest
+        newest, odd = self.newest, self._odd_with(stamp)
+        # Two that agree outvote the first of all.
+        self.withdrew = newest is not None and odd > 0 and (
+            self._was_corrupt(newest, stamp) or (odd > 1 and not self._admitted))
+        if self.withdrew:
+            self._withdraw()
+            newest, odd = self.newest, self._odd_with(stamp)
+        tally = self._tally
         tally['received'] += 1
-        odd = self._odd_with(stamp)
         if odd and odd < self._odd_allowed(stamp):
             tally['out_of_order'] += 1
             if tally['dropped'] and -_CLOCK_JUMP < stamp - (newest or 0) < 0:
@@ -147,11 +193,13 @@ class StampGuard:
                 tally['dropped'] -= 1
             self._odd, self._odd_stamp = odd, stamp
             return False
+        before, self._gap = newest, 0
         if newest is not None and 0 < stamp - newest <= LEAP:
             step = stamp - newest
             if self._period and _GAP * self._period < step < _PAUSE:
                 # Those that were left out until the gap was believed were not lost.
-                tally['dropped'] += max(round(step / self._period) - 1 - max(odd - 1, 0), 0)
+                self._gap = max(round(step / self._period) - 1 - max(odd - 1, 0), 0)
+                tally['dropped'] += self._gap
             if odd and stamp - (self._odd_stamp or 0) > self._limit:
                 # The stream has become slow.
                 self._limit = LEAP
@@ -165,7 +213,10 @@ class StampGuard:
         elif newest is not None:
             tally['clock_jumps'] += 1
             self._intervals.clear()
-        self.newest = stamp
+        if odd:
+            # Those before it, which were left out, confirm it.
+            before = self._odd_stamp
+        self.newest, self._before = stamp, before
         self._odd, self._odd_stamp = 0, None
         return True
 
@@ -181,6 +232,7 @@ class StampGuard:
 
         """
         counts = np.zeros(len(stamps), dtype=bool)
+        used = -1
         # Rows that do not follow their predecessor; all others increase.
         steps = np.diff(stamps)
         breaks = np.append(1 + np.flatnonzero((steps <= 0) | (steps > LEAP)), len(stamps))
@@ -188,8 +240,11 @@ class StampGuard:
         while row < len(stamps):
             before = self.jumps
             counts[row] = self.admit(int(stamps[row]))
+            if self.withdrew and used >= 0:
+                counts[used] = False
             if self.jumps > before:
                 jumps.append(row)
+            used = row if counts[row] else used
             row += 1
             if not counts[row - 1] or self._admitted < _LEARN_AT:
                 continue
@@ -197,7 +252,7 @@ class StampGuard:
             if stop > row:
                 stop = row + self._admit_increasing(stamps[row - 1:stop])
                 counts[row:stop] = True
-                row = stop
+                row, used = stop, stop - 1
         return counts, jumps
 
     def _admit_increasing(self, stamps: Stamps) -> int:
@@ -223,7 +278,7 @@ class StampGuard:
             windows = sliding_window_view(known, _REMEMBERED)[ends[full] - _REMEMBERED]
             places = [_REMEMBERED // 2, _long(_REMEMBERED)]
             usual += map(_limited, *np.partition(windows, places, axis=1)[:, places].T.tolist())
-        dropped = 0
+        dropped = gap = 0
         periods, limits = (np.array(part) for part in zip(*usual, strict=True))
         if count and steps.max() > min(_GAP * periods.min(), limits.min()):
             valid = np.searchsorted(learnt, np.arange(count))
@@ -232,12 +287,15 @@ class StampGuard:
                 return self._admit_increasing(stamps[:doubted[0] + 1])
             period = periods[valid]
             wide = (period > 0.0) & (steps > _GAP * period) & (steps < _PAUSE)
-            dropped = int((np.round(steps[wide] / period[wide]) - 1.0).sum())
+            lost = np.where(wide, np.round(steps / np.maximum(period, 1.0)) - 1.0, 0.0)
+            dropped, gap = int(lost.sum()), int(lost[-1])
         self._intervals.extend(steps[-_REMEMBERED:].tolist())
         self._period, self._limit = usual[-1]
         self._admitted += count
         self.count(received=count, dropped=dropped)
-        self.newest = int(stamps[-1])
+        if count:
+            self._before, self.newest = map(int, stamps[-2:])
+            self._gap, self.withdrew = gap, False
         return count
 
 

@@ -68,7 +68,8 @@ class Stream(Subscriber, Generic[I]):
             now: Steady clock [s], for detecting silence.
             remedy: Instruction for the user when no message arrives, as a sentence.
             tolerated: Number of consecutive unusable messages that are not yet a problem.
-            on_message: Called with every message whose stamp is accepted, and with foreign ones.
+            on_message: Called with every message whose stamp is accepted, and with foreign ones,
+                but not with the first one after a gap.
             others: As for ``Subscriber``.
 
         """
@@ -121,7 +122,8 @@ class Stream(Subscriber, Generic[I]):
             self._note_values(message)
         else:
             self._bad_in_a_row += 1
-        if self._on_message is not None:
+        # A message after a gap is recorded, but what follows tells whether its stamp is corrupt.
+        if self._on_message is not None and not self.intake.guard.is_doubted:
             self._on_message(message)
 
     def _note_values(self, message: Message) -> None:
@@ -207,7 +209,9 @@ class RecentPostures(deque[tuple[float, Array]]):
     """Stamps [s] and postures, shape (n,) [rad], of the last 0.3 s."""
 
     def note(self, stamp: float, posture: Array) -> None:
-        """Append a posture, and drop old ones."""
+        """Append a posture; drop old ones, and those of corrupt stamps, which are newer."""
+        while self and self[-1][0] >= stamp:
+            self.pop()
         self.append((stamp, posture))
         while stamp - self[0][0] > _RECENT:
             self.popleft()

@@ -91,8 +91,12 @@ class SampleRecorder:
 
     @property
     def _is_live(self) -> bool:
-        """True if the recording was begun by a procedure of this node, and is no replayed bag."""
-        return self._live and not self._joints.counts.clock_jumps
+        """True if the recording was begun by a procedure of this node, and is no replayed bag.
+
+        That is known while the procedure runs; later, a clock that jumps is that of a bag.
+        """
+        return self._live and (self._node.running not in ('', 'estimate')
+                               or not self._joints.counts.clock_jumps)
 
     @property
     def on_sample(self) -> Callable[[float, Array, Array], None] | None:

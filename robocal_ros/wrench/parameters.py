@@ -32,150 +32,137 @@ _PREFIX = 'ft_'
 
 @dataclass(frozen=True)
 class WrenchParameters(RobotParameters):
-    """Parameters of external-wrench observation."""
+    """Parameters of external-wrench observation.
 
-    sensor_frames: list[str] = parameter(
-        [''], "Measurement frames of the F/T sensors, as named in the URDF, in any order; [''] "
-        'selects all links whose name begins with ft_.')
-    sensor_topics: list[str] = parameter(
-        [''], "Topics of the F/T sensors (geometry_msgs/WrenchStamped), one per frame; [''] "
-        'selects <frame>/wrench.')
-    sensor_message_frames: list[str] = parameter(
-        [''], "frame_id of the sensors' messages where it is no frame of the URDF, one per "
-        "sensor, empty for that of sensor_frames; [''] for none at all.")
-    sensor_links: list[str] = parameter(
-        [''], "First link distal to each sensor, or [''] where that is the link of its frame; it "
-        'names the part of the arm between this sensor and the next ones.')
-    sensor_signs: list[float] = parameter(
-        [1.0], 'Sign of the readings: 1 if a hanging tool reads a force along gravity, -1 if it '
-        'reads the opposite; one per sensor or one for all.', minimum=-1.0, maximum=1.0)
-    sensor_force_ranges: list[float] = parameter(
-        [0.0], 'Measuring range of a force component, at which a reading is saturated; 0 if '
-        'unknown. One per sensor or one for all.', unit='N', minimum=0.0, maximum=1e6)
-    sensor_torque_ranges: list[float] = parameter(
-        [0.0], 'Measuring range of a torque component; 0 if unknown. One per sensor or one for '
-        'all.', unit='N·m', minimum=0.0, maximum=1e6)
-    sensor_delays: list[float] = parameter(
-        [0.0], 'Time by which readings are older than their stamps, as by a filter in the '
-        'sensor; one per sensor or one for all.', unit='s', minimum=-0.1, maximum=0.1)
-    kinematics: list[str] = parameter(
-        ['joint_states'], 'Source of the motion between each sensor and the next; imu requires '
-        'one rigid link with an IMU on it. One per sensor or one for all.',
-        choices=('joint_states', 'imu'))
-    imu_topics: list[str] = parameter(
-        [''], 'Topics of the IMUs (sensor_msgs/Imu), one per sensor, empty where there is '
-        "none; [''] for none at all.")
-    imu_frames: list[str] = parameter(
-        [''], 'Measurement frames of the IMUs, as named in the URDF, one per sensor.')
-    window: float = parameter(
-        0.02, 'Window over which motion, readings and torques are smoothed; a longer one reduces '
-        'noise and delays the output by half its length.', unit='s', minimum=0.002, maximum=0.5)
-    window_samples: int = parameter(
-        5, 'Smallest number of joint states in the window, which makes it longer than window '
-        'where they are rare; a larger number reduces noise and adds delay.', minimum=5,
-        maximum=500)
-    use_velocity: bool = parameter(
-        True, 'Use the velocities in joint_states; otherwise positions are differentiated.')
-    stamp_estimates: bool = parameter(
-        False, 'Stamp outputs with the instant that they describe, half a window ago, instead of '
-        'with the stamp of the newest sample.')
-    max_delay: float = parameter(
-        0.02, 'Longest time by which a sensor may lag behind joint_states, and longest gap of '
-        'its readings that is interpolated; beyond it its links are invalid.', unit='s',
-        minimum=0.001, maximum=1.0)
-    stuck_time: float = parameter(
-        0.1, 'Time after which a sensor with constant values is reported as stuck; 0 disables '
-        'the check.', unit='s', minimum=0.0, maximum=60.0)
-    silence: float = parameter(
-        0.5, 'Time without joint_states after which this is reported.', unit='s', minimum=0.05,
-        maximum=60.0, dynamic=True)
-    force_threshold: float = parameter(
-        5.0, 'External force at which a contact begins; a higher value ignores harder pushes.',
-        unit='N', minimum=0.1, maximum=1e4)
-    require_tare: bool = parameter(
-        True, 'Publish no wrench before ~/tare was called; set to false for sensors without bias.')
-    keep_tare: bool = parameter(
-        False, 'Use the stored tare from the start.')
-    tare_duration: float = parameter(
-        1.0, 'Time at rest over which ~/tare averages.', unit='s', minimum=0.1, maximum=60.0,
-        dynamic=True)
-    tare_force_limit: float = parameter(
-        15.0, 'Largest bias of a force component that ~/tare accepts.', unit='N', minimum=0.01,
-        maximum=1e4, dynamic=True)
-    tare_torque_limit: float = parameter(
-        1.0, 'Largest bias of a torque component that ~/tare accepts.', unit='N·m',
-        minimum=0.001, maximum=1e3, dynamic=True)
-    tare_force_std: float = parameter(
-        2.0, 'Largest scatter of a force component during ~/tare.', unit='N', minimum=0.001,
-        maximum=1e3, dynamic=True)
-    tare_torque_std: float = parameter(
-        0.2, 'Largest scatter of a torque component during ~/tare.', unit='N·m', minimum=1e-4,
-        maximum=1e2, dynamic=True)
-    use_payload: bool = parameter(
-        True, 'Compensate weight and inertia of the identified payload, if there is a result.')
-    use_friction: bool = parameter(
-        True, 'Compensate identified friction in the joint torques, if there is a result.')
-    observe_torque: bool = parameter(
-        True, 'Estimate external joint torques, if joint_states contains efforts.')
-    torque_thresholds: list[float] = parameter(
-        [8.0], 'External joint torque at which a collision is reported, one per joint or one for '
-        "all; near standstill the joint's breakaway friction is added.", unit='N·m',
-        minimum=0.01, maximum=1e4)
-    unidentified_friction: list[float] = parameter(
-        [30.0], 'Largest friction torque of a joint without identified friction, by which its '
-        'threshold is raised; one per joint or one for all.', unit='N·m', minimum=0.0,
-        maximum=1e4)
-    rotor_inertias: list[float] = parameter(
-        [0.0], 'Inertia of the drive reflected to the joint, which adds to the inertia of the '
-        'URDF; one per joint or one for all.', unit='kg·m²', minimum=0.0, maximum=100.0)
-    friction_width: float = parameter(
-        0.005, 'Speed over which the friction model rises from zero to the Coulomb level.',
-        unit='rad/s', minimum=1e-5, maximum=1.0)
-    tool_wrench_source: str = parameter(
-        'auto', 'Source of ~/tool_wrench: F/T sensors, or joint torques; auto fuses all that see '
-        'it, and is torque on an arm without a sensor proximal to the tool.',
-        choices=('auto', 'sensor', 'torque'))
-    tool_wrench_fallback: bool = parameter(
-        False, 'With tool_wrench_source auto, estimate ~/tool_wrench from joint torques alone '
-        'while F/T sensors do not measure it; otherwise it is not published then.')
-    tool_wrench_frame: str = parameter(
-        '', 'Frame in which ~/tool_wrench is expressed, about its origin: of the robot '
-        'description, or on /tf_static and /tf; empty for tool_frame.')
-    sensor_force_std: list[float] = parameter(
-        [0.5], 'Standard deviation of a force component of readings, noise, drift and calibration '
-        'together; a larger one gives the sensor less weight. One per sensor or one for all.',
-        unit='N', minimum=1e-4, maximum=1e4)
-    sensor_torque_std: list[float] = parameter(
-        [0.02], 'Standard deviation of a torque component of readings; a larger one gives the '
-        'sensor less weight. One per sensor or one for all.', unit='N·m', minimum=1e-6,
-        maximum=1e3)
-    torque_std: list[float] = parameter(
-        [1.0], 'Standard deviation of joint torques beyond friction and model, as of drive gains '
-        'and ripple; a larger one gives them less weight. One per joint or one for all.',
-        unit='N·m', minimum=1e-4, maximum=1e3)
-    gain_std: float = parameter(
-        0.1, 'Standard deviation of drive gains that are not calibrated, as a share; a smaller '
-        'one, as for joint torque sensors, gives joint torques more weight.', minimum=0.0,
-        maximum=10.0)
-    arm_model_std: float = parameter(
-        0.05, 'Prior standard deviation of the link masses in the URDF, as a share of them, of '
-        'each by itself and of all together; centres and inertias follow; a larger one widens the '
-        'covariances of an arm that has moved since the tare, and contacts there need more force.',
-        minimum=0.0, maximum=1.0)
-    min_singular_value: float = parameter(
-        0.05, 'Singular value of the scaled Jacobian below which a direction of ~/tool_wrench '
-        'is unobservable.',
-        unit='m', minimum=1e-4, maximum=1.0)
-    damping: float = parameter(
-        0.02, 'Damping of the pseudo-inverse for ~/tool_wrench from joint torques; a larger one '
-        'reduces noise and biases the wrench towards zero.', unit='m', minimum=0.0, maximum=1.0)
-    tool_box: list[float] = parameter(
-        [0.0, 0.0, 0.0], 'Size of a box around the mounted tool along x, y, z of tool_frame, on '
-        'which contact points are located too; zeros for none.', unit='m', minimum=0.0,
-        maximum=5.0)
-    mesh_folders: list[str] = parameter(
-        [''], 'Folders in which package:// meshes of the collision geometry are looked up, in '
-        'addition to those of the ROS installation.')
+    Attributes:
+        sensor_frames: Measurement frames of the F/T sensors, as named in the URDF, in any order;
+            [''] selects all links whose name begins with ft_.
+        sensor_topics: Topics of the F/T sensors (geometry_msgs/WrenchStamped), one per frame; ['']
+            selects <frame>/wrench.
+        sensor_message_frames: frame_id of the sensors' messages where it is no frame of the URDF,
+            one per sensor, empty for that of sensor_frames; [''] for none at all.
+        sensor_links: First link distal to each sensor, or [''] where that is the link of its
+            frame; it names the part of the arm between this sensor and the next ones.
+        sensor_signs: Sign of the readings: 1 if a hanging tool reads a force along gravity, -1 if
+            it reads the opposite; one per sensor or one for all.
+        sensor_force_ranges: Measuring range of a force component, at which a reading is saturated;
+            0 if unknown. One per sensor or one for all.
+        sensor_torque_ranges: Measuring range of a torque component; 0 if unknown. One per sensor
+            or one for all.
+        sensor_delays: Time by which readings are older than their stamps, as by a filter in the
+            sensor; one per sensor or one for all.
+        kinematics: Source of the motion between each sensor and the next; imu requires one rigid
+            link with an IMU on it. One per sensor or one for all.
+        imu_topics: Topics of the IMUs (sensor_msgs/Imu), one per sensor, empty where there is
+            none; [''] for none at all.
+        imu_frames: Measurement frames of the IMUs, as named in the URDF, one per sensor.
+        window: Window over which motion, readings and torques are smoothed; a longer one reduces
+            noise and delays the output by half its length.
+        window_samples: Smallest number of joint states in the window, which makes it longer than
+            window where they are rare; a larger number reduces noise and adds delay.
+        use_velocity: Use the velocities in joint_states; otherwise positions are differentiated.
+        stamp_estimates: Stamp outputs with the instant that they describe, half a window ago,
+            instead of with the stamp of the newest sample.
+        max_delay: Longest time by which a sensor may lag behind joint_states, and longest gap of
+            its readings that is interpolated; beyond it its links are invalid.
+        stuck_time: Time after which a sensor with constant values is reported as stuck; 0 disables
+            the check.
+        silence: Time without joint_states after which this is reported.
+        force_threshold: External force at which a contact begins; a higher value ignores harder
+            pushes.
+        require_tare: Publish no wrench before ~/tare was called; set to false for sensors without
+            bias.
+        keep_tare: Use the stored tare from the start.
+        tare_duration: Time at rest over which ~/tare averages.
+        tare_force_limit: Largest bias of a force component that ~/tare accepts.
+        tare_torque_limit: Largest bias of a torque component that ~/tare accepts.
+        tare_force_std: Largest scatter of a force component during ~/tare.
+        tare_torque_std: Largest scatter of a torque component during ~/tare.
+        use_payload: Compensate weight and inertia of the identified payload, if there is a result.
+        use_friction: Compensate identified friction in the joint torques, if there is a result.
+        observe_torque: Estimate external joint torques, if joint_states contains efforts.
+        torque_thresholds: External joint torque at which a collision is reported, one per joint or
+            one for all; near standstill the joint's breakaway friction is added.
+        unidentified_friction: Largest friction torque of a joint without identified friction, by
+            which its threshold is raised; one per joint or one for all.
+        rotor_inertias: Inertia of the drive reflected to the joint, which adds to the inertia of
+            the URDF; one per joint or one for all.
+        friction_width: Speed over which the friction model rises from zero to the Coulomb level.
+        tool_wrench_source: Source of ~/tool_wrench: F/T sensors, or joint torques; auto fuses all
+            that see it, and is torque on an arm without a sensor proximal to the tool.
+        tool_wrench_fallback: With tool_wrench_source auto, estimate ~/tool_wrench from joint
+            torques alone while F/T sensors do not measure it; otherwise it is not published then.
+        tool_wrench_frame: Frame in which ~/tool_wrench is expressed, about its origin: of the
+            robot description, or on /tf_static and /tf; empty for tool_frame.
+        sensor_force_std: Standard deviation of a force component of readings, noise, drift and
+            calibration together; a larger one gives the sensor less weight. One per sensor or one
+            for all.
+        sensor_torque_std: Standard deviation of a torque component of readings; a larger one gives
+            the sensor less weight. One per sensor or one for all.
+        torque_std: Standard deviation of joint torques beyond friction and model, as of drive
+            gains and ripple; a larger one gives them less weight. One per joint or one for all.
+        gain_std: Standard deviation of drive gains that are not calibrated, as a share; a smaller
+            one, as for joint torque sensors, gives joint torques more weight.
+        arm_model_std: Prior standard deviation of the link masses in the URDF, as a share of them,
+            of each by itself and of all together; centres and inertias follow; a larger one widens
+            the covariances of an arm that has moved since the tare, and contacts there need more
+            force.
+        min_singular_value: Singular value of the scaled Jacobian below which a direction of
+            ~/tool_wrench is unobservable.
+        damping: Damping of the pseudo-inverse for ~/tool_wrench from joint torques; a larger one
+            reduces noise and biases the wrench towards zero.
+        tool_box: Size of a box around the mounted tool along x, y, z of tool_frame, on which
+            contact points are located too; zeros for none.
+        mesh_folders: Folders in which package:// meshes of the collision geometry are looked up,
+            in addition to those of the ROS installation.
+
+    """
+
+    sensor_frames: list[str] = parameter([''])
+    sensor_topics: list[str] = parameter([''])
+    sensor_message_frames: list[str] = parameter([''])
+    sensor_links: list[str] = parameter([''])
+    sensor_signs: list[float] = parameter([1.0], minimum=-1.0, maximum=1.0)
+    sensor_force_ranges: list[float] = parameter([0.0], unit='N', minimum=0.0, maximum=1e6)
+    sensor_torque_ranges: list[float] = parameter([0.0], unit='N·m', minimum=0.0, maximum=1e6)
+    sensor_delays: list[float] = parameter([0.0], unit='s', minimum=-0.1, maximum=0.1)
+    kinematics: list[str] = parameter(['joint_states'], choices=('joint_states', 'imu'))
+    imu_topics: list[str] = parameter([''])
+    imu_frames: list[str] = parameter([''])
+    window: float = parameter(0.02, unit='s', minimum=0.002, maximum=0.5)
+    window_samples: int = parameter(5, minimum=5, maximum=500)
+    use_velocity: bool = parameter(True)
+    stamp_estimates: bool = parameter(False)
+    max_delay: float = parameter(0.02, unit='s', minimum=0.001, maximum=1.0)
+    stuck_time: float = parameter(0.1, unit='s', minimum=0.0, maximum=60.0)
+    silence: float = parameter(0.5, unit='s', minimum=0.05, maximum=60.0, dynamic=True)
+    force_threshold: float = parameter(5.0, unit='N', minimum=0.1, maximum=1e4)
+    require_tare: bool = parameter(True)
+    keep_tare: bool = parameter(False)
+    tare_duration: float = parameter(1.0, unit='s', minimum=0.1, maximum=60.0, dynamic=True)
+    tare_force_limit: float = parameter(15.0, unit='N', minimum=0.01, maximum=1e4, dynamic=True)
+    tare_torque_limit: float = parameter(1.0, unit='N·m', minimum=0.001, maximum=1e3, dynamic=True)
+    tare_force_std: float = parameter(2.0, unit='N', minimum=0.001, maximum=1e3, dynamic=True)
+    tare_torque_std: float = parameter(0.2, unit='N·m', minimum=1e-4, maximum=1e2, dynamic=True)
+    use_payload: bool = parameter(True)
+    use_friction: bool = parameter(True)
+    observe_torque: bool = parameter(True)
+    torque_thresholds: list[float] = parameter([8.0], unit='N·m', minimum=0.01, maximum=1e4)
+    unidentified_friction: list[float] = parameter([30.0], unit='N·m', minimum=0.0, maximum=1e4)
+    rotor_inertias: list[float] = parameter([0.0], unit='kg·m²', minimum=0.0, maximum=100.0)
+    friction_width: float = parameter(0.005, unit='rad/s', minimum=1e-5, maximum=1.0)
+    tool_wrench_source: str = parameter('auto', choices=('auto', 'sensor', 'torque'))
+    tool_wrench_fallback: bool = parameter(False)
+    tool_wrench_frame: str = parameter('')
+    sensor_force_std: list[float] = parameter([0.5], unit='N', minimum=1e-4, maximum=1e4)
+    sensor_torque_std: list[float] = parameter([0.02], unit='N·m', minimum=1e-6, maximum=1e3)
+    torque_std: list[float] = parameter([1.0], unit='N·m', minimum=1e-4, maximum=1e3)
+    gain_std: float = parameter(0.1, minimum=0.0, maximum=10.0)
+    arm_model_std: float = parameter(0.05, minimum=0.0, maximum=1.0)
+    min_singular_value: float = parameter(0.05, unit='m', minimum=1e-4, maximum=1.0)
+    damping: float = parameter(0.02, unit='m', minimum=0.0, maximum=1.0)
+    tool_box: list[float] = parameter([0.0, 0.0, 0.0], unit='m', minimum=0.0, maximum=5.0)
+    mesh_folders: list[str] = parameter([''])
 
 
 # ------------------------------------------------------------------------------- sensors

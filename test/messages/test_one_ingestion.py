@@ -233,6 +233,32 @@ def test_blocks_of_any_size_are_the_same(case: Case, size: int) -> None:
     assert contents(parts)[1:] == contents(whole)[1:]
 
 
+MAKERS = {JointState: state, WrenchStamped: wrench, Imu: imu, PointStamped: point, PoseStamped: pose,
+          Temperature: temperature}
+
+
+@pytest.mark.parametrize('place', [2, 3, 120, 150])
+@pytest.mark.parametrize('ahead', [20, 300_000])
+def test_a_corrupt_stamp_costs_its_message_alone_though_the_stream_has_gaps(
+    case: Case, place: int, ahead: int
+) -> None:
+    # Every seventh interval is five times as long.
+    steps = np.cumsum(np.where(np.arange(200) % 7 == 6, 5, 1)).tolist()
+    messages = [MAKERS[case.kind](at(step)) for step in steps]
+    messages.insert(place, MAKERS[case.kind](at(steps[place] + ahead)))
+    live, *blocks = intakes = [case.intake() for _ in range(4)]
+    for message in messages:
+        live.take_one(message)
+    for intake, size in zip(blocks, (1, 7, 1000), strict=True):
+        for begin in range(0, len(messages), size):
+            intake.take(messages[begin:begin + size])
+    for intake in intakes:
+        np.testing.assert_allclose(
+            intake.rows()[:, 0] - 1_700_000_000, 0.01 * np.array(steps), atol=1e-6)
+        assert intake.recorded == len(steps)
+        assert (intake.counts.out_of_order, intake.counts.clock_jumps) == (1, 0)
+
+
 def test_what_becomes_of_the_joint_states() -> None:
     """The rules themselves, in numbers."""
     intake = JointIntake(plain(NAMES), FACTOR, need_effort=True)

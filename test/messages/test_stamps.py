@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from robocal_ros.messages.stamps import SECOND, StampGuard, from_seconds, to_seconds
+from robocal_ros.messages.stamps import SECOND, StampGuard, Stamps, from_seconds, to_seconds
 
 PERIOD = SECOND // 100
 
@@ -22,21 +22,33 @@ def one_by_one(stamps: Sequence[int]) -> tuple[StampGuard, list[bool], list[int]
     guard, counts, jumps = StampGuard(), [], []
     for row, stamp in enumerate(stamps):
         before = guard.counts.clock_jumps
-        counts.append(guard.admit(stamp))
+        used = guard.admit(stamp)
+        if guard.withdrew:
+            counts[max(row for row, admitted in enumerate(counts) if admitted)] = False
+        counts.append(used)
         if guard.counts.clock_jumps > before:
             jumps.append(row)
     return guard, counts, jumps
+
+
+def in_blocks(stamps: Stamps, size: int) -> tuple[StampGuard, list[bool], list[int]]:
+    guard, used, jumps = StampGuard(), list[int](), list[int]()
+    for begin in range(0, len(stamps), size):
+        mask, at = guard.admit_block(stamps[begin:begin + size])
+        rows = (begin + np.flatnonzero(mask)).tolist()
+        if used and rows and stamps[rows[0]] < stamps[used[-1]] and rows[0] - begin not in at:
+            # The last of the earlier blocks was corrupt.
+            used.pop()
+        used += rows
+        jumps += [begin + row for row in at]
+    return guard, [row in used for row in range(len(stamps))], jumps
 
 
 @given(steps, st.integers(1, 40))
 def test_blocks_are_judged_like_single_stamps(steps: list[float], size: int) -> None:
     stamps = 100 * SECOND + (PERIOD * np.cumsum([0.0, *steps])).astype(np.int64)
     expected, counts, jumps = one_by_one(stamps.tolist())
-    guard, found, found_jumps = StampGuard(), [], []
-    for begin in range(0, len(stamps), size):
-        mask, at = guard.admit_block(stamps[begin:begin + size])
-        found += mask.tolist()
-        found_jumps += [begin + row for row in at]
+    guard, found, found_jumps = in_blocks(stamps, size)
     assert found == counts
     assert found_jumps == jumps
     assert guard.counts == expected.counts
@@ -74,6 +86,25 @@ def test_a_single_corrupt_stamp_costs_its_message_alone(odd: int, place: int) ->
     assert guard.counts.dropped == 0
     assert jumps == []
     assert stamps[counts].tolist() == good.tolist()
+
+
+@pytest.mark.parametrize('ahead', [0.04, 0.2, 5.0, 3000.0])
+@pytest.mark.parametrize('place', [0, 1, 2, 3, 4, 57, 100, 150])
+@pytest.mark.parametrize('size', [1, 64, 200])
+def test_a_corrupt_stamp_costs_one_message_of_a_stream_with_gaps(
+    ahead: float, place: int, size: int
+) -> None:
+    """Such a stream has no limit of doubt: what follows shows which stamp was corrupt."""
+    # Every seventh interval is five times as long.
+    good = 100 * SECOND + PERIOD * np.cumsum(np.where(np.arange(200) % 7 == 6, 5, 1))
+    odd = good[place] + round(ahead * SECOND)
+    stamps = np.insert(good, place, odd)
+    guard, used, jumps = in_blocks(stamps, size)
+    assert jumps == []
+    # The first of all costs the next one too, since only the third tells which of them is right.
+    assert stamps[used].tolist() == good.tolist()[int(place == 0):]
+    assert guard.counts.clock_jumps == 0
+    assert guard.counts.out_of_order == 1 + int(place == 0)
 
 
 @pytest.mark.parametrize('ahead', [0.07, 0.2, 5.0, 3000.0])

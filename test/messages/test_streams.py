@@ -140,10 +140,24 @@ def test_clock_that_jumps_back_clears_with_a_warning(rig: Rig, back: float) -> N
     assert rig.stream.travel(0.05) == 0.0
 
 
+def test_a_corrupt_stamp_does_not_move_the_arm_into_the_future(rig: Rig) -> None:
+    """Nothing that monitors the arm sees it, although a stream with gaps may go on there."""
+    stamps = 1.0 + PERIOD * np.cumsum(np.where(np.arange(60) % 7 == 6, 5, 1))
+    for number, time in enumerate(stamps):
+        if number == 50:
+            rig.send(joint_state(time + 0.5, NAMES, (0.0, 0.0)))
+            assert rig.stream.latest is not None
+            assert rig.stream.latest[0] < time
+        rig.send(joint_state(time, NAMES, (0.0, 0.0)))
+    assert len(rig.stream.samples()) == 60
+    assert rig.stream.counts.clock_jumps == 0
+    assert rig.stream.travel(0.1) == 0.0
+
+
 def test_two_publishers_with_clocks_of_their_own_are_told(rig: Rig) -> None:
     other = rig.talker.create_publisher(JointState, 'joint_states', qos.RELIABLE)
     rig.spinner.until(lambda: rig.node.count_publishers('/joint_states') == 2)
-    rig.send(joint_state(200.0, NAMES, (5.0, 5.0)))
+    rig.send(*(joint_state(200.0 + PERIOD * i, NAMES, (5.0, 5.0)) for i in range(2)))
     for i in range(3):
         rig.send(joint_state(100.0 + PERIOD * i, NAMES, (1.0, 1.0)))
     assert "2 nodes publish on '/joint_states'" in rig.log['warning'][0]

@@ -33,14 +33,24 @@ TABLES = parameter_files.tables()
 
 @dataclass(frozen=True)
 class Table(ParameterTable):
-    """One parameter of every kind."""
+    """One parameter of every kind.
 
-    speed: float = parameter(0.5, 'A speed.', unit='rad/s', minimum=0.1, maximum=2.0)
-    count: int = parameter(7, 'A count.', minimum=1)
-    kind: str = parameter('round', 'A kind.', choices=('round', 'square'))
-    flag: bool = parameter(False, "Whether it's so | or not.")
-    names: list[str] = parameter([''], 'Names.')
-    box: list[float] = parameter([0.0, 1.0], 'A box.', unit='m', minimum=0.0)
+    Attributes:
+        speed: A speed.
+        count: A count.
+        kind: A kind.
+        flag: Whether it's so | or not.
+        names: Names.
+        box: A box.
+
+    """
+
+    speed: float = parameter(0.5, unit='rad/s', minimum=0.1, maximum=2.0)
+    count: int = parameter(7, minimum=1)
+    kind: str = parameter('round', choices=('round', 'square'))
+    flag: bool = parameter(False)
+    names: list[str] = parameter([''])
+    box: list[float] = parameter([0.0, 1.0], unit='m', minimum=0.0)
 
 
 @pytest.fixture

@@ -94,6 +94,22 @@ def test_marks_of_others_count_for_a_replayed_recording_only(rig: Rig) -> None:
     rig.spinner.until(lambda: len(rig.received) == 1)
 
 
+def test_a_clock_that_jumps_during_a_run_admits_no_marks_of_others(rig: Rig) -> None:
+    async def live() -> str:
+        rig.node.recorder.clear()
+        for number in range(20):
+            rig.state(20.0 + 0.01 * number)
+        await rig.node.waiter.until(lambda: rig.node.joints.counts.clock_jumps > 0, 5.0)
+        rig.mark('begin', joint_states='55.0')
+        await rig.node.waiter.until(lambda: False, 0.5)
+        assert used(rig) == Span()
+        return 'Done.'
+
+    rig.states_until(50.0)
+    rig.run(live)
+    assert rig.node.joints.counts.clock_jumps == 1
+
+
 def test_marks_of_others_are_bounded(rig: Rig) -> None:
     for _ in range(module._MOST + 100):
         rig.mark('begin', joint_states='1.0')

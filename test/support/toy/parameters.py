@@ -10,7 +10,11 @@ from robocal_ros.parameters import RobotParameters, parameter
 
 @dataclass(frozen=True)
 class ToyParameters(RobotParameters):
-    """Parameters of the mean posture."""
+    """Parameters of the mean posture.
 
-    max_scatter: float = parameter(
-        0.01, 'Largest accepted scatter of a joint.', unit='rad', minimum=0.0, maximum=1.0)
+    Attributes:
+        max_scatter: Largest accepted scatter of a joint.
+
+    """
+
+    max_scatter: float = parameter(0.01, unit='rad', minimum=0.0, maximum=1.0)

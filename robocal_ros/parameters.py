@@ -189,7 +189,8 @@ class RobotParameters(ParameterTable):
         'effort_contains is all; lower it if masses or efforts are known to be that far off.',
         minimum=0.0, maximum=1.0)
     torque_constants: list[float] = parameter(
-        [1.0], 'With effort_source current: torque constants, one per joint or one for all.',
+        [1.0], 'With effort_source current: torque constants, one per joint or one for all; with '
+        'unknown, only their signs matter.',
         unit='N·m/A', minimum=-1e4, maximum=1e4)
     gear_ratios: list[float] = parameter(
         [1.0], 'With effort_source current: gear ratios, one per joint or one for all.',

@@ -122,6 +122,10 @@ class PayloadParameters(ResumableParameters):
         0.02, 'Residual of the wrist sensor, as a share of the RMS force and torque of the load, '
         'that passes where it exceeds max_force_residual or max_torque_residual.', minimum=0.0,
         maximum=1.0, dynamic=True)
+    max_held_out_ratio: float = parameter(
+        1.5, 'Method excitation and drive gains: largest ratio of residuals in the last part of '
+        'the motion, predicted from the rest, to those of the fit and of its uncertainty.',
+        minimum=1.0, maximum=100.0, dynamic=True)
     max_mass_interval: float = parameter(
         0.03, "Largest half-width of the mass's 95 % interval that passes, as a share of the "
         'mass.', minimum=1e-4, maximum=1.0, dynamic=True)

@@ -256,6 +256,12 @@ def register(
         DataError: If they are too few, collinear, or do not fit the arm.
 
     """
+    if len(positions) < 3:
+        raise DataError(
+            f'{len(positions)} postures at rest with readings of the tracker were found; at least '
+            f'3 are needed. A rest lasts {values.settle + values.dwell:.3g} s and more (settle '
+            f'and dwell) and has {max(2, values.min_readings)} readings and more (min_readings): hold '
+            'each posture longer, or lower settle, dwell or min_readings.')
     return least_squares_transform(
         _points(positions), _target_points(robot, positions, values),
         values.max_registration_residual)
@@ -448,8 +454,8 @@ def _series(data: Displacements, fitted: Sag, held_out: Sag) -> tuple[Series, ..
 def summary(result: CalibrationResult) -> str:
     """Return compliances with 95 % intervals, the share of sag removed, unobservable joints."""
     joints = {item.name.rpartition('.')[0]: item for item in result.parameters}
-    shown = [f'{joint} {1e6 * item.value:.2f} ± {1.96e6 * (item.std or 0.0):.2f}'
-             for joint, item in joints.items() if item.value is not None]
+    shown = [f'{joint} {item.text(2, 1e6)}' for joint, item in joints.items()
+             if item.value is not None]
     unobservable = [joint for joint, item in joints.items() if item.value is None]
     sag = next((f for f in result.validation if f.what == 'sag'), None)
     removed = '' if sag is None or sag.before <= 0.0 else (

@@ -537,7 +537,7 @@ class ComplianceProcedure:
             self._report.note(estimate=f'none yet: {error}')
             return
         self._report.note(**{
-            f'{p.name} [µrad/(N·m)]': f'{1e6 * p.value:.2f} ± {1.96e6 * (p.std or 0.0):.2f}'
+            f'{p.name} [µrad/(N·m)]': p.text(2, 1e6)
             for p in result.parameters if p.value is not None})
 
     def _check_lost(

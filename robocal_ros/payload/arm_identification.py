@@ -163,12 +163,22 @@ def estimate(
                 robot.joint_names, motion.effort.T, fit.residual.T, strict=True)))
 
 
-def check_load(values: PayloadParameters, before: CalibrationResult | None) -> None:
-    """Raise a ConfigurationError if there is a load and no result of a motion without load."""
+def check_load(
+    values: PayloadParameters, before: CalibrationResult | None, absent: str = ''
+) -> None:
+    """Raise a ConfigurationError if there is a load and no result of a motion without load.
+
+    Args:
+        values: The parameters.
+        before: The stored result, None without one.
+        absent: Sentence on a result that did not pass, from ``absence``.
+
+    """
     if values.arm_load > 0.0 and before is None:
         raise ConfigurationError(
-            f'arm_load is {values.arm_load} kg, but no arm identified without load is stored. '
-            'Remove the load, set arm_load to 0 and identify the arm; then repeat with the load.')
+            f'arm_load is {values.arm_load} kg, but no arm identified without load is stored.'
+            f'{absent} Remove the load, set arm_load to 0 and identify the arm; then repeat with '
+            'the load.')
 
 
 def _prior(

@@ -35,6 +35,7 @@ from robocal_ros.payload.result import (
     at_most,
     centre_checks,
     check_payload_limit,
+    check_sign,
     identified,
     links_cause,
     make_result,
@@ -376,11 +377,11 @@ def estimate(
     noise = _noise(poses, sensor.frame)
     found = _fitted(_Postures.of(poses, np.array(robot.gravity), np.nan_to_num(noise)), values)
     mass = float(found.fit.value[0])
+    check_sign(mass, float(np.sqrt(found.fit.covariance[0, 0])), poses[0].distal.mass, values)
     if mass < MIN_MASS:
         raise DataError(
             f'The estimated mass is {mass:.3f} kg; at least {MIN_MASS} kg are needed to '
-            'distinguish it from no payload. Is a tool mounted? Is sensor_sign right (a hanging '
-            'tool must read a force along gravity)?')
+            'distinguish it from no payload. Is a tool mounted?')
     check_payload_limit(mass, values)
     parameters, covariance = _load_in_tool_frame(
         robot, sensor.frame, found,

@@ -30,6 +30,7 @@ from robocal_ros.files import (
     refuse,
     write_atomically,
 )
+from robocal_ros.results.provenance import FAILED
 from robocal_ros.results.result import (
     SCHEMA_VERSION,
     CalibrationResult,
@@ -455,7 +456,7 @@ class ResultStore:
         path = self.path(result.kind)
         try:
             if result.verdict is not Verdict.PASS:
-                path = path.with_suffix('.failed.yaml')
+                path = path.with_suffix(f'{FAILED}.yaml')
             else:
                 write_atomically(self._history_path(result.kind), text)
             write_atomically(path, text)
@@ -470,17 +471,21 @@ class ResultStore:
     def load(self, kind: str) -> CalibrationResult | None:
         """Return the newest passed result of a kind such as ``payload``, None without one.
 
+        Args:
+            kind: The kind; with ``FAILED`` behind it, the newest result that did not pass.
+
         Raises:
             ConfigurationError: If the folder cannot be read.
             FileFormatError: If the file is not a passing result of this kind and robot.
 
         """
-        path = self.path(kind)
+        own = kind.removesuffix(FAILED)
+        path = self.path(own).with_suffix('.yaml' if own == kind else f'{FAILED}.yaml')
         if not exists(path, 'result file'):
             return None
-        result = read_result(path, self.robot, passed=True)
-        if result.kind != kind:
-            raise refuse(str(path), 'kind', f"'{kind}'", result.kind)
+        result = read_result(path, self.robot, passed=own == kind)
+        if result.kind != own:
+            raise refuse(str(path), 'kind', f"'{own}'", result.kind)
         return result
 
     def _history_path(self, kind: str) -> Path:

@@ -59,6 +59,7 @@ from .setup import (
     ARM as ARM,
     DRIVE_GAINS as DRIVE_GAINS,
     EFFORT_UNITS as EFFORT_UNITS,
+    REVERSED as REVERSED,
     check_effort_unit as check_effort_unit,
     check_efforts as check_efforts,
     effort_factor as effort_factor,

@@ -63,6 +63,13 @@ def make_store(robot: Robot, values: RobotParameters) -> ResultStore:
     return ResultStore(folder, robot.identity)
 
 
+REVERSED = (
+    "Correct it in the driver, or set effort_source to 'current' and torque_constants to -1 for "
+    "such joints and 1 for others, or to the drives' own with this sign; with effort_source "
+    "'unknown', which may stay, only the signs of torque_constants matter.")
+"""What to do about efforts of the wrong sign."""
+
+
 def effort_factor(robot: Robot, values: RobotParameters) -> Array:
     """Return the factors from the driver's efforts to torques, shape (n,).
 
@@ -71,8 +78,11 @@ def effort_factor(robot: Robot, values: RobotParameters) -> Array:
             set.
 
     """
-    if values.effort_source != 'current':
+    if values.effort_source == 'torque':
         return np.ones(robot.n)
+    if values.effort_source == 'unknown':
+        return np.where(
+            per_joint(values.torque_constants, robot.n, 'torque_constants') < 0.0, -1.0, 1.0)
     factor = (per_joint(values.torque_constants, robot.n, 'torque_constants')
               * per_joint(values.gear_ratios, robot.n, 'gear_ratios'))
     if np.all(factor == 1.0):

@@ -233,8 +233,8 @@ def test_blocks_of_any_size_are_the_same(case: Case, size: int) -> None:
     assert contents(parts)[1:] == contents(whole)[1:]
 
 
-MAKERS = {JointState: state, WrenchStamped: wrench, Imu: imu, PointStamped: point, PoseStamped: pose,
-          Temperature: temperature}
+MAKERS = {JointState: state, WrenchStamped: wrench, Imu: imu, PointStamped: point,
+          PoseStamped: pose, Temperature: temperature}
 
 
 @pytest.mark.parametrize('place', [2, 3, 120, 150])

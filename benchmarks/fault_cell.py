@@ -48,6 +48,9 @@ TRIGGERS = ('run', 'estimate', 'clear', 'cancel')
 HANG = 10.0
 """Longest time until a procedure with a fault has ended [s]."""
 
+HOLD_BAR = 0.1
+"""Longest time until the arm is held where a command is possible, and a cancel answered [s]."""
+
 TASK = 'weld'
 """Task that triggers leveling."""
 

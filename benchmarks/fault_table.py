@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from action_msgs.srv import CancelGoal
 from builtin_interfaces.msg import Time
 from control_msgs.msg import JointTrajectoryControllerState
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
-from geometry_msgs.msg import TransformStamped, WrenchStamped
+from geometry_msgs.msg import PointStamped, TransformStamped, WrenchStamped
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from rcl_interfaces.msg import Parameter as ParameterMessage, ParameterValue
@@ -65,7 +66,8 @@ class Fault:
     Attributes:
         name: Name in the table.
         inject: Injects it; what it registers with the cell removes it.
-        cause: Pattern of the sentence that names it; empty if nothing need be said.
+        cause: Pattern of the sentence that names it, and of no other; empty if it is harmless or
+            kills the node.
         harmless: Whether the procedure must go on.
         kills: Processes that it ends: ``node``, ``arm`` or ``both``.
         held: Whether a command to hold the arm is possible, and expected.
@@ -565,6 +567,87 @@ def _parameter_file(make: Callable[[Path], object]) -> Inject:
     return inject
 
 
+# -------------------------------------------------------------- sensors, tracker and load
+
+
+def _no_other_source(cell: FaultCell, chance: random.Random) -> None:
+    """Silence the sensor, after which no tool wrench of another source may be published."""
+    node, name = cell.session.node, cell.capability.node
+    wrenches, sources = list[WrenchStamped](), list[DiagnosticStatus]()
+    for kind, topic, taken, profile in (
+            (WrenchStamped, 'tool_wrench', wrenches, qos.SENSOR),
+            (DiagnosticStatus, 'tool_wrench/source', sources, qos.LATCHED)):
+        subscription: Any = node.create_subscription(kind, f'/{name}/{topic}', taken.append,
+                                                     profile)
+        cell.lift(partial(node.destroy_subscription, subscription))
+    if not cell.wait(lambda: wrenches, HANG):
+        raise RobocalError('There is no tool wrench before the fault.')
+    _sim('ft_silent')(cell, chance)
+    cell.wait(lambda: sources and sources[-1].level == DiagnosticStatus.ERROR, HANG)
+    wrenches.clear()
+    if cell.wait(lambda: wrenches, 1.5):
+        raise RobocalError('The tool wrench goes on from another source.')
+    if not sources or 'silent' not in sources[-1].message:
+        told = sources[-1].message if sources else ''
+        raise RobocalError(f"The source of the tool wrench does not name the silence: '{told}'.")
+
+
+def _refused_detach(cell: FaultCell, chance: random.Random) -> None:
+    """Let the service that removes the load refuse."""
+    def refuse(_: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        response.success, response.message = False, 'There is no crane.'
+        return response
+
+    node = cell.session.node
+    service = node.create_service(Trigger, '/crane/detach', refuse)
+    cell.lift(lambda: node.destroy_service(service))
+    _with_parameters(detach_service='/crane/detach')(cell, chance)
+
+
+def _heavy_tool(cell: FaultCell, _: random.Random) -> None:
+    """Weld a tool of 6 kg to the flange of the described arm."""
+    urdf = default_cell.urdf().replace('</robot>', (
+        '<link name="heavy"><inertial><mass value="6"/><origin xyz="0 0 0.1"/><inertia ixx="0.02" '
+        'iyy="0.02" izz="0.02" ixy="0" ixz="0" iyz="0"/></inertial></link><joint '
+        'name="heavy_joint" type="fixed"><child link="heavy"/><parent link="link_6"/></joint>'
+        '</robot>'))
+    _with_parameters(robot_description=urdf)(cell, random.Random())
+
+
+def _moved_target(shift: Callable[[FaultCell, float, bool], float]) -> Inject:
+    """Return a tracker whose target is moved along its x axis.
+
+    Args:
+        shift: Returns by how much [m], given the cell, the time [s], and whether the arm has been
+            loaded.
+
+    """
+    def inject(cell: FaultCell, chance: random.Random) -> None:
+        node, began, loaded = cell.session.node, time.monotonic(), False
+        publisher = node.create_publisher(PointStamped, '/moved/point', qos.STREAM)
+
+        def move(message: PointStamped) -> None:
+            nonlocal loaded
+            loaded |= cell.phase() == 'mounting'
+            message.point.x += shift(cell, time.monotonic() - began, loaded)
+            publisher.publish(message)
+
+        subscription = node.create_subscription(
+            PointStamped, '/tracker/point', move, qos.SENSOR)
+        cell.lift(lambda: node.destroy_subscription(subscription))
+        cell.lift(lambda: node.destroy_publisher(publisher))
+        _with_parameters(tracker_topic='/moved/point')(cell, chance)
+    return inject
+
+
+def _drift(_: FaultCell, time: float, loaded: bool) -> float:
+    return 5e-4 * math.sin(time / 10.0)
+
+
+def _bend(cell: FaultCell, _: float, loaded: bool) -> float:
+    return 5e-4 * math.sin(2.0 * cell.motion[-1][2][1]) if loaded else 0.0
+
+
 # ----------------------------------------------------------------------------- geometry
 
 
@@ -596,10 +679,11 @@ _IDLE = frozenset({'idle', 'observing'})
 _STORING = frozenset({'estimating', 'taring'})
 _END_OF_NODE = r'asked to shut down'
 _DEACTIVATED = r'was deactivated|not active|releases the robot'
-_LATE = r'This machine was late|No joint states received|silent|No readings|goes on'
-_FOREIGN = r'[Aa]nother client|taken over|already moving|moves the arm'
-_STATES = r'[Jj]oint|clock|stamp'
-_SENSOR = r'No readings|silent|same values|finite|implausible|saturat|ahead|range|frame|wrist'
+_LATE = r'This machine was late|No joint states received|has been silent|No readings received'
+_FOREIGN = r'[Aa]nother client|already moving'
+_STUCK = r'[Ee]fforts? .*(are the same|is zero|stuck)'
+_STOPPED = r'No joint states received|[Cc]lock .*jumped|have a gap'
+_BEYOND = r'far beyond (its limits|what an arm has)|jumps by|nodes publish on'
 
 FAULTS = (
     Fault('node killed', _signal('node', signal.SIGKILL), kills='node', held=False),
@@ -630,9 +714,10 @@ FAULTS = (
     Fault('second run', _second_run, harmless=True),
     Fault('parameters changed', _set_parameters, harmless=True),
     Fault('parameter of an unknown type', _unknown_type, harmless=True),
-    Fault('200 random requests', _random_requests(200), held=False),
+    Fault('200 random requests', _random_requests(200), held=False,
+          cause=r'Cancelled on request|was deactivated|not active|is under way'),
     Fault('600 requests at once', _flood_services, harmless=True),
-    Fault('second node of the same name', _second_instance, phases=_IDLE),
+    Fault('second node of the same name', _second_instance, harmless=True, phases=_IDLE),
     Fault('owner killed, another node wants the arm', _owner_killed, kills='node',
           trait='resumes', phases=_IDLE),
     Fault('page of another origin at `robocal view`', _foreign_page, harmless=True,
@@ -664,52 +749,74 @@ FAULTS = (
     Fault('run while a foreign goal holds the arm', _during_foreign_hold(_call_run), _FOREIGN,
           trait='moves', phases=_IDLE, before=True),
     Fault('rule while a foreign goal holds the arm', _during_foreign_hold(
-        _send(String, lambda _: String(data=TASK), ending='task')), trait='rule', phases=_IDLE,
-        before=True),
+        _send(String, lambda _: String(data=TASK), ending='task')), harmless=True, trait='rule',
+        phases=_IDLE, before=True),
 
     Fault('joint states silent', _sim('joint_states_silent'),
           r'No joint states|joint states have been received'),
     Fault('joint states frozen', _frozen, r'stay the same|same in \d+ messages|no progress|'
           r'off the commanded path|No joint states|from the goal', trait='moves', phases=MOVING,
           held=False),
-    Fault('joint missing', _sim('joint_missing:joint_2'), r'[Jj]oint_2'),
+    Fault('joint missing', _sim('joint_missing:joint_2'), r"'joint_2' is missing"),
     Fault('joint states out of order', _sim('stamps_disordered'), harmless=True),
     Fault('joint states 0.1 s late', _sim('latency:0.1'), harmless=True),
-    Fault('joint states 0.4 s late', _sim('latency:0.4'), r'joint states', trait='moves'),
-    Fault('joint states at 10 Hz', _sim('joint_states_slow'), r'joint states', trait='moves'),
+    Fault('joint states 0.4 s late', _sim('latency:0.4'), r'No joint states received|have a gap',
+          trait='moves'),
+    Fault('joint states at 10 Hz', _sim('joint_states_slow'),
+          r'No joint states received|are too slow|have a gap', trait='moves'),
     Fault('efforts not finite', _sim('effort_nan'), r'not a finite number', trait='effort'),
-    Fault('efforts stuck', _sim('effort_stuck'), r'[Ee]ffort', trait='effort'),
-    Fault('efforts zero', _sim('effort_zero'), r'[Ee]ffort', trait='effort'),
+    Fault('efforts stuck', _sim('effort_stuck'), _STUCK, trait='effort'),
+    Fault('efforts zero', _sim('effort_zero'), _STUCK, trait='effort'),
     Fault('joint states twice', _states(), harmless=True),
     Fault('second arm on joint_states', _states(_displaced), trait='moves',
           cause=r'nodes publish on .*joint_states'),
     Fault('second publisher: not finite', _states(_filled(position=math.nan)), harmless=True),
     Fault('second publisher: malformed', _states(_malformed), harmless=True),
-    Fault('second publisher: 1000 joints', _states(_many_joints), _STATES),
+    Fault('second publisher: 1000 joints', _states(_many_joints),
+          r'expected at most \d+ kB|jumps by|nodes publish on'),
     Fault('second publisher: one name for all joints', _states(_twice_named), harmless=True),
-    *(Fault(f'second publisher: {field} {value:g}', _states(_filled(**{field: value})), _STATES)
+    *(Fault(f'second publisher: {field} {value:g}', _states(_filled(**{field: value})), _BEYOND)
       for field, value in (('position', 1e300), ('velocity', 1e50), ('effort', 1e300))),
-    *(Fault(f'one stamp of joint states {name}', _states(_shifted(seconds), 1), _STATES)
+    *(Fault(f'one stamp of joint states {name}', _states(_shifted(seconds), 1), harmless=True)
       for name, seconds in (('0.2 s ahead', 0.2), ('2 s ahead', 2.0), ('1 h ahead', 3600.0),
                             ('0.5 s back', -0.5), ('zero', -1e9), ('in 2038', 3e9))),
     Fault('burst of 1000 joint states', _burst, harmless=True),
     Fault('F/T sensor silent', _sim('ft_silent'), r'No readings received|has been silent',
           trait='wrist'),
     Fault('F/T sensor not finite', _sim('ft_nan'), r'not finite', trait='wrist'),
-    Fault('F/T sensor frozen', _sim('ft_stuck'), _SENSOR, trait='wrist'),
-    Fault('F/T sensor saturated', _sim('ft_saturated'), _SENSOR, trait='wrist'),
+    Fault('F/T sensor frozen', _sim('ft_stuck'), r'the same values', trait='wrist'),
+    Fault('F/T sensor saturated', _sim('ft_saturated'), r'is saturated|implausible',
+          trait='wrist'),
     Fault('F/T sensor 50 ms late', _sim('ft_late'), harmless=True, trait='wrist'),
-    Fault('F/T sensor names another frame', _sim('ft_misframed'), r'frame', trait='wrist'),
+    Fault('F/T sensor names another frame', _sim('ft_misframed'), r"names frame '", trait='wrist'),
     Fault('F/T sensor twice', _wrenches(deepcopy), harmless=True, trait='wrist'),
-    Fault('F/T stamps 0.1 s ahead', _wrenches(_shifted(0.1)), _SENSOR, trait='wrist'),
-    *(Fault(f'F/T reading of {newtons:g} N', _wrenches(_force(newtons)), _SENSOR, trait='wrist')
+    Fault('F/T stamps 0.1 s ahead', _wrenches(_shifted(0.1)), harmless=True,
+          trait='wrist'),
+    *(Fault(f'F/T reading of {newtons:g} N', _wrenches(_force(newtons)),
+            r'implausible reading|not finite numbers', trait='wrist')
       for newtons in (1e300, math.nan, -math.inf)),
-    Fault('IMU silent', _sim('imu_silent'), r'IMU|imu', trait='imu'),
-    Fault('tracker silent', _sim('tracker_silent'), r'[Tt]racker', trait='tracker'),
+    Fault('IMU silent', _sim('imu_silent'), r'No readings received on IMU', trait='imu'),
+    Fault('tracker silent', _sim('tracker_silent'),
+          r'No reading.* received on .*[Tt]racker|tracker did not see', trait='tracker'),
+    Fault('F/T sensor silent: no other source of the tool wrench', _no_other_source,
+          r'has been silent|No readings received', trait='frames', phases=_IDLE),
+    Fault('detaching fails', _then(_RELEASE, _refused_detach, _RESUME),
+          r'The load was not removed: Service .* call estimate', trait='tracker',
+          phases=frozenset({'moving'}), before=True, waits=300.0),
+    Fault('tool and load beyond a limit of a joint', _then(
+        _RELEASE, _heavy_tool, _with_parameters(load_mass=20.0), _RESUME),
+        r'of its effort limit|exceeds? its effort limit', trait='tracker',
+        phases=frozenset({'moving'}), before=True),
+    Fault('tracker drifts', _then(_RELEASE, _moved_target(_drift), _RESUME),
+          r'The tracker drifted', trait='tracker', phases=frozenset({'moving'}), before=True,
+          waits=300.0),
+    Fault('links bend under the load', _then(_RELEASE, _moved_target(_bend), _RESUME),
+          r'held-out postures the model removes|bend across', trait='tracker',
+          phases=frozenset({'moving'}), before=True, waits=300.0),
     Fault('clock jumps back', _sim('clock_jump_back'), r'jumped back'),
-    Fault('clock jumps forward', _sim('clock_jump_forward'), r'No joint states|jumped|gap|apart'),
+    Fault('clock jumps forward', _sim('clock_jump_forward'), _STOPPED),
     Fault('a stranger sets the clock 1 h ahead', _send(Clock, lambda _: Clock(
-        clock=Time(sec=3600)), ending='clock'), r'clock|jumped|ahead|joint states'),
+        clock=Time(sec=3600)), ending='clock'), _STOPPED),
 
     Fault('garbage on text topics', _send(String, lambda number: String(data=_GARBAGE[number]),
                                           len(_GARBAGE)), harmless=True),
@@ -719,7 +826,8 @@ FAULTS = (
         _text(name), _signal('node', signal.SIGTERM)), _END_OF_NODE, kills='node', trait='moves',
         phases=MOVING) for name in ('list of 1.4 MB', 'list of 50 MB')),
     *(Fault(f'second robot_description: {name}', _then(_RELEASE, _describe(name), _RESUME),
-            before=True, phases=_IDLE) for name in ('list of 50 MB', 'malformed YAML')),
+            harmless=True, before=True, phases=_IDLE)
+      for name in ('list of 50 MB', 'malformed YAML')),
     Fault('robot description nested 100,000 deep', _then(_RELEASE, _with_parameters(
         robot_description='<robot name="x">' + '<link name="x">' * 100_000), _RESUME),
         r'[Rr]obot description', before=True, phases=_IDLE),
@@ -748,8 +856,8 @@ FAULTS = (
             f'{kind}.unfinished' for kind in ('payload', 'friction', 'compliance'))),
             harmless=True, before=True, trait='resumes', phases=frozenset({'moving'}),
             possible=_ROOT or name != 'device'),
-        Fault(f'parameter file is a {name}', _parameter_file(make), before=True, phases=_IDLE,
-              possible=_ROOT or name != 'device'))),
+        Fault(f'parameter file is a {name}', _parameter_file(make), harmless=True,
+              before=True, phases=_IDLE, possible=_ROOT or name != 'device'))),
 
     Fault('obstacle on the base against the first link', _then(
         _RELEASE, _with_parameters(

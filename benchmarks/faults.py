@@ -21,7 +21,7 @@ from typing import Any
 from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import GetState
 
-from benchmarks.fault_cell import CAPABILITIES, HANG, MOVING, Capability, FaultCell
+from benchmarks.fault_cell import CAPABILITIES, HANG, HOLD_BAR, MOVING, Capability, FaultCell
 from benchmarks.fault_table import FAULTS, Fault, stall
 from benchmarks.fuzz import fuzz
 from benchmarks.soak import soak
@@ -36,9 +36,6 @@ from robocal_ros.results import read_result
 _SUMMARY = 'Inject faults into the running nodes on the simulated arm; record how each ends.'
 _PAGE = Path(__file__).resolve().parents[1] / 'docs' / 'reliability.md'
 _BEGIN, _END = '<!-- campaign: begin -->', '<!-- campaign: end -->'
-
-HOLD_BAR = 0.1
-"""Longest time until the arm is held where a command is possible [s]."""
 
 # A procedure that goes on is watched for so long before it is cancelled [s].
 _GOES_ON = 2.0
@@ -183,7 +180,7 @@ def _await_end(
     cell.wait(future.done, _GOES_ON if fault.harmless else fault.waits)
     took = time.monotonic() - began
     if future.done():
-        outcome.survived = took < HANG + 2.5
+        outcome.survived = took < max(HANG, fault.waits) + 2.5
         return
     # It goes on, or waits for the end of the fault.
     outcome.went_on = True

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from rclpy.qos import qos_profile_sensor_data
 
-from benchmarks.fault_cell import CAPABILITIES, HANG, FaultCell, mark
+from benchmarks.fault_cell import CAPABILITIES, HANG, HOLD_BAR, FaultCell, mark
 from benchmarks.soak import Usages
 from demo.domains import own_domain
 from robocal_ros.cli.console import OUT, print_line
@@ -120,7 +120,8 @@ def fuzz(messages: int, duration: float, output: Path, seed: int) -> int:
         seed: Seed of the messages.
 
     Returns:
-        0 if no node ended and the arm was held after every cancel, else 1.
+        0 if no node ended, and the arm was held and the answer there within the bar after every
+        cancel; with a duration, also if no memory grew; else 1.
 
     """
     chosen = {item.node: item for item in reversed(CAPABILITIES)}
@@ -188,7 +189,17 @@ def fuzz(messages: int, duration: float, output: Path, seed: int) -> int:
             f'{usages.table()}')
     (output / 'fuzz.md').write_text(text, encoding='utf-8')
     OUT.print(text, markup=False, soft_wrap=True)
-    return 1 if ended or unheld else 0
+    missed = bars_missed(holds, answers) + (usages.growing() if duration else [])
+    print_line(' '.join(missed), 'red')
+    return 1 if ended or unheld or missed else 0
+
+
+def bars_missed(holds: Sequence[float], answers: Sequence[float]) -> list[str]:
+    """Return a sentence for each bar that the times after a cancel [s] exceed."""
+    return [f'{sum(time > HOLD_BAR for time in times)} of {len(times)} arms were {what} later '
+            f'than {1e3 * HOLD_BAR:.0f} ms after a cancel.'
+            for what, times in (('held', holds), ('answered for', answers))
+            if max(times, default=0.0) > HOLD_BAR]
 
 
 def _targets(cells: Sequence[FaultCell]) -> list[tuple[Any, Any]]:

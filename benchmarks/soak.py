@@ -31,6 +31,9 @@ _RATE, _PERIOD, _FLOOD_PERIOD = 1000.0, 5.0, 0.05
 _WARM_UP = 0.25
 _START = 60.0
 
+MEMORY_BAR = 10.0
+"""Largest slope of memory that counts as flat, which the interval must not exclude [MB/h]."""
+
 
 @dataclass
 class Usage:
@@ -119,6 +122,17 @@ class Usages:
             if child.process.poll() is None:
                 usage.sample(child)
 
+    def growing(self) -> list[str]:
+        """Return a sentence for each process whose memory grows by more than the bar."""
+        found = []
+        for child, usage in zip(self.children, self._usages, strict=True):
+            first = int(_WARM_UP * len(usage.times))
+            rate, half = slope(usage.times[first:], usage.memory[first:])
+            if rate - half > MEMORY_BAR:
+                found.append(f'Memory of {child.name} grows by {rate:.0f} ± {half:.0f} MB/h (bar '
+                             f'{MEMORY_BAR:.0f}).')
+        return found
+
     def table(self) -> str:
         """Return the Markdown table."""
         lines = ['| process | memory [MB] | slope [MB/h], 95 % | threads | open handles |',
@@ -156,7 +170,7 @@ def soak(duration: float, output: Path) -> int:
         output: Folder for logs and results.
 
     Returns:
-        0 if every procedure succeeded, else 1.
+        0 if every procedure succeeded and no memory grew, else 1.
 
     """
     domain = own_domain()
@@ -219,7 +233,9 @@ def soak(duration: float, output: Path) -> int:
             f'new names sent.\n\n{usages.table()}')
     (output / 'soak.md').write_text(text, encoding='utf-8')
     OUT.print(text, markup=False, soft_wrap=True)
-    return 0 if all(runs) else 1
+    growing = usages.growing()
+    print_line(' '.join(growing), 'red')
+    return 1 if growing or not all(runs) else 0
 
 
 def _range(values: list[int]) -> str:

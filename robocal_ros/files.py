@@ -88,8 +88,7 @@ class _StrictLoader(_Loader):  # type: ignore[misc]
                 continue
             if (key.tag, key.value) in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"key '{key.value}' is duplicate", key.start_mark
-                )
+                    None, None, f"key '{key.value}' is duplicate", key.start_mark)
             seen.add((key.tag, key.value))
         built: dict[Hashable, Any] = super().construct_mapping(node, deep)
         return built
@@ -320,8 +319,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(
-        dir=path.parent, prefix=f'.{path.name}.', suffix='.tmp'
-    )
+        dir=path.parent, prefix=f'.{path.name}.', suffix='.tmp')
     try:
         with os.fdopen(descriptor, 'wb') as file:
             file.write(content.encode() if isinstance(content, str) else content)

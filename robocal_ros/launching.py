@@ -13,7 +13,8 @@ from ament_index_python.packages import PackageNotFoundError, get_package_prefix
 from rclpy.context import Context
 
 from robocal_ros import registry
-from robocal_ros.errors import ConfigurationError, nearest_name
+from robocal_ros.errors import ConfigurationError, FileFormatError, nearest_name
+from robocal_ros.files import read_text
 from robocal_ros.messages import Bag
 
 SIMULATION = 'sim_arm'
@@ -88,6 +89,8 @@ def checked(texts: Mapping[str, str]) -> dict[str, str]:
 
 def _check_parameter_file(file: str) -> None:
     """Raise a ConfigurationError if ROS does not accept the file."""
+    # First of all: ROS would wait for a named pipe.
+    text = read_text(Path(file), 'parameter file')
     context = Context()
     try:
         context.init(args=['--ros-args', '--params-file', file], initialize_logging=False)
@@ -98,8 +101,7 @@ def _check_parameter_file(file: str) -> None:
             f"{' '.join(reason.split())}. Expected '<node>:' and 'ros__parameters:' below it, "
             'as in config/<node>.yaml.') from error
     context.shutdown()
-    sections = [str(key).rpartition('/')[2]
-                for key in yaml.safe_load(Path(file).read_text(encoding='utf-8')) or ()]
+    sections = [str(key).rpartition('/')[2] for key in yaml.safe_load(text) or ()]
     known = (*registry.nodes(), SIMULATION)
     for name in sections:
         near = nearest_name(name, known, 0.75)
@@ -143,8 +145,8 @@ def controllers(hardware: str, file: str, urdf: str) -> list[str]:
 
     """
     try:
-        content = yaml.safe_load(Path(file).read_text(encoding='utf-8'))
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        content = yaml.safe_load(read_text(Path(file), 'parameter file of controllers'))
+    except (FileFormatError, yaml.YAMLError) as error:
         raise ConfigurationError(
             f'controllers_file {file} is not a parameter file: {error}') from error
     packages = {
@@ -152,8 +154,7 @@ def controllers(hardware: str, file: str, urdf: str) -> list[str]:
         for key, section in (content.items() if isinstance(content, dict) else ())
         if str(key).rpartition('/')[2] == 'controller_manager' and isinstance(section, dict)
         for name, values in (section.get('ros__parameters') or {}).items()
-        if isinstance(values, dict) and isinstance(values.get('type'), str)
-    }
+        if isinstance(values, dict) and isinstance(values.get('type'), str)}
     if not packages:
         raise ConfigurationError(
             f'controllers_file {file} names no controller: expected controller_manager → '

@@ -36,5 +36,4 @@ def share_directory() -> Path:
     raise ConfigurationError(
         f'The files of {_PACKAGE} (config, launch, urdf) were not found: expected package.xml in '
         f'{checkout}, in {installed}, or the package in the ament index. Source the workspace '
-        'in which it was built, or run it from its source checkout.'
-    )
+        'in which it was built, or run it from its source checkout.')

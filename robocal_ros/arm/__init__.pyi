@@ -18,5 +18,6 @@ from .protocols import (
 )
 from .waiting import (
     ServiceCall as ServiceCall,
+    TimedExecutor as TimedExecutor,
     Waiter as Waiter,
 )

@@ -118,7 +118,7 @@ class ArmClient:
         controller: Its state.
         goals: Its goals.
         abort: What ends a motion apart from its path.
-        longest_turn: Longest time between two looks at the moving arm since ``connect`` [s].
+        longest_turn: Longest turn of the node's executor during motions since ``connect`` [s].
 
     """
 
@@ -250,8 +250,7 @@ class ArmClient:
             raise ConfigurationError(
                 self._joints.problem() or 'No joint states received; expected '
                 'sensor_msgs/JointState on joint_states. Start the driver (or sim_arm) in this '
-                f'namespace and ROS domain. {hint}'
-            )
+                f'namespace and ROS domain. {hint}')
         if not await self._waiter.until_stopped(self.goals.is_ready, timeout):
             suffix = '/follow_joint_trajectory/_action/status'
             # The client's own subscription makes the topic appear: count publishers.
@@ -262,8 +261,7 @@ class ArmClient:
             raise ConfigurationError(
                 f"Action server '{self.name}' is not available; available controllers: "
                 f'{", ".join(controllers) or "none"}. Load and activate the controller, or '
-                'correct the parameter controller.'
-            )
+                'correct the parameter controller.')
 
     async def execute(
         self, trajectory: Trajectory, progress: Callable[[float], None] | None,
@@ -280,6 +278,7 @@ class ArmClient:
         self._clock_jumps = self._joints.counts.clock_jumps
         self._others_before = self.goals.begun
         self._quiet.begin()
+        self._waiter.take_longest_turn()
         try:
             return await self._send(trajectory, progress, watch)
         except Exception:
@@ -289,6 +288,10 @@ class ArmClient:
             raise
         finally:
             self._goal = None
+            self._note_turns()
+
+    def _note_turns(self) -> None:
+        self.longest_turn = max(self.longest_turn, self._waiter.take_longest_turn())
 
     async def _send(
         self, trajectory: Trajectory, progress: Callable[[float], None] | None,
@@ -301,8 +304,7 @@ class ArmClient:
                 await self.comes_to_rest())
         message = conversions.to_goal(
             trajectory, self._joint_names, self._parameters().path_tolerance,
-            self._parameters().goal_tolerance, self._parameters().goal_time,
-        )
+            self._parameters().goal_tolerance, self._parameters().goal_time)
         start = self._stamp()
         # Known before the answer, so that the goal can be cancelled without one.
         goal = self._goal = self.goals.new_id()
@@ -333,9 +335,8 @@ class ArmClient:
         while not result.done():
             looked = self._waiter.now()
             await self._waiter.tick()
-            turn = self._waiter.now() - looked
-            self.longest_turn = max(self.longest_turn, turn)
-            problem = self._problem(follower, watch, turn)
+            self._note_turns()
+            problem = self._problem(follower, watch, self._waiter.now() - looked)
             if follower.share > share or follower.share >= 0.999:
                 advanced, share = self._stamp(), follower.share
                 if progress is not None:

@@ -120,7 +120,8 @@ class GuardedArm:
         self.client.destroy()
 
     def _look(self) -> None:
-        """Report what a motion would lack."""
+        """Report what a motion would lack, and note since when the controller is there."""
+        self.client.goals.is_known()
         missing = self.client.missing()
         if missing != self._missing:
             self._missing = missing
@@ -234,6 +235,8 @@ class GuardedArm:
 
         """
         await self.client.connect(self._parameters().connect_timeout)
+        await self._waiter.until_stopped(
+            self.client.goals.is_known, self._parameters().connect_timeout)
         self.client.goals.check()
         self.owner.claim()
         if self._joints.need_effort:
@@ -315,7 +318,7 @@ class GuardedArm:
                                 progress=share[0] + done * (share[1] - share[0]),
                                 samples=str(self._joints.recorded),
                                 dropped=str(self._joints.counts.dropped),
-                                **{'longest turn': f'{1e3 * self.client.longest_turn:.0f} ms'})
+                                **{'longest turn': f'{1e3 * self.client.longest_turn:.1f} ms'})
 
         begin = {} if self.recorder is None else self.recorder.stamps()
         self._check_clock()

@@ -25,6 +25,8 @@ from robocal_ros.errors import MotionError
 from robocal_ros.messages import qos
 
 _UNDER_WAY = (GoalStatus.STATUS_ACCEPTED, GoalStatus.STATUS_EXECUTING, GoalStatus.STATUS_CANCELING)
+# Time in which the status of earlier goals arrives from a controller that was discovered [s].
+_DISCOVERED = 1.0
 # Own goals that are remembered; one at a time is under way, and one that stops the arm.
 _OWN = 10
 
@@ -65,6 +67,8 @@ class ControllerGoals:
         self._statuses: dict[bytes, int] | None = None
         self._servers: set[bytes] = set()
         self._over: set[bytes] = set()
+        self._now = waiter.now
+        self._since: float | None = None
         self.begun = 0
 
     def start(self) -> None:
@@ -78,7 +82,7 @@ class ControllerGoals:
         """Unsubscribe."""
         if self._subscription is not None:
             self._node.destroy_subscription(self._subscription)
-        self._subscription = self._statuses = None
+        self._subscription = self._statuses = self._since = None
 
     def destroy(self) -> None:
         """Unsubscribe, and remove the clients."""
@@ -126,6 +130,19 @@ class ControllerGoals:
                for goal, status in news.items()):
             for callback in self._when_succeeded:
                 callback()
+
+    def is_known(self) -> bool:
+        """Return whether goals of other clients are known, if there are any.
+
+        The status is latched, and arrives some time after the controller was discovered; one that
+        has not had a goal sends none.
+        """
+        if not self._node.count_publishers(self._topic):
+            self._since = None
+        elif self._since is None:
+            self._since = self._now()
+        return (self._statuses is not None or self._since is None
+                or self._now() - self._since > _DISCOVERED)
 
     @property
     def foreign(self) -> bool:

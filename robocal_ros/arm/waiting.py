@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future as ThreadFuture, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ import numpy as np
 from rclpy.callback_groups import CallbackGroup
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.task import Future
 from std_srvs.srv import Trigger
@@ -23,6 +25,31 @@ T = TypeVar('T')
 _USUAL = 0.05
 # Time after a late wake-up within which queued messages are processed [s].
 _CATCH_UP = 0.1
+
+
+class TimedExecutor(SingleThreadedExecutor):
+    """Executor that measures its turns: each is one callback, or one step of a coroutine.
+
+    Attributes:
+        longest_turn: Longest turn since it was last set to zero, without the waiting [s].
+
+    """
+
+    longest_turn = 0.0
+    _began: float | None = None
+
+    def wait_for_ready_callbacks(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the next callback."""
+        found = super().wait_for_ready_callbacks(*args, **kwargs)
+        self._began = time.monotonic()
+        return found
+
+    def spin_once(self, timeout_sec: float | None = None) -> None:
+        """Wait for a callback, and call it."""
+        self._began = None
+        super().spin_once(timeout_sec)
+        if self._began is not None:
+            self.longest_turn = max(self.longest_turn, time.monotonic() - self._began)
 
 
 class Waiter:
@@ -85,6 +112,14 @@ class Waiter:
         Messages that arrived meanwhile may still be queued.
         """
         return self._delay if self.now() - self._late_since < _CATCH_UP else 0.0
+
+    def take_longest_turn(self) -> float:
+        """Return the longest turn of the executor since the last call, 0 if unknown [s]."""
+        executor = self.node.executor
+        if not isinstance(executor, TimedExecutor):
+            return 0.0
+        longest, executor.longest_turn = executor.longest_turn, 0.0
+        return longest
 
     def _wake(self) -> None:
         now = self.now()

@@ -16,7 +16,6 @@ from lifecycle_msgs.srv import GetState
 from rclpy.action.graph import get_action_names_and_types
 from rclpy.qos import QoSReliabilityPolicy
 from sensor_msgs.msg import JointState
-from std_msgs.msg import String
 
 from robocal_ros import registry
 from robocal_ros.arrays import Array
@@ -25,7 +24,7 @@ from robocal_ros.cli.doctor_findings import Finding, Grade, bad, doubtful, good
 from robocal_ros.cli.drivers import Names, Recognised, recognised
 from robocal_ros.cli.node_client import RosSession, foreign, full_name, is_served
 from robocal_ros.errors import RobocalError
-from robocal_ros.messages import conversions, qos
+from robocal_ros.messages import conversions, qos, subscribe_text
 from robocal_ros.robot import REVERSED, Robot
 
 _WRENCH = 'geometry_msgs/msg/WrenchStamped'
@@ -245,9 +244,8 @@ class Graph:
         began = changed = looked = monotonic()
         seen: Any = None
         made = [
-            node.create_subscription(String, self.name('robot_description'),
-                                     lambda text: setattr(self, 'description', text.data),
-                                     qos.LATCHED),
+            subscribe_text(node, self.name('robot_description'),
+                           lambda text: setattr(self, 'description', text.data)),
             node.create_subscription(
                 JointState, self.name(joint_states), self._take_joints, qos.SENSOR)]
 

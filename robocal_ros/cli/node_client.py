@@ -24,7 +24,7 @@ from std_srvs.srv import Trigger
 
 from robocal_ros import registry
 from robocal_ros.errors import ConfigurationError, RobocalError, nearest_name
-from robocal_ros.messages import qos
+from robocal_ros.messages import qos, subscribe_text
 
 # Longest turn of the executor [s].
 _TURN = 0.05
@@ -175,8 +175,7 @@ class NodeClient:
         self._subscriptions = [
             node.create_subscription(
                 DiagnosticStatus, f'{self.name}/status', self._take_status, qos.LATCHED),
-            node.create_subscription(
-                String, f'{self.name}/result', self._take_result, qos.LATCHED),
+            subscribe_text(node, f'{self.name}/result', self._take_result),
         ]
         for service in ('cancel', *services):
             self.service(Trigger, service)

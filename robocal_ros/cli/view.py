@@ -24,7 +24,7 @@ from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, print_line
 from robocal_ros.cli.node_client import NodeClient, RosSession, full_name, is_served
 from robocal_ros.errors import ConfigurationError, RobocalError
-from robocal_ros.messages import qos
+from robocal_ros.messages import qos, subscribe_text
 from robocal_ros.results import environment, from_yaml, wording
 from robocal_ros.robot import mesh_folders
 
@@ -112,8 +112,7 @@ class View:
         self._state: bytes = b''
         self._note = gui.add_html(_html('paragraph', 'Waiting for robot_description.'))
         node = session.node
-        node.create_subscription(String, full_name('robot_description', options.namespace),
-                                 self._describe, qos.LATCHED)
+        subscribe_text(node, full_name('robot_description', options.namespace), self._describe)
         node.create_subscription(JointState, full_name('joint_states', options.namespace),
                                  self._take_state, _NEWEST, raw=True)
         self._panels = [_Panel(session, gui, full_name(name, options.namespace))

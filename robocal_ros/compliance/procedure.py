@@ -254,7 +254,11 @@ class ComplianceProcedure:
         await self._await_rest()
         await self.measure(LOADED, (50.0, 95.0))
         self._report.update('unmounting', 'Removing the load.', progress=95.0)
-        await detach.call()
+        try:
+            await detach.call()
+        except DataError as error:
+            raise DataError(f'The load was not removed: {error} Both sets are measured: call '
+                            'estimate, and remove the load before the arm moves.') from error
 
     async def rehearse(self) -> str:
         """Carry out the motions of both sets without reading the tracker; return a sentence.

@@ -90,4 +90,5 @@ from .subscription import (
     guarded as guarded,
     publisher_hint as publisher_hint,
     receiver as receiver,
+    subscribe_text as subscribe_text,
 )

@@ -83,8 +83,7 @@ def to_joint_trajectory(trajectory: Trajectory, joint_names: Sequence[str]) -> J
         point = JointTrajectoryPoint(
             positions=trajectory.position[i].tolist(),
             velocities=trajectory.velocity[i].tolist(),
-            time_from_start=to_duration(float(time)),
-        )
+            time_from_start=to_duration(float(time)))
         if trajectory.acceleration is not None:
             point.accelerations = trajectory.acceleration[i].tolist()
         message.points.append(point)
@@ -155,8 +154,7 @@ def to_goal(
                         for name in joint_names],
         goal_tolerance=[JointTolerance(name=name, position=goal_tolerance)
                         for name in joint_names],
-        goal_time_tolerance=to_duration(goal_time),
-    )
+        goal_time_tolerance=to_duration(goal_time))
 
 
 def wrench_row(message: WrenchStamped) -> tuple[float, ...]:

@@ -333,7 +333,8 @@ class SensorDecoder(Decoder):
 
     def __init__(
         self, source: str, *, numbers: int, columns: Sequence[int] | None = None,
-        frame: str = '', sign: float = 1.0, unit_from: int | None = None,
+        largest: Sequence[float], frame: str = '', sign: float = 1.0,
+        unit_from: int | None = None,
     ) -> None:
         """Set the format; see ``wrenches``, ``imus``, ``points``, ``poses``, ``temperatures``.
 
@@ -341,6 +342,7 @@ class SensorDecoder(Decoder):
             source: Name of the source in error texts, such as ``F/T topic '/ft'``.
             numbers: Number of doubles after the header.
             columns: Doubles to read; None for all.
+            largest: Largest plausible size of each of them.
             frame: Required frame of the messages; empty for any.
             sign: Factor of all numbers.
             unit_from: First column of a unit quaternion; None for no quaternion.
@@ -350,6 +352,8 @@ class SensorDecoder(Decoder):
                          numbers if columns is None else len(columns))
         self._columns = None if columns is None else list(columns)
         self._pick = None if columns is None else _picker(columns)
+        self._largest = np.array(largest)
+        self._plain = min(largest)
         self._frame = frame
         self._sign = sign
         self._unit_from = unit_from
@@ -366,8 +370,7 @@ class SensorDecoder(Decoder):
             values = self._pick(values)
         if self._sign != 1.0:
             values = tuple(self._sign * value for value in values)
-        total = sum(values)
-        if total - total != 0.0:  # NaN or infinite
+        if not sum(map(abs, values)) <= self._plain:  # large, infinite or NaN
             return None
         return Message(layout.stamp(raw), values, State.USABLE, '', layout.names[0])
 
@@ -391,6 +394,13 @@ class SensorDecoder(Decoder):
                     f'{self.source} sends quaternions of length {length[odd][-1]:.3g}, expected '
                     "1; is the orientation measured? Set tracker_message to 'point' if it is "
                     'not.'))
+        beyond = np.isfinite(values) & (np.abs(values) > self._largest)
+        for column in np.flatnonzero(beyond.any(axis=0)).tolist():
+            odd = beyond[:, column]
+            made.refuse(rows[odd], State.IMPLAUSIBLE, (
+                f'{self.source} sent an implausible reading: value {column + 1} of {self.width} '
+                f'is {values[odd, column][-1]:.4g}, expected less than '
+                f'{self._largest[column]:.4g}. Check sensor, driver and units.'))
         if not np.isfinite(values).all():
             finite = np.isfinite(values).all(axis=1)
             made.refuse(rows[~finite], State.NOT_FINITE,
@@ -406,6 +416,12 @@ def _picker(columns: Sequence[int]) -> Callable[[tuple[float, ...]], tuple[float
 # Largest deviation of a quaternion from unit length, by rounding of drivers.
 _UNIT = 0.01
 
+FORCE_TORQUE, ACCELERATION_RATE = (1e5,) * 6, (1e4,) * 3 + (1e3,) * 3
+"""Largest plausible values of F/T sensors [N, N·m] and of IMUs [m/s², rad/s]."""
+
+# Those of trackers [m] and thermometers [°C].
+_FARTHEST, _HOTTEST = 1e4, 1e4
+
 
 def wrenches(source: str, frame: str, sign: float) -> SensorDecoder:
     """Return a decoder of geometry_msgs/WrenchStamped: force, then torque [N, N·m].
@@ -416,7 +432,7 @@ def wrenches(source: str, frame: str, sign: float) -> SensorDecoder:
         sign: +1, or -1 for a sensor that reports what it exerts on the distal side.
 
     """
-    return SensorDecoder(source, numbers=6, frame=frame, sign=sign)
+    return SensorDecoder(source, numbers=6, largest=FORCE_TORQUE, frame=frame, sign=sign)
 
 
 def imus(source: str, frame: str) -> SensorDecoder:
@@ -425,22 +441,23 @@ def imus(source: str, frame: str) -> SensorDecoder:
     A message holds orientation (4), angular velocity (3) and specific force (3), each with its
     covariance (9) after it.
     """
-    return SensorDecoder(source, numbers=37, columns=(25, 26, 27, 13, 14, 15), frame=frame)
+    return SensorDecoder(source, numbers=37, columns=(25, 26, 27, 13, 14, 15),
+                         largest=ACCELERATION_RATE, frame=frame)
 
 
 def points(source: str) -> SensorDecoder:
     """Return a decoder of geometry_msgs/PointStamped: the point [m]."""
-    return SensorDecoder(source, numbers=3)
+    return SensorDecoder(source, numbers=3, largest=(_FARTHEST,) * 3)
 
 
 def poses(source: str) -> SensorDecoder:
     """Return a decoder of geometry_msgs/PoseStamped: point [m] and quaternion x, y, z, w."""
-    return SensorDecoder(source, numbers=7, unit_from=3)
+    return SensorDecoder(source, numbers=7, largest=(_FARTHEST,) * 7, unit_from=3)
 
 
 def temperatures(source: str) -> SensorDecoder:
     """Return a decoder of sensor_msgs/Temperature: the temperature [°C]."""
-    return SensorDecoder(source, numbers=2, columns=(0,))
+    return SensorDecoder(source, numbers=2, columns=(0,), largest=(_HOTTEST,))
 
 
 # Scale of positions, whose plausibility is judged with those before: any finite one is small.

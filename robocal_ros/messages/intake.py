@@ -350,8 +350,8 @@ class Intake:
                 f'{self.problem or _NOTHING}')
         if counts.implausible - self._unread > _MOST_IMPLAUSIBLE * own:
             raise DataError(
-                f"Bag '{self._source}': {counts.implausible} of {own} {what}s are implausible. "
-                f'{self.problem}')
+                f"Bag '{self._source}': {counts.implausible} of {own} messages on {source} are "
+                f'implausible. {self.problem}')
         return rows
 
 

@@ -100,8 +100,7 @@ def _check_time(time: Array, what: str) -> None:
         row = int(np.argmax(steps <= 0.0)) + 1
         raise DataError(
             f'{what}: stamps must increase, but sample {row} has {time[row]:.6f} s after '
-            f'{time[row - 1]:.6f} s; sort the samples or leave it out.'
-        )
+            f'{time[row - 1]:.6f} s; sort the samples or leave it out.')
 
 
 def _check_columns(values: Array, shape: tuple[int, int], what: str) -> None:
@@ -111,8 +110,7 @@ def _check_columns(values: Array, shape: tuple[int, int], what: str) -> None:
     if not finite.all():
         raise DataError(
             f'{what}: column {int(np.argmin(finite))} holds NaN or infinite values; '
-            'leave those samples out or have the driver send numbers.'
-        )
+            'leave those samples out or have the driver send numbers.')
 
 
 @dataclass(frozen=True)
@@ -282,8 +280,7 @@ def check_joints(samples: JointSamples, joints: Sequence[str]) -> None:
     if samples.joint_names != tuple(joints):
         raise DataError(
             f'The samples are of the joints {", ".join(samples.joint_names)}; expected '
-            f'{", ".join(joints)}, in this order. Record the arm that the description is of.'
-        )
+            f'{", ".join(joints)}, in this order. Record the arm that the description is of.')
 
 
 def check_effort(samples: JointSamples, joints: Sequence[str]) -> None:
@@ -303,10 +300,8 @@ def check_effort(samples: JointSamples, joints: Sequence[str]) -> None:
             raise DataError(
                 f"Effort of joint '{name}' is zero in all {len(effort)} samples; expected the "
                 'drive torque in N·m. Does the hardware interface export effort for it? A '
-                'mock has none.'
-            )
+                'mock has none.')
         if len(effort) > 1 and np.ptp(effort) == 0.0:
             raise DataError(
                 f"Effort of joint '{name}' is stuck at {effort[0]:.6g} N·m in all "
-                f'{len(effort)} samples; a live sensor scatters. Check the driver.'
-            )
+                f'{len(effort)} samples; a live sensor scatters. Check the driver.')

@@ -377,8 +377,7 @@ class JointStateStream(Stream[JointIntake]):
         if not self._recent:
             raise DataError(
                 f'{self.intake.problem or "No joint states received."} Expected '
-                f"sensor_msgs/JointState on '{self.topic}'."
-            )
+                f"sensor_msgs/JointState on '{self.topic}'.")
         return self._recent[-1][1]
 
     def torque(self) -> Array:

@@ -34,6 +34,7 @@ from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.qos import QoSProfile
 from rclpy.serialization import deserialize_message
 from rclpy.subscription import Subscription
+from std_msgs.msg import String
 
 from robocal_ros.errors import DataError, RobocalError
 from robocal_ros.messages import qos
@@ -148,6 +149,13 @@ def receiver(
         callback(message if raw else deserialize_message(message, kind))
 
     return guarded(node, f'message on {topic}', receive)
+
+
+def subscribe_text(node: Node, topic: str, callback: Callable[[Any], Any]) -> Subscription[Any]:
+    """Subscribe to a latched text, of at most ``TEXT_LIMIT``; arguments as for ``receiver``."""
+    return node.create_subscription(
+        String, topic, receiver(node, String, topic, callback, limit=TEXT_LIMIT), qos.LATCHED,
+        raw=True)
 
 
 class ConditionalGroup(CallbackGroup):

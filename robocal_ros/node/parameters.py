@@ -25,8 +25,7 @@ def descriptor(item: Declaration) -> ParameterDescriptor:
     unit = f' [{item.unit}]' if item.unit else ''
     made = ParameterDescriptor(
         name=item.name, description=f'{item.description}{unit}',
-        additional_constraints=item.range_text(),
-    )
+        additional_constraints=item.range_text())
     if item.minimum is None and item.maximum is None:
         return made
     low = -1e308 if item.minimum is None else item.minimum

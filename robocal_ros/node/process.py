@@ -12,9 +12,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import rclpy
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.executors import ExternalShutdownException
 from rclpy.signals import SignalHandlerOptions
 
+from robocal_ros.arm import TimedExecutor
 from robocal_ros.node.calibration_node import DELIVERY_TIME, CalibrationNode
 from robocal_ros.node.executables import StopRequest
 
@@ -42,7 +43,7 @@ def spin(make_node: Callable[[], CalibrationNode], stop_request: StopRequest | N
             return 1
     # rclpy's own handler would tear the context down before a motion can be cancelled.
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    executor = SingleThreadedExecutor()
+    executor = TimedExecutor()
     stop_request.wake = executor.wake
     node = make_node()
     executor.add_node(node)
@@ -74,7 +75,7 @@ def spin(make_node: Callable[[], CalibrationNode], stop_request: StopRequest | N
     return code
 
 
-def _hold(node: CalibrationNode, executor: SingleThreadedExecutor, reason: str) -> None:
+def _hold(node: CalibrationNode, executor: TimedExecutor, reason: str) -> None:
     """Stop a running motion and wait until the arm is at rest."""
     if not node.busy:
         return

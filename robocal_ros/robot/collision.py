@@ -126,8 +126,7 @@ class CollisionChecker:
         try:
             self._geometry = pin.buildGeomFromUrdfString(
                 robot.model, urdf, pin.GeometryType.COLLISION,
-                package_dirs=list(package_dirs),
-            )
+                package_dirs=list(package_dirs))
         except (ValueError, RuntimeError) as error:
             raise ModelError(
                 f'The collision geometry of the robot description is not usable: {error}'
@@ -156,8 +155,7 @@ class CollisionChecker:
             return
         if len(size) != 3 or not all(np.isfinite(size)) or min(size) <= 0.0:
             raise ConfigurationError(
-                f'{name} must be three positive lengths in m, got {list(size)}.'
-            )
+                f'{name} must be three positive lengths in m, got {list(size)}.')
         index = self.robot.frame_id(frame)
         carrier = self.robot.model.frames[index]
         centre = pin.SE3(np.eye(3), np.array([0.0, 0.0, 0.5 * size[2]]))

@@ -155,8 +155,7 @@ def friction_by_joint(result: CalibrationResult) -> dict[str, SteadyFriction]:
             found = [known.get(f'{joint}.{name}_{direction}') for direction in DIRECTIONS]
             return np.array([
                 p.value if p is not None else default
-                for p, default in zip(found, fallback, strict=True)
-            ])
+                for p, default in zip(found, fallback, strict=True)])
 
         if f'{joint}.coulomb_forward' not in known or f'{joint}.coulomb_backward' not in known:
             continue
@@ -179,6 +178,5 @@ def friction_by_joint(result: CalibrationResult) -> dict[str, SteadyFriction]:
             load_factor=pair('load_factor', (0.0, 0.0)),
             reference_load=law.get('reference_load', 0.0),
             covariance=covariance,
-            speeds=np.asarray(law.get('speeds', (0.0, np.inf)), dtype=float),
-        )
+            speeds=np.asarray(law.get('speeds', (0.0, np.inf)), dtype=float))
     return models

@@ -292,15 +292,12 @@ def _links_beyond(urdf: str, link: str) -> list[tuple[str, pin.Inertia]]:
         origin, tensor = inertial.find('origin'), inertial.find('inertia')
         xx, xy, xz, yy, yz, zz = (
             0.0 if tensor is None else float(tensor.get(key, '0'))
-            for key in ('ixx', 'ixy', 'ixz', 'iyy', 'iyz', 'izz')
-        )
+            for key in ('ixx', 'ixy', 'ixz', 'iyy', 'iyz', 'izz'))
         placement = pin.SE3(
-            pin.rpy.rpyToMatrix(*_numbers(origin, 'rpy')), np.array(_numbers(origin, 'xyz'))
-        )
+            pin.rpy.rpyToMatrix(*_numbers(origin, 'rpy')), np.array(_numbers(origin, 'xyz')))
         about_com = pin.Inertia(
             float(mass.get('value', '0')), np.zeros(3),
-            np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]),
-        )
+            np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
         found.append((name, placement.act(about_com)))
     return found
 
@@ -374,8 +371,7 @@ class Robot:
         if not chain:
             raise ConfigurationError(
                 f"No movable joint leads from '{full.frames[1].name}' to '{tool_frame}'; "
-                'set tool_frame to the frame at the end of the arm.'
-            )
+                'set tool_frame to the frame at the end of the arm.')
         driven = {mimics[name].driver if name in mimics else name for name in chain}
         chain = [str(name) for name in full.names if name in driven]
         self._check_joints(full, joints, chain, tool_frame, mimics)
@@ -388,8 +384,7 @@ class Robot:
         self.gravity = frozen(gravity)
         if self.gravity.shape != (3,) or not np.isfinite(self.gravity).all():
             raise ConfigurationError(
-                f'gravity must be three finite numbers in m/s², got {list(gravity)}.'
-            )
+                f'gravity must be three finite numbers in m/s², got {list(gravity)}.')
         self.tool_frame = tool_frame
         self.root_frame = str(full.frames[1].name)
         self.model = self._reduced(full, locked or {}, mimics)
@@ -414,8 +409,7 @@ class Robot:
         if not model.existFrame(frame):
             bodies = [f.name for f in model.frames if f.type == pin.FrameType.BODY]
             raise ConfigurationError(
-                f"Frame '{frame}' is not in the robot description; it has {_listed(bodies)}."
-            )
+                f"Frame '{frame}' is not in the robot description; it has {_listed(bodies)}.")
         return int(model.getFrameId(frame))
 
     @staticmethod
@@ -432,8 +426,7 @@ class Robot:
                 known = 'exists but does not move' if model.existJointName(name) else 'is not in'
                 raise ConfigurationError(
                     f"Joint '{name}' {known} the chain to '{tool_frame}'; "
-                    f'its movable joints are {_listed(chain)}.'
-                )
+                    f'its movable joints are {_listed(chain)}.')
 
     def _check_locked(self, model: pin.Model, locked: Mapping[str, float]) -> None:
         others = [name for name in list(model.names)[1:] if name not in self.joint_names]
@@ -441,8 +434,7 @@ class Robot:
             if name not in others:
                 raise ConfigurationError(
                     f"Joint '{name}' cannot be locked: it is one of the arm's, or not in the "
-                    f'robot description; the joints to lock are {_listed(others)}.'
-                )
+                    f'robot description; the joints to lock are {_listed(others)}.')
 
     def _reduced(
         self, full: pin.Model, locked: Mapping[str, float], mimics: Mapping[str, _Mimic]
@@ -473,8 +465,7 @@ class Robot:
         if model.nq != len(self.joint_names):
             raise ModelError(
                 f'Joints {_listed(self.joint_names)} have {model.nq} coordinates in all; '
-                'expected one each (revolute, continuous or prismatic joints).'
-            )
+                'expected one each (revolute, continuous or prismatic joints).')
         return model
 
     def _position_limits(self, continuous: frozenset[str]) -> tuple[Array, Array]:
@@ -532,8 +523,7 @@ class Robot:
         """Return a joint's column; raises ConfigurationError with the list of joints."""
         if joint not in self.joint_names:
             raise ConfigurationError(
-                f"Joint '{joint}' is not one of the arm's: {_listed(self.joint_names)}."
-            )
+                f"Joint '{joint}' is not one of the arm's: {_listed(self.joint_names)}.")
         return self.joint_names.index(joint)
 
     def frame_id(self, frame: str) -> int:
@@ -544,8 +534,7 @@ class Robot:
         """Return finite limits for random postures, ±π for unlimited joints, shape (n,) [rad]."""
         return (
             np.where(np.isfinite(self.lower), self.lower, -np.pi),
-            np.where(np.isfinite(self.upper), self.upper, np.pi),
-        )
+            np.where(np.isfinite(self.upper), self.upper, np.pi))
 
     # ------------------------------------------------------------------- kinematics
 
@@ -605,8 +594,7 @@ class Robot:
                 self.data,
                 q,
                 self.frame_id(self.tool_frame),
-                pin.ReferenceFrame.LOCAL_WORLD_ALIGNED,
-            )
+                pin.ReferenceFrame.LOCAL_WORLD_ALIGNED)
         ).reshape(6, self.n)
 
     # --------------------------------------------------------------------- dynamics
@@ -691,7 +679,6 @@ class Robot:
         loaded.model = pin.Model(self.model)
         carrier = loaded.model.frames[loaded.frame_id(frame or self.tool_frame)]
         loaded.model.appendBodyToJoint(
-            carrier.parentJoint, payload.to_pinocchio(), carrier.placement
-        )
+            carrier.parentJoint, payload.to_pinocchio(), carrier.placement)
         loaded.data = loaded.model.createData()
         return loaded

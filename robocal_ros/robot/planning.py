@@ -174,8 +174,7 @@ def _search(
     setup = geometric.SimpleSetup(space)
     setup.setStateValidityChecker(is_valid)
     setup.getSpaceInformation().setStateValidityCheckingResolution(
-        _STEP / float(space.getMaximumExtent())
-    )
+        _STEP / float(space.getMaximumExtent()))
     ends = []
     for posture in (start, goal):
         state = space.allocState()
@@ -188,8 +187,7 @@ def _search(
         raise MotionError(
             'No collision-free path'
             + (' on which the drives hold the load' if effort is not None else '')
-            + f' was found in {timeout:.0f} s. Start from a posture with more clearance.'
-        )
+            + f' was found in {timeout:.0f} s. Start from a posture with more clearance.')
     setup.simplifySolution()
     path = setup.getSolutionPath()
     return np.array([[state[i] for i in range(robot.n)] for state in path.getStates()])

@@ -99,8 +99,7 @@ class Trajectory:
         """Return times from start to end at most ``period`` apart, with those of the knots [s]."""
         pieces = [
             np.linspace(begin, end, max(_MIN_POINTS, int(np.ceil((end - begin) / period)) + 1))
-            for begin, end in zip(self.time[:-1], self.time[1:], strict=True)
-        ]
+            for begin, end in zip(self.time[:-1], self.time[1:], strict=True)]
         return np.unique(np.concatenate(pieces))
 
     def slowed(self, scale: float) -> Trajectory:
@@ -184,15 +183,13 @@ class Lspb:
         if not (span > 0.0 and self.duration > 0.0):
             raise MotionError(
                 f'A segment needs a positive length and duration; got {span:.4g} rad in '
-                f'{self.duration:.4g} s.'
-            )
+                f'{self.duration:.4g} s.')
         slowest, fastest = span / self.duration, 2.0 * span / self.duration
         if not slowest < self.speed <= fastest * (1.0 + 1e-12):
             raise MotionError(
                 f'Cruise speed {self.speed:.4g} rad/s does not fit {span:.4g} rad in '
                 f'{self.duration:.4g} s; it must be above {slowest:.4g} and at most '
-                f'{fastest:.4g} rad/s.'
-            )
+                f'{fastest:.4g} rad/s.')
         blend = self.duration - span / self.speed
         object.__setattr__(self, 'blend', blend)
         object.__setattr__(self, 'acceleration', self.speed / blend)
@@ -217,13 +214,11 @@ class Lspb:
         if not (speed > 0.0 and acceleration > 0.0):
             raise MotionError(
                 f'Speed and acceleration must be positive, got {speed} rad/s, '
-                f'{acceleration} rad/s².'
-            )
+                f'{acceleration} rad/s².')
         if span < speed**2 / acceleration * (1.0 - 1e-12):
             raise MotionError(
                 f'{span:.4g} rad are too short to reach {speed:.4g} rad/s at '
-                f'{acceleration:.4g} rad/s²; {speed**2 / acceleration:.4g} rad are needed.'
-            )
+                f'{acceleration:.4g} rad/s²; {speed**2 / acceleration:.4g} rad are needed.')
         return cls(start, goal, speed, span / speed + speed / acceleration)
 
     @property
@@ -299,5 +294,4 @@ class MotionLimits:
                 raise MotionError(
                     f"Joint '{self.joint_names[joint]}' {what} {sign * worst:.4g} {unit} on "
                     f'this motion; the limit is {sign * limit[joint]:.4g} {unit}. '
-                    'Nothing was sent.'
-                )
+                    'Nothing was sent.')

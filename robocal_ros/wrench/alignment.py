@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from robocal_ros.arrays import Array, Flags, frozen
-from robocal_ros.messages import SECOND, Stamps
+from robocal_ros.messages import SECOND, Stamps, decode
 from robocal_ros.wrench.parameters import WrenchParameters
 
 COLUMNS = 6
@@ -36,9 +36,8 @@ Reading = tuple[float, ...]
 
 _UNKNOWN: Reading = (0.0,) * COLUMNS
 
-FORCE_TORQUE, ACCELERATION_RATE = (1e5,) * COLUMNS, (1e4,) * 3 + (1e3,) * 3
-"""Largest plausible values of F/T sensors without stated range [N, N·m] and of IMUs [m/s²,
-rad/s]."""
+FORCE_TORQUE, ACCELERATION_RATE = decode.FORCE_TORQUE, decode.ACCELERATION_RATE
+"""Largest plausible values of F/T sensors without stated range, and of IMUs."""
 
 # Fraction of the stated range that counts as its end: converters reach one step less.
 _INSIDE = 0.999

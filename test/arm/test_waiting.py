@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -38,5 +39,27 @@ def test_destroy_cancels_imports_that_have_not_begun(monkeypatch: pytest.MonkeyP
         assert not waiter.loading
         assert imported == ['first']
     finally:
+        node.destroy_node()
+        talker.destroy_node()
+
+
+def test_the_longest_turn_is_that_of_a_callback_and_not_a_wait() -> None:
+    executor = waiting.TimedExecutor()
+    node, talker = pair()
+    waiter = waiting.Waiter(node, ReentrantCallbackGroup())
+    timer = node.create_timer(0.05, lambda: time.sleep(0.2))
+    executor.add_node(node)
+    try:
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            executor.spin_once(timeout_sec=0.1)
+        assert 0.2 <= waiter.take_longest_turn() < 0.3
+        timer.cancel()
+        executor.spin_once(timeout_sec=0.1)
+        waiter.take_longest_turn()
+        executor.spin_once(timeout_sec=0.4)
+        assert waiter.take_longest_turn() < 0.1
+    finally:
+        executor.shutdown()
         node.destroy_node()
         talker.destroy_node()

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,8 @@ from tf2_msgs.msg import TFMessage
 from benchmarks.fault_cell import CAPABILITIES, FaultCell, mark
 from benchmarks.fault_table import FAULTS
 from benchmarks.faults import product
-from benchmarks.fuzz import Messages
+from benchmarks.fuzz import Messages, bars_missed
+from benchmarks.soak import Usages
 from robocal_ros.cli.node_client import RosSession
 
 
@@ -32,6 +35,32 @@ def test_every_fault_has_a_name_of_its_own_and_concerns_a_capability() -> None:
     assert len(set(names)) == len(names)
     possible = {fault.name for fault in FAULTS if fault.possible}
     assert {plan.fault.name for plan in product()} == possible
+
+
+def test_every_harmful_fault_has_a_cause_of_its_own() -> None:
+    usual = ('Moving to posture 3 of 14; joint_1 … joint_6 by joint_states, frame tool0, topic '
+             'ft_wrist/wrench within its range; the tracker, the IMU, effort, clock and stamps go '
+             'on. Estimating from the recorded samples.')
+    for fault in FAULTS:
+        assert fault.harmless or fault.cause or fault.kills in ('node', 'both'), fault.name
+        assert not (fault.cause and re.search(fault.cause, usual)), fault.name
+
+
+def test_late_holds_and_answers_are_missed_bars() -> None:
+    assert bars_missed([], [0.02, 0.1]) == []
+    assert bars_missed([0.02, 0.11], [0.3]) == [
+        '1 of 2 arms were held later than 100 ms after a cancel.',
+        '1 of 1 arms were answered for later than 100 ms after a cancel.']
+
+
+@pytest.mark.parametrize(('rate', 'grows'), [(0.5, False), (40.0, True)])
+def test_memory_that_grows_misses_its_bar(rate: float, grows: bool) -> None:
+    usages = Usages([SimpleNamespace(name='sim_arm')])
+    noise = np.random.default_rng(1).normal(0.0, 0.2, 400)
+    for number in range(400):
+        usages._usages[0].times.append(5.0 * number)
+        usages._usages[0].memory.append(200.0 + rate * 5.0 * number / 3600.0 + noise[number])
+    assert bool(usages.growing()) == grows
 
 
 @pytest.fixture

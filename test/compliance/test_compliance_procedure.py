@@ -153,7 +153,8 @@ def test_both_sets_are_measured_with_the_reference_now_and_then() -> None:
 def test_a_load_that_cannot_be_taken_off_at_first_is_taken_for_none() -> None:
     rig = Rig()
     rig.detach.refusal = 'There is no load.'
-    with pytest.raises(DataError, match='There is no load'):
+    with pytest.raises(DataError, match=r'not removed: There is no load\. Both sets are measured: '
+                                        'call estimate'):
         rig.run()
     # In the end it must come off.
     assert rig.log == ['detach', 'attach', 'detach']

@@ -14,7 +14,7 @@ import yaml
 from support.launch_stand_in import Context, LifecycleNode
 
 from robocal_ros import registry
-from robocal_ros.errors import ConfigurationError
+from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.payload import PAYLOAD, PayloadParameters
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -271,6 +271,18 @@ def test_a_file_that_names_no_controllers_is_refused(
     file.write_text(text)
     with pytest.raises(ConfigurationError, match=re.escape(str(file))):
         bringup(hardware='mock', controllers_file=str(file))
+
+
+@pytest.mark.usefixtures('everything_installed')
+@pytest.mark.parametrize('name', ['params_file', 'controllers_file'])
+def test_a_file_without_end_is_refused_unread(
+    bringup: Launch, tmp_path: Path, name: str
+) -> None:
+    file = tmp_path / 'endless.yaml'
+    with file.open('wb') as opened:
+        opened.truncate(10**9)
+    with pytest.raises(RobocalError, match='has 1000 MB; expected at most 16 MB'):
+        bringup(hardware='mock', **{name: str(file)})
 
 
 @pytest.mark.parametrize(('name', 'text', 'said'), [

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from geometry_msgs.msg import PointStamped, PoseStamped, WrenchStamped
 from hypothesis import given, strategies as st
 from rclpy.serialization import deserialize_message, serialize_message
-from sensor_msgs.msg import Imu, JointState
+from sensor_msgs.msg import Imu, JointState, Temperature
 from support.bag_examples import JOINT_STATE, NAMES, STORE, imu, joint_state, wrench
 from support.ros_rig import stamp
 
@@ -170,10 +172,36 @@ def test_readings_that_are_not_finite_say_so() -> None:
     raw = [wrench(1.0, 'f', (1.0, 2.0, 3.0, 4.0, 5.0, value))
            for value in (1.0, math.nan, math.inf, 1.7e308)]
     raw.append(wrench(1.0, 'f', (1.7e308,) * 6))  # finite, though their sum is not
+    raw.append(wrench(1.0, 'f', (9e4, -9e4, 0.0, 0.0, 0.0, 9e4)))
     decoded = both(decode.wrenches('The sensor', 'f', 1.0), raw)
     assert decoded.states.tolist() == [
-        State.USABLE, State.NOT_FINITE, State.NOT_FINITE, State.USABLE, State.USABLE]
+        State.USABLE, State.NOT_FINITE, State.NOT_FINITE, State.IMPLAUSIBLE, State.IMPLAUSIBLE,
+        State.USABLE]
     assert decoded.reason(1).startswith('The sensor sends values that are not finite numbers')
+
+
+@pytest.mark.parametrize(('made', 'kind', 'field', 'value', 'words'), [
+    (lambda source: decode.wrenches(source, '', -1.0), WrenchStamped, 'wrench.torque.y', 1e300,
+     'value 5 of 6 is -1e+300, expected less than 1e+05'),
+    (lambda source: decode.imus(source, ''), Imu, 'linear_acceleration.z', -1.1e4,
+     'value 3 of 6 is -1.1e+04, expected less than 1e+04'),
+    (lambda source: decode.imus(source, ''), Imu, 'angular_velocity.x', 2e3,
+     'value 4 of 6 is 2000, expected less than 1000'),
+    (decode.points, PointStamped, 'point.x', 1e200, 'value 1 of 3 is 1e+200'),
+    (decode.poses, PoseStamped, 'pose.position.z', -1e5, 'value 3 of 7 is -1e+05'),
+    (decode.temperatures, Temperature, 'temperature', 1e30, 'value 1 of 1 is 1e+30')])
+def test_values_that_no_sensor_reads_are_refused_in_every_stream(
+    made: Any, kind: Any, field: str, value: float, words: str
+) -> None:
+    message = kind()
+    if kind is PoseStamped:
+        message.pose.orientation.w = 1.0
+    good = bytes(serialize_message(message))
+    *path, name = field.split('.')
+    setattr(functools.reduce(getattr, path, message), name, value)
+    decoded = both(made('The sensor'), [good, bytes(serialize_message(message)), good])
+    assert decoded.states.tolist() == [State.USABLE, State.IMPLAUSIBLE, State.USABLE]
+    assert f'The sensor sent an implausible reading: {words}' in decoded.reason(1)
 
 
 @given(frame=FRAMES)

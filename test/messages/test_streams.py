@@ -15,6 +15,7 @@ from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.node import Node
 from rclpy.serialization import serialize_message
 from sensor_msgs.msg import JointState
+from std_msgs.msg import String
 from support.joints import plain
 from support.ros_rig import Log, Spinner, joint_state, pair, stamp
 
@@ -22,7 +23,7 @@ from robocal_ros.errors import DataError
 from robocal_ros.messages import qos
 from robocal_ros.messages.stamps import SECOND, StampGuard, from_seconds
 from robocal_ros.messages.stream import JointStateStream, WrenchStream
-from robocal_ros.messages.subscription import Subscriber
+from robocal_ros.messages.subscription import Subscriber, faults_of, subscribe_text
 
 pytestmark = pytest.mark.usefixtures('ros')
 
@@ -138,6 +139,21 @@ def test_clock_that_jumps_back_clears_with_a_warning(rig: Rig, back: float) -> N
     assert len(samples) > 5
     assert (samples.position == 1.0).all()
     assert rig.stream.travel(0.05) == 0.0
+
+
+def test_texts_of_a_megabyte_are_refused_unread() -> None:
+    node, talker = pair()
+    seen: list[str] = []
+    with Spinner(node, talker) as spinner:
+        subscribe_text(node, 'result', lambda message: seen.append(message.data))
+        publisher = talker.create_publisher(String, 'result', qos.LATCHED)
+        spinner.until(lambda: publisher.get_subscription_count() > 0)
+        publisher.publish(String(data='x' * 1_100_000))
+        spinner.until(lambda: 'message on result' in faults_of(node).counts)
+        publisher.publish(String(data='x' * 900_000))
+        spinner.until(lambda: bool(seen))
+        assert [len(text) for text in seen] == [900_000]
+        assert faults_of(node).counts == {'message on result': 1}
 
 
 def test_a_corrupt_stamp_does_not_move_the_arm_into_the_future(rig: Rig) -> None:

@@ -28,7 +28,7 @@ from support.security_policies import PARAMETERS
 from tf2_msgs.msg import TFMessage
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
-from robocal_ros.messages import qos
+from robocal_ros.messages import faults_of, qos
 from robocal_ros.results.store import to_yaml
 
 pytestmark = pytest.mark.usefixtures('ros')
@@ -64,6 +64,21 @@ def send(rig: NodeRig, publisher: Any, message: Any) -> None:
         publisher.publish(message)
     end = time.monotonic() + 0.05
     rig.spinner.until(lambda: time.monotonic() > end)
+
+
+def test_texts_beyond_a_megabyte_are_refused_unread(rig: NodeRig) -> None:
+    """Those on the topics of results and of the description, which others are bounded below."""
+    topics = {rig.node.resolve_topic_name(item.topic) for item in rig.node.subscriptions
+              if item.msg_type is String}
+    texts = [topic for topic in topics if topic.endswith(
+        ('/result', '/arm', '/drive_gains', '/robot_description'))]
+    assert texts or not topics
+    for topic in texts:
+        publisher = rig.publisher(String, topic, qos.LATCHED)
+        publisher.publish(String(data='x' * 1_100_000))
+        rig.spinner.until(lambda topic=topic: any(
+            topic in what for what in faults_of(rig.node).counts), what=topic)
+    assert not [line for line in rig.log['warning'] if 'not used' in line]
 
 
 def test_no_message_ends_a_node(rig: NodeRig) -> None:

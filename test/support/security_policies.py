@@ -222,6 +222,10 @@ The names are those of nodes without a namespace on the package's arm. Those tha
 are below the node: `~/run` of the node `leveling` is `/leveling/run`. Names of sensors follow from
 parameters ([parameters.md](parameters.md)); topics of a link or a joint exist once for each. Every
 node has the services of lifecycle nodes and of parameters, too.
+
+`~/status` has phase, progress and counts as values, from a motion on also `longest turn`: the
+longest time for which one callback kept the executor during motions of this service [ms]. What
+monitors the arm waits for so long. It is wall time: other processes of a busy machine count.
 """
 _VERB_NAMES = {('services', 'reply'): 'service', ('services', 'request'): 'calls',
                ('topics', 'publish'): 'publishes', ('topics', 'subscribe'): 'subscribes',

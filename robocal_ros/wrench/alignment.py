@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -28,6 +28,11 @@ COLUMNS = 6
 NEVER = -2**62
 """Stamp before the first one [ns]."""
 
+# Time after which, and number of arrivals that, stamps are seen ahead before that counts [s]: a
+# message may be late.
+_AHEAD_FOR, _AHEAD_TIMES = 0.1, 3
+# Largest difference of stamps and clock that is stated [s]; replayed stamps are far off.
+_FAR = 3600.0
 # Smallest number of readings that are kept: seconds of them, for late instants; and how many are
 # forgotten at a time, because thousands of several sensors together take milliseconds.
 _KEPT, _FORGOTTEN = 4000, 200
@@ -539,6 +544,8 @@ class AlignedWindow:
 
     Attributes:
         newest: Newest stamp of the leading stream, ``NEVER`` before the first [ns].
+        ahead: By sensor, why its stamps are ahead of those of the leading stream; empty if they
+            are not.
         window: Complete rows: the leading columns, and 6 for each sensor's reading; and further
             columns, 6 for each sensor by which its mean since the row before differs from that of
             both readings.
@@ -546,15 +553,20 @@ class AlignedWindow:
 
     """
 
-    def __init__(self, feeds: Sequence[Feed], leading: int, values: WrenchParameters) -> None:
+    def __init__(
+        self, feeds: Sequence[Feed], leading: int, values: WrenchParameters,
+        name: str = 'joint_states',
+    ) -> None:
         """Start empty.
 
         Args:
             feeds: The sensors' readings, of 6 values each.
             leading: Number of columns of the leading stream.
             values: The parameters.
+            name: Name of the leading stream.
 
         """
+        self._name = name
         count = COLUMNS * len(feeds)
         self.window = Window(values.window, leading + count, values.window_samples, count)
         self._feeds = tuple(feeds)
@@ -574,6 +586,9 @@ class AlignedWindow:
         self.window.clear()
         # By sensor: last row without a reading; the reason is in ``_why``.
         self._missed = [NEVER] * len(self._feeds)
+        self.ahead = [''] * len(self._feeds)
+        # By sensor: when its stamps were in step last, the newest check, and checks since then.
+        self._in_step = [(-math.inf, -math.inf, 0)] * len(self._feeds)
 
     def add(self, stamp: int, row: Array | Reading) -> None:
         """Add a row of the leading stream; stamps must increase [ns]."""
@@ -607,7 +622,7 @@ class AlignedWindow:
         several, since = False, self._before
         for index, feed in enumerate(self._feeds):
             found = feed.at(instant, since)
-            if found is None:
+            if found is None or self.ahead[index]:
                 self._miss(index, instant)
                 found = _UNKNOWN
             readings += found
@@ -623,7 +638,8 @@ class AlignedWindow:
     def _miss(self, index: int, instant: int) -> None:
         feed = self._feeds[index]
         self._missed[index] = self._last_missed = instant
-        self._why[index] = feed.missing_reason((self.newest - feed.newest) / SECOND, instant)
+        self._why[index] = self.ahead[index] or feed.missing_reason(
+            (self.newest - feed.newest) / SECOND, instant)
 
     def _average(self, before: Array, instant: int) -> Array:
         """Return the further columns of the row, for sensors faster than the leading stream."""
@@ -639,6 +655,51 @@ class AlignedWindow:
                     extra[place] = excess
         self.uneven_mean = instant
         return extra
+
+    def compare(self, now: float, clock: Callable[[], int]) -> None:
+        """Find sensors whose stamps are ahead of the leading stream, as samples arrive.
+
+        Args:
+            now: Time by a steady clock [s].
+            clock: Returns the time by the clock with which samples are stamped [ns].
+
+        """
+        for index, feed in enumerate(self._feeds):
+            self.judge(index, now, 0 if self.newest == NEVER else feed.newest - self.newest,
+                       lambda feed=feed: feed.newest - clock())  # type: ignore[misc]
+
+    def judge(
+        self, index: int, now: float, skew: int, early: Callable[[], int] = lambda: 0
+    ) -> str:
+        """Judge whether stamps of a sensor are ahead of the leading stream.
+
+        Its readings are missing then, until they are in step again.
+
+        Args:
+            index: The sensor.
+            now: Time of arrival of the newest samples [s].
+            skew: Newest stamp of the sensor minus that of the leading stream [ns].
+            early: Returns by how much the former is ahead of this computer's clock [ns].
+
+        Returns:
+            ``ahead`` of the sensor.
+
+        """
+        if skew <= self._max_delay:
+            self._in_step[index], self.ahead[index] = (now, now, 0), ''
+            return ''
+        since, last, count = self._in_step[index]
+        count += now > last
+        self._in_step[index] = since, now, count
+        if not self.ahead[index] and count >= _AHEAD_TIMES and now - since >= _AHEAD_FOR:
+            clock, most = early(), self._max_delay
+            also = f' and {1e3 * clock / SECOND:.0f} ms ahead of the clock of this computer' if (
+                most < clock < _FAR * SECOND) else ''
+            self.ahead[index] = (
+                f"Stamps of sensor '{self._feeds[index].name}' are {1e3 * skew / SECOND:.0f} ms "
+                f'ahead of {self._name}{also}; at most max_delay ({1e3 * most / SECOND:.0f} ms) '
+                'is expected. Synchronise the clocks (chrony, PTP), or set sensor_delays.')
+        return self.ahead[index]
 
     def missing(self, since: int) -> list[str] | None:
         """Return by sensor why its readings since a stamp are incomplete, empty if complete.

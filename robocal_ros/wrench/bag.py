@@ -227,22 +227,22 @@ class WrenchFollowing:
         """Yield all observations."""
         sensors = {topic: index for index, topic in enumerate(intakes)}
         joints = self._topics[marks.JOINTS]
-        for topic, stamps, values, problems in ahead(self._decoded(intakes, progress)):
+        for topic, stamps, values, problems, times in ahead(self._decoded(intakes, progress)):
             if topic == joints:
                 usable = np.delete(np.arange(len(stamps)), list(problems)) if problems else slice(
                     None)
-                whole.add_joint_states(stamps[usable], values[usable])
+                whole.add_joint_states(stamps[usable], values[usable], times[usable])
             else:
-                whole.add_readings(sensors[topic], stamps, values, problems)
+                whole.add_readings(sensors[topic], stamps, values, problems, times)
             yield from self._advance(whole, final=False)
         yield from self._advance(whole, final=True)
 
     def _decoded(
         self, intakes: Mapping[str, Intake], progress: Callable[[int], None] | None
-    ) -> Generator[tuple[str, Stamps, Array, dict[int, str]], None, None]:
-        """Yield stamps [ns], values and problems by row of messages of a topic."""
+    ) -> Generator[tuple[str, Stamps, Array, dict[int, str], Stamps], None, None]:
+        """Yield stamps [ns], values, problems by row and times of messages of a topic [ns]."""
         span, count = self._selected, 0
-        for topic, raw in self._bag.batches(intakes):
+        for topic, raw, times in self._bag.batches(intakes):
             decoded = intakes[topic].decoder(raw)
             counted, jumps = intakes[topic].judge(decoded, np.arange(len(raw)))
             if jumps:
@@ -250,7 +250,7 @@ class WrenchFollowing:
             rows = counted[span.holds(to_seconds(decoded.stamps[counted]))]
             bad = np.flatnonzero(decoded.states[rows] != State.USABLE)
             yield topic, decoded.stamps[rows], decoded.values[rows], {
-                place: decoded.reason(int(rows[place])) for place in bad.tolist()}
+                place: decoded.reason(int(rows[place])) for place in bad.tolist()}, times[rows]
             count += len(raw)
             if progress is not None:
                 progress(count)
@@ -484,7 +484,7 @@ class WrenchFollowing:
                 if by_link:
                     self._observer.use_link_biases(taring.find_links(record, self._values))
                 else:
-                    taring.rest_readings(record, self._values)
+                    taring.at_rest(record, self._values)
             except DataError as error:
                 refusal = str(error)
                 record.drop(duration / _LOOKS)
@@ -497,7 +497,7 @@ class WrenchFollowing:
                 return None
             self._remarks.append(
                 f'Tared over the first rest of {duration:g} s, from stamp '
-                f'{to_seconds(record.stamps[0]):.3f} on.')
+                f'{to_seconds(record.rows[0].stamp):.3f} on.')
             found = taring.find(record, self._values)
             self._remarks += found.remarks
             return self._use(found)

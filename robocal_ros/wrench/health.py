@@ -150,7 +150,7 @@ class WrenchHealth:
             self._counted = (now, self._observations)
         unknown = _NOT_TARED if not self._observer.tared else self._silent.get(self._tool, '')
         if unknown:
-            self._outputs.refuse_tool(unknown)
+            self._outputs.publish_source(None, unknown)
         self._log_changes()
         level, message = self._summary()
         if not self._node.busy:

@@ -49,7 +49,7 @@ from robocal_ros.wrench.contact import Contact, Contacts, Surface
 from robocal_ros.wrench.model import ImuLink, LinkBias, SensedArm, SensorMount, TareReference
 from robocal_ros.wrench.model_errors import ForceTest, ModelErrors, Motion
 from robocal_ros.wrench.parameters import WrenchParameters, sensor_std, sensors_of
-from robocal_ros.wrench.tare import TareRecord, biases, reference
+from robocal_ros.wrench.tare import Instant, LinkInstant, TareRecord, biases, reference
 from robocal_ros.wrench.torque import JointTorques
 
 FILLING = 'Filling the window'
@@ -253,28 +253,10 @@ class WrenchObserver:
         if index in self._imu_chains:
             self._imu_chains[index].add(self.feeds[index], _NOTHING)
 
-    def leaders(self) -> list[tuple[Feed, str, Feed | AlignedWindow]]:
-        """Return feeds, each with name and samples of the stream that leads it."""
-        chains = self._imu_chains
-        found: list[tuple[Feed, str, Feed | AlignedWindow]] = [
-            (feed, 'joint_states', self.joint_chains.samples) for feed in self.feeds
-            if len(chains) < len(self.feeds)]
-        for index, chain in chains.items():
-            own = self.feeds[index]
-            found.append((chain.imu, f"sensor '{own.name}'", own))
-        return found
-
-    def mark_ahead(self, ahead: Mapping[Feed, str]) -> None:
-        """Make the outputs invalid that need feeds whose stamps are ahead of the leading stream.
-
-        Args:
-            ahead: Sentences on these feeds.
-
-        """
-        sentences = [ahead.get(feed, '') for feed in self.feeds]
-        self.joint_chains.ahead = sentences if any(sentences) else None
-        for chain in self._imu_chains.values():
-            chain.ahead = ahead.get(chain.imu, '')
+    @property
+    def windows(self) -> list[AlignedWindow]:
+        """Windows over the samples."""
+        return [chains.samples for chains in self._all_chains]
 
     def clear(self) -> None:
         """Discard all samples, as after a jump of the clock; biases stay."""
@@ -537,7 +519,6 @@ class JointChains(_Chains):
         problem: Problem of the newest joint state, empty if there is none.
         refused: Number of joint states that were not usable, and the problem of the last one.
         continuous: Whether each joint turns without limits, shape (n,).
-        ahead: By sensor, why its stamps are ahead of those of the joint states; None if none are.
 
     """
 
@@ -549,7 +530,6 @@ class JointChains(_Chains):
             lambda index, motion: observer.errors.link(index, motion)[:3], _NEAR)
         self.problem = ''
         self.refused = 0, ''
-        self.ahead: list[str] | None = None
         self._values = values
         self._use_velocity = values.use_velocity
         self._torques = observer.torques
@@ -659,10 +639,7 @@ class JointChains(_Chains):
         every = distal.ravel()
         if not every.dot(every) + needed.dot(needed) < IMPOSSIBLE**2:
             raise ArithmeticError(IMPLAUSIBLE)
-        missing = lost = samples.missing(oldest)
-        if self.ahead is not None:
-            missing = [why or ahead for why, ahead in zip(
-                lost or [''] * count, self.ahead, strict=True)]
+        missing = samples.missing(oldest)
         observation = Observation(
             stamp, delay, self.links, arm.between(distal), [''] * count, {}, None, None,
             *motion, distal, held, missing, needed, None, instants)
@@ -687,9 +664,9 @@ class JointChains(_Chains):
                 lambda: self._observer.errors.torque_std(stamp, motion))
             observation.colliding = self._torques.colliding
         if (recorder := self._observer.recorder) is not None:
-            recorder.add(stamp, rows[-1, :n],
-                         rows[-1, 3 * n:].reshape(count, COLUMNS), held,
-                         list(lost or [''] * count))
+            newest = rows[-1].copy()
+            recorder.add(Instant(stamp, newest[:n], newest[3 * n:].reshape(count, COLUMNS), held,
+                                 missing or [''] * count))
         return observation
 
     def bound(
@@ -801,7 +778,6 @@ class _ImuChain(_Chains):
         link: The link.
         imu: Readings of its IMU.
         bias: Its net wrench at rest if it was tared as a whole, else None, shape (6,).
-        ahead: Why stamps are ahead of those of the proximal sensor, empty if none are.
 
     """
 
@@ -812,11 +788,11 @@ class _ImuChain(_Chains):
         # Readings of the proximal sensor, then of IMU and distal sensor.
         super().__init__(
             observer, (index,),
-            AlignedWindow([self.imu, *(observer.feeds[d] for d in chain.distal)], COLUMNS, values),
+            AlignedWindow([self.imu, *(observer.feeds[d] for d in chain.distal)], COLUMNS, values,
+                          f"sensor '{observer.feeds[index].name}'"),
             lambda index, motion: observer.errors.rigid(index, link.regressor(*motion))[:3],
             _NEAR_BY_IMU)
         self.bias: Array | None = None
-        self.ahead = ''
         self._index = index
         self._sensors = [index, *chain.distal]
         # Newest refused reading of the proximal sensor.
@@ -836,8 +812,8 @@ class _ImuChain(_Chains):
                 stamp, instants, f'{FILLING} of {window.length / SECOND:g} s.')
         missing = self.samples.missing(window.oldest)
         problem = self._refused[1] if self._refused[0] >= window.oldest else next(
-            (why for why in missing or () if why), self.ahead)
-        if problem and (problem is self.ahead or (missing is not None and missing[0])):
+            (why for why in missing or () if why), '')
+        if problem and missing is not None and missing[0]:
             return self._invalid(stamp, instants, problem)
         (mean, slope), _, delay, scale = weights
         rows = window.rows
@@ -864,7 +840,7 @@ class _ImuChain(_Chains):
             if not _within(net, IMPOSSIBLE):
                 raise ArithmeticError('Its force or moment is beyond that of any arm.')
             if (recorder := self._observer.recorder) is not None:
-                recorder.add_link(index, stamp, net, rate, regressor)
+                recorder.add_link(index, LinkInstant(stamp, net, rate, regressor))
             observation.wrench[index] = net if self.bias is None else net - self.bias
         observation.contacts = self._contacts.update(
             stamp / SECOND - delay, self.links, observation.wrench,

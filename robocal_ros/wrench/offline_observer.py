@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,7 @@ from robocal_ros.wrench.observer import (
     implausible,
 )
 from robocal_ros.wrench.sensor_delay import SensorDelays
+from robocal_ros.wrench.tare import Instant
 
 Rows = npt.NDArray[np.intp]
 
@@ -135,32 +137,39 @@ class Block:
 
 
 class _Samples:
-    """Samples of one source, appended at the end and dropped at the beginning."""
+    """Samples of one source, appended at the end and dropped at the beginning.
+
+    Attributes:
+        stamps: Their stamps, shape (m,) [ns].
+        times: Times of their recording, shape (m,) [ns].
+        rows: Their values, shape (m, columns).
+        why: Why each is not usable, as an index of sentences, negative for a saturated sensor.
+        newest: Newest stamp, also of those not joined yet [ns].
+
+    """
 
     def __init__(self, columns: int) -> None:
-        self.stamps: Stamps = np.zeros(0, dtype=np.int64)
-        self.rows = np.zeros((0, columns))
-        # Why each is not usable, as an index of sentences, negative for a saturated sensor.
-        self.why: Rows = np.zeros(0, dtype=np.intp)
-        self._waiting: list[tuple[Stamps, Array, Rows]] = []
+        none = np.zeros(0, dtype=np.int64)
+        self._set(none, none, np.zeros((0, columns)), np.zeros(0, dtype=np.intp))
+        self._waiting: list[tuple[Stamps, Stamps, Array, Rows]] = []
         self.newest = NEVER
 
-    def append(self, stamps: Stamps, rows: Array, why: Rows) -> None:
+    def _set(self, *columns: Any) -> None:
+        self.stamps, self.times, self.rows, self.why = self._columns = columns
+
+    def append(self, stamps: Stamps, times: Stamps, rows: Array, why: Rows) -> None:
         if len(stamps):
-            self._waiting.append((stamps, rows, why))
+            self._waiting.append((stamps, times, rows, why))
             self.newest = int(stamps[-1])
 
     def join(self) -> None:
         if self._waiting:
-            parts = [(self.stamps, self.rows, self.why), *self._waiting]
-            self.stamps, self.rows, self.why = (
-                np.concatenate(column) for column in zip(*parts, strict=True))
+            self._set(*map(np.concatenate, zip(self._columns, *self._waiting, strict=True)))
             self._waiting.clear()
 
     def drop(self, count: int) -> None:
         if count > 0:
-            self.stamps, self.rows, self.why = (
-                self.stamps[count:], self.rows[count:], self.why[count:])
+            self._set(*(column[count:] for column in self._columns))
 
 
 class _Readings(_Samples):
@@ -170,10 +179,14 @@ class _Readings(_Samples):
         super().__init__(COLUMNS)
         self.feed = feed
         self.sentences = ['']
+        # By stamp of joint states: why those of the sensor were ahead of them.
+        self.ahead: dict[int, str] = {}
         self._last: Array = np.full(COLUMNS, np.nan)
         self._same_since = NEVER
 
-    def add(self, stamps: Stamps, rows: Array, problems: Mapping[int, str]) -> None:
+    def add(
+        self, stamps: Stamps, times: Stamps, rows: Array, problems: Mapping[int, str]
+    ) -> None:
         """Add readings; problems by row."""
         feed = self.feed
         stamps = stamps - feed.delay
@@ -186,7 +199,7 @@ class _Readings(_Samples):
             if problem and not why[row]:
                 why[row] = self._sentence(problem) * (-1 if bounding else 1)
         self._find_stuck(stamps, rows, why)
-        self.append(stamps, rows, why)
+        self.append(stamps, times, rows, why)
 
     def _find_stuck(self, stamps: Stamps, rows: Array, why: Rows) -> None:
         live = np.flatnonzero(why == 0)
@@ -245,6 +258,8 @@ class _Readings(_Samples):
 
     def reason(self, before: int, time: int) -> str:
         """Return why the values at an instant are missing [ns]."""
+        if time in self.ahead:
+            return self.ahead[time]
         refused = [place for place in range(min(before + 1, len(self.stamps) - 1), -1, -1)
                    if self.why[place] and place >= before - 1000][:1]
         if refused and time - int(self.stamps[refused[0]]) < self.feed.max_gap:
@@ -349,19 +364,23 @@ class OfflineObserver:
         if observer.torques is not None:
             observer.torques.clear()
 
-    def add_joint_states(self, stamps: Stamps, rows: Array) -> None:
+    def add_joint_states(
+        self, stamps: Stamps, rows: Array, times: Stamps | None = None
+    ) -> None:
         """Add joint states.
 
         Args:
             stamps: Increasing stamps, shape (m,) [ns].
             rows: Angles, velocities and torques, NaN if unknown, shape (m, 3 n).
+            times: Times of recording, shape (m,) [ns]; the stamps if None.
 
         """
+        times = stamps if times is None else times
         if not np.abs(rows).max(initial=0.0) <= IMPOSSIBLE:
             odd = implausible(rows)
             for _ in range(int(odd.sum())):
                 self._chains.refuse(IMPLAUSIBLE)
-            stamps, rows = stamps[~odd], rows[~odd]
+            stamps, times, rows = stamps[~odd], times[~odd], rows[~odd]
         if not len(stamps):
             return
         n = self._n
@@ -374,10 +393,11 @@ class OfflineObserver:
         q += np.where(self._chains.continuous, 2.0 * np.pi * turns, 0.0)
         if not self._values.use_velocity:
             rows[:, n:2 * n] = np.nan
-        self._joints.append(stamps, rows, np.zeros(len(stamps), np.intp))
+        self._joints.append(stamps, times, rows, np.zeros(len(stamps), np.intp))
 
     def add_readings(
-        self, index: int, stamps: Stamps, rows: Array, problems: Mapping[int, str]
+        self, index: int, stamps: Stamps, rows: Array, problems: Mapping[int, str],
+        times: Stamps | None = None,
     ) -> None:
         """Add readings of an F/T sensor.
 
@@ -386,9 +406,10 @@ class OfflineObserver:
             stamps: Increasing stamps, shape (m,) [ns].
             rows: Forces, then moments, shape (m, 6) [N, N·m].
             problems: Problems of unusable readings, by row.
+            times: Times of recording, shape (m,) [ns]; the stamps if None.
 
         """
-        self._sensors[index].add(stamps, rows, problems)
+        self._sensors[index].add(stamps, stamps if times is None else times, rows, problems)
 
     def take(self, *, final: bool = False, until: int | None = None) -> Block | None:
         """Return the observations whose samples are complete, None for none.
@@ -406,6 +427,7 @@ class OfflineObserver:
             end = min(end, int(np.searchsorted(stamps, until, 'right')))
         if end <= self._begun:
             return None
+        self._compare(self._begun, end)
         block = self._observed(self._begun, end)
         self._trim(end)
         return block
@@ -428,6 +450,21 @@ class OfflineObserver:
                 stamps = stamps[:int(np.argmax(waiting))] if waiting.any() else stamps
         return len(stamps)
 
+    def _compare(self, begin: int, end: int) -> None:
+        """Find joint states at whose recording stamps of a sensor were ahead, as live."""
+        window, joints = self._chains.samples, self._joints
+        stamps, arrived = joints.stamps[begin:end], joints.times[begin:end]
+        for index, sensor in enumerate(self._sensors):
+            newest = np.append(sensor.stamps, NEVER)[
+                np.searchsorted(sensor.times, arrived, 'right') - 1]
+            skew = newest - stamps
+            # In step throughout, the last one tells as much.
+            first = 0 if (skew > sensor.feed.max_gap).any() else -1
+            for stamp, time, early in zip(*(
+                    row[first:].tolist() for row in (stamps, arrived, skew)), strict=True):
+                if why := window.judge(index, time / SECOND, early):
+                    sensor.ahead[stamp] = why
+
     def _trim(self, done: int) -> None:
         """Drop samples that no later window contains."""
         stamps, window = self._joints.stamps, self._chains.samples.window
@@ -439,6 +476,8 @@ class OfflineObserver:
         self._begun = done - oldest
         for sensor in self._sensors:
             sensor.drop(int(np.searchsorted(sensor.stamps, since - sensor.feed.max_gap)) - 2)
+            sensor.ahead = {
+                stamp: why for stamp, why in sensor.ahead.items() if stamp >= since}
 
     # ------------------------------------------------------------------------ computing
 
@@ -463,12 +502,12 @@ class OfflineObserver:
             self._find_collisions(block, with_effort, at)
         if self._observer.recorder is not None:
             for row in np.flatnonzero(at.full).tolist():
-                newest = at.new[row]
-                self._observer.recorder.add(
-                    int(block.stamps[row]), at.rows[newest, :n],
-                    at.rows[newest, 3 * n:].reshape(count, COLUMNS), at.held[row],
-                    [(why or 'A reading is missing.') if lacks else '' for why, lacks in zip(
-                        block.reasons_at(row), lacking[row], strict=True)])
+                newest = at.rows[at.new[row]].copy()
+                self._observer.recorder.add(Instant(
+                    int(block.stamps[row]), newest[:n], newest[3 * n:].reshape(count, COLUMNS),
+                    at.held[row].copy(), [
+                        (why or 'A reading is missing.') if lacks else '' for why, lacks in zip(
+                            block.reasons_at(row), lacking[row], strict=True)]))
         self._find_contacts(block, at, loud)
         if self._fusion is not None:
             block.fused = self._fusion.all_of([
@@ -504,6 +543,8 @@ class OfflineObserver:
         before = np.zeros((end, count), np.intp)
         for index, sensor in enumerate(self._sensors):
             readings[:, index], missing[:, index], before[:, index] = sensor.at(time)
+            if sensor.ahead:
+                missing[:, index] |= np.isin(time, list(sensor.ahead))
         means = windows.sums(windows.mean, table)
         a = windows.rate[:, None] * windows.sums(windows.slope, table[:, n:2 * n])
         if backward is not None:

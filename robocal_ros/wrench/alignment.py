@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -306,8 +306,8 @@ class Weights(NamedTuple):
     """Weights of the m rows in a window.
 
     Attributes:
-        both: Weights of means, which sum to 1, and of slopes times ``rate``, shape (2, m).
-        intervals: Weights of means over the intervals that end in each row, shape (m,).
+        both: Weights of means, which sum to 1, and of slopes times ``rate``, shape (..., 2, m).
+        intervals: Weights of means over the intervals that end in each row, shape (..., m).
         delay: Delay of means and slopes with respect to the newest stamp [s].
         rate: Factor of the slopes [1/s].
 
@@ -315,7 +315,7 @@ class Weights(NamedTuple):
 
     both: Array
     intervals: Array
-    delay: float
+    delay: Any
     rate: float
 
     @property
@@ -462,22 +462,7 @@ def matched_weights(time: Array) -> Weights:
     interval weights Cᵢ Δtᵢ, and with row weights by the trapezoidal rule.
 
     Args:
-        time: Increasing times, shape (m,) [s].
-
-    """
-    mean, slope, intervals, delay = matched_rows(time)
-    return Weights(np.array((mean, slope)), intervals, float(delay), 1.0)
-
-
-def matched_rows(time: Array) -> tuple[Array, Array, Array, Array]:
-    """Return the numbers of ``matched_weights`` for many windows of the same number of rows.
-
-    Args:
-        time: Times of each window, shape (..., m) [s].
-
-    Returns:
-        Weights of means, of slopes and of means over intervals, shape (..., m), and delays,
-        shape (...,).
+        time: Increasing times, of one window or many, shape (..., m) [s].
 
     """
     centred = time - time.mean(axis=-1, keepdims=True)
@@ -487,7 +472,8 @@ def matched_rows(time: Array) -> tuple[Array, Array, Array, Array]:
         time[..., 1:] - time[..., :-1])
     mean = 0.5 * intervals
     mean[..., :-1] += 0.5 * intervals[..., 1:]
-    return mean, slope, intervals, time[..., -1] - (mean * time).sum(axis=-1)
+    return Weights(np.stack((mean, slope), axis=-2), intervals,
+                   time[..., -1] - (mean * time).sum(axis=-1), 1.0)
 
 
 def leaps(time: Stamps, position: Array, velocity: Array) -> Flags:

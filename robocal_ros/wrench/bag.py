@@ -127,7 +127,10 @@ class WrenchFollowing:
         self._remarks = list(self._observer.remarks)
         self.links = tuple(chain.link for chain in self._observer.arm.chains)
         self._topics = self._found_topics()
-        self._marked = self._marked_tares()
+        marked = selection.known_topic(bag, f'{NODE}/{marks.TOPIC}', MARKS)
+        self._marked = [] if selection.whole or marked is None else list(
+            marks.tares(marks_in(bag, marked)))
+        self._selected = Span(selection.begin, selection.end)
         self._gains = choose(self._store.load, (), effort_units(values)).gains
         self._factor = torque_factor(self.robot, values, self._gains)
         self._use_results()
@@ -307,12 +310,6 @@ class WrenchFollowing:
         joints = find(bag, 'joint_states', JOINT_STATE)
         return topics if joints is None else {**topics, marks.JOINTS: joints}
 
-    def _marked_tares(self) -> list[tuple[float, float]]:
-        topic = self._selection.known_topic(self._bag, f'{NODE}/{marks.TOPIC}', MARKS)
-        if self._selection.whole or topic is None:
-            return []
-        return list(marks.tares(marks_in(self._bag, topic)))
-
     def _use_results(self) -> None:
         """Use stored results of other nodes."""
         values = self._values
@@ -337,10 +334,6 @@ class WrenchFollowing:
                 f'Friction of {unknown} is not known and counts as external joint torque.')
 
     # ------------------------------------------------------------------------------- samples
-
-    @property
-    def _selected(self) -> Span:
-        return Span(self._selection.begin, self._selection.end)
 
     def _channels(self, span: Span) -> dict[str, Channel]:
         observer, topics = self._observer, self._topics

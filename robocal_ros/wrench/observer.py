@@ -262,8 +262,9 @@ class WrenchObserver:
         """Discard all samples, as after a jump of the clock; biases stay."""
         for feed in (*self.feeds, *self.imu_feeds.values()):
             feed.clear()
-        for chains in self._all_chains:
-            chains.clear()
+        for window in self.windows:
+            window.clear()
+        self.joint_chains.clear()
         self._end_contacts()
 
     def _end_contacts(self) -> None:
@@ -349,20 +350,14 @@ class WrenchObserver:
         self.contacts.use(self.arm.chains)
         for index, chain in self._imu_chains.items():
             chain.link.use(self.arm.chains[index])
-        redone = self._redo_biases()
+        redone = False
+        if self.reference is not None:
+            bias = self.reference.readings - self.arm.expected(self.reference.posture)
+            left = self.joint_chains.residuals((bias, self.bias))
+            redone = left is None or left[0] <= left[1]
+            self.bias = bias if redone else self.bias
         self.errors.carry(frame, deviations, weighed=redone)
         self._end_contacts()
-        return redone
-
-    def _redo_biases(self) -> bool:
-        """Compute biases anew from the readings of the tare if that is better; return if so."""
-        if self.reference is None:
-            return False
-        bias = self.reference.readings - self.arm.expected(self.reference.posture)
-        left = self.joint_chains.residuals((bias, self.bias))
-        redone = left is None or left[0] <= left[1]
-        if redone:
-            self.bias = bias
         return redone
 
     def use_arm(self, identified: ArmModel | None) -> None:
@@ -440,10 +435,6 @@ class _Chains(ABC):
         self.test = ForceTest(errors, [
             float(sum(std[sensor][0]**2 for sensor in (chain.proximal, *chain.distal)))
             for chain in observer.arm.chains], observer.values.force_threshold, near)
-
-    def clear(self) -> None:
-        """Discard all samples."""
-        self.samples.clear()
 
     def take(self, *, newest: bool = False) -> Observation | None:
         """Return the next observation as ``WrenchObserver.take``."""
@@ -531,27 +522,23 @@ class JointChains(_Chains):
         self.problem = ''
         self.refused = 0, ''
         self._values = values
-        self._use_velocity = values.use_velocity
         self._torques = observer.torques
         self._n = robot.n
-        self._without_effort = NEVER
-        # Newest joint state that lacks a velocity or a torque.
-        self._incomplete = NEVER
         # Joints whose velocity the newest joint state lacks.
         self._unknown = _NONE
         self.continuous = np.isinf(robot.lower) & np.isinf(robot.upper)
         self._wraps = bool(self.continuous.any())
+        # Means of a window, and its wrenches without leaps: computed once for all sub-chains.
+        self._settled: tuple[Array, Array | None] | None = None
+        self.clear()
+
+    def clear(self) -> None:
+        """Discard what was derived from samples."""
+        # Newest joint states without torques, and without any of velocities and torques.
+        self._without_effort = self._incomplete = NEVER
         self._position: Array | None = None
         # Newest means of motion and readings.
         self._latest: tuple[Array, Array, Array] | None = None
-        # Means of a window, and its wrenches without leaps: computed once for all sub-chains.
-        self._settled: tuple[Array, Array | None] | None = None
-
-    def clear(self) -> None:
-        """Discard all samples."""
-        super().clear()
-        self._without_effort = self._incomplete = NEVER
-        self._latest = self._position = None
         if self._torques is not None:
             self._torques.clear()
 
@@ -579,11 +566,10 @@ class JointChains(_Chains):
         if not known and implausible(row):
             self.refuse(IMPLAUSIBLE)
             return
-        if self._wraps or not self._use_velocity:
+        if self._wraps or not self._values.use_velocity:
             row = row.copy()
-            known = known and self._use_velocity
-        if not self._use_velocity:
-            row[n:2 * n] = np.nan
+        if not self._values.use_velocity:
+            row[n:2 * n], known = np.nan, False
         if self._wraps:
             # The angles of continuous joints go on from those of the row before.
             q = row[:n]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numpy.typing import ArrayLike
 
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConfigurationError
@@ -95,11 +94,9 @@ class McapSeries(McapWriter):
                     *((f'links/{link}/wrench_covariance', 6) for link in self._links),
                     ('external_torque_covariance', joints))]
         self._topics = {
-            name: (self.add_topic(f'/{NODE}/{name}', kind),
-                   self.message(kind, **fields)) for name, kind, fields in topics}
-        self._flags: dict[str, bool] = {}
-        self._source = '', ''
-        self._reasons = [''] * len(self._links)
+            name: (self.add_topic(f'/{NODE}/{name}', kind), kind, self.message(kind, **fields))
+            for name, kind, fields in topics}
+        self._said: dict[str, object] = {}
 
     def add(self, stamps: Stamps, block: Block) -> None:
         """Write observations with the stamps of their publication [ns]."""
@@ -110,12 +107,13 @@ class McapSeries(McapWriter):
                      if index in contacts}
             touched = np.zeros(len(block), bool)
             touched[list(found)] = True
-            self._write_rows(f'links/{link}/contact', stamps, {
-                row: contact.point for row, contact in found.items()
-                if contact.point is not None})
-            self._write_rows(f'links/{link}/force_lower_bound', stamps, {
-                row: [contact.least] for row, contact in found.items() if contact.least},
-                stamped=False)
+            points = {row: contact.point for row, contact in found.items()
+                      if contact.point is not None}
+            self._write(f'links/{link}/contact', stamps[list(points)],
+                        np.reshape(list(points.values()), (-1, 3)))
+            bounds = {row: contact.least for row, contact in found.items() if contact.least}
+            self._write(f'links/{link}/force_lower_bound', stamps[list(bounds)],
+                        np.reshape(list(bounds.values()), (-1, 1)), stamped=False)
             seen = block.observed[:, index]
             self._write_flag(f'links/{link}/in_contact', stamps[seen], touched[seen])
             self._write_reasons(index, stamps, block)
@@ -132,16 +130,13 @@ class McapSeries(McapWriter):
     def _write_fused(self, stamps: Stamps, fused: Fused) -> None:
         told = ~np.isnan(fused.tool_covariance[:, 0])
         self._write('tool_wrench', stamps[told], fused.tool[told])
-        topic, _ = self._topics[_SOURCE]
         for row, (source, problem) in enumerate(fused.sources):
-            said = source, NUMBERS.sub('', problem)
-            if any(said) and said != self._source:
-                self._source = said
-                level = (1 if problem else 0) if source else 2
-                self.write(topic, stamps[row:row + 1], self.message(
-                    _STATUS, level=level, name='tool wrench', hardware_id=self._tool_frame,
-                    message=problem or f'Valid, from {source}.',
-                    values=[{'key': 'source', 'value': source or 'none'}]), stamped=False)
+            if source or problem:
+                self._note(
+                    _SOURCE, stamps, row, (source, NUMBERS.sub('', problem)),
+                    level=bool(problem) if source else 2, name='tool wrench',
+                    hardware_id=self._tool_frame, message=problem or f'Valid, from {source}.',
+                    values=[{'key': 'source', 'value': source or 'none'}])
         for name, rows in (
             ('tool_wrench_covariance', fused.tool_covariance),
             *((f'links/{link}/wrench_covariance', fused.links[:, index])
@@ -154,41 +149,30 @@ class McapSeries(McapWriter):
     def _write(
         self, name: str, stamps: Stamps, values: Array, *, stamped: bool = True
     ) -> None:
-        topic, template = self._topics[name]
+        topic, _, template = self._topics[name]
         self.write(topic, stamps, template, values, stamped=stamped)
 
-    def _write_rows(
-        self, name: str, stamps: Stamps, rows: Mapping[int, ArrayLike], *, stamped: bool = True
-    ) -> None:
-        """Write the values of some rows."""
-        if rows:
-            self._write(
-                name, stamps[list(rows)], np.array(list(rows.values())), stamped=stamped)
+    def _note(self, name: str, stamps: Stamps, row: int, said: object, /, **fields: Any) -> None:
+        """Write a message at a row if it says anything else than the one before."""
+        if said != self._said.get(name, ''):
+            self._said[name] = said
+            topic, kind, _ = self._topics[name]
+            self.write(topic, stamps[row:row + 1], self.message(kind, **fields), stamped=False)
 
     def _write_flag(self, name: str, stamps: Stamps, flags: Flags) -> None:
         """Write the changes of a flag."""
-        if not len(flags):
-            return
-        before = self._flags.get(name, not flags[0])
-        topic, template = self._topics[name]
-        for row in np.flatnonzero(np.diff(flags, prepend=before)).tolist():
-            message = template.copy()
-            message[4] = flags[row]
-            self.write(topic, stamps[row:row + 1], message, stamped=False)
-        self._flags[name] = bool(flags[-1])
+        for row in np.flatnonzero(np.diff(flags, prepend=~flags[:1])).tolist():
+            self._note(name, stamps, row, bool(flags[row]), data=bool(flags[row]))
 
     def _write_reasons(self, index: int, stamps: Stamps, block: Block) -> None:
         """Write the changes of the reason of invalid wrenches; empty for valid ones."""
-        topic, _ = self._topics[f'links/{self._links[index]}/reason']
         changes = {row: reasons[index] for row, reasons in block.reasons.items()
                    if block.observed[row, index]}
         begun = np.diff(block.valid[:, index].astype(int), prepend=0) > 0
         changes.update(dict.fromkeys(np.flatnonzero(begun).tolist(), ''))
         for row in sorted(changes):
-            if changes[row] != self._reasons[index]:
-                self._reasons[index] = changes[row]
-                self.write(topic, stamps[row:row + 1], self.message(
-                    'std_msgs/msg/String', data=changes[row]), stamped=False)
+            self._note(f'links/{self._links[index]}/reason', stamps, row, changes[row],
+                       data=changes[row])
 
 
 class CsvSeries(PartFile):

@@ -328,7 +328,7 @@ class Taring:
         left = turned[list(odd)] - weight * down
         if weight < _LOAD * limit or np.abs(left).max() > limit:
             return ''
-        outermost = min(odd, key=lambda i: len(self.arm.all_distal(i)))
+        outermost = min(odd, key=lambda i: len(self.arm.all_distal[i]))
         names = ', '.join(f"'{self.names[i]}'" for i in odd)
         return (f'{names} carry about {weight / size:.1f} kg more than the model contains, '
                 f"distal to '{self.names[outermost]}'. Identify the payload first, or remove it.")

@@ -109,11 +109,8 @@ class Feed:
 
         """
         self.name = name
-        self.newest = NEVER
-        self.problem = ''
-        self.rejected = 0
         self.several = False
-        self.refused = NEVER, ''
+        self.rejected, self.refused = 0, (NEVER, '')
         self.max_gap = round(values.max_delay * SECOND)
         self.stuck_time = round(values.stuck_time * SECOND)
         self.delay = round(delay * SECOND)
@@ -123,35 +120,30 @@ class Feed:
             self.plausible[i] = _PLAUSIBLE * limit
         self.inner = min(*self.plausible, *(limit for _, limit in self.limits))
         self._inner_square = self.inner**2
-        self._stamps: list[int] = []
-        self._values: list[Reading | None] = []
-        self._last: Reading = ()
         self._same_since = NEVER
+        self.clear()
 
     def clear(self) -> None:
         """Discard all readings, as after a jump of the clock."""
-        self._stamps.clear()
-        self._values.clear()
+        self._stamps: list[int] = []
+        self._values: list[Reading | None] = []
         self.newest = NEVER
         self.problem = ''
-        self._last = ()
+        self._last: Reading = ()
 
     def refuse(self, stamp: int | None, problem: str) -> None:
         """Note an unusable reading.
 
         Args:
-            stamp: Its stamp [ns]; None if it has none.
+            stamp: Its stamp [ns]; None if it has none, or is the newest that is kept.
             problem: Its problem, as a sentence.
 
         """
         if stamp is not None:
             self._keep(stamp - self.delay, None)
-        self._note(problem, self.newest)
-
-    def _note(self, problem: str, stamp: int) -> None:
         self.problem = problem
         self.rejected += 1
-        self.refused = stamp, problem
+        self.refused = self.newest, problem
 
     def add(self, stamp: int, values: Reading) -> None:
         """Check and keep a reading.
@@ -165,17 +157,15 @@ class Feed:
         fx, fy, fz, mx, my, mz = values
         if not fx * fx + fy * fy + fz * fz + mx * mx + my * my + mz * mz < self._inner_square:
             problem, bounding = self.beyond(values)
-            if bounding:
-                self._note(problem, stamp)
-                self._keep(stamp, Saturated(values))
-                return
             if problem:
-                self.refuse(stamp + self.delay, problem)
+                self._keep(stamp, Saturated(values) if bounding else None)
+                self.refuse(None, problem)
                 return
         if values != self._last:
             self._last, self._same_since = values, stamp
         elif self.stuck_time and stamp - self._same_since > self.stuck_time:
-            self.refuse(stamp + self.delay, self.stuck(stamp - self._same_since))
+            self._keep(stamp, None)
+            self.refuse(None, self.stuck(stamp - self._same_since))
             return
         self.problem = ''
         self._keep(stamp, values)
@@ -352,20 +342,18 @@ class Window:
         """
         self.length = round(length * SECOND)
         self.fewest = fewest
-        self.step = 0
         self.slack = self.length + self.length // 10**6 + 1000
         self._shortest, self._longest = FULL * self.length, max(self.slack, LONGEST)
-        self._time: list[int] = []
         self._rows = np.empty((_CAPACITY, columns))
         self._extra = np.zeros((_CAPACITY, extra))
-        self._begin = self._end = 0
-        # Rows since the last uneven step, and the newest weights of even steps.
-        self._even = 0
+        # Number of rows of the newest weights of even steps, and these.
         self._count, self._known = fewest, even_weights(fewest)
+        self.clear()
 
     def clear(self) -> None:
         """Discard all rows."""
-        self._time.clear()
+        self._time: list[int] = []
+        # ``_even`` counts rows since the last uneven step.
         self._begin = self._end = self.step = self._even = 0
 
     def add(self, stamp: int, row: Array, extra: Array | None = None) -> None:

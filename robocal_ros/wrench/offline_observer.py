@@ -608,8 +608,9 @@ class OfflineObserver:
             with_effort = np.flatnonzero(at.full & ~at.without_effort)
             block.external[with_effort] = torques.external_torque(
                 at.torque, at.v, at.a, at.means[:, 2 * n:3 * n])[with_effort]
-            for number in _until_over(torques.beyond_threshold(block.external[with_effort]),
-                                      lambda: torques.is_colliding):
+            for number in _until_over(
+                    _any(np.abs(block.external[with_effort]) > torques.threshold),
+                    lambda: torques.is_colliding):
                 row = int(with_effort[number])
                 torques.judge(at.v[row], block.external[row], self._observer.errors.torque_std(
                     int(block.stamps[row]), at.motion(row)))

@@ -255,7 +255,6 @@ class SensedArm:
         pin.forwardKinematics(model, self.data, self._q)
         # For regressors, which must not change the posture last given to ``held``.
         self._aside = model.createData()
-        self._neutral = pin.neutral(model)
 
     @property
     def bodies(self) -> int:
@@ -443,12 +442,10 @@ class SensedArm:
             Shapes (k, 6, 10 b) and (n, 10 b), for the b bodies of the cut model.
 
         """
-        position, (velocity, acceleration) = self._neutral.copy(), np.zeros((2, self.model.nv))
-        position[self._q_columns] = q
-        velocity[self._v_columns] = v
-        acceleration[self._v_columns] = a
+        self._state[self._motion] = np.concatenate((q, v))
+        self._a[self._v_columns] = a
         found = pin.computeJointTorqueRegressor(
-            self.model, self._aside, position, velocity, acceleration)
+            self.model, self._aside, self._q, self._v, self._a)
         return found[self._held], found[self._v_columns]
 
     def lever(self, inner: int, outer: int) -> Array:

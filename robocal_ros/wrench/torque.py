@@ -19,6 +19,7 @@ from robocal_ros.arrays import Array, Flags
 from robocal_ros.robot import Robot, SteadyFriction, per_joint
 from robocal_ros.wrench.parameters import CHANNELS, RELEASE, WrenchParameters
 
+_NO_FRICTION = SteadyFriction(np.zeros(2), np.zeros(2), np.ones(2), np.zeros(2))
 # Speed up to which presliding after a reversal may persist [rad/s].
 _STICKING = 0.06
 # Standard deviations of the friction model by which thresholds are raised.
@@ -68,18 +69,14 @@ class FrictionInUse:
                              for law, width in zip(found, unknown.tolist(), strict=True)])
         self._width = values.friction_width
 
-        def rows(name: str, fallback: float) -> Array:
-            # One row for each direction.
-            return np.array([[fallback, fallback] if law is None else getattr(law, name)
-                             for law in found]).T
-
-        coulomb, static = rows('coulomb', 0.0), rows('static', 0.0)
+        # One row for each direction; a joint without a law has no friction.
+        coulomb, static, speed, viscous, exponent = (
+            np.array([getattr(law or _NO_FRICTION, name) for law in found]).T
+            for name in ('coulomb', 'static', 'stribeck_velocity', 'viscous', 'exponent'))
         # By direction: level, excess at standstill, 1 / Stribeck speed, viscous, exponent of the
         # speed; (2, 5, n).
-        self._numbers = np.stack((coulomb, static - coulomb,
-                                  1.0 / rows('stribeck_velocity', 1.0), rows('viscous', 0.0),
-                                  rows('exponent', 1.0)), 1)
-        # By joint; a joint without a law has no friction.
+        self._numbers = np.stack(
+            (coulomb, static - coulomb, 1.0 / speed, viscous, exponent), 1)
         self._by_joint = self._numbers.transpose(2, 0, 1).tolist()
         self.lines = [(*self._line(1.0, *forward), *self._line(-1.0, *backward))
                       for forward, backward in self._by_joint]

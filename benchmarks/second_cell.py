@@ -262,7 +262,7 @@ class Cell:
         self.robot = product(self.name)[0]
         data = data_of(self.name)
         self.load, self.weighed = (Load.drawn(generator, data.payload) for _ in range(2))
-        self.weighing = WEIGHING_STD * generator.normal(size=2)
+        self.weighing = (WEIGHING_STD * generator.normal(size=2)).tolist()
         self.last: Recorded | None = None
         self.motions: list[tuple[Array, Load | None, float]] = []
         self.values: dict[str, Any] = {

@@ -320,7 +320,7 @@ def _friction_values(
             speeds = _SPEEDS[(low <= _SPEEDS) & (high >= _SPEEDS)]
             speeds = np.concatenate((speeds, -speeds))
             truth = cell.world.friction(cell.robot.index(name), speeds, row)
-            limit = 0.01 * FrictionParameters().fit_threshold * float(
+            limit = FrictionParameters().max_friction_interval * float(
                 np.sqrt(np.mean(truth**2)))
             std = np.hypot(law.deviation(speeds), _DEFINED * truth)
             values = [value_of(f'{name} at {speed:+g} rad/s', true, stated, own, limit)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.compliance_cell import COMPLIANCE, TARGET, Cell, Tool, postures
 
-from benchmarks.compliance_cell import Effects, run_cell
+from benchmarks.compliance import Effects, run_cell
 from robocal_ros.compliance.estimator import estimate, estimate_sets, register, summary
 from robocal_ros.compliance.measurement import (
     LOADED,
@@ -206,9 +206,9 @@ class TestVerdict:
 
     def test_links_that_bend_across_the_joints_are_named(self):
         result = run_cell(0, Effects(bending=0.45, scale='arm'))
-        self.failed(SimpleNamespace(verdict=Verdict(result['verdict']), reasons=result['reasons']),
+        self.failed(SimpleNamespace(verdict=Verdict(result.verdict), reasons=result.reasons),
                     'Links or bearings bend across', 'which joint angles cannot correct')
-        assert all(inside for *_, (_, inside) in result['joints'])
+        assert all(joint.inside[1] for joint in result.joints)
 
     def failed(self, result: CalibrationResult, *words: str) -> None:
         assert result.verdict is Verdict.FAIL

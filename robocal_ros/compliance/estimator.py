@@ -259,9 +259,9 @@ def register(
     if len(positions) < 3:
         raise DataError(
             f'{len(positions)} postures at rest with readings of the tracker were found; at least '
-            f'3 are needed. A rest lasts {values.settle + values.dwell:.3g} s and more (settle '
-            f'and dwell) and has {max(2, values.min_readings)} readings and more (min_readings): '
-            'hold each posture longer, or lower settle, dwell or min_readings.')
+            f'3 are needed. A rest lasts {values.settle + values.dwell:.3g} s or more '
+            f'(settle, dwell), with {max(2, values.min_readings)} readings (min_readings): hold '
+            'each posture longer, or lower settle, dwell or min_readings.')
     return least_squares_transform(
         _points(positions), _target_points(robot, positions, values),
         values.max_registration_residual)

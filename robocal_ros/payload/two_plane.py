@@ -131,7 +131,7 @@ def known_mass(
 
     """
     if values.known_mass > 0.0:
-        mass = KnownMass(values.known_mass, values.known_mass_std, 'known_mass')
+        mass = KnownMass(float(values.known_mass), float(values.known_mass_std), 'known_mass')
     else:
         found = None if stored is None else stored.parameter('mass')
         if stored is None or found is None or not (found.value and found.value > 0.0):

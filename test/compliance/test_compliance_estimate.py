@@ -287,6 +287,12 @@ class TestRefused:
         with pytest.raises(DataError, match='Point 3 of the registration is not finite'):
             register(cell.robot(), unloaded, VALUES)
 
+    def test_too_few_rests(self):
+        cell = Cell()
+        unloaded, _ = cell.sets(WHERE[:2])
+        with pytest.raises(DataError, match=r'^2 postures at rest .*A rest lasts 2\.5 s or more'):
+            register(cell.robot(), unloaded, VALUES)
+
 
 class TestRecord:
     """The same from a record of joint states and tracker readings."""

@@ -423,7 +423,7 @@ class TestBadRuns:
 
     def test_no_run_at_all(self, robot):
         made = record({}, [])
-        with pytest.raises(DataError, match='No constant-speed run of joint joint_1, .*joint_6'):
+        with pytest.raises(DataError, match='run of joint joint_1, .*joint_6.* method .motion'):
             found_by(made, robot)
 
     def test_nothing_recorded(self, wrist, robot):

@@ -399,6 +399,21 @@ def test_a_sensor_of_the_wrong_sign_is_refused_with_the_remedy(usual):
         usual.estimate(-usual.readings())
 
 
+@pytest.mark.parametrize(('share', 'passes'), [(0.002, True), (0.05, False)])
+def test_spikes_are_left_out_and_named(usual, share, passes):
+    generator = np.random.default_rng(0)
+    readings = usual.readings()
+    hit = generator.random(len(readings)) < share
+    spiky = readings + np.where(hit[:, None], generator.normal(size=readings.shape) * 400.0, 0.0)
+    result, clean = usual.estimate(spiky), usual.estimate(readings)
+    assert result.parameter('mass').value == pytest.approx(
+        clean.parameter('mass').value, abs=clean.parameter('mass').std)
+    (check,) = (item for item in result.checks if item.name == 'spikes')
+    assert check.passed == passes
+    assert check.reason.startswith(f'{result.counts["spikes"]} of ')
+    assert not [item for item in clean.checks if item.name == 'spikes']
+
+
 def test_nothing_mounted_is_refused():
     case = record('robocal', 'upright', Tool(1e-9, np.zeros(3)), 0)
     with pytest.raises(DataError, match=r'mass is -?0.00. kg.*Is a tool mounted'):

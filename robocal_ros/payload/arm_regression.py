@@ -51,7 +51,7 @@ from robocal_ros.payload.regression import (
     widened_std,
     without_noise,
 )
-from robocal_ros.results import rms
+from robocal_ros.results import Check, rms
 from robocal_ros.robot import PSEUDO_INERTIA, NewtonEuler, Robot, pseudo_inertia
 
 WIDENINGS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -72,10 +72,6 @@ _EXTRAS = ('sublinear', 'stribeck')
 _CHOICES = ((), *((name,) for name in _EXTRAS))
 # Stribeck velocity divided by the transition speed.
 _STRIBECK = 3.0
-# Candidate cutoffs of positions of motions without repeats [Hz], and the decrease of the sum of
-# log residuals that a cutoff must have.
-_CUTOFFS = (5.0, 2.5, 1.25)
-_MIN_DECREASE = 0.05
 # Weight of blocks near a reversal.
 _SLOW_WEIGHT = 0.01
 # Residuals beyond this multiple of the robust standard deviation are down-weighted (Huber).
@@ -179,6 +175,7 @@ class ArmMotion:
         delay: Compensated delay of the efforts relative to the positions.
         repeats: Number of repeats of a periodic motion, 1 otherwise.
         nuisances: Names of the nuisances.
+        recording: Check of the recording.
 
     """
 
@@ -190,6 +187,7 @@ class ArmMotion:
     delay: Delay = field(default_factory=lambda: Delay(0.0, np.inf))
     repeats: int = 1
     nuisances: tuple[str, ...] = ()
+    recording: tuple[Check, ...] = ()
 
     def tilt(self, others: Array) -> Array:
         """Return the tilts of the base among estimates of the nuisances."""
@@ -218,24 +216,7 @@ class ArmMotion:
         """
         check_joints(samples, robot.joint_names)
         check_effort(samples, robot.joint_names)
-        motion, left = cls._smoothed(robot, samples, values, load)
-        best, least = motion, left
-        for cutoff in _CUTOFFS if motion.repeats == 1 else ():
-            # Noise of stamps and encoders near the frequencies of the motion shows in the
-            # residual efforts.
-            smoother, rest = cls._smoothed(robot, samples, values, load, cutoff, motion.delay)
-            if rest > least:
-                break
-            best, least = smoother, rest
-        return best if least < left - _MIN_DECREASE else motion
-
-    @classmethod
-    def _smoothed(
-        cls, robot: Robot, samples: JointSamples, values: PayloadParameters, load: Array,
-        cutoff: float = np.inf, delay: Delay | None = None,
-    ) -> tuple[ArmMotion, float]:
-        """Return a motion, and the sum of log residuals with free columns."""
-        blocks = Blocks.of(samples, BAND, MIN_MOTION, cutoff)
+        blocks = Blocks.of(samples, BAND, MIN_MOTION)
         dynamics = NewtonEuler(robot, robot.tool_frame)
 
         def columns(q: Array, v: Array, a: Array) -> Array:
@@ -265,7 +246,7 @@ class ArmMotion:
             *((blocks.means(dynamics.torque_regressor),) if values.arm_load > 0.0 else ())),
             axis=2)
         velocity = np.array([node.velocity for node in blocks.nodes])
-        fast = blocks.slowest >= SLOWEST
+        fast = (blocks.slowest >= SLOWEST) & blocks.seen(samples.time)[:, None]
         slow = [name for name, column in zip(robot.joint_names, fast.T, strict=True)
                 if not column.any()]
         if slow:
@@ -273,27 +254,19 @@ class ArmMotion:
                 f'{", ".join(slow)} never turned faster than {SLOWEST} rad/s, where friction is a '
                 'function of speed. Use a faster motion of all joints.')
         motion = cls(regressor, sag.std, velocity, np.zeros(regressor.shape[:2]),
-                     np.where(fast, 1.0, _SLOW_WEIGHT), nuisances=sag.names)
+                     np.where(fast, 1.0, _SLOW_WEIGHT) * blocks.seen(samples.time)[:, None],
+                     repeats=blocks.repeats, nuisances=sag.names,
+                     recording=(blocks.check(robot.joint_names),))
         law = Law(_TRANSITIONS[1], ('sublinear',))
-        every = [np.column_stack((regressor[:, joint],
-                                  _friction_columns(law, motion, joint, motion.effort)))
-                 for joint in range(robot.n)]
-        if delay is None:
-            # Free links of each joint would absorb a delay; the URDF's links with a free body on
-            # the tool are close enough to identify it.
-            own = np.concatenate((blocks.means(dynamics.torque)[:, :, None],
-                                  blocks.means(dynamics.torque_regressor)), axis=2)
-            delay = find_delay(effort, [
-                np.column_stack((own[:, joint], columns_of[:, 10 * robot.n + joint],
-                                 columns_of[:, regressor.shape[2]:]))
-                for joint, columns_of in enumerate(every)], motion.effort, blocks.period, fast)
-        motion = replace(motion, effort=effort(delay.value), delay=delay, repeats=blocks.repeats)
-        left = 0.0
-        for measured, columns_of, chosen in zip(motion.effort.T, every, fast.T, strict=True):
-            basis = orthonormal(columns_of[chosen])
-            part = measured[chosen]
-            left += float(np.log(rms(part - basis @ (basis.T @ part)) + _LEAST_STD))
-        return motion, left
+        # Free links of each joint would absorb a delay; the URDF's links with a free body on the
+        # tool are close enough to identify it.
+        own = np.concatenate((blocks.means(dynamics.torque)[:, :, None],
+                              blocks.means(dynamics.torque_regressor)), axis=2)
+        delay = find_delay(effort, [
+            np.column_stack((own[:, joint], regressor[:, joint, 10 * robot.n + joint],
+                             _friction_columns(law, motion, joint, motion.effort)))
+            for joint in range(robot.n)], motion.effort, blocks.period, fast)
+        return replace(motion, effort=effort(delay.value), delay=delay)
 
 
 @dataclass(frozen=True)

@@ -474,7 +474,8 @@ def _result(
     return make_result(
         robot, joints, kind=kind, method='excitation', parameters=parameters,
         covariance_names=names, covariance=covariance, fit=fitted, validation=validation,
-        checks=(*checks, *by_torque, *_wrench_checks(fitted, validation, values), *motion_checks(
+        checks=(*checks, *rows.recording, *by_torque,
+                *_wrench_checks(fitted, validation, values), *motion_checks(
             fitted, validation, [f'in {channel}' for channel in rows.channels], expected)),
         counts={'rows': int(fit.used.sum()), **rows.readings},
         settings={

@@ -317,6 +317,7 @@ class Rows:
         delay: Corrected delay of measured values relative to positions.
         causes: Returns columns of possible causes of a lack of fit, shape (channels, k, q), by
             name.
+        recording: Check of the recording.
 
     """
 
@@ -335,6 +336,7 @@ class Rows:
     repeats: int = 1
     delay: Delay = field(default_factory=lambda: Delay(0.0, np.inf))
     causes: Callable[[], Mapping[str, Array]] = dict
+    recording: tuple[Check, ...] = ()
 
     @property
     def width(self) -> int:
@@ -728,10 +730,11 @@ def torque_rows(
     def effort(delay: float) -> Array:
         return blocks.sample_means(samples.time - delay, samples.effort)
 
+    valid = (blocks.slowest >= SLOWEST).T & blocks.seen(samples.time)
     rotors, smooth = blocks.centre.acceleration, partial(without_noise, blocks)
     delay = _found_delay(values, effort, [
         np.column_stack((columns[:, joint], own[:, joint], rotors[:, joint]))
-        for joint in range(robot.n)], known, blocks.period, blocks.slowest >= SLOWEST)
+        for joint in range(robot.n)], known, blocks.period, valid.T)
 
     def nuisance_about(body: Array, losses: Array) -> NuisanceParameters:
         carried = partial(dynamics.torque, parameters=body)
@@ -755,13 +758,13 @@ def torque_rows(
                       for number, column in enumerate(np.moveaxis(unknown, 2, 0), 1)]
         return NuisanceParameters.of(terms, (robot.n, len(own)))
 
-    valid = (blocks.slowest >= SLOWEST).T
     return Rows(
         _by_channel(columns), (effort(delay.value) - known - own).T, own.T, valid,
         beside_invalid(valid), robot.tool_frame,
         tuple(f'torque of {name}' for name in robot.joint_names), ('N·m',) * robot.n, LOSSES,
         nuisance_about, blocks.fundamental, repeats=blocks.repeats, delay=delay,
-        causes=lambda: _torque_causes(robot, blocks, own))
+        causes=lambda: _torque_causes(robot, blocks, own),
+        recording=(blocks.check(robot.joint_names),))
 
 
 def _torque_causes(robot: Robot, blocks: Blocks, own: Array) -> Mapping[str, Array]:
@@ -869,7 +872,9 @@ def wrench_rows(
     def wrench(delay: float) -> Array:
         return blocks.sample_means(sensor.time - delay, sensor.wrench)
 
-    delay = _found_delay(values, wrench, list(_by_channel(columns)), known, blocks.period)
+    every = np.tile(blocks.seen(sensor.time), (len(CHANNELS), 1))
+    delay = _found_delay(
+        values, wrench, list(_by_channel(columns)), known, blocks.period, every.T)
 
     def nuisance_about(body: Array, bias: Array) -> NuisanceParameters:
         read = -wrench_matrix(body + distal)
@@ -882,12 +887,12 @@ def wrench_rows(
             *_cable_terms(blocks.centre.position[:, -1], values.cable_stiffness_std),
             *_gain_terms(blocks.means(reading), values.sensor_gain_std)], known.T.shape)
 
-    every = np.ones(known.T.shape, dtype=bool)
     return Rows(
-        _by_channel(columns), (wrench(delay.value) - known).T, known.T, every, ~every,
+        _by_channel(columns), (wrench(delay.value) - known).T, known.T, every,
+        np.zeros_like(every),
         sensor.frame,
         CHANNELS, ('N',) * 3 + ('N·m',) * 3, ('bias',), nuisance_about, blocks.fundamental,
-        sensor.counted(), blocks.repeats, delay)
+        sensor.counted(), blocks.repeats, delay, recording=(blocks.check(robot.joint_names),))
 
 
 def _read(dynamics: NewtonEuler, wrench: Array, q: Array, v: Array, a: Array) -> Array:

@@ -46,6 +46,7 @@ from robocal_ros.payload.regression import (
     TILT,
     NuisanceParameters,
     derivatives,
+    dry_terms,
     joint_terms,
     tilt_terms,
     widened_std,
@@ -166,8 +167,8 @@ class ArmMotion:
     Attributes:
         regressor: Columns of links, rotors, nuisances and, if present, the load, shape
             (k, n, p).
-        nuisance_std: Prior standard deviations of the links' common error, of the compliances
-            [rad/(N·m)] and of tilts of the base [rad], shape (s,).
+        nuisance_std: Prior standard deviations of the nuisances, the links' common error first,
+            shape (s,).
         velocity: Joint velocities at five instants of each block, shape (5, k, n) [rad/s].
         effort: Mean effort, shape (k, n) [N·m].
         trust: Weights of the blocks, shape (k, n); small near a reversal, where friction is not a
@@ -229,44 +230,54 @@ class ArmMotion:
         def carried(q: Array, v: Array, a: Array) -> Array:
             return dynamics.torque(q, v, a, load)
 
-        torque = without_noise(blocks, blocks.centre.values_of(carried))
-        terms = [
-            (COMMON, values.arm_model_std, np.zeros_like(torque)),
-            *joint_terms(robot, blocks, torque, carried,
-                         replace(values, posture_std=0.0, delay_std=0.0)),
-            *tilt_terms(blocks, [partial(tilted.torque, parameters=load)
-                                 for tilted in dynamics.tilts()], values.tilt_std)]
-        if values.delay_std > 0.0:
-            # What the shift below leaves: other errors of the model bias it.
-            whole = blocks.centre.values_of(dynamics.torque) + torque
-            terms.append(('delay', values.delay_std, -derivatives(blocks, whole)[1]))
-        sag = NuisanceParameters.of(terms, torque.T.shape)
-        regressor = np.concatenate((
-            blocks.means(columns), np.swapaxes(sag.columns, 0, 1),
-            *((blocks.means(dynamics.torque_regressor),) if values.arm_load > 0.0 else ())),
-            axis=2)
-        velocity = np.array([node.velocity for node in blocks.nodes])
-        fast = (blocks.slowest >= SLOWEST) & blocks.seen(samples.time)[:, None]
+        seen = blocks.seen(samples.time)[:, None]
+        fast = (blocks.slowest >= SLOWEST) & seen
         slow = [name for name, column in zip(robot.joint_names, fast.T, strict=True)
                 if not column.any()]
         if slow:
             raise DataError(
                 f'{", ".join(slow)} never turned faster than {SLOWEST} rad/s, where friction is a '
                 'function of speed. Use a faster motion of all joints.')
-        motion = cls(regressor, sag.std, velocity, np.zeros(regressor.shape[:2]),
-                     np.where(fast, 1.0, _SLOW_WEIGHT) * blocks.seen(samples.time)[:, None],
-                     repeats=blocks.repeats, nuisances=sag.names,
-                     recording=(blocks.check(robot.joint_names),))
+        rigid = blocks.means(columns)
+        motion = cls(rigid, np.zeros(0), np.array([node.velocity for node in blocks.nodes]),
+                     np.zeros(rigid.shape[:2]), np.where(fast, 1.0, _SLOW_WEIGHT) * seen,
+                     repeats=blocks.repeats, recording=(blocks.check(robot.joint_names),))
         law = Law(_TRANSITIONS[1], ('sublinear',))
         # Free links of each joint would absorb a delay; the URDF's links with a free body on the
         # tool are close enough to identify it.
         own = np.concatenate((blocks.means(dynamics.torque)[:, :, None],
                               blocks.means(dynamics.torque_regressor)), axis=2)
-        delay = find_delay(effort, [
-            np.column_stack((own[:, joint], regressor[:, joint, 10 * robot.n + joint],
-                             _friction_columns(law, motion, joint, motion.effort)))
-            for joint in range(robot.n)], motion.effort, blocks.period, fast)
-        return replace(motion, effort=effort(delay.value), delay=delay)
+        known = [np.column_stack((own[:, joint], rigid[:, joint, 10 * robot.n + joint],
+                                  _friction_columns(law, motion, joint, motion.effort)))
+                 for joint in range(robot.n)]
+        delay = find_delay(effort, known, motion.effort, blocks.period, fast)
+        measured = effort(delay.value)
+        places, size = slice(known[0].shape[1] - len(law.names) + 1, None), np.zeros(robot.n)
+        for joint, (every, used) in enumerate(zip(known, fast.T, strict=True)):
+            found = np.linalg.lstsq(every[used], measured[used, joint], rcond=1e-8)[0]
+            size[joint] = np.median(np.abs(every[used, places] @ found[places]))
+
+        torque = without_noise(blocks, blocks.centre.values_of(carried))
+        terms = [
+            (COMMON, values.arm_model_std, np.zeros_like(torque)),
+            *joint_terms(robot, blocks, torque, carried,
+                         replace(values, posture_std=0.0, delay_std=0.0)),
+            *tilt_terms(blocks, [partial(tilted.torque, parameters=load)
+                                 for tilted in dynamics.tilts()], values.tilt_std),
+            *dry_terms(robot.joint_names, blocks, size, values)]
+        if values.delay_std > 0.0:
+            # What the shift leaves, because other errors of the model bias it, and filters.
+            _, slope, curvature = derivatives(
+                blocks, blocks.centre.values_of(dynamics.torque) + torque)
+            terms += [('delay', values.delay_std, -slope),
+                      ('low-pass', (values.delay_std + abs(delay.value))**2, curvature)]
+        others = NuisanceParameters.of(terms, torque.T.shape)
+        regressor = np.concatenate((
+            rigid, np.swapaxes(others.columns, 0, 1),
+            *((blocks.means(dynamics.torque_regressor),) if values.arm_load > 0.0 else ())),
+            axis=2)
+        return replace(motion, regressor=regressor, nuisance_std=others.std, effort=measured,
+                       delay=delay, nuisances=others.names)
 
 
 @dataclass(frozen=True)

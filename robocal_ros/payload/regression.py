@@ -65,8 +65,15 @@ LOSSES = ('offset', 'coulomb', 'viscous', 'viscous_asymmetry')
 
 
 SLOWEST = 0.12
-"""Lowest speed at which these columns model friction [rad/s]; below, friction rises towards
-standstill (Stribeck effect)."""
+"""Lowest speed of the rows that are used [rad/s]. Friction that is left above it,
+towards standstill and after reversals, is a nuisance (``dry_terms``)."""
+
+# Speeds within which friction may rise towards standstill [rad/s] (Stribeck effect), and angles
+# over which it may build up after a reversal [rad] (presliding); sums of such exponentials come
+# near any such law. Prior standard deviation as a multiple of friction_change_std.
+_RISES = (0.05, 0.15, 0.45)
+_BUILD_UPS = (3e-3, 1e-2, 3e-2)
+_DRY = 5.0
 
 _LATE = 0.5
 _CALIBRATION = 'calibration'
@@ -747,7 +754,7 @@ def torque_rows(
             *joint_terms(robot, blocks, smooth(transmitted), effort_of, values, delay.value),
             *tilt_terms(blocks, [partial(tilted.torque, parameters=body)
                                  for tilted in dynamics.tilts()], values.tilt_std),
-            *_friction_terms(robot.joint_names, blocks.centre.velocity, transmitted,
+            *_friction_terms(robot.joint_names, blocks, transmitted,
                              known + (columns[:, :, 10:] * losses).sum(axis=2), values)]
         if arm is not None:
             unknown = blocks.centre.values_of(lambda q, v, a: arm.uncertain_torques(
@@ -809,30 +816,64 @@ def _found_delay(
     return find_delay(shifted, columns, known, period, used)
 
 
+def dry_terms(
+    joint_names: Sequence[str], blocks: Blocks, level: Array, values: PayloadParameters
+) -> Iterator[Term]:
+    """Yield friction towards standstill and after reversals.
+
+    After a reversal, friction builds up in phase with the acceleration, and resembles inertia.
+
+    Args:
+        joint_names: Names of the joints.
+        blocks: The motion.
+        level: Friction of each joint, shape (n,) [N·m].
+        values: For the prior standard deviations.
+
+    """
+    direction = np.sign(blocks.centre.velocity)
+    turned = _since_reversal(blocks.centre.position, direction)
+    for name, amount, scales in (('rise', np.abs(blocks.centre.velocity), _RISES),
+                                 ('build-up', turned, _BUILD_UPS)):
+        for scale in scales:
+            yield from _each_joint(
+                f'{name} of friction within {scale}', _DRY * values.friction_change_std,
+                joint_names, direction * level * np.exp(-amount / scale))
+
+
+def _each_joint(
+    name: str, std: float, joint_names: Sequence[str], columns: Array
+) -> Iterator[Term]:
+    """Yield one parameter of each joint, whose column is zero in all other channels."""
+    for joint, alone in zip(joint_names, np.eye(len(joint_names)), strict=True):
+        yield f'{name} of {joint}', std, columns * alone
+
+
 def _friction_terms(
-    joint_names: Sequence[str], velocity: Array, torque: Array, friction: Array,
+    joint_names: Sequence[str], blocks: Blocks, torque: Array, friction: Array,
     values: PayloadParameters,
 ) -> Iterator[Term]:
     """Yield friction besides offset, Coulomb and viscous friction.
 
     Args:
         joint_names: Names of the joints.
-        velocity: Shape (k, n) [rad/s].
+        blocks: The motion.
         torque: Torques that the joints transmit, shape (k, n) [N·m].
         friction: First estimate of the friction, shape (k, n) [N·m].
         values: For the prior standard deviations.
 
     """
+    velocity = blocks.centre.velocity
     direction, middle = np.sign(velocity), np.linspace(-0.5, 0.5, len(velocity))
-    level = direction * np.median(np.abs(friction), axis=0)
+    size = np.median(np.abs(friction), axis=0)
     highest = np.maximum(np.abs(velocity).max(axis=0), 1e-9)
     change = values.friction_change_std
+    yield from dry_terms(joint_names, blocks, size, values)
     for name, std, columns in (
             ('load-dependent friction', values.load_friction_std, direction * np.abs(torque)),
-            ('drift of friction', change, level * middle[:, None]),
-            ('sublinear friction', change, level * np.sqrt(np.abs(velocity) / highest))):
-        for joint, alone in zip(joint_names, np.eye(len(joint_names)), strict=True):
-            yield f'{name} of {joint}', std, columns * alone
+            ('drift of friction', change, direction * size * middle[:, None]),
+            ('sublinear friction', change, direction * size * np.sqrt(
+                np.abs(velocity) / highest))):
+        yield from _each_joint(name, std, joint_names, columns)
 
 
 def wrench_rows(

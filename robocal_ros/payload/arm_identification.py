@@ -151,7 +151,8 @@ def estimate(
                                  _informed(robot, fit, prior, before if loaded else None)),
                     *_friction(robot, fit), *base, _delay(motion)),
         covariance_names=names, covariance=covariance, fit=fitted, validation=validation,
-        checks=(*_checks(robot, fit, validation, sum(told), len(base), values), *mounted),
+        checks=(*_checks(robot, fit, validation, sum(told), len(base), values), *mounted,
+                *motion.recording),
         counts={'rows': motion.effort.size},
         settings={'band': BAND, 'min_motion': MIN_MOTION, 'model_std': fit.std,
                   'laws': {joint: [law.transition, *law.extras] for joint, law

@@ -120,7 +120,7 @@ def estimate(
         covariance_names=tuple(names[i] for i in identified),
         covariance=(covariance * np.outer(rough, rough))[np.ix_(identified, identified)],
         fit=fitted, validation=validation,
-        checks=(*_checks(robot.joint_names, gain, std),
+        checks=(*_checks(robot.joint_names, gain, std), *rows.recording,
                 rows.unexplained_check(fit, values.unexplained_torque(robot.effort_limit)),
                 *motion_checks(
             fitted, validation, [f"at '{name}'" for name in robot.joint_names], expected,

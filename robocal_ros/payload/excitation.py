@@ -78,7 +78,7 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     'a cable to the wrist sensor (cable_stiffness_std)': ('cable',),
     'delays (delay_std)': ('delay', 'low-pass'),
     'friction that changes or grows with the load (friction_change_std, load_friction_std)': (
-        'load-dependent', 'drift', 'sublinear'),
+        'load-dependent', 'drift', 'sublinear', 'rise', 'build-up'),
 }
 _NOISE = ('noise and what the model does not explain: use a faster motion or more '
           'excitation_repeats')
@@ -486,7 +486,8 @@ def _result(
     return make_result(
         robot, joints, kind=kind, method='excitation', parameters=parameters,
         covariance_names=names, covariance=covariance, fit=fitted, validation=validation,
-        checks=(*checks, *by_torque, *_wrench_checks(fitted, validation, values), *motion_checks(
+        checks=(*checks, *rows.recording, *by_torque,
+                *_wrench_checks(fitted, validation, values), *motion_checks(
             fitted, validation, [f'in {channel}' for channel in rows.channels], expected,
             values.max_held_out_ratio)),
         counts={'rows': int(fit.used.sum()), **rows.readings},

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 _SUMMARY = 'Measure accuracy, speed and robustness against stated limits.'
 
-BENCHMARKS = ('reference', 'compliance', 'wrench', 'leveling', 'peers', 'nodes')
+BENCHMARKS = ('reference', 'compliance', 'wrench', 'wrench.coverage', 'leveling', 'peers', 'nodes')
 """Names of the benchmarks in the order of the page; each is a module, see `_MODULES`."""
 ON_REQUEST = ('campaign', 'offline', 'fleet', 'fleet.changes')
 """Names of further benchmarks, which run only if named."""
 
 # Modules whose name is not that of the benchmark.
 _MODULES = {'campaign': 'second_campaign', 'peers': 'peers.recorded',
-            'fleet.changes': 'fleet_changes'}
+            'fleet.changes': 'fleet_changes', 'wrench.coverage': 'wrench_coverage'}
 _ROOT = Path(__file__).resolve().parents[1]
 _RESULTS, _PAGE = _ROOT / 'bench' / 'results.json', _ROOT / 'docs' / 'benchmarks.md'
 

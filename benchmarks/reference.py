@@ -75,8 +75,10 @@ class ReferenceWorld:
                                  if item.frame == default_cell.WRIST_SENSOR))
         self._seed, self._description = seed, read_description(default_cell.urdf())
 
-    def run(self, wanted: Array, step: float, rate: float, load: Array | None = None) -> Recorded:
-        """Follow a motion and record it; arguments as of `World.run`."""
+    def run(
+        self, wanted: Array, step: float, rate: float, load: Array | None = None, _: float = 0.0
+    ) -> Recorded:
+        """Follow a motion and record it; arguments as of `World.run`, whose pause is ignored."""
         tool = None
         if load is not None:
             mass = float(load[3, 3])

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from tempfile import mkdtemp
 from time import process_time
@@ -319,7 +320,7 @@ def _friction_values(
             speeds = _SPEEDS[(low <= _SPEEDS) & (high >= _SPEEDS)]
             speeds = np.concatenate((speeds, -speeds))
             truth = cell.world.friction(cell.robot.index(name), speeds, row)
-            limit = 0.01 * FrictionParameters().fit_threshold * float(
+            limit = FrictionParameters().max_friction_interval * float(
                 np.sqrt(np.mean(truth**2)))
             std = np.hypot(law.deviation(speeds), _DEFINED * truth)
             values = [value_of(f'{name} at {speed:+g} rad/s', true, stated, own, limit)
@@ -348,7 +349,7 @@ def _friction_motion(cell: Cell) -> Iterator[Found]:
 
 
 def _tracking(cell: Cell) -> Iterator[Found]:
-    """Identify friction of all joints, and follow it through two minutes of work."""
+    """Identify friction of all joints, and follow it through work, a pause, and work."""
     names, world = cell.robot.joint_names, cell.world
     bag = cell.record('friction', None, 125.0, speed_count=5, min_speed=0.02)
     result = cell.estimate('friction', bag)
@@ -359,24 +360,28 @@ def _tracking(cell: Cell) -> Iterator[Found]:
     laws, values = friction_by_joint(merged), FrictionParameters()
     tracker = FrictionTracker(cell.robot, laws, drift=values.track_drift,
                               model_std=values.arm_model_std)
-    shutil.rmtree(cell.record('torque', None, 125.0, excitation_repeats=15,
-                              excitation_acceleration=2.0))
-    found, stated = cell.last, []
-    if found is None:
-        return
-    half = len(found.time) // 2
-    for rows in (slice(0, half), slice(half, None)):
-        for stamp, q, effort in zip(found.time[rows].tolist(), found.position[rows],
-                                    found.effort[rows] * world.constant, strict=True):
-            tracker.add(stamp, q, effort)
-        share = (stamp - found.time[0]) / np.ptp(found.time)
-        for name, sides in tracker.changes().items():
-            for speed, change in zip((0.2, -0.2), sides, strict=True):
-                truth = world.friction(names.index(name), np.array([speed]), round(
-                    share * (len(world.speed) - 1)))[0] / float(laws[name].torque(speed))
-                stated.append(value_of(
-                    f'{name} {speed:+g} rad/s, {100.0 * share:.0f} %', truth, change.scale,
-                    float(np.hypot(change.std, _DEFINED)), _TRACKED_LIMIT))
+    stated = []
+    # Work, a pause of an hour where friction rises in it, and work again.
+    for pause, shares in ((60.0, (1.0,)), (
+            3600.0 if 'cold start' in world.effects else 60.0, (0.15, 1.0))):
+        shutil.rmtree(cell.record('torque', None, 125.0, pause, excitation_repeats=8,
+                                  excitation_acceleration=2.0))
+        if (found := cell.last) is None:
+            return
+        place = (found.time - found.time[0]) / np.ptp(found.time)
+        for begin, share in pairwise((-1.0, *shares)):
+            rows = (place > begin) & (place <= share)
+            for stamp, q, effort in zip(found.time[rows].tolist(), found.position[rows],
+                                        found.effort[rows] * world.constant, strict=True):
+                tracker.add(stamp, q, effort)
+            at = round(share * (len(world.speed) - 1))
+            stated += [value_of(
+                f'{name} {speed:+g} rad/s, {pause:.0f} s, {100.0 * share:.0f} %',
+                world.friction(names.index(name), np.array([speed]), at)[0] / float(
+                    laws[name].torque(speed)), change.scale,
+                float(np.hypot(change.std, _DEFINED)), _TRACKED_LIMIT)
+                for name, sides in tracker.changes().items()
+                for speed, change in zip((0.2, -0.2), sides, strict=True)]
     yield merged, stated, {'false load changes': float(tracker.load_changes)}
 
 
@@ -693,6 +698,10 @@ def figures(cases: Sequence[Case]) -> list[Figure]:
     for name, own in by_method(cases).items():
         quiet, full = ([case for case in own if bool(case.effects) is some]
                        for some in (False, True))
+        add(name, 'values of passes with effects inside 99.9 %', '%', full, 99.8,
+            lambda own: summary(own)['inside 99.9 %'], at_least=True)
+        add(name, 'values of passes with effects inside 95 %, off 95 %', '%', full, 2.0,
+            lambda own: abs(summary(own)['inside 95 %'] - 95.0))
         add(name, 'RMS z of passes with effects, off 1', '1', full, 0.2,
             lambda own: abs(summary(own)['RMS z'] - 1.0))
         add(name, 'passes of the cells within the limits', '%', full, _PASSES.get(name),

@@ -262,7 +262,7 @@ class Cell:
         self.robot = product(self.name)[0]
         data = data_of(self.name)
         self.load, self.weighed = (Load.drawn(generator, data.payload) for _ in range(2))
-        self.weighing = WEIGHING_STD * generator.normal(size=2)
+        self.weighing = (WEIGHING_STD * generator.normal(size=2)).tolist()
         self.last: Recorded | None = None
         self.motions: list[tuple[Array, Load | None, float]] = []
         self.values: dict[str, Any] = {
@@ -274,7 +274,8 @@ class Cell:
                             'torque_constants': self.world.constant.tolist()}
 
     def record(
-        self, what: str, load: Load | None = None, rate: float = np.inf, **detail: Any
+        self, what: str, load: Load | None = None, rate: float = np.inf, pause: float = 60.0,
+        **detail: Any,
     ) -> Path:
         """Carry out a procedure, and return the bag.
 
@@ -282,6 +283,7 @@ class Cell:
             what: The procedure; see `script`.
             load: What the arm carries.
             rate: Highest rate of the joint states [Hz].
+            pause: Rest since the last recording [s].
             detail: Parameters that are not the default ones.
 
         """
@@ -293,7 +295,7 @@ class Cell:
             motion = with_approach(motion, self.world.effects['approach'],
                                    np.random.default_rng([self.seed, 5]))
         self.last = self.world.run(motion, STEP, min(self.rate, rate),
-                                   None if load is None else load.matrix)
+                                   None if load is None else load.matrix, pause)
         if not self.world.effects:
             self.motions.append((motion, load, min(self.rate, rate)))
         return write_bag(self._folder / 'bag', self.last, self.robot.joint_names,

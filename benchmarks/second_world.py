@@ -287,28 +287,28 @@ def _moments(
 
 EFFECTS: dict[str, tuple[float, float, float]] = {
     # Links and base: shares, rad.
-    'links off': (0.02, 0.10, 0.8), 'links off together': (0.03, 0.06, 0.5),
-    'tilt': (0.1 * np.pi / 180, 0.5 * np.pi / 180, 0.8),
-    'large tilt': (0.5 * np.pi / 180, 10.0 * np.pi / 180, 0.05),
-    'sag': (5e-4, 2e-3, 0.8), 'bending': (5e-4, 2e-3, 0.6), 'zeros': (1e-4, 1e-3, 0.6),
+    'links off': (0.025, 0.10, 0.8), 'links off together': (0.03, 0.085, 0.5),
+    'tilt': (0.1 * np.pi / 180, 0.8 * np.pi / 180, 0.8),
+    'large tilt': (0.8 * np.pi / 180, 10.0 * np.pi / 180, 0.05),
+    'sag': (5e-4, 2e-3, 0.8), 'bending': (5e-4, 2e-3, 0.6), 'zeros': (2.5e-4, 1e-3, 0.6),
     # Drives: share of the joint's inertia; shares of the torque, of Coulomb friction; Hz; s.
-    'rotor': (0.1, 1.0, 0.8), 'gains': (0.10, 0.15, 0.3), 'small gains': (0.002, 0.01, 0.6),
+    'rotor': (0.1, 1.0, 0.8), 'gains': (0.10, 0.15, 0.3), 'small gains': (0.0025, 0.01, 0.6),
     'offsets': (0.05, 0.4, 0.6), 'saturation': (0.005, 0.04, 0.5),
     'effort steps': (2e-4, 4e-3, 0.6), 'effort filter': (10.0, 60.0, 0.5),
-    'effort delay': (5e-4, 5e-3, 0.8), 'current': (5.0, 20.0, 0.25),
+    'effort delay': (1e-3, 2.5e-2, 0.8), 'current': (5.0, 20.0, 0.25),
     # Friction: rad/s, shares of Coulomb friction, of the load, exponent, rad.
-    'Stribeck': (0.02, 0.3, 0.8), 'load friction': (0.005, 0.05, 0.7),
+    'Stribeck': (0.02, 0.3, 0.8), 'load friction': (0.025, 0.1, 0.7),
     'driven friction': (0.1, 0.6, 0.5), 'sublinear': (0.4, 0.9, 0.6),
-    'warming': (0.02, 0.12, 0.7), 'pause': (0.02, 0.12, 0.5), 'ripple': (0.03, 0.25, 0.7),
-    'presliding': (1e-3, 5e-2, 0.7),
+    'warming': (0.04, 0.25, 0.7), 'pause': (0.04, 0.25, 0.5), 'cold start': (0.1, 0.3, 0.4),
+    'ripple': (0.03, 0.25, 0.7), 'presliding': (1e-3, 5e-2, 0.7),
     # Motion and stamps: s, rad, s.
     'lag': (5e-3, 4e-2, 0.8), 'encoder': (1e-5, 1.5e-3, 0.8), 'jitter': (3e-5, 2e-3, 0.7),
     'gaps': (0.3, 1.0, 0.1), 'approach': (0.5, 20.0, 0.6),
     # Wrist sensor: shares, rad, share, share, N·m/rad, N in 5 min, s.
-    'F/T gain': (1e-3, 1e-2, 0.7), 'F/T rotation': (1e-3, 1e-2, 0.6),
+    'F/T gain': (2.5e-3, 1e-2, 0.7), 'F/T rotation': (1e-3, 1e-2, 0.6),
     'F/T cross-talk': (1e-3, 1e-2, 0.7), 'F/T hysteresis': (5e-4, 5e-3, 0.6),
-    'F/T cable': (0.01, 0.1, 0.5), 'F/T drift': (0.3, 1.5, 0.7), 'F/T warming': (1.5, 4.0, 0.1),
-    'F/T delay': (5e-4, 5e-3, 0.8),
+    'F/T cable': (0.025, 0.1, 0.5), 'F/T drift': (0.3, 1.5, 0.7), 'F/T warming': (1.5, 4.0, 0.1),
+    'F/T delay': (1e-3, 2.5e-2, 0.8),
 }
 """Smallest and largest strength of each effect, log-uniform, and how often it is present."""
 
@@ -463,7 +463,8 @@ class World:
         sign = self._drawn('sign of warming').choice((-1.0, -1.0, 1.0))
         self.warming, self.pause = sign * self._spread('warming', n), self._spread('pause', n)
         self.warm_time = self._drawn('warming').uniform(60.0, 400.0)
-        self.warmth, self.rested = np.zeros(n), np.ones(n)
+        self.cold = self._spread('cold start', n)
+        self.warmth, self.rested, self.cooled = np.zeros(n), np.ones(n), np.zeros(n)
         slide = self._spread('presliding', n) if 'presliding' in self.effects else np.full(n, 5e-4)
         # The larger part of the bristles yields over a third, the rest over a thirtieth of it.
         self.slide = np.stack((slide / 3.0, slide / 30.0))
@@ -533,7 +534,9 @@ class World:
             self.warmth += (moves - self.warmth) * stride * step / self.warm_time
             self.rested += np.where(moves, -self.rested / 6.0, (1.0 - self.rested) / 15.0) * (
                 stride * step)
-            found[row] = (1.0 + self.warming * self.warmth) * (1.0 + self.pause * self.rested)
+            self.cooled -= moves * self.cooled * stride * step / self.warm_time
+            found[row] = (1.0 + self.warming * self.warmth) * (
+                1.0 + self.pause * self.rested) * (1.0 + self.cold * self.cooled)
         at = np.arange(len(v)) / stride
         return np.column_stack([np.interp(at, np.arange(len(found)), one) for one in found.T])
 
@@ -569,6 +572,7 @@ class World:
         self._runs += 1
         self.warmth *= np.exp(-pause / self.warm_time)
         self.rested += (1.0 - self.rested) * (1.0 - np.exp(-pause / 15.0))
+        self.cooled += (1.0 - self.cooled) * (1.0 - np.exp(-pause / 1800.0))
         generator = np.random.default_rng([self.seed, 3, self._runs])
         q, v, a = self._tracked(wanted, step)
         links, beyond = self.links.copy(), self.beyond

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmark of external-wrench observation: accuracy, location, detection, coverage, speed."""
+"""Benchmark of external-wrench observation: accuracy, location, detection, speed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from time import perf_counter
 import numpy as np
 import pinocchio as pin
 
-from benchmarks import seven_joints, wrench_coverage
+from benchmarks import seven_joints
 from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
 from benchmarks.figures import Figure
 from benchmarks.peers.process import Run, run
@@ -37,8 +37,6 @@ from robocal_ros.wrench import Observation, OfflineObserver, WrenchObserver, Wre
 _MOTION, _IMPACTS, _PUSHES, _WEAK, _QUICK = 3600.0, 1000, 100, 100, 0.01
 # Motion over which forces are compared, samples at a time [s], and samples per iDynTree call.
 _COMPARED, _AT_A_TIME, _SKIPPED = 20.0, 20.0, 20
-# Draws for the coverage of covariances, and random layouts of each kind on each arm and seed.
-_DRAWS, _LAYOUTS = 3000, 5
 # Evaluated part of a push: after it has filled the window, and before it ends [s].
 _SETTLED, _LASTING = 0.05, 0.3
 _RANGE = 200.0
@@ -358,15 +356,10 @@ def _run(request: Request) -> Outcome:
         cases = in_parallel(case, request.seeds, request.jobs, 'wrench')
         rows += figures(error, cases)
         found += cases
-    rows += wrench_coverage.figures(in_parallel(
-        partial(wrench_coverage.case, layouts=_LAYOUTS, count=math.ceil(share * _DRAWS / (
-            count * _LAYOUTS * len(wrench_coverage.ARMS)))),
-        request.seeds, request.jobs, 'wrench, coverage'))
     # Measured alone, after the parallel processes have ended.
     return Outcome([*rows, *speed(1.0 if request.quick else 5.0)], found)
 
 
 BENCHMARK = Benchmark('External wrench', (
     'Asynchronous, filtered, jittering streams of an arm with seven joints and four sensors that '
-    'moves, is pushed and hit; and coverage of the covariances on arms that differ from their '
-    'description.'), _run, seeds=4)
+    'moves, is pushed and hit.'), _run, seeds=4)

@@ -17,6 +17,7 @@ from launch.actions import (
     Shutdown,
 )
 from launch.conditions import IfCondition, UnlessCondition
+from launch.events.process import ProcessExited
 from launch.substitutions import (
     AndSubstitution,
     Command,
@@ -111,7 +112,16 @@ def spawn_controllers(context: LaunchContext) -> list[Node]:
     # The manager's name is relative to the spawner's namespace.
     return [Node(
         package='controller_manager', executable='spawner', namespace=NAMESPACE, output='screen',
-        arguments=[*names, '--controller-manager', 'controller_manager'])]
+        arguments=[*names, '--controller-manager', 'controller_manager'],
+        on_exit=after_spawning)]
+
+
+def after_spawning(event: ProcessExited, context: LaunchContext) -> Shutdown | None:
+    """End the launch if a controller could not be loaded: no node could move the arm."""
+    if event.returncode == 0 or context.is_shutdown:
+        return None
+    return Shutdown(reason=f'the spawner of the controllers failed (exit code {event.returncode});'
+                           ' its last lines name the controller')
 
 
 def bridge_gazebo(context: LaunchContext) -> list[Node]:

@@ -336,3 +336,60 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+class PartFile:
+    """File that is written beside its place, and moved there once it is complete.
+
+    A context manager, which removes it after an error.
+
+    Attributes:
+        path: Its place.
+        file: The file that is open.
+
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Begin the file.
+
+        Raises:
+            ConfigurationError: If it cannot be written.
+
+        """
+        self.path = path
+        self._part = path.with_name(f'{path.name}.part')
+        try:
+            # Whatever an earlier run or another program has left there, such as a named pipe.
+            self._part.unlink(missing_ok=True)
+            self.file = self._part.open('wb')
+        except OSError as error:
+            raise ConfigurationError(
+                f"The file '{path}' cannot be written: {error}. Name a file in a folder where "
+                'you may write.') from error
+        self._begin()
+
+    def _begin(self) -> None:
+        """Write what a file begins with."""
+
+    def _finish(self) -> None:
+        """Write what a file ends with."""
+
+    def restart(self) -> None:
+        """Discard all that was written."""
+        self.file.seek(0)
+        self.file.truncate()
+        self._begin()
+
+    def __enter__(self: T) -> T:
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *others: object) -> None:
+        """Complete the file and move it to its place, or remove it after an error."""
+        with self.file:
+            if kind is None:
+                self._finish()
+        if kind is None:
+            self._part.replace(self.path)
+        else:
+            self._part.unlink()

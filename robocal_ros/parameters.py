@@ -190,7 +190,7 @@ class RobotParameters(ParameterTable):
             while effort_contains is all; lower it if masses or efforts are known to be that far
             off.
         torque_constants: With effort_source current: torque constants, one per joint or one for
-            all.
+            all; with unknown, only their signs matter.
         gear_ratios: With effort_source current: gear ratios, one per joint or one for all.
         use_drive_gains: Divide efforts by the drive gains of calibrate_gains if there is a result.
         use_arm_model: Use links and rotors of the identified arm, if there is a result, instead of

@@ -372,9 +372,11 @@ class SimArm(Node):
             self._controller_face.set_speed_scaling(values['speed_scaling'])
         if 'fault' in values:
             frames = [item.frame for item in self._simulator.truth.force_torque_sensors]
-            self._simulator.set_faults(
-                parse_faults(values['fault'], controller.joints, frames))
-            self.get_logger().info(f"fault '{values['fault']}' at {self._simulator.now:.3f} s")
+            faults = parse_faults(values['fault'], controller.joints, frames)
+            if faults != self._simulator.faults:
+                self.get_logger().info(
+                    f"fault '{values['fault']}' at {self._simulator.now:.3f} s")
+            self._simulator.set_faults(faults)
         if 'controller_active' in values:
             if values['controller_active']:
                 controller.activate()

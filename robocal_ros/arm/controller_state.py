@@ -57,8 +57,15 @@ class ControllerState:
         self._subscriber = Subscriber(
             waiter.node, ConditionalGroup(lambda: False), JointTrajectoryControllerState, topic,
             self._queued.append, raw=True)
-        self.start, self.stop = self._subscriber.start, self._subscriber.stop
-        self.destroy = self._subscriber.destroy
+        self.start, self.destroy = self._subscriber.start, self._subscriber.destroy
+
+    def stop(self) -> None:
+        """Unsubscribe, and forget: a state of before does not show where the arm goes now."""
+        self._subscriber.stop()
+        self._queued.clear()
+        self._recent.clear()
+        self._commanded.clear()
+        self.joints, self.stamp, self.paused = (), -np.inf, False
 
     def look(self, *, every: bool = False) -> None:
         """Take what has been received: the newest state, or every one of them."""

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from robocal_ros.robot import (
     Robot,
     carried_load,
     friction_by_joint,
+    identity_of,
     least_inertia,
     parameter_names,
     read_urdf,
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         raise DataError(
             f"The verdict of '{files[0]}' is {result.verdict.value}: "
             f'{" ".join(result.reasons)} Use a result that passed, or --force.')
-    if hashlib.sha256(urdf.encode()).hexdigest() != result.robot.urdf_sha256:
+    if not identity_of(urdf).is_described_as(result.robot):
         ERRORS.print('This URDF differs from the one that the result was identified with. Check '
                      'that links, frames and masses are the same.', style='yellow',
                      soft_wrap=True)
@@ -139,7 +139,7 @@ def identified_on(result: CalibrationResult, urdf: str) -> str:
 
     """
     bare = without_payload(urdf)
-    if bare == urdf or hashlib.sha256(urdf.encode()).hexdigest() == result.robot.urdf_sha256:
+    if bare == urdf or identity_of(urdf).is_described_as(result.robot):
         return urdf
     known = result.settings.get('urdf_payload_mass')
     if known is None:

@@ -25,7 +25,7 @@ from robocal_ros.cli.drivers import Names, Recognised, recognised
 from robocal_ros.cli.node_client import RosSession, foreign, full_name, is_served
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions, qos, subscribe_text
-from robocal_ros.robot import Robot
+from robocal_ros.robot import REVERSED, Robot
 
 _WRENCH = 'geometry_msgs/msg/WrenchStamped'
 _TRAJECTORY = 'control_msgs/action/FollowJointTrajectory'
@@ -410,8 +410,7 @@ def _scale_finding(robot: Robot, position: Array, effort: Array) -> Finding:
         np.array(robot.joint_names)[loaded], ratio, strict=True))
     message = f'Effort divided by the holding torque of the bare arm: {ratios}.'
     if (ratio < -1.0 / _MAX_RATIO).any():
-        return doubtful('efforts', message, 'Some have the wrong sign: correct the driver, or the '
-                        'sign of torque_constants.')
+        return doubtful('efforts', message, f'The sign of some is wrong. {REVERSED}')
     if (np.abs(ratio) < 1.0 / _MAX_RATIO).any() or (ratio > _MAX_RATIO).any():
         return doubtful(
             'efforts', message, 'They look like motor currents, or efforts without gravity, or a '

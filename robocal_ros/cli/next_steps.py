@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import re
 import shlex
 from pathlib import Path
@@ -14,7 +13,7 @@ from robocal_ros.cli.apply import driver_load, urdf_with
 from robocal_ros.cli.drivers import Names, payload_calls, recognised
 from robocal_ros.errors import RobocalError
 from robocal_ros.results import CalibrationResult, Step, Verdict
-from robocal_ros.robot import ARM, DRIVE_GAINS, carried_load, formatted
+from robocal_ros.robot import ARM, DRIVE_GAINS, carried_load, formatted, identity_of
 
 REMEDIES = (
     (r'set estimate_gravity|base tilted by',
@@ -165,7 +164,7 @@ def _urdf(
             changes = _diff(urdf[1], urdf_with(result, urdf[1]), given.name, out.name)
         except RobocalError as error:
             return Step(f'The values do not fit {given}: {error}')
-        if hashlib.sha256(urdf[1].encode()).hexdigest() != result.robot.urdf_sha256:
+        if not identity_of(urdf[1]).is_described_as(result.robot):
             text += (' This URDF differs from the one that the result was identified with: check '
                      'that links, frames and masses are the same.')
     return Step(text, (('', command),), changes)

@@ -140,7 +140,8 @@ def show_result(result: CalibrationResult) -> None:
     OUT.print(f'[bold]{escape(wording.title_of(result))}[/] of {escape(result.robot.name)}: '
               f'{verdict_text(result.verdict)}')
     for check in result.checks:
-        mark = '[green]✓[/]' if check.passed else '[red]✗[/]'
+        mark = ('[red]✗[/]' if not check.passed else
+                '[green]✓[/]' if check.evaluated else '[yellow]?[/]')
         OUT.print(f'  {mark} {escape(check.reason)}', soft_wrap=True)
     if not result.checks:
         OUT.print(escape(' '.join(result.reasons)), soft_wrap=True)

@@ -51,7 +51,6 @@ from robocal_ros.results import (
     Fit,
     Inputs,
     Parameter,
-    RobotIdentity,
     Series,
     State,
     rms,
@@ -183,7 +182,7 @@ def estimate_sets(
     sag, sag_held_out = (_sag(robot, arm, target, part, fit) for part in (fitted, held_out))
     everything, names, seen = [*unloaded, *loaded], robot.joint_names, list(fit.seen)
     return CalibrationResult(
-        kind=KIND, method=METHOD, robot=RobotIdentity(robot.name, robot.urdf_hash, names),
+        kind=KIND, method=METHOD, robot=robot.identity,
         frame='', parameters=_parameters(names, fit),
         covariance_names=tuple(f'{names[i]}.compliance' for i in seen),
         covariance=fit.covariance[np.ix_(seen, seen)],
@@ -257,6 +256,12 @@ def register(
         DataError: If they are too few, collinear, or do not fit the arm.
 
     """
+    if len(positions) < 3:
+        raise DataError(
+            f'{len(positions)} postures at rest with readings of the tracker were found; at least '
+            f'3 are needed. A rest lasts {values.settle + values.dwell:.3g} s or more '
+            f'(settle, dwell), with {max(2, values.min_readings)} readings (min_readings): hold '
+            'each posture longer, or lower settle, dwell or min_readings.')
     return least_squares_transform(
         _points(positions), _target_points(robot, positions, values),
         values.max_registration_residual)
@@ -449,8 +454,8 @@ def _series(data: Displacements, fitted: Sag, held_out: Sag) -> tuple[Series, ..
 def summary(result: CalibrationResult) -> str:
     """Return compliances with 95 % intervals, the share of sag removed, unobservable joints."""
     joints = {item.name.rpartition('.')[0]: item for item in result.parameters}
-    shown = [f'{joint} {1e6 * item.value:.2f} ± {1.96e6 * (item.std or 0.0):.2f}'
-             for joint, item in joints.items() if item.value is not None]
+    shown = [f'{joint} {item.text(2, 1e6)}' for joint, item in joints.items()
+             if item.value is not None]
     unobservable = [joint for joint, item in joints.items() if item.value is None]
     sag = next((f for f in result.validation if f.what == 'sag'), None)
     removed = '' if sag is None or sag.before <= 0.0 else (

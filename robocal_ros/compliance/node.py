@@ -146,13 +146,13 @@ class ComplianceCalibration(CalibrationNode):
                                      'to 0, or call measure_unloaded or measure_loaded.')
         await self._method.run(self._attach, self._detach)
         answer = await self.estimate()
-        return answer._replace(message=' '.join((answer.message, *self._method.lost)))
+        return answer._replace(message=' '.join((answer.message, *self._method.state.lost)))
 
     async def rehearse(self, arm: PreviewArm) -> str:
         """Carry out the motions of both sets in a dry run."""
         procedure = self._procedure(arm, PreviewRecorder(self.recorder))
-        procedure.postures, procedure.registration = (
-            self._method.postures, self._method.registration)
+        procedure.state.postures, procedure.state.registration = (
+            self._method.state.postures, self._method.state.registration)
         return await procedure.rehearse()
 
     async def estimate(self) -> Answer:
@@ -161,13 +161,13 @@ class ComplianceCalibration(CalibrationNode):
         if left := method.missing(LOADED):
             raise DataError(f'{len(left)} postures are not measured with the load yet. Call '
                             'measure_loaded to continue.')
-        mounted, registration = self._mounted(), method.registration
+        mounted, registration = self._mounted(), method.state.registration
         load = mounted.known_load()
         inputs = COMPLIANCE.inputs(robot, values, self.results.current)
-        unloaded, loaded = (method.sets[name].positions for name in (UNLOADED, LOADED))
+        unloaded, loaded = (method.state.sets[name].positions for name in (UNLOADED, LOADED))
         recording = self.recorder.recording(needs(values))
         counts = {**stream_counts(self.joints.counts, self._tracker.counts),
-                  'left_out_postures': len(method.left_out)}
+                  'left_out_postures': len(method.state.left_out)}
         result = await self.compute(lambda: with_inputs(
             estimate_sets(robot, unloaded, loaded, load, values, registration, tool=mounted.tool,
                           counts=counts, source='live')
@@ -191,7 +191,7 @@ class ComplianceCalibration(CalibrationNode):
         if self._method.complete(UNLOADED) and not again:
             return ('The unloaded set is complete. Mount the load and call measure_loaded, or '
                     'call clear to measure again.')
-        if self._method.sets[LOADED].visits and not again:
+        if self._method.state.sets[LOADED].visits and not again:
             raise DataError('The loaded set has been started; finish it with measure_loaded, or '
                             'call clear to measure again.')
         await self._method.measure(UNLOADED, (0.0, 100.0))
@@ -228,13 +228,13 @@ class ComplianceCalibration(CalibrationNode):
             'others.')
 
     def _left_out(self) -> str:
-        lost = self._method.lost
+        lost = self._method.state.lost
         return f' {lost[-1]}' if lost else ''
 
     async def register_tracker(self) -> str:
         """Register the tracker."""
         await self._begin()
-        if self._method.sets[UNLOADED].visits:
+        if self._method.state.sets[UNLOADED].visits:
             raise DataError('Postures have been measured with the present registration; call '
                             'clear before registering the tracker again.')
         found = await self._method.register_tracker((0.0, 100.0))
@@ -262,7 +262,7 @@ class ComplianceCalibration(CalibrationNode):
         finished = method.complete(UNLOADED) and method.complete(LOADED)
         if self.joints.counts.clock_jumps or (finished and self.running == 'run'):
             self._discard()
-        elif not method.sets[UNLOADED].visits and method.registration is None:
+        elif not method.state.sets[UNLOADED].visits and method.state.registration is None:
             if (kept := await self.journal.resume()) is not None:
                 method.resume(kept)
             else:
@@ -297,7 +297,7 @@ class ComplianceCalibration(CalibrationNode):
 
     def _draw(self, result: CalibrationResult) -> None:
         """Publish markers of the target and its displacements."""
-        unloaded, loaded = (self._method.sets[name].visits for name in (UNLOADED, LOADED))
+        unloaded, loaded = (self._method.state.sets[name].visits for name in (UNLOADED, LOADED))
         if not unloaded or not loaded:
             return
         rotation = np.reshape(result.settings['tracker_rotation'], (3, 3))

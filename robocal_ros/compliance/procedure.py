@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,6 @@ from robocal_ros.arm import (
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.estimator import (
     check_registration,
-    estimate_sets,
     place_tracker,
     register,
 )
@@ -43,13 +41,12 @@ from robocal_ros.compliance.measurement import (
 from robocal_ros.compliance.model import Motion, Mounted, Target, target_motion
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import (
-    least_count,
     plan_postures,
     plan_registration,
     without_overload,
 )
 from robocal_ros.compliance.registration import Registration
-from robocal_ros.errors import DataError, MotionError, RobocalError
+from robocal_ros.errors import DataError, MotionError
 from robocal_ros.robot import EffortLimits, SteadyFriction
 
 if TYPE_CHECKING:
@@ -109,124 +106,101 @@ class MeasuredSet:
         return [position for at, position in self.visits if at == number]
 
 
-@dataclass(frozen=True)
+@dataclass
 class KeptSets:
-    """State of a measurement that can be gone on with.
+    """State of a measurement, which can be gone on with after a restart.
 
     Attributes:
         home: Posture at the start of the service, shape (n,) [rad].
-        postures: Planned postures, shape (k, n) [rad], None before they are planned.
-        visits: Number of the posture and end position by set, in the order of measurement.
-        registration: Tracker pose, None until it is registered.
-        placed_by: End positions that it is from.
-        left_out: Numbers of postures that are left out.
-        lost: Problems, as sentences.
-
-    """
-
-    home: Array
-    postures: Array | None
-    visits: dict[str, list[tuple[int, EndPosition]]]
-    registration: Registration | None
-    placed_by: list[EndPosition]
-    left_out: list[int]
-    lost: list[str]
-
-
-class ComplianceProcedure:
-    """Registration of the tracker, and measurement of both sets.
-
-    Attributes:
         postures: Planned postures, shape (k, n) [rad]; None before the first measurement.
         sets: Measurements without and with the load.
         registration: Tracker pose; None until it is registered.
+        placed_by: End positions that it is from.
         left_out: Numbers of postures that could not be reached, seen or matched.
         lost: Problems during the procedure, as sentences.
 
     """
 
-    def __init__(
-        self, arm: Arm, recorder: Recorder, report: Report, rest: StationaryReader,
-        parameters: Callable[[], ComplianceParameters], mounted: Callable[[], Mounted],
-        friction: Callable[[], Mapping[str, SteadyFriction]],
-        placed: Callable[[Array, Array], None], given: Array | None, keep: Keep = keep_nothing,
-    ) -> None:
-        """Store collaborators; nothing moves yet.
+    home: Array = field(default_factory=lambda: np.empty(0))
+    postures: Array | None = None
+    sets: dict[str, MeasuredSet] = field(default_factory=lambda: {
+        name: MeasuredSet(name) for name in (UNLOADED, LOADED)})
+    registration: Registration | None = None
+    placed_by: list[EndPosition] = field(default_factory=list)
+    left_out: set[int] = field(default_factory=set)
+    lost: list[str] = field(default_factory=list)
 
-        Args:
-            arm: The arm.
-            recorder: Marks the recording.
-            report: Shows the progress.
-            rest: Reads the tracker while the arm rests.
-            parameters: Returns the current parameters.
-            mounted: Returns what is mounted in both sets; raises DataError if it is unknown.
-            friction: Returns the identified friction by joint name.
-            placed: Called with rotation and translation [m] of a new registration.
-            given: Postures of posture_file, shape (k, n) [rad]; None to plan them.
-            keep: Keeps ``KeptSets`` after each posture.
 
-        """
-        self._arm = arm
-        self._recorder = recorder
-        self._report = report
-        self._rest = rest
-        self._parameters = parameters
-        self._mounted = mounted
-        self._friction = friction
-        self._placed = placed
-        self._given = given
-        self._keep_state = keep
-        self.clear()
+@dataclass(eq=False)
+class ComplianceProcedure:
+    """Registration of the tracker, and measurement of both sets.
+
+    Attributes:
+        arm: The arm.
+        recorder: Marks the recording.
+        report: Shows the progress.
+        rest: Reads the tracker while the arm rests.
+        parameters: Returns the current parameters.
+        mounted: Returns what is mounted in both sets; raises DataError if it is unknown.
+        friction: Returns the identified friction by joint name.
+        placed: Called with rotation and translation [m] of a new registration.
+        given: Postures of posture_file, shape (k, n) [rad]; None to plan them.
+        keep: Keeps the state after each posture.
+        state: What is planned and measured.
+
+    """
+
+    arm: Arm
+    recorder: Recorder
+    report: Report
+    rest: StationaryReader
+    parameters: Callable[[], ComplianceParameters]
+    mounted: Callable[[], Mounted]
+    friction: Callable[[], Mapping[str, SteadyFriction]]
+    placed: Callable[[Array, Array], None]
+    given: Array | None
+    keep: Keep = keep_nothing
+    state: KeptSets = field(default_factory=KeptSets)
+    _resumed: bool = False
 
     def clear(self) -> None:
         """Discard plan, measurements and registration."""
-        self.postures: Array | None = None
-        self.sets = {UNLOADED: MeasuredSet(UNLOADED), LOADED: MeasuredSet(LOADED)}
-        self.registration: Registration | None = None
-        self._placed_by: list[EndPosition] = []
-        self._home = np.empty(0)
-        self._earlier_home: Array | None = None
-        self.left_out: set[int] = set()
-        self.lost: list[str] = []
+        self.state, self._resumed = KeptSets(), False
 
     def resume(self, kept: KeptSets) -> None:
         """Go on from the state of an unfinished run."""
-        self.postures, self.registration = kept.postures, kept.registration
-        self.sets = {name: MeasuredSet(name, list(kept.visits[name]))
-                     for name in (UNLOADED, LOADED)}
-        self._placed_by, self._earlier_home = list(kept.placed_by), kept.home
-        self.left_out, self.lost = set(kept.left_out), list(kept.lost)
+        self.state, self._resumed = kept, True
 
-    async def _keep_sets(self) -> None:
+    async def _keep_state(self) -> None:
         """Keep the state for a restart."""
-        await self._keep_state(KeptSets(
-            self._home, self.postures, {name: item.visits for name, item in self.sets.items()},
-            self.registration, self._placed_by, sorted(self.left_out), self.lost),
-            'the registration' if self.postures is None else ' and '.join(
-                f'{count} postures {name}' for name, count in self.counts().items()))
+        await self.keep(self.state, 'the registration' if self.state.postures is None
+                        else ' and '.join(f'{count} postures {name}'
+                                          for name, count in self.counts().items()))
 
     def _note_home(self) -> Array:
         """Note and return the posture to return to: the present one, or that of a resumed run."""
-        earlier, self._earlier_home = self._earlier_home, None
-        self._home = self._arm.posture() if earlier is None else earlier
-        return self._home
+        if not self._resumed:
+            self.state.home = self.arm.posture()
+        self._resumed = False
+        return self.state.home
 
     def missing(self, which: str) -> list[int]:
         """Return the numbers of planned postures that are not measured yet."""
-        if self.postures is None:
+        if self.state.postures is None:
             return []
-        done = self.sets[which].postures | self.left_out
-        return [number for number in range(len(self.postures)) if number not in done]
+        done = self.state.sets[which].postures | self.state.left_out
+        return [number for number in range(len(self.state.postures)) if number not in done]
 
     def complete(self, which: str) -> bool:
         """Return whether a set is complete."""
-        return self.postures is not None and not self.missing(which)
+        return self.state.postures is not None and not self.missing(which)
 
     def counts(self) -> dict[str, str]:
         """Return the measured share of both sets, for the status."""
-        total = 0 if self.postures is None else len(self.postures) - len(self.left_out)
-        return {name: f'{len(item.postures - self.left_out)} of {total}'
-                for name, item in self.sets.items()}
+        state = self.state
+        total = 0 if state.postures is None else len(state.postures) - len(state.left_out)
+        return {name: f'{len(item.postures - state.left_out)} of {total}'
+                for name, item in state.sets.items()}
 
     async def run(self, attach: ServiceCall, detach: ServiceCall) -> None:
         """Measure both sets, and register the tracker where the unloaded set does not serve.
@@ -235,8 +209,8 @@ class ComplianceProcedure:
             RobocalError: See ``measure``; also if ``attach`` or ``detach`` fails.
 
         """
-        values = self._parameters()
-        self._check_held(self._arm.posture())
+        values = self.parameters()
+        self._check_held(self.arm.posture())
         if not self.complete(UNLOADED):
             try:
                 # A load may be left from an earlier run.
@@ -245,15 +219,15 @@ class ComplianceProcedure:
                 self._lose(f'The load was not removed at the beginning, so none was assumed to be '
                            f'mounted: {error}')
             await self._await_rest()
-            if self.registration is None and (
+            if self.state.registration is None and (
                     values.registration == 'three_point' or values.find_target):
                 await self.register_tracker((1.0, 8.0))
             await self.measure(UNLOADED, (8.0, 50.0))
-        self._report.update('mounting', 'Mounting the load.', progress=50.0)
+        self.report.update('mounting', 'Mounting the load.', progress=50.0)
         await attach.call()
         await self._await_rest()
         await self.measure(LOADED, (50.0, 95.0))
-        self._report.update('unmounting', 'Removing the load.', progress=95.0)
+        self.report.update('unmounting', 'Removing the load.', progress=95.0)
         try:
             await detach.call()
         except DataError as error:
@@ -267,7 +241,7 @@ class ComplianceProcedure:
             RobocalError: If the load is unknown, or a motion cannot be planned.
 
         """
-        arm, values, home = self._arm, self._parameters(), self._arm.posture()
+        arm, values, home = self.arm, self.parameters(), self.arm.posture()
         self._check_held(home)
         await self._plan(home, 0.0)
         postures = self._known_postures()
@@ -283,13 +257,13 @@ class ComplianceProcedure:
                             share=(begin, begin), effort=self._effort(which))
                     await arm.dwell(values.settle + values.dwell)
             await self._go_home(home, 50.0 * (part + 1), which)
-        return f'{self._mounted().note} {len(postures)} postures without and with the load:'
+        return f'{self.mounted().note} {len(postures)} postures without and with the load:'
 
     async def _await_rest(self) -> None:
         """Wait until the arm rests after a change of load."""
-        await self._arm.dwell(_CHANGE)
+        await self.arm.dwell(_CHANGE)
         try:
-            await self._arm.await_rest()
+            await self.arm.await_rest()
         except DataError as error:
             raise MotionError('The arm does not come to rest after its load has changed; check '
                               'the controller and the load.') from error
@@ -303,12 +277,12 @@ class ComplianceProcedure:
             RobocalError: If too few postures are seen, or the points do not fit.
 
         """
-        arm, values = self._arm, self._parameters()
+        arm, values = self.arm, self.parameters()
         home = self._note_home()
         arm.checker.loaded = False
-        await self._rest.wait()
+        await self.rest.wait()
         count = 3 if values.registration == 'three_point' else values.registration_postures
-        self._report.update('planning', 'Choosing postures for the registration.',
+        self.report.update('planning', 'Choosing postures for the registration.',
                          progress=share[0])
         # Spare postures: the tracker may not see the target everywhere.
         postures = await arm.compute(
@@ -334,17 +308,17 @@ class ComplianceProcedure:
                 'visibility_angle and tracker_position.')
         found = place_tracker(arm.robot, seen, values)
         self.register(found, seen)
-        await self._keep_sets()
-        self._placed(found.rotation, found.translation)
+        await self._keep_state()
+        self.placed(found.rotation, found.translation)
         return found
 
     def register(self, registration: Registration, seen: Sequence[EndPosition]) -> None:
         """Use a registration and mark its rests; those of an earlier one are discarded."""
-        if self._placed_by:
-            self._recorder.mark_discarded((self._placed_by[0].begin, self._placed_by[-1].end))
-        self.registration, self._placed_by = registration, list(seen)
+        if before := self.state.placed_by:
+            self.recorder.mark_discarded((before[0].begin, before[-1].end))
+        self.state.registration, self.state.placed_by = registration, list(seen)
         for number, position in enumerate(seen):
-            self._recorder.mark_stationary(rest_of(position, REGISTRATION, number))
+            self.recorder.mark_stationary(rest_of(position, REGISTRATION, number))
 
     # --------------------------------------------------------------- measuring a set
 
@@ -360,12 +334,12 @@ class ComplianceProcedure:
                 continues.
 
         """
-        done, home = self.sets[which], self._note_home()
+        done, home = self.state.sets[which], self._note_home()
         self._check_held(home)
-        await self._rest.wait()
+        await self.rest.wait()
         await self._plan(home, share[0])
-        self._arm.checker.loaded = which == LOADED
-        if number := self._parameters().measure_posture:
+        self.arm.checker.loaded = which == LOADED
+        if number := self.parameters().measure_posture:
             await self._measure_again(done, number - 1, share)
             await self._go_home(home, share[1], which)
             return
@@ -379,8 +353,8 @@ class ComplianceProcedure:
 
     def _effort(self, which: str) -> EffortLimits:
         """Return the efforts that motions of a set may need."""
-        return EffortLimits(self._mounted().on(self._arm.robot, loaded=which == LOADED),
-                            self._friction(), self._parameters().effort_share)
+        return EffortLimits(self.mounted().on(self.arm.robot, loaded=which == LOADED),
+                            self.friction(), self.parameters().effort_share)
 
     def _check_held(self, home: Array) -> None:
         """Check room and drives for what is mounted in both sets, before the load is mounted.
@@ -394,29 +368,30 @@ class ComplianceProcedure:
                 or in a planned posture.
 
         """
-        self._arm.checker.loaded = True
-        if contact := self._arm.checker.touching(home):
+        self.arm.checker.loaded = True
+        if contact := self.arm.checker.touching(home):
             raise MotionError(
                 f'With the load in the present posture, to which the arm returns, {contact}. Move '
                 'the arm clear, or correct tool_box, load_box or clearance.')
         for which in (LOADED, UNLOADED):
             effort = self._effort(which)
-            bodies = self._mounted().described(loaded=which == LOADED)
+            bodies = self.mounted().described(loaded=which == LOADED)
             if problem := effort.exceeded(home[None]):
                 raise MotionError(
                     f'With {bodies} mounted in the present posture, to which the arm returns, '
                     f'{problem}. Move the arm to another posture and call again, or use a '
                     'lighter load.')
-            if self.postures is not None and (problem := effort.exceeded(self.postures)):
+            postures = self.state.postures
+            if postures is not None and (problem := effort.exceeded(postures)):
                 raise MotionError(
                     f'With {bodies} mounted in one of the planned postures, {problem}. Use '
                     'a lighter load, or call clear to choose other postures.')
 
     async def _plan(self, home: Array, progress: float) -> None:
         """Choose postures unless there are some."""
-        if self.postures is None:
-            self._report.update('planning', 'Choosing postures.', progress=progress)
-            self.postures, overloaded = await self._arm.compute(self._planned, home)
+        if self.state.postures is None:
+            self.report.update('planning', 'Choosing postures.', progress=progress)
+            self.state.postures, overloaded = await self.arm.compute(self._planned, home)
             for sentence in overloaded:
                 self._lose(sentence)
 
@@ -429,10 +404,10 @@ class ComplianceProcedure:
         """
         efforts = [self._effort(which) for which in (UNLOADED, LOADED)]
         robot = efforts[0].robot
-        if self._given is not None:
-            return without_overload(self._given, robot, efforts)
-        return plan_postures(robot, efforts[1].robot, self._arm.checker, home, self._parameters(),
-                             self.registration, friction=self._friction()), []
+        if self.given is not None:
+            return without_overload(self.given, robot, efforts)
+        return plan_postures(robot, efforts[1].robot, self.arm.checker, home, self.parameters(),
+                             self.state.registration, friction=self.friction()), []
 
     async def _measure_again(self, done: MeasuredSet, number: int, share: Share) -> None:
         """Measure one posture again and replace its earlier measurement.
@@ -451,11 +426,11 @@ class ComplianceProcedure:
         if isinstance(position, str):
             raise DataError(f'{self._name(done, number).capitalize()} cannot be used: {position}.')
         for old in done.visits_of(number):
-            self._recorder.mark_discarded((old.begin, old.end))
+            self.recorder.mark_discarded((old.begin, old.end))
         done.visits = [visit for visit in done.visits if visit[0] != number]
-        self.left_out.discard(number)
+        self.state.left_out.discard(number)
         await self._keep(done, number, position)
-        self._report.note(**self.counts())
+        self.report.note(**self.counts())
 
     async def _visit_all(self, done: MeasuredSet, share: Share) -> None:
         """Visit the missing postures; those that cannot be used once more at the end."""
@@ -463,7 +438,7 @@ class ComplianceProcedure:
         while waiting:
             failed: dict[int, str] = {}
             for place, number in enumerate(waiting):
-                if done.since_reference() >= self._parameters().reference_every:
+                if done.since_reference() >= self.parameters().reference_every:
                     await self._check_reference(done, self._at(done, share))
                 position = await self._measured(done, number, self._at(done, share))
                 if isinstance(position, str):
@@ -476,8 +451,7 @@ class ComplianceProcedure:
                     continue
                 in_a_row = 0
                 await self._keep(done, number, position)
-                self._report.note(**self.counts())
-                await self._preview(done)
+                self.report.note(**self.counts())
             if again:
                 self._leave_out(done, failed)
                 return
@@ -496,19 +470,19 @@ class ComplianceProcedure:
             self._known_postures()[number], self._name(done, number), share, done.name)
         if isinstance(position, str):
             return position
-        robot, values = self._arm.robot, self._parameters()
-        if self.registration is not None and done.name == UNLOADED:
-            check_registration(robot, [position], self.registration, values)
-        other = self.sets[LOADED if done.name == UNLOADED else UNLOADED]
+        robot, values = self.arm.robot, self.parameters()
+        if self.state.registration is not None and done.name == UNLOADED:
+            check_registration(robot, [position], self.state.registration, values)
+        other = self.state.sets[LOADED if done.name == UNLOADED else UNLOADED]
         partner = other.visits_of(number)
         return position if not partner else mismatch(
             np.abs(position.posture - partner[0].posture), robot.joint_names,
             values.match_tolerance) or position
 
     def _known_postures(self) -> Array:
-        if self.postures is None:
+        if self.state.postures is None:
             raise DataError('No postures are planned; call measure_unloaded first.')
-        return self.postures
+        return self.state.postures
 
     def _name(self, done: MeasuredSet, number: int) -> str:
         return f'posture {number + 1} of {len(self._known_postures())} ({done.name})'
@@ -522,39 +496,20 @@ class ComplianceProcedure:
 
     async def _keep(self, done: MeasuredSet, number: int, position: EndPosition) -> None:
         done.visits.append((number, position))
-        self._recorder.mark_stationary(rest_of(position, done.name, number))
-        await self._keep_sets()
-
-    async def _preview(self, done: MeasuredSet) -> None:
-        """Show a preliminary estimate from postures measured in both sets in the status."""
-        robot = self._arm.robot
-        if done.name == UNLOADED or len(done.postures) < least_count(robot.n):
-            return
-        unloaded = [item for number, item in self.sets[UNLOADED].visits
-                    if number in done.postures]
-        mounted = self._mounted()
-        try:
-            result = await self._arm.compute(partial(
-                estimate_sets, robot.copy(), unloaded, done.positions, mounted.known_load(),
-                self._parameters(), self.registration, tool=mounted.tool))
-        except RobocalError as error:
-            self._report.note(estimate=f'none yet: {error}')
-            return
-        self._report.note(**{
-            f'{p.name} [µrad/(N·m)]': f'{1e6 * p.value:.2f} ± {1.96e6 * (p.std or 0.0):.2f}'
-            for p in result.parameters if p.value is not None})
+        self.recorder.mark_stationary(rest_of(position, done.name, number))
+        await self._keep_state()
 
     def _check_lost(
         self, done: MeasuredSet, in_a_row: int, number: int, left: Sequence[int], reason: str
     ) -> None:
         """Raise a DataError if the tracker fails or several postures cannot be used."""
-        fault = self._rest.fault()
+        fault = self.rest.fault()
         if not fault and in_a_row < _LOST_IN_A_ROW:
             return
         total = len(self._known_postures())
         why = fault or (
             f'The tracker did not see the target long enough in {in_a_row} postures in a row. '
-            f'{self._rest.silence()}Check the tracker, the line of sight, target_axis, '
+            f'{self.rest.silence()}Check the tracker, the line of sight, target_axis, '
             'visibility_angle and tracker_position.' if reason == _UNSEEN else
             f'{in_a_row} postures in a row cannot be used; in the last one {reason}.')
         raise DataError(
@@ -566,20 +521,20 @@ class ComplianceProcedure:
         """Leave out postures that could not be used in two visits, if they are few."""
         named = '; '.join(f'posture {number + 1} ({reason})' for number, reason in failed.items())
         total = len(self._known_postures())
-        if len(self.left_out | failed.keys()) > MAX_LOST * total or 0 in failed:
+        if len(self.state.left_out | failed.keys()) > MAX_LOST * total or 0 in failed:
             raise DataError(
                 f'Of {total} postures of the {done.name} set these cannot be used: {named}. At '
                 f'most {100.0 * MAX_LOST:.0f} % are left out, and never the first one. '
                 f'Measurements are kept. Remove the cause and call measure_{done.name} again; for '
                 'other postures, call clear.')
-        self.left_out.update(failed)
+        self.state.left_out.update(failed)
         for number, reason in failed.items():
             self._lose(f'Posture {number + 1} is left out: {reason}. To measure it again by '
                        f'itself, set measure_posture to {number + 1}.')
 
     async def _check_reference(self, done: MeasuredSet, share: Share) -> None:
         """Visit the reference posture again; raises DataError if the tracker drifted."""
-        values = self._parameters()
+        values = self.parameters()
         position = await self._visit(self._known_postures()[0], self._name(done, 0),
                                      (share[0], share[0]), done.name)
         if isinstance(position, str):
@@ -596,19 +551,19 @@ class ComplianceProcedure:
         except DataError as error:
             count = done.since_reference()
             del done.visits[len(done.visits) - count:]
-            self._recorder.mark_discarded((references[-1].end, self._rest.newest))
-            await self._keep_sets()
+            self.recorder.mark_discarded((references[-1].end, self.rest.newest))
+            await self._keep_state()
             raise DataError(
                 f'{error} {count} postures since the last good reference are discarded, '
                 f'{len(done.postures)} are kept; call measure_{done.name} to continue.') from error
         await self._keep(done, 0, position)
-        self._report.note(**{'drift [µm]': f'{1e6 * drift.largest:.1f}'})
+        self.report.note(**{'drift [µm]': f'{1e6 * drift.largest:.1f}'})
 
     def _motion(self, values: ComplianceParameters) -> Motion:
         """Return forward kinematics of the target in the tracker's axes, zero if unknown."""
-        robot, registration = self._arm.robot, self.registration
+        robot, registration = self.arm.robot, self.state.registration
         if registration is None:
-            seen = [item for each in self.sets.values() for item in each.positions]
+            seen = [item for each in self.state.sets.values() for item in each.positions]
             try:
                 registration = register(
                     robot, seen, replace(values, max_registration_residual=np.inf))
@@ -638,7 +593,7 @@ class ComplianceProcedure:
                 held.
 
         """
-        arm = self._arm
+        arm = self.arm
         middle = share[0] + 0.5 * (share[1] - share[0])
         if np.abs(posture - arm.posture()).max() > _ELSEWHERE:
             try:
@@ -651,54 +606,47 @@ class ComplianceProcedure:
                 return f'the arm did not get there: {error}'.rstrip('.')
             except MotionError as error:
                 return f'moving there was not possible: {error}'.rstrip('.')
-        self._report.update('measuring', f'Averaging the tracker in {what}.', progress=middle)
-        return await self._rest.read() or _UNSEEN
+        self.report.update('measuring', f'Averaging the tracker in {what}.', progress=middle)
+        return await self.rest.read() or _UNSEEN
 
     async def _go_home(self, home: Array, progress: float, which: str) -> None:
-        await self._arm.go_to(home, phase='moving', message='Moving back to the start.',
+        await self.arm.go_to(home, phase='moving', message='Moving back to the start.',
                               share=(progress, progress), effort=self._effort(which))
 
     def _lose(self, sentence: str) -> None:
         """Report a loss at once, while the arm is still there."""
-        self.lost.append(sentence)
-        self._report.update('measuring', sentence)
-        self._report.note(lost=' '.join(self.lost))
+        self.state.lost.append(sentence)
+        self.report.update('measuring', sentence)
+        self.report.note(lost=' '.join(self.state.lost))
         _LOG.warning(sentence)
 
 
+@dataclass(eq=False)
 class StationaryReader:
-    """Averages joint angles and tracker readings of one rest."""
+    """Averages joint angles and tracker readings of one rest.
 
-    def __init__(
-        self, arm: Arm, joints: JointStateStream, tracker: TrackerStream,
-        parameters: Callable[[], ComplianceParameters],
-        until: Callable[[Callable[[], bool], float], Awaitable[bool]],
-        has_sender: Callable[[], bool],
-    ) -> None:
-        """Store collaborators.
+    Attributes:
+        arm: The arm.
+        joints: Its joint states.
+        tracker: The tracker.
+        parameters: Returns the current parameters.
+        until: Waits for a condition with a timeout [s]; raises CancelledError on a stop request.
+        has_sender: Returns whether the tracker's topic has a publisher.
 
-        Args:
-            arm: The arm.
-            joints: Its joint states.
-            tracker: The tracker.
-            parameters: Returns the current parameters.
-            until: Waits for a condition with a timeout [s]; raises CancelledError on a stop
-                request.
-            has_sender: Returns whether the tracker's topic has a publisher.
+    """
 
-        """
-        self._arm = arm
-        self._joints = joints
-        self._tracker = tracker
-        self._parameters = parameters
-        self._until = until
-        self._has_sender = has_sender
-        self._received = 0
+    arm: Arm
+    joints: JointStateStream
+    tracker: TrackerStream
+    parameters: Callable[[], ComplianceParameters]
+    until: Callable[[Callable[[], bool], float], Awaitable[bool]]
+    has_sender: Callable[[], bool]
+    _received: int = 0
 
     @property
     def newest(self) -> float:
         """Newest stamp of the joint states [s]."""
-        return self._joints.newest
+        return self.joints.newest
 
     async def wait(self) -> None:
         """Wait for usable tracker messages.
@@ -708,30 +656,30 @@ class StationaryReader:
             CancelledError: On a stop request.
 
         """
-        tracker = self._tracker
-        await self._until(lambda: tracker.age() < np.inf or self._has_sender(),
-                          self._parameters().tracker_timeout)
+        tracker = self.tracker
+        await self.until(lambda: tracker.age() < np.inf or self.has_sender(),
+                          self.parameters().tracker_timeout)
         if tracker.problem():
             raise DataError(f'{tracker.problem()} The arm was not moved.')
-        if tracker.age() == np.inf and not self._has_sender():
+        if tracker.age() == np.inf and not self.has_sender():
             raise DataError(
                 f"Topic '{tracker.topic}' has no publisher. Start the tracker's driver, "
                 'or correct tracker_topic and tracker_message. The arm was not moved.')
 
     def silence(self) -> str:
         """Return the time without readings as a sentence with a space, empty if short."""
-        age = self._tracker.age()
-        if age <= self._parameters().tracker_timeout:
+        age = self.tracker.age()
+        if age <= self.parameters().tracker_timeout:
             return ''
         since = f'for {age:.0f} s' if np.isfinite(age) else 'so far'
-        return f"No reading was received on '{self._tracker.topic}' {since}. "
+        return f"No reading was received on '{self.tracker.topic}' {since}. "
 
     def fault(self) -> str:
         """Return the fault of the tracker's messages as a sentence, empty for none."""
-        tracker = self._tracker
+        tracker = self.tracker
         if tracker.problem():
             return tracker.problem()
-        latest = self._joints.latest
+        latest = self.joints.latest
         apart = abs(tracker.newest - latest[0]) if latest else 0.0
         if tracker.counts.received > self._received + 1 and apart > _OTHER_CLOCK:
             return (f'The newest tracker stamp differs by {apart:.1f} s from the joint '
@@ -746,32 +694,32 @@ class StationaryReader:
             CancelledError: On a stop request.
 
         """
-        values = self._parameters()
-        latest = self._joints.latest
+        values = self.parameters()
+        latest = self.joints.latest
         begin = latest[0] if latest else 0.0
         # Samples of the motion are not needed, and a measurement may last for hours.
-        self._joints.forget_after(-np.inf)
-        self._received = self._tracker.counts.received
+        self.joints.forget_after(-np.inf)
+        self._received = self.tracker.counts.received
         # Margin: the arm may still creep when it has arrived.
-        await self._arm.dwell(values.settle + values.dwell + 0.1)
+        await self.arm.dwell(values.settle + values.dwell + 0.1)
         await self._tracker_keeps_up()
         for _ in range(_PATIENCE):
             found = self._average(begin)
             # A longer rest helps only if there were readings at all.
-            if found is not None or not len(self._tracker.samples(begin)):
+            if found is not None or not len(self.tracker.samples(begin)):
                 return found
-            await self._arm.dwell(values.dwell)
+            await self.arm.dwell(values.dwell)
             await self._tracker_keeps_up()
         return self._average(begin)
 
     async def _tracker_keeps_up(self) -> None:
         """Wait for tracker readings older than the newest joint state."""
-        latest = self._joints.latest
+        latest = self.joints.latest
         newest = latest[0] if latest else 0.0
-        await self._until(lambda: self._tracker.newest >= newest - _LATE,
-                          min(1.0, self._parameters().tracker_timeout))
+        await self.until(lambda: self.tracker.newest >= newest - _LATE,
+                          min(1.0, self.parameters().tracker_timeout))
 
     def _average(self, begin: float) -> EndPosition | None:
         found = find_end_positions(
-            self._joints.samples(), self._tracker.samples(begin), self._parameters())
+            self.joints.samples(), self.tracker.samples(begin), self.parameters())
         return found[-1] if found else None

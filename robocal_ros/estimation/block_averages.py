@@ -1,26 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Block averages of an exciting recording: measurements and regressors over the same blocks.
 
-Averaging both sides of the equation is unbiased and leaves white noise white. Positions of a
-repeated motion are a Fourier series (``periodic``), those of any other are low-passed and
-interpolated by splines, both without phase error and with hardly any noise in the derivatives,
-which would attenuate the estimates; functions of them are averaged by Gauss-Legendre quadrature
-with five nodes per block.
+Averaging both sides of the equation is unbiased and leaves white noise white. Positions of the
+window in which a motion repeats are a Fourier series (``periodic``), those of any other recording
+a spline with as few knots as the noise demands, both without phase error. Noise of encoders and
+stamps in the accelerations would attenuate the estimates: its share is estimated from halves of
+the samples. Functions of the motion are averaged by Gauss-Legendre quadrature with five nodes per
+block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import scipy
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import DataError
-from robocal_ros.estimation.periodic import means_between, periodic_motion
+from robocal_ros.estimation.periodic import means_between, periodic_motion, share_of_noise
+from robocal_ros.estimation.signals import gaps, in_gap
 from robocal_ros.messages import JointSamples
+from robocal_ros.results import Check
 
 
 def interpolated(
@@ -46,18 +49,23 @@ def interpolated(
 
 _NODES, _WEIGHTS = (0.5 * part for part in np.polynomial.legendre.leggauss(5))
 _BLOCKS_PER_PERIOD = 5.0
-# Well above the band, so that jerks at reversals of drives pass; low enough to suppress the
-# acceleration noise of encoder steps.
+# Well above the band, so that jerks at reversals of drives pass.
 _POSITION_CUTOFF = 6.0
 _LEAST_RATE = 4.0
-# Power of the motion over that of the noise at the cutoff, the resolution of both, and the lowest
-# cutoff [Hz].
-_ABOVE_NOISE = 2.0
-_RESOLUTION = 0.5
-_LOWEST_CUTOFF = 1.0
+# Candidate cutoffs of splines through positions [Hz], length of the pieces that alternate between
+# the halves of the samples [s], and distance from ends and gaps where they have no effect [s].
+_CUTOFFS = 16.0 * 2.0**(-0.5 * np.arange(9))
+_APART = 0.01
+# Highest cutoff relative to the rate of samples that are apart.
+_MOST_KNOTS = 0.2
+_MARGIN = 0.2
 _LEAST_BLOCKS = 40
 # Instants per batch, so that the data stay in the cache.
 _AT_ONCE = 2048
+
+MAX_NOISE = 1e-3
+"""Largest share of noise in the variance of a joint's accelerations, which attenuates estimates by
+as much: a tenth of the errors that matter."""
 
 Channels = Callable[[Array, Array, Array], Array]
 """Function of positions, velocities and accelerations, (k, n) each, with values (k, …)."""
@@ -89,6 +97,9 @@ class Blocks:
         slowest: Lowest speed of each joint in each block, shape (k, n) [rad/s].
         repeats: Number of repeats of a periodic motion, each of the same number of blocks at the
             same places of the motion; 1 otherwise.
+        known: Blocks whose motion is known, away from gaps of the joint states, shape (k,).
+        noise: Share of noise in the variance of the accelerations of each joint, shape (n,).
+        account: Sentences on which part of the recording is used.
 
     """
 
@@ -96,21 +107,20 @@ class Blocks:
     centre: Kinematics
     slowest: Array
     repeats: int
+    known: Flags
+    noise: Array
+    account: str
     nodes: tuple[Kinematics, ...]
     _window: float
 
     @classmethod
-    def of(
-        cls, samples: JointSamples, band: float, min_motion: float, highest: float = np.inf
-    ) -> Blocks:
-        """Return the blocks of joint states.
+    def of(cls, samples: JointSamples, band: float, min_motion: float) -> Blocks:
+        """Return the blocks of the window in which a motion repeats, or of the whole recording.
 
         Args:
             samples: Joint states.
             band: Upper limit of the excitation band [Hz].
             min_motion: Least joint travel of an exciting recording [rad].
-            highest: Cutoff of positions that are known not to repeat, if it is below the one
-                found [Hz].
 
         Raises:
             DataError: If the recording is too coarse, too short, or not exciting.
@@ -118,40 +128,69 @@ class Blocks:
         """
         if len(samples) < 2:
             raise DataError('No joint states are recorded; call run, or play a bag first.')
-        time, position = _uniform(samples, band)
+        time, position = samples.time, samples.position
+        period = float(np.median(np.diff(time)))
+        if period * _LEAST_RATE * band > 1.0:
+            raise DataError(
+                f'Joint states arrive at {1.0 / period:.0f} Hz; a band of {band} Hz needs at '
+                f'least {_LEAST_RATE * band:.0f} Hz. Raise the rate or lower band.')
         if float(np.ptp(position, axis=0).max()) < min_motion:
             raise DataError(
                 f'No joint moved by more than {min_motion} rad in this record; expected an '
                 'exciting motion. Call run, or play a bag with one.')
-        period = time[1] - time[0]
         samples_each = max(1, round(1.0 / (_BLOCKS_PER_PERIOD * band * period)))
         length = samples_each * period
-        # Margin for end effects of filter and spline.
+        # Margin for end effects of the spline.
         edge = 1.0 / band
         count = int((time[-1] - time[0] - 2.0 * edge) / length)
         if count < _LEAST_BLOCKS:
             raise DataError(f'The record lasts {time[-1] - time[0]:.2f} s, too short to excite '
                             'anything; several seconds are needed.')
         curve: Callable[[Array], tuple[Array, Array, Array]]
-        motion = None if np.isfinite(highest) else periodic_motion(
-            samples.time, samples.position, _POSITION_CUTOFF * band)
+        lost, motion = gaps(time), periodic_motion(time, position, _POSITION_CUTOFF * band)
         if motion is not None:
-            each, repeats, curve = round(motion.period / length), motion.repeats, motion.at
+            each, repeats, curve, noise = (round(motion.period / length), motion.repeats,
+                                           motion.at, motion.noise)
             length = motion.period / each
             # Borders lie between stamps, where a whole number of them falls into a block.
             place = int(np.searchsorted(time, motion.start + 0.5 * period))
-            first = time[max(place - 1, 0)]
-            edges = first - 0.5 * period + length * np.arange(each * repeats + 1)
+            edges = time[max(place - 1, 0)] - 0.5 * period + length * np.arange(each * repeats + 1)
+            around = (edges[0] - time[0], time[-1] - edges[-1])
+            account = (f'The motion repeats {repeats} times every {motion.period:.2f} s; '
+                       f'{max(around[0], 0.0):.1f} s before and {max(around[1], 0.0):.1f} s after '
+                       'it are left out.')
         else:
-            position = _smoothed(position, period, min(_POSITION_CUTOFF * band, highest))
-            repeats, curve = 1, interpolated(time[0], period, position)
+            curve, noise = _smooth_motion(time, position)
+            repeats, account = 1, 'The motion does not repeat; the whole recording is used.'
             edges = time[0] + edge - 0.5 * period + length * np.arange(count + 1)
+        if len(lost):
+            account += (f' {len(lost)} gaps of the joint states, {np.ptp(lost, axis=1).sum():.2f} '
+                        's in all, are left out.')
         middle = 0.5 * (edges[:-1] + edges[1:])
         # Evenly spaced samples have the variance of a slightly shorter continuous block.
         reach = length * np.sqrt(1.0 - 1.0 / samples_each**2)
         nodes = tuple(Kinematics(*curve(middle + reach * node)) for node in _NODES)
+        known = ~in_gap(time, middle, 1.5 * length if repeats > 1 else 0.5 * length + edge)
         return cls(edges, Kinematics(*curve(middle)),
-                   _slowest(np.array([node.velocity for node in nodes])), repeats, nodes, reach)
+                   _slowest(np.array([node.velocity for node in nodes])), repeats, known, noise,
+                   account, nodes, reach)
+
+    def check(self, joint_names: Sequence[str]) -> Check:
+        """Return the check that noise in the accelerations attenuates nothing.
+
+        Args:
+            joint_names: Names of the joints.
+
+        """
+        worst = int(np.argmax(self.noise))
+        share, small = float(self.noise[worst]), bool(self.noise[worst] <= MAX_NOISE)
+        return Check(
+            'recording of the motion', True, share, MAX_NOISE, '1', self.account + (
+                '' if small else
+                f" Noise of encoders and stamps makes up {100.0 * share:.2g} % of the "
+                f"accelerations of '{joint_names[worst]}' (limit {100.0 * MAX_NOISE:.1f} %) and "
+                'attenuates what is estimated: repeat the motion (excitation_repeats), or correct '
+                'the stamps.'), 'trustworthy', evaluated=small)
 
     @property
     def period(self) -> float:
@@ -173,12 +212,18 @@ class Blocks:
         """Return the means over the blocks of a function of velocities alone, shape (k, …)."""
         return _averaged(function(node.velocity) for node in self.nodes)
 
+    def seen(self, time: Array) -> Flags:
+        """Return the blocks away from gaps of joint states and other stamps, shape (k,)."""
+        return np.asarray(self.known & ~in_gap(
+            time, 0.5 * (self.edges[:-1] + self.edges[1:]), 1.5 * self.period))
+
     def sample_means(self, time: Array, values: Array) -> Array:
         """Return the means over the blocks of measured values.
 
         A mean whose stamps are off the middle of the block, as after a loss, or spread otherwise
         than those of the joint states, as at another rate, is corrected by slope and curvature.
-        Blocks without a sample are interpolated.
+        Between sparse samples, blocks without one are interpolated; those in a gap are to be left
+        out (``known``, ``seen``).
 
         Args:
             time: Stamps, shape (m,) [s].
@@ -218,48 +263,50 @@ def _averaged(values: Iterable[Array]) -> Array:
     return np.asarray(total)
 
 
-def _uniform(samples: JointSamples, band: float) -> tuple[Array, Array]:
-    """Return evenly spaced stamps and positions."""
-    period = float(np.median(np.diff(samples.time)))
-    rate = 1.0 / period
-    if rate < _LEAST_RATE * band:
-        raise DataError(
-            f'Joint states arrive at {rate:.0f} Hz; a band of {band} Hz needs at least '
-            f'{_LEAST_RATE * band:.0f} Hz. Raise the rate or lower band.')
-    time = samples.time[0] + period * np.arange(
-        int((samples.time[-1] - samples.time[0]) / period) + 1)
-    return time, np.column_stack([
-        np.interp(time, samples.time, c) for c in samples.position.T])
+def _smooth_motion(
+    time: Array, position: Array
+) -> tuple[Callable[[Array], tuple[Array, Array, Array]], Array]:
+    """Return positions and derivatives as functions of time, and the noise of accelerations.
 
-
-def _smoothed(position: Array, period: float, highest: float) -> Array:
-    """Return positions low-passed where the arm's motion no longer exceeds the noise.
-
-    Beyond this frequency, derivatives are noise of the encoders, which attenuates what is
-    estimated from them; it holds for each derivative alike. The noise is that of the upper half
-    of the spectrum.
+    Positions are a quintic spline of least squares. Splines through the two halves of the samples
+    err independently, so half of their difference is the noise of a spline through all. The most
+    knots are chosen with which its share is at most ``MAX_NOISE``; what the spline does not
+    follow is in no regressor, and biases nothing.
 
     Args:
-        position: Evenly spaced, shape (k, n).
-        period: Time between positions [s].
-        highest: Highest cutoff [Hz].
+        time: Stamps, shape (k,) [s].
+        position: Shape (k, n) [rad].
+
+    Returns:
+        The function, and the share of noise in the variance of each joint, shape (n,).
 
     """
-    # Mirrored at both ends, so that the spectrum holds no step.
-    mirrored = np.concatenate((position, 2.0 * position[-1] - position[-2::-1]))
-    mirrored = mirrored - np.linspace(mirrored[0], mirrored[-1], len(mirrored))
-    window = np.hanning(len(mirrored))[:, None]
-    power = np.abs(np.fft.rfft(mirrored * window, axis=0)) ** 2
-    frequency = np.fft.rfftfreq(len(mirrored), period)
-    width = max(3, int(_RESOLUTION * len(mirrored) * period))
-    mean = np.column_stack([
-        np.convolve(column, np.full(width, 1.0 / width), mode='same') for column in power.T])
-    floor = np.median(mean[len(mean) // 2:], axis=0)
-    noise = (mean < _ABOVE_NOISE * floor).all(axis=1) & (frequency > _LOWEST_CUTOFF)
-    cutoff = min(float(frequency[np.argmax(noise)]) if noise.any() else highest, highest)
-    if cutoff >= 0.4 / period:
-        return position
-    return low_passed(position, period, cutoff)
+    period = float(np.median(np.diff(time)))
+    number = np.arange(len(time)) // max(1, round(_APART / period))
+    inner = time[::max(1, round(_APART / period))]
+    inner = inner[~in_gap(time, inner, _MARGIN)]
+    inner = inner[(inner > time[0] + _MARGIN) & (inner < time[-1] - _MARGIN)]
+    least = np.full(position.shape[1], np.inf)
+    for cutoff in _CUTOFFS[max(period, _APART) * _CUTOFFS <= _MOST_KNOTS]:
+        whole, *halves = (_spline(time[part], position[part], 0.5 / cutoff) for part in (
+            number >= 0, number % 2 == 0, number % 2 == 1))
+        one, other = (half.derivative(2)(inner) for half in halves)
+        noise = 0.25 * np.mean((one - other)**2, axis=0)
+        share = share_of_noise(noise, whole.derivative(2)(inner))
+        if share.max() < least.max():
+            best, least = whole, share
+        if least.max() <= MAX_NOISE:
+            break
+    spline, slope, curvature = (best.derivative(order) for order in range(3))
+    return lambda at: (spline(at), slope(at), curvature(at)), least
+
+
+def _spline(time: Array, values: Array, spacing: float) -> scipy.interpolate.BSpline:
+    """Return a quintic spline of least squares; knots with no sample between are left out."""
+    knots = np.arange(time[0] + spacing, time[-1] - 0.5 * spacing, spacing)
+    _, first = np.unique(np.searchsorted(time, knots), return_index=True)
+    return scipy.interpolate.make_lsq_spline(
+        time, values, np.concatenate((time[:1].repeat(6), knots[first], time[-1:].repeat(6))), k=5)
 
 
 def low_passed(values: Array, period: float, cutoff: float) -> Array:

@@ -68,11 +68,13 @@ def _check_units(effort: Array, held: Array, robot: Robot) -> None:
     # Torques hold the same share of the weight at every joint; motor constants differ.
     if len(scale) and (np.abs(scale / 1e3 - 1.0) < 0.5).all():
         fitting = (f'In {"mN" if unit == "N" else "N·mm"} they would hold the arm: set '
-                   "effort_source to 'current' and torque_constants to 0.001.")
+                   "effort_source to 'current' and torque_constants to 0.001, or to a thousandth "
+                   'of what they are.')
     else:
         fitting = (f'As currents in mA they would be plausible ({1e-3 * size[joint]:.2g} A): set '
                    "effort_source to 'current', with gear_ratios and torque_constants in "
-                   f'{unit}/mA, a thousandth of {unit}/A.')
+                   f'{unit}/mA, a thousandth of {unit}/A. Where the constants are not known, set '
+                   "it to 'unknown', and calibrate the drive gains with a load of known mass.")
     raise ConfigurationError(
         f"The effort of joint '{name}' reaches {size[joint]:.4g} {unit}, {ratio[joint]:.0f} times "
         f'its limit of {limit:.4g} {unit} in the URDF. {fitting}')
@@ -123,8 +125,9 @@ def check_contents(
             f'about 100 %, more with a payload, and at least {100.0 * least:.0f} % '
             '(min_weight_share). If the driver publishes them without gravity '
             "(tau_ext, external torque, gravity compensation), set effort_contains to 'external'; "
-            "if they are currents, set effort_source to 'current' with torque_constants and "
-            'gear_ratios.')
+            "if they are currents, set effort_source to 'current' with the torque_constants and "
+            "gear_ratios of the drives, or to 'unknown' if these are not known, and calibrate the "
+            'drive gains with a load of known mass.')
     if contents == 'all' and _lacks_weight(
             robot, samples.position[rows], effort, loaded, mass, least):
         raise ConfigurationError(

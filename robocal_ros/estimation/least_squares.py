@@ -124,9 +124,11 @@ def autocorrelation_time(residual: Array) -> float:
 
     """
     k = len(residual)
+    if k < 16:
+        return 1.0
     centred = residual - residual.mean()
     variance = float(centred @ centred)
-    if k < 16 or variance == 0.0:
+    if variance == 0.0:
         return 1.0
     size = 1 << (2 * k - 1).bit_length()
     spectrum = np.fft.rfft(centred, size)

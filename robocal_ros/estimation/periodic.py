@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robocal_ros.arrays import Array, Flags
+from robocal_ros.estimation.signals import in_gap, runs
 
 # Rate of the search for periods [Hz], and largest number of samples compared.
 _SEARCH_RATE = 50.0
@@ -25,6 +26,12 @@ _SHORTEST = 1.0
 # Largest difference of repeats, as a share of the motion's RMS.
 _REPEATABILITY = 0.01
 _MOVING_SHARE = 0.02
+# Longest difference that is bridged [s], share of a period that may lack at the ends, least power
+# of a window, as a share, and length of a window that is as good as the longest one.
+_BRIDGED = 0.1
+_SLACK = 0.02
+_LEAST_POWER = 0.25
+_AS_LONG = 0.9
 # Power of a harmonic over that of the noise beside it. Noise alone reaches it at one line in
 # 8,000 (exponential distribution).
 _SIGNIFICANT = 9.0
@@ -35,6 +42,8 @@ _FIT_RATE = 200.0
 _OUTLIER = 6.0
 _LEAST_OUTLIER = 2e-3
 _PERIOD_STEPS = 4
+# Least power of accelerations of which the share of noise counts, relative to the fastest joint.
+_LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True)
@@ -45,12 +54,14 @@ class PeriodicMotion:
         start: Start of the first whole period [s].
         period: Length of a period [s].
         repeats: Number of whole periods.
+        noise: Share of noise in the variance of the accelerations of each joint, shape (n,).
 
     """
 
     start: float
     period: float
     repeats: int
+    noise: Array
     _coefficients: Array
 
     @property
@@ -107,7 +118,23 @@ def periodic_motion(time: Array, position: Array, max_frequency: float) -> Perio
     coefficients, residual = _fitted(time - start, position, period, count)
     if float(np.sqrt(np.mean(residual**2))) > _REPEATABILITY * size:
         return None
-    return PeriodicMotion(start, period, repeats, coefficients)
+    # Each coefficient has twice the variance of the positions over their number.
+    pulsation = 2.0 * np.pi / period * np.arange(1, count + 1)
+    noise = np.mean(residual**2, axis=0) * 2.0 / len(time) * np.sum(pulsation**4)
+    return PeriodicMotion(start, period, repeats, share_of_noise(
+        noise, _basis(time - start, period, count)[2] @ coefficients), coefficients)
+
+
+def share_of_noise(noise: Array, acceleration: Array) -> Array:
+    """Return the share of noise in accelerations; joints that hardly accelerate count as others.
+
+    Args:
+        noise: Variance of the noise of each joint, shape (n,).
+        acceleration: Shape (k, n).
+
+    """
+    size = np.mean(acceleration**2, axis=0)
+    return np.asarray(noise / np.maximum(size, _LEAST_SHARE * size.max()))
 
 
 def _basis(time: Array, period: float, harmonics: int) -> tuple[Array, Array, Array]:
@@ -173,7 +200,11 @@ def means_between(
 
 
 def _search(time: Array, position: Array) -> tuple[float, float, int] | None:
-    """Return begin, rough period and number of whole periods; None if nothing repeats."""
+    """Return begin, rough period and number of whole periods of the window that repeats.
+
+    A window is where positions come back after the same time; approaches, returns and pauses
+    beside it do not. The window of the longest path is chosen. None if nothing repeats.
+    """
     step = max(1.0 / _SEARCH_RATE, (time[-1] - time[0]) / _SEARCH_SAMPLES)
     grid = np.arange(time[0], time[-1], step)
     if len(grid) < 10:
@@ -181,44 +212,58 @@ def _search(time: Array, position: Array) -> tuple[float, float, int] | None:
     # Differences of running means: free of steps, whatever the rate.
     filled, means = means_between(np.append(grid, grid[-1] + step), time, position)
     track = np.column_stack([np.interp(grid, grid[filled], column) for column in means.T])
+    unknown = in_gap(time, grid, step)
     half = max(1, round(0.05 / step))
-    speed = np.abs(track[2 * half:] - track[:-2 * half]).max(axis=1)
-    moving = np.flatnonzero(speed > _MOVING_SHARE * speed.max()) + half
-    if not len(moving) or speed.max() <= 0.0:
+    speed = np.zeros(len(track))
+    speed[half:-half] = np.abs(track[2 * half:] - track[:-2 * half]).max(axis=1)
+    moving = speed > _MOVING_SHARE * speed.max()
+    if not moving.any():
         return None
-    first, last = int(moving[0]), int(moving[-1])
-    track = track[first:last + 1] - track[first:last + 1].mean(axis=0)
-    power = float(np.mean(np.sum(track**2, axis=1)))
-    # Steps are longer than the shortest period in recordings of hours.
-    least, most = max(1, round(_SHORTEST / step)), int(0.52 * len(track))
-    if most <= least:
-        return None
-    lags = np.arange(least, most)
-    difference = np.array([
-        np.mean(np.sum((track[lag:] - track[:-lag]) ** 2, axis=1)) for lag in lags]) / power
+    path = np.concatenate(([0.0], np.cumsum(np.linalg.norm(np.diff(track, axis=0), axis=1))))
+    power = float(np.sum(np.var(track[moving], axis=0)))
     # Half a step beside the period, repeats differ by as much as the arm moves in that time.
-    rate = float(np.mean(np.sum(np.diff(track, axis=0) ** 2, axis=1))) / power
-    limit = _REPEATABILITY**2 + rate
-    dips = np.flatnonzero((difference[1:-1] <= difference[:-2])
-                          & (difference[1:-1] <= difference[2:])
-                          & (difference[1:-1] < limit)) + 1
-    if not len(dips):
+    limit = 2.0 * _REPEATABILITY**2 * power + np.sum(np.gradient(track, axis=0)**2, axis=1)
+    # Single outliers and losses are bridged.
+    bridge = 2 * round(_BRIDGED / step) + 1
+    windows: dict[int, tuple[float, float, int, int]] = {}
+    # Steps are longer than the shortest period in recordings of hours.
+    shortest = max(1, round(_SHORTEST / step))
+    for lag in range(shortest, int(0.52 * len(track))):
+        difference = np.sum((track[lag:] - track[:-lag])**2, axis=1)
+        known = ~(unknown[lag:] | unknown[:-lag])
+        alike = (difference < limit[lag:]) | ~known
+        alike = np.convolve(alike, np.ones(bridge), mode='same') > 0.5 * bridge
+        found = [(path[stop - 1 + lag] - path[start], start, stop) for start, stop in runs(alike)
+                 if stop - start > (1.0 - _SLACK) * lag]
+        if not found:
+            continue
+        length, start, stop = max(found)
+        inside = slice(start, stop)
+        if np.sum(np.var(track[start:stop + lag], axis=0)) > _LEAST_POWER * power:
+            windows[lag] = (float(np.mean(difference[inside][known[inside]])), length, start, stop)
+    size = {lag: window[0] for lag, window in windows.items()}
+    # Where the arm has hardly moved since is no repeat, but any minimum behind is.
+    dips = [lag for lag in windows if lag > shortest and size[lag] <= min(
+        size.get(lag - 1, np.inf), size.get(lag + 1, np.inf))]
+    if not dips:
         return None
-    dip = int(dips[0])
-    left, middle, right = difference[dip - 1:dip + 2]
+    longest = max(windows[lag][1] for lag in dips)
+    dip = next(lag for lag in dips if windows[lag][1] > _AS_LONG * longest)
+    _, _, start, stop = windows[dip]
+    left, middle, right = (float(np.mean(np.sum((
+        track[start + lag:stop + lag] - track[start:stop][:len(track) - start - lag])**2, axis=1)))
+        for lag in (dip - 1, dip, dip + 1))
     curvature = left - 2.0 * middle + right
     shift = 0.5 * (left - right) / curvature if curvature > 0.0 else 0.0
-    period = (lags[dip] + shift) * step
-    # The thresholds cut off the slow begin and end of a motion.
-    repeats = round((last - first) * step / period)
-    if repeats < 2:
-        return None
-    length = repeats * period
-    begin = grid[first] - 0.5 * (length - (last - first) * step)
-    begin = min(max(begin, time[0]), time[-1] - length)
+    period = (dip + shift) * step
+    # Approaches and rests beside the window come near the motion at its ends.
+    whole = (stop - start + dip) * step
+    repeats = int(whole / period + _SLACK)
+    begin = grid[start] + 0.5 * (whole - repeats * period)
+    begin = min(max(begin, time[0]), time[-1] - repeats * period)
     if begin < time[0] - step:
         repeats -= 1
-        begin = float(grid[first])
+        begin = float(grid[start])
     return (float(begin), float(period), repeats) if repeats >= 2 else None
 
 
@@ -231,6 +276,11 @@ def _significant(
     each = max(8, round(rate * period))
     grid = time[0] + period / each * np.arange(each * repeats)
     values = np.column_stack([np.interp(grid, time, column) for column in position.T])
+    # Across a gap, positions are those of the other repeats.
+    parts, lost = values.reshape(repeats, each, -1), in_gap(time, grid, 0.0).reshape(repeats, each)
+    others = np.sum(np.where(lost[:, :, None], 0.0, parts), axis=0) / np.maximum(
+        np.sum(~lost, axis=0), 1)[:, None]
+    parts[:] = np.where((lost & ~lost.all(axis=0))[:, :, None], others, parts)
     # The trend is what the repeats differ by: a line through all values would take a part of the
     # motion for a trend, whose lines hide weak harmonics.
     trend = (values[each:] - values[:-each]).mean(axis=0) / each

@@ -16,6 +16,8 @@ SLOWEST_SWEEP = 0.02
 
 # Stamps farther apart end an interval [s].
 _MAX_GAP = 0.1
+# Usual steps between stamps that are no gap where stamps are far apart.
+_MANY_STEPS = 4.0
 # Speed below which a joint rests, by differentiated positions [rad/s].
 _STILL = 0.003
 
@@ -92,6 +94,28 @@ def runs(mask: np.ndarray) -> list[tuple[int, int]]:
     """Return the (start, stop) pairs of the intervals where ``mask`` is true."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
     return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def gaps(time: Array) -> Array:
+    """Return begin and end of the intervals in which samples are lost, shape (g, 2) [s]."""
+    steps = np.diff(time)
+    at = np.flatnonzero(steps > max(_MAX_GAP, _MANY_STEPS * float(np.median(steps))))
+    return np.column_stack((time[at], time[at + 1]))
+
+
+def in_gap(time: Array, at: Array, reach: float) -> Flags:
+    """Return whether instants are within a distance of a gap.
+
+    Args:
+        time: Stamps, shape (k,) [s].
+        at: Instants, shape (m,) [s].
+        reach: Distance [s].
+
+    """
+    found: Flags = np.zeros(len(at), dtype=bool)
+    for begin, end in gaps(time):
+        found |= (at > begin - reach) & (at < end + reach)
+    return found
 
 
 def _without_gaps(time: Array, mask: np.ndarray) -> list[tuple[int, int]]:

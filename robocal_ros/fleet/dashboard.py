@@ -17,7 +17,6 @@ import plotly.graph_objects as go
 
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.fleet.catalogue import Catalogue, rows_from
-from robocal_ros.fleet.histories import NORMAL
 from robocal_ros.fleet.review import (
     Finding,
     Key,
@@ -31,7 +30,7 @@ from robocal_ros.fleet.review import (
     name_of,
     review,
 )
-from robocal_ros.results import band, plural, rendered, wording, write_page
+from robocal_ros.results import Z95, band, plural, rendered, wording, write_page
 
 ROBOTS = 12
 """Largest number of robots drawn in detail."""
@@ -195,7 +194,7 @@ def _drawn(track: Track, plots: list[go.Figure]) -> dict[str, Any]:
 def _described(track: Track) -> str:
     course, unit = track.course, wording.handy(track.unit)
     last = course.segments[-1]
-    half = unit[1] * NORMAL * last.std
+    half = unit[1] * Z95 * last.std
     changes = ', '.join(f'{change.kind} found on {day(float(track.history.time[change.alarm]))}'
                         for change in course.changes) or 'no change'
     level = f'{wording.rounded(unit[1] * last.level, half)} ± {wording.rounded(half, half)}'
@@ -225,7 +224,7 @@ def _course(track: Track, unit: str, factor: float) -> go.Figure:
             continue
         years = (history.time[rows] - history.time[rows[-1]]) / (365.25 * 86400.0)
         line = factor * (segment.level + segment.rate * years)
-        half = factor * NORMAL * np.hypot(segment.std, segment.rate_std * years)
+        half = factor * Z95 * np.hypot(segment.std, segment.rate_std * years)
         x = [dates[i] for i in rows]
         drawing.add_traces(band(x, line - half, line + half, _GREEN))
         drawing.add_trace(go.Scatter(
@@ -239,7 +238,7 @@ def _course(track: Track, unit: str, factor: float) -> go.Figure:
             marker={'color': _GREEN, 'size': 5, 'symbol': 'diamond-open'}))
     drawing.add_trace(go.Scatter(
         x=dates, y=factor * history.value, mode='markers', name='estimate',
-        error_y={'type': 'data', 'array': factor * NORMAL * history.std, 'thickness': 1,
+        error_y={'type': 'data', 'array': factor * Z95 * history.std, 'thickness': 1,
                  'width': 0, 'color': _BLUE},
         marker={'color': colours, 'symbol': symbols, 'size': 6}))
     for number, change in enumerate(course.changes):
@@ -264,7 +263,7 @@ def _values(track: Track, unit: str, factor: float) -> _Table:
     marks = {change.index: f'{change.kind} begins' for change in course.changes}
     rows = []
     for i, date in enumerate(_dates(history.time)):
-        half = factor * NORMAL * float(history.std[i])
+        half = factor * Z95 * float(history.std[i])
         warm = history.temperature[i]
         rows.append((
             date[:10], wording.rounded(factor * float(history.value[i]), half),
@@ -311,7 +310,7 @@ def _compared(
         i for i, track in enumerate(members) if track.key.robot in flagged}
     shown = [i for i in order.tolist() if i in chosen]
     names = [members[i].key.robot for i in shown]
-    value, half = factor * level[shown], factor * NORMAL * deviation[shown]
+    value, half = factor * level[shown], factor * Z95 * deviation[shown]
     colours = [_ORANGE if name in flagged else _BLUE for name in names]
     drawing = go.Figure(go.Scatter(
         x=value, y=names, mode='markers', showlegend=False,

@@ -9,9 +9,7 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
-
-NORMAL = 1.959964
-"""Half-width of a 95 % interval over the standard deviation."""
+from robocal_ros.results import Z95
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class Change:
     @property
     def interval(self) -> tuple[float, float]:
         """95 % interval of the size."""
-        return self.size - NORMAL * self.std, self.size + NORMAL * self.std
+        return self.size - Z95 * self.std, self.size + Z95 * self.std
 
 
 @dataclass(frozen=True)

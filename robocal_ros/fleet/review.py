@@ -19,10 +19,10 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.fleet.changes import courses
-from robocal_ros.fleet.histories import NORMAL, Change, Course, History, Outlier
+from robocal_ros.fleet.histories import Change, Course, History, Outlier
 from robocal_ros.fleet.scan import FALSE_ALARMS, HORIZON
 from robocal_ros.fleet.statistics import LEAST, compare, rejected
-from robocal_ros.results import wording
+from robocal_ros.results import Z95, wording
 
 if TYPE_CHECKING:
     import duckdb
@@ -371,7 +371,7 @@ def _level(change: Change, track: Track) -> float:
 def _phrase(change: Change, track: Track) -> str:
     """Return parameter and size with interval, in percent where that has a meaning."""
     level = _level(change, track)
-    half = NORMAL * change.std
+    half = Z95 * change.std
     rate = '/year' if change.kind == 'trend' else ''
     name = name_of(track)
     if subject_of(track) is not Subject.SENSOR and abs(level) > _FAR * float(
@@ -426,7 +426,7 @@ def _outlying(time: float, group: Sequence[tuple[Outlier, Track]]) -> Finding:
     subject, part = subject_of(track), _part(track)
     last = outlier.index == len(track.history.time) - 1
     unit, factor = wording.handy(track.unit)
-    size, half = factor * outlier.deviation, factor * NORMAL * outlier.std
+    size, half = factor * outlier.deviation, factor * Z95 * outlier.std
     what = {Subject.TOOL: 'Another tool or load was mounted in one recording'}.get(
         subject, f'One recording of {part} deviates')
     others = tuple(f'{name_of(its)} deviates, too.'
@@ -502,7 +502,7 @@ def _strangers(tracks: Sequence[Track]) -> Iterator[Finding]:
         group.sort(key=lambda item: item[3])
         track, deviation, std, _, value, count = group[0]
         unit, factor = wording.handy(track.unit)
-        half = factor * NORMAL * std
+        half = factor * Z95 * std
         # A unit may be empty.
         own, usual = (f'{wording.rounded(factor * level, half)} {unit}'.rstrip()
                       for level in (value, value - deviation))

@@ -213,7 +213,7 @@ class _Estimate:
             'kind': self.kind, 'remapped': request.remapped,
             **{key: value for key, value in asdict(values).items() if key not in _PLACES}})
         inputs = _hash([__version__, self.kind, self.robot, self._arm.namespace,
-                        self._bag_sha256, arm.urdf_hash, settings,
+                        self._bag_sha256, arm.identity.urdf_sha256, settings,
                         storage.sha256_of(sorted(stored.glob('*.yaml')))])
         path = f'results/{default_directory(self.robot).name}/{self.kind}-{inputs[:24]}.yaml'
         uri = storage.joined(request.output, *path.split('/'))

@@ -24,12 +24,12 @@ from robocal_ros.friction.runs import UNSTEADY, read_runs
 from robocal_ros.messages import JointSamples, Recording, check_effort
 from robocal_ros.results import (
     CHECK,
+    Z95,
     CalibrationResult,
     Check,
     Fit,
     Inputs,
     Parameter,
-    RobotIdentity,
     Series,
     State,
     rms,
@@ -164,7 +164,7 @@ def _finished(
     samples = recording.joints
     result = CalibrationResult(
         kind='friction', method=method,
-        robot=RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names), frame='',
+        robot=robot.identity, frame='',
         parameters=tuple(parameters), covariance_names=tuple(names), covariance=covariance,
         counts={'samples': len(samples), **counts, **asdict(samples.counts)},
         settings={
@@ -239,7 +239,7 @@ def _width_checks(result: CalibrationResult, limit: float) -> list[Check]:
     for joint, law in friction_by_joint(result).items():
         speed = np.linspace(law.speeds[0], law.speeds[1], 50)
         speed = np.append(speed, -speed)
-        half = 1.96 * rms(law.deviation(speed))
+        half = Z95 * rms(law.deviation(speed))
         share = half / max(rms(law.torque(speed)), 1e-12)
         rows = [result.covariance_names.index(f'{joint}.coulomb_{side}') for side in DIRECTIONS]
         between = result.covariance[np.ix_(rows, rows)]
@@ -284,7 +284,7 @@ def fit_joints(
             'No constant-speed run of joint '
             f'{", ".join(robot.joint_names[joint] for joint in wanted)} with all other joints '
             'at rest was found in the recording; expected runs in both directions. Call run, or '
-            'record such motions.')
+            "record such motions; a recording of other motions suffices for method 'motion'.")
     check_effort(samples, [robot.joint_names[joint] for joint in moved])
     check_contents(samples, robot, values.effort_contains, values.min_weight_share)
     # A requested joint without runs fails; other joints without runs are left out.
@@ -454,7 +454,7 @@ def _checks(item: FrictionFit, limit: float) -> list[Check]:
     if gravity is not None and item.choice:
         reason = item.gravity_failure or (
             f"Joint '{item.joint}': gravity by the model and by averaging forward and backward "
-            f'runs differ by {gravity.error:.3f} ± {1.96 * gravity.std:.3f} N·m over '
+            f'runs differ by {gravity.error:.3f} ± {Z95 * gravity.std:.3f} N·m over '
             f'{gravity.pairs} pairs.')
         checks.append(Check(f'{item.joint}: gravity', not item.gravity_failure, gravity.error,
                             item.gravity_limit, 'N·m', reason))
@@ -471,8 +471,8 @@ def _series(item: FrictionFit) -> list[Series]:
         Series(f'Friction of {item.joint}', f'{item.joint} speed [rad/s]', 'friction [N·m]', speed,
                {'measured': torque, 'fit': fitted}),
         Series(f'Residuals of {item.joint}', f'{item.joint} speed [rad/s]', 'residual [N·m]',
-               speed, {'measured minus fit': torque - fitted, '+ 1.96 σ of the run': 1.96 * std,
-                       '- 1.96 σ of the run': -1.96 * std}),
+               speed, {'measured minus fit': torque - fitted, '+ 1.96 σ of the run': Z95 * std,
+                       '- 1.96 σ of the run': -Z95 * std}),
     ]
     if item.presliding is not None:
         series.append(Series(
@@ -490,8 +490,7 @@ def summary(result: CalibrationResult) -> str:
     def coulomb(joint: str) -> str:
         sides = [result.parameter(f'{joint}.coulomb_{direction}') for direction in DIRECTIONS]
         return f'{joint} ' + ' / '.join(
-            'not identified' if p.value is None else
-            f'{p.value:.3f} ± {1.96 * (p.std or 0.0):.3f} {p.unit}' for p in sides)
+            p.text(3) if p.value is None else f'{p.text(3)} {p.unit}' for p in sides)
 
     degree = max(check.value for check in result.checks if check.name.endswith(': fit'))
     return (f'Coulomb friction forward / backward (95 %): {"; ".join(map(coulomb, joints))}. '

@@ -38,7 +38,7 @@ from robocal_ros.friction.runs import (
     with_gravity_correction,
     without_ripple,
 )
-from robocal_ros.results import rms
+from robocal_ros.results import Z95, rms
 from robocal_ros.robot import DIRECTIONS, SteadyFriction
 
 GRAVITY_ERROR = 0.2
@@ -568,7 +568,7 @@ def _at_rate(
         freedom = len(column) - 1
         # The scatter of few runs is hardly known (Student).
         variance = np.inf if freedom < 1 else max(left / freedom, 1.0) * (
-            scipy.stats.t.ppf(0.975, freedom) / 1.96)**2
+            scipy.stats.t.ppf(0.975, freedom) / Z95)**2
         std = (size / variance + _DRIFT_STD**-2.0)**-0.5
         change = std**2 * (shared / variance - drift / _DRIFT_STD**2)
         drift = float(np.clip(drift + change, -0.5, 1.0))

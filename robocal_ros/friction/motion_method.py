@@ -23,7 +23,7 @@ from robocal_ros.errors import DataError
 from robocal_ros.estimation import autocorrelation_time, low_passed
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.messages import JointSamples
-from robocal_ros.results import rms
+from robocal_ros.results import Z95, rms
 from robocal_ros.robot import DIRECTIONS, Robot
 
 # Band of positions and efforts [Hz], at most this share of the sampling rate.
@@ -290,7 +290,7 @@ def _of_one_sign(
     return value, ['; '.join(
         f'{("Coulomb", "viscous")[part]} friction {DIRECTIONS[side]} '
         f'{"is negative" if certain[joint, part, side] else "may be none"} '
-        f'({friction[joint, part, side]:.3g} ± {1.96 * std[joint, part, side]:.2g})'
+        f'({friction[joint, part, side]:.3g} ± {Z95 * std[joint, part, side]:.2g})'
         for part, side in np.argwhere(each).tolist()) for joint, each in enumerate(none)
     ], np.flatnonzero(~kept).tolist()
 

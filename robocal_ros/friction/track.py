@@ -18,7 +18,7 @@ import pinocchio as pin
 import scipy
 
 from robocal_ros.arrays import Array
-from robocal_ros.results import CalibrationResult, Parameter, State
+from robocal_ros.results import Z95, CalibrationResult, Parameter, State
 from robocal_ros.robot import DIRECTIONS, Robot, SteadyFriction
 
 # Duration of a block [s], and longest gap in the joint states [s].
@@ -33,7 +33,6 @@ _PER_KELVIN, _LOAD = 0.02, (0.05, 0.01)
 _LOAD_CHANGE = (10.0, 3.0)
 # Time over which the standard deviation ``track_drift`` holds [s].
 _DRIFT_TIME = 600.0
-_Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class FrictionChange:
 
     def __str__(self) -> str:
         """Return it in percent, with its 95 % interval."""
-        return f'{100.0 * (self.scale - 1.0):+.1f} ± {100.0 * _Z95 * self.std:.1f} %'
+        return f'{100.0 * (self.scale - 1.0):+.1f} ± {100.0 * Z95 * self.std:.1f} %'
 
 
 class FrictionTracker:

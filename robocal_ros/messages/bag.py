@@ -177,14 +177,18 @@ class Bag(AbstractContextManager['Bag']):
 
         """
         count = 0
-        for topic, messages in self.batches(sinks):
+        for topic, messages, _ in self.batches(sinks):
             sinks[topic](messages)
             count += len(messages)
             if progress is not None and len(messages) == CHUNK:
                 progress(count)
 
-    def batches(self, topics: Collection[str]) -> Generator[tuple[str, Messages], None, None]:
-        """Yield a topic and up to ``CHUNK`` of its serialized messages, in order of recording.
+    def batches(
+        self, topics: Collection[str]
+    ) -> Generator[tuple[str, Messages, Offsets], None, None]:
+        """Yield a topic, up to ``CHUNK`` of its serialized messages, and their times of recording.
+
+        Messages are in order of recording, times in ns.
 
         Args:
             topics: Names of the topics.
@@ -193,24 +197,25 @@ class Bag(AbstractContextManager['Bag']):
             FileFormatError: If the bag is broken.
 
         """
-        waiting: dict[str, list[Messages]] = {topic: [] for topic in topics}
+        waiting: dict[str, list[tuple[Messages, Offsets]]] = {topic: [] for topic in topics}
         sizes = dict.fromkeys(topics, 0)
         for reader in self._readers:
             chosen = [item for item in reader.connections if item.topic in topics]
             for part in chain.from_iterable(_groups(reader, chosen)):
                 topic = part.topic
-                waiting[topic].append(part.messages)
+                waiting[topic].append((part.messages, part.times))
                 sizes[topic] += len(part.messages)
                 if sizes[topic] < CHUNK:
                     continue
-                held = _together(waiting[topic])
+                held, times = _joined_pieces(waiting[topic])
                 left = sizes[topic] % CHUNK
-                for begin in range(0, sizes[topic] - left, CHUNK):
-                    yield topic, held[begin:begin + CHUNK]
-                waiting[topic], sizes[topic] = [held[len(held) - left:]], left
+                end = sizes[topic] - left
+                for begin in range(0, end, CHUNK):
+                    yield topic, held[begin:begin + CHUNK], times[begin:begin + CHUNK]
+                waiting[topic], sizes[topic] = [(held[end:], times[end:])], left
         for topic, pieces in waiting.items():
             if sizes[topic]:
-                yield topic, _together(pieces)
+                yield topic, *_joined_pieces(pieces)
 
     def blocks(self, topics: Collection[str]) -> Iterator[list[tuple[str, bytes]]]:
         """Yield topics and up to ``CHUNK`` of their serialized messages, in order of recording.
@@ -299,6 +304,12 @@ def _together(pieces: Sequence[Messages]) -> Messages:
     return [message for piece in pieces for message in listed(piece)]
 
 
+def _joined_pieces(pieces: Sequence[tuple[Messages, Offsets]]) -> tuple[Messages, Offsets]:
+    """Return messages and their times of recording."""
+    messages, times = zip(*pieces, strict=True)
+    return _together(messages), np.concatenate(times)
+
+
 def listed(messages: Messages) -> Sequence[bytes]:
     """Return messages one by one."""
     return messages.tolist() if isinstance(messages, np.ndarray) else messages
@@ -319,7 +330,8 @@ def _groups(reader: Reader, chosen: Sequence[Connection]) -> Iterator[list[Part]
         for place, (connection, _, _) in enumerate(block):
             places.setdefault(connection.topic, []).append(place)
         # In the order in which rosbags yields them.
-        yield [Part(topic, np.array(mine), np.array(mine), [block[place][2] for place in mine])
+        yield [Part(topic, np.array([block[place][1] for place in mine]), np.array(mine),
+                    [block[place][2] for place in mine])
                for topic, mine in places.items()]
 
 

@@ -10,14 +10,13 @@ one busy core).
 from __future__ import annotations
 
 import struct
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError
+from robocal_ros.files import PartFile
 from robocal_ros.messages.bag import message_types, serialized
 from robocal_ros.messages.stamps import SECOND, Stamps
 
@@ -39,30 +38,8 @@ def _record(operation: int, content: bytes) -> bytes:
     return struct.pack('<BQ', operation, len(content)) + content
 
 
-class McapWriter:
-    """MCAP file that is being written; a context manager. It is in its place once complete."""
-
-    def __init__(self, path: Path) -> None:
-        """Begin the file beside its place.
-
-        Args:
-            path: Its place.
-
-        Raises:
-            ConfigurationError: If it cannot be written.
-
-        """
-        self.path = path
-        self._part = path.with_name(f'{path.name}.part')
-        try:
-            # Whatever an earlier run or another program has left there, such as a named pipe.
-            self._part.unlink(missing_ok=True)
-            self._file = self._part.open('wb')
-        except OSError as error:
-            raise ConfigurationError(
-                f"The file '{path}' cannot be written: {error}. Name a file in a folder where "
-                'you may write.') from error
-        self._begin()
+class McapWriter(PartFile):
+    """MCAP file that is being written."""
 
     def _begin(self) -> None:
         self._schemas: dict[str, int] = {}
@@ -72,27 +49,7 @@ class McapWriter:
         self._chunks: list[bytes] = []
         self._pending: list[tuple[int, Stamps, npt.NDArray[np.uint8]]] = []
         self._span = (2**63 - 1, 0)
-        self._file.write(_MAGIC + _record(_HEADER, _text('ros2') + _text('robocal_ros')))
-
-    def restart(self) -> None:
-        """Discard all that was written, topics too."""
-        self._file.seek(0)
-        self._file.truncate()
-        self._begin()
-
-    def __enter__(self) -> McapWriter:
-        """Do nothing."""
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *others: object) -> None:
-        """Complete the file and move it to its place, or remove it after an error."""
-        with self._file:
-            if kind is None:
-                self._finish()
-        if kind is None:
-            self._part.replace(self.path)
-        else:
-            self._part.unlink()
+        self.file.write(_MAGIC + _record(_HEADER, _text('ros2') + _text('robocal_ros')))
 
     def message(self, kind: str, **fields: Any) -> npt.NDArray[np.uint8]:
         """Return a serialized message, as ``serialized`` does."""
@@ -165,31 +122,31 @@ class McapWriter:
             at += messages.size
         # Of the records alone; ``at`` is their length.
         head = struct.pack('<QQQI', first, last, at, 0) + _text('') + struct.pack('<Q', at)
-        begin = self._file.tell()
-        self._file.write(struct.pack('<BQ', _CHUNK, len(head) + at) + head)
-        self._file.writelines(parts)
-        end = self._file.tell()
+        begin = self.file.tell()
+        self.file.write(struct.pack('<BQ', _CHUNK, len(head) + at) + head)
+        self.file.writelines(parts)
+        end = self.file.tell()
         places = []
         for topic, tables in entries.items():
-            places.append(struct.pack('<HQ', topic, self._file.tell()))
+            places.append(struct.pack('<HQ', topic, self.file.tell()))
             table = np.concatenate(tables).astype('<u8').tobytes()
-            self._file.write(_record(_INDEX, struct.pack('<HI', topic, len(table)) + table))
+            self.file.write(_record(_INDEX, struct.pack('<HI', topic, len(table)) + table))
         index = b''.join(places)
         self._chunks.append(_record(_CHUNK_INDEX, struct.pack(
             '<QQQQI', first, last, begin, end - begin, len(index)) + index + struct.pack(
-                '<Q', self._file.tell() - end) + _text('') + struct.pack(
+                '<Q', self.file.tell() - end) + _text('') + struct.pack(
                     '<QQ', at, at)))
         self._pending.clear()
 
     def _finish(self) -> None:
         self.flush()
-        self._file.write(_record(_DATA_END, struct.pack('<I', 0)))
-        summary = self._file.tell()
+        self.file.write(_record(_DATA_END, struct.pack('<I', 0)))
+        summary = self.file.tell()
         first, last = self._span if self._chunks else (0, 0)
         counts = b''.join(struct.pack('<HQ', i, count) for i, count in enumerate(self._counts))
         statistics = struct.pack(
             '<QHIIIIQQI', sum(self._counts), len(self._schemas), len(self._channels), 0, 0,
             len(self._chunks), first, last, len(counts)) + counts
-        self._file.write(b''.join((*self._definitions, *self._channels, *self._chunks,
+        self.file.write(b''.join((*self._definitions, *self._channels, *self._chunks,
                                    _record(_STATISTICS, statistics))))
-        self._file.write(_record(_FOOTER, struct.pack('<QQI', summary, 0, 0)) + _MAGIC)
+        self.file.write(_record(_FOOTER, struct.pack('<QQI', summary, 0, 0)) + _MAGIC)

@@ -225,7 +225,7 @@ class Journal(Generic[S]):
         """Return what must be the same for a measurement to go on, by name."""
         node = self._node
         return {
-            'robot description': node.robot.urdf_hash,
+            'robot description': node.robot.identity.mechanics_sha256,
             'software version': __version__,
             **{f'parameter {item.name}': repr(getattr(node.values, item.name))
                for item in declarations(node.parameter_table) if item.name not in _IGNORED},

@@ -12,6 +12,7 @@ from std_msgs.msg import String
 
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import TEXT_LIMIT, Subscriber, publisher_hint, qos
+from robocal_ros.node import status
 from robocal_ros.node.guarded_node import GuardedNode
 
 _TOPIC = 'robot_description'
@@ -71,19 +72,19 @@ class AwaitedDescription:
         self._reminder = node.create_timer(
             node.get_parameter('description_timeout').value, self._remind, node.group,
             clock=Clock(clock_type=ClockType.STEADY_TIME))
-        self._tell('')
+        self._tell('', status.OK)
 
-    def _tell(self, hint: str) -> None:
+    def _tell(self, hint: str, level: bytes) -> None:
         node = self._node
         node.why_inactive = (
             'Waiting for the robot description on topic '
             f"'{node.resolve_topic_name(_TOPIC)}'; start the driver, robot_state_publisher or "
             'sim_arm in this namespace and ROS domain, or give the parameter robot_description. '
             f'{hint}').rstrip()
-        node.status.update('waiting', node.why_inactive)
+        node.status.update('waiting', node.why_inactive, level=level)
 
     def _remind(self) -> None:
-        self._tell(publisher_hint(self._node, _TOPIC, String))
+        self._tell(publisher_hint(self._node, _TOPIC, String), status.WARN)
         self._node.get_logger().warning(self._node.why_inactive, once=True)
 
     def _take(self, message: String) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import scipy
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConfigurationError, ConvergenceError
 from robocal_ros.estimation import scaled_inverse
 from robocal_ros.messages import JointSamples
@@ -147,10 +147,12 @@ def estimate(
     base, told = zip(*_base_parameters(robot, motion, fit, prior), strict=True)
     return make_result(
         robot, samples, kind=ARM, method='loaded' if loaded else 'unloaded', frame='',
-        parameters=(*_parameters(robot, names, fit.value[:12 * n] * shown, covariance, fit),
+        parameters=(*_parameters(robot, names, fit.value[:12 * n] * shown, covariance, fit,
+                                 _informed(robot, fit, prior, before if loaded else None)),
                     *_friction(robot, fit), *base, _delay(motion)),
         covariance_names=names, covariance=covariance, fit=fitted, validation=validation,
-        checks=(*_checks(robot, fit, validation, sum(told), len(base), values), *mounted),
+        checks=(*_checks(robot, fit, validation, sum(told), len(base), values), *mounted,
+                *motion.recording),
         counts={'rows': motion.effort.size},
         settings={'band': BAND, 'min_motion': MIN_MOTION, 'model_std': fit.std,
                   'laws': {joint: [law.transition, *law.extras] for joint, law
@@ -163,12 +165,22 @@ def estimate(
                 robot.joint_names, motion.effort.T, fit.residual.T, strict=True)))
 
 
-def check_load(values: PayloadParameters, before: CalibrationResult | None) -> None:
-    """Raise a ConfigurationError if there is a load and no result of a motion without load."""
+def check_load(
+    values: PayloadParameters, before: CalibrationResult | None, absent: str = ''
+) -> None:
+    """Raise a ConfigurationError if there is a load and no result of a motion without load.
+
+    Args:
+        values: The parameters.
+        before: The stored result, None without one.
+        absent: Sentence on a result that did not pass, from ``absence``.
+
+    """
     if values.arm_load > 0.0 and before is None:
         raise ConfigurationError(
-            f'arm_load is {values.arm_load} kg, but no arm identified without load is stored. '
-            'Remove the load, set arm_load to 0 and identify the arm; then repeat with the load.')
+            f'arm_load is {values.arm_load} kg, but no arm identified without load is stored.'
+            f'{absent} Remove the load, set arm_load to 0 and identify the arm; then repeat with '
+            'the load.')
 
 
 def _prior(
@@ -258,8 +270,20 @@ def _fits(robot: Robot, before: Array, after: Array) -> tuple[Fit, ...]:
 
 
 def _parameters(
-    robot: Robot, names: Sequence[str], value: Array, covariance: Array, fit: ArmFit
+    robot: Robot, names: Sequence[str], value: Array, covariance: Array, fit: ArmFit,
+    informed: Flags,
 ) -> tuple[Parameter, ...]:
+    """Return links, rotors and gains.
+
+    Args:
+        robot: The arm.
+        names: Names of the parameters.
+        value: Their values.
+        covariance: Their covariance.
+        fit: The estimate.
+        informed: Link parameters that the motion identifies, shape (10 n,).
+
+    """
     n, unknown = robot.n, value < np.sqrt(np.diag(covariance))
     found = identified(
         names, [*LINK_UNITS * n, *['kg·m²'] * n, *['1'] * n], value, covariance,
@@ -269,7 +293,33 @@ def _parameters(
     # What builds on the arm needs all values and their covariance.
     return tuple(
         replace(p, state=State.NOT_IDENTIFIED, note='not distinguished from zero')
-        if p.name.endswith('.mass') and (p.interval() or (1.0,))[0] <= 0.0 else p for p in found)
+        if p.name.endswith('.mass') and (p.interval() or (1.0,))[0] <= 0.0 else
+        replace(p, state=State.NOT_IDENTIFIED, note='from the URDF, not identified by the motion')
+        if at < 10 * n and not informed[at] else p for at, p in enumerate(found))
+
+
+def _informed(
+    robot: Robot, fit: ArmFit, prior: Prior, before: CalibrationResult | None
+) -> Flags:
+    """Return the link parameters that are known better than the URDF states, shape (10 n,).
+
+    Where the data contradict the URDF, its prior is wider than stated, and a single link may be
+    known only as well as that, although its combinations with others are known.
+
+    Args:
+        robot: The arm.
+        fit: The estimate.
+        prior: Its prior.
+        before: Result of the motion without load that is the prior, None without one.
+
+    """
+    places = slice(0, 10 * robot.n)
+    if before is not None:
+        return np.array([before.parameter(name).state is State.IDENTIFIED
+                         for name in parameter_names(robot.joint_names)[places]])
+    stated, _ = _with_and_without_data(replace(fit, std=prior.std), prior, 0.0)
+    left = np.diag(fit.covariance)[places] / np.maximum(np.diag(stated)[places], 1e-300)
+    return np.asarray(left <= 1.0 - MIN_SHARE)
 
 
 def _friction(robot: Robot, fit: ArmFit) -> Iterator[Parameter]:

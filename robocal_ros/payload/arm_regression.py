@@ -46,12 +46,13 @@ from robocal_ros.payload.regression import (
     TILT,
     NuisanceParameters,
     derivatives,
+    dry_terms,
     joint_terms,
     tilt_terms,
     widened_std,
     without_noise,
 )
-from robocal_ros.results import rms
+from robocal_ros.results import Check, rms
 from robocal_ros.robot import PSEUDO_INERTIA, NewtonEuler, Robot, pseudo_inertia
 
 WIDENINGS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -72,10 +73,6 @@ _EXTRAS = ('sublinear', 'stribeck')
 _CHOICES = ((), *((name,) for name in _EXTRAS))
 # Stribeck velocity divided by the transition speed.
 _STRIBECK = 3.0
-# Candidate cutoffs of positions of motions without repeats [Hz], and the decrease of the sum of
-# log residuals that a cutoff must have.
-_CUTOFFS = (5.0, 2.5, 1.25)
-_MIN_DECREASE = 0.05
 # Weight of blocks near a reversal.
 _SLOW_WEIGHT = 0.01
 # Residuals beyond this multiple of the robust standard deviation are down-weighted (Huber).
@@ -170,8 +167,8 @@ class ArmMotion:
     Attributes:
         regressor: Columns of links, rotors, nuisances and, if present, the load, shape
             (k, n, p).
-        nuisance_std: Prior standard deviations of the links' common error, of the compliances
-            [rad/(N·m)] and of tilts of the base [rad], shape (s,).
+        nuisance_std: Prior standard deviations of the nuisances, the links' common error first,
+            shape (s,).
         velocity: Joint velocities at five instants of each block, shape (5, k, n) [rad/s].
         effort: Mean effort, shape (k, n) [N·m].
         trust: Weights of the blocks, shape (k, n); small near a reversal, where friction is not a
@@ -179,6 +176,7 @@ class ArmMotion:
         delay: Compensated delay of the efforts relative to the positions.
         repeats: Number of repeats of a periodic motion, 1 otherwise.
         nuisances: Names of the nuisances.
+        recording: Check of the recording.
 
     """
 
@@ -190,6 +188,7 @@ class ArmMotion:
     delay: Delay = field(default_factory=lambda: Delay(0.0, np.inf))
     repeats: int = 1
     nuisances: tuple[str, ...] = ()
+    recording: tuple[Check, ...] = ()
 
     def tilt(self, others: Array) -> Array:
         """Return the tilts of the base among estimates of the nuisances."""
@@ -218,24 +217,7 @@ class ArmMotion:
         """
         check_joints(samples, robot.joint_names)
         check_effort(samples, robot.joint_names)
-        motion, left = cls._smoothed(robot, samples, values, load)
-        best, least = motion, left
-        for cutoff in _CUTOFFS if motion.repeats == 1 else ():
-            # Noise of stamps and encoders near the frequencies of the motion shows in the
-            # residual efforts.
-            smoother, rest = cls._smoothed(robot, samples, values, load, cutoff, motion.delay)
-            if rest > least:
-                break
-            best, least = smoother, rest
-        return best if least < left - _MIN_DECREASE else motion
-
-    @classmethod
-    def _smoothed(
-        cls, robot: Robot, samples: JointSamples, values: PayloadParameters, load: Array,
-        cutoff: float = np.inf, delay: Delay | None = None,
-    ) -> tuple[ArmMotion, float]:
-        """Return a motion, and the sum of log residuals with free columns."""
-        blocks = Blocks.of(samples, BAND, MIN_MOTION, cutoff)
+        blocks = Blocks.of(samples, BAND, MIN_MOTION)
         dynamics = NewtonEuler(robot, robot.tool_frame)
 
         def columns(q: Array, v: Array, a: Array) -> Array:
@@ -248,52 +230,54 @@ class ArmMotion:
         def carried(q: Array, v: Array, a: Array) -> Array:
             return dynamics.torque(q, v, a, load)
 
-        torque = without_noise(blocks, blocks.centre.values_of(carried))
-        terms = [
-            (COMMON, values.arm_model_std, np.zeros_like(torque)),
-            *joint_terms(robot, blocks, torque, carried,
-                         replace(values, posture_std=0.0, delay_std=0.0)),
-            *tilt_terms(blocks, [partial(tilted.torque, parameters=load)
-                                 for tilted in dynamics.tilts()], values.tilt_std)]
-        if values.delay_std > 0.0:
-            # What the shift below leaves: other errors of the model bias it.
-            whole = blocks.centre.values_of(dynamics.torque) + torque
-            terms.append(('delay', values.delay_std, -derivatives(blocks, whole)[1]))
-        sag = NuisanceParameters.of(terms, torque.T.shape)
-        regressor = np.concatenate((
-            blocks.means(columns), np.swapaxes(sag.columns, 0, 1),
-            *((blocks.means(dynamics.torque_regressor),) if values.arm_load > 0.0 else ())),
-            axis=2)
-        velocity = np.array([node.velocity for node in blocks.nodes])
-        fast = blocks.slowest >= SLOWEST
+        seen = blocks.seen(samples.time)[:, None]
+        fast = (blocks.slowest >= SLOWEST) & seen
         slow = [name for name, column in zip(robot.joint_names, fast.T, strict=True)
                 if not column.any()]
         if slow:
             raise DataError(
                 f'{", ".join(slow)} never turned faster than {SLOWEST} rad/s, where friction is a '
                 'function of speed. Use a faster motion of all joints.')
-        motion = cls(regressor, sag.std, velocity, np.zeros(regressor.shape[:2]),
-                     np.where(fast, 1.0, _SLOW_WEIGHT), nuisances=sag.names)
+        rigid = blocks.means(columns)
+        motion = cls(rigid, np.zeros(0), np.array([node.velocity for node in blocks.nodes]),
+                     np.zeros(rigid.shape[:2]), np.where(fast, 1.0, _SLOW_WEIGHT) * seen,
+                     repeats=blocks.repeats, recording=(blocks.check(robot.joint_names),))
         law = Law(_TRANSITIONS[1], ('sublinear',))
-        every = [np.column_stack((regressor[:, joint],
+        # Free links of each joint would absorb a delay; the URDF's links with a free body on the
+        # tool are close enough to identify it.
+        own = np.concatenate((blocks.means(dynamics.torque)[:, :, None],
+                              blocks.means(dynamics.torque_regressor)), axis=2)
+        known = [np.column_stack((own[:, joint], rigid[:, joint, 10 * robot.n + joint],
                                   _friction_columns(law, motion, joint, motion.effort)))
                  for joint in range(robot.n)]
-        if delay is None:
-            # Free links of each joint would absorb a delay; the URDF's links with a free body on
-            # the tool are close enough to identify it.
-            own = np.concatenate((blocks.means(dynamics.torque)[:, :, None],
-                                  blocks.means(dynamics.torque_regressor)), axis=2)
-            delay = find_delay(effort, [
-                np.column_stack((own[:, joint], columns_of[:, 10 * robot.n + joint],
-                                 columns_of[:, regressor.shape[2]:]))
-                for joint, columns_of in enumerate(every)], motion.effort, blocks.period, fast)
-        motion = replace(motion, effort=effort(delay.value), delay=delay, repeats=blocks.repeats)
-        left = 0.0
-        for measured, columns_of, chosen in zip(motion.effort.T, every, fast.T, strict=True):
-            basis = orthonormal(columns_of[chosen])
-            part = measured[chosen]
-            left += float(np.log(rms(part - basis @ (basis.T @ part)) + _LEAST_STD))
-        return motion, left
+        delay = find_delay(effort, known, motion.effort, blocks.period, fast)
+        measured = effort(delay.value)
+        places, size = slice(known[0].shape[1] - len(law.names) + 1, None), np.zeros(robot.n)
+        for joint, (every, used) in enumerate(zip(known, fast.T, strict=True)):
+            found = np.linalg.lstsq(every[used], measured[used, joint], rcond=1e-8)[0]
+            size[joint] = np.median(np.abs(every[used, places] @ found[places]))
+
+        torque = without_noise(blocks, blocks.centre.values_of(carried))
+        terms = [
+            (COMMON, values.arm_model_std, np.zeros_like(torque)),
+            *joint_terms(robot, blocks, torque, carried,
+                         replace(values, posture_std=0.0, delay_std=0.0)),
+            *tilt_terms(blocks, [partial(tilted.torque, parameters=load)
+                                 for tilted in dynamics.tilts()], values.tilt_std),
+            *dry_terms(robot.joint_names, blocks, size, values)]
+        if values.delay_std > 0.0:
+            # What the shift leaves, because other errors of the model bias it, and filters.
+            _, slope, curvature = derivatives(
+                blocks, blocks.centre.values_of(dynamics.torque) + torque)
+            terms += [('delay', values.delay_std, -slope),
+                      ('low-pass', (values.delay_std + abs(delay.value))**2, curvature)]
+        others = NuisanceParameters.of(terms, torque.T.shape)
+        regressor = np.concatenate((
+            rigid, np.swapaxes(others.columns, 0, 1),
+            *((blocks.means(dynamics.torque_regressor),) if values.arm_load > 0.0 else ())),
+            axis=2)
+        return replace(motion, regressor=regressor, nuisance_std=others.std, effort=measured,
+                       delay=delay, nuisances=others.names)
 
 
 @dataclass(frozen=True)

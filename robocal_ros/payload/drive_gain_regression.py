@@ -36,7 +36,7 @@ from robocal_ros.payload.regression import (
 )
 from robocal_ros.payload.result import MAX_GAIN_STD, make_result, motion_checks, settings_of
 from robocal_ros.results import CalibrationResult, Check, Parameter, State, rms
-from robocal_ros.robot import DRIVE_GAINS, ArmModel, NewtonEuler, Robot, urdf_model
+from robocal_ros.robot import DRIVE_GAINS, REVERSED, ArmModel, NewtonEuler, Robot, urdf_model
 
 PLAUSIBLE = (0.3, 3.0)
 """Plausible range of drive gains."""
@@ -120,10 +120,11 @@ def estimate(
         covariance_names=tuple(names[i] for i in identified),
         covariance=(covariance * np.outer(rough, rough))[np.ix_(identified, identified)],
         fit=fitted, validation=validation,
-        checks=(*_checks(robot.joint_names, gain, std),
+        checks=(*_checks(robot.joint_names, gain, std), *rows.recording,
                 rows.unexplained_check(fit, values.unexplained_torque(robot.effort_limit)),
                 *motion_checks(
-            fitted, validation, [f"at '{name}'" for name in robot.joint_names], expected)),
+            fitted, validation, [f"at '{name}'" for name in robot.joint_names], expected,
+            values.max_held_out_ratio)),
         settings={'band': BAND, 'widened_priors': sorted(fit.nuisance.contradicted), **settings_of(
             values, 'known_mass', 'known_mass_std', 'posture_std', 'sag_std', 'delay_std',
             'load_friction_std', 'friction_change_std', 'arm_model_std',
@@ -154,7 +155,7 @@ def _rough_gain(robot: Robot, samples: JointSamples, mass: float) -> Array:
         if gain[joint] <= 0.0:
             raise DataError(
                 f"The effort of joint '{name}' falls where its torque rises: its sign is wrong. "
-                'Correct it in the driver.')
+                f'{REVERSED}')
     return gain
 
 

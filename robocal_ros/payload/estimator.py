@@ -10,6 +10,7 @@ from robocal_ros.estimation import check_contents
 from robocal_ros.estimators import Estimator, Needs, WrenchNeed
 from robocal_ros.messages import Recording
 from robocal_ros.payload import arm_identification, drive_gain_regression, excitation
+from robocal_ros.payload.arm_identification import check_load
 from robocal_ros.payload.methods import EXCITATION_BUDGET, METHODS, gain_std
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results import CalibrationResult, Inputs
@@ -97,6 +98,7 @@ def estimate_arm(
         inputs: Results to build on: drive gains, and the arm without load.
 
     """
+    check_load(values, inputs.get(ARM), inputs.absent.get(ARM, ''))
     check_effort_unit(values, inputs.gains)
     return arm_identification.estimate(
         robot, recording.joints, values, scale=effort_scale(robot, inputs.gains),
@@ -107,9 +109,7 @@ def estimate_arm(
 def gains_summary(result: CalibrationResult) -> str:
     """Return a sentence that states the scales."""
     scales = ', '.join(
-        f'{p.name.split(".")[0]} {p.value:.4f} ± {1.96 * (p.std or 0.0):.4f}'
-        if p.value is not None else f'{p.name.split(".")[0]} not identified'
-        for p in result.parameters)
+        f'{p.name.split(".")[0]} {p.text(4)}' for p in result.parameters)
     text = f'Drive gains (measured over delivered torque): {scales}.'
     if any(item.kind == ARM and item.sha256 for item in result.inputs):
         text += (' The arm was identified before these gains, so its links are no longer used: '

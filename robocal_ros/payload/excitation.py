@@ -43,10 +43,10 @@ from robocal_ros.payload.regression import (
 )
 from robocal_ros.payload.result import (
     ARM_SOURCE,
-    MAX_HELD_OUT_RATIO,
     at_most,
     centre_checks,
     check_payload_limit,
+    check_sign,
     fit_series,
     identified,
     largest_source,
@@ -78,7 +78,7 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     'a cable to the wrist sensor (cable_stiffness_std)': ('cable',),
     'delays (delay_std)': ('delay', 'low-pass'),
     'friction that changes or grows with the load (friction_change_std, load_friction_std)': (
-        'load-dependent', 'drift', 'sublinear'),
+        'load-dependent', 'drift', 'sublinear', 'rise', 'build-up'),
 }
 _NOISE = ('noise and what the model does not explain: use a faster motion or more '
           'excitation_repeats')
@@ -98,15 +98,24 @@ _TOO_FAR = 1e-4
 
 
 def check_reference(
-    robot: Robot, values: PayloadParameters, reference: CalibrationResult | None
+    robot: Robot, values: PayloadParameters, reference: CalibrationResult | None,
+    absent: str = '',
 ) -> None:
-    """Raise a ConfigurationError if a reference is to be subtracted and none fits."""
+    """Raise a ConfigurationError if a reference is to be subtracted and none fits.
+
+    Args:
+        robot: The arm.
+        values: The parameters.
+        reference: The stored reference run, None without one.
+        absent: Sentence on a reference run that did not pass, from ``absence``.
+
+    """
     if values.method != 'excitation' or values.reference_run != 'subtract':
         return
     if reference is None:
         raise ConfigurationError(
-            "reference_run is 'subtract', but no reference is stored: unmount the tool and run "
-            "once with reference_run 'record'.")
+            f"reference_run is 'subtract', but no reference is stored.{absent} Unmount "
+            "the tool and run once with reference_run 'record'.")
     if reference.covariance_names != BODY or reference.frame != robot.tool_frame:
         raise ConfigurationError(
             f"The reference run is of method '{reference.method}' in frame '{reference.frame}'; "
@@ -131,7 +140,7 @@ def check_fit(
     wrong = ''
     centre, extent = (np.array(reference.settings.get(f'motion_{what}', np.full(robot.n, np.nan)))
                       for what in ('centre', 'extent'))
-    if reference.robot.urdf_sha256 != robot.urdf_hash:
+    if not reference.robot.is_described_as(robot.identity):
         wrong = 'was recorded with another robot description'
     elif 'motion_phase' not in reference.settings:
         wrong = 'does not state its residuals'
@@ -352,6 +361,9 @@ def estimate(
         body = body - reference.values(BODY)
     if found.independent is not None:
         covariance = covariance + np.array(found.independent.covariance)
+    if sensor is not None:
+        check_sign(float(body[0]), float(np.sqrt(covariance[0, 0])),
+                   robot.distal_inertia(sensor.frame).mass, values)
     body, distance = consistent(body, covariance)
     check_payload_limit(float(body[0]), values)
     jacobian = centred_jacobian(body)
@@ -474,13 +486,16 @@ def _result(
     return make_result(
         robot, joints, kind=kind, method='excitation', parameters=parameters,
         covariance_names=names, covariance=covariance, fit=fitted, validation=validation,
-        checks=(*checks, *by_torque, *_wrench_checks(fitted, validation, values), *motion_checks(
-            fitted, validation, [f'in {channel}' for channel in rows.channels], expected)),
+        checks=(*checks, *rows.recording, *by_torque,
+                *_wrench_checks(fitted, validation, values), *motion_checks(
+            fitted, validation, [f'in {channel}' for channel in rows.channels], expected,
+            values.max_held_out_ratio)),
         counts={'rows': int(fit.used.sum()), **rows.readings},
         settings={
             'band': BAND, 'min_motion': MIN_MOTION,
-            'max_inertia_std': MAX_INERTIA_STD, 'max_held_out_ratio': MAX_HELD_OUT_RATIO,
+            'max_inertia_std': MAX_INERTIA_STD,
             **settings_of(values, 'tool', 'arm_model_std', 'posture_std', 'sag_std', 'delay_std',
+                          'max_held_out_ratio',
                           'load_friction_std', 'friction_change_std', 'max_unexplained_torque',
                           'sensor_gain_std', 'cable_stiffness_std',
                           'max_force_residual', 'max_torque_residual', 'max_residual_share',

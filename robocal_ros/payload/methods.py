@@ -13,7 +13,7 @@ from robocal_ros.messages import BUDGET, JointSamples, Recording
 from robocal_ros.payload import excitation, static_poses, two_plane
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import centre_text, mass_text, mounted_text
-from robocal_ros.results import CalibrationResult, Inputs, Load
+from robocal_ros.results import CalibrationResult, Inputs, Load, absence
 from robocal_ros.robot import (
     ARM,
     DRIVE_GAINS,
@@ -150,6 +150,8 @@ def _estimate_excitation(
     robot: Robot, recording: Recording, values: PayloadParameters, inputs: Inputs
 ) -> CalibrationResult:
     reference = inputs.get(excitation.REFERENCE)
+    excitation.check_reference(
+        robot, values, reference, inputs.absent.get(excitation.REFERENCE, ''))
     if values.excitation_source == 'wrench':
         return excitation.estimate(
             robot, recording.joints, values, sensor=recording.wrench(values.sensor_topic),
@@ -176,7 +178,7 @@ def _summary_excitation(result: CalibrationResult) -> str:
                 "the arm's own model.")
     moments = [result.parameter(f'inertia_{axis}') for axis in ('xx', 'yy', 'zz')]
     inertia = ('not identified' if any(p.value is None for p in moments) else ', '.join(
-        f'{p.name[-2:]} {p.value:.5f} ± {1.96 * (p.std or 0.0):.5f}' for p in moments)
+        f'{p.name[-2:]} {p.text(5)}' for p in moments)
         + ' kg·m²')
     return (f'Mass {mass_text(result)}, centre of mass {centre_text(result)}, inertia about it '
             f'{inertia}{mounted_text(result)}.')
@@ -204,7 +206,7 @@ METHODS = {
         kinds=lambda values: (
             (excitation.REFERENCE,) if values.reference_run == 'subtract' else ()),
         check=lambda robot, values, load: excitation.check_reference(
-            robot, values, load(excitation.REFERENCE)),
+            robot, values, load(excitation.REFERENCE), absence(load, excitation.REFERENCE)),
         run=lambda procedure, sensor, load, keep: procedure.excitation(sensor),
         estimate=_estimate_excitation,
         summary=_summary_excitation,

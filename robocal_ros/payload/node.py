@@ -32,7 +32,7 @@ from robocal_ros.payload.methods import METHODS, check_sensor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.procedure import KeptPostures, PayloadProcedure
 from robocal_ros.payload.result import COM
-from robocal_ros.results import CalibrationResult, Inputs, State, to_yaml
+from robocal_ros.results import CalibrationResult, Inputs, State, absence, to_yaml
 from robocal_ros.robot import ARM, DRIVE_GAINS, check_effort_unit, effort_factor, friction_by_joint
 
 
@@ -158,7 +158,7 @@ class PayloadIdentification(CalibrationNode):
 
     async def identify_arm(self) -> Answer:
         """Run an exciting motion, and identify the arm, without load or with ``arm_load``."""
-        check_load(self.values, self.store.load(ARM))
+        check_load(self.values, self.store.load(ARM), absence(self.store.load, ARM))
         check_effort_unit(self.values, self._inputs(estimator.ARM_IDENTIFICATION).gains)
         await self.arm.connect()
         return await self._estimated(estimator.ARM_IDENTIFICATION, await self._efforts_of(
@@ -166,7 +166,7 @@ class PayloadIdentification(CalibrationNode):
 
     async def preview_identify_arm(self) -> str:
         """Plan and check the motion of `identify_arm` and show it, without moving."""
-        check_load(self.values, self.store.load(ARM))
+        check_load(self.values, self.store.load(ARM), absence(self.store.load, ARM))
 
         async def motions(arm: PreviewArm) -> str:
             await self._rehearsal(arm).arm_excitation()

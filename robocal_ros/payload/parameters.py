@@ -81,6 +81,9 @@ class PayloadParameters(ResumableParameters):
             of a rigid load, per axis, that passes.
         max_residual_share: Residual of the wrist sensor, as a share of the RMS force and torque of
             the load, that passes where it exceeds max_force_residual or max_torque_residual.
+        max_held_out_ratio: Method excitation and drive gains: largest ratio of residuals in the
+            last part of the motion, predicted from the rest, to those of the fit and of its
+            uncertainty.
         max_mass_interval: Largest half-width of the mass's 95 % interval that passes, as a share
             of the mass.
         arm_load: Mass of the weighed load during identify_arm, which identifies the drive gains; 0
@@ -133,6 +136,7 @@ class PayloadParameters(ResumableParameters):
     max_torque_residual: float = parameter(
         0.05, unit='N·m', minimum=0.0, maximum=1000.0, dynamic=True)
     max_residual_share: float = parameter(0.02, minimum=0.0, maximum=1.0, dynamic=True)
+    max_held_out_ratio: float = parameter(1.5, minimum=1.0, maximum=100.0, dynamic=True)
     max_mass_interval: float = parameter(0.03, minimum=1e-4, maximum=1.0, dynamic=True)
     arm_load: float = parameter(0.0, unit='kg', minimum=0.0, maximum=1000.0, dynamic=True)
     arm_load_std: float = parameter(0.0, unit='kg', minimum=0.0, maximum=100.0, dynamic=True)

@@ -24,6 +24,7 @@ from robocal_ros.payload.plan import (
     plan_two_plane,
 )
 from robocal_ros.payload.two_plane import PlaneEstimator
+from robocal_ros.results import Z95
 from robocal_ros.robot import Lspb, RigidBodyInertia, Robot
 
 # Standstill before the arm moves, in which efforts are checked [s].
@@ -203,8 +204,8 @@ class PayloadProcedure:
             if tracker.count % _LIVE_EVERY == 0:
                 (x, y, *_), (sx, sy, *_) = tracker.estimate()
                 self._report.note(**{
-                    f'{name}: lever along gravity [m]': f'{x:.5f} ± {1.96 * sx:.5f}',
-                    f'{name}: lever sideways [m]': f'{y:.5f} ± {1.96 * sy:.5f}'})
+                    f'{name}: lever along gravity [m]': f'{x:.5f} ± {Z95 * sx:.5f}',
+                    f'{name}: lever sideways [m]': f'{y:.5f} ± {Z95 * sy:.5f}'})
 
         self._recorder.on_sample = update
 

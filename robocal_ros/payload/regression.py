@@ -65,8 +65,15 @@ LOSSES = ('offset', 'coulomb', 'viscous', 'viscous_asymmetry')
 
 
 SLOWEST = 0.12
-"""Lowest speed at which these columns model friction [rad/s]; below, friction rises towards
-standstill (Stribeck effect)."""
+"""Lowest speed of the rows that are used [rad/s]. Friction that is left above it,
+towards standstill and after reversals, is a nuisance (``dry_terms``)."""
+
+# Speeds within which friction may rise towards standstill [rad/s] (Stribeck effect), and angles
+# over which it may build up after a reversal [rad] (presliding); sums of such exponentials come
+# near any such law. Prior standard deviation as a multiple of friction_change_std.
+_RISES = (0.05, 0.15, 0.45)
+_BUILD_UPS = (3e-3, 1e-2, 3e-2)
+_DRY = 5.0
 
 _LATE = 0.5
 _CALIBRATION = 'calibration'
@@ -317,6 +324,7 @@ class Rows:
         delay: Corrected delay of measured values relative to positions.
         causes: Returns columns of possible causes of a lack of fit, shape (channels, k, q), by
             name.
+        recording: Check of the recording.
 
     """
 
@@ -335,6 +343,7 @@ class Rows:
     repeats: int = 1
     delay: Delay = field(default_factory=lambda: Delay(0.0, np.inf))
     causes: Callable[[], Mapping[str, Array]] = dict
+    recording: tuple[Check, ...] = ()
 
     @property
     def width(self) -> int:
@@ -728,10 +737,11 @@ def torque_rows(
     def effort(delay: float) -> Array:
         return blocks.sample_means(samples.time - delay, samples.effort)
 
+    valid = (blocks.slowest >= SLOWEST).T & blocks.seen(samples.time)
     rotors, smooth = blocks.centre.acceleration, partial(without_noise, blocks)
     delay = _found_delay(values, effort, [
         np.column_stack((columns[:, joint], own[:, joint], rotors[:, joint]))
-        for joint in range(robot.n)], known, blocks.period, blocks.slowest >= SLOWEST)
+        for joint in range(robot.n)], known, blocks.period, valid.T)
 
     def nuisance_about(body: Array, losses: Array) -> NuisanceParameters:
         carried = partial(dynamics.torque, parameters=body)
@@ -744,7 +754,7 @@ def torque_rows(
             *joint_terms(robot, blocks, smooth(transmitted), effort_of, values, delay.value),
             *tilt_terms(blocks, [partial(tilted.torque, parameters=body)
                                  for tilted in dynamics.tilts()], values.tilt_std),
-            *_friction_terms(robot.joint_names, blocks.centre.velocity, transmitted,
+            *_friction_terms(robot.joint_names, blocks, transmitted,
                              known + (columns[:, :, 10:] * losses).sum(axis=2), values)]
         if arm is not None:
             unknown = blocks.centre.values_of(lambda q, v, a: arm.uncertain_torques(
@@ -755,13 +765,13 @@ def torque_rows(
                       for number, column in enumerate(np.moveaxis(unknown, 2, 0), 1)]
         return NuisanceParameters.of(terms, (robot.n, len(own)))
 
-    valid = (blocks.slowest >= SLOWEST).T
     return Rows(
         _by_channel(columns), (effort(delay.value) - known - own).T, own.T, valid,
         beside_invalid(valid), robot.tool_frame,
         tuple(f'torque of {name}' for name in robot.joint_names), ('N·m',) * robot.n, LOSSES,
         nuisance_about, blocks.fundamental, repeats=blocks.repeats, delay=delay,
-        causes=lambda: _torque_causes(robot, blocks, own))
+        causes=lambda: _torque_causes(robot, blocks, own),
+        recording=(blocks.check(robot.joint_names),))
 
 
 def _torque_causes(robot: Robot, blocks: Blocks, own: Array) -> Mapping[str, Array]:
@@ -806,30 +816,64 @@ def _found_delay(
     return find_delay(shifted, columns, known, period, used)
 
 
+def dry_terms(
+    joint_names: Sequence[str], blocks: Blocks, level: Array, values: PayloadParameters
+) -> Iterator[Term]:
+    """Yield friction towards standstill and after reversals.
+
+    After a reversal, friction builds up in phase with the acceleration, and resembles inertia.
+
+    Args:
+        joint_names: Names of the joints.
+        blocks: The motion.
+        level: Friction of each joint, shape (n,) [N·m].
+        values: For the prior standard deviations.
+
+    """
+    direction = np.sign(blocks.centre.velocity)
+    turned = _since_reversal(blocks.centre.position, direction)
+    for name, amount, scales in (('rise', np.abs(blocks.centre.velocity), _RISES),
+                                 ('build-up', turned, _BUILD_UPS)):
+        for scale in scales:
+            yield from _each_joint(
+                f'{name} of friction within {scale}', _DRY * values.friction_change_std,
+                joint_names, direction * level * np.exp(-amount / scale))
+
+
+def _each_joint(
+    name: str, std: float, joint_names: Sequence[str], columns: Array
+) -> Iterator[Term]:
+    """Yield one parameter of each joint, whose column is zero in all other channels."""
+    for joint, alone in zip(joint_names, np.eye(len(joint_names)), strict=True):
+        yield f'{name} of {joint}', std, columns * alone
+
+
 def _friction_terms(
-    joint_names: Sequence[str], velocity: Array, torque: Array, friction: Array,
+    joint_names: Sequence[str], blocks: Blocks, torque: Array, friction: Array,
     values: PayloadParameters,
 ) -> Iterator[Term]:
     """Yield friction besides offset, Coulomb and viscous friction.
 
     Args:
         joint_names: Names of the joints.
-        velocity: Shape (k, n) [rad/s].
+        blocks: The motion.
         torque: Torques that the joints transmit, shape (k, n) [N·m].
         friction: First estimate of the friction, shape (k, n) [N·m].
         values: For the prior standard deviations.
 
     """
+    velocity = blocks.centre.velocity
     direction, middle = np.sign(velocity), np.linspace(-0.5, 0.5, len(velocity))
-    level = direction * np.median(np.abs(friction), axis=0)
+    size = np.median(np.abs(friction), axis=0)
     highest = np.maximum(np.abs(velocity).max(axis=0), 1e-9)
     change = values.friction_change_std
+    yield from dry_terms(joint_names, blocks, size, values)
     for name, std, columns in (
             ('load-dependent friction', values.load_friction_std, direction * np.abs(torque)),
-            ('drift of friction', change, level * middle[:, None]),
-            ('sublinear friction', change, level * np.sqrt(np.abs(velocity) / highest))):
-        for joint, alone in zip(joint_names, np.eye(len(joint_names)), strict=True):
-            yield f'{name} of {joint}', std, columns * alone
+            ('drift of friction', change, direction * size * middle[:, None]),
+            ('sublinear friction', change, direction * size * np.sqrt(
+                np.abs(velocity) / highest))):
+        yield from _each_joint(name, std, joint_names, columns)
 
 
 def wrench_rows(
@@ -869,7 +913,9 @@ def wrench_rows(
     def wrench(delay: float) -> Array:
         return blocks.sample_means(sensor.time - delay, sensor.wrench)
 
-    delay = _found_delay(values, wrench, list(_by_channel(columns)), known, blocks.period)
+    every = np.tile(blocks.seen(sensor.time), (len(CHANNELS), 1))
+    delay = _found_delay(
+        values, wrench, list(_by_channel(columns)), known, blocks.period, every.T)
 
     def nuisance_about(body: Array, bias: Array) -> NuisanceParameters:
         read = -wrench_matrix(body + distal)
@@ -882,12 +928,12 @@ def wrench_rows(
             *_cable_terms(blocks.centre.position[:, -1], values.cable_stiffness_std),
             *_gain_terms(blocks.means(reading), values.sensor_gain_std)], known.T.shape)
 
-    every = np.ones(known.T.shape, dtype=bool)
     return Rows(
-        _by_channel(columns), (wrench(delay.value) - known).T, known.T, every, ~every,
+        _by_channel(columns), (wrench(delay.value) - known).T, known.T, every,
+        np.zeros_like(every),
         sensor.frame,
         CHANNELS, ('N',) * 3 + ('N·m',) * 3, ('bias',), nuisance_about, blocks.fundamental,
-        sensor.counted(), blocks.repeats, delay)
+        sensor.counted(), blocks.repeats, delay, recording=(blocks.check(robot.joint_names),))
 
 
 def _read(dynamics: NewtonEuler, wrench: Array, q: Array, v: Array, a: Array) -> Array:

@@ -15,14 +15,13 @@ from robocal_ros.errors import DataError
 from robocal_ros.messages import JointSamples
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results import (
+    Z95,
     CalibrationResult,
     Check,
     Fit,
     Parameter,
-    RobotIdentity,
     Series,
     State,
-    half_width,
     spread,
 )
 from robocal_ros.robot import Robot
@@ -35,10 +34,10 @@ ARM_SOURCE = (
 MAX_GAIN_STD = 0.05
 """Largest standard deviation of a drive gain that counts as known; it is in the intervals of what
 is estimated with it."""
-MAX_HELD_OUT_RATIO = 1.5
-"""Largest ratio of held-out to fitted residuals of an exciting motion."""
 
 _PLOT_POINTS = 150
+# Standard deviations below zero of a mass that only a wrong sign explains.
+_SIGN = 4.0
 
 
 def make_result(
@@ -69,7 +68,7 @@ def make_result(
     """
     return CalibrationResult(
         kind=kind, method=method,
-        robot=RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names),
+        robot=robot.identity,
         frame=robot.tool_frame if frame is None else frame, parameters=parameters,
         covariance_names=covariance_names, covariance=covariance, fit=fit, validation=validation,
         checks=checks,
@@ -150,6 +149,24 @@ def check_payload_limit(mass: float, values: PayloadParameters) -> None:
             f'({values.max_payload} kg). Unmount it, or correct max_payload.')
 
 
+def check_sign(mass: float, std: float, distal: float, values: PayloadParameters) -> None:
+    """Raise a DataError if the load of a wrist sensor weighs less than nothing.
+
+    Args:
+        mass: Its mass [kg].
+        std: Standard deviation of the mass [kg].
+        distal: Mass of the URDF's links distal to the sensor [kg].
+        values: The parameters.
+
+    """
+    if mass < -_SIGN * std:
+        raise DataError(f'The estimated mass is {mass:.3f} ± {Z95 * std:.3f} kg. ' + (
+            'The sensor reads the opposite of the weight that it carries: set sensor_sign to '
+            f'{-values.sensor_sign:g}.' if mass + distal < 0.0 else
+            f'The links distal to the sensor weigh {distal:.3f} kg by the URDF, and the sensor '
+            f'carries {mass + distal:.3f} kg with them: correct the URDF, or mount what it has.'))
+
+
 def links_cause(links: float, mass: Parameter, values: PayloadParameters) -> str:
     """Return a sentence if links distal to the wrist sensor widen the intervals most, else ''.
 
@@ -159,7 +176,7 @@ def links_cause(links: float, mass: Parameter, values: PayloadParameters) -> str
         values: The parameters.
 
     """
-    if 1.96 * values.arm_model_std * links < 0.5 * _half_width(mass):
+    if Z95 * values.arm_model_std * links < 0.5 * _half_width(mass):
         return ''
     return (f' Most of it is due to {links:.2f} kg of links distal to the sensor in the URDF, '
             f'known to {100.0 * values.arm_model_std:.1f} % (arm_model_std): weigh them and lower '
@@ -180,7 +197,12 @@ def largest_source(variances: Mapping[str, float]) -> str:
 
 def mass_check(mass: Parameter, values: PayloadParameters, cause: str = '') -> Check:
     """Check the width of the mass's 95 % interval; the cause is named if it is too wide."""
-    share, limit = _half_width(mass) / abs(mass.value or np.nan), values.max_mass_interval
+    half, value, limit = _half_width(mass), mass.value or 0.0, values.max_mass_interval
+    if value <= half:
+        return Check('payload seen', False, value, half, 'kg',
+                     f'The mass is {mass.text(3)} kg (95 %), which does not differ from none: '
+                     f'mount the tool, or narrow the interval.{cause}', 'informative')
+    share = half / value
     return at_most('95 % interval of the mass', share, limit, '1',
                    f"The mass's 95 % interval is ±{100 * share:.2f} % (limit "
                    f'±{100 * limit:.1f} %).'
@@ -205,12 +227,13 @@ def centre_checks(
 
 
 def _half_width(parameter: Parameter) -> float:
-    half = half_width(parameter)
+    half = parameter.half_width()
     return np.nan if half is None else half
 
 
 def motion_checks(
-    fitted: Sequence[Fit], held_out: Sequence[Fit], where: Sequence[str], expected: Array
+    fitted: Sequence[Fit], held_out: Sequence[Fit], where: Sequence[str], expected: Array,
+    limit: float,
 ) -> list[Check]:
     """Check the prediction of the held-out part of an exciting motion.
 
@@ -219,6 +242,7 @@ def motion_checks(
         held_out: Residuals of the held-out part; empty where there is none.
         where: Names of the channels, for the text.
         expected: RMS error of the prediction by the covariance, shape (channels,).
+        limit: Largest ratio of the residuals, as the parameter ``max_held_out_ratio``.
 
     """
     if not held_out:
@@ -227,26 +251,22 @@ def motion_checks(
               for after, before, part in zip(held_out, fitted, expected, strict=True)]
     worst = int(np.argmax(ratios))
     return [at_most(
-        'held-out part of the motion', ratios[worst], MAX_HELD_OUT_RATIO, '1',
+        'held-out part of the motion', ratios[worst], limit, '1',
         f'The last part of the motion is predicted with residuals up to {ratios[worst]:.2f} '
         f'times those of the fit and of its uncertainty, {where[worst]} (limit '
-        f'{MAX_HELD_OUT_RATIO:.1f}).', 'adequate')]
+        f'{limit:.1f}, max_held_out_ratio).', 'adequate')]
 
 
 def centre_text(result: CalibrationResult) -> str:
     """Return the centre of mass with 95 % intervals as text."""
     found = [result.parameter(name) for name in COM]
-    parts = ', '.join(f'{p.name[-1]} {1e3 * (p.value or 0.0):.2f} ± '
-                      f'{1e3 * (half_width(p) or 0.0):.2f} mm' for p in found)
+    parts = ', '.join(f'{p.name[-1]} {p.text(2, 1e3)} mm' for p in found)
     return f'{parts} in {result.frame} (95 %)'
 
 
 def mass_text(result: CalibrationResult) -> str:
     """Return the mass with its 95 % interval as text."""
-    found = result.parameter('mass')
-    half = half_width(found)
-    value = np.nan if found.value is None else found.value
-    return f'{value:.4f}{f" ± {half:.4f}" if half else ""} kg'
+    return f'{result.parameter("mass").text(4)} kg'
 
 
 def mounted_text(result: CalibrationResult) -> str:

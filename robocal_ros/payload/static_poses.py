@@ -35,6 +35,7 @@ from robocal_ros.payload.result import (
     at_most,
     centre_checks,
     check_payload_limit,
+    check_sign,
     identified,
     links_cause,
     make_result,
@@ -61,6 +62,10 @@ MAX_WORST = 3.0
 """Largest residual of one posture, as a multiple of the limit of the RMS residual."""
 
 _SAME_POSTURE = 0.05
+# Readings so many robust standard deviations off the median of their posture are spikes.
+_SPIKE, _NORMAL_MAD = 8.0, 1.4826
+# Share of spikes beyond which a sensor is faulty.
+_MAX_SPIKES = 0.01
 # Joint states farther apart hold one line per posture [s].
 _ONE_LINE_GAP = 0.1
 # Tilts of gravity beyond so many prior standard deviations contradict the prior.
@@ -88,6 +93,8 @@ class PoseMeasurement:
             [N, N·m].
         count: Number of readings divided by their autocorrelation time.
         time: Mean stamp [s].
+        readings: Number of readings, with those that were left out.
+        spikes: Number of those that were left out.
 
     """
 
@@ -98,6 +105,8 @@ class PoseMeasurement:
     scatter: Array
     count: float
     time: float
+    readings: int = 1
+    spikes: int = 0
 
 
 def measure(
@@ -137,14 +146,18 @@ def measure(
 def _pose(
     robot: Robot, posture: Array, readings: Array, time: float, frame: str
 ) -> PoseMeasurement:
-    scatter = np.full(6, np.nan)
+    scatter, every = np.full(6, np.nan), len(readings)
+    off = np.abs(readings - np.median(readings, axis=0))
+    spread = _NORMAL_MAD * np.median(off, axis=0)
+    readings = readings[~((off > _SPIKE * spread) & (spread > 0.0)).any(axis=1)]
     if len(readings) > 1:
         # Exactly zero for a constant channel, without rounding errors of the deviation.
         scatter = np.where(np.ptp(readings, axis=0) > 0.0, readings.std(axis=0, ddof=1), 0.0)
     return PoseMeasurement(
         posture, robot.transform_frame_to_root(posture, frame).rotation,
         robot.distal_inertia(frame, posture), readings.mean(axis=0), scatter,
-        len(readings) / max(autocorrelation_time(column) for column in readings.T), time)
+        len(readings) / max(autocorrelation_time(column) for column in readings.T), time,
+        every, every - len(readings))
 
 
 def _pooled(poses: Sequence[PoseMeasurement]) -> PoseMeasurement:
@@ -163,7 +176,8 @@ def _pooled(poses: Sequence[PoseMeasurement]) -> PoseMeasurement:
     return PoseMeasurement(
         mean([pose.posture for pose in poses]), mean([pose.rotation for pose in poses]),
         poses[0].distal, mean([pose.wrench for pose in poses]), scatter, float(counts.sum()),
-        float(np.average([pose.time for pose in poses], weights=counts)))
+        float(np.average([pose.time for pose in poses], weights=counts)),
+        sum(pose.readings for pose in poses), sum(pose.spikes for pose in poses))
 
 
 # ------------------------------------------------------------------------------- model
@@ -376,11 +390,11 @@ def estimate(
     noise = _noise(poses, sensor.frame)
     found = _fitted(_Postures.of(poses, np.array(robot.gravity), np.nan_to_num(noise)), values)
     mass = float(found.fit.value[0])
+    check_sign(mass, float(np.sqrt(found.fit.covariance[0, 0])), poses[0].distal.mass, values)
     if mass < MIN_MASS:
         raise DataError(
             f'The estimated mass is {mass:.3f} kg; at least {MIN_MASS} kg are needed to '
-            'distinguish it from no payload. Is a tool mounted? Is sensor_sign right (a hanging '
-            'tool must read a force along gravity)?')
+            'distinguish it from no payload. Is a tool mounted?')
     check_payload_limit(mass, values)
     parameters, covariance = _load_in_tool_frame(
         robot, sensor.frame, found,
@@ -403,8 +417,10 @@ def estimate(
         checks=(
             mass_check(parameters[0], values, cause),
             *centre_checks(parameters[1:4], values, cause),
-            *_residual_checks(found, left_out, noise, values), *_input_checks(found, values)),
-        counts={'poses': len(poses), **sensor.counted()},
+            *_residual_checks(found, left_out, noise, values), *_input_checks(found, values),
+            *_spike_checks(poses)),
+        counts={'poses': len(poses), 'spikes': sum(pose.spikes for pose in poses),
+                **sensor.counted()},
         settings={
             'min_poses': MIN_POSES, 'min_mass': MIN_MASS,
             **settings_of(
@@ -525,6 +541,17 @@ def _input_checks(found: _Estimate, values: PayloadParameters) -> list[Check]:
             f'{np.degrees(most):.2f}°). Beyond it, set estimate_gravity, or correct gravity.',
             'trustworthy'))
     return checks
+
+
+def _spike_checks(poses: Sequence[PoseMeasurement]) -> list[Check]:
+    spikes, readings = (sum(numbers) for numbers in zip(
+        *((pose.spikes, pose.readings) for pose in poses), strict=True))
+    return [] if not spikes else [at_most(
+        'spikes', spikes / readings, _MAX_SPIKES, '1',
+        f'{spikes} of {readings} readings at rest are spikes, more than {_SPIKE:.0f} '
+        'standard deviations off the others of their posture, and are left out (limit '
+        f'{100.0 * _MAX_SPIKES:.0f} %). Beyond it, check its cable, shielding and driver.',
+        'trustworthy')]
 
 
 def _series(residual: Array, left_out: Array) -> tuple[Series, ...]:

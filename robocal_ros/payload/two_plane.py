@@ -47,6 +47,7 @@ from robocal_ros.payload.result import (
     unidentified_inertia,
 )
 from robocal_ros.results import (
+    Z95,
     CalibrationResult,
     Check,
     Fit,
@@ -130,7 +131,7 @@ def known_mass(
 
     """
     if values.known_mass > 0.0:
-        mass = KnownMass(values.known_mass, values.known_mass_std, 'known_mass')
+        mass = KnownMass(float(values.known_mass), float(values.known_mass_std), 'known_mass')
     else:
         found = None if stored is None else stored.parameter('mass')
         if stored is None or found is None or not (found.value and found.value > 0.0):
@@ -750,8 +751,8 @@ def _series(robot: Robot, plane: PlaneFit, mass: float) -> tuple[Series, ...]:
     trace = {}
     for column, what in enumerate(('along gravity', 'sideways')):
         trace[what] = value[:, column]
-        trace[f'{what}, 95 % upper'] = value[:, column] + 1.96 * sigma[:, column]
-        trace[f'{what}, 95 % lower'] = value[:, column] - 1.96 * sigma[:, column]
+        trace[f'{what}, 95 % upper'] = value[:, column] + Z95 * sigma[:, column]
+        trace[f'{what}, 95 % lower'] = value[:, column] - Z95 * sigma[:, column]
     return (
         Series(f'Torque of {name}, arm and payload separated', f'{name} [rad]', 'torque [N·m]',
                angle, {'measured minus the arm': target, 'fit with friction': target - residual,

@@ -14,6 +14,7 @@ from .provenance import (
     DRIVE_GAINS as DRIVE_GAINS,
     Inputs as Inputs,
     Load as Load,
+    absence as absence,
     choose as choose,
     stale_inputs as stale_inputs,
     stale_text as stale_text,
@@ -25,6 +26,7 @@ from .report import (
     write_report as write_report,
 )
 from .result import (
+    Z95 as Z95,
     CalibrationResult as CalibrationResult,
     Check as Check,
     Efforts as Efforts,
@@ -46,6 +48,5 @@ from .store import (
     write_result as write_result,
 )
 from .wording import (
-    half_width as half_width,
     reading as reading,
 )

@@ -21,8 +21,19 @@ CHECK = 'inputs'
 # Directions whose variance is below this share of the largest one of an input are negligible.
 _NEGLIGIBLE = 1e-12
 
+FAILED = '.failed'
+"""Suffix of a kind, of which the newest result that did not pass is asked for."""
+
 Load = Callable[[str], CalibrationResult | None]
 """Returns the newest result of a kind, None without one."""
+
+
+def absence(load: Load, kind: str) -> str:
+    """Return the verdict on the last result of a kind that is not stored, empty without one."""
+    failed = load(kind + FAILED)
+    return '' if failed is None else (
+        f' The last one ({failed.method}, {failed.source}) did not pass: '
+        f'{" ".join(failed.reasons)}')
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,7 @@ class Inputs:
             that set the unit of efforts, because a newer one of these would be used.
         gains: The used result whose drive gains convert the efforts, None without one.
         stale: Sentences on used results that are not built on current inputs themselves.
+        absent: Sentences on results that did not pass, by kinds of which none is stored.
 
     """
 
@@ -42,6 +54,7 @@ class Inputs:
     listed: tuple[Input, ...] = ()
     gains: CalibrationResult | None = None
     stale: tuple[str, ...] = ()
+    absent: Mapping[str, str] = field(default_factory=dict)
 
     def get(self, kind: str) -> CalibrationResult | None:
         """Return the used result of a kind, None without one."""
@@ -79,7 +92,8 @@ def choose(
         used, tuple(Input(kind, 'none', '') if result is None else result.as_input()
                     for kind, result in sorted({**setting, **used}.items())),
         gains, tuple(text for item in used.values()
-                     if (text := stale_text(item, load, apart_from=apart_from))))
+                     if (text := stale_text(item, load, apart_from=apart_from))),
+        {kind: absence(load, kind) for kind in kinds if kind not in used})
 
 
 def later(results: Sequence[CalibrationResult]) -> CalibrationResult | None:

@@ -233,7 +233,7 @@ def _value(parameter: Parameter, truth: float | None) -> dict[str, Any]:
     compared = ['', '']
     if truth is not None and parameter.value is not None:
         _, factor = wording.handy(parameter.unit)
-        half = wording.half_width(parameter)
+        half = parameter.half_width()
         resolution = None if half is None else factor * half
         compared = [wording.rounded(factor * truth, resolution),
                     wording.rounded(factor * (parameter.value - truth), resolution)]

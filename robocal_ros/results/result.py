@@ -21,6 +21,8 @@ from robocal_ros.errors import DataError
 from robocal_ros.files import Finite
 
 SCHEMA_VERSION = 1
+Z95 = float(scipy.special.ndtri(0.975))
+"""Half-width of a normal 95 % interval in standard deviations."""
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -64,14 +66,33 @@ class Parameter:
     note: str = ''
     freedom: Finite | None = None
 
-    def interval(self, level: float = 0.95) -> tuple[float, float] | None:
-        """Return the two-sided confidence interval of a level, None without value or std."""
+    def half_width(self, level: float = 0.95) -> float | None:
+        """Return half the width of the confidence interval, None without value or std."""
         if self.value is None or self.std is None:
             return None
         share = 0.5 + level / 2.0
-        half = self.std * float(scipy.special.ndtri(share) if self.freedom is None
+        return self.std * float(scipy.special.ndtri(share) if self.freedom is None
                                 else scipy.special.stdtrit(self.freedom, share))
-        return self.value - half, self.value + half
+
+    def interval(self, level: float = 0.95) -> tuple[float, float] | None:
+        """Return the two-sided confidence interval of a level, None without value or std."""
+        half = self.half_width(level)
+        return None if half is None or self.value is None else (self.value - half,
+                                                                self.value + half)
+
+    def text(self, digits: int, factor: float = 1.0) -> str:
+        """Return value and half-width of the 95 % interval times a factor, without the unit.
+
+        Args:
+            digits: Number of decimals.
+            factor: Factor of both, such as 1000 for millimetres.
+
+        """
+        if self.value is None:
+            return self.state.value.replace('_', ' ')
+        half = self.half_width()
+        return f'{factor * self.value:.{digits}f}' + (
+            f' ± {factor * half:.{digits}f}' if half else '')
 
 
 @dataclass(frozen=True)
@@ -187,12 +208,21 @@ class RobotIdentity:
         name: The URDF's robot name.
         urdf_sha256: Hash of the URDF text.
         joint_names: The arm's joints.
+        mechanics_sha256: Hash of the URDF's links, joints, inertias and limits, which texts may
+            have in common; empty in files of versions that did not write it.
 
     """
 
     name: str
     urdf_sha256: str
     joint_names: tuple[str, ...]
+    mechanics_sha256: str = ''
+
+    def is_described_as(self, other: RobotIdentity) -> bool:
+        """Return whether the mechanics of both descriptions are the same."""
+        if self.mechanics_sha256 and other.mechanics_sha256:
+            return self.mechanics_sha256 == other.mechanics_sha256
+        return self.urdf_sha256 == other.urdf_sha256
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from robocal_ros.files import (
     refuse,
     write_atomically,
 )
+from robocal_ros.results.provenance import FAILED
 from robocal_ros.results.result import (
     SCHEMA_VERSION,
     CalibrationResult,
@@ -354,13 +355,10 @@ def _check_robot(written: RobotIdentity, robot: RobotIdentity, name: str) -> Non
             f"{name}, key 'robot.joint_names': expected {', '.join(robot.joint_names)}, the "
             f'joints of the present robot, got {", ".join(written.joint_names)}. {remedy}'
         )
-    if written.urdf_sha256 != robot.urdf_sha256:
+    if not written.is_described_as(robot):
         _LOGGER.warning(
-            "%s was identified with another description of robot '%s' (SHA-256 %.12s…, now "
-            '%.12s…). '
-            'Calibrate again if links, frames or masses have changed.',
-            name, robot.name, written.urdf_sha256, robot.urdf_sha256,
-        )
+            "%s was identified with another description of robot '%s': links, joints, inertias or "
+            'limits differ. Calibrate again if those of the arm have changed.', name, robot.name)
 
 
 # ---------------------------------------------------------------------------- keeping
@@ -458,7 +456,7 @@ class ResultStore:
         path = self.path(result.kind)
         try:
             if result.verdict is not Verdict.PASS:
-                path = path.with_suffix('.failed.yaml')
+                path = path.with_suffix(f'{FAILED}.yaml')
             else:
                 write_atomically(self._history_path(result.kind), text)
             write_atomically(path, text)
@@ -473,17 +471,21 @@ class ResultStore:
     def load(self, kind: str) -> CalibrationResult | None:
         """Return the newest passed result of a kind such as ``payload``, None without one.
 
+        Args:
+            kind: The kind; with ``FAILED`` behind it, the newest result that did not pass.
+
         Raises:
             ConfigurationError: If the folder cannot be read.
             FileFormatError: If the file is not a passing result of this kind and robot.
 
         """
-        path = self.path(kind)
+        own = kind.removesuffix(FAILED)
+        path = self.path(own).with_suffix('.yaml' if own == kind else f'{FAILED}.yaml')
         if not exists(path, 'result file'):
             return None
-        result = read_result(path, self.robot, passed=True)
-        if result.kind != kind:
-            raise refuse(str(path), 'kind', f"'{kind}'", result.kind)
+        result = read_result(path, self.robot, passed=own == kind)
+        if result.kind != own:
+            raise refuse(str(path), 'kind', f"'{own}'", result.kind)
         return result
 
     def _history_path(self, kind: str) -> Path:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from robocal_ros.results.result import CalibrationResult, Parameter, State, Verdict
@@ -109,12 +109,6 @@ class Reading:
         return f'{self.value}{half} {self.unit}'.rstrip()
 
 
-def half_width(parameter: Parameter, level: float = 0.95) -> float | None:
-    """Return the half-width of a parameter's interval in its SI unit, None without one."""
-    interval = parameter.interval(level)
-    return None if interval is None else 0.5 * (interval[1] - interval[0])
-
-
 def reading(parameter: Parameter) -> Reading:
     """Return a parameter as shown, with its 95 % interval."""
     unit, factor = handy(parameter.unit)
@@ -123,7 +117,7 @@ def reading(parameter: Parameter) -> Reading:
         state = 'given'
     if parameter.value is None:
         return Reading('', '', unit, state)
-    half = half_width(parameter)
+    half = parameter.half_width()
     scaled = None if half is None else factor * half
     return Reading(
         rounded(factor * parameter.value, scaled),
@@ -141,9 +135,25 @@ def without_value(parameters: Iterable[Parameter]) -> list[str]:
             key = (STATE_WORDS[parameter.state], parameter.note)
             reasons.setdefault(key, []).append(parameter.name)
     return [
-        f'{state.capitalize()}: {", ".join(names)}{f" ({note})" if note else ""}.'
+        f'{state.capitalize()}: {_listed(names)}{f" ({note})" if note else ""}.'
         for (state, note), names in reasons.items()
     ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names of parameters, those of both directions and of several joints once."""
+    own: dict[str, dict[str, None]] = {}
+    for name in names:
+        joint, _, rest = name.rpartition('.')
+        stem, _, side = rest.rpartition('_')
+        other = {'forward': 'backward', 'backward': 'forward'}.get(side, '')
+        both = f'{joint}.{stem}_{other}' in names
+        own.setdefault(joint, {})[stem if both else rest] = None
+    joints: dict[str, list[str]] = {}
+    for joint, found in own.items():
+        joints.setdefault(', '.join(found), []).append(joint)
+    return '; '.join(text + (f' of {", ".join(of)}' if of != [''] else '')
+                     for text, of in joints.items())
 
 
 def setting(value: object) -> str:

@@ -35,6 +35,7 @@ from .load import (
 from .model import (
     RigidBodyInertia as RigidBodyInertia,
     Robot as Robot,
+    identity_of as identity_of,
     parse_urdf as parse_urdf,
 )
 from .newton_euler import (
@@ -58,6 +59,7 @@ from .setup import (
     ARM as ARM,
     DRIVE_GAINS as DRIVE_GAINS,
     EFFORT_UNITS as EFFORT_UNITS,
+    REVERSED as REVERSED,
     check_effort_unit as check_effort_unit,
     check_efforts as check_efforts,
     effort_factor as effort_factor,

@@ -20,6 +20,7 @@ import pinocchio as pin
 
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.errors import ConfigurationError, ModelError
+from robocal_ros.results import RobotIdentity
 
 STANDARD_GRAVITY = (0.0, 0.0, -9.81)
 
@@ -64,6 +65,9 @@ class _Mimic:
     multiplier: float
     offset: float
 
+# Elements of links and joints that decide how the arm moves, and with what torques.
+_MECHANICAL = ('inertial', 'parent', 'child', 'origin', 'axis', 'limit', 'mimic')
+
 
 def parse_urdf(urdf: str) -> ElementTree.Element:
     """Return the root of a URDF, with its comments.
@@ -105,6 +109,37 @@ def parse_urdf(urdf: str) -> ElementTree.Element:
         raise ModelError(f'The robot description nests more than {_DEEPEST} elements; expected a '
                          "URDF, whose deepest are a joint's.")
     return root
+
+
+def identity_of(urdf: str, name: str = '', joint_names: Sequence[str] = ()) -> RobotIdentity:
+    """Return what results say about a robot, from its URDF.
+
+    The mechanics do not depend on comments, order of elements and layout of numbers, nor on
+    shapes, colours, and what drivers and simulators read.
+
+    Args:
+        urdf: URDF text.
+        name: Name of the robot.
+        joint_names: Names of its joints.
+
+    Raises:
+        ModelError: If the text is not a URDF.
+
+    """
+    root = parse_urdf(urdf)
+    parts = sorted(
+        (item.tag, item.get('name', ''), item.get('type', ''), sorted(
+            (part.tag, key, _normalised(text)) for child in item if child.tag in _MECHANICAL
+            for part in child.iter() for key, text in part.items()))
+        for item in (*root.findall('link'), *root.findall('joint')))
+    return RobotIdentity(name, hashlib.sha256(urdf.encode()).hexdigest(), tuple(joint_names),
+                         hashlib.sha256(repr(parts).encode()).hexdigest())
+
+
+def _normalised(text: str) -> str:
+    """Return the text of an attribute with its numbers in one form."""
+    words = text.split()
+    return ' '.join(str(float(word)) for word in words) if all(map(_is_number, words)) else text
 
 
 def _check_tree(joints: Sequence[ElementTree.Element]) -> None:
@@ -287,7 +322,6 @@ class Robot:
     Attributes:
         name: The arm's name; by default that of the URDF.
         urdf: URDF text.
-        urdf_hash: SHA-256 of the URDF text.
         joint_names: Names of the n joints, from the base to the tip, without mimic joints.
         mimicking: Mimic joints by name, and the joint that each follows.
         tool_frame: Frame of the flange or tool.
@@ -327,7 +361,6 @@ class Robot:
         single, continuous, mimics = _single_angle_joints(urdf)
         full = _built(single)
         self.urdf = urdf
-        self.urdf_hash = hashlib.sha256(urdf.encode()).hexdigest()
         self.name = name or full.name
         chain = _chain_joints(full, self._existing_frame(full, tool_frame))
         if not chain:
@@ -361,6 +394,11 @@ class Robot:
             'JointModelP' in self.model.joints[self.model.getJointId(name)].shortname()
             for name in self.joint_names])
         self._zero = np.zeros(self.n)
+
+    @functools.cached_property
+    def identity(self) -> RobotIdentity:
+        """What results say about the arm."""
+        return identity_of(self.urdf, self.name, self.joint_names)
 
     @staticmethod
     def _existing_frame(model: pin.Model, frame: str) -> int:

@@ -18,7 +18,6 @@ from robocal_ros.results import (
     Efforts,
     Parameter,
     ResultStore,
-    RobotIdentity,
     default_directory,
     provenance,
 )
@@ -61,8 +60,14 @@ def make_store(robot: Robot, values: RobotParameters) -> ResultStore:
     """Return the store of the arm's results."""
     folder = (Path(values.results_dir).expanduser() if values.results_dir
               else default_directory(robot.name))
-    return ResultStore(
-        folder, RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names))
+    return ResultStore(folder, robot.identity)
+
+
+REVERSED = (
+    "Correct it in the driver, or set effort_source to 'current' and torque_constants to -1 for "
+    "such joints and 1 for others, or to the drives' own with this sign; with effort_source "
+    "'unknown', which may stay, only the signs of torque_constants matter.")
+"""What to do about efforts of the wrong sign."""
 
 
 def effort_factor(robot: Robot, values: RobotParameters) -> Array:
@@ -73,8 +78,11 @@ def effort_factor(robot: Robot, values: RobotParameters) -> Array:
             set.
 
     """
-    if values.effort_source != 'current':
+    if values.effort_source == 'torque':
         return np.ones(robot.n)
+    if values.effort_source == 'unknown':
+        return np.where(
+            per_joint(values.torque_constants, robot.n, 'torque_constants') < 0.0, -1.0, 1.0)
     factor = (per_joint(values.torque_constants, robot.n, 'torque_constants')
               * per_joint(values.gear_ratios, robot.n, 'gear_ratios'))
     if np.all(factor == 1.0):

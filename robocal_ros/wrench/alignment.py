@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,11 @@ COLUMNS = 6
 NEVER = -2**62
 """Stamp before the first one [ns]."""
 
+# Time after which, and number of arrivals that, stamps are seen ahead before that counts [s]: a
+# message may be late.
+_AHEAD_FOR, _AHEAD_TIMES = 0.1, 3
+# Largest difference of stamps and clock that is stated [s]; replayed stamps are far off.
+_FAR = 3600.0
 # Smallest number of readings that are kept: seconds of them, for late instants; and how many are
 # forgotten at a time, because thousands of several sensors together take milliseconds.
 _KEPT, _FORGOTTEN = 4000, 200
@@ -103,11 +108,8 @@ class Feed:
 
         """
         self.name = name
-        self.newest = NEVER
-        self.problem = ''
-        self.rejected = 0
         self.several = False
-        self.refused = NEVER, ''
+        self.rejected, self.refused = 0, (NEVER, '')
         self.max_gap = round(values.max_delay * SECOND)
         self.stuck_time = round(values.stuck_time * SECOND)
         self.delay = round(delay * SECOND)
@@ -117,35 +119,30 @@ class Feed:
             self.plausible[i] = _PLAUSIBLE * limit
         self.inner = min(*self.plausible, *(limit for _, limit in self.limits))
         self._inner_square = self.inner**2
-        self._stamps: list[int] = []
-        self._values: list[Reading | None] = []
-        self._last: Reading = ()
         self._same_since = NEVER
+        self.clear()
 
     def clear(self) -> None:
         """Discard all readings, as after a jump of the clock."""
-        self._stamps.clear()
-        self._values.clear()
+        self._stamps: list[int] = []
+        self._values: list[Reading | None] = []
         self.newest = NEVER
         self.problem = ''
-        self._last = ()
+        self._last: Reading = ()
 
     def refuse(self, stamp: int | None, problem: str) -> None:
         """Note an unusable reading.
 
         Args:
-            stamp: Its stamp [ns]; None if it has none.
+            stamp: Its stamp [ns]; None if it has none, or is the newest that is kept.
             problem: Its problem, as a sentence.
 
         """
         if stamp is not None:
             self._keep(stamp - self.delay, None)
-        self._note(problem, self.newest)
-
-    def _note(self, problem: str, stamp: int) -> None:
         self.problem = problem
         self.rejected += 1
-        self.refused = stamp, problem
+        self.refused = self.newest, problem
 
     def add(self, stamp: int, values: Reading) -> None:
         """Check and keep a reading.
@@ -159,17 +156,15 @@ class Feed:
         fx, fy, fz, mx, my, mz = values
         if not fx * fx + fy * fy + fz * fz + mx * mx + my * my + mz * mz < self._inner_square:
             problem, bounding = self.beyond(values)
-            if bounding:
-                self._note(problem, stamp)
-                self._keep(stamp, Saturated(values))
-                return
             if problem:
-                self.refuse(stamp + self.delay, problem)
+                self._keep(stamp, Saturated(values) if bounding else None)
+                self.refuse(None, problem)
                 return
         if values != self._last:
             self._last, self._same_since = values, stamp
         elif self.stuck_time and stamp - self._same_since > self.stuck_time:
-            self.refuse(stamp + self.delay, self.stuck(stamp - self._same_since))
+            self._keep(stamp, None)
+            self.refuse(None, self.stuck(stamp - self._same_since))
             return
         self.problem = ''
         self._keep(stamp, values)
@@ -300,8 +295,8 @@ class Weights(NamedTuple):
     """Weights of the m rows in a window.
 
     Attributes:
-        both: Weights of means, which sum to 1, and of slopes times ``rate``, shape (2, m).
-        intervals: Weights of means over the intervals that end in each row, shape (m,).
+        both: Weights of means, which sum to 1, and of slopes times ``rate``, shape (..., 2, m).
+        intervals: Weights of means over the intervals that end in each row, shape (..., m).
         delay: Delay of means and slopes with respect to the newest stamp [s].
         rate: Factor of the slopes [1/s].
 
@@ -309,7 +304,7 @@ class Weights(NamedTuple):
 
     both: Array
     intervals: Array
-    delay: float
+    delay: Any
     rate: float
 
     @property
@@ -346,20 +341,18 @@ class Window:
         """
         self.length = round(length * SECOND)
         self.fewest = fewest
-        self.step = 0
         self.slack = self.length + self.length // 10**6 + 1000
         self._shortest, self._longest = FULL * self.length, max(self.slack, LONGEST)
-        self._time: list[int] = []
         self._rows = np.empty((_CAPACITY, columns))
         self._extra = np.zeros((_CAPACITY, extra))
-        self._begin = self._end = 0
-        # Rows since the last uneven step, and the newest weights of even steps.
-        self._even = 0
+        # Number of rows of the newest weights of even steps, and these.
         self._count, self._known = fewest, even_weights(fewest)
+        self.clear()
 
     def clear(self) -> None:
         """Discard all rows."""
-        self._time.clear()
+        self._time: list[int] = []
+        # ``_even`` counts rows since the last uneven step.
         self._begin = self._end = self.step = self._even = 0
 
     def add(self, stamp: int, row: Array, extra: Array | None = None) -> None:
@@ -456,22 +449,7 @@ def matched_weights(time: Array) -> Weights:
     interval weights Cᵢ Δtᵢ, and with row weights by the trapezoidal rule.
 
     Args:
-        time: Increasing times, shape (m,) [s].
-
-    """
-    mean, slope, intervals, delay = matched_rows(time)
-    return Weights(np.array((mean, slope)), intervals, float(delay), 1.0)
-
-
-def matched_rows(time: Array) -> tuple[Array, Array, Array, Array]:
-    """Return the numbers of ``matched_weights`` for many windows of the same number of rows.
-
-    Args:
-        time: Times of each window, shape (..., m) [s].
-
-    Returns:
-        Weights of means, of slopes and of means over intervals, shape (..., m), and delays,
-        shape (...,).
+        time: Increasing times, of one window or many, shape (..., m) [s].
 
     """
     centred = time - time.mean(axis=-1, keepdims=True)
@@ -481,7 +459,8 @@ def matched_rows(time: Array) -> tuple[Array, Array, Array, Array]:
         time[..., 1:] - time[..., :-1])
     mean = 0.5 * intervals
     mean[..., :-1] += 0.5 * intervals[..., 1:]
-    return mean, slope, intervals, time[..., -1] - (mean * time).sum(axis=-1)
+    return Weights(np.stack((mean, slope), axis=-2), intervals,
+                   time[..., -1] - (mean * time).sum(axis=-1), 1.0)
 
 
 def leaps(time: Stamps, position: Array, velocity: Array) -> Flags:
@@ -538,6 +517,8 @@ class AlignedWindow:
 
     Attributes:
         newest: Newest stamp of the leading stream, ``NEVER`` before the first [ns].
+        ahead: By sensor, why its stamps are ahead of those of the leading stream; empty if they
+            are not.
         window: Complete rows: the leading columns, and 6 for each sensor's reading; and further
             columns, 6 for each sensor by which its mean since the row before differs from that of
             both readings.
@@ -545,15 +526,20 @@ class AlignedWindow:
 
     """
 
-    def __init__(self, feeds: Sequence[Feed], leading: int, values: WrenchParameters) -> None:
+    def __init__(
+        self, feeds: Sequence[Feed], leading: int, values: WrenchParameters,
+        name: str = 'joint_states',
+    ) -> None:
         """Start empty.
 
         Args:
             feeds: The sensors' readings, of 6 values each.
             leading: Number of columns of the leading stream.
             values: The parameters.
+            name: Name of the leading stream.
 
         """
+        self._name = name
         count = COLUMNS * len(feeds)
         self.window = Window(values.window, leading + count, values.window_samples, count)
         self._feeds = tuple(feeds)
@@ -573,6 +559,9 @@ class AlignedWindow:
         self.window.clear()
         # By sensor: last row without a reading; the reason is in ``_why``.
         self._missed = [NEVER] * len(self._feeds)
+        self.ahead = [''] * len(self._feeds)
+        # By sensor: when its stamps were in step last, the newest check, and checks since then.
+        self._in_step = [(-math.inf, -math.inf, 0)] * len(self._feeds)
 
     def add(self, stamp: int, row: Array | Reading) -> None:
         """Add a row of the leading stream; stamps must increase [ns]."""
@@ -606,7 +595,7 @@ class AlignedWindow:
         several, since = False, self._before
         for index, feed in enumerate(self._feeds):
             found = feed.at(instant, since)
-            if found is None:
+            if found is None or self.ahead[index]:
                 self._miss(index, instant)
                 found = _UNKNOWN
             readings += found
@@ -622,7 +611,8 @@ class AlignedWindow:
     def _miss(self, index: int, instant: int) -> None:
         feed = self._feeds[index]
         self._missed[index] = self._last_missed = instant
-        self._why[index] = feed.missing_reason((self.newest - feed.newest) / SECOND, instant)
+        self._why[index] = self.ahead[index] or feed.missing_reason(
+            (self.newest - feed.newest) / SECOND, instant)
 
     def _average(self, before: Array, instant: int) -> Array:
         """Return the further columns of the row, for sensors faster than the leading stream."""
@@ -638,6 +628,51 @@ class AlignedWindow:
                     extra[place] = excess
         self.uneven_mean = instant
         return extra
+
+    def compare(self, now: float, clock: Callable[[], int]) -> None:
+        """Find sensors whose stamps are ahead of the leading stream, as samples arrive.
+
+        Args:
+            now: Time by a steady clock [s].
+            clock: Returns the time by the clock with which samples are stamped [ns].
+
+        """
+        for index, feed in enumerate(self._feeds):
+            self.judge(index, now, 0 if self.newest == NEVER else feed.newest - self.newest,
+                       lambda feed=feed: feed.newest - clock())  # type: ignore[misc]
+
+    def judge(
+        self, index: int, now: float, skew: int, early: Callable[[], int] = lambda: 0
+    ) -> str:
+        """Judge whether stamps of a sensor are ahead of the leading stream.
+
+        Its readings are missing then, until they are in step again.
+
+        Args:
+            index: The sensor.
+            now: Time of arrival of the newest samples [s].
+            skew: Newest stamp of the sensor minus that of the leading stream [ns].
+            early: Returns by how much the former is ahead of this computer's clock [ns].
+
+        Returns:
+            ``ahead`` of the sensor.
+
+        """
+        if skew <= self._max_delay:
+            self._in_step[index], self.ahead[index] = (now, now, 0), ''
+            return ''
+        since, last, count = self._in_step[index]
+        count += now > last
+        self._in_step[index] = since, now, count
+        if not self.ahead[index] and count >= _AHEAD_TIMES and now - since >= _AHEAD_FOR:
+            clock, most = early(), self._max_delay
+            also = f' and {1e3 * clock / SECOND:.0f} ms ahead of the clock of this computer' if (
+                most < clock < _FAR * SECOND) else ''
+            self.ahead[index] = (
+                f"Stamps of sensor '{self._feeds[index].name}' are {1e3 * skew / SECOND:.0f} ms "
+                f'ahead of {self._name}{also}; at most max_delay ({1e3 * most / SECOND:.0f} ms) '
+                'is expected. Synchronise the clocks (chrony, PTP), or set sensor_delays.')
+        return self.ahead[index]
 
     def missing(self, since: int) -> list[str] | None:
         """Return by sensor why its readings since a stamp are incomplete, empty if complete.

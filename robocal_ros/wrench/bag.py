@@ -127,7 +127,10 @@ class WrenchFollowing:
         self._remarks = list(self._observer.remarks)
         self.links = tuple(chain.link for chain in self._observer.arm.chains)
         self._topics = self._found_topics()
-        self._marked = self._marked_tares()
+        marked = selection.known_topic(bag, f'{NODE}/{marks.TOPIC}', MARKS)
+        self._marked = [] if selection.whole or marked is None else list(
+            marks.tares(marks_in(bag, marked)))
+        self._selected = Span(selection.begin, selection.end)
         self._gains = choose(self._store.load, (), effort_units(values)).gains
         self._factor = torque_factor(self.robot, values, self._gains)
         self._use_results()
@@ -227,22 +230,22 @@ class WrenchFollowing:
         """Yield all observations."""
         sensors = {topic: index for index, topic in enumerate(intakes)}
         joints = self._topics[marks.JOINTS]
-        for topic, stamps, values, problems in ahead(self._decoded(intakes, progress)):
+        for topic, stamps, values, problems, times in ahead(self._decoded(intakes, progress)):
             if topic == joints:
                 usable = np.delete(np.arange(len(stamps)), list(problems)) if problems else slice(
                     None)
-                whole.add_joint_states(stamps[usable], values[usable])
+                whole.add_joint_states(stamps[usable], values[usable], times[usable])
             else:
-                whole.add_readings(sensors[topic], stamps, values, problems)
+                whole.add_readings(sensors[topic], stamps, values, problems, times)
             yield from self._advance(whole, final=False)
         yield from self._advance(whole, final=True)
 
     def _decoded(
         self, intakes: Mapping[str, Intake], progress: Callable[[int], None] | None
-    ) -> Generator[tuple[str, Stamps, Array, dict[int, str]], None, None]:
-        """Yield stamps [ns], values and problems by row of messages of a topic."""
+    ) -> Generator[tuple[str, Stamps, Array, dict[int, str], Stamps], None, None]:
+        """Yield stamps [ns], values, problems by row and times of messages of a topic [ns]."""
         span, count = self._selected, 0
-        for topic, raw in self._bag.batches(intakes):
+        for topic, raw, times in self._bag.batches(intakes):
             decoded = intakes[topic].decoder(raw)
             counted, jumps = intakes[topic].judge(decoded, np.arange(len(raw)))
             if jumps:
@@ -250,7 +253,7 @@ class WrenchFollowing:
             rows = counted[span.holds(to_seconds(decoded.stamps[counted]))]
             bad = np.flatnonzero(decoded.states[rows] != State.USABLE)
             yield topic, decoded.stamps[rows], decoded.values[rows], {
-                place: decoded.reason(int(rows[place])) for place in bad.tolist()}
+                place: decoded.reason(int(rows[place])) for place in bad.tolist()}, times[rows]
             count += len(raw)
             if progress is not None:
                 progress(count)
@@ -307,12 +310,6 @@ class WrenchFollowing:
         joints = find(bag, 'joint_states', JOINT_STATE)
         return topics if joints is None else {**topics, marks.JOINTS: joints}
 
-    def _marked_tares(self) -> list[tuple[float, float]]:
-        topic = self._selection.known_topic(self._bag, f'{NODE}/{marks.TOPIC}', MARKS)
-        if self._selection.whole or topic is None:
-            return []
-        return list(marks.tares(marks_in(self._bag, topic)))
-
     def _use_results(self) -> None:
         """Use stored results of other nodes."""
         values = self._values
@@ -337,10 +334,6 @@ class WrenchFollowing:
                 f'Friction of {unknown} is not known and counts as external joint torque.')
 
     # ------------------------------------------------------------------------------- samples
-
-    @property
-    def _selected(self) -> Span:
-        return Span(self._selection.begin, self._selection.end)
 
     def _channels(self, span: Span) -> dict[str, Channel]:
         observer, topics = self._observer, self._topics
@@ -484,7 +477,7 @@ class WrenchFollowing:
                 if by_link:
                     self._observer.use_link_biases(taring.find_links(record, self._values))
                 else:
-                    taring.rest_readings(record, self._values)
+                    taring.at_rest(record, self._values)
             except DataError as error:
                 refusal = str(error)
                 record.drop(duration / _LOOKS)
@@ -497,7 +490,7 @@ class WrenchFollowing:
                 return None
             self._remarks.append(
                 f'Tared over the first rest of {duration:g} s, from stamp '
-                f'{to_seconds(record.stamps[0]):.3f} on.')
+                f'{to_seconds(record.rows[0].stamp):.3f} on.')
             found = taring.find(record, self._values)
             self._remarks += found.remarks
             return self._use(found)

@@ -312,7 +312,7 @@ class Fusion:
         # Sensors proximal to the tool.
         self._path = [chain.proximal for chain in arm.chains if self._chain is not None
                       and self._chain.proximal in (
-                          chain.proximal, *arm.all_distal(chain.proximal))]
+                          chain.proximal, *arm.all_distal[chain.proximal])]
 
     @property
     def described(self) -> bool:
@@ -440,7 +440,7 @@ class Fusion:
         usable = [i for i in sensors if not missing[i]]
         touched = self._touched(observation)
         # Each touched sub-chain needs a sensor distal to it.
-        if not usable or any(set(usable).isdisjoint(self._arm.all_distal(i)) for i in touched):
+        if not usable or any(set(usable).isdisjoint(self._arm.all_distal[i]) for i in touched):
             why = lost[0] if lost else 'A contact on a link proximal to the tool hides it.'
             if self._values.tool_wrench_source == 'auto' and self._values.tool_wrench_fallback:
                 return replace(self._of_torque(observation, posture), remark=why)
@@ -529,7 +529,7 @@ class Fusion:
         for row, sensor in enumerate(usable):
             for column, (index, source) in enumerate(zip(
                     (own.proximal, *touched), sources, strict=True)):
-                if index == sensor or index in self._arm.all_distal(sensor):
+                if index == sensor or index in self._arm.all_distal[sensor]:
                     matrix[row, :, column] = _moved(places[sensor], source)
         size = 6 * len(usable)
         return _Rows(observation.distal[usable].ravel(), matrix.reshape(size, -1),

@@ -77,14 +77,16 @@ class WrenchHealth:
         """Reset, as on activation."""
         now = self._node.waiter.now()
         self._links = [_Link(chain.link, now) for chain in self._observer.arm.chains]
+        # Without links, external joint torques take their place.
+        self._watched: list[tuple[int | None, _Link]] = list(enumerate(self._links)) or [
+            (None, _Link('external joint torques', now))]
+        self._silent: dict[int | None, str] = {}
         self._observations = 0
         self._counted = (now, 0)
         self._rate = 0.0
         self._delay = 0.0
         self._diagnosed = float('-inf')
         self._failures = 0, ''
-        self._torque_reason = '' if self._links else _WAITING
-        self._torque_received = now
 
     def note(self, observation: Observation) -> None:
         """Record an observation."""
@@ -93,8 +95,8 @@ class WrenchHealth:
         for index in observation.links:
             self._links[index].reason, self._links[index].fresh = observation.reasons[index], True
         if not self._links:
-            self._torque_received = self._node.waiter.now()
-            self._torque_reason = '' if observation.external is not None else (
+            _, torques = self._watched[0]
+            torques.fresh, torques.reason = True, '' if observation.external is not None else (
                 observation.problem or NO_EFFORT)
         if observation.failed:
             self.note_failure(observation.problem)
@@ -111,13 +113,13 @@ class WrenchHealth:
     def first_reason(self) -> str:
         """Reason why the first invalid link is invalid, empty if all are valid."""
         self._check_silence()
-        return next((link.reason for link in self._links if link.reason), self._torque_reason)
+        return next((link.reason for _, link in self._watched if link.reason), '')
 
     def _check_silence(self) -> None:
         """Set the reason of links, and of the tool wrench, without recent observations."""
         now, observer = self._node.waiter.now(), self._observer
-        self._silent: dict[int | None, str] = {}
-        for index, link in enumerate(self._links):
+        self._silent.clear()
+        for index, link in self._watched:
             if link.fresh:
                 link.received, link.fresh = now, False
             silence = now - link.received
@@ -129,16 +131,10 @@ class WrenchHealth:
                     feeds, key=lambda f: f.newest))
                 link.reason = feed.missing_reason(silence)
             else:
-                link.reason = self._silent[None] = self._joint_silence(silence)
+                link.reason = self._silent[None] = observer.joint_chains.problem or (
+                    f'No joint states have been received for {silence:.1f} s; check '
+                    'joint_state_broadcaster.')
             self._silent[index] = link.reason
-        silence = now - self._torque_received
-        if not self._links and silence >= self._node.values.silence:
-            self._torque_reason = self._silent[None] = self._joint_silence(silence)
-
-    def _joint_silence(self, silence: float) -> str:
-        return self._observer.joint_chains.problem or (
-            f'No joint states have been received for {silence:.1f} s; check '
-            'joint_state_broadcaster.')
 
     def report(self) -> None:
         """Publish the status, log changes, and publish diagnostics once a second."""
@@ -150,7 +146,7 @@ class WrenchHealth:
             self._counted = (now, self._observations)
         unknown = _NOT_TARED if not self._observer.tared else self._silent.get(self._tool, '')
         if unknown:
-            self._outputs.refuse_tool(unknown)
+            self._outputs.publish_source(None, unknown)
         self._log_changes()
         level, message = self._summary()
         if not self._node.busy:
@@ -175,13 +171,12 @@ class WrenchHealth:
                 self._node.get_logger().info(f"Wrench on '{link.name}' is valid.")
 
     def _summary(self) -> tuple[bytes, str]:
-        broken = [link for link in self._links if link.reason]
+        broken = [link for _, link in self._watched if link.reason]
         if broken:
-            names = ', '.join(link.name for link in broken)
-            return status.ERROR if len(broken) == len(self._links) else status.WARN, (
-                f'Wrench invalid on {names}: {broken[0].reason}')
-        if self._torque_reason:
-            return status.ERROR, f'External torque invalid: {self._torque_reason}'
+            what = 'External torque invalid' if not self._links else (
+                f'Wrench invalid on {", ".join(link.name for link in broken)}')
+            return status.ERROR if len(broken) == len(self._watched) else status.WARN, (
+                f'{what}: {broken[0].reason}')
         if not self._observer.tared:
             return status.WARN, _NOT_TARED
         if self._outputs.tool_problem:
@@ -193,7 +188,7 @@ class WrenchHealth:
                     f"The mean force on '{link.name}' without contact is {judge.level:.1f} N, "
                     'more than half the threshold: a bias has drifted or the load has changed. '
                     'Call ~/tare.')
-        observed = f'{len(self._links)} links' if self._links else 'external joint torques'
+        observed = f'{len(self._links)} links' if self._links else self._watched[0][1].name
         return status.OK, f'Observing {observed} with a delay of {1e3 * self._delay:.1f} ms.'
 
     def _values(self) -> dict[str, Any]:

@@ -8,7 +8,6 @@ needs the outputs.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +19,6 @@ from sensor_msgs.msg import Imu, JointState
 
 from robocal_ros.arrays import Array
 from robocal_ros.messages import (
-    SECOND,
     SPARSE,
     ConditionalGroup,
     Intake,
@@ -29,7 +27,7 @@ from robocal_ros.messages import (
     State,
     Stream,
 )
-from robocal_ros.wrench.alignment import NEVER, Feed, Reading
+from robocal_ros.wrench.alignment import Feed, Reading
 from robocal_ros.wrench.observer import WrenchObserver
 
 # Wake-ups after which the waking stream is reviewed, and the largest fraction of early ones.
@@ -37,11 +35,6 @@ _TRIAL = 200
 _EARLY_SHARE = 0.5
 # Time without a wake-up after which all streams are polled [s].
 _SILENT = 0.05
-# Time after which, and number of times that, stamps are seen ahead before that counts [s]: a
-# message may be late.
-_AHEAD_FOR, _AHEAD_TIMES = 0.1, 3
-# Largest difference of stamps and clock that is stated [s]; replayed stamps are far off.
-_FAR = 3600.0
 # Time for which the waking stream is watched without the executor [s]. A turn of the executor
 # delays the samples that arrive during it.
 _LINGER = 0.04
@@ -90,7 +83,6 @@ class WrenchInputs:
             for index, sensor in enumerate(sensors) if sensor.imu is not None
             for feed in [observer.imu_feeds[index]]]
         self._streams = [self._joints, *own, *imus]
-        self._leaders = observer.leaders()
         self._imu_only = 0 < len(sensors) == len(imus)
         # Only streams that others wait for can be late.
         self._leading = [self._joints, *own]
@@ -99,10 +91,6 @@ class WrenchInputs:
         self._late: WakingStream | None = None
         self._max_delay = max_delay
         self._woken_at = float('-inf')
-        # Time and count of checks since stamps of a feed were last in step with the stream that
-        # leads it, and sentences on those for which that counts.
-        self._in_step: dict[Feed, tuple[float, int]] = {}
-        self._ahead: dict[Feed, str] = {}
 
     def _stream(
         self, kind: Any, topic: str, intake: Intake, receive: Callable[[Message], None]
@@ -114,9 +102,6 @@ class WrenchInputs:
     def start(self) -> None:
         """Subscribe; earlier samples are discarded."""
         self._observer.clear()
-        self._in_step.clear()
-        self._ahead.clear()
-        self._observer.mark_ahead(self._ahead)
         self.attend(True)
         for stream in self._streams:
             stream.start()
@@ -180,34 +165,9 @@ class WrenchInputs:
                 stream.drain()
             else:
                 stream.catch_up()
-        self._compare_stamps()
+        for window in self._observer.windows:
+            window.compare(time.monotonic(), lambda: self._node.get_clock().now().nanoseconds)
         self._on_ready()
-
-    def _compare_stamps(self) -> None:
-        """Find feeds whose stamps are ahead of the stream that leads them."""
-        now = time.monotonic()
-        for feed, name, leader in self._leaders:
-            leading = leader.newest
-            skew = (feed.newest - leading) / SECOND
-            if skew <= self._max_delay or leading == NEVER:
-                self._in_step[feed] = now, 0
-                if feed in self._ahead:
-                    del self._ahead[feed]
-                    self._observer.mark_ahead(self._ahead)
-                continue
-            since, count = self._in_step.get(feed, (-math.inf, 0))
-            self._in_step[feed] = since, count + 1
-            if count + 1 == _AHEAD_TIMES or (count >= _AHEAD_TIMES and feed not in self._ahead):
-                if now - since < _AHEAD_FOR:
-                    continue
-                clock = 1e-9 * (feed.newest - self._node.get_clock().now().nanoseconds)
-                also = f' and {1e3 * clock:.0f} ms ahead of the clock of this computer' if (
-                    self._max_delay < clock < _FAR) else ''
-                self._ahead[feed] = (
-                    f"Stamps of sensor '{feed.name}' are {1e3 * skew:.0f} ms ahead of {name}"
-                    f'{also}; at most max_delay ({1e3 * self._max_delay:.0f} ms) is expected. '
-                    'Synchronise the clocks (chrony, PTP), or set sensor_delays.')
-                self._observer.mark_ahead(self._ahead)
 
     def _review_waker(self) -> None:
         """Let the stream that arrives last wake, so that no sample waits for the next cycle."""

@@ -101,13 +101,12 @@ class Chain:
         return np.zeros(3) if self.inertia is None else np.array(self.inertia.com)
 
 
-def _cut(urdf: str, links: Sequence[str]) -> str:
-    """Insert a floating joint before each link, named after it, with a massless parent link."""
-    tree = ElementTree.fromstring(urdf)
+def _cut(robot: Robot, mounts: Sequence[SensorMount]) -> str:
+    """Insert a floating joint before each carried link, named after it, with a massless parent."""
+    tree = ElementTree.fromstring(robot.urdf)
     by_child = {}
     for joint in tree.findall('joint'):
-        child = joint.find('child')
-        if child is not None:
+        for child in joint.findall('child'):
             by_child[child.get('link', '')] = child
         if joint.get('type') == 'continuous':
             # One angle each, as in the model of the arm.
@@ -117,38 +116,31 @@ def _cut(urdf: str, links: Sequence[str]) -> str:
                 limit = ElementTree.SubElement(joint, 'limit', effort='0', velocity='0')
             limit.set('lower', '-1e6')
             limit.set('upper', '1e6')
-    for link in links:
-        mount = f'{link}__mount'
-        by_child[link].set('link', mount)
-        ElementTree.SubElement(tree, 'link', name=mount)
-        joint = ElementTree.SubElement(tree, 'joint', name=f'{link}{_SUFFIX}', type='floating')
-        ElementTree.SubElement(joint, 'parent', link=mount)
-        ElementTree.SubElement(joint, 'child', link=link)
-    return ElementTree.tostring(tree, encoding='unicode')
-
-
-def _check_mounts(robot: Robot, mounts: Sequence[SensorMount]) -> None:
-    tree = ElementTree.fromstring(robot.urdf)
-    carried = [child.get('link', '') for joint in tree.findall('joint')
-               for child in joint.findall('child')]
-    links = [mount.carried for mount in mounts]
+    cut = set()
     for mount in mounts:
-        frame = robot.model.frames[robot.frame_id(mount.frame)]
-        if mount.carried not in carried:
+        link = mount.carried
+        on, carried = (robot.model.frames[robot.frame_id(name)] for name in (mount.frame, link))
+        if link not in by_child:
             raise ConfigurationError(
-                f"'{mount.carried}' is not a link that a joint of the robot description carries; "
-                f'an F/T sensor carries one of {", ".join(carried)}.')
-        link = robot.model.frames[robot.frame_id(mount.carried)]
-        if frame.parentJoint != link.parentJoint:
-            joint = robot.model.names[max(frame.parentJoint, link.parentJoint)]
+                f"'{link}' is not a link that a joint of the robot description carries; "
+                f'an F/T sensor carries one of {", ".join(by_child)}.')
+        if on.parentJoint != carried.parentJoint:
+            joint = robot.model.names[max(on.parentJoint, carried.parentJoint)]
             raise ConfigurationError(
-                f"The frame '{mount.frame}' of an F/T sensor and the link '{mount.carried}' that "
+                f"The frame '{mount.frame}' of an F/T sensor and the link '{link}' that "
                 f"it carries are separated by the moving joint '{joint}'; expected a constant "
                 'transform between them. Correct sensor_frames or sensor_links.')
-        if links.count(mount.carried) > 1:
+        if link in cut:
             raise ConfigurationError(
-                f"Two F/T sensors carry the link '{mount.carried}'; give each sensor its own "
+                f"Two F/T sensors carry the link '{link}'; give each sensor its own "
                 'link in sensor_frames or sensor_links.')
+        cut.add(link)
+        by_child[link].set('link', f'{link}__mount')
+        ElementTree.SubElement(tree, 'link', name=f'{link}__mount')
+        joint = ElementTree.SubElement(tree, 'joint', name=f'{link}{_SUFFIX}', type='floating')
+        ElementTree.SubElement(joint, 'parent', link=f'{link}__mount')
+        ElementTree.SubElement(joint, 'child', link=link)
+    return ElementTree.tostring(tree, encoding='unicode')
 
 
 class SensedArm:
@@ -162,6 +154,8 @@ class SensedArm:
         torque: Joint torques that the motion last given to ``held`` takes, shape (n,) [N·m].
         urdf: URDF of the cut arm.
         chains: The sub-chains; sub-chain i is distal to sensor i.
+        all_distal: By sensor, all sensors distal to it.
+        pairs: Sensors, each with every next distal one.
 
     """
 
@@ -178,20 +172,18 @@ class SensedArm:
             ModelError: If Pinocchio does not accept the cut model.
 
         """
-        _check_mounts(robot, mounts)
         self.robot = robot
         self.mounts = tuple(mounts)
-        self.urdf = _cut(robot.urdf, [mount.carried for mount in mounts])
+        self.urdf = _cut(robot, mounts)
         self._by_urdf = self._bare = self._build()
         self._joints = [self._bare.getJointId(f'{mount.carried}{_SUFFIX}') for mount in mounts]
         subtrees = [frozenset(self._bare.subtrees[joint]) for joint in self._joints]
-        self._beyond = [[i for i, tree in enumerate(subtrees) if tree < own] for own in subtrees]
-        self._next = [tuple(i for i in beyond if not any(i in self._beyond[j] for j in beyond))
-                      for beyond in self._beyond]
-        self._bodies = [
-            own.difference(*(subtrees[d] for d in beyond))
-            for own, beyond in zip(subtrees, self._next, strict=True)
-        ]
+        every = self.all_distal = [
+            [i for i, tree in enumerate(subtrees) if tree < own] for own in subtrees]
+        self._next = [tuple(i for i in beyond if not any(i in every[j] for j in beyond))
+                      for beyond in every]
+        self._bodies = [own.difference(*(subtrees[d] for d in beyond))
+                        for own, beyond in zip(subtrees, self._next, strict=True)]
         zero = np.zeros(robot.n)
         self._to_link = np.array([
             robot.transform_frame_to_root(zero, mount.carried).actInv(
@@ -228,7 +220,6 @@ class SensedArm:
         model.gravity.linear = np.array(self.robot.gravity)
         return model
 
-
     def _check_carried(self) -> None:
         tool = self._bare.frames[self._bare.getFrameId(self.robot.tool_frame)].parentJoint
         for mount, joint in zip(self.mounts, self._joints, strict=True):
@@ -264,7 +255,6 @@ class SensedArm:
         pin.forwardKinematics(model, self.data, self._q)
         # For regressors, which must not change the posture last given to ``held``.
         self._aside = model.createData()
-        self._neutral = pin.neutral(model)
 
     @property
     def bodies(self) -> int:
@@ -331,10 +321,6 @@ class SensedArm:
         steps = steps[::-1] or [(0, np.eye(6) * np.eye(4)[0, :, None, None])]
         steps[0] = steps[0][0], steps[0][1] @ before
         return [(column, parts.reshape(24, 6)) for column, parts in steps]
-
-    def all_distal(self, index: int) -> list[int]:
-        """Return all sensors distal to one."""
-        return self._beyond[index]
 
     def outer_joints(self) -> list[int]:
         """Return the columns of the joints that are not distal to any sensor."""
@@ -456,12 +442,10 @@ class SensedArm:
             Shapes (k, 6, 10 b) and (n, 10 b), for the b bodies of the cut model.
 
         """
-        position, (velocity, acceleration) = self._neutral.copy(), np.zeros((2, self.model.nv))
-        position[self._q_columns] = q
-        velocity[self._v_columns] = v
-        acceleration[self._v_columns] = a
+        self._state[self._motion] = np.concatenate((q, v))
+        self._a[self._v_columns] = a
         found = pin.computeJointTorqueRegressor(
-            self.model, self._aside, position, velocity, acceleration)
+            self.model, self._aside, self._q, self._v, self._a)
         return found[self._held], found[self._v_columns]
 
     def lever(self, inner: int, outer: int) -> Array:

@@ -49,7 +49,7 @@ from robocal_ros.wrench.contact import Contact, Contacts, Surface
 from robocal_ros.wrench.model import ImuLink, LinkBias, SensedArm, SensorMount, TareReference
 from robocal_ros.wrench.model_errors import ForceTest, ModelErrors, Motion
 from robocal_ros.wrench.parameters import WrenchParameters, sensor_std, sensors_of
-from robocal_ros.wrench.tare import TareRecord, biases, reference
+from robocal_ros.wrench.tare import Instant, LinkInstant, TareRecord, biases, reference
 from robocal_ros.wrench.torque import JointTorques
 
 FILLING = 'Filling the window'
@@ -253,35 +253,18 @@ class WrenchObserver:
         if index in self._imu_chains:
             self._imu_chains[index].add(self.feeds[index], _NOTHING)
 
-    def leaders(self) -> list[tuple[Feed, str, Feed | AlignedWindow]]:
-        """Return feeds, each with name and samples of the stream that leads it."""
-        chains = self._imu_chains
-        found: list[tuple[Feed, str, Feed | AlignedWindow]] = [
-            (feed, 'joint_states', self.joint_chains.samples) for feed in self.feeds
-            if len(chains) < len(self.feeds)]
-        for index, chain in chains.items():
-            own = self.feeds[index]
-            found.append((chain.imu, f"sensor '{own.name}'", own))
-        return found
-
-    def mark_ahead(self, ahead: Mapping[Feed, str]) -> None:
-        """Make the outputs invalid that need feeds whose stamps are ahead of the leading stream.
-
-        Args:
-            ahead: Sentences on these feeds.
-
-        """
-        sentences = [ahead.get(feed, '') for feed in self.feeds]
-        self.joint_chains.ahead = sentences if any(sentences) else None
-        for chain in self._imu_chains.values():
-            chain.ahead = ahead.get(chain.imu, '')
+    @property
+    def windows(self) -> list[AlignedWindow]:
+        """Windows over the samples."""
+        return [chains.samples for chains in self._all_chains]
 
     def clear(self) -> None:
         """Discard all samples, as after a jump of the clock; biases stay."""
         for feed in (*self.feeds, *self.imu_feeds.values()):
             feed.clear()
-        for chains in self._all_chains:
-            chains.clear()
+        for window in self.windows:
+            window.clear()
+        self.joint_chains.clear()
         self._end_contacts()
 
     def _end_contacts(self) -> None:
@@ -367,20 +350,14 @@ class WrenchObserver:
         self.contacts.use(self.arm.chains)
         for index, chain in self._imu_chains.items():
             chain.link.use(self.arm.chains[index])
-        redone = self._redo_biases()
+        redone = False
+        if self.reference is not None:
+            bias = self.reference.readings - self.arm.expected(self.reference.posture)
+            left = self.joint_chains.residuals((bias, self.bias))
+            redone = left is None or left[0] <= left[1]
+            self.bias = bias if redone else self.bias
         self.errors.carry(frame, deviations, weighed=redone)
         self._end_contacts()
-        return redone
-
-    def _redo_biases(self) -> bool:
-        """Compute biases anew from the readings of the tare if that is better; return if so."""
-        if self.reference is None:
-            return False
-        bias = self.reference.readings - self.arm.expected(self.reference.posture)
-        left = self.joint_chains.residuals((bias, self.bias))
-        redone = left is None or left[0] <= left[1]
-        if redone:
-            self.bias = bias
         return redone
 
     def use_arm(self, identified: ArmModel | None) -> None:
@@ -459,10 +436,6 @@ class _Chains(ABC):
             float(sum(std[sensor][0]**2 for sensor in (chain.proximal, *chain.distal)))
             for chain in observer.arm.chains], observer.values.force_threshold, near)
 
-    def clear(self) -> None:
-        """Discard all samples."""
-        self.samples.clear()
-
     def take(self, *, newest: bool = False) -> Observation | None:
         """Return the next observation as ``WrenchObserver.take``."""
         stamp, instants = self._next(), 1
@@ -537,7 +510,6 @@ class JointChains(_Chains):
         problem: Problem of the newest joint state, empty if there is none.
         refused: Number of joint states that were not usable, and the problem of the last one.
         continuous: Whether each joint turns without limits, shape (n,).
-        ahead: By sensor, why its stamps are ahead of those of the joint states; None if none are.
 
     """
 
@@ -549,29 +521,24 @@ class JointChains(_Chains):
             lambda index, motion: observer.errors.link(index, motion)[:3], _NEAR)
         self.problem = ''
         self.refused = 0, ''
-        self.ahead: list[str] | None = None
         self._values = values
-        self._use_velocity = values.use_velocity
         self._torques = observer.torques
         self._n = robot.n
-        self._without_effort = NEVER
-        # Newest joint state that lacks a velocity or a torque.
-        self._incomplete = NEVER
         # Joints whose velocity the newest joint state lacks.
         self._unknown = _NONE
         self.continuous = np.isinf(robot.lower) & np.isinf(robot.upper)
         self._wraps = bool(self.continuous.any())
+        # Means of a window, and its wrenches without leaps: computed once for all sub-chains.
+        self._settled: tuple[Array, Array | None] | None = None
+        self.clear()
+
+    def clear(self) -> None:
+        """Discard what was derived from samples."""
+        # Newest joint states without torques, and without any of velocities and torques.
+        self._without_effort = self._incomplete = NEVER
         self._position: Array | None = None
         # Newest means of motion and readings.
         self._latest: tuple[Array, Array, Array] | None = None
-        # Means of a window, and its wrenches without leaps: computed once for all sub-chains.
-        self._settled: tuple[Array, Array | None] | None = None
-
-    def clear(self) -> None:
-        """Discard all samples."""
-        super().clear()
-        self._without_effort = self._incomplete = NEVER
-        self._latest = self._position = None
         if self._torques is not None:
             self._torques.clear()
 
@@ -599,11 +566,10 @@ class JointChains(_Chains):
         if not known and implausible(row):
             self.refuse(IMPLAUSIBLE)
             return
-        if self._wraps or not self._use_velocity:
+        if self._wraps or not self._values.use_velocity:
             row = row.copy()
-            known = known and self._use_velocity
-        if not self._use_velocity:
-            row[n:2 * n] = np.nan
+        if not self._values.use_velocity:
+            row[n:2 * n], known = np.nan, False
         if self._wraps:
             # The angles of continuous joints go on from those of the row before.
             q = row[:n]
@@ -659,10 +625,7 @@ class JointChains(_Chains):
         every = distal.ravel()
         if not every.dot(every) + needed.dot(needed) < IMPOSSIBLE**2:
             raise ArithmeticError(IMPLAUSIBLE)
-        missing = lost = samples.missing(oldest)
-        if self.ahead is not None:
-            missing = [why or ahead for why, ahead in zip(
-                lost or [''] * count, self.ahead, strict=True)]
+        missing = samples.missing(oldest)
         observation = Observation(
             stamp, delay, self.links, arm.between(distal), [''] * count, {}, None, None,
             *motion, distal, held, missing, needed, None, instants)
@@ -687,9 +650,9 @@ class JointChains(_Chains):
                 lambda: self._observer.errors.torque_std(stamp, motion))
             observation.colliding = self._torques.colliding
         if (recorder := self._observer.recorder) is not None:
-            recorder.add(stamp, rows[-1, :n],
-                         rows[-1, 3 * n:].reshape(count, COLUMNS), held,
-                         list(lost or [''] * count))
+            newest = rows[-1].copy()
+            recorder.add(Instant(stamp, newest[:n], newest[3 * n:].reshape(count, COLUMNS), held,
+                                 missing or [''] * count))
         return observation
 
     def bound(
@@ -801,7 +764,6 @@ class _ImuChain(_Chains):
         link: The link.
         imu: Readings of its IMU.
         bias: Its net wrench at rest if it was tared as a whole, else None, shape (6,).
-        ahead: Why stamps are ahead of those of the proximal sensor, empty if none are.
 
     """
 
@@ -812,11 +774,11 @@ class _ImuChain(_Chains):
         # Readings of the proximal sensor, then of IMU and distal sensor.
         super().__init__(
             observer, (index,),
-            AlignedWindow([self.imu, *(observer.feeds[d] for d in chain.distal)], COLUMNS, values),
+            AlignedWindow([self.imu, *(observer.feeds[d] for d in chain.distal)], COLUMNS, values,
+                          f"sensor '{observer.feeds[index].name}'"),
             lambda index, motion: observer.errors.rigid(index, link.regressor(*motion))[:3],
             _NEAR_BY_IMU)
         self.bias: Array | None = None
-        self.ahead = ''
         self._index = index
         self._sensors = [index, *chain.distal]
         # Newest refused reading of the proximal sensor.
@@ -836,8 +798,8 @@ class _ImuChain(_Chains):
                 stamp, instants, f'{FILLING} of {window.length / SECOND:g} s.')
         missing = self.samples.missing(window.oldest)
         problem = self._refused[1] if self._refused[0] >= window.oldest else next(
-            (why for why in missing or () if why), self.ahead)
-        if problem and (problem is self.ahead or (missing is not None and missing[0])):
+            (why for why in missing or () if why), '')
+        if problem and missing is not None and missing[0]:
             return self._invalid(stamp, instants, problem)
         (mean, slope), _, delay, scale = weights
         rows = window.rows
@@ -864,7 +826,7 @@ class _ImuChain(_Chains):
             if not _within(net, IMPOSSIBLE):
                 raise ArithmeticError('Its force or moment is beyond that of any arm.')
             if (recorder := self._observer.recorder) is not None:
-                recorder.add_link(index, stamp, net, rate, regressor)
+                recorder.add_link(index, LinkInstant(stamp, net, rate, regressor))
             observation.wrench[index] = net if self.bias is None else net - self.bias
         observation.contacts = self._contacts.update(
             stamp / SECOND - delay, self.links, observation.wrench,

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +29,9 @@ from robocal_ros.wrench.alignment import (
     Feed,
     Reading,
     Saturated,
+    Weights,
     even_weights,
-    matched_rows,
+    matched_weights,
 )
 from robocal_ros.wrench.contact import Contact
 from robocal_ros.wrench.fusion import Fused, Fusion
@@ -44,6 +46,7 @@ from robocal_ros.wrench.observer import (
     implausible,
 )
 from robocal_ros.wrench.sensor_delay import SensorDelays
+from robocal_ros.wrench.tare import Instant
 
 Rows = npt.NDArray[np.intp]
 
@@ -135,32 +138,39 @@ class Block:
 
 
 class _Samples:
-    """Samples of one source, appended at the end and dropped at the beginning."""
+    """Samples of one source, appended at the end and dropped at the beginning.
+
+    Attributes:
+        stamps: Their stamps, shape (m,) [ns].
+        times: Times of their recording, shape (m,) [ns].
+        rows: Their values, shape (m, columns).
+        why: Why each is not usable, as an index of sentences, negative for a saturated sensor.
+        newest: Newest stamp, also of those not joined yet [ns].
+
+    """
 
     def __init__(self, columns: int) -> None:
-        self.stamps: Stamps = np.zeros(0, dtype=np.int64)
-        self.rows = np.zeros((0, columns))
-        # Why each is not usable, as an index of sentences, negative for a saturated sensor.
-        self.why: Rows = np.zeros(0, dtype=np.intp)
-        self._waiting: list[tuple[Stamps, Array, Rows]] = []
+        none = np.zeros(0, dtype=np.int64)
+        self._set(none, none, np.zeros((0, columns)), np.zeros(0, dtype=np.intp))
+        self._waiting: list[tuple[Stamps, Stamps, Array, Rows]] = []
         self.newest = NEVER
 
-    def append(self, stamps: Stamps, rows: Array, why: Rows) -> None:
+    def _set(self, *columns: Any) -> None:
+        self.stamps, self.times, self.rows, self.why = self._columns = columns
+
+    def append(self, stamps: Stamps, times: Stamps, rows: Array, why: Rows) -> None:
         if len(stamps):
-            self._waiting.append((stamps, rows, why))
+            self._waiting.append((stamps, times, rows, why))
             self.newest = int(stamps[-1])
 
     def join(self) -> None:
         if self._waiting:
-            parts = [(self.stamps, self.rows, self.why), *self._waiting]
-            self.stamps, self.rows, self.why = (
-                np.concatenate(column) for column in zip(*parts, strict=True))
+            self._set(*map(np.concatenate, zip(self._columns, *self._waiting, strict=True)))
             self._waiting.clear()
 
     def drop(self, count: int) -> None:
         if count > 0:
-            self.stamps, self.rows, self.why = (
-                self.stamps[count:], self.rows[count:], self.why[count:])
+            self._set(*(column[count:] for column in self._columns))
 
 
 class _Readings(_Samples):
@@ -170,10 +180,14 @@ class _Readings(_Samples):
         super().__init__(COLUMNS)
         self.feed = feed
         self.sentences = ['']
+        # By stamp of joint states: why those of the sensor were ahead of them.
+        self.ahead: dict[int, str] = {}
         self._last: Array = np.full(COLUMNS, np.nan)
         self._same_since = NEVER
 
-    def add(self, stamps: Stamps, rows: Array, problems: Mapping[int, str]) -> None:
+    def add(
+        self, stamps: Stamps, times: Stamps, rows: Array, problems: Mapping[int, str]
+    ) -> None:
         """Add readings; problems by row."""
         feed = self.feed
         stamps = stamps - feed.delay
@@ -186,7 +200,7 @@ class _Readings(_Samples):
             if problem and not why[row]:
                 why[row] = self._sentence(problem) * (-1 if bounding else 1)
         self._find_stuck(stamps, rows, why)
-        self.append(stamps, rows, why)
+        self.append(stamps, times, rows, why)
 
     def _find_stuck(self, stamps: Stamps, rows: Array, why: Rows) -> None:
         live = np.flatnonzero(why == 0)
@@ -245,6 +259,8 @@ class _Readings(_Samples):
 
     def reason(self, before: int, time: int) -> str:
         """Return why the values at an instant are missing [ns]."""
+        if time in self.ahead:
+            return self.ahead[time]
         refused = [place for place in range(min(before + 1, len(self.stamps) - 1), -1, -1)
                    if self.why[place] and place >= before - 1000][:1]
         if refused and time - int(self.stamps[refused[0]]) < self.feed.max_gap:
@@ -253,7 +269,6 @@ class _Readings(_Samples):
             np.inf if before < 0 else (time - int(self.stamps[before])) / SECOND)
 
 
-@dataclass
 class _Instants:
     """Motion and readings at m successive instants, smoothed, and the rows that they come from.
 
@@ -277,22 +292,132 @@ class _Instants:
 
     """
 
-    time: Stamps
-    new: Rows
-    first: Rows
-    windows: _Windows
-    rows: Array
-    missing: Flags
-    before: Rows
-    without_effort: Flags
-    full: Flags
-    wild: Flags
-    means: Array
-    a: Array
-    held: Array
-    torque: Array
-    seen: Array
-    distal: Array
+    def __init__(
+        self, observer: WrenchObserver, joints: _Samples, sensors: Sequence[_Readings],
+        begin: int, end: int,
+    ) -> None:
+        """Smooth over the windows that end in some joint states.
+
+        Args:
+            observer: The observer.
+            joints: Joint states.
+            sensors: Readings.
+            begin: First joint state.
+            end: The one after the last.
+
+        """
+        arm, window = observer.arm, observer.joint_chains.samples.window
+        n, count = arm.robot.n, len(sensors)
+        self._n = n
+        time = self.time = joints.stamps[:end]
+        new = self.new = np.arange(begin, end)
+        first = self.first = np.maximum(np.minimum(
+            np.searchsorted(time, time[new] - window.slack), new - window.fewest + 1), 0)
+        size, span = new - first + 1, time[new] - time[first]
+        full = ((size >= window.fewest) & (FULL * window.length <= span)
+                & (span <= max(window.slack, LONGEST)))
+        steps = np.diff(time)
+        uneven = np.zeros(end, bool)
+        uneven[2:] = np.abs(np.diff(steps)) > UNEVEN * np.minimum(steps[1:], steps[:-1])
+        last_uneven = np.maximum.accumulate(np.where(uneven, np.arange(end), -1))
+        windows = self.windows = _Windows(
+            time, new, np.where(full, size, 0), last_uneven[new] <= first + 1, window.length)
+        # Rows of zeros for windows that would begin before the first row.
+        table = np.zeros((windows.before + end, 3 * n + count * COLUMNS))
+        rows = self.rows = table[windows.before:]
+        rows[:, :3 * n] = joints.rows[:end]
+        # A product is faster than a reduction along short rows.
+        unknown: Flags = ~np.isfinite(rows[:, 2 * n:3 * n] @ np.ones(n))
+        rows[unknown, 2 * n:3 * n] = 0.0
+        backward = self._differentiate()
+        readings = rows[:, 3 * n:].reshape(end, count, COLUMNS)
+        self.missing: Flags = np.zeros((end, count), bool)
+        self.before = np.zeros((end, count), np.intp)
+        for index, sensor in enumerate(sensors):
+            readings[:, index], self.missing[:, index], self.before[:, index] = sensor.at(time)
+            if sensor.ahead:
+                self.missing[:, index] |= np.isin(time, list(sensor.ahead))
+        means = self.means = windows.sums(windows.mean, table)
+        self.a = windows.rate[:, None] * windows.sums(windows.slope, table[:, n:2 * n])
+        if backward is not None:
+            # The newest velocity is a backward difference; in later windows it is a central one.
+            change = backward[new] - rows[new, n:2 * n]
+            means[:, n:2 * n] += windows.mean[:, -1:] * change
+            self.a += windows.rate[:, None] * windows.slope[:, -1:] * change
+        for index, sensor in enumerate(sensors):
+            self._add_excess(index, sensor, readings[:, index])
+        self.held, self.torque = arm.held_many(self.q, self.v, self.a)
+        self.seen = arm.in_links(
+            means[:, 3 * n:].reshape(len(new), count, COLUMNS) - observer.bias)
+        self.distal = self.seen + self.held
+        self.wild: Flags = np.zeros(len(new), bool)
+        for outputs in (self.distal.reshape(len(new), -1), self.torque):
+            size_of = np.abs(outputs)
+            if not size_of.max(initial=0.0) <= IMPOSSIBLE:
+                self.wild |= windows.full & ~(size_of <= IMPOSSIBLE).all(axis=1)
+        self.full = windows.full & ~self.wild
+        lost = np.cumsum(unknown)
+        self.without_effort = lost[new] - lost[first] + unknown[first] > 0
+
+    def _differentiate(self) -> Array | None:
+        """Fill in unknown velocities by central differences; return backward differences."""
+        n, time, rows = self._n, self.time, self.rows
+        q, v = rows[:, :n], rows[:, n:2 * n]
+        unknown = np.isnan(v)
+        if not unknown.any():
+            return None
+        backward = np.zeros_like(q)
+        if len(time) > 1:
+            backward[1:] = np.diff(q, axis=0) / (np.diff(time) / SECOND)[:, None]
+        central = backward.copy()
+        if len(time) > 2:
+            middle = (q[2:] - q[:-2]) / ((time[2:] - time[:-2]) / SECOND)[:, None]
+            np.copyto(central[1:-1], middle, where=unknown[1:-1] & unknown[2:])
+        backward = np.where(unknown, backward, v)
+        np.copyto(v, central, where=unknown)
+        return backward
+
+    def _add_excess(self, index: int, sensor: _Readings, readings: Array) -> None:
+        """Add to means by how much readings between rows differ from the mean of both rows.
+
+        Rows after refused readings are missing.
+
+        Args:
+            index: The sensor.
+            sensor: Its readings.
+            readings: Values at the rows, shape (rows, 6).
+
+        """
+        time, before, missing = self.time, self.before[:, index], self.missing[:, index]
+        stamps, rows, padding = sensor.stamps, sensor.rows, self.windows.before
+        if not len(stamps):
+            return
+        begin, end = before[:-1] + 1, before[1:] + 1
+        end = end - (stamps[end - 1] == time[1:])
+        several = np.flatnonzero((end - begin > 1) & ~missing[1:] & ~missing[:-1])
+        refused = np.cumsum(np.concatenate(([0], sensor.why != 0)))
+        bad = refused[end[several]] > refused[begin[several]]
+        missing[several[bad] + 1] = True
+        several = several[~bad]
+        if not len(several):
+            return
+        begin, end = begin[several], end[several]
+        # Integrals of the linear interpolation, first between the readings.
+        count = end - begin - 1
+        starts = np.cumsum(count) - count
+        place = np.arange(count.sum()) + np.repeat(begin - starts, count)
+        steps = (stamps[place + 1] - stamps[place]) / SECOND
+        between = np.add.reduceat(0.5 * steps[:, None] * (rows[place + 1] + rows[place]), starts)
+        last, low, high = end - 1, readings[several], readings[several + 1]
+        after = ((time[several + 1] - stamps[last]) / SECOND)[:, None]
+        before_first = ((time[several] - stamps[begin]) / SECOND)[:, None]
+        integral = (between + 0.5 * after * (high + rows[last])
+                    - 0.5 * before_first * (low + rows[begin]))
+        span = (time[several + 1] - time[several]) / SECOND
+        excess = np.zeros((padding + len(time), COLUMNS))
+        excess[padding + several + 1] = integral / span[:, None] - 0.5 * (low + high)
+        at = 3 * self._n + COLUMNS * index
+        self.means[:, at:at + COLUMNS] += self.windows.sums(self.windows.intervals, excess)
 
     @property
     def stamps(self) -> Stamps:
@@ -302,17 +427,16 @@ class _Instants:
     @property
     def q(self) -> Array:
         """Joint angles, shape (m, n) [rad]."""
-        return self.means[:, :self.a.shape[1]]
+        return self.means[:, :self._n]
 
     @property
     def v(self) -> Array:
         """Joint velocities, shape (m, n) [rad/s]."""
-        return self.means[:, self.a.shape[1]:2 * self.a.shape[1]]
+        return self.means[:, self._n:2 * self._n]
 
     def motion(self, row: int) -> Motion:
         """Return the motion at an instant."""
-        n = self.a.shape[1]
-        return self.means[row, :n], self.means[row, n:2 * n], self.a[row]
+        return self.q[row], self.v[row], self.a[row]
 
 
 class OfflineObserver:
@@ -349,19 +473,23 @@ class OfflineObserver:
         if observer.torques is not None:
             observer.torques.clear()
 
-    def add_joint_states(self, stamps: Stamps, rows: Array) -> None:
+    def add_joint_states(
+        self, stamps: Stamps, rows: Array, times: Stamps | None = None
+    ) -> None:
         """Add joint states.
 
         Args:
             stamps: Increasing stamps, shape (m,) [ns].
             rows: Angles, velocities and torques, NaN if unknown, shape (m, 3 n).
+            times: Times of recording, shape (m,) [ns]; the stamps if None.
 
         """
+        times = stamps if times is None else times
         if not np.abs(rows).max(initial=0.0) <= IMPOSSIBLE:
             odd = implausible(rows)
             for _ in range(int(odd.sum())):
                 self._chains.refuse(IMPLAUSIBLE)
-            stamps, rows = stamps[~odd], rows[~odd]
+            stamps, times, rows = stamps[~odd], times[~odd], rows[~odd]
         if not len(stamps):
             return
         n = self._n
@@ -374,10 +502,11 @@ class OfflineObserver:
         q += np.where(self._chains.continuous, 2.0 * np.pi * turns, 0.0)
         if not self._values.use_velocity:
             rows[:, n:2 * n] = np.nan
-        self._joints.append(stamps, rows, np.zeros(len(stamps), np.intp))
+        self._joints.append(stamps, times, rows, np.zeros(len(stamps), np.intp))
 
     def add_readings(
-        self, index: int, stamps: Stamps, rows: Array, problems: Mapping[int, str]
+        self, index: int, stamps: Stamps, rows: Array, problems: Mapping[int, str],
+        times: Stamps | None = None,
     ) -> None:
         """Add readings of an F/T sensor.
 
@@ -386,9 +515,10 @@ class OfflineObserver:
             stamps: Increasing stamps, shape (m,) [ns].
             rows: Forces, then moments, shape (m, 6) [N, N·m].
             problems: Problems of unusable readings, by row.
+            times: Times of recording, shape (m,) [ns]; the stamps if None.
 
         """
-        self._sensors[index].add(stamps, rows, problems)
+        self._sensors[index].add(stamps, stamps if times is None else times, rows, problems)
 
     def take(self, *, final: bool = False, until: int | None = None) -> Block | None:
         """Return the observations whose samples are complete, None for none.
@@ -406,6 +536,7 @@ class OfflineObserver:
             end = min(end, int(np.searchsorted(stamps, until, 'right')))
         if end <= self._begun:
             return None
+        self._compare(self._begun, end)
         block = self._observed(self._begun, end)
         self._trim(end)
         return block
@@ -428,6 +559,21 @@ class OfflineObserver:
                 stamps = stamps[:int(np.argmax(waiting))] if waiting.any() else stamps
         return len(stamps)
 
+    def _compare(self, begin: int, end: int) -> None:
+        """Find joint states at whose recording stamps of a sensor were ahead, as live."""
+        window, joints = self._chains.samples, self._joints
+        stamps, arrived = joints.stamps[begin:end], joints.times[begin:end]
+        for index, sensor in enumerate(self._sensors):
+            newest = np.append(sensor.stamps, NEVER)[
+                np.searchsorted(sensor.times, arrived, 'right') - 1]
+            skew = newest - stamps
+            # In step throughout, the last one tells as much.
+            first = 0 if (skew > sensor.feed.max_gap).any() else -1
+            for stamp, time, early in zip(*(
+                    row[first:].tolist() for row in (stamps, arrived, skew)), strict=True):
+                if why := window.judge(index, time / SECOND, early):
+                    sensor.ahead[stamp] = why
+
     def _trim(self, done: int) -> None:
         """Drop samples that no later window contains."""
         stamps, window = self._joints.stamps, self._chains.samples.window
@@ -439,6 +585,8 @@ class OfflineObserver:
         self._begun = done - oldest
         for sensor in self._sensors:
             sensor.drop(int(np.searchsorted(sensor.stamps, since - sensor.feed.max_gap)) - 2)
+            sensor.ahead = {
+                stamp: why for stamp, why in sensor.ahead.items() if stamp >= since}
 
     # ------------------------------------------------------------------------ computing
 
@@ -446,7 +594,7 @@ class OfflineObserver:
     def _observed(self, begin: int, end: int) -> Block:
         """Return the observations of some joint states, whose readings have all been added."""
         n, count, window = self._n, len(self._sensors), self._chains.samples.window
-        at = self._smoothed(begin, end)
+        at = _Instants(self._observer, self._joints, self._sensors, begin, end)
         block = Block.empty(at.stamps, count, n)
         block.observed[:] = True
         block.wrench = self._arm.between_many(at.q, at.distal)
@@ -460,75 +608,26 @@ class OfflineObserver:
             with_effort = np.flatnonzero(at.full & ~at.without_effort)
             block.external[with_effort] = torques.external_torque(
                 at.torque, at.v, at.a, at.means[:, 2 * n:3 * n])[with_effort]
-            self._find_collisions(block, with_effort, at)
+            for number in _until_over(
+                    _any(np.abs(block.external[with_effort]) > torques.threshold),
+                    lambda: torques.is_colliding):
+                row = int(with_effort[number])
+                torques.judge(at.v[row], block.external[row], self._observer.errors.torque_std(
+                    int(block.stamps[row]), at.motion(row)))
+                block.colliding[row] = torques.colliding
         if self._observer.recorder is not None:
             for row in np.flatnonzero(at.full).tolist():
-                newest = at.new[row]
-                self._observer.recorder.add(
-                    int(block.stamps[row]), at.rows[newest, :n],
-                    at.rows[newest, 3 * n:].reshape(count, COLUMNS), at.held[row],
-                    [(why or 'A reading is missing.') if lacks else '' for why, lacks in zip(
-                        block.reasons_at(row), lacking[row], strict=True)])
+                newest = at.rows[at.new[row]].copy()
+                self._observer.recorder.add(Instant(
+                    int(block.stamps[row]), newest[:n], newest[3 * n:].reshape(count, COLUMNS),
+                    at.held[row].copy(), [
+                        (why or 'A reading is missing.') if lacks else '' for why, lacks in zip(
+                            block.reasons_at(row), lacking[row], strict=True)]))
         self._find_contacts(block, at, loud)
         if self._fusion is not None:
             block.fused = self._fusion.all_of([
                 self._observation(block, at, lacking, row) for row in range(len(block))])
         return block
-
-    def _smoothed(self, begin: int, end: int) -> _Instants:
-        """Return means over the windows that end in some joint states."""
-        n, count, window = self._n, len(self._sensors), self._chains.samples.window
-        time = self._joints.stamps[:end]
-        new = np.arange(begin, end)
-        first = np.maximum(np.minimum(
-            np.searchsorted(time, time[new] - window.slack), new - window.fewest + 1), 0)
-        size, span = new - first + 1, time[new] - time[first]
-        full = ((size >= window.fewest) & (FULL * window.length <= span)
-                & (span <= max(window.slack, LONGEST)))
-        steps = np.diff(time)
-        uneven = np.zeros(end, bool)
-        uneven[2:] = np.abs(np.diff(steps)) > UNEVEN * np.minimum(steps[1:], steps[:-1])
-        last_uneven = np.maximum.accumulate(np.where(uneven, np.arange(end), -1))
-        windows = _Windows(
-            time, new, np.where(full, size, 0), last_uneven[new] <= first + 1, window.length)
-        # Rows of zeros for windows that would begin before the first row.
-        table = np.zeros((windows.before + end, 3 * n + count * COLUMNS))
-        rows = table[windows.before:]
-        rows[:, :3 * n] = self._joints.rows[:end]
-        # A product is faster than a reduction along short rows.
-        unknown: Flags = ~np.isfinite(rows[:, 2 * n:3 * n] @ np.ones(n))
-        rows[unknown, 2 * n:3 * n] = 0.0
-        backward = self._differentiate(time, rows)
-        readings = rows[:, 3 * n:].reshape(end, count, COLUMNS)
-        missing = np.zeros((end, count), bool)
-        before = np.zeros((end, count), np.intp)
-        for index, sensor in enumerate(self._sensors):
-            readings[:, index], missing[:, index], before[:, index] = sensor.at(time)
-        means = windows.sums(windows.mean, table)
-        a = windows.rate[:, None] * windows.sums(windows.slope, table[:, n:2 * n])
-        if backward is not None:
-            # The newest velocity is a backward difference; in later windows it is a central one.
-            change = backward[new] - rows[new, n:2 * n]
-            means[:, n:2 * n] += windows.mean[:, -1:] * change
-            a += windows.rate[:, None] * windows.slope[:, -1:] * change
-        excess = self._excess(time, readings, missing, before, windows.before)
-        if excess is not None:
-            means[:, 3 * n:] += windows.sums(windows.intervals, excess)
-        q, v = means[:, :n], means[:, n:2 * n]
-        held, torque = self._arm.held_many(q, v, a)
-        seen = self._arm.in_links(
-            means[:, 3 * n:].reshape(len(new), count, COLUMNS) - self._observer.bias)
-        distal, full = seen + held, windows.full
-        wild: Flags = np.zeros(len(new), bool)
-        for outputs in (distal.reshape(len(new), -1), torque):
-            size_of = np.abs(outputs)
-            if not size_of.max(initial=0.0) <= IMPOSSIBLE:
-                wild |= full & ~(size_of <= IMPOSSIBLE).all(axis=1)
-        lost = np.cumsum(unknown)
-        without_effort = lost[new] - lost[first] + unknown[first] > 0
-        return _Instants(
-            time, new, first, windows, rows, missing, before, without_effort,
-            full & ~wild, wild, means, a, held, torque, seen, distal)
 
     def _find_contacts(self, block: Block, at: _Instants, loud: Flags) -> None:
         """Find contacts one by one, where a force is loud or a sensor saturated."""
@@ -594,79 +693,6 @@ class OfflineObserver:
             item.reasons, lacking[row].tolist(), strict=True)]
         return item
 
-    def _differentiate(self, time: Stamps, rows: Array) -> Array | None:
-        """Fill in unknown velocities by central differences; return backward differences."""
-        n = self._n
-        unknown = np.isnan(rows[:, n:2 * n])
-        if not unknown.any():
-            return None
-        q, v = rows[:, :n], rows[:, n:2 * n]
-        backward, central = np.zeros_like(q), np.zeros_like(q)
-        if len(time) > 1:
-            backward[1:] = np.diff(q, axis=0) / (np.diff(time) / SECOND)[:, None]
-            central[:] = backward
-        if len(time) > 2:
-            both = unknown[1:-1] & unknown[2:]
-            middle = (q[2:] - q[:-2]) / ((time[2:] - time[:-2]) / SECOND)[:, None]
-            central[1:-1] = np.where(both, middle, backward[1:-1])
-        backward = np.where(unknown, backward, v)
-        v[:] = np.where(unknown, central, v)
-        return backward
-
-    def _excess(
-        self, time: Stamps, readings: Array, missing: Flags, before: Rows, padding: int,
-    ) -> Array | None:
-        """Return means of readings between rows minus means of both rows, after some zeros.
-
-        Args:
-            time: Stamps of the rows, shape (m,) [ns].
-            readings: Values at the rows, shape (m, k, 6).
-            missing: Which of them are missing, shape (m, k); readings between rows that were
-                refused are added.
-            before: Row of each sensor before or at each row, shape (m, k).
-            padding: Number of rows of zeros before the first.
-
-        Returns:
-            Shape (padding + m, 6 k), None if no interval contains several readings.
-
-        """
-        excess: Array | None = None
-        for index, sensor in enumerate(self._sensors):
-            stamps, rows = sensor.stamps, sensor.rows
-            if not len(stamps):
-                continue
-            begin, end = before[:-1, index] + 1, before[1:, index] + 1
-            end = end - (stamps[end - 1] == time[1:])
-            several = np.flatnonzero(
-                (end - begin > 1) & ~missing[1:, index] & ~missing[:-1, index])
-            if not len(several):
-                continue
-            begin, end = begin[several], end[several]
-            refused = np.cumsum(np.concatenate(([0], sensor.why != 0)))
-            bad = refused[end] > refused[begin]
-            missing[several[bad] + 1, index] = True
-            several, begin, end = several[~bad], begin[~bad], end[~bad]
-            if not len(several):
-                continue
-            if excess is None:
-                excess = np.zeros((padding + len(time), readings[0].size))
-            # Integrals of the linear interpolation, first between the readings.
-            count = end - begin - 1
-            starts = np.cumsum(count) - count
-            place = np.arange(count.sum()) + np.repeat(begin - starts, count)
-            steps = (stamps[place + 1] - stamps[place]) / SECOND
-            between = np.add.reduceat(
-                0.5 * steps[:, None] * (rows[place + 1] + rows[place]), starts)
-            last, low, high = end - 1, readings[several, index], readings[several + 1, index]
-            after = ((time[several + 1] - stamps[last]) / SECOND)[:, None]
-            before_first = ((time[several] - stamps[begin]) / SECOND)[:, None]
-            integral = (between + 0.5 * after * (high + rows[last])
-                        - 0.5 * before_first * (low + rows[begin]))
-            span = (time[several + 1] - time[several]) / SECOND
-            excess[padding + several + 1, COLUMNS * index:COLUMNS * (index + 1)] = (
-                integral / span[:, None] - 0.5 * (low + high))
-        return excess
-
     def _judge_validity(self, block: Block, at: _Instants) -> Flags:
         """Set the validity of sub-chains; return which sensors lack readings, shape (m, k)."""
         full, missing, new = at.full, at.missing, at.new
@@ -698,17 +724,6 @@ class OfflineObserver:
                 reasons[index] = said[sensor, place]
             block.reasons[row] = reasons
         return np.asarray(lacking)
-
-    def _find_collisions(self, block: Block, rows: Rows, at: _Instants) -> None:
-        torques = self._observer.torques
-        if torques is None:
-            return
-        for number in _until_over(torques.beyond_threshold(block.external[rows]),
-                                  lambda: torques.is_colliding):
-            row = int(rows[number])
-            torques.judge(at.v[row], block.external[row], self._observer.errors.torque_std(
-                int(block.stamps[row]), at.motion(row)))
-            block.colliding[row] = torques.colliding
 
 
 def _until_over(begins: Flags, lasts: Callable[[], bool]) -> Iterator[int]:
@@ -769,9 +784,7 @@ class _Windows:
         for count in np.unique(size[size > 0]).tolist():
             chosen = (size == count) & even
             if chosen.any():
-                found = even_weights(count)
-                kinds.append(_padded(longest, *(
-                    row[None] for row in (found.mean, found.slope, found.intervals))))
+                kinds.append(_padded(longest, even_weights(count)))
                 kind[chosen] = known
                 known += 1
                 self.rate[chosen] = (count - 1) / span[chosen]
@@ -781,8 +794,9 @@ class _Windows:
                            - time[newest[uneven]][:, None])
                 self.full[uneven] = np.diff(elapsed, axis=1).max(axis=1) <= GAP * np.maximum(
                     length, -elapsed[:, 0])
-                *rows, self.delay[uneven] = matched_rows(elapsed / SECOND)
-                kinds.append(_padded(longest, *rows))
+                found = matched_weights(elapsed / SECOND)
+                self.delay[uneven] = found.delay
+                kinds.append(_padded(longest, found))
                 kind[uneven] = known + np.arange(len(uneven))
                 known += len(uneven)
         self.mean, self.slope, self.intervals = np.concatenate(kinds)[kind].transpose(1, 0, 2)
@@ -801,8 +815,8 @@ class _Windows:
         return np.asarray(np.matmul(views, weights[:, :, None])[:, :, 0])
 
 
-def _padded(longest: int, *weights: Array) -> Array:
-    """Return weights of m windows, shape (m, count) each, after zeros: (m, 3, longest)."""
-    rows = np.zeros((len(weights[0]), len(weights), longest))
-    rows[:, :, longest - weights[0].shape[1]:] = np.stack(weights, axis=1)
-    return rows
+def _padded(longest: int, found: Weights) -> Array:
+    """Return the weights of one window or m of them after zeros, shape (m, 3, longest)."""
+    rows = np.concatenate((found.both, found.intervals[..., None, :]), axis=-2)
+    rows = rows.reshape(-1, *rows.shape[-2:])
+    return np.pad(rows, ((0, 0), (0, 0), (longest - rows.shape[-1], 0)))

@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numpy.typing import ArrayLike
 
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.files import PartFile
 from robocal_ros.messages import McapWriter, Stamps, to_seconds
 from robocal_ros.wrench.contact import Contact
 from robocal_ros.wrench.fusion import Fused
@@ -30,22 +31,6 @@ COLUMNS = ('stamp', 'link', *CHANNELS, 'contact', 'contact_x', 'contact_y', 'con
 _SOURCE, _STATUS = 'tool_wrench/source', 'diagnostic_msgs/msg/DiagnosticStatus'
 _NO_WRENCH = ('',) * 6
 _NO_POINT = ('',) * 3
-
-
-class WrenchSeries(Protocol):
-    """Writer of a file of observations; a context manager."""
-
-    def __enter__(self) -> WrenchSeries:
-        """Return itself."""
-
-    def __exit__(self, kind: type[BaseException] | None, *others: object) -> None:
-        """Complete the file, or remove it after an error."""
-
-    def add(self, stamps: Stamps, block: Block) -> None:
-        """Write observations with the stamps of their publication [ns]."""
-
-    def restart(self) -> None:
-        """Discard everything written so far."""
 
 
 def series_file(
@@ -71,18 +56,18 @@ def series_file(
     return CsvSeries(path, links)
 
 
-class McapSeries:
-    """Series as an MCAP file with the node's topics; see ``WrenchSeries``."""
+class McapSeries(McapWriter):
+    """Series as an MCAP file with the node's topics."""
 
     def __init__(
         self, path: Path, links: Sequence[str], joints: Sequence[str], tool_frame: str = ''
     ) -> None:
         """Create the file; arguments and errors as for ``series_file``."""
         self._links, self._joints, self._tool_frame = tuple(links), tuple(joints), tool_frame
-        self._file = McapWriter(path)
-        self._announce()
+        super().__init__(path)
 
-    def _announce(self) -> None:
+    def _begin(self) -> None:
+        super()._begin()
         joints = len(self._joints)
         topics: list[tuple[str, str, dict[str, Any]]] = [
             (f'links/{link}/{name}', kind, {'header': {'frame_id': link}} if stamped else {})
@@ -109,24 +94,9 @@ class McapSeries:
                     *((f'links/{link}/wrench_covariance', 6) for link in self._links),
                     ('external_torque_covariance', joints))]
         self._topics = {
-            name: (self._file.add_topic(f'/{NODE}/{name}', kind),
-                   self._file.message(kind, **fields)) for name, kind, fields in topics}
-        self._flags: dict[str, bool] = {}
-        self._source = '', ''
-        self._reasons = [''] * len(self._links)
-
-    def restart(self) -> None:
-        """Discard everything written so far."""
-        self._file.restart()
-        self._announce()
-
-    def __enter__(self) -> McapSeries:
-        """Return itself."""
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *others: object) -> None:
-        """Complete the file, or remove it after an error."""
-        self._file.__exit__(kind, *others)
+            name: (self.add_topic(f'/{NODE}/{name}', kind), kind, self.message(kind, **fields))
+            for name, kind, fields in topics}
+        self._said: dict[str, object] = {}
 
     def add(self, stamps: Stamps, block: Block) -> None:
         """Write observations with the stamps of their publication [ns]."""
@@ -137,12 +107,13 @@ class McapSeries:
                      if index in contacts}
             touched = np.zeros(len(block), bool)
             touched[list(found)] = True
-            self._write_rows(f'links/{link}/contact', stamps, {
-                row: contact.point for row, contact in found.items()
-                if contact.point is not None})
-            self._write_rows(f'links/{link}/force_lower_bound', stamps, {
-                row: [contact.least] for row, contact in found.items() if contact.least},
-                stamped=False)
+            points = {row: contact.point for row, contact in found.items()
+                      if contact.point is not None}
+            self._write(f'links/{link}/contact', stamps[list(points)],
+                        np.reshape(list(points.values()), (-1, 3)))
+            bounds = {row: contact.least for row, contact in found.items() if contact.least}
+            self._write(f'links/{link}/force_lower_bound', stamps[list(bounds)],
+                        np.reshape(list(bounds.values()), (-1, 1)), stamped=False)
             seen = block.observed[:, index]
             self._write_flag(f'links/{link}/in_contact', stamps[seen], touched[seen])
             self._write_reasons(index, stamps, block)
@@ -154,21 +125,18 @@ class McapSeries:
                              block.colliding[known, column])
         if block.fused is not None:
             self._write_fused(stamps, block.fused)
-        self._file.flush()
+        self.flush()
 
     def _write_fused(self, stamps: Stamps, fused: Fused) -> None:
         told = ~np.isnan(fused.tool_covariance[:, 0])
         self._write('tool_wrench', stamps[told], fused.tool[told])
-        topic, _ = self._topics[_SOURCE]
         for row, (source, problem) in enumerate(fused.sources):
-            said = source, NUMBERS.sub('', problem)
-            if any(said) and said != self._source:
-                self._source = said
-                level = (1 if problem else 0) if source else 2
-                self._file.write(topic, stamps[row:row + 1], self._file.message(
-                    _STATUS, level=level, name='tool wrench', hardware_id=self._tool_frame,
-                    message=problem or f'Valid, from {source}.',
-                    values=[{'key': 'source', 'value': source or 'none'}]), stamped=False)
+            if source or problem:
+                self._note(
+                    _SOURCE, stamps, row, (source, NUMBERS.sub('', problem)),
+                    level=bool(problem) if source else 2, name='tool wrench',
+                    hardware_id=self._tool_frame, message=problem or f'Valid, from {source}.',
+                    values=[{'key': 'source', 'value': source or 'none'}])
         for name, rows in (
             ('tool_wrench_covariance', fused.tool_covariance),
             *((f'links/{link}/wrench_covariance', fused.links[:, index])
@@ -181,45 +149,34 @@ class McapSeries:
     def _write(
         self, name: str, stamps: Stamps, values: Array, *, stamped: bool = True
     ) -> None:
-        topic, template = self._topics[name]
-        self._file.write(topic, stamps, template, values, stamped=stamped)
+        topic, _, template = self._topics[name]
+        self.write(topic, stamps, template, values, stamped=stamped)
 
-    def _write_rows(
-        self, name: str, stamps: Stamps, rows: Mapping[int, ArrayLike], *, stamped: bool = True
-    ) -> None:
-        """Write the values of some rows."""
-        if rows:
-            self._write(
-                name, stamps[list(rows)], np.array(list(rows.values())), stamped=stamped)
+    def _note(self, name: str, stamps: Stamps, row: int, said: object, /, **fields: Any) -> None:
+        """Write a message at a row if it says anything else than the one before."""
+        if said != self._said.get(name, ''):
+            self._said[name] = said
+            topic, kind, _ = self._topics[name]
+            self.write(topic, stamps[row:row + 1], self.message(kind, **fields), stamped=False)
 
     def _write_flag(self, name: str, stamps: Stamps, flags: Flags) -> None:
         """Write the changes of a flag."""
-        if not len(flags):
-            return
-        before = self._flags.get(name, not flags[0])
-        topic, template = self._topics[name]
-        for row in np.flatnonzero(np.diff(flags, prepend=before)).tolist():
-            message = template.copy()
-            message[4] = flags[row]
-            self._file.write(topic, stamps[row:row + 1], message, stamped=False)
-        self._flags[name] = bool(flags[-1])
+        for row in np.flatnonzero(np.diff(flags, prepend=~flags[:1])).tolist():
+            self._note(name, stamps, row, bool(flags[row]), data=bool(flags[row]))
 
     def _write_reasons(self, index: int, stamps: Stamps, block: Block) -> None:
         """Write the changes of the reason of invalid wrenches; empty for valid ones."""
-        topic, _ = self._topics[f'links/{self._links[index]}/reason']
         changes = {row: reasons[index] for row, reasons in block.reasons.items()
                    if block.observed[row, index]}
         begun = np.diff(block.valid[:, index].astype(int), prepend=0) > 0
         changes.update(dict.fromkeys(np.flatnonzero(begun).tolist(), ''))
         for row in sorted(changes):
-            if changes[row] != self._reasons[index]:
-                self._reasons[index] = changes[row]
-                self._file.write(topic, stamps[row:row + 1], self._file.message(
-                    'std_msgs/msg/String', data=changes[row]), stamped=False)
+            self._note(f'links/{self._links[index]}/reason', stamps, row, changes[row],
+                       data=changes[row])
 
 
-class CsvSeries:
-    """Series as a CSV file, one row for each link and instant; see ``WrenchSeries``.
+class CsvSeries(PartFile):
+    """Series as a CSV file, one row for each link and instant.
 
     Numbers are written with all bits; unknown ones are empty.
     """
@@ -227,35 +184,15 @@ class CsvSeries:
     def __init__(self, path: Path, links: Sequence[str]) -> None:
         """Create the file; arguments and errors as for ``series_file``."""
         self._links = tuple(links)
-        self._path = path
-        self._part = path.with_name(f'{path.name}.part')
-        try:
-            self._part.unlink(missing_ok=True)
-            self._file = self._part.open('w', encoding='utf-8', newline='')
-        except OSError as error:
-            raise ConfigurationError(
-                f"The series cannot be written to '{path}': {error}. Name a file in a folder "
-                'where you may write.') from error
-        self._writer = csv.writer(self._file, lineterminator='\n')
-        self._writer.writerow(COLUMNS)
+        super().__init__(path)
 
-    def restart(self) -> None:
-        """Discard everything written so far."""
-        self._file.seek(0)
-        self._file.truncate()
-        self._writer.writerow(COLUMNS)
+    def _begin(self) -> None:
+        self._write([COLUMNS])
 
-    def __enter__(self) -> CsvSeries:
-        """Return itself."""
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *others: object) -> None:
-        """Complete the file, or remove it after an error."""
-        self._file.close()
-        if kind is None:
-            self._part.replace(self._path)
-        else:
-            self._part.unlink()
+    def _write(self, rows: Iterable[Sequence[object]]) -> None:
+        text = StringIO()
+        csv.writer(text, lineterminator='\n').writerows(rows)
+        self.file.write(text.getvalue().encode())
 
     def add(self, stamps: Stamps, block: Block) -> None:
         """Write observations with the stamps of their publication [ns]."""
@@ -273,7 +210,11 @@ class CsvSeries:
                     *(_NO_POINT if contact is None or contact.point is None
                       else contact.point.tolist()),
                     int(good), '' if good or reasons is None else reasons[index]))
-        self._writer.writerows(rows)
+        self._write(rows)
+
+
+WrenchSeries = McapSeries | CsvSeries
+"""File of observations."""
 
 
 # ----------------------------------------------------------------------------- digest

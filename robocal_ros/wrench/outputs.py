@@ -41,30 +41,72 @@ _ZEROS = (0.0,) * 6
 
 
 class _Topic:
-    """Publisher that knows whether it has subscribers."""
+    """Publisher that knows whether it has subscribers.
+
+    Messages that differ only in their stamps and in the doubles at their end are serialized here,
+    in half of the time that rclpy takes.
+
+    Attributes:
+        message: Message to be published.
+        subscribed: Whether there were subscribers when they were last looked for.
+
+    """
 
     def __init__(
         self, node: CalibrationNode, kind: Any, name: str, message: Any = None,
-        profile: QoSProfile = qos.STREAM,
+        numbers: Sequence[float] = (), profile: QoSProfile = qos.STREAM,
     ) -> None:
+        """Create the publisher.
+
+        Args:
+            node: The node.
+            kind: Type of the messages.
+            name: The topic.
+            message: A message like those to be published; None for an empty one.
+            numbers: The doubles at its end, for ``send_numbers``.
+            profile: Quality of service.
+
+        """
+        self._node = node
         self._publisher = node.create_publisher(kind, name, profile)
         self.message = kind() if message is None else message
         self.subscribed = False
-        self._node = node
+        self._said: object = None
+        self._sent = float('-inf')
+        if numbers:
+            raw = bytes(serialize_message(message))
+            order, doubles = '<' if raw[1] else '>', f'{len(numbers)}d'
+            # Spare bytes may follow the doubles.
+            end = raw.rindex(struct.pack(order + doubles, *numbers))
+            # Encapsulation, stamp, what all messages share, doubles.
+            self._begin, self._middle = raw[:4], raw[12:end]
+            self._pack = struct.Struct(f'{order}4siI{len(self._middle)}s{doubles}').pack
 
     def look(self) -> None:
         """Look for subscribers: too expensive to ask at every sample."""
         self.subscribed = self._publisher.get_subscription_count() > 0
+
+    def is_due(self, stamp: float, said: object) -> bool:
+        """Return whether to publish something at a stamp [s]: on changes, and periodically."""
+        if not self.subscribed or (said == self._said and 0.0 <= stamp - self._sent < _REPEAT):
+            return False
+        self._said, self._sent = said, stamp
+        return True
 
     def send(self) -> None:
         """Publish the message."""
         self._publisher.publish(self.message)
 
     def send_value(self, value: float) -> None:
-        """Publish a number, if there are subscribers."""
+        """Publish a number or flag, if there are subscribers."""
         if self.subscribed:
             self.message.data = value
             self.send()
+
+    def send_flag(self, stamp: float, value: bool) -> None:
+        """Publish a flag on changes, and periodically."""
+        if self.is_due(stamp, value):
+            self.send_value(value)
 
     def send_matrix(self, matrix: Array) -> None:
         """Publish a square matrix, row by row."""
@@ -75,110 +117,28 @@ class _Topic:
         self.message.data = matrix.ravel().tolist()
         self.send()
 
-    def destroy(self) -> None:
-        self._node.destroy_publisher(self._publisher)
-
-
-class _StampedTopic(_Topic):
-    """Publisher of messages that differ in their stamps and in the doubles at their end.
-
-    They are serialized here, in half of the time that rclpy takes.
-    """
-
-    def __init__(
-        self, node: CalibrationNode, kind: Any, name: str, message: Any, numbers: Sequence[float]
-    ) -> None:
-        """Create the publisher.
-
-        Args:
-            node: The node.
-            kind: Type of the messages.
-            name: The topic.
-            message: A message like those to be published.
-            numbers: The doubles at its end.
-
-        """
-        super().__init__(node, kind, name, message)
-        raw = bytes(serialize_message(message))
-        order, doubles = '<' if raw[1] else '>', f'{len(numbers)}d'
-        # Spare bytes may follow the doubles.
-        end = raw.rindex(struct.pack(order + doubles, *numbers))
-        # Encapsulation, stamp, what all messages share, doubles.
-        self._begin, self._middle = raw[:4], raw[12:end]
-        self._pack = struct.Struct(f'{order}4siI{len(self._middle)}s{doubles}').pack
-
     def send_numbers(self, stamp: Time, numbers: Sequence[float]) -> None:
         """Publish a message with these doubles at its end."""
         self._publisher.publish(self._pack(
             self._begin, stamp.sec, stamp.nanosec, self._middle, *numbers))
 
-
-class _FlagTopic(_Topic):
-    """Publisher of a flag on changes, and periodically."""
-
-    def __init__(self, node: CalibrationNode, name: str) -> None:
-        super().__init__(node, Bool, name)
-        self._sent = float('-inf')
-
-    def update(self, stamp: float, value: bool) -> None:
-        if self.subscribed and not (
-                self.message.data == value and 0.0 <= stamp - self._sent < _REPEAT):
-            self._sent = stamp
-            self.send_value(value)
-
-
-class _SourceTopic(_Topic):
-    """Publisher of where the tool wrench comes from, or why there is none.
-
-    It is latched, and published on changes, and periodically.
-    """
-
-    def __init__(self, node: CalibrationNode, frame: str) -> None:
-        name = node.get_fully_qualified_name().lstrip('/')
-        super().__init__(node, DiagnosticStatus, '~/tool_wrench/source', DiagnosticStatus(
-            name=f'{name}: tool wrench', hardware_id=frame), qos.LATCHED)
-        self._said: tuple[str, ...] = ()
-        self._sent = float('-inf')
-
-    def update(self, stamp: Time, found: ToolWrench | None, problem: str) -> None:
-        """Publish the state at a stamp.
-
-        Args:
-            stamp: Stamp of the wrench, or of the samples that give none.
-            found: The wrench; None if it is invalid.
-            problem: Why it is invalid, or a source is left out.
-
-        """
-        values = {'source': 'none', 'sensors': ''} if found is None else {
-            'source': found.source, 'sensors': ', '.join(found.sensors)}
-        said = (*values.values(), NUMBERS.sub('', problem))
-        now = stamp.sec + stamp.nanosec / SECOND
-        if said == self._said and 0.0 <= now - self._sent < _REPEAT:
-            return
-        self._said, self._sent = said, now
-        message = self.message
-        message.level = status.ERROR if found is None else (
-            status.WARN if problem else status.OK)
-        message.message = problem or f'Valid, from {values["source"]}.'
-        values['stamp'] = f'{stamp.sec}.{stamp.nanosec:09d}'
-        message.values = [KeyValue(key=key, value=value) for key, value in values.items()]
-        self.send()
+    def destroy(self) -> None:
+        self._node.destroy_publisher(self._publisher)
 
 
 class _LinkTopics:
     """Publishers of one link."""
 
     def __init__(self, node: CalibrationNode, link: str) -> None:
-        base = f'~/links/{link}'
-        header = Header(frame_id=link)
-        self.wrench = _StampedTopic(
+        base, header = f'~/links/{link}', Header(frame_id=link)
+        self.wrench = _Topic(
             node, WrenchStamped, f'{base}/wrench', WrenchStamped(header=header), _ZEROS)
-        self.contact = _StampedTopic(
+        self.contact = _Topic(
             node, PointStamped, f'{base}/contact', PointStamped(header=header), _ZEROS[:3])
         self.pitch = _Topic(node, Float64, f'{base}/pitch')
         self.bound = _Topic(node, Float64, f'{base}/force_lower_bound')
         self.covariance = _Topic(node, Float64MultiArray, f'{base}/wrench_covariance')
-        self.flag = _FlagTopic(node, f'{base}/in_contact')
+        self.flag = _Topic(node, Bool, f'{base}/in_contact')
 
 
 class _Transforms:
@@ -255,19 +215,20 @@ class WrenchOutputs:
         self._transforms = None if self._fusion.described else _Transforms(node, frames)
         joint_names = arm.robot.joint_names
         self._links = [_LinkTopics(node, link) for link in self._names]
-        self._tool = _StampedTopic(node, WrenchStamped, '~/tool_wrench', WrenchStamped(
+        self._tool = _Topic(node, WrenchStamped, '~/tool_wrench', WrenchStamped(
             header=Header(frame_id=self._fusion.frame)), _ZEROS)
-        self._source = _SourceTopic(node, self._fusion.frame)
+        name = node.get_fully_qualified_name().lstrip('/')
+        self._source = _Topic(node, DiagnosticStatus, '~/tool_wrench/source', DiagnosticStatus(
+            name=f'{name}: tool wrench', hardware_id=self._fusion.frame), profile=qos.LATCHED)
         self._tool_covariance = _Topic(node, Float64MultiArray, '~/tool_wrench_covariance')
         self._singular = _Topic(node, Float64, '~/smallest_singular_value')
         ones = [1.0] * len(joint_names)
-        self._external = _StampedTopic(
-            node, JointState, '~/external_torque', JointState(
-                name=list(joint_names), effort=ones), ones)
+        self._external = _Topic(node, JointState, '~/external_torque', JointState(
+            name=list(joint_names), effort=ones), ones)
         self._external_covariance = _Topic(
             node, Float64MultiArray, '~/external_torque_covariance')
         self._joints = [
-            _FlagTopic(node, f'~/joints/{name}/in_contact') for name in joint_names]
+            _Topic(node, Bool, f'~/joints/{name}/in_contact') for name in joint_names]
         self._tools = self._tool, self._source, self._tool_covariance, self._singular
         self._topics: list[_Topic] = [
             *(topic for link in self._links for topic in vars(link).values()), *self._tools,
@@ -311,7 +272,7 @@ class WrenchOutputs:
                 self._external_covariance.send_matrix(self._fusion.torque_covariance(observation))
         if self._joints_subscribed and observation.colliding is not None:
             for flag, value in zip(self._joints, observation.colliding.tolist(), strict=True):
-                flag.update(stamp, value)
+                flag.send_flag(stamp, value)
         self._publish_tool(observation)
         if self._markers_subscribed and observation.contacts \
                 and not 0.0 <= stamp - self._marked < _MARKER_PERIOD:
@@ -330,7 +291,7 @@ class WrenchOutputs:
         if topics.covariance.subscribed and valid:
             topics.covariance.send_matrix(self._fusion.link_covariance(observation, index))
         contact = observation.contacts.get(index)
-        topics.flag.update(stamp, contact is not None)
+        topics.flag.send_flag(stamp, contact is not None)
         if contact is None:
             return
         if contact.least:
@@ -349,28 +310,44 @@ class WrenchOutputs:
         try:
             found = self._fusion.tool(observation)
         except RobocalError as error:
-            self.refuse_tool(str(error))
+            self.publish_source(None, str(error))
             return
         except (ArithmeticError, ValueError) as error:
-            self.refuse_tool(failure(error))
+            self.publish_source(None, failure(error))
             raise
         if found is None:
             return
-        self.tool, self.tool_problem = found, ''
-        if self._source.subscribed:
-            self._source.update(self._stamp, found, found.remark)
+        self.tool = found
+        self.publish_source(found, found.remark)
         if np.isfinite(found.smallest):
             self._singular.send_value(found.smallest)
         self._tool.send_numbers(self._stamp, found.wrench.tolist())
         if self._tool_covariance.subscribed:
             self._tool_covariance.send_matrix(found.covariance)
 
-    def refuse_tool(self, problem: str) -> None:
-        """Publish that the tool wrench is invalid, and why."""
-        self.tool_problem = problem
-        if self._source.subscribed:
-            self._source.update(self._stamp, None, problem)
+    def publish_source(self, found: ToolWrench | None, problem: str) -> None:
+        """Publish where the tool wrench comes from, or why there is none.
 
+        It is latched, and published on changes, and periodically.
+
+        Args:
+            found: The wrench; None if it is invalid.
+            problem: Why it is invalid, or a source is left out.
+
+        """
+        self.tool_problem = '' if found else problem
+        values = {'source': found.source if found else 'none',
+                  'sensors': ', '.join(found.sensors) if found else ''}
+        stamp, message = self._stamp, self._source.message
+        if not self._source.is_due(stamp.sec + stamp.nanosec / SECOND, (
+                *values.values(), NUMBERS.sub('', problem))):
+            return
+        message.level = status.ERROR if found is None else (
+            status.WARN if problem else status.OK)
+        message.message = problem or f'Valid, from {values["source"]}.'
+        values['stamp'] = f'{stamp.sec}.{stamp.nanosec:09d}'
+        message.values = [KeyValue(key=key, value=value) for key, value in values.items()]
+        self._source.send()
 
 
 # Length of an arrow per force [m/N], and half the drawn length of a line of action [m].

@@ -8,9 +8,10 @@ sensor's reading, or a load that the model lacks.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,114 +47,103 @@ _CLEAR = 10.0
 _LOAD = 0.3
 
 
+class Instant(NamedTuple):
+    """One instant of a record, or all of them, along a first axis.
+
+    Attributes:
+        stamp: Its stamp [ns].
+        posture: Joint angles, shape (n,) [rad].
+        readings: Of all sensors, in their measurement frames, shape (k, 6).
+        held: As for ``SensedArm.held``, shape (k, 6).
+        reasons: Why the reading of each sensor is not usable, empty if it is.
+
+    """
+
+    stamp: Any
+    posture: Array
+    readings: Array
+    held: Array
+    reasons: Sequence[str]
+
+
+class LinkInstant(NamedTuple):
+    """One instant of a link with an IMU, or all of them, along a first axis.
+
+    Attributes:
+        stamp: The stamp [ns].
+        net: Its net wrench, shape (6,) [N, N·m].
+        rate: Its angular velocity, shape (3,) [rad/s].
+        regressor: As from ``ImuLink.regressor``, shape (6, 10).
+
+    """
+
+    stamp: Any
+    net: Array
+    rate: Array
+    regressor: Array
+
+
 class TareRecord:
     """Samples at rest from which a tare is estimated.
 
     Attributes:
         span: First and last stamp that are recorded [s].
+        rows: Instants of the arm.
+        links: Instants of links with IMUs, by sub-chain.
 
     """
 
     def __init__(self, span: tuple[float, float] = (-np.inf, np.inf)) -> None:
         """Start empty."""
         self.span = span
-        self._rows: list[tuple[int, Array, Array, Array, list[str]]] = []
-        self._links: dict[int, list[tuple[int, Array, Array, Array]]] = {}
+        self.rows: list[Instant] = []
+        self.links: defaultdict[int, list[LinkInstant]] = defaultdict(list)
 
-    def add(
-        self, stamp: int, posture: Array, readings: Array, held: Array, reasons: list[str]
-    ) -> None:
-        """Add one instant if it is within the span.
+    def add(self, instant: Instant) -> None:
+        """Add an instant if it is within the span."""
+        if self._holds(instant.stamp):
+            self.rows.append(instant)
 
-        Args:
-            stamp: Its stamp [ns].
-            posture: Joint angles, shape (n,) [rad].
-            readings: Of all sensors, in their measurement frames, shape (k, 6).
-            held: As for ``SensedArm.held``, shape (k, 6).
-            reasons: Why the reading of each sensor is not usable, empty if it is.
+    def add_link(self, index: int, instant: LinkInstant) -> None:
+        """Add an instant of the link with an IMU of a sub-chain if it is within the span."""
+        if self._holds(instant.stamp):
+            self.links[index].append(instant)
 
-        """
-        self._append(self._rows, stamp, posture.copy(), readings.copy(), held, reasons)
-
-    def add_link(
-        self, index: int, stamp: int, net: Array, rate: Array, regressor: Array
-    ) -> None:
-        """Add one instant of a link with an IMU if it is within the span.
-
-        Args:
-            index: The sub-chain.
-            stamp: The stamp [ns].
-            net: Its net wrench, shape (6,) [N, N·m].
-            rate: Its angular velocity, shape (3,) [rad/s].
-            regressor: As from ``ImuLink.regressor``, shape (6, 10).
-
-        """
-        self._append(self._links.setdefault(index, []), stamp, net.copy(), rate.copy(), regressor)
-
-    def _append(self, rows: list[Any], stamp: int, *row: Any) -> None:
-        if self.span[0] <= to_seconds(stamp) <= self.span[1]:
-            rows.append((stamp, *row))
+    def _holds(self, stamp: int) -> bool:
+        return self.span[0] <= to_seconds(stamp) <= self.span[1]
 
     def drop(self, duration: float) -> None:
         """Discard the first instants, over a time [s]."""
-        every: list[list[Any]] = [self._rows, *self._links.values()]
+        every: list[list[Any]] = [self.rows, *self.links.values()]
         for rows in every:
-            begin = rows[0][0] if rows else 0
-            rows[:] = [row for row in rows if row[0] - begin >= duration * SECOND]
-
-    @property
-    def stamps(self) -> list[int]:
-        """Stamps of the instants [ns]."""
-        return [row[0] for row in self._rows]
+            begin = rows[0].stamp if rows else 0
+            rows[:] = [row for row in rows if row.stamp - begin >= duration * SECOND]
 
     @property
     def complete(self) -> bool:
         """True if the first and the last instant of the span were added."""
-        return bool(self._rows) and self.span == (
-            to_seconds(self._rows[0][0]), to_seconds(self._rows[-1][0]))
+        return bool(self.rows) and self.span == (
+            to_seconds(self.rows[0].stamp), to_seconds(self.rows[-1].stamp))
 
     @property
     def duration(self) -> float:
         """Time between the first and the last instant [s]."""
-        return _duration(self._rows)
+        return _duration(self.rows)
 
     @property
     def link_duration(self) -> float:
         """Shortest time recorded of a link with an IMU, 0 without one [s]."""
-        return min(map(_duration, self._links.values()), default=0.0)
+        return min(map(_duration, self.links.values()), default=0.0)
 
-    @property
-    def postures(self) -> Array:
-        """Joint angles, shape (m, n) [rad]."""
-        return np.array([row[1] for row in self._rows])
-
-    @property
-    def readings(self) -> Array:
-        """Readings, shape (m, k, 6)."""
-        return np.array([row[2] for row in self._rows])
-
-    @property
-    def held(self) -> Array:
-        """Mean wrenches held by the sensors, as from ``SensedArm.held``, shape (k, 6)."""
-        return np.mean([row[3] for row in self._rows], axis=0)
-
-    @property
-    def reasons(self) -> list[str]:
-        """Why each sensor was not usable throughout, empty if it was."""
-        return [next(filter(None, column), '')
-                for column in zip(*(row[4] for row in self._rows), strict=True)]
-
-    def links(self) -> dict[int, tuple[Array, Array, Array]]:
-        """Return what was added of links with IMUs: net wrenches, rates and regressors."""
-        found = {}
-        for index, rows in self._links.items():
-            _, nets, rates, regressors = map(np.array, zip(*rows, strict=True))
-            found[index] = nets, rates, regressors
-        return found
+    def stacked(self) -> Instant:
+        """Return all instants; the reason of a sensor is the first one, empty without any."""
+        stamps, postures, readings, held, reasons = zip(*self.rows, strict=True)
+        return Instant(np.array(stamps), np.array(postures), np.array(readings), np.array(held), [
+            next(filter(None, column), '') for column in zip(*reasons, strict=True)])
 
 
-def _duration(rows: Sequence[tuple[Any, ...]]) -> float:
-    return (rows[-1][0] - rows[0][0]) / SECOND if rows else 0.0
+def _duration(rows: Sequence[Instant | LinkInstant]) -> float:
+    return (rows[-1].stamp - rows[0].stamp) / SECOND if rows else 0.0
 
 
 @dataclass(frozen=True)
@@ -211,21 +201,22 @@ class Taring:
                 explains a reading; names swapped or reversed sensors.
 
         """
-        readings = self.rest_readings(record, values)
+        rest = self.at_rest(record, values)
+        readings, posture = rest.readings, rest.posture.mean(axis=0)
         # Expected readings without bias, in measurement frames, (k, 6).
-        expected = self.arm.in_measurement(-record.held)
+        expected = self.arm.in_measurement(-rest.held.mean(axis=0))
         mean = readings.mean(axis=0)
         limits = np.repeat([values.tare_force_limit, values.tare_torque_limit], 3)
-        self._check_identity(mean, expected, record, limits)
+        self._check_identity(mean, expected, posture, limits)
         remarks = self._check_signs(mean, expected, readings.std(axis=0) + 1e-3, limits)
         half = len(readings) // 2
         return Tare(
             bias=mean - expected,
-            reference=TareReference(record.postures.mean(axis=0), mean),
+            reference=TareReference(posture, mean),
             std=readings.std(axis=0, ddof=1) / np.sqrt(_independent(readings)),
             scatter=readings.std(axis=0, ddof=1),
             agreement=np.abs(readings[:half].mean(axis=0) - readings[half:].mean(axis=0)),
-            count=len(readings), stamp=record.stamps[-1], remarks=remarks)
+            count=len(readings), stamp=int(rest.stamp[-1]), remarks=remarks)
 
     def find_links(self, record: TareRecord, values: WrenchParameters) -> dict[int, LinkBias]:
         """Return the net wrenches of links with IMUs at rest, for arms without joint states.
@@ -238,8 +229,9 @@ class Taring:
 
         """
         found = {}
-        for index, (nets, rates, regressors) in record.links().items():
+        for index, rows in record.links.items():
             link = self.arm.chains[index].link
+            _, nets, rates, regressors = map(np.array, zip(*rows, strict=True))
             rate = float(np.linalg.norm(rates.mean(axis=0)))
             if rate > _MAX_RATE:
                 raise DataError(
@@ -251,34 +243,34 @@ class Taring:
 
     # ----------------------------------------------------------------------- checks
 
-    def rest_readings(self, record: TareRecord, values: WrenchParameters) -> Array:
-        """Return the readings of a record, shape (m, k, 6) [N, N·m]; arguments as for ``find``.
+    def at_rest(self, record: TareRecord, values: WrenchParameters) -> Instant:
+        """Return the instants of a record; arguments as for ``find``.
 
         Raises:
             DataError: If there are too few instants, the arm moved, or readings are missing or
                 scatter.
 
         """
-        if len(record.stamps) < _FEWEST:
+        if len(record.rows) < _FEWEST:
             raise DataError(
-                f'Only {len(record.stamps)} complete instants were received during the tare; '
+                f'Only {len(record.rows)} complete instants were received during the tare; '
                 f'expected {_FEWEST} or more. Check joint states and sensors in ~/status.')
-        travel = float(np.ptp(record.postures, axis=0).max())
+        rest = record.stacked()
+        travel = float(np.ptp(rest.posture, axis=0).max())
         if travel > _MAX_TRAVEL:
             raise DataError(
                 f'A joint moved by {travel:.4f} rad during the tare; expected less than '
                 f'{_MAX_TRAVEL:g} rad. Hold the arm still and call again.')
-        for name, reason in zip(self.names, record.reasons, strict=True):
+        for name, reason in zip(self.names, rest.reasons, strict=True):
             if reason:
                 raise DataError(
                     f"Sensor '{name}' had unusable readings during the tare. {reason}")
-        readings = record.readings
         for i, name in enumerate(self.names):
-            _check_scatter(readings[:, i].std(axis=0), values, f"Sensor '{name}'")
-        return readings
+            _check_scatter(rest.readings[:, i].std(axis=0), values, f"Sensor '{name}'")
+        return rest
 
     def _check_identity(
-        self, mean: Array, expected: Array, record: TareRecord, limits: Array
+        self, mean: Array, expected: Array, posture: Array, limits: Array
     ) -> None:
         """Raise DataError for readings that no plausible bias explains, with the likely cause."""
         bias = mean - expected
@@ -301,7 +293,7 @@ class Taring:
         if explained >= set(odd):
             raise DataError(f'The tare was refused: {"; ".join(found)}. Then call tare again.')
         rest = [i for i in odd if i not in explained]
-        load = self._missing_load(bias, rest, record, limits[0])
+        load = self._missing_load(bias, rest, posture, limits[0])
         if load:
             raise DataError(f'The tare was refused: {load}')
         worst = max(rest, key=lambda i: _share(bias[i], limits))
@@ -315,14 +307,14 @@ class Taring:
             f'load identified? A larger bias is allowed by tare_force_limit.{also}')
 
     def _missing_load(
-        self, bias: Array, odd: Sequence[int], record: TareRecord, limit: float
+        self, bias: Array, odd: Sequence[int], posture: Array, limit: float
     ) -> str:
         """Return a sentence if one missing weight explains all implausible biases, else ''.
 
         Args:
             bias: Apparent biases, shape (k, 6) [N, N·m].
             odd: The sensors concerned.
-            record: Samples at rest.
+            posture: Joint angles at rest, shape (n,) [rad].
             limit: Largest bias of a force component [N].
 
         """
@@ -330,13 +322,13 @@ class Taring:
         if size == 0.0:
             return ''
         down = np.array(self.arm.robot.gravity) / size
-        turned = np.einsum('kij,kj->ki', self.arm.rotations_to_root(record.postures.mean(axis=0)),
+        turned = np.einsum('kij,kj->ki', self.arm.rotations_to_root(posture),
                            self.arm.in_links(bias)[:, :3])
         weight = float((turned[list(odd)] @ down).mean())
         left = turned[list(odd)] - weight * down
         if weight < _LOAD * limit or np.abs(left).max() > limit:
             return ''
-        outermost = min(odd, key=lambda i: len(self.arm.all_distal(i)))
+        outermost = min(odd, key=lambda i: len(self.arm.all_distal[i]))
         names = ', '.join(f"'{self.names[i]}'" for i in odd)
         return (f'{names} carry about {weight / size:.1f} kg more than the model contains, '
                 f"distal to '{self.names[outermost]}'. Identify the payload first, or remove it.")
@@ -429,11 +421,10 @@ def to_result(
         source: ``live``, or the name of the bag.
 
     """
-    parameters = [
-        Parameter(f'{frame}.{axis}', unit, float(tare.bias[i, c]), float(tare.std[i, c]))
-        for i, frame in enumerate(frames)
-        for c, (axis, unit) in enumerate(zip(CHANNELS, _UNITS, strict=True))
-    ]
+    parameters = tuple(
+        Parameter(name, unit, value, std) for name, unit, value, std in zip(
+            _names(frames), _UNITS * len(frames), tare.bias.ravel().tolist(),
+            tare.std.ravel().tolist(), strict=True))
     fits, held_out, checks = [], [], []
     for i, frame in enumerate(frames):
         for what, unit, part, limit in (
@@ -449,8 +440,8 @@ def to_result(
             checks.append(Check(f'{frame}: {what} bias', worst <= limit, worst, limit, unit,
                                 f'The {what} bias of {frame} is {worst:.3g} {unit}.'))
     return CalibrationResult(
-        kind=KIND, method=METHOD, robot=robot, frame='', parameters=tuple(parameters),
-        covariance_names=tuple(p.name for p in parameters),
+        kind=KIND, method=METHOD, robot=robot, frame='', parameters=parameters,
+        covariance_names=_names(frames),
         covariance=np.diag(tare.std.ravel()**2), fit=tuple(fits), validation=tuple(held_out),
         checks=tuple(checks), counts={'samples': tare.count},
         settings={'duration': values.tare_duration, 'max_force_bias': values.tare_force_limit,
@@ -473,8 +464,11 @@ def biases(result: CalibrationResult, frames: Sequence[str]) -> Array:
     """
     if result.kind != KIND:
         raise DataError(f"Expected a result of kind '{KIND}', got '{result.kind}'.")
-    names = [f'{frame}.{axis}' for frame in frames for axis in CHANNELS]
-    return result.values(names).reshape(-1, 6)
+    return result.values(_names(frames)).reshape(-1, 6)
+
+
+def _names(frames: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f'{frame}.{axis}' for frame in frames for axis in CHANNELS)
 
 
 def reference(result: CalibrationResult, frames: Sequence[str]) -> TareReference | None:

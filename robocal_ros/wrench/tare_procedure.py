@@ -83,7 +83,7 @@ class TareProcedure:
             Number of instants that were recorded.
 
         """
-        count = len(self._record.stamps)
+        count = len(self._record.rows)
         self._record = TareRecord()
         self.taring.seen.clear()
         return count
@@ -106,14 +106,14 @@ class TareProcedure:
         record = self._record = observer.recorder = TareRecord()
         try:
             if await self._waiting.until_stopped(
-                    lambda: bool(record.stamps or record.link_duration), _FIRST):
+                    lambda: bool(record.rows or record.link_duration), _FIRST):
                 await self._waiting.until_stopped(
-                    lambda: (record.duration if record.stamps else record.link_duration)
+                    lambda: (record.duration if record.rows else record.link_duration)
                     >= duration,
                     max(_LEAST_PATIENCE, _PATIENCE_FACTOR * duration))
         finally:
             observer.recorder = None
-        if not record.stamps and record.link_duration < duration:
+        if not record.rows and record.link_duration < duration:
             why = observer.joint_chains.problem or self._why_silent()
             raise DataError(
                 f'{why or "No joint states were received during the tare."} Nothing was tared.')
@@ -130,7 +130,7 @@ class TareProcedure:
 
         """
         record = self._record
-        if not record.stamps:
+        if not record.rows:
             return self._tare_links(record, values)
         found = self.taring.find(record, values)
         self._observer.use_bias(found.bias, found.reference)
@@ -140,7 +140,7 @@ class TareProcedure:
             f'{len(names)} sensors tared over {values.tare_duration:g} s with gravity '
             f'compensated; biases up to {force:.2f} N and {torque:.3f} N·m.', *found.remarks))
         return TareOutcome(message, to_result(found, names, self._robot, values, 'live'),
-                           (record.stamps[0], record.stamps[-1]))
+                           (record.rows[0].stamp, record.rows[-1].stamp))
 
     def _tare_links(self, record: TareRecord, values: WrenchParameters) -> TareOutcome:
         """Tare links with IMUs as a whole if there are no joint states to predict weights."""

@@ -19,6 +19,7 @@ from robocal_ros.arrays import Array, Flags
 from robocal_ros.robot import Robot, SteadyFriction, per_joint
 from robocal_ros.wrench.parameters import CHANNELS, RELEASE, WrenchParameters
 
+_NO_FRICTION = SteadyFriction(np.zeros(2), np.zeros(2), np.ones(2), np.zeros(2))
 # Speed up to which presliding after a reversal may persist [rad/s].
 _STICKING = 0.06
 # Standard deviations of the friction model by which thresholds are raised.
@@ -68,18 +69,14 @@ class FrictionInUse:
                              for law, width in zip(found, unknown.tolist(), strict=True)])
         self._width = values.friction_width
 
-        def rows(name: str, fallback: float) -> Array:
-            # One row for each direction.
-            return np.array([[fallback, fallback] if law is None else getattr(law, name)
-                             for law in found]).T
-
-        coulomb, static = rows('coulomb', 0.0), rows('static', 0.0)
+        # One row for each direction; a joint without a law has no friction.
+        coulomb, static, speed, viscous, exponent = (
+            np.array([getattr(law or _NO_FRICTION, name) for law in found]).T
+            for name in ('coulomb', 'static', 'stribeck_velocity', 'viscous', 'exponent'))
         # By direction: level, excess at standstill, 1 / Stribeck speed, viscous, exponent of the
         # speed; (2, 5, n).
-        self._numbers = np.stack((coulomb, static - coulomb,
-                                  1.0 / rows('stribeck_velocity', 1.0), rows('viscous', 0.0),
-                                  rows('exponent', 1.0)), 1)
-        # By joint; a joint without a law has no friction.
+        self._numbers = np.stack(
+            (coulomb, static - coulomb, 1.0 / speed, viscous, exponent), 1)
         self._by_joint = self._numbers.transpose(2, 0, 1).tolist()
         self.lines = [(*self._line(1.0, *forward), *self._line(-1.0, *backward))
                       for forward, backward in self._by_joint]
@@ -161,7 +158,7 @@ class JointTorques:
 
     Attributes:
         friction: Identified friction.
-        external: Newest external joint torques, shape (n,) [N·m].
+        threshold: Thresholds without friction, shape (n,) [N·m].
         colliding: Whether each joint's torque exceeds its threshold, shape (n,).
         is_colliding: Whether that of any joint does.
 
@@ -183,15 +180,13 @@ class JointTorques:
         self.friction = FrictionInUse({}, robot.joint_names, values)
         self._default_rotor = per_joint(values.rotor_inertias, robot.n, 'rotor_inertias')
         self.use_rotors(np.zeros(robot.n))
-        self._threshold = per_joint(values.torque_thresholds, robot.n, 'torque_thresholds').copy()
-        self.external = np.zeros(robot.n)
-        self.colliding: Flags = np.zeros(robot.n, dtype=bool)
-        self._limits = self._threshold.tolist()
-        self.is_colliding = False
+        self.threshold = per_joint(values.torque_thresholds, robot.n, 'torque_thresholds').copy()
+        self._limits = self.threshold.tolist()
+        self.clear()
 
     def clear(self) -> None:
         """End all collisions."""
-        self.colliding = np.zeros_like(self.colliding)
+        self.colliding: Flags = np.zeros(len(self._names), bool)
         self.is_colliding = False
 
     def use_friction(self, laws: Mapping[str, SteadyFriction]) -> None:
@@ -255,10 +250,10 @@ class JointTorques:
             if not -limit <= value <= limit:
                 beyond = True
             values.append(value)
-        self.external = np.array(values)
+        external = np.array(values)
         if beyond:
-            self.judge(v, self.external, model_std())
-        return self.external
+            self.judge(v, external, model_std())
+        return external
 
     def judge(self, v: Array, external: Array, model_std: Array) -> None:
         """Compare torques with the thresholds, raised by the uncertainty of friction and model.
@@ -269,18 +264,12 @@ class JointTorques:
             model_std: Standard deviations of the torques that the rigid arm takes, (n,) [N·m].
 
         """
-        limit = self._threshold + self.friction.uncertainty(v) + _MODEL_WIDTH * model_std
+        limit = self.threshold + self.friction.uncertainty(v) + _MODEL_WIDTH * model_std
         if self.is_colliding:
             limit = np.where(self.colliding, RELEASE * limit, limit)
         self.colliding = np.abs(external) > limit
         # Faster than a reduction of few flags.
         self.is_colliding = True in self.colliding.tolist()
-
-    def beyond_threshold(self, external: Array) -> Flags:
-        """Return where a torque exceeds the threshold without friction; shapes (m, n), (m,)."""
-        found: Flags = np.zeros(len(external), bool)
-        found[np.nonzero(np.abs(external) > self._threshold)[0]] = True
-        return found
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from benchmarks import compliance, leveling
-from benchmarks.compliance import MOUNTS, NOISE, UPRIGHT, WALLED
+from benchmarks.compliance import Case, Effects, Joint
 from benchmarks.leveling import ARMS, Attempt
 from benchmarks.second_cell import OWN
+from benchmarks.second_world import read_arm
 from demo import default_cell
 from demo.compliance import known_load
 from demo.leveling import leveling_panel
@@ -22,29 +23,42 @@ TRUTH = default_cell.hidden_truth()
 
 
 def test_arms_at_rest_meet_the_limits_and_the_bound() -> None:
-    cases = compliance.run_case(3, (*MOUNTS, NOISE))
-    for case in cases:
-        assert ('joint_1.compliance' in case.errors) == (case.series == WALLED)
-        assert case.removed > 94.0
-        for name, error in case.errors.items():
-            assert abs(error) < 5.0 * case.std[name], name
-    assert set(cases[2].bound) == {f'joint_{number}.compliance' for number in range(2, 7)}
-    # One draw of five errors; the bound is that of a known tracker.
-    ratios = [cases[2].errors[name] / bound for name, bound in cases[2].bound.items()]
-    assert 0.2 < np.sqrt(np.mean(np.square(ratios))) < 2.5
+    upright, walled, drawn = compliance.run_case(3)
+    first = read_arm(upright.arm).joints[0]
+    assert first not in {joint.name for joint in upright.joints}
+    assert first in {joint.name for joint in walled.joints}
+    for case in (upright, walled):
+        assert case.removed > 95.0
+        assert all(joint.inside[1] for joint in case.joints)
+        # One draw of some errors; the bound is that of a known tracker.
+        ratios = [joint.error / joint.bound for joint in case.joints]
+        assert 0.2 < np.sqrt(np.mean(np.square(ratios))) < 2.5
+    assert not drawn.wrong
+    assert not any(joint.bound for joint in drawn.joints)
 
 
 def test_figures_of_compliance_are_judged_by_their_limits() -> None:
-    good = compliance.Case(UPRIGHT, {'j': 0.01, 'weak': 0.9}, {'j': 0.01, 'weak': 0.6}, {}, 97.0,
-                           True)
-    within, removed = compliance.figures([good] * 20)
-    assert (within.met, removed.met) == (True, True)
+    sharp = Joint('j', 1.0, 0.01, 0.01, (True, True), 0.01)
+    weak = Joint('weak', 1.0, 0.9, 0.6, (True, True), 0.9)
+    good = Case(0, 'UR10', Effects(), 'pass', (), (sharp, weak), 97.0)
+    within, removed, bound = compliance.figures('quiet', [good] * 20)
+    assert (within.met, removed.met, bound.met) == (True, True, True)
+    assert bound.worst == pytest.approx(1.0)
     # A joint with a large deviation does not count.
     assert within.what.endswith('of 20')
-    bad = replace(good, errors={'j': 0.03}, removed=94.0)
-    assert [figure.met for figure in compliance.figures([good] * 18 + [bad] * 2)] == [False, False]
-    bound = replace(good, bound={'j': 0.01})
-    assert list(compliance.figures([bound] * 8))[2].worst == pytest.approx(1.0)
+    bad = replace(good, joints=(replace(sharp, error=0.03), weak), removed=94.0)
+    assert [figure.met for figure in compliance.figures('quiet', [good] * 18 + [bad] * 2)] == [
+        False, False, False]
+
+
+def test_wrong_passes_of_compliance_are_counted() -> None:
+    outside = Joint('j', 1.0, 0.05, 0.01, (False, False))
+    wrong = Case(0, 'UR10', Effects(), 'pass', (), (outside,), 97.0)
+    found = {figure.what.partition(',')[0]: figure for figure in compliance.figures(
+        'drawn', [wrong, replace(wrong, verdict='fail')])}
+    assert found['wrong passes'].worst == 1.0
+    assert found['wrong passes'].met is False
+    assert found['values of passes inside 99.9 %'].met is False
 
 
 def test_the_parameters_of_the_tour_hold_no_compliance_and_no_orientation() -> None:

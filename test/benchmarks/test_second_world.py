@@ -36,6 +36,7 @@ from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimators import estimator
 from robocal_ros.messages import Bag, Selection
 from robocal_ros.offline import OfflineEstimation
+from robocal_ros.payload import PayloadParameters
 
 DOWN = np.array([0.0, 0.0, -second_world.GRAVITY])
 LOAD = Load(1.5, np.array([0.02, -0.03, 0.08]), np.diag([4e-3, 5e-3, 3e-3]))
@@ -123,7 +124,7 @@ OWN = {
     'small gains': {'gain'}, 'offsets': {'offset'}, 'current': {'constant'},
     'Stribeck': {'breakaway', 'bend_speed'}, 'load friction': {'load'},
     'driven friction': {'driven'}, 'sublinear': {'exponent'}, 'warming': {'warming'},
-    'pause': {'pause'}, 'ripple': {'ripple'}, 'presliding': {'slide'},
+    'pause': {'pause'}, 'cold start': {'cold'}, 'ripple': {'ripple'}, 'presliding': {'slide'},
     'F/T gain': {'calibration'}, 'F/T rotation': {'calibration'},
     'F/T cross-talk': {'calibration'}}
 """Attributes that each effect changes; the others act on recordings."""
@@ -152,6 +153,33 @@ def test_an_effect_is_seen_in_a_recording(name: str) -> None:
              for effects in (others, {**others, name: EFFECTS[name][1]})]
     parts = ('wrench',) if name.startswith('F/T') else ('time', 'position', 'effort')
     assert any(not np.array_equal(*(getattr(item, part) for item in found)) for part in parts)
+
+
+@pytest.mark.parametrize(('effect', 'prior'), [
+    ('links off', 'arm_model_std'), ('links off together', 'arm_model_std'), ('tilt', 'tilt_std'),
+    ('zeros', 'posture_std'), ('effort delay', 'delay_std'), ('F/T delay', 'delay_std'),
+    ('load friction', 'load_friction_std'), ('warming', 'friction_change_std'),
+    ('pause', 'friction_change_std'), ('F/T gain', 'sensor_gain_std'),
+    ('F/T cable', 'cable_stiffness_std')])
+def test_half_of_the_draws_exceed_the_prior(effect: str, prior: str) -> None:
+    low, high, _ = EFFECTS[effect]
+    beyond = np.log(high / getattr(PayloadParameters(), prior)) / np.log(high / low)
+    assert 0.4 < beyond < 0.65
+
+
+def test_friction_is_higher_after_an_hour_and_falls_in_motion() -> None:
+    arm = read_arm('UR10')
+    world = World(arm, 5, {'cold start': 0.25})
+    phase = np.linspace(0.0, 40.0 * np.pi, 60000)[:, None]
+    q = np.array(ARMS['UR10'].home) + 0.1 * (1.0 - np.cos(phase))
+    world.run(q, 1e-3, 100.0, pause=3600.0)
+    # Of an hour's 1 − 1/e² of the rise, as much as warms up in a minute is gone.
+    begin = 0.865 * world.cold
+    np.testing.assert_allclose(world.factor[0], 1.0 + begin, rtol=1e-3)
+    np.testing.assert_allclose(
+        world.factor[-1], 1.0 + begin * np.exp(-60.0 / world.warm_time), rtol=0.01)
+    world.run(q, 1e-3, 100.0)
+    assert np.all(world.factor[0] < 1.0 + begin)
 
 
 def test_the_world_imports_neither_product_nor_simulator() -> None:
@@ -262,6 +290,15 @@ def test_medians_are_compared_with_the_best_peer() -> None:
     assert ratio.met is False
     assert ratio.band is not None
     assert ratio.band[0] < 1.5 < ratio.band[1]
+
+
+def test_each_method_has_limits_on_its_coverage() -> None:
+    """Many right values of one method do not hide the wrong ones of another."""
+    effects = {'tilt': 1e-3}
+    cases = [replace(_case(seed, 1.0), effects=effects) for seed in range(1000)]
+    cases.append(replace(_case(0, 4.0), method='torque', effects=effects))
+    met = {item.series: item.met for item in figures(cases) if '99.9 %' in item.what}
+    assert met == {'all methods': True, 'wrist': True, 'torque': False}
 
 
 def test_versions_are_compared_by_seed() -> None:

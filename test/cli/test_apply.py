@@ -94,10 +94,14 @@ def test_damping_that_is_not_identified_stays(urdf: Path) -> None:
 
 
 def test_another_description_is_reported(urdf: Path, capsys) -> None:
-    urdf.write_text(urdf.read_text().replace('<robot', '<!-- changed --><robot', 1))
-    code, _ = applied(payload_result(), urdf)
-    assert code == 0
-    assert 'differs from the one' in capsys.readouterr().err
+    text = urdf.read_text()
+    result = known(payload_result(), text)
+    for change, reported in ((('<robot', '<!-- changed --><robot'), False),
+                             (('<mass value="', '<mass value="1'), True)):
+        urdf.write_text(text.replace(*change, 1))
+        code, _ = applied(result, urdf)
+        assert code == 0
+        assert ('differs from the one' in capsys.readouterr().err) is reported
 
 
 @pytest.mark.parametrize(('result', 'arguments', 'words'), [
@@ -198,7 +202,7 @@ def known(result: CalibrationResult, urdf: str) -> CalibrationResult:
     """Return a result with what it states of the URDF that it was identified with."""
     robot = Robot(urdf, tool_frame=result.frame)
     return replace(
-        result, robot=replace(result.robot, urdf_sha256=robot.urdf_hash),
+        result, robot=robot.identity,
         settings={'urdf_payload_mass': robot.distal_inertia(result.frame).mass})
 
 

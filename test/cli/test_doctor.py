@@ -109,7 +109,8 @@ class TestJoints:
 
     @pytest.mark.parametrize(('scale', 'grade', 'words'), [
         (1.4, Grade.GOOD, ''), (0.05, Grade.WARNING, 'motor currents'),
-        (9.0, Grade.WARNING, 'heavy tool'), (-1.0, Grade.WARNING, 'sign'),
+        (9.0, Grade.WARNING, 'heavy tool'),
+        (-1.0, Grade.WARNING, 'torque_constants to -1 for such joints and 1 for others'),
     ])
     def test_size_of_efforts(self, robot: Robot, scale: float, grade: Grade, words: str) -> None:
         found = effort_of(joint_findings(robot, received(robot, scale)))

@@ -14,7 +14,7 @@ from support.result_examples import example, failing
 from robocal_ros.cli import main as entry, show
 from robocal_ros.cli.main import main
 from robocal_ros.errors import DataError
-from robocal_ros.results.result import CalibrationResult
+from robocal_ros.results.result import CalibrationResult, Check
 from robocal_ros.results.store import ResultStore
 
 RESULT = str(Path(__file__).parents[1] / 'results' / 'data' / 'payload.yaml')
@@ -26,6 +26,25 @@ def test_show_prints_verdict_values_and_residuals(capsys: pytest.CaptureFixture[
     for part in ('Payload, two plane of arm: pass', 'com_z', '12.30', '0.21', 'mm',
                  'Not evaluated: inertia_xx (at rest).', 'torque of joint_2', 'held out'):
         assert part in text
+
+
+def test_a_check_that_was_not_evaluated_has_no_tick(capsys: pytest.CaptureFixture[str]) -> None:
+    show.show_result(replace(example(), checks=(
+        Check('a', True, 0.0, 1.0, '1', 'This holds.'),
+        Check('b', True, 0.0, 1.0, '1', 'Nothing shows that.', evaluated=False))))
+    text = capsys.readouterr().out
+    assert '✓ This holds.' in text
+    assert '? Nothing shows that.' in text
+
+
+def test_linear_algebra_has_one_thread_unless_the_user_sets_more() -> None:
+    code = 'import os, robocal_ros; print(os.environ["OPENBLAS_NUM_THREADS"])'
+    without = {name: value for name, value in os.environ.items()
+               if not name.endswith('_NUM_THREADS')}
+    for given, expected in (({}, '1'), ({'OPENBLAS_NUM_THREADS': '3'}, '3')):
+        done = subprocess.run([sys.executable, '-c', code], env={**without, **given}, check=True,
+                              capture_output=True, text=True)
+        assert done.stdout.strip() == expected
 
 
 def test_report_writes_a_page(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

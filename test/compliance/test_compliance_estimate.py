@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.compliance_cell import COMPLIANCE, TARGET, Cell, Tool, postures
 
-from benchmarks.compliance_cell import Effects, run_cell
+from benchmarks.compliance import Effects, run_cell
 from robocal_ros.compliance.estimator import estimate, estimate_sets, register, summary
 from robocal_ros.compliance.measurement import (
     LOADED,
@@ -206,9 +206,9 @@ class TestVerdict:
 
     def test_links_that_bend_across_the_joints_are_named(self):
         result = run_cell(0, Effects(bending=0.45, scale='arm'))
-        self.failed(SimpleNamespace(verdict=Verdict(result['verdict']), reasons=result['reasons']),
+        self.failed(SimpleNamespace(verdict=Verdict(result.verdict), reasons=result.reasons),
                     'Links or bearings bend across', 'which joint angles cannot correct')
-        assert all(inside for *_, (_, inside) in result['joints'])
+        assert all(joint.inside[1] for joint in result.joints)
 
     def failed(self, result: CalibrationResult, *words: str) -> None:
         assert result.verdict is Verdict.FAIL
@@ -250,6 +250,15 @@ class TestVerdict:
                     'do not fit the others')
 
 
+@pytest.mark.parametrize('seed', [2, 5, 8])
+def test_bending_beyond_the_trackers_scatter_is_within_the_intervals(seed: int) -> None:
+    """Residuals many times the tracker's scatter; taken for noise, all three would be wrong."""
+    found = run_cell(seed, Effects(bending=0.15, scale='arm' if seed % 2 else 'joint', white=5e-5))
+    assert found['verdict'] == 'pass'
+    assert found['settings']['reduced_chi_square'] > 14.0
+    assert all(inside for *_, (_, inside) in found['joints'])
+
+
 class TestRefused:
     """Input that is bad is refused with what and where."""
 
@@ -276,6 +285,12 @@ class TestRefused:
         unloaded, _ = cell.sets(WHERE[:6])
         unloaded[2] = replace(unloaded[2], point=np.array([np.nan, 0.0, 0.0]))
         with pytest.raises(DataError, match='Point 3 of the registration is not finite'):
+            register(cell.robot(), unloaded, VALUES)
+
+    def test_too_few_rests(self):
+        cell = Cell()
+        unloaded, _ = cell.sets(WHERE[:2])
+        with pytest.raises(DataError, match=r'^2 postures at rest .*A rest lasts 2\.5 s or more'):
             register(cell.robot(), unloaded, VALUES)
 
 

@@ -284,8 +284,8 @@ class TestMarking:
 
     def test_what_a_drifting_tracker_costs_is_discarded(self, node, said, monkeypatch) -> None:
         method = node._method
-        method.postures = np.zeros((4, 6))
-        done: MeasuredSet = method.sets[UNLOADED]
+        method.state.postures = np.zeros((4, 6))
+        done: MeasuredSet = method.state.sets[UNLOADED]
 
         async def written(*_arguments: Any) -> None:
             pass

@@ -56,26 +56,19 @@ def test_a_passed_demo_writes_summary_results_and_report(
     assert str(tmp_path / 'report.html') in text
 
 
-def test_a_truth_outside_its_interval_fails_the_demo(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(('outcomes', 'words'), [
+    pytest.param([outcome(com_z=0.0130)], 'the hidden com_z of 0.013 m lies outside',
+                 id='truth_outside'),
+    pytest.param([outcome(replace(RESULT, checks=(Check('a', False, 1.0, 0.0, '1', 'Wide.'),)))],
+                 '✗ payload, two_plane: The answer.', id='verdict_fail'),
+    pytest.param([outcome(), outcome(None)], '✗ payload, two_plane: The answer.', id='no_result'),
+])
+def test_the_demo_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    outcomes: list[TourOutcome], words: str,
 ) -> None:
-    assert run_with(monkeypatch, tmp_path, [outcome(com_z=0.0130)]) == 1
-    assert 'the hidden com_z of 0.013 m lies outside' in capsys.readouterr().out
-
-
-def test_a_verdict_other_than_pass_fails_the_demo(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bad = replace(RESULT, checks=(Check('a', False, 1.0, 0.0, '1', 'Too wide.'),))
-    assert run_with(monkeypatch, tmp_path, [outcome(bad)]) == 1
-    assert '✗ payload, two_plane: The answer.' in capsys.readouterr().out
-
-
-def test_a_method_without_result_fails_the_demo(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_with(monkeypatch, tmp_path, [outcome(), outcome(None)]) == 1
-    assert '✗ payload, two_plane: The answer.' in capsys.readouterr().out
+    assert run_with(monkeypatch, tmp_path, outcomes) == 1
+    assert words in capsys.readouterr().out
 
 
 def test_the_comparison_uses_the_99_9_percent_interval() -> None:

@@ -118,6 +118,20 @@ def test_without_the_arm_all_ends(bringup: Launch, hardware: str, executable: st
     assert not ending.options['condition'](SimpleNamespace(is_shutdown=True))
 
 
+@pytest.mark.usefixtures('everything_installed')
+@pytest.mark.parametrize('hardware', ['mock', 'gazebo'])
+def test_controllers_that_cannot_be_loaded_end_the_launch(
+    bringup: Launch, hardware: str
+) -> None:
+    done = bringup(hardware=hardware)
+    ended = done.process('spawner').action.options['on_exit']
+    failure = ended(SimpleNamespace(returncode=1), done)
+    assert 'spawner of the controllers failed (exit code 1)' in failure.options['reason']
+    assert ended(SimpleNamespace(returncode=0), done) is None
+    # An interrupted spawner, on Ctrl-C, is no failure of its own.
+    assert ended(SimpleNamespace(returncode=-2), SimpleNamespace(is_shutdown=True)) is None
+
+
 @pytest.mark.usefixtures('nothing_installed')
 def test_the_simulated_arm_needs_no_other_package(bringup: Launch) -> None:
     done = bringup(hardware='sim')

@@ -79,7 +79,7 @@ class Start:
         self.values = FrictionParameters(**parameters)
         self.parameter_table = FrictionParameters
         self.store = ResultStore(folder, RobotIdentity('arm', 'f', ('joint_1',)))
-        self.robot = SimpleNamespace(urdf_hash='of the arm')
+        self.robot = SimpleNamespace(identity=RobotIdentity('', '', (), 'of the arm'))
         self.status = FakeReport()
         self.waiter: Any = SimpleNamespace(
             compute=self._compute, until_stopped=self._until, stop_reason='')
@@ -173,7 +173,7 @@ def other_parameter(start: Start) -> None:
 
 
 def other_description(start: Start) -> None:
-    start.robot.urdf_hash = 'of another arm'
+    start.robot.identity = RobotIdentity('', '', (), 'of another arm')
 
 
 def other_payload(start: Start) -> None:

@@ -11,12 +11,15 @@ from scipy.stats import chi2
 from support.excitation_cell import TOOL, Record, exciting, random_tool
 
 from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.messages.samples import Recording
 from robocal_ros.payload import drive_gain_regression, excitation
+from robocal_ros.payload.estimator import GAINS
 from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.results.provenance import Inputs
 from robocal_ros.results.result import State, Verdict
 from robocal_ros.results.store import from_yaml, to_yaml
 from robocal_ros.robot.arm_model import ArmModel, link_parameters, urdf_model, with_links
-from robocal_ros.robot.setup import effort_scales
+from robocal_ros.robot.setup import effort_factor, effort_scales
 
 SCALE = np.array([0.87, 1.14, 0.95, 1.08, 0.86, 1.12])
 # The arm of these records is that of the URDF.
@@ -88,6 +91,18 @@ def test_efforts_in_an_unknown_unit_get_their_constants(usual):
     with pytest.raises(DataError, match="joint 'joint_2' falls where its torque rises"):
         drive_gain_regression.estimate(usual.robot, replace(
             samples, effort=samples.effort * [1, -1, 1, 1, 1, 1]), unknown)
+
+
+@pytest.mark.parametrize(('source', 'constants'), [('current', [1.0, -1.0, 1.0, 1.0, 1.0, 1.0]),
+                                                   ('unknown', [1.0, -3.0, 1.0, 1.0, 1.0, 1.0])])
+def test_the_advice_on_a_reversed_sign_helps(usual, source, constants):
+    robot, samples = usual.robot, usual.joints(3, SCALE)
+    reversed_one = replace(samples, effort=samples.effort * [1, -1, 1, 1, 1, 1])
+    values = replace(WITH_PRIORS, effort_source=source, torque_constants=constants)
+    found = GAINS.result(robot, Recording(replace(
+        reversed_one, effort=reversed_one.effort * effort_factor(robot, values))), values,
+        Inputs())
+    assert found.parameter('joint_2.effort_scale').value == pytest.approx(SCALE[1], rel=0.05)
 
 
 def test_joints_far_softer_than_stated_widen_their_prior(usual):

@@ -122,6 +122,19 @@ def test_another_unit_is_named(case: Experiment, scale: np.ndarray, message: str
                            contents, 0.5)
 
 
+def test_advice_on_the_unit_is_not_refused_again(case: Experiment) -> None:
+    constants = np.array([14.0, 14.0, 12.0, 5.0, 5.0, 4.0])
+    milliamperes = 1e3 / constants * case.samples().effort
+    with pytest.raises(ConfigurationError, match=r"Where the constants are not known.*'unknown'"):
+        check_contents(case.samples(effort=milliamperes), case.robot, 'all', 0.5)
+    check_contents(case.samples(effort=1e-3 * constants * milliamperes), case.robot, 'all', 0.5)
+    with pytest.raises(ConfigurationError, match="or to 'unknown' if these are not known"):
+        check_contents(case.samples(effort=1e-3 * milliamperes), case.robot, 'all', 0.5)
+    # Torque constants in N·m/A, and currents in mA.
+    with pytest.raises(ConfigurationError, match=r'or to a thousandth of what they are'):
+        check_contents(case.samples(effort=constants * milliamperes), case.robot, 'all', 0.5)
+
+
 def test_peaks_beyond_a_rated_torque_are_plausible(case: Experiment) -> None:
     effort = case.samples().effort
     rated = case.robot.copy()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -23,13 +24,13 @@ from support.excitation_cell import (
     tensor_of,
     wrench_of,
 )
-from support.forward import Reference
+from support.forward import Reference, Tool
 
-from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
+from robocal_ros.errors import ConfigurationError, DataError, ExcitationError, RobocalError
 from robocal_ros.estimation.block_averages import Blocks
 from robocal_ros.messages.samples import JointSamples, StreamCounts
 from robocal_ros.parameters import checked
-from robocal_ros.payload import excitation
+from robocal_ros.payload import drive_gain_regression, excitation
 from robocal_ros.payload.model import BODY, PARAMETERS, centred, centred_jacobian, moving
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (
@@ -524,15 +525,52 @@ def test_a_push_in_the_last_part_fails_the_held_out_check(usual):
     wrench[3200:3500, 1] += 6.0
     result = estimated(usual, 'wrench', seed=4, sensor=replace(readings, wrench=wrench))
     assert result.verdict is Verdict.FAIL
-    assert 'in force y (limit 1.5)' in ' '.join(result.reasons)
+    assert 'in force y (limit 1.5, max_held_out_ratio)' in ' '.join(result.reasons)
 
 
-def test_a_sensor_of_the_wrong_sign_is_not_physically_consistent(usual):
+def test_a_sensor_of_the_wrong_sign_is_refused_with_the_remedy(usual):
     readings = usual.readings(5)
-    result = estimated(usual, 'wrench', seed=5,
-                       sensor=replace(readings, wrench=2.0 * BIAS - readings.wrench))
-    assert result.verdict is Verdict.FAIL
-    assert 'not physically consistent' in ' '.join(result.reasons)
+    with pytest.raises(DataError, match=r'mass is -\d.*the opposite .*: set sensor_sign to -1\.'):
+        estimated(usual, 'wrench', seed=5,
+                  sensor=replace(readings, wrench=2.0 * BIAS - readings.wrench))
+
+
+def test_links_of_the_urdf_that_are_not_mounted_are_no_matter_of_the_sign(usual):
+    bare = usual.but(tool=Tool(-0.2, np.zeros(3)))
+    with pytest.raises(DataError, match=r'mass is -0\.2.*weigh 0\.3.* kg by the URDF, and'):
+        estimated(bare, 'wrench', seed=5)
+
+
+def test_a_mass_that_may_be_zero_fails_as_such_without_a_share_of_it(usual):
+    light = usual.but(tool=Tool(1e-3, np.zeros(3)))
+    result = estimated(light, 'torque', WITH_PRIORS, seed=1)
+    (check,) = (item for item in result.checks if item.name == 'payload seen')
+    assert not check.passed
+    assert 'kg (95 %), which does not differ from none' in check.reason
+    assert '±' in check.reason
+    assert not [item for item in result.checks if item.name == '95 % interval of the mass']
+
+
+def test_the_held_out_residuals_that_pass_can_be_set(usual):
+    readings = usual.readings(4)
+    wrench = readings.wrench.copy()
+    wrench[3200:3500, 1] += 6.0
+    result = estimated(usual, 'wrench', replace(WITHOUT_PRIORS, max_held_out_ratio=50.0), seed=4,
+                       sensor=replace(readings, wrench=wrench))
+    (check,) = (item for item in result.checks if item.name == 'held-out part of the motion')
+    assert check.passed
+    assert check.limit == 50.0
+
+
+@pytest.mark.parametrize('source', [excitation.estimate, drive_gain_regression.estimate])
+def test_joints_at_rest_cause_no_warning(usual, source):
+    sine, cosine = np.zeros((2, *usual.motion.sine.shape))
+    sine[0] = usual.motion.sine[0]
+    one = usual.but(motion=replace(usual.motion, sine=sine, cosine=cosine))
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        with pytest.raises(RobocalError):
+            source(one.robot, one.joints(0), replace(WITH_PRIORS, known_mass=TOOL.mass))
 
 
 def test_the_stated_gain_of_the_sensor_covers_its_error(usual):

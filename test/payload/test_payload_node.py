@@ -18,7 +18,7 @@ from robocal_ros.node.calibration_node import FAILURE, SUCCESS
 from robocal_ros.payload import excitation
 from robocal_ros.payload.model import BODY
 from robocal_ros.payload.node import PayloadIdentification
-from robocal_ros.results.result import Efforts, RobotIdentity
+from robocal_ros.results.result import Efforts
 from robocal_ros.results.store import read_result, to_yaml
 from robocal_ros.robot.model import Robot
 
@@ -120,7 +120,7 @@ def store_of_other_efforts(kind: str, folder: Path) -> None:
     """Store a result of motor constants of 7 N·m/A."""
     robot = Robot(arm_urdf())
     (folder / f'{kind}.yaml').write_text(to_yaml(replace(
-        example(), kind=kind, robot=RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names),
+        example(), kind=kind, robot=robot.identity,
         efforts=Efforts('current', 'all', (7.0,) * robot.n))))
 
 

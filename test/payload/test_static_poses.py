@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from xml.etree import ElementTree
 
 import numpy as np
 import pinocchio as pin
@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy.stats import chi2
 from support.arms import MOUNTS, arm
-from support.forward import Tool, random_tool, trapezoid
+from support.excitation_cell import SENSORS, wrench_of
+from support.forward import Tool, cramer_rao, random_tool, trapezoid
 
 from robocal_ros.errors import DataError, ExcitationError
 from robocal_ros.estimation.signals import dwells
@@ -36,47 +37,13 @@ TOOL = Tool(2.0, np.array([0.04, -0.06, 0.09]))
 BIAS = np.array([7.0, -4.0, 9.0, 0.4, -0.3, 0.2])
 # The sensor of these records is calibrated, and the base is level.
 EXACT = {'sensor_gain_std': 0.0, 'tilt_std': 0.0, 'arm_model_std': 0.0}
-# Which bodies the sensor carries before anything is mounted: name of the sensor's frame and
-# of the links from it outwards.
-SENSORS = {
-    'robocal': ('ft_wrist', ('ft_wrist',)),
-    'panda': ('panda_link8', ('panda_hand', 'panda_leftfinger', 'panda_rightfinger')),
-    'ur5': ('ee_link', ()),
-}
 
 
-def own_wrench(urdf: str, links: tuple[str, ...], frame: str, tool: Tool | None, tool_frame: str,
-               gravity: np.ndarray, postures: np.ndarray) -> np.ndarray:
-    """Compose what hangs on a sensor, body by body, as forces at their centres in the root."""
-    model = pin.buildModelFromXML(urdf)
-    data = model.createData()
-    bodies = []
-    for link in ElementTree.fromstring(urdf).findall('link'):
-        mass = link.find('inertial/mass')
-        if link.get('name') in links and mass is not None:
-            origin = link.find('inertial/origin')
-            text = '0 0 0' if origin is None else origin.get('xyz', '0 0 0')
-            bodies.append((link.get('name'), float(mass.get('value')),
-                           np.array([float(x) for x in text.split()])))
-    assert len(bodies) == len(links)
-    if tool is not None:
-        bodies.append((tool_frame, tool.mass, tool.com))
-    names = [frame, *(name for name, _, _ in bodies)]
-    frames = [model.getFrameId(name) for name in names]
-    full, placements = pin.neutral(model), np.empty((len(frames), len(postures), 4, 4))
-    for i, q in enumerate(postures):
-        full[:len(q)] = q
-        pin.framesForwardKinematics(model, data, full)
-        for placed, number in zip(placements, frames, strict=True):
-            placed[i] = data.oMf[number].homogeneous
-    wrench = np.zeros((len(postures), 6))
-    for (_, mass, com), placed in zip(bodies, placements[1:], strict=True):
-        centre = placed[:, :3, :3] @ com + placed[:, :3, 3]
-        wrench += np.hstack((np.broadcast_to(mass * gravity, centre.shape),
-                             np.cross(centre - placements[0, :, :3, 3], mass * gravity)))
-    # From the axes of the root into those of the sensor.
-    turned = wrench.reshape(-1, 2, 3) @ placements[0, :, :3, :3]
-    return turned.reshape(-1, 6)
+def own_wrench(name: str, tool: Tool | None, gravity: Sequence[float], postures: np.ndarray
+               ) -> np.ndarray:
+    """Return what hangs on a sensor at rest exerts on it, shape (k, 6)."""
+    still = np.zeros_like(postures)
+    return wrench_of(name, tool, postures, still, still, gravity)
 
 
 @dataclass(frozen=True)
@@ -143,13 +110,12 @@ def held(robot: Robot, postures: np.ndarray, dwell: float) -> tuple[np.ndarray, 
 def record(name: str, mount: str, tool: Tool, seed: int, *, count: int = 12, dwell: float = 1.0,
            postures: np.ndarray | None = None, bias: np.ndarray = BIAS) -> Record:
     robot = arm(name).robot(mount)
-    sensor, links = SENSORS[name]
+    sensor = SENSORS[name][0]
     postures = spread_postures(robot, count, seed) if postures is None else postures
     time, position = held(robot, postures, dwell)
     # Rows repeat while at rest: compose each posture once.
     unique, back = np.unique(position, axis=0, return_inverse=True)
-    wrench = own_wrench(arm(name).urdf, links, sensor, tool, arm(name).tool,
-                        np.array(MOUNTS[mount]), unique)[back.ravel()]
+    wrench = own_wrench(name, tool, MOUNTS[mount], unique)[back.ravel()]
     return Record(name, robot, sensor, tool, time, position, wrench, bias)
 
 
@@ -282,34 +248,20 @@ def test_each_posture_is_measured_once_and_while_it_rests(usual):
 # ------------------------------------------------------- efficiency, intervals, invariants
 
 
-def cramer_rao(case: Record, joints: JointSamples) -> np.ndarray:
-    """Return the standard deviations that no unbiased estimator of the ten beats.
-
-    By differences of the composed wrench, over the readings taken at rest.
-    """
-    name = case.name
-    columns, step = [], 1e-5
-    found = dwells(joints)
+def bound_of(case: Record) -> np.ndarray:
+    """Return the bound of the ten values over the readings taken at rest."""
+    found = dwells(case.joints())
     postures = np.array([d.posture for d in found])
-    weight = np.sqrt([d.stop - d.start for d in found])
-
-    def wrench(values: np.ndarray) -> np.ndarray:
-        tool = Tool(values[0], values[1:4])
-        sensor, links = SENSORS[name]
-        return own_wrench(arm(name).urdf, links, sensor, tool, arm(name).tool,
-                          np.array(case.robot.gravity), postures) + values[4:]
-
-    for axis in np.eye(10):
-        change = (wrench(case.truth + step * axis) - wrench(case.truth - step * axis)) / step / 2
-        columns.append((change / NOISE * weight[:, None]).ravel())
-    jacobian = np.column_stack(columns)
-    return np.sqrt(np.diag(np.linalg.inv(jacobian.T @ jacobian)))
+    weight = np.sqrt([[d.stop - d.start] for d in found])
+    return cramer_rao(lambda values: weight / NOISE * (own_wrench(
+        case.name, Tool(values[0], values[1:4]), case.robot.gravity, postures) + values[4:]),
+        case.truth, 1e-5)
 
 
 def test_the_estimate_is_as_good_as_the_bound_allows(short):
     result = short.estimate(seed=1)
     stated = np.sqrt(np.diag(result.covariance))
-    bound = cramer_rao(short, short.joints())
+    bound = bound_of(short)
     # Variances between postures are estimated, too, from a few of them.
     assert (0.9 * bound < stated).all()
     assert (stated < 1.5 * bound).all()
@@ -359,12 +311,9 @@ def test_another_tool_frame_moves_the_centre_and_nothing_else(short):
 
 def test_a_unit_of_force_scales_mass_and_leaves_the_centre(short):
     # Newtons and newton metres in another unit, tool and own parts alike.
-    own = own_wrench(arm('robocal').urdf, ('ft_wrist',), 'ft_wrist', None, 'tool0',
-                     np.array([0, 0, -9.81]), short.position[:1])
-    assert np.abs(own).max() > 1.0
     unique, back = np.unique(short.position, axis=0, return_inverse=True)
-    own = own_wrench(arm('robocal').urdf, ('ft_wrist',), 'ft_wrist', None, 'tool0',
-                     np.array([0, 0, -9.81]), unique)[back.ravel()]
+    own = own_wrench('robocal', None, (0.0, 0.0, -9.81), unique)[back.ravel()]
+    assert np.abs(own).max() > 1.0
     a = short.estimate(short.readings())
     b = short.estimate(3.0 * (short.readings() - own) + own)
     # Joint quantisation reaches ``own`` on one side only: a few micrometres.
@@ -448,6 +397,21 @@ def test_coming_back_to_a_posture_does_not_count_twice():
 def test_a_sensor_of_the_wrong_sign_is_refused_with_the_remedy(usual):
     with pytest.raises(DataError, match=r'estimated mass is -\d.*sensor_sign'):
         usual.estimate(-usual.readings())
+
+
+@pytest.mark.parametrize(('share', 'passes'), [(0.002, True), (0.05, False)])
+def test_spikes_are_left_out_and_named(usual, share, passes):
+    generator = np.random.default_rng(0)
+    readings = usual.readings()
+    hit = generator.random(len(readings)) < share
+    spiky = readings + np.where(hit[:, None], generator.normal(size=readings.shape) * 400.0, 0.0)
+    result, clean = usual.estimate(spiky), usual.estimate(readings)
+    assert result.parameter('mass').value == pytest.approx(
+        clean.parameter('mass').value, abs=clean.parameter('mass').std)
+    (check,) = (item for item in result.checks if item.name == 'spikes')
+    assert check.passed == passes
+    assert check.reason.startswith(f'{result.counts["spikes"]} of ')
+    assert not [item for item in clean.checks if item.name == 'spikes']
 
 
 def test_nothing_mounted_is_refused():

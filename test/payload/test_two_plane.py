@@ -20,6 +20,7 @@ from support.forward import (
     SweepPlan,
     Tool,
     coulomb,
+    cramer_rao,
     friction_of,
     horizontal_posture,
     measured,
@@ -202,51 +203,38 @@ def test_the_recursive_trace_ends_at_the_estimate(usual):
 # ------------------------------------------------------- efficiency, intervals, invariants
 
 
-def cramer_rao(case: Experiment, settle: float) -> np.ndarray:
-    """Return the standard deviations that no unbiased estimator of the centre beats.
+def bound_of(case: Experiment, settle: float) -> np.ndarray:
+    """Return the bound of the centre, with a friction torque per joint and direction unknown.
 
-    From the torque of the swept joint in the constant-speed parts of the fitted sweeps, with a
-    friction torque per joint and direction unknown, by differences of the forward model.
+    From the torque of the swept joint in the constant-speed parts of the fitted sweeps.
     """
-    n, period = case.robot.n, case.motion.time[1] - case.motion.time[0]
-    columns, step = [], 1e-4
-    rows = []
-    for window in (1, 2, 3, 4):
-        whole = np.flatnonzero(case.motion.window == window)
-        cut = round(settle / period)
-        rows.append(whole[cut:len(whole) - cut])
-    joints = [n - 1, n - 1, n - 2, n - 2]
+    n, m = case.robot.n, case.motion
+    cut = round(settle / (m.time[1] - m.time[0]))
+    rows = [whole[cut:len(whole) - cut] for whole in (
+        np.flatnonzero(m.window == window) for window in (1, 2, 3, 4))]
 
-    def torques(tool: Tool) -> np.ndarray:
-        model = Reference(case.robot.urdf, case.robot.tool_frame, case.robot.gravity, tool)
-        m = case.motion
+    def torques(values: np.ndarray) -> np.ndarray:
+        model = Reference(case.robot.urdf, case.robot.tool_frame, case.robot.gravity,
+                          replace(case.tool, com=values[:3]))
         return np.concatenate([
-            model.torque(m.position[r], m.velocity[r], m.acceleration[r])[:, j]
-            for r, j in zip(rows, joints, strict=True)])
+            model.torque(m.position[r], m.velocity[r], m.acceleration[r])[:, j] + level
+            for r, j, level in zip(rows, (n - 1, n - 1, n - 2, n - 2), values[3:], strict=True)
+        ]) / Noise().effort
 
-    for axis in np.eye(3):
-        more = torques(replace(case.tool, com=case.tool.com + step * axis))
-        less = torques(replace(case.tool, com=case.tool.com - step * axis))
-        columns.append((more - less) / (2.0 * step))
-    sizes = [len(r) for r in rows]
-    for number in range(4):
-        columns.append(np.concatenate([
-            np.full(size, float(i == number)) for i, size in enumerate(sizes)]))
-    jacobian = np.column_stack(columns) / Noise().effort
-    return np.sqrt(np.diag(np.linalg.inv(jacobian.T @ jacobian)))[:3]
+    return cramer_rao(torques, np.append(case.tool.com, np.zeros(4)), 1e-4)[:3]
 
 
 def test_the_estimate_is_as_good_as_the_bound_allows(quick):
     result = estimate(quick.robot, quick.samples(RANDOM_ALONE, 1), values_for(quick))
     stated = [result.parameter(name).std for name in COM]
-    bound = cramer_rao(quick, settle=0.3)
+    bound = bound_of(quick, settle=0.3)
     assert (bound < stated).all()
     assert (stated < 1.3 * bound).all()
     assert error_in_std(result, quick) < chi2.ppf(0.99, 3)
 
 
 def test_the_end_that_is_cut_to_settle_costs_little(quick):
-    assert (cramer_rao(quick, 0.3) / cramer_rao(quick, 0.0)).max() < 1.25
+    assert (bound_of(quick, 0.3) / bound_of(quick, 0.0)).max() < 1.25
 
 
 @given(by=st.integers(-10**6, 10**6))

@@ -13,13 +13,14 @@ from support.result_examples import ROBOT, example
 from robocal_ros.results.provenance import (
     CHECK,
     Inputs,
+    absence,
     alternatives,
     choose,
     later,
     stale_inputs,
     with_inputs,
 )
-from robocal_ros.results.result import CalibrationResult, Efforts, Parameter, Verdict
+from robocal_ros.results.result import CalibrationResult, Check, Efforts, Parameter, Verdict
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 
 NAMES = ('a', 'b', 'c')
@@ -45,6 +46,17 @@ def built(
     kind: str, store: ResultStore, *used: str, units: tuple[str, ...] = ()
 ) -> CalibrationResult:
     return with_inputs(result(kind), choose(store.load, used, units))
+
+
+def test_of_a_kind_that_is_not_stored_it_is_known_why(store: ResultStore) -> None:
+    assert absence(store.load, 'arm') == ''
+    store.save(replace(result('arm'), source='night.mcap', checks=(
+        Check('torque', False, 2.0, 1.0, 'N·m', '2 N·m are not explained.'),)))
+    text = ' The last one (two_plane, night.mcap) did not pass: 2 N·m are not explained.'
+    assert absence(store.load, 'arm') == text
+    assert choose(store.load, ('arm', 'friction')).absent == {'arm': text, 'friction': ''}
+    store.save(result('arm'))
+    assert choose(store.load, ('arm', 'friction')).absent == {'friction': ''}
 
 
 class TestHash:

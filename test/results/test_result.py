@@ -85,6 +85,15 @@ def test_intervals_of_the_normal_distribution():
     assert Parameter('a', '1', None, 1.0).interval() is None
 
 
+def test_texts_have_the_interval_that_the_result_states():
+    # Student's two-sided 95 % quantile of 4 degrees of freedom is 2.7764.
+    few = Parameter('a', 'm', 0.012, 0.001, freedom=4.0)
+    assert few.half_width() == pytest.approx(2.7764e-3, abs=1e-7)
+    assert few.text(2, 1e3) == '12.00 ± 2.78'
+    assert Parameter('a', 'm', 0.012).text(3) == '0.012'
+    assert Parameter('a', 'm', state=State.NOT_IDENTIFIED).text(3) == 'not identified'
+
+
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1))
 def test_rms_squared_is_mean_square_plus_variance(values):
     array = np.array(values)

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from support.result_examples import example
 
 from robocal_ros.results.result import Parameter, State
-from robocal_ros.results.wording import described, reading, rounded, title_of
+from robocal_ros.results.wording import described, reading, rounded, title_of, without_value
 
 
 @pytest.mark.parametrize(('value', 'resolution', 'text'), [
@@ -51,6 +51,18 @@ def test_metres_are_read_in_millimetres() -> None:
 def test_parameter_without_value_tells_its_state() -> None:
     shown = reading(Parameter('inertia_xx', 'kg·m²', state=State.NOT_EVALUATED))
     assert shown.text == 'not evaluated'
+
+
+def test_parameters_of_many_joints_without_value_are_listed_once() -> None:
+    def left(joint: str, name: str, note: str) -> Parameter:
+        return Parameter(f'{joint}.{name}', 'N·m', state=State.NOT_IDENTIFIED, note=note)
+
+    parameters = [left(f'joint_{j}', f'{name}_{side}', 'not chosen') for j in (1, 2)
+                  for name in ('static', 'exponent') for side in ('forward', 'backward')]
+    parameters += [left('joint_3', 'static_forward', 'one run'), Parameter('mass', 'kg', 2.0)]
+    assert without_value(parameters) == [
+        'Not identified: static, exponent of joint_1, joint_2 (not chosen).',
+        'Not identified: static_forward of joint_3 (one run).']
 
 
 def test_value_that_the_user_gave_says_so() -> None:

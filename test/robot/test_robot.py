@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-import hashlib
+import re
+from dataclasses import replace
 
 import numpy as np
 import pinocchio as pin
 import pytest
+import xacro
 from hypothesis import given, strategies as st
-from support.arms import ARMS, MOUNTS, arm, middle, scara
+from support.arms import ARMS, MOUNTS, PROJECT_ARM, arm, middle, scara
 from support.forward import Reference, Tool
 
 from robocal_ros.errors import ConfigurationError, ModelError
-from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.model import RigidBodyInertia, Robot, identity_of
 from robocal_ros.robot.newton_euler import NewtonEuler
 
 PENDULUM = """<robot name="pendulum"><link name="base"/>
@@ -105,9 +107,45 @@ def test_limits_cannot_be_changed_by_accident(robocal):
             values[0] = 1.0
 
 
-def test_identity_is_the_text_of_the_description():
-    text = arm('robocal').urdf
-    assert arm('robocal').robot().urdf_hash == hashlib.sha256(text.encode()).hexdigest()
+class TestIdentity:
+    """Which robot descriptions results take for that of the same arm."""
+
+    @pytest.mark.parametrize('change', [
+        ('</robot>', '<!-- driver --><ros2_control name="x" type="system"/></robot>'),
+        ('</robot>', '<gazebo reference="link_1"><sensor name="s"/></gazebo></robot>'),
+        ('<visual>', '<visual name="other">'),
+        (' xyz="0 0 0"', ' xyz="0.0  0.00 0e3"'),
+    ])
+    def test_of_texts_with_the_same_mechanics(self, change: tuple[str, str]) -> None:
+        text = arm('robocal').urdf
+        assert change[0] in text
+        other = identity_of(text.replace(*change))
+        assert other.urdf_sha256 != identity_of(text).urdf_sha256
+        assert other.is_described_as(identity_of(text))
+
+    @pytest.mark.parametrize('pattern', [
+        r'<mass value="(.+?)"', r'<inertia .*?iyy="(.+?)"', r'<limit .*?effort="(.+?)"',
+        r'<joint .*?<origin .*?xyz="(.+?) ', r'<axis xyz="(.+?) '])
+    def test_of_other_mechanics(self, pattern: str) -> None:
+        text = arm('robocal').urdf
+        found = re.search(pattern, text, re.DOTALL)
+        assert found is not None
+        begin, end = found.span(1)
+        changed = f'{text[:begin]}{float(found[1]) + 0.25}{text[end:]}'
+        assert not identity_of(changed).is_described_as(identity_of(text))
+
+    def test_of_every_hardware_of_the_launch_file(self) -> None:
+        texts = [xacro.process_file(str(PROJECT_ARM), mappings={'hardware': item}).toxml()
+                 for item in ('sim', 'mock', 'gazebo')]
+        assert len(set(texts)) == len(texts)
+        for text in texts:
+            assert identity_of(text).is_described_as(identity_of(texts[0]))
+
+    def test_of_a_result_that_does_not_state_its_mechanics(self) -> None:
+        text = arm('robocal').urdf
+        earlier = replace(identity_of(text), mechanics_sha256='')
+        assert earlier.is_described_as(identity_of(text))
+        assert not earlier.is_described_as(identity_of(text + ' '))
 
 
 def test_locked_fingers_weigh_where_they_are_told_to_be():

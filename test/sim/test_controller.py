@@ -113,27 +113,19 @@ def test_rejected(bad: Trajectory) -> None:
     assert not rig.position.any()
 
 
-def test_partial_goal_when_allowed() -> None:
-    rig = Rig(allow_partial_joints_goal=True)
-    goal = rig.goal(trajectory((1.0, [0.3]), joints=('b',)))
+@pytest.mark.parametrize(('joints', 'wanted', 'reached'), [
+    pytest.param(('b',), [0.3], [0.0, 0.3, 0.0], id='partial_if_allowed'),
+    pytest.param(('c', 'a', 'b'), [0.3, 0.1, 0.2], [0.1, 0.2, 0.3], id='other_order'),
+    pytest.param(('a', 'a', 'b'), [0.3, 0.3, 0.2], [0.3, 0.2, 0.0], id='missing_joint_holds'),
+])
+def test_joints_are_moved_by_their_names(
+    joints: tuple[str, ...], wanted: list[float], reached: list[float]
+) -> None:
+    rig = Rig(allow_partial_joints_goal=len(joints) < 3)
+    goal = rig.goal(trajectory((1.0, wanted), joints=joints))
     rig.run(1.1)
     assert goal.outcome.status is Status.SUCCEEDED
-    assert rig.position == pytest.approx([0.0, 0.3, 0.0])
-
-
-def test_other_joint_order_is_mapped() -> None:
-    rig = Rig()
-    rig.goal(trajectory((1.0, [0.3, 0.1, 0.2]), joints=('c', 'a', 'b')))
-    rig.run(1.1)
-    assert rig.position == pytest.approx([0.1, 0.2, 0.3])
-
-
-def test_duplicate_name_is_accepted_and_the_missing_joint_holds() -> None:
-    rig = Rig()
-    goal = rig.goal(trajectory((1.0, [0.3, 0.3, 0.2]), joints=('a', 'a', 'b')))
-    rig.run(1.1)
-    assert goal.outcome.status is Status.SUCCEEDED
-    assert rig.position == pytest.approx([0.3, 0.2, 0.0])
+    assert rig.position == pytest.approx(reached)
 
 
 @pytest.mark.parametrize('value', [math.nan, math.inf])

@@ -14,7 +14,7 @@ import xacro
 
 from robocal_ros.robot.model import Robot
 
-_PROJECT_ARM = Path(__file__).parents[2] / 'urdf' / 'robocal_arm.urdf.xacro'
+PROJECT_ARM = Path(__file__).parents[2] / 'urdf' / 'robocal_arm.urdf.xacro'
 _FOREIGN = {
     'panda': ('panda_description/urdf/panda.urdf', 'panda_hand'),
     'ur5': ('ur_description/urdf/ur5_robot.urdf', 'tool0'),
@@ -68,7 +68,7 @@ def foreign_urdf(name: str) -> str:
 def arm(name: str) -> Arm:
     """Return an arm; skip the test if its description is not installed."""
     if name == 'robocal':
-        return Arm(name, xacro.process_file(str(_PROJECT_ARM)).toxml(), 'tool0')
+        return Arm(name, xacro.process_file(str(PROJECT_ARM)).toxml(), 'tool0')
     if name == 'column':
         # The default arm on a lifting column instead of its first joint.
         turning = '<joint name="joint_1" type="revolute">'

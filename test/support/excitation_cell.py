@@ -8,6 +8,7 @@ Euler's laws of the bodies distal to the sensor, in spatial algebra.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from xml.etree import ElementTree
@@ -104,7 +105,8 @@ def _links(urdf: str, names: tuple[str, ...]) -> list[tuple[str, pin.Inertia]]:
 
 
 def wrench_of(
-    name: str, tool: Tool | None, q: np.ndarray, v: np.ndarray, a: np.ndarray
+    name: str, tool: Tool | None, q: np.ndarray, v: np.ndarray, a: np.ndarray,
+    gravity: Sequence[float] = (0.0, 0.0, -9.81),
 ) -> np.ndarray:
     """Return the readings of the wrist sensor without noise and bias, shape (k, 6)."""
     case = arm(name)
@@ -127,7 +129,7 @@ def wrench_of(
         full[:, :len(row[0])] = row
         pin.forwardKinematics(model, data, *full)
         speed[i], change[i] = data.v[joint].vector, data.a[joint].vector
-        down[i] = data.oMi[joint].rotation.T @ [0.0, 0.0, -9.81]
+        down[i] = data.oMi[joint].rotation.T @ gravity
     to_sensor = placement.inverse()
     speed, change = speed @ to_sensor.action.T, change @ to_sensor.action.T
     change[:, :3] -= down @ to_sensor.rotation.T

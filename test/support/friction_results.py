@@ -35,7 +35,7 @@ def project_arm() -> Robot:
 
 def identity() -> RobotIdentity:
     robot = project_arm()
-    return RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names)
+    return robot.identity
 
 
 def _result(kind: str, method: str, frame: str, parameters: list[Parameter], what: str,

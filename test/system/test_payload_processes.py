@@ -157,9 +157,11 @@ def test_a_node_that_comes_first_waits_and_starts_itself(
             assert wanted in answer.message
         assert client.state() == 'unconfigured'
         received = client.statuses[NODE]
-        client.until(lambda: any(wanted in item.message for item in received))
+        client.until(lambda: any(
+            wanted in item.message and item.level == DiagnosticStatus.WARN for item in received))
         with sim_arm(tmp_path / 'sim_arm.log') as arm:
             client.until(lambda: client.state() == 'active', what='the active node')
+            assert 'fault' not in arm.log.read_text()
             begin_moving(client)
             assert client.call('cancel').success
             arm.send(signal.SIGKILL)

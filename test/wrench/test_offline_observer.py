@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -219,3 +220,32 @@ def test_observations_make_the_same_block() -> None:
     joints, sensors = arm.samples(1.0, IMPACTS[:1])
     found = follow(observer(), joints, sensors)
     assert_equal([Block.of(found, 7)], found, contacts=True)
+
+
+def test_stamps_ahead_of_the_joint_states_are_invalid() -> None:
+    """From 0.5 s to 1.2 s the stamps of the wrist are 100 ms ahead of the time of recording."""
+    joints, sensors = SampledArm(
+        seven_joints.urdf(), SENSORS, Settings(sensor_rates=(1000.0,) * 4), seed=2).samples(2.0)
+    begin = int(joints.stamps[0])
+    arrived = [stream.stamps.copy() for stream in sensors]
+    early = (arrived[3] > begin + 500 * 10**6) & (arrived[3] < begin + 1200 * 10**6)
+    arrived[3] -= early * 10**8
+    # Readings that would arrive before the one that is 100 ms ahead are lost with it.
+    kept = [np.ones(len(times), bool) for times in arrived]
+    kept[3] = np.minimum.accumulate(arrived[3][::-1])[::-1] == arrived[3]
+    whole = OfflineObserver(observer())
+    whole.add_joint_states(joints.stamps, joints.values, joints.stamps)
+    for index, (stream, times, some) in enumerate(zip(sensors, arrived, kept, strict=True)):
+        whole.add_readings(index, stream.stamps[some], stream.values[some], {}, times[some])
+    block = whole.take(final=True)
+    assert block is not None
+    time = (block.stamps - begin) / 1e9
+    ahead = (time > 0.55) & (time < 1.05)
+    assert not block.valid[ahead, 3].any()
+    assert not block.valid[ahead, 2].any()
+    assert block.valid[(time > 0.1) & (time < 0.35)].all()
+    assert block.valid[ahead][:, :2].all()
+    assert block.valid[time > 1.3].all()
+    row = int(np.flatnonzero(ahead)[0])
+    assert re.match(r"Stamps of sensor 'ft_wrist' are (99|100) ms ahead of joint_states; at most",
+                    block.reasons_at(row)[3])

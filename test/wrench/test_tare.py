@@ -8,11 +8,19 @@ import pytest
 from support.arms import arm
 
 from robocal_ros.errors import DataError
-from robocal_ros.results.result import RobotIdentity, Verdict
+from robocal_ros.results.result import Verdict
 from robocal_ros.robot.model import RigidBodyInertia
 from robocal_ros.wrench.model import SensedArm, SensorMount
 from robocal_ros.wrench.parameters import WrenchParameters
-from robocal_ros.wrench.tare import Tare, TareRecord, Taring, biases, to_result
+from robocal_ros.wrench.tare import (
+    Instant,
+    LinkInstant,
+    Tare,
+    TareRecord,
+    Taring,
+    biases,
+    to_result,
+)
 
 FRAMES = ('ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
           'ft_wrist')
@@ -52,8 +60,8 @@ class Bench:
         record = TareRecord()
         for number in range(count):
             noisy = readings + self.bias + NOISE * self.generator.normal(size=self.bias.shape)
-            record.add(10**11 + 2 * 10**6 * number, posture + drift * number, noisy, believed,
-                       [''] * len(self.bias))
+            record.add(Instant(10**11 + 2 * 10**6 * number, posture + drift * number, noisy,
+                               believed, [''] * len(self.bias)))
         return record
 
 
@@ -149,8 +157,8 @@ def test_not_while_moving_shaken_or_blind() -> None:
         rough.find(rough.record())
     bench.generator = calm
     record = bench.record()
-    record.add(2 * 10**11, HOME, np.zeros((5, 6)), record.held,
-               ['', '', 'It was silent.', '', ''])
+    record.add(Instant(2 * 10**11, HOME, np.zeros((5, 6)), record.rows[0].held,
+                       ['', '', 'It was silent.', '', '']))
     with pytest.raises(DataError, match="'ft_link_3_proximal' had unusable .* It was silent"):
         bench.find(record)
 
@@ -167,9 +175,10 @@ def test_the_standard_deviation_counts_what_a_filter_correlates() -> None:
             noise[row] = 0.9 * noise[row - 1] + 0.1 * noise[row]
         calm, record = record, TareRecord()
         for row, reading in enumerate(noise[200:]):
-            record.add(10**11 + 2 * 10**6 * row, HOME, bench.bias + reading, calm.held, [''])
+            record.add(Instant(10**11 + 2 * 10**6 * row, HOME, bench.bias + reading,
+                               calm.rows[0].held, ['']))
         tare = bench.find(record)
-        found.append(record.readings.mean(axis=0) - bench.bias)
+        found.append(record.stacked().readings.mean(axis=0) - bench.bias)
         stated.append(tare.std)
     ratio = np.std(found, axis=0) / np.sqrt(np.mean(np.square(stated), axis=0))
     assert ratio.max() < 1.3
@@ -192,13 +201,14 @@ def test_links_with_imus_are_tared_as_a_whole() -> None:
     record = TareRecord()
     net = np.array([3.0, -2.0, 1.0, 0.1, 0.2, -0.1])
     for number in range(200):
-        record.add_link(2, 10**7 * number, net + 0.01 * bench.generator.normal(size=6),
-                        1e-3 * bench.generator.normal(size=3), number * np.ones((6, 10)))
+        record.add_link(2, LinkInstant(
+            10**7 * number, net + 0.01 * bench.generator.normal(size=6),
+            1e-3 * bench.generator.normal(size=3), number * np.ones((6, 10))))
     assert record.link_duration == pytest.approx(1.99)
     found = bench.taring.find_links(record, bench.values)[2]
     np.testing.assert_allclose(found.net, net, atol=0.01)
     np.testing.assert_allclose(found.regressor, 99.5)
-    record.add_link(2, 2 * 10**9, net, np.full(3, 50.0), np.zeros((6, 10)))
+    record.add_link(2, LinkInstant(2 * 10**9, net, np.full(3, 50.0), np.zeros((6, 10))))
     with pytest.raises(DataError, match='rotated at'):
         bench.taring.find_links(record, bench.values)
 
@@ -207,7 +217,7 @@ def test_filed_and_read_again() -> None:
     bench = Bench()
     found = bench.find(bench.record())
     robot = bench.arm.robot
-    identity = RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names)
+    identity = robot.identity
     result = to_result(found, FRAMES, identity, bench.values, 'live')
     assert result.verdict is Verdict.PASS
     np.testing.assert_array_equal(biases(result, FRAMES), found.bias)

@@ -12,7 +12,6 @@ import pytest
 from support.wrench_arm import ObservedArm
 
 from robocal_ros.errors import CancelledError, DataError
-from robocal_ros.results.result import RobotIdentity
 from robocal_ros.wrench.tare import biases
 from robocal_ros.wrench.tare_procedure import TareOutcome, TareProcedure
 
@@ -29,7 +28,7 @@ class Bench:
         robot = self.arm.robot
         self.procedure = TareProcedure(
             self.arm.observer,
-            RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names), self,
+            robot.identity, self,
             lambda: 'The reason.')
         self.stop_after = np.inf
 

@@ -8,7 +8,7 @@ import numpy as np
 from robocal_ros.estimators import Estimator, Needs
 from robocal_ros.messages.samples import Recording
 from robocal_ros.results.provenance import Inputs
-from robocal_ros.results.result import CalibrationResult, Check, Fit, Parameter, RobotIdentity
+from robocal_ros.results.result import CalibrationResult, Check, Fit, Parameter
 from robocal_ros.robot.model import Robot
 from support.toy.parameters import ToyParameters
 
@@ -20,8 +20,7 @@ def estimate(
     std = position.std(axis=0) / np.sqrt(len(position))
     worst = float(position.std(axis=0).max())
     return CalibrationResult(
-        kind='posture', method='mean', robot=RobotIdentity(
-            robot.name, robot.urdf_hash, robot.joint_names), frame='',
+        kind='posture', method='mean', robot=robot.identity, frame='',
         parameters=tuple(Parameter(name, 'rad', float(value), float(deviation))
                          for name, value, deviation in zip(
                              robot.joint_names, position.mean(axis=0), std, strict=True)),

@@ -58,22 +58,20 @@ def seconds(stamp: Time) -> float:
 
 def to_stamp(time: float) -> Time:
     """Return seconds as a stamp; raises DataError for times that fit none."""
-    sec, nanosec = _parts(time)
-    return Time(sec=sec, nanosec=nanosec)
+    return Time(**_parts(time))
 
 
 def to_duration(time: float) -> Duration:
     """Return seconds as a duration; raises DataError for times that fit none."""
-    sec, nanosec = _parts(time)
-    return Duration(sec=sec, nanosec=nanosec)
+    return Duration(**_parts(time))
 
 
-def _parts(time: float) -> tuple[int, int]:
+def _parts(time: float) -> dict[str, int]:
     if not abs(time) < _LONGEST:
         raise DataError(
             f'{time:g} s is no time that a ROS message can hold; expected less than '
             f'{_LONGEST:.0f} s. Correct the file or the message that it comes from.')
-    return divmod(from_seconds(time), SECOND)
+    return dict(zip(('sec', 'nanosec'), divmod(from_seconds(time), SECOND), strict=True))
 
 
 def to_joint_trajectory(trajectory: Trajectory, joint_names: Sequence[str]) -> JointTrajectory:

@@ -474,6 +474,7 @@ class JointDecoder(Decoder):
     Attributes:
         names: Names of the n joints.
         need_effort: Whether a message without effort is unusable.
+        factor: Factors from the driver's efforts to torques, shape (n,).
 
     """
 
@@ -495,17 +496,12 @@ class JointDecoder(Decoder):
         self.need_effort = need_effort
         self._largest = (np.full(2 * len(names), np.finfo(float).max)
                          if largest is None else largest)
-        self.factor = factor
+        self.set_factor(factor)
 
-    @property
-    def factor(self) -> Array:
-        """Factors from the driver's efforts to torques, shape (n,)."""
-        return self._factor
-
-    @factor.setter
-    def factor(self, factor: Array) -> None:
+    def set_factor(self, factor: Array) -> None:
+        """Set the factors from the driver's efforts to torques, shape (n,)."""
         n = len(self.names)
-        self._factor = factor
+        self.factor = factor
         # Scaled by these, the magnitudes of plausible values add up to less than 1.
         self._scale = np.concatenate((
             np.full(n, _SMALL), 1.0 / self._largest[:n], np.abs(factor) / self._largest[n:]))

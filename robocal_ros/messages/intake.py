@@ -431,7 +431,7 @@ class JointIntake(Intake):
 
     def set_factor(self, factor: Array) -> None:
         """Set the factors from the driver's efforts to torques; discard recorded samples."""
-        self.decoder.factor = factor
+        self.decoder.set_factor(factor)
         self._forget()
 
     def samples(self, after: float = -np.inf) -> JointSamples:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,34 +12,32 @@ SILENCE = 0.06
 """Shortest silence that counts [s]."""
 
 
+@dataclass
 class Silence:
     """Silence of a stream, by its own stamps and those of another one.
 
     Stamps may differ by a constant, and a machine that is late is late for both. Gaps that ended
     show how late messages can be on this machine: the limit is twice the longest, within bounds.
+
+    Attributes:
+        newest: Returns the newest stamp of the stream [s].
+        others: Returns that of the other stream [s].
+        interval: Returns the usual interval of the stream's messages, 0 if it is not known yet
+            [s].
+        catch_up: Takes messages of the stream that have arrived and were not taken yet.
+        missed: Number of messages that may be lost in a row, whatever their rate.
+        longest: What gaps that ended may extend the limit to [s].
+
     """
 
-    def __init__(
-        self, newest: Callable[[], float], others: Callable[[], float],
-        interval: Callable[[], float], catch_up: Callable[[], object], missed: int, longest: float,
-    ) -> None:
-        """Set both streams.
-
-        Args:
-            newest: Returns the newest stamp of the stream [s].
-            others: Returns that of the other stream [s].
-            interval: Returns the usual interval of the stream's messages, 0 if it is not known
-                yet [s].
-            catch_up: Takes messages of the stream that have arrived and were not taken yet.
-            missed: Number of messages that may be lost in a row, whatever their rate.
-            longest: What gaps that ended may extend the limit to [s].
-
-        """
-        self._newest, self._others = newest, others
-        self._interval, self._catch_up = interval, catch_up
-        self._missed, self._ceiling = missed, longest
-        self._least = np.inf
-        self._gap = self._longest = 0.0
+    newest: Callable[[], float]
+    others: Callable[[], float]
+    interval: Callable[[], float]
+    catch_up: Callable[[], object]
+    missed: int
+    longest: float
+    _least = np.inf
+    _gap = _longest = 0.0
 
     def begin(self) -> None:
         """Begin a motion; clocks may have drifted since the last one."""
@@ -46,13 +45,13 @@ class Silence:
 
     def beyond(self) -> tuple[float, float] | None:
         """Return the silence and its limit if it is beyond it [s]."""
-        interval = self._interval()
-        limit = max(SILENCE, self._missed * interval, min(2.0 * self._longest, self._ceiling))
+        interval = self.interval()
+        limit = max(SILENCE, self.missed * interval, min(2.0 * self._longest, self.longest))
         # Before the stream's own: messages that come meanwhile are newer.
-        stamp = self._others()
-        if stamp - self._newest() - self._least > limit:
-            self._catch_up()
-        behind = stamp - self._newest()
+        stamp = self.others()
+        if stamp - self.newest() - self._least > limit:
+            self.catch_up()
+        behind = stamp - self.newest()
         if not interval or not np.isfinite(behind):
             return None
         self._least = min(self._least, behind)

@@ -11,6 +11,7 @@ import pytest
 from support.arms import arm
 from support.compliance_cell import COMPLIANCE, TARGET, Cell, Tool, postures
 from support.friction_results import payload_result
+from support.moves import quintic_move
 
 from robocal_ros.compliance.model import (
     Mounted,
@@ -27,7 +28,6 @@ from robocal_ros.compliance.plan import information_block
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.sag import SagCorrection, compliance_by_joint
-from robocal_ros.robot.trajectories import quintic_move
 
 WHERE = postures(12, seed=4)
 

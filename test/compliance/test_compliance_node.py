@@ -16,6 +16,7 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from support.compliance_results import COMPLIANCE, compliance_result
 from support.friction_results import friction_result, identity, payload_result
+from support.moves import quintic_move
 from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, stamp
 from trajectory_msgs.msg import JointTrajectory
 
@@ -25,7 +26,6 @@ from robocal_ros.messages import conversions, qos
 from robocal_ros.results.store import ResultStore, to_yaml
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.sag import SagCorrection
-from robocal_ros.robot.trajectories import quintic_move
 
 pytestmark = pytest.mark.usefixtures('ros')
 

@@ -8,13 +8,14 @@ import pytest
 from support.arms import arm
 from support.forward import Reference
 from support.friction_cell import SPEEDS, TOOL, WRIST, both_ways, loaded, record
+from support.moves import quintic_move
 
 from robocal_ros.friction.estimator import estimate
 from robocal_ros.friction.model import Compensator, feed_forward
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.messages.samples import Recording
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
-from robocal_ros.robot.trajectories import Lspb, Trajectory, quintic_move
+from robocal_ros.robot.trajectories import Lspb, Trajectory
 
 NAMES = ('a', 'b')
 LAW = SteadyFriction(*(getattr(WRIST, name) for name in (

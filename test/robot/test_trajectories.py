@@ -6,13 +6,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import assume, given, strategies as st
+from support.moves import quintic_move
 
 from robocal_ros.errors import ConfigurationError, MotionError
 from robocal_ros.robot.trajectories import (
     Lspb,
     MotionLimits,
     Trajectory,
-    quintic_move,
     quintic_path,
 )
 

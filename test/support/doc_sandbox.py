@@ -23,9 +23,10 @@ from robocal_ros.results.result import Verdict
 from robocal_ros.results.store import ResultStore, write_result
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.trajectories import Lspb, Trajectory, quintic_move
+from robocal_ros.robot.trajectories import Lspb, Trajectory
 from support import bag_examples
 from support.compliance_cell import TARGET, TEN_KILOGRAMS, Cell, postures
+from support.moves import quintic_move
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / 'examples'))

@@ -11,10 +11,10 @@ import numpy as np
 from robocal_ros.messages import JointSamples, WrenchSamples
 from robocal_ros.messages.posture_check import PostureCheck
 from robocal_ros.robot import Robot, Trajectory
-from robocal_ros.robot.trajectories import quintic_move
 from robocal_sim.model import Description
 from robocal_sim.prescribed import Motion, measure
 from robocal_sim.truth import Cell, HiddenTruth, ToolTruth
+from support.moves import quintic_move
 
 
 def largest_torques(robot: Robot) -> np.ndarray:

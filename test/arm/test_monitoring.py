@@ -17,7 +17,7 @@ from support.ros_rig import Spinner, pair
 from robocal_ros.arm.client import ArmClient, _PathFollower
 from robocal_ros.arm.controller_state import ControllerState
 from robocal_ros.arm.protocols import MotionOutcome, MotionStatus
-from robocal_ros.arm.waiting import Waiter
+from robocal_ros.arm.waiting import TimedExecutor, Waiter
 from robocal_ros.errors import MotionError
 from robocal_ros.parameters import ArmParameters
 from robocal_ros.robot.trajectories import Trajectory, quintic_path
@@ -201,3 +201,42 @@ def test_drives_that_do_not_follow_their_controller(off: float, words: str) -> N
         finally:
             client.controller.destroy()
             client._waiter.destroy()
+
+
+@pytest.mark.usefixtures('ros')
+def test_only_turns_during_motions_count_as_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, talker = pair()
+    executor = TimedExecutor()
+    executor.add_node(node)
+    client = ArmClient.__new__(ArmClient)
+    waiter = client._waiter = Waiter(node, ReentrantCallbackGroup())
+    client._joints = SimpleNamespace(counts=SimpleNamespace(clock_jumps=0))
+    client.goals = SimpleNamespace(begun=0)
+    client._quiet = SimpleNamespace(begin=lambda: None)
+    client._goal, client.longest_turn = None, 0.0
+
+    async def send(*_: object) -> MotionOutcome:
+        await waiter.tick()
+        time.sleep(0.1)
+        await waiter.tick()
+        return MotionOutcome(MotionStatus.DONE, '', True)
+
+    monkeypatch.setattr(client, '_send', send)
+
+    async def moves() -> None:
+        time.sleep(0.4)
+        await waiter.tick()
+        await client.execute(THERE_AND_BACK, None, None)
+        await waiter.tick()
+        time.sleep(0.4)
+
+    try:
+        task = executor.create_task(moves)
+        while not task.done():
+            executor.spin_once(timeout_sec=0.1)
+        assert 0.1 <= client.longest_turn < 0.3
+    finally:
+        executor.shutdown()
+        waiter.destroy()
+        node.destroy_node()
+        talker.destroy_node()

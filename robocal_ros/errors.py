@@ -35,12 +35,7 @@ class ExcitationError(RobocalError):
     """
 
     def __init__(
-        self,
-        message: str,
-        *,
-        rank: int = 0,
-        needed: int = 0,
-        condition: float = float('inf'),
+        self, message: str, *, rank: int = 0, needed: int = 0, condition: float = float('inf'),
         unobservable: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message)

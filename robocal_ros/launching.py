@@ -15,7 +15,7 @@ from rclpy.context import Context
 from robocal_ros import registry
 from robocal_ros.errors import ConfigurationError, FileFormatError, nearest_name
 from robocal_ros.files import read_text
-from robocal_ros.messages import Bag
+from robocal_ros.messages import JOINT_STATE, STRING, Bag
 
 SIMULATION = 'sim_arm'
 """The simulated arm, which has a section in parameter files, too."""
@@ -193,20 +193,15 @@ def description_in(bag: str, namespace: str, *, needed: bool) -> str:
 
     """
     with Bag(Path(bag)) as opened:
-        def has(topic: str, kind: str) -> bool:
-            return opened.topics.get(f'{namespace}/{topic}') == kind
-
-        holds = f'It has {", ".join(sorted(opened.topics)) or "no topics"}.'
-        if not has('joint_states', 'sensor_msgs/msg/JointState'):
-            raise ConfigurationError(
-                f"Bag '{opened.name}' has no sensor_msgs/msg/JointState on "
-                f'{namespace}/joint_states. {holds} Set the argument namespace to that of the '
-                'arm, or record joint_states too.')
-        if has('robot_description', 'std_msgs/msg/String'):
-            for message in opened.messages(f'{namespace}/robot_description'):
-                return str(message.data)
-    if needed:
-        raise ConfigurationError(
-            f"Bag '{opened.name}' has no std_msgs/msg/String on {namespace}/robot_description. "
-            f'{holds} Give the arm with robot:=, a URDF or xacro file.')
-    return ''
+        for name, kind, wanted, remedy in (
+                ('joint_states', JOINT_STATE, True, 'Set the argument namespace to that of the '
+                 'arm, or record joint_states too.'),
+                ('robot_description', STRING, needed,
+                 'Give the arm with robot:=, a URDF or xacro file.')):
+            topic = f'{namespace}/{name}'
+            there = opened.topics.get(topic) == kind and opened.counts[topic]
+            if wanted and not there:
+                raise ConfigurationError(
+                    f"Bag '{opened.name}' has no {kind} on {topic}. It has "
+                    f'{", ".join(sorted(opened.topics)) or "no topics"}. {remedy}')
+        return str(next(opened.messages(topic)).data) if there else ''

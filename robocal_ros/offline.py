@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -272,24 +271,14 @@ def _of_node(document: Mapping[Any, Any], node: str, file: str, at: str = '') ->
 
 def _matches(node: str, pattern: str) -> bool:
     """Return whether a node's full name matches; ``**`` is any namespaces, ``*`` is one."""
-    names, parts = node.strip('/').split('/'), pattern.strip('/').split('/')
-
-    def fits(names: Sequence[str], parts: Sequence[str]) -> bool:
-        if not parts:
-            return not names
-        if parts[0] == '**':
-            return any(fits(names[skip:], parts[1:]) for skip in range(len(names) + 1))
-        return bool(names) and fnmatchcase(names[0], parts[0]) and fits(names[1:], parts[1:])
-
-    return fits(names, parts)
+    parts = pattern.strip('/').split('/')
+    form = ''.join(r'(/[^/]+)*' if part == '**' else '/' + re.escape(part).replace(r'\*', '[^/]*')
+                   for part in parts)
+    return re.fullmatch(form, f'/{node.strip("/")}') is not None
 
 
 def _flat(values: Mapping[Any, Any], prefix: str = '') -> dict[str, Any]:
     """Return nested parameters by names with dots."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            found |= _flat(value, f'{prefix}{key}.')
-        else:
-            found[f'{prefix}{key}'] = value
-    return found
+    return {name: found for key, value in values.items() for name, found in (
+        _flat(value, f'{prefix}{key}.') if isinstance(value, dict)
+        else {f'{prefix}{key}': value}).items()}

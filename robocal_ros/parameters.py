@@ -91,13 +91,8 @@ class Declaration:
 
 
 def parameter(
-    default: Any,
-    *,
-    unit: str = '',
-    minimum: float | None = None,
-    maximum: float | None = None,
-    choices: Sequence[str] = (),
-    dynamic: bool = False,
+    default: Any, *, unit: str = '', minimum: float | None = None, maximum: float | None = None,
+    choices: Sequence[str] = (), dynamic: bool = False,
 ) -> Any:
     """Declare a field of a parameter dataclass; see ``Declaration`` for the arguments.
 

@@ -16,13 +16,12 @@ from uuid import uuid4
 from action_msgs.msg import GoalInfo, GoalStatus, GoalStatusArray
 from action_msgs.srv import CancelGoal
 from control_msgs.action import FollowJointTrajectory
-from rclpy.subscription import Subscription
 from rclpy.task import Future
 from unique_identifier_msgs.msg import UUID
 
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import MotionError
-from robocal_ros.messages import qos
+from robocal_ros.messages import Subscriber, qos
 
 _UNDER_WAY = (GoalStatus.STATUS_ACCEPTED, GoalStatus.STATUS_EXECUTING, GoalStatus.STATUS_CANCELING)
 # Time in which the status of earlier goals arrives from a controller that was discovered [s].
@@ -58,12 +57,14 @@ class ControllerGoals:
                                   (CancelGoal, 'cancel_goal'),
                                   (kind.GetResultService, 'get_result')))
         self.sending, self.cancelling, self.results = self._clients
-        self._node, self._group = waiter.node, waiter.group
-        self._topic: str = waiter.node.resolve_topic_name(f'{action}/_action/status')
+        self._node = waiter.node
+        self._subscriber = Subscriber(
+            waiter.node, waiter.group, GoalStatusArray, f'{action}/_action/status', self._take,
+            profile=qos.ACTION_STATUS)
+        self._topic, self.start = self._subscriber.topic, self._subscriber.start
         self._action = action
         self._own: deque[bytes] = deque(maxlen=_OWN)
         self._when_succeeded: list[Callable[[], None]] = []
-        self._subscription: Subscription[Any] | None = None
         self._statuses: dict[bytes, int] | None = None
         self._servers: set[bytes] = set()
         self._over: set[bytes] = set()
@@ -71,18 +72,10 @@ class ControllerGoals:
         self._since: float | None = None
         self.begun = 0
 
-    def start(self) -> None:
-        """Subscribe, unless subscribed already."""
-        if self._subscription is None:
-            self._subscription = self._node.create_subscription(
-                GoalStatusArray, self._topic, self._take, qos.ACTION_STATUS,
-                callback_group=self._group)
-
     def stop(self) -> None:
         """Unsubscribe."""
-        if self._subscription is not None:
-            self._node.destroy_subscription(self._subscription)
-        self._subscription = self._statuses = self._since = None
+        self._subscriber.stop()
+        self._statuses = self._since = None
 
     def destroy(self) -> None:
         """Unsubscribe, and remove the clients."""

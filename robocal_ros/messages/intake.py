@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,9 +30,12 @@ from robocal_ros.messages.decode import (
     State,
 )
 from robocal_ros.messages.marks import Span, StationaryInterval
-from robocal_ros.messages.posture_check import Joints, PostureCheck, largest_values
+from robocal_ros.messages.posture_check import PostureCheck, largest_values
 from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples, WrenchSamples
 from robocal_ros.messages.stamps import SECOND, StampGuard, to_seconds
+
+if TYPE_CHECKING:
+    from robocal_ros.robot import Robot
 
 TRACKER_BUDGET = 2**21
 """Largest number of readings of a tracker, which must not be averaged with neighbours."""
@@ -76,6 +79,8 @@ class Intake:
             stamp [s].
 
     """
+
+    _what = 'message', ''
 
     def __init__(
         self, decoder: Decoder, *, span: Span = _EVERYTHING, budget: int = BUDGET,
@@ -335,10 +340,15 @@ class Intake:
         """Return the recorded rows of stamp [s] and values after a stamp [s]."""
         return self._record.rows(after)
 
-    def _released(self, what: str) -> Array:
-        """Return and release the recorded rows; raises DataError if they are unusable."""
+    def bag_samples(self) -> Any:
+        """Return and release the samples, which may be large.
+
+        Raises:
+            DataError: If no message was usable, with the reason.
+
+        """
         rows, counts, source = self._record.release(), self.counts, self.decoder.source
-        own = counts.received - counts.foreign
+        (what, where), own = self._what, counts.received - counts.foreign
         if counts.out_of_order > _MOST_REPEATED * own:
             raise DataError(
                 f"Bag '{self._source}': {counts.out_of_order} of {own} stamps on {source} repeat "
@@ -346,12 +356,16 @@ class Intake:
                 'fills in header.stamp.')
         if not len(rows):
             raise DataError(
-                f"Bag '{self._source}' holds no usable {what} ({counts.received} messages). "
-                f'{self.problem or _NOTHING}')
+                f"Bag '{self._source}' holds no usable {what}{where} ({counts.received} messages)"
+                f'. {self.problem or _NOTHING}')
         if counts.implausible - self._unread > _MOST_IMPLAUSIBLE * own:
             raise DataError(
-                f"Bag '{self._source}': {counts.implausible} of {own} messages on {source} are "
-                f'implausible. {self.problem}')
+                f"Bag '{self._source}': {counts.implausible} of {own} {what}s{where} "
+                f'are implausible. {self.problem}')
+        return self._samples(rows)
+
+    def _samples(self, rows: Array) -> Any:
+        """Return rows as samples."""
         return rows
 
 
@@ -365,13 +379,13 @@ class JointIntake(Intake):
     decoder: JointDecoder
 
     def __init__(
-        self, joints: Joints, factor: Array, *, need_effort: bool = False,
+        self, joints: Robot, factor: Array, *, need_effort: bool = False,
         stationary: Sequence[StationaryInterval] = (), **others: Any,
     ) -> None:
         """Start empty.
 
         Args:
-            joints: The n joints of the arm, such as a ``Robot``.
+            joints: The n joints of the arm.
             factor: Factors from the driver's efforts to torques, shape (n,).
             need_effort: True to refuse messages without effort.
             stationary: Intervals that are averaged into one sample each; empty for all samples.
@@ -381,6 +395,7 @@ class JointIntake(Intake):
         super().__init__(
             JointDecoder(joints.joint_names, factor, need_effort=need_effort,
                          largest=largest_values(joints)), **others)
+        self._what = 'joint state', ''
         self._posture = PostureCheck(joints)
         if stationary:
             self._record = Averages(
@@ -423,15 +438,6 @@ class JointIntake(Intake):
         """Return the samples recorded after a stamp [s]."""
         return self._samples(self.rows(after))
 
-    def bag_samples(self) -> JointSamples:
-        """Return and release the samples, which may be large.
-
-        Raises:
-            DataError: If no message was usable, with the reason.
-
-        """
-        return self._samples(self._released('joint state'))
-
     def _samples(self, rows: Array) -> JointSamples:
         n = len(self.decoder.names)
         return JointSamples(
@@ -457,16 +463,12 @@ class WrenchIntake(Intake):
         """
         super().__init__(
             decode.wrenches(f"F/T topic '{topic}'", message_frame or frame, sign), **others)
-        self._topic = topic
+        self._what = 'reading', f" on '{topic}'"
         self._frame = frame
 
     def samples(self) -> WrenchSamples:
         """Return the recorded samples."""
         return self._samples(self.rows())
-
-    def bag_samples(self) -> WrenchSamples:
-        """Return and release the samples; raises as ``JointIntake.bag_samples``."""
-        return self._samples(self._released(f"reading on '{self._topic}'"))
 
     def _samples(self, rows: Array) -> WrenchSamples:
         return WrenchSamples(self._frame, rows[:, 0], rows[:, 1:], self.counts)
@@ -492,7 +494,7 @@ class TrackerIntake(Intake):
         super().__init__(
             (decode.poses if orientation else decode.points)(f"Tracker topic '{topic}'"),
             budget=TRACKER_BUDGET, longest=0.0, **others)
-        self._topic = topic
+        self._what = 'tracker reading', f" on '{topic}'"
         self._orientation = orientation
         self.frame = ''
 
@@ -531,10 +533,6 @@ class TrackerIntake(Intake):
     def samples(self, after: float = -np.inf) -> TrackerSamples:
         """Return the samples recorded after a stamp [s]."""
         return self._samples(self.rows(after))
-
-    def bag_samples(self) -> TrackerSamples:
-        """Return and release the samples; raises as ``JointIntake.bag_samples``."""
-        return self._samples(self._released(f"tracker reading on '{self._topic}'"))
 
     def _samples(self, rows: Array) -> TrackerSamples:
         return TrackerSamples(self.frame, rows[:, 0], rows[:, 1:4],

@@ -8,12 +8,15 @@ results one by one and in blocks.
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robocal_ros.arrays import Array, Flags
+from robocal_ros.arrays import Array
 from robocal_ros.messages.stamps import LEAP, SECOND, Stamps
+
+if TYPE_CHECKING:
+    from robocal_ros.robot import Robot
 
 _TURN = 2.0 * np.pi
 # Positions beyond a limit by more than the range, and at least by this, are implausible [rad] or
@@ -37,19 +40,7 @@ _OVERLOAD, _STRONGEST = 1e3, 1e5
 _IN_A_ROW = 10
 
 
-class Joints(Protocol):
-    """Joints of an arm, as ``Robot`` describes them; see there."""
-
-    joint_names: tuple[str, ...]
-    lower: Array
-    upper: Array
-    velocity_limit: Array
-    effort_limit: Array
-    continuous: Flags
-    prismatic: Flags
-
-
-def largest_values(joints: Joints) -> Array:
+def largest_values(joints: Robot) -> Array:
     """Return the largest plausible velocities [rad/s] and efforts [N·m], shape (2 n,)."""
     fastest = np.where(joints.prismatic, _FASTEST[True], _FASTEST[False])
     return np.concatenate([
@@ -67,7 +58,7 @@ class PostureCheck:
 
     """
 
-    def __init__(self, joints: Joints) -> None:
+    def __init__(self, joints: Robot) -> None:
         """Start before the first message.
 
         Args:

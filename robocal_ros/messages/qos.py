@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rclpy.qos import QoSDurabilityPolicy, QoSHistoryPolicy, QoSProfile, QoSReliabilityPolicy
-from rclpy.qos_overriding_options import QoSOverridingOptions
 
 
 def profile(depth: int, *, reliable: bool = True, latched: bool = False) -> QoSProfile:
@@ -62,8 +61,3 @@ ACTION_STATUS = profile(10, latched=True)
 # A run has a thousand marks at most, each is needed, and a recorder may subscribe after the
 # first.
 MARKS = profile(2000, latched=True)
-
-
-def overridable() -> QoSOverridingOptions:
-    """Return the options that let parameters override history, depth and reliability."""
-    return QoSOverridingOptions.with_default_policies()

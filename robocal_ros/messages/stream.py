@@ -20,7 +20,6 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.messages.decode import Decoded, Message, Rows, State
 from robocal_ros.messages.intake import Intake, JointIntake, TrackerIntake, WrenchIntake
-from robocal_ros.messages.posture_check import Joints
 from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples, WrenchSamples
 from robocal_ros.messages.stamps import to_seconds
 from robocal_ros.messages.subscription import Subscriber, publisher_hint
@@ -28,6 +27,8 @@ from robocal_ros.messages.subscription import Subscriber, publisher_hint
 if TYPE_CHECKING:
     from rclpy.callback_groups import CallbackGroup
     from rclpy.node import Node
+
+    from robocal_ros.robot import Robot
 
 I = TypeVar('I', bound=Intake)  # noqa: E741
 
@@ -251,7 +252,7 @@ class JointStateStream(Stream[JointIntake]):
     """
 
     def __init__(
-        self, node: Node, group: CallbackGroup, joints: Joints, *, now: Callable[[], float],
+        self, node: Node, group: CallbackGroup, joints: Robot, *, now: Callable[[], float],
         factor: Array, on_sample: Callable[[float, Array, Array], None] | None = None,
         busy: Callable[[], bool] | None = None,
     ) -> None:
@@ -260,7 +261,7 @@ class JointStateStream(Stream[JointIntake]):
         Args:
             node: The node.
             group: A reentrant callback group.
-            joints: The n joints of the arm, such as a ``Robot``.
+            joints: The n joints of the arm.
             now: Steady clock [s], for detecting silence.
             factor: Factors from the driver's efforts to torques, shape (n,).
             on_sample: Called while recording with stamp, position and torque.

@@ -32,6 +32,7 @@ from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.qos import QoSProfile
+from rclpy.qos_overriding_options import QoSOverridingOptions
 from rclpy.serialization import deserialize_message
 from rclpy.subscription import Subscription
 from std_msgs.msg import String
@@ -235,7 +236,7 @@ class Subscriber:
             self.subscription = self._node.create_subscription(
                 self._kind, self._name, self._woken, copy(self._profile),
                 callback_group=self._messages_group, raw=True,
-                qos_overriding_options=qos.overridable())
+                qos_overriding_options=QoSOverridingOptions.with_default_policies())
             if self._busy is not None:
                 self._timer = self._node.create_timer(
                     _IDLE_PERIOD, self._poll_idle, self._group,

@@ -91,14 +91,8 @@ class CollisionChecker:
     """
 
     def __init__(
-        self,
-        robot: Robot,
-        *,
-        package_dirs: Sequence[str] = (),
-        tool_box: Sequence[float] = (),
-        load_box: Sequence[float] = (),
-        load_frame: str = '',
-        floor: float | None = None,
+        self, robot: Robot, *, package_dirs: Sequence[str] = (), tool_box: Sequence[float] = (),
+        load_box: Sequence[float] = (), load_frame: str = '', floor: float | None = None,
         keep_out: Sequence[float] = (),
     ) -> None:
         """Build the geometry; no distance is kept until ``keep_clear``.

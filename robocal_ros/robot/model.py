@@ -337,13 +337,8 @@ class Robot:
     """
 
     def __init__(
-        self,
-        urdf: str,
-        *,
-        tool_frame: str = 'tool0',
-        joints: Sequence[str] = (),
-        gravity: Sequence[float] = STANDARD_GRAVITY,
-        locked: Mapping[str, float] | None = None,
+        self, urdf: str, *, tool_frame: str = 'tool0', joints: Sequence[str] = (),
+        gravity: Sequence[float] = STANDARD_GRAVITY, locked: Mapping[str, float] | None = None,
         name: str = '',
     ) -> None:
         """Build the model.
@@ -390,10 +385,11 @@ class Robot:
         self.model = self._reduced(full, locked or {}, mimics)
         self.model.gravity.linear = np.array(self.gravity)
         self.data = self.model.createData()
-        self.lower, self.upper = self._position_limits(continuous)
         self.velocity_limit = self._limit_or_infinity(self.model.velocityLimit)
         self.effort_limit = self._limit_or_infinity(self.model.effortLimit)
         self.continuous = np.array([name in continuous for name in self.joint_names])
+        self.lower = frozen(np.where(self.continuous, -np.inf, self.model.lowerPositionLimit))
+        self.upper = frozen(np.where(self.continuous, np.inf, self.model.upperPositionLimit))
         self.prismatic = np.array([
             'JointModelP' in self.model.joints[self.model.getJointId(name)].shortname()
             for name in self.joint_names])
@@ -468,18 +464,9 @@ class Robot:
                 'expected one each (revolute, continuous or prismatic joints).')
         return model
 
-    def _position_limits(self, continuous: frozenset[str]) -> tuple[Array, Array]:
-        lower = np.array(self.model.lowerPositionLimit)
-        upper = np.array(self.model.upperPositionLimit)
-        endless = np.array([name in continuous for name in self.joint_names])
-        lower[endless], upper[endless] = -np.inf, np.inf
-        return frozen(lower), frozen(upper)
-
     @staticmethod
     def _limit_or_infinity(values: Array) -> Array:
-        limits = np.array(values)
-        limits[limits <= 0.0] = np.inf
-        return frozen(limits)
+        return frozen(np.where(values > 0.0, values, np.inf))
 
     def check_untied(self, purpose: str) -> None:
         """Raise a ConfigurationError if a joint follows another one.
@@ -588,14 +575,9 @@ class Robot:
 
     def tool_jacobian(self, q: Array) -> Array:
         """Return the Jacobian of the tool frame, linear rows first, root axes, shape (6, n)."""
-        return np.array(
-            pin.computeFrameJacobian(
-                self.model,
-                self.data,
-                q,
-                self.frame_id(self.tool_frame),
-                pin.ReferenceFrame.LOCAL_WORLD_ALIGNED)
-        ).reshape(6, self.n)
+        return np.array(pin.computeFrameJacobian(
+            self.model, self.data, q, self.frame_id(self.tool_frame),
+            pin.ReferenceFrame.LOCAL_WORLD_ALIGNED)).reshape(6, self.n)
 
     # --------------------------------------------------------------------- dynamics
 

@@ -235,6 +235,15 @@ class TestAtWork:
             2.5, payload.values(('com_x', 'com_y', 'com_z')), np.zeros((3, 3))))
         self.sag_is(active, received, carrying.sag(POSTURE))
 
+    def test_without_its_own_weight_the_deflection_is_that_of_the_load_alone(self, rig, tmp_path):
+        store(tmp_path, compliance_result())
+        made = rig(load_mass=5.0, load_com=[0.0, 0.02, 0.1], load_frame='flange',
+                   correct_own_weight=False).start()
+        _, known = correction(self.LOAD)
+        alone = known.sag(POSTURE, payload_alone=True)
+        assert abs(alone[2] - known.sag(POSTURE)[2]) > 1e-5
+        self.sag_is(made, made.subscribe(Vector3Stamped, 'deflection'), alone)
+
     def test_identified_friction_counts_in_the_efforts_of_motions(self, rig, tmp_path):
         store(tmp_path, friction_result())
         made = rig(load_mass=5.0).start()

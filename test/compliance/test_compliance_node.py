@@ -102,6 +102,20 @@ class TestRefusedAtConfigure:
             assert word in made.log['error'][-1]
 
 
+def test_meshes_are_found_in_further_folders(rig, tmp_path) -> None:
+    (tmp_path / 'parts').mkdir()
+    (tmp_path / 'parts' / 'base.stl').write_text(
+        'solid base\nfacet normal 0 0 1\nouter loop\nvertex 0 0 0\nvertex 0.1 0 0\n'
+        'vertex 0 0.1 0\nendloop\nendfacet\nendsolid base\n')
+    urdf = arm_urdf().replace('</link>', (
+        '<collision><geometry><mesh filename="package://parts/base.stl"/></geometry></collision>'
+        '</link>'), 1)
+    for folder, missing in (('', True), (str(tmp_path), False)):
+        made = rig(robot_description=urdf, mesh_folders=[folder], load_mass=5.0)
+        made.configure()
+        assert any('Set mesh_folders' in line for line in made.log['warning']) is missing
+
+
 class TestRefusedWhenCalled:
     """What cannot work is refused by the service, with the cure."""
 

@@ -25,7 +25,7 @@ from robocal_ros.messages import conversions, qos
 from robocal_ros.results.store import ResultStore, to_yaml
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.sag import SagCorrection
-from robocal_ros.robot.trajectories import quintic_move
+from robocal_ros.robot.trajectories import quintic_path
 
 pytestmark = pytest.mark.usefixtures('ros')
 
@@ -271,7 +271,7 @@ class TestAtWork:
     def test_trajectories_come_back_corrected_in_their_own_order_of_joints(self, active):
         out = active.subscribe(JointTrajectory, 'trajectory_out')
         into = active.publisher(JointTrajectory, 'compliance_calibration/trajectory_in')
-        motion = quintic_move(POSTURE, POSTURE + 0.3, np.full(6, 1.0), np.full(6, 2.0))
+        motion = quintic_path(np.stack((POSTURE, POSTURE + 0.3)), np.full(6, 1.0), np.full(6, 2.0))
         message = conversions.to_joint_trajectory(motion, NAMES)
         order = [5, 0, 1, 2, 3, 4]
         message.joint_names = [NAMES[i] for i in order]
@@ -302,7 +302,7 @@ class TestAtWork:
         message = JointTrajectory(joint_names=['joint_1'])
         if start is not None:
             message = conversions.to_joint_trajectory(
-                quintic_move(start, start - 0.1, np.full(6, 1.0), np.full(6, 2.0)), NAMES)
+                quintic_path(np.stack((start, start - 0.1)), np.ones(6), np.full(6, 2.0)), NAMES)
         into.publish(message)
         active.spinner.until(lambda: active.log['error'])
         assert 'Trajectory not passed on' in active.log['error'][-1]

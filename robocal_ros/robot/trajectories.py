@@ -115,23 +115,6 @@ class Trajectory:
         return Trajectory(self.time / scale, self.position, self.velocity * scale, acceleration)
 
 
-def quintic_move(
-    start: Array, goal: Array, max_velocity: Array, max_acceleration: Array,
-    min_duration: float = 0.2,
-) -> Trajectory:
-    """Return a straight line in joint space, at rest at both ends, by one quintic.
-
-    Args:
-        start: Shape (n,) [rad].
-        goal: Shape (n,) [rad].
-        max_velocity: Largest joint speeds, shape (n,) [rad/s].
-        max_acceleration: Largest joint accelerations, shape (n,) [rad/s²].
-        min_duration: Shortest duration [s].
-
-    """
-    return quintic_path(np.stack((start, goal)), max_velocity, max_acceleration, min_duration)
-
-
 def quintic_path(
     postures: Array, max_velocity: Array, max_acceleration: Array, min_duration: float = 0.2
 ) -> Trajectory:

@@ -358,7 +358,8 @@ def _tracking(cell: Cell) -> Iterator[Found]:
         return
     laws, values = friction_by_joint(merged), FrictionParameters()
     tracker = FrictionTracker(cell.robot, laws, drift=values.track_drift,
-                              model_std=values.arm_model_std)
+                              model_std=values.arm_model_std, tilt_std=values.tilt_std,
+                              since=merged.time)
     shutil.rmtree(cell.record('torque', None, 125.0, excitation_repeats=15,
                               excitation_acceleration=2.0))
     found, stated = cell.last, []

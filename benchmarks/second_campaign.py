@@ -359,7 +359,8 @@ def _tracking(cell: Cell) -> Iterator[Found]:
         return
     laws, values = friction_by_joint(merged), FrictionParameters()
     tracker = FrictionTracker(cell.robot, laws, drift=values.track_drift,
-                              model_std=values.arm_model_std)
+                              model_std=values.arm_model_std, tilt_std=values.tilt_std,
+                              since=merged.time)
     stated = []
     # Work, a pause of an hour where friction rises in it, and work again.
     for pause, shares in ((60.0, (1.0,)), (

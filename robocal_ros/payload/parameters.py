@@ -126,9 +126,17 @@ class PayloadParameters(ResumableParameters):
         1.5, 'Method excitation and drive gains: largest ratio of residuals in the last part of '
         'the motion, predicted from the rest, to those of the fit and of its uncertainty.',
         minimum=1.0, maximum=100.0, dynamic=True)
+    max_torque_error: float = parameter(
+        0.01, 'Largest joint torque that an error of the payload may cause (95 %) in any posture, '
+        'up to max_velocity and max_acceleration, as a share of the effort limit in the URDF.',
+        minimum=1e-4, maximum=10.0, dynamic=True)
+    torque_error_floor: float = parameter(
+        0.1, 'Torque that an error of the payload may cause at any joint, also where it exceeds '
+        'max_torque_error.', unit='N·m', minimum=0.0, maximum=1e4, dynamic=True)
     max_mass_interval: float = parameter(
-        0.03, "Largest half-width of the mass's 95 % interval that passes, as a share of the "
-        'mass.', minimum=1e-4, maximum=1.0, dynamic=True)
+        0.0, "Largest half-width of the mass's 95 % interval that passes, as a share of the "
+        'mass, in addition to max_torque_error; 0 for no limit.', minimum=0.0, maximum=1.0,
+        dynamic=True)
     arm_load: float = parameter(
         0.0, 'Mass of the weighed load during identify_arm, which identifies the drive gains; 0 '
         'for a motion without load, which comes first.', unit='kg', minimum=0.0, maximum=1000.0,
@@ -151,8 +159,9 @@ class PayloadParameters(ResumableParameters):
         1.0, 'Largest plausible distance of the centre of mass from tool_frame.', unit='m',
         minimum=0.01, maximum=10.0, dynamic=True)
     max_com_interval: float = parameter(
-        0.005, 'Largest half-width of a 95 % interval of the centre of mass that passes.',
-        unit='m', minimum=1e-5, maximum=1.0, dynamic=True)
+        0.0, 'Largest half-width of a 95 % interval of the centre of mass that passes, in '
+        'addition to max_torque_error; 0 for no limit.', unit='m', minimum=0.0, maximum=1.0,
+        dynamic=True)
 
     def unexplained_torque(self, effort_limit: Array) -> Array:
         """Return the largest torque that may be left unexplained, shape (n,) [N·m].

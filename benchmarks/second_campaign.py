@@ -53,7 +53,7 @@ _SPEEDS = np.array([0.03, 0.1, 0.2, 0.4])
 # Largest errors within the purpose where no parameter states one: share of a drive gain, and of
 # the scale of tracked friction.
 _GAIN_LIMIT, _TRACKED_LIMIT = 0.04, 0.1
-# Largest torque that an error of a payload may cause at rest: share of the effort limit, and [N·m].
+# Largest torque that an error of a payload may cause at rest: share of effort limits, and [N·m].
 _TORQUE_SHARE, _TORQUE_FLOOR = 0.01, 0.1
 # Share to which the friction of a joint is defined, as its mean over a motion.
 _DEFINED = 0.005

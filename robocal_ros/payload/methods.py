@@ -12,7 +12,13 @@ from robocal_ros.estimation import check_contents
 from robocal_ros.messages import BUDGET, JointSamples, Recording
 from robocal_ros.payload import excitation, static_poses, two_plane
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.payload.result import centre_text, fitness_text, mass_text, mounted_text
+from robocal_ros.payload.result import (
+    centre_text,
+    fitness_text,
+    mass_text,
+    mounted_text,
+    stored_load_checks,
+)
 from robocal_ros.results import CalibrationResult, Inputs, Load, absence
 from robocal_ros.robot import (
     ARM,
@@ -160,8 +166,10 @@ def _estimate_excitation(
     arm, friction = _by_torque(robot, recording.joints, values, inputs)
     if reference is not None:
         _check_gains(reference, inputs.gains)
-    return excitation.estimate(arm.robot, recording.joints, values, friction=friction,
-                               reference=reference, arm=arm)
+    result = excitation.estimate(arm.robot, recording.joints, values, friction=friction,
+                                 reference=reference, arm=arm)
+    return replace(result, checks=(*result.checks, *stored_load_checks(
+        result, inputs.beside.get('payload'))))
 
 
 def _check_gains(reference: CalibrationResult, gains: CalibrationResult | None) -> None:

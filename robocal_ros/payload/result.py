@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -38,10 +38,17 @@ MAX_GAIN_STD = 0.05
 """Largest standard deviation of a drive gain that counts as known; it is in the intervals of what
 is estimated with it."""
 
+NOT_MOUNTED = (
+    'Either it is not mounted, or the arm was identified with it: identify the arm without a '
+    'tool. If the tool is another one, name it (tool).')
+"""What torques mean that lack those of a stored payload."""
+
 TORQUE_ERROR = 'torque error'
 """Name of the check of what a payload is fit for."""
 
 _PLOT_POINTS = 150
+# Standard deviations of a contradiction (two-sided probability 1e-3).
+_CERTAIN = 3.29
 # Random postures in which torques are compared.
 _POSTURES = 200
 # Standard deviations below zero of a mass that only a wrong sign explains.
@@ -250,6 +257,36 @@ def accuracy_checks(
             f'(limit ±{1e3 * limit:.1f} mm).' + ('' if half <= limit else of_centre),
             'informative'))
     return [_torque_check(robot, parameters, covariance, values, of_mass, of_centre), *checks]
+
+
+def same_tool(stored: CalibrationResult | None, tool: str, frame: str) -> bool:
+    """Return whether a stored payload is that of a tool in a frame."""
+    return stored is not None and (stored.settings.get('tool', ''), stored.frame) == (tool, frame)
+
+
+def stored_load_checks(
+    result: CalibrationResult, stored: CalibrationResult | None
+) -> Iterator[Check]:
+    """Check that a payload by torque is not none where a stored one of the same tool is.
+
+    Args:
+        result: The payload; a reference run is not checked.
+        stored: The stored payload, None without one.
+
+    """
+    if stored is None or result.kind != stored.kind or not same_tool(
+            stored, result.settings.get('tool', ''), result.frame):
+        return
+    mass, other = result.parameter('mass'), stored.parameter('mass')
+    none = _CERTAIN * (mass.std or 0.0)
+    apart = abs((mass.value or 0.0) - (other.value or 0.0))
+    limit = float(np.hypot(none, _CERTAIN * (other.std or 0.0)))
+    missing = (mass.value or 0.0) < none and apart > limit
+    yield Check(
+        'torque of the payload', not missing, apart, limit, 'kg',
+        f'The payload weighs {mass.text(3)} kg by its torque, but {other.text(3)} kg by the '
+        f'stored result ({stored.method}, {stored.source}). {NOT_MOUNTED}' if missing else
+        'The torques do not contradict the stored result by being none.', 'trustworthy')
 
 
 def rated_efforts(robot: Robot, torque: Array) -> Array:

@@ -39,11 +39,13 @@ from robocal_ros.payload.result import (
     ARM_SOURCE,
     COM,
     MAX_GAIN_STD,
+    NOT_MOUNTED,
     accuracy_checks,
     at_most,
     identified,
     largest_source,
     make_result,
+    same_tool,
     settings_of,
     unidentified_inertia,
 )
@@ -708,8 +710,7 @@ def _torque_check(
     stored: CalibrationResult | None, values: PayloadParameters,
 ) -> Iterator[Check]:
     """Check that there are torques where a stored result of the same tool expects them."""
-    if stored is None or (stored.settings.get('tool', ''), stored.frame) != (
-            values.tool, robot.tool_frame):
+    if stored is None or not same_tool(stored, values.tool, robot.tool_frame):
         return
     rows = [stored.covariance_names.index(name) for name in COM]
     off = com - stored.values(COM)
@@ -724,9 +725,8 @@ def _torque_check(
     yield Check(
         'torque of the payload', not missing, apart, limit, '1',
         f'The payload exerts no torque, but by the stored result ({stored.method}, '
-        f'{stored.source}) its centre is {1e3 * float(np.linalg.norm(off)):.0f} mm off. Either it '
-        'is not mounted, or the arm was identified with it: identify the arm without a tool. If '
-        'the tool is another one, name it (tool).' if missing else
+        f'{stored.source}) its centre is {1e3 * float(np.linalg.norm(off)):.0f} mm off. '
+        f'{NOT_MOUNTED}' if missing else
         'The torques do not contradict the stored result by being none.', 'trustworthy')
 
 

@@ -46,7 +46,7 @@ from robocal_ros.payload.regression import (
     TILT,
     NuisanceParameters,
     derivatives,
-    dry_terms,
+    friction_terms,
     joint_terms,
     tilt_terms,
     widened_std,
@@ -264,7 +264,7 @@ class ArmMotion:
                          replace(values, posture_std=0.0, delay_std=0.0)),
             *tilt_terms(blocks, [partial(tilted.torque, parameters=load)
                                  for tilted in dynamics.tilts()], values.tilt_std),
-            *dry_terms(robot.joint_names, blocks, size, values)]
+            *friction_terms(robot.joint_names, blocks, size, values)]
         if values.delay_std > 0.0:
             # What the shift leaves, because other errors of the model bias it, and filters.
             _, slope, curvature = derivatives(
@@ -568,7 +568,8 @@ class _Solver:
 
         """
         places = self._places
-        cost, gradient, hessian = self._objective(x, prior)
+        degrees = self._degrees(x, prior)
+        cost, gradient, hessian = self._objective(x, prior, degrees)
         rotors = np.zeros(len(x), dtype=bool)
         rotors[places.rotors] = True
         for _ in range(_STEPS):
@@ -587,7 +588,7 @@ class _Solver:
             size = 1.0
             while size > 1e-10:
                 tried = np.where(rotors, np.maximum(x + size * step, 0.0), x + size * step)
-                trial = self._objective(tried, prior)
+                trial = self._objective(tried, prior, degrees)
                 if trial[0] <= cost - 1e-4 * size * decrement:
                     break
                 size *= 0.5
@@ -607,7 +608,8 @@ class _Solver:
         mode[at] = prior.links.ravel()
         prior_hessian = prior.cost(mode, places)[2][at, at]
         _, prior_determinant = np.linalg.slogdet(prior_hessian)
-        evidence = -cost - 0.5 * determinant + 0.5 * prior_determinant
+        evidence = (float(degrees @ np.log(x[places.gains])) - cost - 0.5 * determinant
+                    + 0.5 * prior_determinant)
         return ArmFit(x, np.empty((0, 0)), places, self._laws, np.empty(0), float(evidence),
                       prior.std)
 
@@ -651,10 +653,34 @@ class _Solver:
         return (np.append(used, gain), np.column_stack((x[gain] * rows[:, :-1], torque)),
                 rows[:, -1] - x[gain] * torque)
 
-    def _objective(self, x: Array, prior: Prior) -> tuple[float, Array, Array]:
+    def _degrees(self, x: Array, prior: Prior) -> Array:
+        """Return the number of unknowns with a prior that each joint's efforts determine, (n,).
+
+        A gain multiplies them, so that the joint mode favours large gains with small deviations
+        from the priors. Integrated over these unknowns, as a marginal likelihood is, the
+        posterior of a gain falls with their number as a power of the gain (MacKay, Comparison of
+        Approximate Methods for Handling Hyperparameters, Neural Comput. 11 (1999) 1035, doi
+        10.1162/089976699300016331). Friction without a prior is free to follow any gain.
+        """
+        information = prior.cost(x, self._places)[2] + self.information(
+            x, np.ones(len(self._laws)))
+        linear = np.delete(np.arange(len(x)), self._places.gains)
+        inverse = np.zeros_like(information)
+        inverse[np.ix_(linear, linear)] = scaled_inverse(information[np.ix_(linear, linear)])
+        found = np.empty(len(self._laws))
+        for joint, law in enumerate(self._laws):
+            places, jacobian, _ = self._linearised(x, joint)
+            found[joint] = np.sum((jacobian @ inverse[np.ix_(places, places)]) * jacobian) - (
+                len(law.names) - 1)
+        return np.maximum(found, 0.0)
+
+    def _objective(self, x: Array, prior: Prior, degrees: Array) -> tuple[float, Array, Array]:
         cost, gradient, hessian = prior.cost(x, self._places)
         if not np.isfinite(cost):
             return cost, gradient, hessian
+        gains = self._places.gains
+        cost += float(degrees @ np.log(x[gains]))
+        gradient[gains] += degrees / x[gains]
         for joint in range(len(self._rows)):
             places, jacobian, off = self._linearised(x, joint)
             cost += 0.5 * float(off @ off)

@@ -511,7 +511,8 @@ def identify(
         solver.columns(x, motion, torque) * root[:, :, None], root * residual.T,
         np.tile(noise[:, None], len(residual)), inverse, information, np.zeros(len(x)),
         motion.repeats)
-    return replace(fit, residual=residual, covariance=structure.matrix,
+    doubt = inverse @ solver.pull(x, prior)
+    return replace(fit, residual=residual, covariance=structure.matrix + np.outer(doubt, doubt),
                    freedom=structure.freedom, data=solver.information(x, excess))
 
 
@@ -654,13 +655,19 @@ class _Solver:
                 rows[:, -1] - x[gain] * torque)
 
     def _degrees(self, x: Array, prior: Prior) -> Array:
-        """Return the number of unknowns with a prior that each joint's efforts determine, (n,).
+        """Return half the number of unknowns with a prior that each joint's efforts determine.
 
         A gain multiplies them, so that the joint mode favours large gains with small deviations
-        from the priors. Integrated over these unknowns, as a marginal likelihood is, the
-        posterior of a gain falls with their number as a power of the gain (MacKay, Comparison of
-        Approximate Methods for Handling Hyperparameters, Neural Comput. 11 (1999) 1035, doi
-        10.1162/089976699300016331). Friction without a prior is free to follow any gain.
+        from the priors. Integrated over these unknowns, the posterior of a gain falls with their
+        number as a power of the gain (MacKay, Comparison of Approximate Methods for Handling
+        Hyperparameters, Neural Comput. 11 (1999) 1035, doi 10.1162/089976699300016331), which
+        favours small gains where priors are wider than the deviations. Half of the power is in
+        the middle; the distance to either side is a doubt. Friction without a prior is free to
+        follow any gain.
+
+        Returns:
+            Shape (n,).
+
         """
         information = prior.cost(x, self._places)[2] + self.information(
             x, np.ones(len(self._laws)))
@@ -672,7 +679,13 @@ class _Solver:
             places, jacobian, _ = self._linearised(x, joint)
             found[joint] = np.sum((jacobian @ inverse[np.ix_(places, places)]) * jacobian) - (
                 len(law.names) - 1)
-        return np.maximum(found, 0.0)
+        return 0.5 * np.maximum(found, 0.0)
+
+    def pull(self, x: Array, prior: Prior) -> Array:
+        """Return the slope of the objective by which priors' widths move the gains, (p,)."""
+        found = np.zeros(len(x))
+        found[self._places.gains] = self._degrees(x, prior) / x[self._places.gains]
+        return found
 
     def _objective(self, x: Array, prior: Prior, degrees: Array) -> tuple[float, Array, Array]:
         cost, gradient, hessian = prior.cost(x, self._places)

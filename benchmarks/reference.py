@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import mkdtemp
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -151,19 +150,13 @@ class Case:
     Attributes:
         method: Method.
         errors: Errors by quantity with unit.
-        inside: Number of parameters whose 95 % intervals contain the truth.
-        count: Number of all parameters.
         passed: Whether the verdict is `pass`.
-        speed: Duration of the recording over computation time, reading of the bag included.
 
     """
 
     method: str
     errors: dict[tuple[str, str], tuple[float, ...]]
-    inside: int
-    count: int
     passed: bool
-    speed: float
 
 
 def run_case(seed: int, methods: Sequence[str] = tuple(_SERIES)) -> list[Case]:
@@ -188,23 +181,19 @@ def run_case(seed: int, methods: Sequence[str] = tuple(_SERIES)) -> list[Case]:
                 method, MASS))
             cell = ReferenceCell(seed, folder / method, load, truth)
             bag = cell.record(method, None if method == 'friction' else load)
-            began = perf_counter()
             result = cell.estimate(
                 'friction' if method == 'friction' else 'payload', bag, known_mass=load.mass,
                 method={'wrist': 'excitation', 'friction': 'runs'}.get(method, method))
-            taken = perf_counter() - began
-            errors, inside = (_friction(result, truth) if method == 'friction' else
-                              _payload(result, load))
-            recorded = float(np.ptp(cell.last.time)) if cell.last else np.nan
-            found.append(Case(method, errors, sum(inside), len(inside),
-                              result.verdict.value == 'pass', recorded / taken))
+            errors = (_friction(result, truth) if method == 'friction' else
+                      _payload(result, load))
+            found.append(Case(method, errors, result.verdict.value == 'pass'))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return found
 
 
-Errors = tuple[dict[tuple[str, str], tuple[float, ...]], list[bool]]
-"""Errors by quantity and unit, and whether 95 % intervals hold the truth."""
+Errors = dict[tuple[str, str], tuple[float, ...]]
+"""Errors by quantity and unit."""
 
 
 def _payload(result: CalibrationResult, load: Load) -> Errors:
@@ -213,7 +202,7 @@ def _payload(result: CalibrationResult, load: Load) -> Errors:
         del truth['mass']
     known = [name for name in truth if result.parameter(name).value is not None]
     error = dict(zip(known, result.values(known) - [truth[name] for name in known], strict=True))
-    found: dict[tuple[str, str], tuple[float, ...]] = {
+    found: Errors = {
         (f'error of {name}', 'mm'): (1e3 * abs(error[name]),) for name in COM}
     if 'mass' in error:
         found['error of mass', '%'] = 100.0 * abs(error['mass']) / load.mass,
@@ -224,22 +213,19 @@ def _payload(result: CalibrationResult, load: Load) -> Errors:
         stated, true = np.linalg.eigvalsh(matrices, UPLO='U')
         found['error of a principal moment', '%'] = tuple(
             (100.0 * np.abs(stated / true - 1.0)).tolist())
-    return found, [bool(abs(error[name]) <= 1.96 * (result.parameter(name).std or 0.0))
-                   for name in known]
+    return found
 
 
 def _friction(result: CalibrationResult, truth: HiddenTruth) -> Errors:
     """Compare laws with the hidden steady friction over the range of speeds."""
-    found: dict[tuple[str, str], tuple[float, ...]] = {}
-    inside: list[bool] = []
+    found: Errors = {}
     for joint, law in friction_by_joint(result).items():
         steady = LuGreFriction([truth.joints[joint].friction])
         true = np.array([steady.steady(np.array([v]), np.zeros(1))[0] for v in _SPEEDS])
         error = law.torque(_SPEEDS) - true
         found[f'curve of {joint} against the truth', '% of its RMS'] = (
             100.0 * float(np.linalg.norm(error) / np.linalg.norm(true)),)
-        inside += (np.abs(error) <= 1.96 * law.deviation(_SPEEDS))[::20].tolist()
-    return found, inside
+    return found
 
 
 BARS = {('static_poses', 'error of mass'): 0.5, ('wrist', 'error of a principal moment'): 5.0,
@@ -251,7 +237,7 @@ BARS = {('static_poses', 'error of mass'): 0.5, ('wrist', 'error of a principal 
 
 
 def figures(cases: Sequence[Case]) -> list[Figure]:
-    """Return errors and speeds over all cases."""
+    """Return the errors over all cases."""
     rows = []
     for method, series in _SERIES.items():
         own = [case for case in cases if case.method == method]
@@ -259,9 +245,6 @@ def figures(cases: Sequence[Case]) -> list[Figure]:
             rows.append(Figure.over(
                 series, what, unit, [error for case in own for error in case.errors.get(
                     (what, unit), ())], BARS.get((method, what))))
-        if own:
-            rows.append(Figure.over(series, 'speed of the estimate', '× real time',
-                                    [case.speed for case in own], at_least=True))
     return rows
 
 
@@ -269,12 +252,9 @@ def _run(request: Request) -> Outcome:
     found = ([run_case(seed, ('static_poses',)) for seed in request.seeds] if request.quick else
              in_parallel(run_case, request.seeds, request.jobs, 'reference'))
     cases = [case for own in found for case in own]
-    remarks = []
-    for method, series in _SERIES.items():
-        own = [case for case in cases if case.method == method]
-        remarks.append(f'{series}: verdict pass in {sum(case.passed for case in own)} of '
-                       f'{len(own)}; {sum(case.inside for case in own)} of '
-                       f'{sum(case.count for case in own)} 95 % intervals contain the truth.')
+    remarks = [f'{series}: verdict pass in {sum(passed)} of {len(passed)}.'
+               for method, series in _SERIES.items()
+               if (passed := [case.passed for case in cases if case.method == method])]
     return Outcome(figures(cases), [{**vars(case), 'errors': list(case.errors.items())}
                                     for case in cases], remarks)
 

@@ -40,7 +40,13 @@ from robocal_ros.friction.estimator import merge, select_joints
 from robocal_ros.messages import JointSamples, WrenchSamples
 from robocal_ros.payload import PayloadParameters
 from robocal_ros.results import CalibrationResult, State
-from robocal_ros.robot import arm_regressor, friction_by_joint, identified_model
+from robocal_ros.robot import (
+    RigidBodyInertia,
+    arm_regressor,
+    carried_load,
+    friction_by_joint,
+    identified_model,
+)
 
 OURS = 'robocal'
 Z95, Z999 = 1.959964, 3.290527
@@ -48,6 +54,8 @@ _SPEEDS = np.array([0.03, 0.1, 0.2, 0.4])
 # Largest errors within the purpose where no parameter states one: share of a drive gain, and of
 # the scale of tracked friction.
 _GAIN_LIMIT, _TRACKED_LIMIT = 0.04, 0.1
+# Largest torque that an error of a payload may cause at rest: share of effort limits, and [N·m].
+_TORQUE_SHARE, _TORQUE_FLOOR = 0.01, 0.1
 # Share to which the friction of a joint is defined, as its mean over a motion.
 _DEFINED = 0.005
 
@@ -163,12 +171,19 @@ def _needed(result: CalibrationResult) -> None:
 
 
 def _payload(cell: Cell, result: CalibrationResult, **notes: float) -> Found:
-    values, truth = PayloadParameters(), cell.load.truth
-    limits = {'mass': values.max_mass_interval * cell.load.mass,
-              **dict.fromkeys(COM, values.max_com_interval)}
+    """Compare a payload; errors are within the limits if the torques that they cause are."""
+    truth, robot = cell.load.truth, cell.robot
     if result.method == 'two_plane':
         del truth['mass']
-    return result, identified(result, truth, limits), notes
+    low, high = robot.sampling_limits()
+    q = np.random.default_rng([cell.seed, 9]).uniform(low, high, (200, robot.n))
+    true, stated = (robot.with_payload(body).gravity_torques(q) for body in (
+        RigidBodyInertia(cell.load.mass, np.array(cell.load.centre), np.zeros((3, 3))),
+        carried_load(result)))
+    share = float((np.abs(stated - true) / np.maximum(
+        _TORQUE_SHARE * robot.effort_limit, _TORQUE_FLOOR)).max())
+    return result, [replace(item, limit=abs(item.error) / share if share else np.inf)
+                    for item in identified(result, truth, {})], notes
 
 
 def _samples(cell: Cell) -> tuple[JointSamples, WrenchSamples]:
@@ -359,7 +374,8 @@ def _tracking(cell: Cell) -> Iterator[Found]:
         return
     laws, values = friction_by_joint(merged), FrictionParameters()
     tracker = FrictionTracker(cell.robot, laws, drift=values.track_drift,
-                              model_std=values.arm_model_std)
+                              model_std=values.arm_model_std, tilt_std=values.tilt_std,
+                              since=merged.time)
     stated = []
     # Work, a pause of an hour where friction rises in it, and work again.
     for pause, shares in ((60.0, (1.0,)), (

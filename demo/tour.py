@@ -11,7 +11,7 @@ from typing import Any
 from demo.processes import Child
 from demo.stage import Stage
 from robocal_ros.cli.console import OUT, ProgressView
-from robocal_ros.cli.node_client import NodeClient
+from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import RobocalError
 from robocal_ros.results import CalibrationResult, Verdict, from_yaml, read_result
 from robocal_ros.results.report import Panel
@@ -64,6 +64,22 @@ class Tour(ABC):
         """
 
 
+def new_result(session: RosSession, client: NodeClient, method: str, timeout: float = 10.0) -> str:
+    """Wait for the result of a method, and return its text.
+
+    The last good result, perhaps of another method, is published on configure.
+
+    Raises:
+        RobocalError: If none is published in time.
+
+    """
+    if not session.spin_until(lambda: f'\nmethod: {method}\n' in client.result, timeout):
+        raise RobocalError(
+            f"Node '{client.name}' published no result of method '{method}' within "
+            f'{timeout:.0f} s of its answer. See its log.')
+    return client.result
+
+
 def run_method(
     stage: Stage, child: Child, client: NodeClient, kind: str, method: str,
     parameters: Mapping[str, Any],
@@ -101,7 +117,7 @@ def run_method(
               style=None if answer.success else 'red', markup=False)
     result = None
     if answer.success:
-        result = from_yaml(client.new_result(method), name=f'{client.name}/result')
+        result = from_yaml(new_result(stage.session, client, method), name=f'{client.name}/result')
     elif failed.exists():
         result = read_result(failed)
     client.change_state('deactivate')

@@ -18,3 +18,10 @@ def frozen(values: npt.ArrayLike) -> Array:
     array = np.array(values, dtype=np.float64)
     array.setflags(write=False)
     return array
+
+
+def freeze(holder: object, *names: str) -> None:
+    """Replace fields of a frozen dataclass by read-only copies, except those that are None."""
+    for name in names:
+        if (value := getattr(holder, name)) is not None:
+            object.__setattr__(holder, name, frozen(value))

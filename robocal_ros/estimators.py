@@ -117,6 +117,7 @@ class Estimator(BagReader):
         summary: Returns a result in a sentence.
         carried: Returns the kinds of inputs whose covariance the estimator itself propagates,
             given the parameters.
+        beside: Kinds of results that an estimate is only compared with.
         merge: Returns what is stored, given the stored result (None for none) and a new one, or
             None to store the new one by its verdict.
 
@@ -127,6 +128,7 @@ class Estimator(BagReader):
     estimate: Callable[[Robot, Recording, Any, Inputs], CalibrationResult]
     summary: Callable[[CalibrationResult], str]
     carried: Callable[[Any], tuple[str, ...]] = lambda values: ()
+    beside: tuple[str, ...] = ()
     merge: Callable[
         [CalibrationResult | None, CalibrationResult], CalibrationResult | None] | None = None
 
@@ -149,7 +151,7 @@ class Estimator(BagReader):
         # Gains replace earlier ones: with which of them an arm was identified does not matter.
         effort = self.needs(values).effort
         found = choose(load, self.kinds(values), effort_units(values) if effort else (),
-                       DRIVE_GAINS if self.name == DRIVE_GAINS else '', usable)
+                       DRIVE_GAINS if self.name == DRIVE_GAINS else '', usable, self.beside)
         if effort:
             for result in found.used.values():
                 check_efforts(robot, values, result)

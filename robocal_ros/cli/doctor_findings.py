@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 
 class Grade(str, Enum):
@@ -33,16 +34,5 @@ class Finding:
     remedy: str = ''
 
 
-def good(what: str, message: str) -> Finding:
-    """Return a finding that needs no action."""
-    return Finding(Grade.GOOD, what, message)
-
-
-def doubtful(what: str, message: str, remedy: str) -> Finding:
-    """Return a finding that may spoil results."""
-    return Finding(Grade.WARNING, what, message, remedy)
-
-
-def bad(what: str, message: str, remedy: str = '') -> Finding:
-    """Return a finding that must be remedied."""
-    return Finding(Grade.BAD, what, message, remedy)
+good, doubtful, bad = (partial(Finding, grade) for grade in Grade)
+"""Make a finding that needs no action, may spoil results, or must be remedied."""

@@ -324,23 +324,6 @@ class NodeClient:
             f"Node '{self.name}' has not answered '~/cancel' within {_CANCEL_TIMEOUT:.0f} s: the "
             'arm may move on. Stop it by other means.')
 
-    def new_result(self, method: str, timeout: float = 10.0) -> str:
-        """Wait for the result of a method, and return its text.
-
-        The last good result, perhaps of another method, is published on configure.
-
-        Raises:
-            RobocalError: If none is published in time.
-
-        """
-        marker = f'\nmethod: {method}\n'
-        if not self._session.spin_until(lambda: marker in self.result, timeout):
-            raise RobocalError(
-                f"Node '{self.name}' published no result of method '{method}' within "
-                f'{timeout:.0f} s of its answer. See its log.'
-            )
-        return self.result
-
     def service(self, kind: Any, service: str) -> Any:
         """Return the client of a service of the node."""
         if service not in self._clients:

@@ -13,8 +13,8 @@ from itertools import compress, pairwise
 import numpy as np
 import scipy
 
-from robocal_ros.arrays import Array, frozen
-from robocal_ros.compliance.model import GEAR_ERROR, Motion
+from robocal_ros.arrays import Array, freeze
+from robocal_ros.compliance.model import GEAR_ERROR, TargetMotion
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError
@@ -77,10 +77,7 @@ class EndPosition:
 
     def __post_init__(self) -> None:
         """Freeze the arrays."""
-        for name in ('posture', 'point', 'scatter', 'succession'):
-            object.__setattr__(self, name, frozen(getattr(self, name)))
-        if self.rotation is not None:
-            object.__setattr__(self, 'rotation', frozen(self.rotation))
+        freeze(self, 'posture', 'point', 'rotation', 'scatter', 'succession')
 
 
 def average(posture: Array, readings: TrackerSamples) -> EndPosition:
@@ -295,7 +292,7 @@ class Drift:
         return np.asarray(np.linalg.norm(self.shift, axis=1) > limit + by_noise)
 
 
-def drift_of(positions: Sequence[EndPosition], tolerance: float, motion: Motion) -> Drift:
+def drift_of(positions: Sequence[EndPosition], tolerance: float, motion: TargetMotion) -> Drift:
     """Return the drift of the tracker from the posture that was visited most often.
 
     Args:
@@ -417,7 +414,7 @@ def mismatch(gap: Array, names: Sequence[str], tolerance: float) -> str:
 
 def displacements(
     unloaded: Sequence[EndPosition], loaded: Sequence[EndPosition], registration: Registration,
-    joint_names: Sequence[str], values: ComplianceParameters, motion: Motion
+    joint_names: Sequence[str], values: ComplianceParameters, motion: TargetMotion
 ) -> Displacements:
     """Return the displacements between two sets of end positions, in base axes.
 
@@ -469,7 +466,7 @@ def displacements(
 
 
 def split_by_load(
-    positions: Sequence[EndPosition], tolerance: float, motion: Motion
+    positions: Sequence[EndPosition], tolerance: float, motion: TargetMotion
 ) -> tuple[list[EndPosition], list[EndPosition]]:
     """Split end positions at the time when the load was mounted.
 

@@ -65,7 +65,7 @@ def target_pose(robot: Robot, q: Array, target: Target) -> tuple[Array, Array]:
     return placement.rotation, placement.act(np.asarray(target.xyz))
 
 
-Motion = Callable[[Array, Array], Array]
+TargetMotion = Callable[[Array, Array], Array]
 """Displacement of the target between two postures in the tracker's axes, shape (3,) [m]."""
 
 GEAR_ERROR = 0.02
@@ -76,7 +76,7 @@ periods per turn of the motor, so that its slope is about 0.1 mrad · 2 · 100.
 """
 
 
-def target_motion(robot: Robot, target: Target, rotation: Array) -> Motion:
+def target_motion(robot: Robot, target: Target, rotation: Array) -> TargetMotion:
     """Return the displacement of the target by forward kinematics.
 
     Args:

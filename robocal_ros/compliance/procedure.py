@@ -38,7 +38,7 @@ from robocal_ros.compliance.measurement import (
     mismatch,
     rest_of,
 )
-from robocal_ros.compliance.model import Motion, Mounted, Target, target_motion
+from robocal_ros.compliance.model import Mounted, Target, TargetMotion, target_motion
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import (
     plan_postures,
@@ -559,7 +559,7 @@ class ComplianceProcedure:
         await self._keep(done, 0, position)
         self.report.note(**{'drift [µm]': f'{1e6 * drift.largest:.1f}'})
 
-    def _motion(self, values: ComplianceParameters) -> Motion:
+    def _motion(self, values: ComplianceParameters) -> TargetMotion:
         """Return forward kinematics of the target in the tracker's axes, zero if unknown."""
         robot, registration = self.arm.robot, self.state.registration
         if registration is None:

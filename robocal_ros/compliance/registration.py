@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from robocal_ros.arrays import Array, frozen
+from robocal_ros.arrays import Array, freeze
 from robocal_ros.errors import DataError, ExcitationError
 
 METHODS = ('least_squares', 'three_point')
@@ -45,10 +45,7 @@ class Registration:
 
     def __post_init__(self) -> None:
         """Freeze the arrays."""
-        for name in ('rotation', 'translation', 'residual'):
-            object.__setattr__(self, name, frozen(getattr(self, name)))
-        if self.target is not None:
-            object.__setattr__(self, 'target', frozen(self.target))
+        freeze(self, 'rotation', 'translation', 'residual', 'target')
 
     @property
     def rms(self) -> float:

@@ -64,8 +64,11 @@ _LEAST_BLOCKS = 40
 _AT_ONCE = 2048
 
 MAX_NOISE = 1e-3
-"""Largest share of noise in the variance of a joint's accelerations, which attenuates estimates by
-as much: a tenth of the errors that matter."""
+"""Largest share of noise in the variance of a joint's accelerations. It attenuates estimates by as
+much, and those that a motion hardly tells apart from others up to ten times as much."""
+
+# Share at which a spline is smooth enough.
+_SMOOTH = 1e-5
 
 Channels = Callable[[Array, Array, Array], Array]
 """Function of positions, velocities and accelerations, (k, n) each, with values (k, …)."""
@@ -188,7 +191,7 @@ class Blocks:
             'recording of the motion', True, share, MAX_NOISE, '1', self.account + (
                 '' if small else
                 f" Noise of encoders and stamps makes up {100.0 * share:.2g} % of the "
-                f"accelerations of '{joint_names[worst]}' (limit {100.0 * MAX_NOISE:.1f} %) and "
+                f"accelerations of '{joint_names[worst]}' (limit {100.0 * MAX_NOISE:.2g} %) and "
                 'attenuates what is estimated: repeat the motion (excitation_repeats), or correct '
                 'the stamps.'), 'trustworthy', evaluated=small)
 
@@ -270,8 +273,8 @@ def _smooth_motion(
 
     Positions are a quintic spline of least squares. Splines through the two halves of the samples
     err independently, so half of their difference is the noise of a spline through all. The most
-    knots are chosen with which its share is at most ``MAX_NOISE``; what the spline does not
-    follow is in no regressor, and biases nothing.
+    knots are chosen with which its share is negligible; what the spline does not follow is in no
+    regressor, and biases nothing.
 
     Args:
         time: Stamps, shape (k,) [s].
@@ -295,7 +298,7 @@ def _smooth_motion(
         share = share_of_noise(noise, whole.derivative(2)(inner))
         if share.max() < least.max():
             best, least = whole, share
-        if least.max() <= MAX_NOISE:
+        if least.max() <= _SMOOTH:
             break
     spline, slope, curvature = (best.derivative(order) for order in range(3))
     return lambda at: (spline(at), slope(at), curvature(at)), least

@@ -159,20 +159,14 @@ class Catalogue:
     # ---------------------------------------------------------------------- writing
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows of `RESULTS` as a part; adding the same rows again changes nothing.
+        """Add rows of `RESULTS` or `BAGS` as a part; adding the same again changes nothing.
 
         Raises:
             OSError: If it cannot be written.
 
         """
-        self._write('all_results', rows)
-
-    def record(self, rows: pa.Table) -> None:
-        """Add rows of `BAGS` as a part; raises as ``add``."""
-        self._write('bags', rows)
-
-    def _write(self, table: str, rows: pa.Table) -> None:
-        folder, schema = self._tables[table]
+        folder, schema = self._tables[
+            'bags' if 'fingerprint' in rows.column_names else 'all_results']
         buffer = pa.BufferOutputStream()
         pq.write_table(rows.select(schema.names).cast(schema), buffer, compression='zstd')
         content = buffer.getvalue().to_pybytes()

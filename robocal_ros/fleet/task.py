@@ -103,12 +103,11 @@ def estimate_bag(task: Task) -> list[Attempt]:
     with tempfile.TemporaryDirectory(prefix='robocal-fleet-', dir=_scratch()) as folder:
         try:
             attempts = list(_attempts(task, Path(folder)))
-        except RobocalError as error:
-            copy = f'{_copy(task, Path(folder)).parent}/'
-            attempts = [Attempt(REFUSED, str(error).replace(copy, ''))]
         # Whatever is wrong with one bag must not stop the others.
         except Exception as error:  # noqa: BLE001
-            attempts = [_broken(error)]
+            found = _failed(error)
+            copy = f'{_copy(task, Path(folder)).parent}/'
+            attempts = [replace(found, reason=found.reason.replace(copy, ''))]
     if not attempts[0].kind:
         # Of the whole bag; a path may name the robot nevertheless.
         attempts = [replace(attempts[0], robot=name_in_path(task.request, task.bag.uri),
@@ -128,16 +127,15 @@ def _scratch() -> str | None:
 
 def record(task: Task, attempts: list[Attempt]) -> None:
     """Record attempts at a bag in the catalogue; raises OSError."""
-    tried = utc(time())
-    Catalogue(task.request.output).record(pa.Table.from_pylist([{
-        'bag': task.bag.uri, 'fingerprint': task.bag.fingerprint, 'bag_sha256': item.bag_sha256,
-        'request_sha256': task.request_sha256, 'robot': item.robot, 'kind': item.kind,
-        'outcome': item.outcome, 'reason': item.reason, 'inputs_sha256': item.inputs_sha256,
-        'result': item.result, 'tried': tried, 'seconds': item.seconds, 'version': __version__,
-    } for item in attempts], BAGS))
+    common = {'bag': task.bag.uri, 'fingerprint': task.bag.fingerprint, 'tried': utc(time()),
+              'request_sha256': task.request_sha256, 'version': __version__}
+    Catalogue(task.request.output).add(pa.Table.from_pylist(
+        [{**asdict(item), **common} for item in attempts], BAGS))
 
 
-def _broken(error: Exception) -> Attempt:
+def _failed(error: Exception) -> Attempt:
+    if isinstance(error, RobocalError):
+        return Attempt(REFUSED, str(error))
     text = ' '.join(str(error).split())
     return Attempt(BROKEN, f'{type(error).__name__}: {text}')
 
@@ -162,10 +160,8 @@ def _attempts(task: Task, folder: Path) -> Iterator[Attempt]:
                 work = _Estimate(task, bag, sha256, arm, name, folder)
                 try:
                     attempt = work.run()
-                except RobocalError as error:
-                    attempt = Attempt(REFUSED, str(error))
                 except Exception as error:  # noqa: BLE001
-                    attempt = _broken(error)
+                    attempt = _failed(error)
                 yield replace(attempt, robot=work.robot, kind=work.kind, bag_sha256=sha256,
                               seconds=monotonic() - began)
 

@@ -101,11 +101,11 @@ class FrictionFeedForward:
         """
         if self._result is None:
             raise DataError('No friction is identified yet; call run first.')
-        laws = friction_by_joint(self._result)
+        laws, values = friction_by_joint(self._result), self._node.values
         self._compensate(laws)
         self._tracker = FrictionTracker(
-            self.robot, laws, drift=self._node.values.track_drift,
-            model_std=self._node.values.arm_model_std, temperature=self.temperature,
+            self.robot, laws, drift=values.track_drift, model_std=values.arm_model_std,
+            tilt_std=values.tilt_std, since=self._result.time, temperature=self.temperature,
         ) if on else None
 
     def _follow(self, stamp: float, position: Array, effort: Array) -> None:

@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recursive update of an identified friction law while the arm works.
 
-A Kalman filter on block means of joint states estimates a scale of each law per direction, its
-dependence on temperature, and nuisance parameters: mass and first moment of an unknown change of
-the load, and one torque offset per joint. Torques that follow gravity determine the nuisance
-parameters, torques that change sign with the direction of motion the scales. The scales are random
-walks; the load changes only at blocks with an improbable innovation.
+A Kalman filter on block means of joint states estimates by what share the friction of each joint
+has changed, and its dependence on temperature. Nuisance parameters are the mass and first moment
+of each link and of the load, the tilt of the base, the inertia of each rotor, and a torque
+a + b sinθ + c cosθ of each joint, which stands for offsets and for slow ripple. None of them
+changes sign with the direction of motion, so that only torques that do so count as friction; both
+directions are expected to change by the same share.
+
+The change is an Ornstein-Uhlenbeck process about the identified law, pauses included: the longer
+ago the last samples, the wider the interval. The noise of each joint, with faster ripple, is the
+mean square of what the blocks leave. The load changes at blocks with improbable innovations if the
+load of the last link explains most of them; others are left out, and widen the noise.
 """
 
 from __future__ import annotations
@@ -19,20 +25,28 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.results import Z95, CalibrationResult, Parameter, State
-from robocal_ros.robot import DIRECTIONS, Robot, SteadyFriction
+from robocal_ros.robot import DIRECTIONS, Robot, SteadyFriction, gravity_changes
 
 # Duration of a block [s], and longest gap in the joint states [s].
 _BLOCK, _GAP = 0.1, 0.25
-# Least speed [rad/s] and number of blocks since a reversal or rest for the steady law.
-_MOVING, _SETTLED = 0.05, 2
-# Significance level of an improbable innovation, and number in a row that mean a changed load.
+# Least speed [rad/s], and travel since a reversal or rest [rad], for the steady law: gears build
+# up friction over up to a few hundredths of a radian.
+_MOVING, _SETTLED = 0.05, 0.05
+# Travel over which ripple repeats itself [rad]: slower blocks count as parts of one.
+_GRAIN = 0.05
+# Significance level of an improbable innovation, and number in a row that may mean a changed load.
 _SURPRISE, _SURPRISES = 1e-5, 4
-# Prior standard deviations: temperature coefficient [1/K]; change of the load [kg], [kg·m].
-_PER_KELVIN, _LOAD = 0.02, (0.05, 0.01)
+# Noise of a block as a share of Coulomb friction before anything is known, the number of blocks
+# that this counts for, and the number of the newest blocks that the noise is learned from.
+_NOISE, _PRIOR_BLOCKS, _MEMORY = 0.1, 10.0, 300.0
+# Prior standard deviations: temperature coefficient [1/K]; inertia that the model lacks, as a
+# share of the joint's; torques over the angle, as a share of Coulomb friction; load [kg], [kg·m].
+_PER_KELVIN, _ROTOR, _UNEVEN, _LOAD = 0.02, 1.0, 0.1, (0.05, 0.01)
 # Standard deviations of an unexpected change of the load [kg], [kg·m].
 _LOAD_CHANGE = (10.0, 3.0)
-# Time over which the standard deviation ``track_drift`` holds [s].
-_DRIFT_TIME = 600.0
+# Time over which the standard deviation ``track_drift`` holds [s], and the standard deviation
+# after a long time, as a multiple of it.
+_DRIFT_TIME, _LARGEST = 600.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -64,7 +78,8 @@ class FrictionTracker:
 
     def __init__(
         self, robot: Robot, laws: Mapping[str, SteadyFriction], *, drift: float,
-        model_std: float, temperature: float = np.nan,
+        model_std: float, tilt_std: float = 0.0, since: float = np.nan,
+        temperature: float = np.nan,
     ) -> None:
         """Start from the identified laws.
 
@@ -73,6 +88,8 @@ class FrictionTracker:
             laws: Identified friction by joint name.
             drift: Standard deviation of the relative change of friction within 10 min.
             model_std: Relative standard deviation of the model's torques.
+            tilt_std: Standard deviation of the tilt of the base about each horizontal axis [rad].
+            since: Stamp of the identification [s]; NaN if unknown.
             temperature: Temperature of the identification [°C]; NaN if unknown.
 
         """
@@ -81,37 +98,48 @@ class FrictionTracker:
         self._laws = {robot.index(name): law for name, law in laws.items()}
         self._joints = list(self._laws)
         self._drift, self._model_std, self._identified = drift, model_std, temperature
-        count = len(self._joints)
-        # Scales forward and backward, temperature coefficients, offsets, load.
-        self._offsets = slice(3 * count, 4 * count)
-        self._load = slice(4 * count, 4 * count + 4)
-        self._value = np.zeros(4 * count + 4)
-        variance = np.zeros(4 * count + 4)
-        self._noise = np.zeros(count)
-        for row, law in enumerate(self._laws.values()):
-            speed = float(np.clip(0.2, *law.speeds))
-            for side, sign in enumerate((1.0, -1.0)):
-                variance[2 * row + side] = float(
-                    (law.deviation(sign * speed) / law.torque(sign * speed)) ** 2)
-            self._noise[row] = max(law.std, 0.02 * float(np.abs(law.coulomb).max()), 1e-3) ** 2
-        variance[2 * count:3 * count] = _PER_KELVIN**2
-        variance[self._load] = np.repeat(_LOAD, (1, 3)) ** 2
-        self._covariance = np.diag(variance)
+        count, n = len(self._joints), robot.n
+        level = np.array([np.abs(law.coulomb).max() for law in self._laws.values()])
+        speeds = [np.clip(0.2, *law.speeds) * np.array((1.0, -1.0)) for law in self._laws.values()]
+        # Share to which the laws are known, forward and backward.
+        self._known = np.array([
+            np.abs(law.deviation(speed) / law.torque(speed))
+            for law, speed in zip(self._laws.values(), speeds, strict=True)]).reshape(-1, 2)
+        # Changes, temperature coefficients, rotors, torques over the angle, links, tilts.
+        self._load = slice(6 * count + 4 * n - 4, 6 * count + 4 * n)
+        variance = np.concatenate((
+            (self._known**2).mean(axis=1), np.full(count, _PER_KELVIN**2),
+            np.full(count, _ROTOR**2), np.repeat((_UNEVEN * level) ** 2, 3),
+            *map(self._body_variance, range(1, n + 1)),
+            np.full(len(gravity_changes(robot)), tilt_std**2)))
+        self._value, self._covariance = np.zeros(len(variance)), np.diag(variance)
+        self._noise = np.maximum((_NOISE * level) ** 2, 1e-6)
+        self._learned = np.full(count, _PRIOR_BLOCKS)
         self._block: list[tuple[float, Array, Array]] = []
         self._means: list[tuple[float, Array, Array, Array]] = []
-        self._steady = np.zeros(count, dtype=int)
-        self._gravity: Array | None = None
-        self._surprises = 0
+        self._time, self._position = since, np.full(n, np.nan)
+        self._travel = np.zeros(count)
+        self._surprises: list[tuple[Array, Array, Array]] = []
         self.load_changes = 0
         self.blocks = 0
+        self.use(robot)
+
+    def _body_variance(self, body: int) -> Array:
+        """Return prior variances of a link's mass and first moment, shape (4,)."""
+        inertia = self._robot.model.inertias[body]
+        extent = inertia.lever @ inertia.lever + 0.5 * np.trace(inertia.inertia) / max(
+            inertia.mass, 1e-9)
+        std = self._model_std * inertia.mass * np.append(1.0, np.full(3, np.sqrt(extent / 3.0)))
+        return np.asarray(std if body < self._robot.n else np.maximum(
+            std, np.repeat(_LOAD, (1, 3)))) ** 2
 
     def use(self, robot: Robot) -> None:
         """Replace the arm with its payload; the load may have changed."""
-        self._robot = robot.copy()
+        self._robot, self._tilted = robot.copy(), gravity_changes(robot)
         self._value[self._load] = 0.0
         self._covariance[self._load, :] = 0.0
         self._covariance[:, self._load] = 0.0
-        self._covariance[self._load, self._load] = np.diag(np.repeat(_LOAD, (1, 3)) ** 2)
+        self._covariance[self._load, self._load] = np.diag(self._body_variance(robot.n))
 
     def add(
         self, stamp: float, position: Array, effort: Array, temperature: float = np.nan
@@ -131,7 +159,7 @@ class FrictionTracker:
         if self._block and not 0.0 < stamp - self._block[-1][0] < _GAP:
             self._block.clear()
             self._means.clear()
-            self._steady[:] = 0
+            self._travel[:] = 0.0
         self._block.append((stamp, position.copy(), effort.copy()))
         if stamp - self._block[0][0] < _BLOCK or len(self._block) < 3:
             return False
@@ -146,94 +174,141 @@ class FrictionTracker:
         before, now, after = self._means[-3:]
         del self._means[:-2]
         acceleration = (after[2] - before[2]) / (after[0] - before[0])
-        return self._update(now[1], now[2], acceleration, now[3], now[0] - before[0], temperature)
+        return self._update(now[0], now[1], now[2], acceleration, now[3], temperature)
+
+    def _predict(self, stamp: float) -> None:
+        """Let friction change until a block."""
+        passed, changes = stamp - self._time, slice(len(self._joints))
+        self._time = stamp
+        # Any time may have passed if the clock was set back, or the identification has no stamp.
+        left = np.exp(-passed / (2.0 * _LARGEST**2 * _DRIFT_TIME)) if passed >= 0.0 else 0.0
+        self._value[changes] *= left
+        self._covariance[changes, :] *= left
+        self._covariance[:, changes] *= left
+        self._covariance[changes, changes] += np.eye(len(self._joints)) * (
+            (_LARGEST * self._drift) ** 2 * (1.0 - left**2))
 
     def _update(
-        self, q: Array, v: Array, a: Array, effort: Array, duration: float, temperature: float
+        self, stamp: float, q: Array, v: Array, a: Array, effort: Array, temperature: float
     ) -> bool:
         """Predict the states over a block; update them by the joints in steady motion."""
-        robot, joints = self._robot, self._joints
-        count = len(joints)
-        gravity = robot.gravity_torque(q)
-        rigid = robot.inverse_dynamics(q, v, a)
-        if self._gravity is not None:
-            # An error proportional to gravity changes with gravity; the steps over the whole
-            # range of gravity add up to the error.
-            change = np.abs(gravity - self._gravity)
-            size = np.maximum(np.maximum(np.abs(gravity), np.abs(self._gravity)), change)
-            self._covariance[self._offsets, self._offsets] += np.diag(
-                (self._model_std**2 * change * size)[joints])
-        elif self._model_std:
-            self._covariance[self._offsets, self._offsets] += np.diag(
-                ((self._model_std * np.abs(gravity))[joints] + 0.01) ** 2)
-        self._gravity = gravity
-        walk = self._drift**2 * duration / _DRIFT_TIME
-        self._covariance[range(2 * count), range(2 * count)] += walk
-        sign = np.sign(v[joints])
-        moving = np.abs(v[joints]) > _MOVING
-        self._steady = np.where(moving & (sign * self._steady >= 0), self._steady + sign, 0
-                                ).astype(int)
-        rows = np.flatnonzero(np.abs(self._steady) > _SETTLED)
+        robot, joints, count = self._robot, self._joints, len(self._joints)
+        self._predict(stamp)
+        way, self._position = np.nan_to_num(q - self._position)[joints], q
+        self._travel = np.where(
+            (np.abs(v[joints]) > _MOVING) & (v[joints] * self._travel >= 0.0),
+            self._travel + way, 0.0)
+        rows = np.flatnonzero(np.abs(self._travel) > _SETTLED)
         if not len(rows):
             return False
-        load = pin.computeJointTorqueRegressor(robot.model, robot.data, q, v, a)[:, -10:-6]
-        columns, residual, noise = [], [], []
-        for row in rows.tolist():
+        rigid, gravity = robot.inverse_dynamics(q, v, a), robot.gravity_torque(q)
+        bodies = pin.computeJointTorqueRegressor(robot.model, robot.data, q, v, a).reshape(
+            robot.n, robot.n, 10)[:, :, :4].reshape(robot.n, -1)
+        inertia = pin.crba(robot.model, robot.data, q).diagonal()
+        shared = np.column_stack((bodies, *(arm.gravity_torque(q) for arm in self._tilted)))
+        columns, residual = np.zeros((len(rows), len(self._value))), np.zeros(len(rows))
+        warmer = np.nan_to_num(temperature - self._identified)
+        for at, row in enumerate(rows.tolist()):
             joint = joints[row]
             friction = float(self._laws[joint].torque(v[joint], rigid[joint]))
-            column = np.zeros(len(self._value))
-            column[2 * row + (v[joint] < 0.0)] = friction
-            warmer = temperature - self._identified
-            column[2 * count + row] = friction * warmer if np.isfinite(warmer) else 0.0
-            column[3 * count + row] = 1.0
-            column[self._load] = load[joint]
-            columns.append(column)
-            residual.append(effort[joint] - rigid[joint] - friction)
-            noise.append(self._noise[row] + (
-                self._model_std * (rigid[joint] - gravity[joint])) ** 2)
-        return self._corrected(np.array(columns), np.array(residual), np.diag(noise))
+            columns[at, [row, count + row, 2 * count + row]] = (
+                friction, friction * warmer, inertia[joint] * a[joint])
+            columns[at, 3 * (count + row):3 * (count + row + 1)] = (
+                1.0, np.sin(q[joint]), np.cos(q[joint]))
+            columns[at, 6 * count:] = shared[joint]
+            residual[at] = effort[joint] - rigid[joint] - friction
+        return self._corrected(
+            rows, columns, residual, (self._model_std * (rigid - gravity)[joints][rows]) ** 2,
+            np.maximum(1.0, _GRAIN / np.abs(way[rows])))
 
-    def _corrected(self, columns: Array, residual: Array, noise: Array) -> bool:
-        """Update by one block, unless its innovation is improbable."""
+    def _corrected(
+        self, rows: np.ndarray, columns: Array, residual: Array, unmodelled: Array, repeats: Array
+    ) -> bool:
+        """Update by one block, unless its innovation is improbable; learn the noise.
+
+        Args:
+            rows: Numbers of the joints, shape (m,).
+            columns: Derivatives of their torques by the states, shape (m, s).
+            residual: Torques that the model lacks, shape (m,) [N·m].
+            unmodelled: Variances of errors of the model, shape (m,).
+            repeats: Number of blocks within which ripple repeats itself, shape (m,).
+
+        Returns:
+            Whether the block was used.
+
+        """
         innovation = residual - columns @ self._value
+        noise = np.diag(self._noise[rows] * repeats + unmodelled)
         size = columns @ self._covariance @ columns.T + noise
-        surprise = float(innovation @ np.linalg.solve(size, innovation))
-        if surprise > scipy.special.chdtri(len(residual), _SURPRISE):
-            self._surprises += 1
-            if self._surprises < _SURPRISES:
-                return False
-            self.load_changes += 1
-            self._covariance[self._load, self._load] += np.diag(
-                np.repeat(_LOAD_CHANGE, (1, 3)) ** 2)
-            size = columns @ self._covariance @ columns.T + noise
-        self._surprises = 0
-        gain = np.linalg.solve(size, columns @ self._covariance).T
-        self._value = self._value + gain @ innovation
-        left = np.eye(len(self._value)) - gain @ columns
-        # Joseph form, which stays positive definite.
-        self._covariance = left @ self._covariance @ left.T + gain @ noise @ gain.T
-        self.blocks += 1
-        return True
+        used = not self._improbable(innovation, size, columns[:, self._load])
+        if used:
+            # The covariance may have grown with a changed load.
+            part = columns @ self._covariance
+            gain = np.linalg.solve(part @ columns.T + noise, part).T
+            self._value = self._value + gain @ innovation
+            self._covariance = self._covariance - gain @ part
+            self._covariance = 0.5 * (self._covariance + self._covariance.T)
+            self.blocks += 1
+            square = (residual - columns @ self._value) ** 2 - unmodelled + np.einsum(
+                'ij,jk,ik->i', columns, self._covariance, columns)
+        else:
+            square = np.minimum(innovation**2, 9.0 * size.diagonal())
+        self._learned[rows] = np.minimum(self._learned[rows] + 1.0, _MEMORY)
+        self._noise[rows] += (np.maximum(square, 1e-8) - self._noise[rows]) / self._learned[rows]
+        return used
+
+    def _improbable(self, innovation: Array, size: Array, load: Array) -> bool:
+        """Return whether a block is left out; release the load if its change explains several.
+
+        Args:
+            innovation: Shape (m,) [N·m].
+            size: Its covariance, shape (m, m).
+            load: Its derivative by mass and first moment of the load, shape (m, 4).
+
+        """
+        if innovation @ np.linalg.solve(size, innovation) <= scipy.special.chdtri(
+                len(innovation), _SURPRISE):
+            self._surprises.clear()
+            return False
+        self._surprises.append((innovation, size, load))
+        if len(self._surprises) < _SURPRISES:
+            return True
+        released = np.diag(np.repeat(_LOAD_CHANGE, (1, 3)) ** 2)
+        information, shared, total = np.linalg.inv(released), np.zeros(4), 0.0
+        for innovation, size, load in self._surprises:
+            weighted = np.linalg.solve(size, load)
+            information += load.T @ weighted
+            shared += weighted.T @ innovation
+            total += float(innovation @ np.linalg.solve(size, innovation))
+        self._surprises.clear()
+        if shared @ np.linalg.solve(information, shared) < 0.5 * total:
+            return True
+        self.load_changes += 1
+        self._covariance[self._load, self._load] += released
+        return False
 
     def changes(self, temperature: float = np.nan) -> dict[str, tuple[FrictionChange, ...]]:
         """Return the change of each joint's friction, forward and backward, by joint name.
+
+        A change within its 95 % interval is none: the identified law is the better estimate, and
+        the interval holds the difference.
 
         Args:
             temperature: Temperature of the friction [°C]; NaN for that of the identification.
 
         """
-        warmer, count = temperature - self._identified, len(self._joints)
+        warmer, count = np.nan_to_num(temperature - self._identified), len(self._joints)
         found = {}
         for row, joint in enumerate(self._joints):
-            sides = []
-            for side in range(2):
-                share = np.zeros(len(self._value))
-                share[2 * row + side] = 1.0
-                share[2 * count + row] = warmer if np.isfinite(warmer) else 0.0
-                sides.append(FrictionChange(
-                    1.0 + float(share @ self._value),
-                    float(np.sqrt(np.maximum(share @ self._covariance @ share, 0.0)))))
-            found[self._robot.joint_names[joint]] = tuple(sides)
+            share = np.zeros(len(self._value))
+            share[[row, count + row]] = 1.0, warmer
+            change = float(share @ self._value)
+            std = float(np.sqrt(np.maximum(share @ self._covariance @ share, 0.0)))
+            if abs(change) < Z95 * std:
+                change, std = 0.0, float(np.hypot(change, std))
+            found[self._robot.joint_names[joint]] = tuple(
+                FrictionChange(1.0 + change, float(np.hypot(std, known)))
+                for known in self._known[row])
         return found
 
 

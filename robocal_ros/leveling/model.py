@@ -261,11 +261,8 @@ class Tool:
             q: Joint angles, shape (n,) [rad].
 
         """
-        model, data = self.robot.model, self.robot.data
-        pin.forwardKinematics(model, data, q)
-        placement = pin.updateFramePlacement(model, data, self._frame)
-        rotation = placement.rotation.copy()
-        return rotation, placement.translation + rotation @ self.point
+        placement = self.robot.transform_frame_to_root(q, self.robot.tool_frame)
+        return placement.rotation.copy(), placement.act(self.point)
 
     def poses(self, positions: Array) -> tuple[Array, Array]:
         """Return orientations (k, 3, 3) and held points (k, 3) of postures of shape (k, n)."""
@@ -282,10 +279,8 @@ class Tool:
             Points in the root frame, shape (n + 3, 3) [m].
 
         """
-        model, data = self.robot.model, self.robot.data
-        pin.forwardKinematics(model, data, q)
-        placement = pin.updateFramePlacement(model, data, self._frame)
-        joints = [data.oMi[joint].translation for joint in range(1, model.njoints)]
+        placement = self.robot.transform_frame_to_root(q, self.robot.tool_frame)
+        joints = [joint.translation for joint in list(self.robot.data.oMi)[1:]]
         return np.array([np.zeros(3), *joints, placement.translation,
                          placement.act(self.point)])
 

@@ -128,28 +128,24 @@ class LevelPlan:
     note: str = ''
 
 
+@dataclass(frozen=True, eq=False)
 class LevelingPlanner:
-    """Plans leveling motions of one arm."""
+    """Plans leveling motions of one arm.
 
-    def __init__(
-        self, tool: Tool, axis: Array, limits: MotionLimits, values: LevelingParameters,
-        checker: CollisionChecker | None = None,
-    ) -> None:
-        """Initialise.
+    Attributes:
+        tool: Forward kinematics of the tool.
+        axis: The reference's z axis in the root frame, shape (3,).
+        limits: Limits of the motion.
+        values: The parameters.
+        checker: Collision geometry; None for no check.
 
-        Args:
-            tool: Forward kinematics of the tool.
-            axis: The reference's z axis in the root frame, shape (3,).
-            limits: Limits of the motion.
-            values: The parameters.
-            checker: Collision geometry; None for no check.
+    """
 
-        """
-        self.tool = tool
-        self.axis = axis
-        self.limits = limits
-        self.values = values
-        self.checker = checker
+    tool: Tool
+    axis: Array
+    limits: MotionLimits
+    values: LevelingParameters
+    checker: CollisionChecker | None = None
 
     def plan(self, start: Array) -> LevelPlan:
         """Plan the motion from a posture.

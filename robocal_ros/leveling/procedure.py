@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -48,36 +48,33 @@ class Imu(Protocol):
         """Return the mean specific force since ``begin``, shape (3,) [m/s²]."""
 
 
+@dataclass(eq=False)
 class LevelingProcedure:
-    """Levels the tool with the parameters at its start."""
+    """Levels the tool with the parameters at its start.
 
-    def __init__(
-        self, arm: Arm, joints: JointStateStream, report: Report, values: LevelingParameters,
-        axis: Array, imu: Imu | None, show: Callable[[Array, LevelPlan], None],
-        sag: SagCorrection | None = None,
-    ) -> None:
-        """Initialise; nothing moves yet.
+    Attributes:
+        arm: The arm.
+        joints: Its joint states.
+        report: Receives the progress.
+        values: The parameters.
+        axis: The reference's z axis in the root frame, shape (3,).
+        imu: IMU to verify the result; None for none.
+        show: Called with the initial posture and the plan.
+        sag: Sag of the joints under arm and payload; None to level the encoders.
 
-        Args:
-            arm: The arm.
-            joints: Its joint states.
-            report: Receives the progress.
-            values: The parameters.
-            axis: The reference's z axis in the root frame, shape (3,).
-            imu: IMU to verify the result; None for none.
-            show: Called with the initial posture and the plan.
-            sag: Sag of the joints under arm and payload; None to level the encoders.
+    """
 
-        """
-        self._arm = arm
-        self._joints = joints
-        self._report = report
-        self._values = values
-        self._axis = axis
-        self._imu = imu
-        self._show = show
-        self._sag = sag
-        self._tool = Tool(arm.robot, values.tool_point)
+    arm: Arm
+    joints: JointStateStream
+    report: Report
+    values: LevelingParameters
+    axis: Array
+    imu: Imu | None
+    show: Callable[[Array, LevelPlan], None]
+    sag: SagCorrection | None = None
+
+    def _tool(self) -> Tool:
+        return Tool(self.arm.robot, self.values.tool_point)
 
     async def preview(self) -> tuple[Trajectory | None, str]:
         """Plan and show the motion without moving; return it, and a sentence."""
@@ -87,12 +84,12 @@ class LevelingProcedure:
         return plan.trajectory, (
             f'The tool is tilted by {_degrees(plan.tilt)}; leveling would turn it by '
             f'{_degrees(plan.task.angle)} in {plan.trajectory.duration:.1f} s, over '
-            f'{len(plan.task.transition_poses(self._values.max_step))} transition poses. '
+            f'{len(plan.task.transition_poses(self.values.max_step))} transition poses. '
             f'{plan.note}').rstrip()
 
     async def level(self) -> tuple[bool, str]:
         """Level the tool; return whether the result is verified, and the answer."""
-        arm, values = self._arm, self._values
+        arm, values = self.arm, self.values
         await self._await_readings()
         plan = await self._plan()
         if plan.trajectory is None or plan.task is None:
@@ -100,12 +97,12 @@ class LevelingProcedure:
         with self._recorded():
             await arm.move(plan.trajectory, phase='moving', share=(5.0, 90.0), message=(
                 f'Turning the tool by {_degrees(plan.task.angle)} about its tool point.'))
-            moved = self._joints.newest
-            if self._imu is not None:
-                self._imu.begin()
-            self._report.update('verifying', 'Verifying the result at rest.', progress=92.0)
+            moved = self.joints.newest
+            if self.imu is not None:
+                self.imu.begin()
+            self.report.update('verifying', 'Verifying the result at rest.', progress=92.0)
             await arm.dwell(values.verify_time)
-            samples = self._joints.samples()
+            samples = self.joints.samples()
         moving = samples.time <= moved
         return self._verified(
             plan, plan.task, self._links(samples.position[moving]),
@@ -113,74 +110,74 @@ class LevelingProcedure:
 
     async def measure(self) -> str:
         """Measure the tilt without moving; return the answer."""
-        arm, values = self._arm, self._values
+        arm, values = self.arm, self.values
         await self._await_readings()
         with self._recorded():
-            if self._imu is not None:
-                self._imu.begin()
-            self._report.update('measuring', 'Measuring the tilt at rest.', progress=0.0)
+            if self.imu is not None:
+                self.imu.begin()
+            self.report.update('measuring', 'Measuring the tilt at rest.', progress=0.0)
             await arm.dwell(values.verify_time)
-            posture = self._links(self._joints.samples().position).mean(axis=0)
-        rotation = self._tool.pose(posture)[0]
-        found = tilt(rotation, self._axis, values.direction)
+            posture = self._links(self.joints.samples().position).mean(axis=0)
+        rotation = self._tool().pose(posture)[0]
+        found = tilt(rotation, self.axis, values.direction)
         up = values.direction == 'up' or (
-            values.direction == 'nearest' and bool(rotation[:, 2] @ self._axis > 0.0))
-        self._report.note(tilt=f'{found:.6g}')
+            values.direction == 'nearest' and bool(rotation[:, 2] @ self.axis > 0.0))
+        self.report.note(tilt=f'{found:.6g}')
         message = (f'The tool is tilted by {_degrees(found)} (tolerance '
                    f'{_degrees(values.tolerance)}).')
-        if self._imu is not None:
-            message += f' {_seen_by_imu(self._tilt_by_imu(rotation, self._imu, up=up))}'
+        if self.imu is not None:
+            message += f' {_seen_by_imu(self._tilt_by_imu(rotation, self.imu, up=up))}'
         return f'{message} Nothing was moved.'
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
         """Record joint states."""
-        self._joints.clear()
-        self._joints.recording = True
+        self.joints.clear()
+        self.joints.recording = True
         try:
             yield
         finally:
-            self._joints.recording = False
+            self.joints.recording = False
 
     async def _await_readings(self) -> None:
         """Wait for readings of the IMU, if there is one, and for the arm to rest."""
-        if (imu := self._imu) is not None:
-            await self._arm.await_readings(lambda: imu.problem(self._values.state_timeout))
-        await self._arm.await_rest()
+        if (imu := self.imu) is not None:
+            await self.arm.await_readings(lambda: imu.problem(self.values.state_timeout))
+        await self.arm.await_rest()
 
     async def _plan(self) -> LevelPlan:
-        arm = self._arm
-        self._report.update('planning', 'Planning the turn.', progress=0.0)
+        arm = self.arm
+        self.report.update('planning', 'Planning the turn.', progress=0.0)
         velocity, acceleration = arm.speed_limits()
-        if self._sag is not None:
+        if self.sag is not None:
             # Margin for the correction, which changes with the posture.
             velocity, acceleration = _SAG_MARGIN * velocity, _SAG_MARGIN * acceleration
         planner = LevelingPlanner(
-            Tool(arm.robot, self._values.tool_point), self._axis,
+            self._tool(), self.axis,
             MotionLimits(arm.robot.joint_names, arm.robot.lower, arm.robot.upper, velocity,
                          acceleration),
-            self._values, arm.checker)
+            self.values, arm.checker)
         start = self._links(arm.posture()[None])[0]
         plan = await arm.compute(planner.plan, start)
         arm.check_stopped()
-        if self._sag is not None and plan.trajectory is not None:
-            plan = replace(plan, trajectory=self._sag.corrected(plan.trajectory))
-        self._show(start, plan)
+        if self.sag is not None and plan.trajectory is not None:
+            plan = replace(plan, trajectory=self.sag.corrected(plan.trajectory))
+        self.show(start, plan)
         return plan
 
     def _links(self, encoders: Array) -> Array:
         """Return the link angles at consecutive encoder angles, shape (k, n) [rad]."""
-        if self._sag is None or not len(encoders):
+        if self.sag is None or not len(encoders):
             return encoders
         # The sag changes slowly: it is computed for some rows and interpolated.
         rows = spread(len(encoders), _SAG_ROWS)
-        sag = np.array([self._sag.link_angles(encoders[row]) - encoders[row] for row in rows])
+        sag = np.array([self.sag.link_angles(encoders[row]) - encoders[row] for row in rows])
         every = np.arange(len(encoders))
         return encoders + np.column_stack([np.interp(every, rows, column) for column in sag.T])
 
     def _level_already(self, plan: LevelPlan) -> str:
         return (f'The tool is level already: tilt {_degrees(plan.tilt)} (tolerance '
-                f'{_degrees(self._values.tolerance)}).')
+                f'{_degrees(self.values.tolerance)}).')
 
     # ---------------------------------------------------------------- verification
 
@@ -188,8 +185,8 @@ class LevelingProcedure:
         self, plan: LevelPlan, task: LevelingTask, motion: Array, rest: Array
     ) -> tuple[bool, str]:
         """Verify the motion by joint states, and by the IMU if there is one."""
-        values = self._values
-        check = check_level(task, self._axis, motion, rest)
+        values = self.values
+        check = check_level(task, self.axis, motion, rest)
         bad = []
         if check.tilt > values.tolerance:
             bad.append(f'the residual tilt is above the tolerance of {_degrees(values.tolerance)}')
@@ -199,22 +196,22 @@ class LevelingProcedure:
             f'The tool was turned by {_degrees(task.angle)}; residual tilt '
             f'{_degrees(check.tilt)}, drift of the tool point {1e3 * check.drift:.2f} mm, '
             f'at most {1e3 * check.drift_in_motion:.2f} mm during the motion.')
-        if self._imu is not None:
-            rotation = self._tool.pose(rest.mean(axis=0))[0]
-            seen = self._tilt_by_imu(rotation, self._imu, up=task.target.up)
+        if self.imu is not None:
+            rotation = self._tool().pose(rest.mean(axis=0))[0]
+            seen = self._tilt_by_imu(rotation, self.imu, up=task.target.up)
             message += f' {_seen_by_imu(seen)}'
             if seen > values.imu_tolerance:
                 bad.append(f'the IMU measures more than {_degrees(values.imu_tolerance)}: check '
                            'the mounting of base and IMU, and the parameters gravity and '
                            'reference')
-        self._report.note(tilt=f'{check.tilt:.6g}', drift=f'{check.drift:.6g}')
+        self.report.note(tilt=f'{check.tilt:.6g}', drift=f'{check.drift:.6g}')
         if bad:
             return False, f'{message} Not verified: {"; ".join(bad)}.'
         return True, f'{message} {plan.note}'.rstrip()
 
     def _tilt_by_imu(self, rotation: Array, imu: Imu, *, up: bool) -> float:
-        return tilt_by_imu(imu.mean(), imu.rotation, rotation, np.array(self._arm.robot.gravity),
-                           self._axis if up else -self._axis)
+        return tilt_by_imu(imu.mean(), imu.rotation, rotation, np.array(self.arm.robot.gravity),
+                           self.axis if up else -self.axis)
 
 
 def _seen_by_imu(angle: float) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+import pinocchio as pin
 import scipy
 
 from robocal_ros.arrays import Array, Flags
@@ -34,6 +35,7 @@ from robocal_ros.payload.result import (
     fit_series,
     identified,
     make_result,
+    same_tool,
     settings_of,
 )
 from robocal_ros.results import (
@@ -49,6 +51,7 @@ from robocal_ros.robot import (
     LINK_UNITS,
     ROTOR_SPREAD,
     Robot,
+    carried_load,
     expected_rotors,
     link_parameters,
     parameter_names,
@@ -87,6 +90,7 @@ _FRICTION_UNITS = {'offset': 'N·m', 'coulomb': 'N·m', 'viscous': 'N·m·s/rad'
 def estimate(
     robot: Robot, samples: JointSamples, values: PayloadParameters, *, scale: Array,
     scale_covariance: Array, before: CalibrationResult | None = None,
+    stored: CalibrationResult | None = None,
 ) -> CalibrationResult:
     """Identify the arm.
 
@@ -97,6 +101,7 @@ def estimate(
         scale: Drive gains in use, shape (n,).
         scale_covariance: Covariance of their relative errors, shape (n, n).
         before: Result of a motion without load; required with ``arm_load``.
+        stored: Stored payload, which must not be mounted; None without one.
 
     Raises:
         ConfigurationError: If ``arm_load`` is set without such a result.
@@ -125,7 +130,9 @@ def estimate(
             motion, prior, fit = fitted_on(*(found or (robot, values)), load)
         count = len(motion.effort)
         border = int((1.0 - _HELD_OUT) * count)
-        mounted = () if loaded else (_load_check(motion, prior, fit),)
+        mounted = () if loaded else (
+            _load_check(motion, prior, fit),
+            *_stored_load_check(robot, motion, prior, fit, values, stored))
         part = identify(motion.part(slice(0, border)), replace(prior, std=fit.std),
                         laws=fit.laws, widenings=(1.0,), start=fit.value)
     except ConvergenceError as error:
@@ -262,6 +269,41 @@ def _load_check(motion: ArmMotion, prior: Prior, fit: ArmFit) -> Check:
         'one explain the torques, links alone only where they differ from the URDF by '
         f'{100.0 * fit.std:.0f} %. Take off the tool; what stays mounted belongs into the URDF.'
         if loaded else 'No load is needed to explain the torques.', 'trustworthy')
+
+
+def _stored_load_check(
+    robot: Robot, motion: ArmMotion, prior: Prior, fit: ArmFit, values: PayloadParameters,
+    stored: CalibrationResult | None,
+) -> Iterator[Check]:
+    """Check that the motion is not explained better with the stored payload mounted.
+
+    Args:
+        robot: The arm by its URDF.
+        motion: The motion.
+        prior: Prior of an arm without load.
+        fit: Its estimate.
+        values: The parameters.
+        stored: Stored payload, None without one.
+
+    """
+    if stored is None or not same_tool(stored, values.tool, robot.tool_frame):
+        return
+    load, frame = carried_load(stored), robot.model.frames[robot.frame_id(stored.frame)]
+    body = frame.placement.act(pin.Inertia(load.mass, load.com, load.inertia))
+    links = prior.links.copy()
+    links[frame.parentJoint - 1] += body.toDynamicParameters()
+    mean = np.concatenate((links.ravel(), prior.mean[links.size:]))
+    try:
+        evidence = identify(motion, replace(prior, links=links, mean=mean)).evidence
+    except ConvergenceError:
+        evidence = -np.inf
+    yield at_most(
+        'stored payload not mounted', evidence - fit.evidence, EVIDENCE, '1',
+        f'The torques are explained better with the stored payload of {load.mass:.3f} kg mounted '
+        f'({stored.method}, {stored.source}; gain in log-evidence {evidence - fit.evidence:.1f}, '
+        f'limit {EVIDENCE:.0f}). Take off the tool; if it is off, remove the stored result, or '
+        'name the tool (tool).' if evidence > fit.evidence + EVIDENCE else
+        'The torques do not show the stored payload.', 'trustworthy')
 
 
 def _fits(robot: Robot, before: Array, after: Array) -> tuple[Fit, ...]:

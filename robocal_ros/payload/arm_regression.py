@@ -46,7 +46,7 @@ from robocal_ros.payload.regression import (
     TILT,
     NuisanceParameters,
     derivatives,
-    dry_terms,
+    friction_terms,
     joint_terms,
     tilt_terms,
     widened_std,
@@ -264,7 +264,7 @@ class ArmMotion:
                          replace(values, posture_std=0.0, delay_std=0.0)),
             *tilt_terms(blocks, [partial(tilted.torque, parameters=load)
                                  for tilted in dynamics.tilts()], values.tilt_std),
-            *dry_terms(robot.joint_names, blocks, size, values)]
+            *friction_terms(robot.joint_names, blocks, size, values)]
         if values.delay_std > 0.0:
             # What the shift leaves, because other errors of the model bias it, and filters.
             _, slope, curvature = derivatives(
@@ -511,7 +511,8 @@ def identify(
         solver.columns(x, motion, torque) * root[:, :, None], root * residual.T,
         np.tile(noise[:, None], len(residual)), inverse, information, np.zeros(len(x)),
         motion.repeats)
-    return replace(fit, residual=residual, covariance=structure.matrix,
+    doubt = inverse @ solver.pull(x, prior)
+    return replace(fit, residual=residual, covariance=structure.matrix + np.outer(doubt, doubt),
                    freedom=structure.freedom, data=solver.information(x, excess))
 
 
@@ -568,7 +569,8 @@ class _Solver:
 
         """
         places = self._places
-        cost, gradient, hessian = self._objective(x, prior)
+        degrees = self._degrees(x, prior)
+        cost, gradient, hessian = self._objective(x, prior, degrees)
         rotors = np.zeros(len(x), dtype=bool)
         rotors[places.rotors] = True
         for _ in range(_STEPS):
@@ -587,7 +589,7 @@ class _Solver:
             size = 1.0
             while size > 1e-10:
                 tried = np.where(rotors, np.maximum(x + size * step, 0.0), x + size * step)
-                trial = self._objective(tried, prior)
+                trial = self._objective(tried, prior, degrees)
                 if trial[0] <= cost - 1e-4 * size * decrement:
                     break
                 size *= 0.5
@@ -607,7 +609,8 @@ class _Solver:
         mode[at] = prior.links.ravel()
         prior_hessian = prior.cost(mode, places)[2][at, at]
         _, prior_determinant = np.linalg.slogdet(prior_hessian)
-        evidence = -cost - 0.5 * determinant + 0.5 * prior_determinant
+        evidence = (float(degrees @ np.log(x[places.gains])) - cost - 0.5 * determinant
+                    + 0.5 * prior_determinant)
         return ArmFit(x, np.empty((0, 0)), places, self._laws, np.empty(0), float(evidence),
                       prior.std)
 
@@ -651,10 +654,46 @@ class _Solver:
         return (np.append(used, gain), np.column_stack((x[gain] * rows[:, :-1], torque)),
                 rows[:, -1] - x[gain] * torque)
 
-    def _objective(self, x: Array, prior: Prior) -> tuple[float, Array, Array]:
+    def _degrees(self, x: Array, prior: Prior) -> Array:
+        """Return half the number of unknowns with a prior that each joint's efforts determine.
+
+        A gain multiplies them, so that the joint mode favours large gains with small deviations
+        from the priors. Integrated over these unknowns, the posterior of a gain falls with their
+        number as a power of the gain (MacKay, Comparison of Approximate Methods for Handling
+        Hyperparameters, Neural Comput. 11 (1999) 1035, doi 10.1162/089976699300016331), which
+        favours small gains where priors are wider than the deviations. Half of the power is in
+        the middle; the distance to either side is a doubt. Friction without a prior is free to
+        follow any gain.
+
+        Returns:
+            Shape (n,).
+
+        """
+        information = prior.cost(x, self._places)[2] + self.information(
+            x, np.ones(len(self._laws)))
+        linear = np.delete(np.arange(len(x)), self._places.gains)
+        inverse = np.zeros_like(information)
+        inverse[np.ix_(linear, linear)] = scaled_inverse(information[np.ix_(linear, linear)])
+        found = np.empty(len(self._laws))
+        for joint, law in enumerate(self._laws):
+            places, jacobian, _ = self._linearised(x, joint)
+            found[joint] = np.sum((jacobian @ inverse[np.ix_(places, places)]) * jacobian) - (
+                len(law.names) - 1)
+        return 0.5 * np.maximum(found, 0.0)
+
+    def pull(self, x: Array, prior: Prior) -> Array:
+        """Return the slope of the objective by which priors' widths move the gains, (p,)."""
+        found = np.zeros(len(x))
+        found[self._places.gains] = self._degrees(x, prior) / x[self._places.gains]
+        return found
+
+    def _objective(self, x: Array, prior: Prior, degrees: Array) -> tuple[float, Array, Array]:
         cost, gradient, hessian = prior.cost(x, self._places)
         if not np.isfinite(cost):
             return cost, gradient, hessian
+        gains = self._places.gains
+        cost += float(degrees @ np.log(x[gains]))
+        gradient[gains] += degrees / x[gains]
         for joint in range(len(self._rows)):
             places, jacobian, off = self._linearised(x, joint)
             cost += 0.5 * float(off @ off)

@@ -103,7 +103,8 @@ def estimate_arm(
     return arm_identification.estimate(
         robot, recording.joints, values, scale=effort_scale(robot, inputs.gains),
         scale_covariance=relative_covariance(robot, inputs.gains, gain_std(values)),
-        before=inputs.get(ARM) if values.arm_load > 0.0 else None)
+        before=inputs.get(ARM) if values.arm_load > 0.0 else None,
+        stored=inputs.beside.get('payload'))
 
 
 def gains_summary(result: CalibrationResult) -> str:
@@ -143,10 +144,11 @@ def _carried(values: PayloadParameters) -> tuple[str, ...]:
 
 PAYLOAD = Estimator(
     'payload', PayloadParameters, ('run', 'estimate'), needs,
-    kinds, estimate, summary, _carried)
+    kinds, estimate, summary, _carried, beside=('payload',))
 ARM_IDENTIFICATION = Estimator(
     ARM, PayloadParameters, ('identify_arm',), gain_needs,
-    lambda values: (ARM,) if values.arm_load > 0.0 else (), estimate_arm, arm_summary, _carried)
+    lambda values: (ARM,) if values.arm_load > 0.0 else (), estimate_arm, arm_summary, _carried,
+    beside=('payload',))
 GAINS = Estimator(
     DRIVE_GAINS, PayloadParameters, ('calibrate_gains',), gain_needs,
     lambda values: (ARM,) if values.use_arm_model else (), estimate_gains, gains_summary,

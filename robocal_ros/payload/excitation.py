@@ -42,9 +42,10 @@ from robocal_ros.payload.regression import (
     wrench_rows,
 )
 from robocal_ros.payload.result import (
+    ACCURACY_SETTINGS,
     ARM_SOURCE,
+    accuracy_checks,
     at_most,
-    centre_checks,
     check_payload_limit,
     check_sign,
     fit_series,
@@ -52,7 +53,6 @@ from robocal_ros.payload.result import (
     largest_source,
     links_cause,
     make_result,
-    mass_check,
     motion_checks,
     settings_of,
     unidentified_inertia,
@@ -374,11 +374,11 @@ def estimate(
         robot.distal_inertia(sensor.frame).mass, parameters[0], values)
     of_mass, of_centre = (cause or largest_source(_variances(found, places))
                           for places in (slice(0, 1), slice(1, 4)))
-    checks = (mass_check(parameters[0], values, of_mass),
-              *centre_checks(parameters[1:4], values, of_centre),
+    known = [i for i, parameter in enumerate(parameters) if parameter.value is not None]
+    checks = (*accuracy_checks(robot, parameters, covariance[np.ix_(known, known)], values,
+                               of_mass, of_centre),
               *_consistency_check(distance),
               *(() if sensor is not None else _evidence(values, arm)))
-    known = [i for i, parameter in enumerate(parameters) if parameter.value is not None]
     return _result(
         robot, joints, values, found, 'payload', (*parameters, *_delay(found.rows, fit)),
         tuple(PARAMETERS[i] for i in known), covariance[np.ix_(known, known)], checks)
@@ -499,8 +499,7 @@ def _result(
                           'load_friction_std', 'friction_change_std', 'max_unexplained_torque',
                           'sensor_gain_std', 'cable_stiffness_std',
                           'max_force_residual', 'max_torque_residual', 'max_residual_share',
-                          'max_payload',
-                          'max_mass_interval', 'max_com_distance', 'max_com_interval'),
+                          *ACCURACY_SETTINGS),
             'channels': list(rows.channels),
             'widened_priors': sorted(fit.nuisance.contradicted),
             **(EarlierFit.settings(rows, fit) if kind == REFERENCE else {}),

@@ -12,7 +12,13 @@ from robocal_ros.estimation import check_contents
 from robocal_ros.messages import BUDGET, JointSamples, Recording
 from robocal_ros.payload import excitation, static_poses, two_plane
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.payload.result import centre_text, mass_text, mounted_text
+from robocal_ros.payload.result import (
+    centre_text,
+    fitness_text,
+    mass_text,
+    mounted_text,
+    stored_load_checks,
+)
 from robocal_ros.results import CalibrationResult, Inputs, Load, absence
 from robocal_ros.robot import (
     ARM,
@@ -125,7 +131,8 @@ def _estimate_two_plane(
 
 
 def _summary_two_plane(result: CalibrationResult) -> str:
-    return f'Centre of mass {centre_text(result)} for a mass of {mass_text(result)}.'
+    return (f'Centre of mass {centre_text(result)} for a mass of {mass_text(result)}.'
+            f'{fitness_text(result)}')
 
 
 # ----------------------------------------------------------------------------- static poses
@@ -140,7 +147,7 @@ def _estimate_static_poses(
 
 def _summary_static_poses(result: CalibrationResult) -> str:
     return (f'Mass {mass_text(result)}, centre of mass {centre_text(result)}'
-            f'{mounted_text(result)}.')
+            f'{mounted_text(result)}.{fitness_text(result)}')
 
 
 # ------------------------------------------------------------------------------- excitation
@@ -159,8 +166,10 @@ def _estimate_excitation(
     arm, friction = _by_torque(robot, recording.joints, values, inputs)
     if reference is not None:
         _check_gains(reference, inputs.gains)
-    return excitation.estimate(arm.robot, recording.joints, values, friction=friction,
-                               reference=reference, arm=arm)
+    result = excitation.estimate(arm.robot, recording.joints, values, friction=friction,
+                                 reference=reference, arm=arm)
+    return replace(result, checks=(*result.checks, *stored_load_checks(
+        result, inputs.beside.get('payload'))))
 
 
 def _check_gains(reference: CalibrationResult, gains: CalibrationResult | None) -> None:
@@ -181,7 +190,7 @@ def _summary_excitation(result: CalibrationResult) -> str:
         f'{p.name[-2:]} {p.text(5)}' for p in moments)
         + ' kg·m²')
     return (f'Mass {mass_text(result)}, centre of mass {centre_text(result)}, inertia about it '
-            f'{inertia}{mounted_text(result)}.')
+            f'{inertia}{mounted_text(result)}.{fitness_text(result)}')
 
 
 METHODS = {

@@ -84,8 +84,13 @@ class PayloadParameters(ResumableParameters):
         max_held_out_ratio: Method excitation and drive gains: largest ratio of residuals in the
             last part of the motion, predicted from the rest, to those of the fit and of its
             uncertainty.
+        max_torque_error: Largest joint torque that an error of the payload may cause (95 %) in any
+            posture, up to max_velocity and max_acceleration, as a share of the effort limit in the
+            URDF.
+        torque_error_floor: Torque that an error of the payload may cause at any joint, also where
+            it exceeds max_torque_error.
         max_mass_interval: Largest half-width of the mass's 95 % interval that passes, as a share
-            of the mass.
+            of the mass, in addition to max_torque_error; 0 for no limit.
         arm_load: Mass of the weighed load during identify_arm, which identifies the drive gains; 0
             for a motion without load, which comes first.
         arm_load_std: Standard deviation of arm_load.
@@ -97,7 +102,8 @@ class PayloadParameters(ResumableParameters):
         max_unexplained_torque: Largest RMS torque that the model may leave unexplained, one for
             each joint or one for all; 0 for 3 % of the effort limit in the URDF.
         max_com_distance: Largest plausible distance of the centre of mass from tool_frame.
-        max_com_interval: Largest half-width of a 95 % interval of the centre of mass that passes.
+        max_com_interval: Largest half-width of a 95 % interval of the centre of mass that passes,
+            in addition to max_torque_error; 0 for no limit.
 
     """
 
@@ -137,7 +143,10 @@ class PayloadParameters(ResumableParameters):
         0.05, unit='N·m', minimum=0.0, maximum=1000.0, dynamic=True)
     max_residual_share: float = parameter(0.02, minimum=0.0, maximum=1.0, dynamic=True)
     max_held_out_ratio: float = parameter(1.5, minimum=1.0, maximum=100.0, dynamic=True)
-    max_mass_interval: float = parameter(0.03, minimum=1e-4, maximum=1.0, dynamic=True)
+    max_torque_error: float = parameter(0.01, minimum=1e-4, maximum=10.0, dynamic=True)
+    torque_error_floor: float = parameter(
+        0.1, unit='N·m', minimum=0.0, maximum=1e4, dynamic=True)
+    max_mass_interval: float = parameter(0.0, minimum=0.0, maximum=1.0, dynamic=True)
     arm_load: float = parameter(0.0, unit='kg', minimum=0.0, maximum=1000.0, dynamic=True)
     arm_load_std: float = parameter(0.0, unit='kg', minimum=0.0, maximum=100.0, dynamic=True)
     arm_model_std: float = parameter(0.05, minimum=0.001, maximum=1.0, dynamic=True)
@@ -145,7 +154,7 @@ class PayloadParameters(ResumableParameters):
     max_unexplained_torque: list[float] = parameter(
         [0.0], unit='N·m', minimum=0.0, maximum=1e4, dynamic=True)
     max_com_distance: float = parameter(1.0, unit='m', minimum=0.01, maximum=10.0, dynamic=True)
-    max_com_interval: float = parameter(0.005, unit='m', minimum=1e-5, maximum=1.0, dynamic=True)
+    max_com_interval: float = parameter(0.0, unit='m', minimum=0.0, maximum=1.0, dynamic=True)
 
     def unexplained_torque(self, effort_limit: Array) -> Array:
         """Return the largest torque that may be left unexplained, shape (n,) [N·m].

@@ -66,7 +66,7 @@ LOSSES = ('offset', 'coulomb', 'viscous', 'viscous_asymmetry')
 
 SLOWEST = 0.12
 """Lowest speed of the rows that are used [rad/s]. Friction that is left above it,
-towards standstill and after reversals, is a nuisance (``dry_terms``)."""
+towards standstill and after reversals, is a nuisance (``friction_terms``)."""
 
 # Speeds within which friction may rise towards standstill [rad/s] (Stribeck effect), and angles
 # over which it may build up after a reversal [rad] (presliding); sums of such exponentials come
@@ -750,12 +750,13 @@ def torque_rows(
             return carried(q, v, a) + identified(v) + (loss_columns(v) * losses).sum(axis=-1)
 
         transmitted = blocks.centre.values_of(carried)
+        size = np.median(np.abs(known + (columns[:, :, 10:] * losses).sum(axis=2)), axis=0)
         terms = [
             *joint_terms(robot, blocks, smooth(transmitted), effort_of, values, delay.value),
             *tilt_terms(blocks, [partial(tilted.torque, parameters=body)
                                  for tilted in dynamics.tilts()], values.tilt_std),
-            *_friction_terms(robot.joint_names, blocks, transmitted,
-                             known + (columns[:, :, 10:] * losses).sum(axis=2), values)]
+            *friction_terms(robot.joint_names, blocks, size, values),
+            *_speed_and_load_terms(robot.joint_names, blocks, transmitted, size, values)]
         if arm is not None:
             unknown = blocks.centre.values_of(lambda q, v, a: arm.uncertain_torques(
                 q, v, a, carried(q, v, a) - (
@@ -816,28 +817,28 @@ def _found_delay(
     return find_delay(shifted, columns, known, period, used)
 
 
-def dry_terms(
-    joint_names: Sequence[str], blocks: Blocks, level: Array, values: PayloadParameters
+def friction_terms(
+    joint_names: Sequence[str], blocks: Blocks, size: Array, values: PayloadParameters
 ) -> Iterator[Term]:
-    """Yield friction towards standstill and after reversals.
+    """Yield friction besides functions of speed and load: drift, and what reversals leave.
 
     After a reversal, friction builds up in phase with the acceleration, and resembles inertia.
 
     Args:
         joint_names: Names of the joints.
         blocks: The motion.
-        level: Friction of each joint, shape (n,) [N·m].
+        size: Friction of each joint, shape (n,) [N·m].
         values: For the prior standard deviations.
 
     """
     direction = np.sign(blocks.centre.velocity)
+    middle, change = np.linspace(-0.5, 0.5, len(direction)), values.friction_change_std
+    yield from _each_joint('drift of friction', change, joint_names,
+                           direction * size * middle[:, None])
     turned = _since_reversal(blocks.centre.position, direction)
-    for name, amount, scales in (('rise', np.abs(blocks.centre.velocity), _RISES),
-                                 ('build-up', turned, _BUILD_UPS)):
-        for scale in scales:
-            yield from _each_joint(
-                f'{name} of friction within {scale}', _DRY * values.friction_change_std,
-                joint_names, direction * level * np.exp(-amount / scale))
+    for angle in _BUILD_UPS:
+        yield from _each_joint(f'build-up of friction over {angle} rad', _DRY * change,
+                               joint_names, direction * size * np.exp(-turned / angle))
 
 
 def _each_joint(
@@ -848,32 +849,28 @@ def _each_joint(
         yield f'{name} of {joint}', std, columns * alone
 
 
-def _friction_terms(
-    joint_names: Sequence[str], blocks: Blocks, torque: Array, friction: Array,
+def _speed_and_load_terms(
+    joint_names: Sequence[str], blocks: Blocks, torque: Array, size: Array,
     values: PayloadParameters,
 ) -> Iterator[Term]:
-    """Yield friction besides offset, Coulomb and viscous friction.
+    """Yield friction that grows with load or speed, and its rise towards standstill.
 
     Args:
         joint_names: Names of the joints.
         blocks: The motion.
         torque: Torques that the joints transmit, shape (k, n) [N·m].
-        friction: First estimate of the friction, shape (k, n) [N·m].
+        size: Friction of each joint, shape (n,) [N·m].
         values: For the prior standard deviations.
 
     """
-    velocity = blocks.centre.velocity
-    direction, middle = np.sign(velocity), np.linspace(-0.5, 0.5, len(velocity))
-    size = np.median(np.abs(friction), axis=0)
-    highest = np.maximum(np.abs(velocity).max(axis=0), 1e-9)
-    change = values.friction_change_std
-    yield from dry_terms(joint_names, blocks, size, values)
+    speed, direction = np.abs(blocks.centre.velocity), np.sign(blocks.centre.velocity)
+    highest, change = np.maximum(speed.max(axis=0), 1e-9), values.friction_change_std
     for name, std, columns in (
-            ('load-dependent friction', values.load_friction_std, direction * np.abs(torque)),
-            ('drift of friction', change, direction * size * middle[:, None]),
-            ('sublinear friction', change, direction * size * np.sqrt(
-                np.abs(velocity) / highest))):
-        yield from _each_joint(name, std, joint_names, columns)
+            ('load-dependent friction', values.load_friction_std, np.abs(torque)),
+            ('sublinear friction', change, size * np.sqrt(speed / highest)),
+            *((f'rise of friction below {limit} rad/s', _DRY * change,
+               size * np.exp(-speed / limit)) for limit in _RISES)):
+        yield from _each_joint(name, std, joint_names, direction * columns)
 
 
 def wrench_rows(

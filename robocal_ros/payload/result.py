@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
+import pinocchio as pin
 
 from robocal_ros import __version__
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import DataError
 from robocal_ros.messages import JointSamples
+from robocal_ros.payload.model import centred_jacobian
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results import (
     Z95,
@@ -24,7 +26,7 @@ from robocal_ros.results import (
     State,
     spread,
 )
-from robocal_ros.robot import Robot
+from robocal_ros.robot import NewtonEuler, Robot
 
 COM = ('com_x', 'com_y', 'com_z')
 ARM_SOURCE = (
@@ -35,9 +37,27 @@ MAX_GAIN_STD = 0.05
 """Largest standard deviation of a drive gain that counts as known; it is in the intervals of what
 is estimated with it."""
 
+NOT_MOUNTED = (
+    'Either it is not mounted, or the arm was identified with it: identify the arm without a '
+    'tool. If the tool is another one, name it (tool).')
+"""What torques mean that lack those of a stored payload."""
+
+TORQUE_ERROR = 'torque error'
+"""Name of the check of what a payload is fit for."""
+
 _PLOT_POINTS = 150
+# Standard deviations of a contradiction (two-sided probability 1e-3).
+_CERTAIN = 3.29
+# Random postures in which torques are compared.
+_POSTURES = 200
 # Standard deviations below zero of a mass that only a wrong sign explains.
 _SIGN = 4.0
+
+
+ACCURACY_SETTINGS = (
+    'max_torque_error', 'torque_error_floor', 'max_velocity', 'max_acceleration',
+    'max_mass_interval', 'max_com_interval', 'max_com_distance', 'max_payload')
+"""Parameters behind the checks of accuracy."""
 
 
 def make_result(
@@ -195,35 +215,141 @@ def largest_source(variances: Mapping[str, float]) -> str:
     return f' {100.0 * share:.0f} % of its variance is due to {source}.'
 
 
-def mass_check(mass: Parameter, values: PayloadParameters, cause: str = '') -> Check:
-    """Check the width of the mass's 95 % interval; the cause is named if it is too wide."""
-    half, value, limit = _half_width(mass), mass.value or 0.0, values.max_mass_interval
-    if value <= half:
-        return Check('payload seen', False, value, half, 'kg',
-                     f'The mass is {mass.text(3)} kg (95 %), which does not differ from none: '
-                     f'mount the tool, or narrow the interval.{cause}', 'informative')
-    share = half / value
-    return at_most('95 % interval of the mass', share, limit, '1',
-                   f"The mass's 95 % interval is ±{100 * share:.2f} % (limit "
-                   f'±{100 * limit:.1f} %).'
-                   + ('' if share <= limit else cause), 'informative')
-
-
-def centre_checks(
-    com: Sequence[Parameter], values: PayloadParameters, cause: str = ''
+def accuracy_checks(
+    robot: Robot, parameters: Sequence[Parameter], covariance: Array, values: PayloadParameters,
+    of_mass: str = '', of_centre: str = '',
 ) -> list[Check]:
-    """Check the intervals of the centre of mass and its distance from the tool frame."""
-    half = max(_half_width(parameter) for parameter in com)
+    """Check what errors of the payload do, and the intervals that the user limits.
+
+    Args:
+        robot: The arm without the payload.
+        parameters: The payload's parameters in the order of ``PARAMETERS``, at least four.
+        covariance: Covariance of the first of them, shape (p, p); the others are not identified.
+        values: The parameters.
+        of_mass: Sentence on what widens the interval of the mass.
+        of_centre: Sentence on what widens those of the centre.
+
+    """
+    mass, com = parameters[0], parameters[1:4]
+    half, value = _half_width(mass), mass.value or 0.0
     distance = float(np.linalg.norm([parameter.value or 0.0 for parameter in com]))
-    widest, farthest = values.max_com_interval, values.max_com_distance
-    return [
-        at_most('95 % interval of the centre', half, widest, 'm',
-                f'The widest 95 % interval of the centre of mass is ±{1e3 * half:.2f} mm '
-                f'(limit ±{1e3 * widest:.1f} mm).' + ('' if half <= widest else cause),
-                'informative'),
-        at_most('plausible place', distance, farthest, 'm',
-                f'The centre of mass lies {1e3 * distance:.1f} mm from the tool frame '
-                f'(limit {1e3 * farthest:.0f} mm).', 'trustworthy')]
+    checks = [at_most(
+        'plausible place', distance, values.max_com_distance, 'm',
+        f'The centre of mass lies {1e3 * distance:.1f} mm from the tool frame '
+        f'(limit {1e3 * values.max_com_distance:.0f} mm).', 'trustworthy')]
+    if value <= half:
+        return [Check(
+            'payload seen', False, value, half, 'kg',
+            f'The mass is {mass.text(3)} kg (95 %), which does not differ from none: mount the '
+            f'tool, or narrow the interval.{of_mass}', 'informative'), *checks]
+    if values.max_mass_interval and mass.state is State.IDENTIFIED:
+        share, limit = half / value, values.max_mass_interval
+        checks.append(at_most(
+            '95 % interval of the mass', share, limit, '1',
+            f"The mass's 95 % interval is ±{100 * share:.2f} % (limit ±{100 * limit:.1f} %)."
+            + ('' if share <= limit else of_mass), 'informative'))
+    if values.max_com_interval:
+        half, limit = max(map(_half_width, com)), values.max_com_interval
+        checks.append(at_most(
+            '95 % interval of the centre', half, limit, 'm',
+            f'The widest 95 % interval of the centre of mass is ±{1e3 * half:.2f} mm '
+            f'(limit ±{1e3 * limit:.1f} mm).' + ('' if half <= limit else of_centre),
+            'informative'))
+    return [_torque_check(robot, parameters, covariance, values, of_mass, of_centre), *checks]
+
+
+def same_tool(stored: CalibrationResult | None, tool: str, frame: str) -> bool:
+    """Return whether a stored payload is that of a tool in a frame."""
+    return stored is not None and (stored.settings.get('tool', ''), stored.frame) == (tool, frame)
+
+
+def stored_load_checks(
+    result: CalibrationResult, stored: CalibrationResult | None
+) -> Iterator[Check]:
+    """Check that a payload by torque is not none where a stored one of the same tool is.
+
+    Args:
+        result: The payload; a reference run is not checked.
+        stored: The stored payload, None without one.
+
+    """
+    if stored is None or result.kind != stored.kind or not same_tool(
+            stored, result.settings.get('tool', ''), result.frame):
+        return
+    mass, other = result.parameter('mass'), stored.parameter('mass')
+    none = _CERTAIN * (mass.std or 0.0)
+    apart = abs((mass.value or 0.0) - (other.value or 0.0))
+    limit = float(np.hypot(none, _CERTAIN * (other.std or 0.0)))
+    missing = (mass.value or 0.0) < none and apart > limit
+    yield Check(
+        'torque of the payload', not missing, apart, limit, 'kg',
+        f'The payload weighs {mass.text(3)} kg by its torque, but {other.text(3)} kg by the '
+        f'stored result ({stored.method}, {stored.source}). {NOT_MOUNTED}' if missing else
+        'The torques do not contradict the stored result by being none.', 'trustworthy')
+
+
+def rated_efforts(robot: Robot, torque: Array) -> Array:
+    """Return the rated effort of each joint, shape (n,) [N·m].
+
+    Args:
+        robot: The arm; without a limit in its URDF, a joint's largest torque stands for it.
+        torque: Torques in some postures, shape (k, n) [N·m].
+
+    """
+    return np.where(np.isfinite(robot.effort_limit), robot.effort_limit,
+                    np.abs(torque).max(axis=0))
+
+
+def _torque_check(
+    robot: Robot, parameters: Sequence[Parameter], covariance: Array, values: PayloadParameters,
+    of_mass: str, of_centre: str,
+) -> Check:
+    """Check the torque that errors of the payload cause; arguments as for ``accuracy_checks``.
+
+    The half-width of the 95 % interval of each joint's torque, in the worst of random postures, at
+    rest, and with random speeds and accelerations up to the limits of the parameters.
+    """
+    generator = np.random.default_rng(0)
+    low, high = robot.sampling_limits()
+    q = generator.uniform(low, high, (_POSTURES, robot.n))
+    q = q[(np.abs(robot.gravity_torques(q)) <= robot.effort_limit).all(axis=1)]
+    if not len(q):
+        q = generator.uniform(low, high, (_POSTURES, robot.n))
+    v, a = (limit * generator.choice((-1.0, 1.0), q.shape)
+            for limit in (values.max_velocity, values.max_acceleration))
+    dynamics, size = NewtonEuler(robot, robot.tool_frame), len(covariance)
+    mean, tensor = np.zeros(10), np.zeros((3, 3))
+    mean[:len(parameters)] = [p.value or 0.0 for p in parameters]
+    tensor[np.triu_indices(3)] = mean[4:]
+    body = pin.Inertia(mean[0], mean[1:4], tensor + np.triu(tensor, 1).T).toDynamicParameters()
+    change = np.linalg.inv(centred_jacobian(body))[:, :size]
+    factor = max((_half_width(p) / p.std for p in parameters if p.std), default=Z95)
+    rated = rated_efforts(robot, dynamics.torque(q, v, a, body))
+    limit = np.maximum(values.max_torque_error * rated, values.torque_error_floor)
+    texts, half = [], 0.0
+    for motion, (speeds, changes) in (
+            ('gravity compensation', (np.zeros_like(q), np.zeros_like(q))),
+            (f'motions up to {values.max_velocity:g} rad/s and {values.max_acceleration:g} rad/s²',
+             (v, a))):
+        rows = dynamics.torque_regressor(q, speeds, changes) @ change
+        error = factor * np.sqrt(np.maximum(
+            np.einsum('knp,pr,knr->kn', rows, covariance, rows), 0.0))
+        at, joint = np.unravel_index(int(np.argmax(error / limit)), error.shape)
+        half = error[at, joint]
+        texts.append(
+            f'{"Fit" if half <= limit[joint] else "Not fit"} for {motion}: its error is up to '
+            f'±{half:.2g} {robot.unit(robot.joint_names[joint], "N·m")} at '
+            f"'{robot.joint_names[joint]}', {100.0 * half / rated[joint]:.2g} % of "
+            f'{rated[joint]:.3g} (limit {limit[joint]:.2g}, max_torque_error).')
+    worst = rows[at, joint]
+    parts = [worst[of] @ covariance[of, of] @ worst[of]
+             for of in (slice(0, 1), slice(1, 4), slice(4, size))]
+    of_worst = (of_mass, of_centre, ' Most of it is due to the inertia: use a faster motion.')[
+        int(np.argmax(parts))]
+    return at_most(
+        TORQUE_ERROR, half, limit[joint], 'N·m', ' '.join(texts) + (
+            '' if size > 4 else ' The inertia is not identified and counts as that of a point.')
+        + ('' if half <= limit[joint] else of_worst), 'informative')
 
 
 def _half_width(parameter: Parameter) -> float:
@@ -267,6 +393,11 @@ def centre_text(result: CalibrationResult) -> str:
 def mass_text(result: CalibrationResult) -> str:
     """Return the mass with its 95 % interval as text."""
     return f'{result.parameter("mass").text(4)} kg'
+
+
+def fitness_text(result: CalibrationResult) -> str:
+    """Return what a payload is fit for and what not, with a space before it."""
+    return ''.join(f' {check.reason}' for check in result.checks if check.name == TORQUE_ERROR)
 
 
 def mounted_text(result: CalibrationResult) -> str:

@@ -31,15 +31,15 @@ from robocal_ros.messages import JointSamples, WrenchSamples, check_joints
 from robocal_ros.payload.model import CHANNELS, WRENCH_PARAMETERS, static_wrench_regressor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import (
+    ACCURACY_SETTINGS,
     COM,
+    accuracy_checks,
     at_most,
-    centre_checks,
     check_payload_limit,
     check_sign,
     identified,
     links_cause,
     make_result,
-    mass_check,
     settings_of,
     unidentified_inertia,
 )
@@ -68,6 +68,9 @@ _SPIKE, _NORMAL_MAD = 8.0, 1.4826
 _MAX_SPIKES = 0.01
 # Joint states farther apart hold one line per posture [s].
 _ONE_LINE_GAP = 0.1
+# Uncertainty of elements of the calibration matrix beyond which the stated error that all
+# channels have in common is not credible.
+_MAX_GAIN = 0.03
 # Tilts of gravity beyond so many prior standard deviations contradict the prior.
 _MAX_TILT = 4.0
 # Drift is the start of the expansion of a random walk (Karhunen-Loève), with so many terms.
@@ -415,8 +418,7 @@ def estimate(
         covariance=covariance,
         fit=_fits(found, residual), validation=_fits(found, left_out),
         checks=(
-            mass_check(parameters[0], values, cause),
-            *centre_checks(parameters[1:4], values, cause),
+            *accuracy_checks(robot, parameters[:4], covariance[:4, :4], values, cause, cause),
             *_residual_checks(found, left_out, noise, values), *_input_checks(found, values),
             *_spike_checks(poses)),
         counts={'poses': len(poses), 'spikes': sum(pose.spikes for pose in poses),
@@ -426,7 +428,7 @@ def estimate(
             **settings_of(
                 values, 'tool', 'arm_model_std', 'sensor_gain_std', 'estimate_gravity', 'tilt_std',
                 'max_force_residual', 'max_torque_residual', 'max_residual_share',
-                'max_mass_interval', 'max_payload', 'max_com_distance', 'max_com_interval'),
+                *ACCURACY_SETTINGS),
             'sensor_frame': sensor.frame,
             'distal_mass': float(found.postures.distal_mass.mean()),
             'random_effects': found.fit.std},
@@ -526,7 +528,7 @@ def _residual_checks(
 
 def _input_checks(found: _Estimate, values: PayloadParameters) -> list[Check]:
     """Check the calibration of the sensor and the direction of gravity."""
-    gain, limit = found.fit.std['gain of force'], values.max_mass_interval
+    gain, limit = found.fit.std['gain of force'], _MAX_GAIN
     checks = [at_most(
         'sensor calibration', gain, limit, '1',
         f'Elements of the calibration matrix of the force are uncertain by {100 * gain:.2f} % '

@@ -35,14 +35,17 @@ from robocal_ros.messages import JointSamples, check_effort, check_joints
 from robocal_ros.payload.model import Plane
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import (
+    ACCURACY_SETTINGS,
     ARM_SOURCE,
     COM,
     MAX_GAIN_STD,
+    NOT_MOUNTED,
+    accuracy_checks,
     at_most,
-    centre_checks,
     identified,
     largest_source,
     make_result,
+    same_tool,
     settings_of,
     unidentified_inertia,
 )
@@ -85,7 +88,7 @@ _LEAST_SHARE = 1e-6
 # Prior standard deviations of (x, y) [m] and of one friction torque per direction [N·m].
 _PRIOR_STD = np.array([1.0, 1.0, 100.0, 100.0])
 _SETTINGS = ('tool', 'posture_std', 'friction_change_std', 'arm_model_std', 'tilt_std', 'gain_std',
-             'max_payload', 'max_com_distance', 'max_com_interval')
+             *ACCURACY_SETTINGS)
 
 
 class KnownMass(NamedTuple):
@@ -548,24 +551,32 @@ def estimate(
     parts = {
         'noise of the sweeps: use wider or slower ones': own,
         'levers that differ between postures: friction or links depend on the posture': scatter,
-        **_sources(recording, used, planes, com, mass, arm)}
+        **_sources(recording, planes, com, mass, arm)}
+    change = np.zeros(3)
+    if mass.std > 0.0:
+        heavier = [recording.plane_fit(sweeps, (1.0 + _STEP) * mass.value) for sweeps in used]
+        change = mass.std * (_combine(robot, heavier).value - com.value) / (_STEP * mass.value)
+        parts['the mass: weigh the payload more accurately (known_mass_std)'] = np.outer(
+            change, change)
     covariance = np.sum(list(parts.values()), axis=0)
     freedom = _freedom(own, own + scatter, held_out)
     widest = int(np.argmax(np.diag(covariance)))
     source = largest_source({name: float(part[widest, widest]) for name, part in parts.items()})
     centre = identified(COM, ['m'] * 3, com.value, covariance, freedom)
+    given = Parameter('mass', 'kg', mass.value, mass.std or None, State.NOT_EVALUATED,
+                      f'given: {mass.source}')
+    whole = np.block([[np.array([[mass.std**2]]), mass.std * change[None]],
+                      [mass.std * change[:, None], covariance]])
     return make_result(
         robot, samples, method='two_plane',
         parameters=(
-            Parameter('mass', 'kg', mass.value, mass.std or None, State.NOT_EVALUATED,
-                      f'given: {mass.source}'),
-            *centre, *unidentified_inertia('static torques do not depend on inertia'),
+            given, *centre, *unidentified_inertia('static torques do not depend on inertia'),
             *_losses(robot, planes)),
         covariance_names=COM, covariance=covariance,
         fit=tuple(Fit(f'torque of {robot.joint_names[p.plane.joint]}', 'N·m', rms(p.target),
                       rms(p.residual), len(p.target)) for p in planes),
         validation=tuple(item.fit for item in held_out if item is not None),
-        checks=(*centre_checks(centre, values, source),
+        checks=(*accuracy_checks(robot, (given, *centre), whole, values, source, source),
                 *(() if arm is None else (_gain_check(robot, joints, arm),)),
                 *_checks(planes, disagreement, unlikely, held_out),
                 *_friction_checks(robot, planes),
@@ -584,16 +595,11 @@ def estimate(
 
 
 def _sources(
-    recording: _Recording, used: Sequence[Sequence[Sweep]], planes: Sequence[PlaneFit],
-    com: LinearFit, mass: KnownMass, arm: ArmModel | None,
+    recording: _Recording, planes: Sequence[PlaneFit], com: LinearFit, mass: KnownMass,
+    arm: ArmModel | None,
 ) -> dict[str, Array]:
     """Return what inputs add to the covariance, shape (3, 3) [m²], by source and remedy."""
     robot, tilt_std, parts = recording.robot, recording.values.tilt_std, {}
-    if mass.std > 0.0:
-        heavier = [recording.plane_fit(sweeps, (1.0 + _STEP) * mass.value) for sweeps in used]
-        change = (_combine(robot, heavier).value - com.value) / (_STEP * mass.value)
-        parts['the mass: weigh the payload more accurately (known_mass_std)'] = (
-            np.outer(change, change) * mass.std**2)
     if arm is not None:
         parts[ARM_SOURCE] = recording.propagated(planes, com, arm.uncertain_torques)
     if tilt_std > 0.0:
@@ -704,8 +710,7 @@ def _torque_check(
     stored: CalibrationResult | None, values: PayloadParameters,
 ) -> Iterator[Check]:
     """Check that there are torques where a stored result of the same tool expects them."""
-    if stored is None or (stored.settings.get('tool', ''), stored.frame) != (
-            values.tool, robot.tool_frame):
+    if stored is None or not same_tool(stored, values.tool, robot.tool_frame):
         return
     rows = [stored.covariance_names.index(name) for name in COM]
     off = com - stored.values(COM)
@@ -720,9 +725,8 @@ def _torque_check(
     yield Check(
         'torque of the payload', not missing, apart, limit, '1',
         f'The payload exerts no torque, but by the stored result ({stored.method}, '
-        f'{stored.source}) its centre is {1e3 * float(np.linalg.norm(off)):.0f} mm off. Either it '
-        'is not mounted, or the arm was identified with it: identify the arm without a tool. If '
-        'the tool is another one, name it (tool).' if missing else
+        f'{stored.source}) its centre is {1e3 * float(np.linalg.norm(off)):.0f} mm off. '
+        f'{NOT_MOUNTED}' if missing else
         'The torques do not contradict the stored result by being none.', 'trustworthy')
 
 

@@ -47,6 +47,7 @@ class Inputs:
         gains: The used result whose drive gains convert the efforts, None without one.
         stale: Sentences on used results that are not built on current inputs themselves.
         absent: Sentences on results that did not pass, by kinds of which none is stored.
+        beside: Results that the estimate is only compared with, by kind.
 
     """
 
@@ -55,6 +56,7 @@ class Inputs:
     gains: CalibrationResult | None = None
     stale: tuple[str, ...] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
+    beside: Mapping[str, CalibrationResult] = field(default_factory=dict)
 
     def get(self, kind: str) -> CalibrationResult | None:
         """Return the used result of a kind, None without one."""
@@ -70,6 +72,7 @@ class Inputs:
 def choose(
     load: Load, kinds: Collection[str], units: Collection[str] = (), apart_from: str = '',
     usable: Callable[[CalibrationResult], bool] = lambda result: True,
+    beside: Collection[str] = (),
 ) -> Inputs:
     """Choose the inputs of an estimate from the current results.
 
@@ -79,6 +82,7 @@ def choose(
         units: Kinds that set the unit of efforts, of which the later result is used.
         apart_from: Kind of inputs of the inputs that may be outdated, empty for none.
         usable: Whether a result may set the unit of efforts.
+        beside: Kinds that the estimate is only compared with.
 
     Raises:
         RobocalError: If a result cannot be read.
@@ -93,7 +97,8 @@ def choose(
                     for kind, result in sorted({**setting, **used}.items())),
         gains, tuple(text for item in used.values()
                      if (text := stale_text(item, load, apart_from=apart_from))),
-        {kind: absence(load, kind) for kind in kinds if kind not in used})
+        {kind: absence(load, kind) for kind in kinds if kind not in used},
+        {kind: result for kind in beside if (result := load(kind)) is not None})
 
 
 def later(results: Sequence[CalibrationResult]) -> CalibrationResult | None:

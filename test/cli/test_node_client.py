@@ -9,6 +9,7 @@ from rclpy.task import Future
 from std_srvs.srv import Trigger
 from support.fake_procedure import Running
 
+from demo.tour import new_result
 from robocal_ros.cli import node_client
 from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import ConfigurationError, RobocalError
@@ -49,7 +50,7 @@ def test_procedure_runs_through_its_lifecycle(client: NodeClient) -> None:
     told: list[tuple[float, str]] = []
     answer = client.call('run', lambda progress, message: told.append((progress, message)))
     assert (answer.success, answer.message) == (True, 'two_plane done.')
-    assert client.new_result('two_plane') == 'kind: payload\nmethod: two_plane\n'
+    assert new_result(client._session, client, 'two_plane') == 'kind: payload\nmethod: two_plane\n'
     progress = [item[0] for item in told]
     assert progress == sorted(progress)
     assert {10.0, 50.0, 90.0} <= set(progress)
@@ -61,7 +62,7 @@ def test_result_of_another_method_is_not_taken(client: NodeClient) -> None:
     client.change_state('activate')
     client.call('run')
     with pytest.raises(RobocalError, match="no result of method 'two_plane'"):
-        client.new_result('two_plane', 0.3)
+        new_result(client._session, client, 'two_plane', 0.3)
 
 
 @pytest.mark.parametrize('interrupt', [KeyboardInterrupt, SystemExit])

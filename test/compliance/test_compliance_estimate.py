@@ -19,7 +19,7 @@ from robocal_ros.compliance.measurement import (
     find_end_positions,
     rest_of,
 )
-from robocal_ros.compliance.model import Load, given_load, identified_load
+from robocal_ros.compliance.model import Load, given_load, identified_load, mounted_of
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import ConfigurationError, DataError
@@ -176,6 +176,16 @@ class TestLoad:
         assert vague.covariance[rows] > 0.5 * np.prod(
             [vague.parameter(vague.covariance_names[i]).std for i in rows])
 
+    def test_parameters_state_it(self):
+        values = replace(VALUES, load_mass=10.0, load_com=[0.06, 0.03, 0.12])
+        known = mounted_of(Cell().robot(), values, None).known_load()
+        unsure = mounted_of(Cell().robot(), replace(
+            values, load_mass_std=0.2, load_com_std=0.005), None).known_load()
+        assert known.alternatives == ()
+        assert [body.mass for body in unsure.alternatives] == [10.2, 10.0, 10.0, 10.0]
+        np.testing.assert_allclose(
+            [body.com - known.body.com for body in unsure.alternatives[1:]], 0.005 * np.eye(3))
+
     def test_an_uncertain_centre_counts_too(self):
         sharp, vague = (found(load=given_load(10.0, Cell().load.com, 'tool0', com_std=std))
                         for std in (0.0, 0.01))
@@ -214,6 +224,13 @@ class TestVerdict:
         assert result.verdict is Verdict.FAIL
         for word in words:
             assert word in ' '.join(result.reasons)
+
+    def test_the_share_of_sag_that_must_be_removed_is_a_parameter(self, result):
+        (fit,) = result.validation
+        removed = 1.0 - fit.after / fit.before
+        cell = Cell(encoder_step=2e-5)
+        strict = found(cell, values=replace(VALUES, min_sag_removed=0.5 * (1.0 + removed)))
+        self.failed(strict, 'held-out postures the model removes')
 
     def test_no_load_was_mounted(self):
         cell = Cell()

@@ -11,7 +11,6 @@ import pytest
 from support.arms import arm
 from support.compliance_cell import COMPLIANCE, TARGET, Cell, Tool, postures
 from support.friction_results import payload_result
-from support.moves import quintic_move
 
 from robocal_ros.compliance.model import (
     Mounted,
@@ -28,6 +27,7 @@ from robocal_ros.compliance.plan import information_block
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.sag import SagCorrection, compliance_by_joint
+from robocal_ros.robot.trajectories import quintic_path
 
 WHERE = postures(12, seed=4)
 
@@ -240,7 +240,7 @@ class TestCorrection:
     def test_the_corrected_tool_ends_where_the_rigid_model_says(self):
         cell = Cell()
         robot = cell.robot()
-        motion = quintic_move(WHERE[0], WHERE[1], np.full(6, 1.0), np.full(6, 2.0))
+        motion = quintic_path(np.stack((WHERE[0], WHERE[1])), np.full(6, 1.0), np.full(6, 2.0))
         found = self.correction(cell).corrected(motion)
         np.testing.assert_array_equal(found.time, motion.time)
         for row in range(len(motion.time)):
@@ -252,7 +252,7 @@ class TestCorrection:
 
     def test_velocities_and_accelerations_belong_to_the_corrected_way(self):
         cell = Cell()
-        motion = quintic_move(WHERE[0], WHERE[1], np.full(6, 1.0), np.full(6, 2.0))
+        motion = quintic_path(np.stack((WHERE[0], WHERE[1])), np.full(6, 1.0), np.full(6, 2.0))
         time = np.linspace(0.0, motion.duration, 400)
         position, velocity, acceleration = motion.sample(time)
         fine = type(motion)(time, position, velocity, acceleration)

@@ -16,7 +16,6 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from support.compliance_results import COMPLIANCE, compliance_result
 from support.friction_results import friction_result, identity, payload_result
-from support.moves import quintic_move
 from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, stamp
 from trajectory_msgs.msg import JointTrajectory
 
@@ -26,6 +25,7 @@ from robocal_ros.messages import conversions, qos
 from robocal_ros.results.store import ResultStore, to_yaml
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.sag import SagCorrection
+from robocal_ros.robot.trajectories import quintic_path
 
 pytestmark = pytest.mark.usefixtures('ros')
 
@@ -100,6 +100,20 @@ class TestRefusedAtConfigure:
         assert made.configure() == FAILURE
         for word in words:
             assert word in made.log['error'][-1]
+
+
+def test_meshes_are_found_in_further_folders(rig, tmp_path) -> None:
+    (tmp_path / 'parts').mkdir()
+    (tmp_path / 'parts' / 'base.stl').write_text(
+        'solid base\nfacet normal 0 0 1\nouter loop\nvertex 0 0 0\nvertex 0.1 0 0\n'
+        'vertex 0 0.1 0\nendloop\nendfacet\nendsolid base\n')
+    urdf = arm_urdf().replace('</link>', (
+        '<collision><geometry><mesh filename="package://parts/base.stl"/></geometry></collision>'
+        '</link>'), 1)
+    for folder, missing in (('', True), (str(tmp_path), False)):
+        made = rig(robot_description=urdf, mesh_folders=[folder], load_mass=5.0)
+        made.configure()
+        assert any('Set mesh_folders' in line for line in made.log['warning']) is missing
 
 
 class TestRefusedWhenCalled:
@@ -235,6 +249,15 @@ class TestAtWork:
             2.5, payload.values(('com_x', 'com_y', 'com_z')), np.zeros((3, 3))))
         self.sag_is(active, received, carrying.sag(POSTURE))
 
+    def test_without_its_own_weight_the_deflection_is_that_of_the_load_alone(self, rig, tmp_path):
+        store(tmp_path, compliance_result())
+        made = rig(load_mass=5.0, load_com=[0.0, 0.02, 0.1], load_frame='flange',
+                   correct_own_weight=False).start()
+        _, known = correction(self.LOAD)
+        alone = known.sag(POSTURE, payload_alone=True)
+        assert abs(alone[2] - known.sag(POSTURE)[2]) > 1e-5
+        self.sag_is(made, made.subscribe(Vector3Stamped, 'deflection'), alone)
+
     def test_identified_friction_counts_in_the_efforts_of_motions(self, rig, tmp_path):
         store(tmp_path, friction_result())
         made = rig(load_mass=5.0).start()
@@ -248,7 +271,7 @@ class TestAtWork:
     def test_trajectories_come_back_corrected_in_their_own_order_of_joints(self, active):
         out = active.subscribe(JointTrajectory, 'trajectory_out')
         into = active.publisher(JointTrajectory, 'compliance_calibration/trajectory_in')
-        motion = quintic_move(POSTURE, POSTURE + 0.3, np.full(6, 1.0), np.full(6, 2.0))
+        motion = quintic_path(np.stack((POSTURE, POSTURE + 0.3)), np.full(6, 1.0), np.full(6, 2.0))
         message = conversions.to_joint_trajectory(motion, NAMES)
         order = [5, 0, 1, 2, 3, 4]
         message.joint_names = [NAMES[i] for i in order]
@@ -279,7 +302,7 @@ class TestAtWork:
         message = JointTrajectory(joint_names=['joint_1'])
         if start is not None:
             message = conversions.to_joint_trajectory(
-                quintic_move(start, start - 0.1, np.full(6, 1.0), np.full(6, 2.0)), NAMES)
+                quintic_path(np.stack((start, start - 0.1)), np.ones(6), np.full(6, 2.0)), NAMES)
         into.publish(message)
         active.spinner.until(lambda: active.log['error'])
         assert 'Trajectory not passed on' in active.log['error'][-1]

@@ -176,13 +176,14 @@ def test_an_arm_that_swings_on_under_its_new_load_ends_it() -> None:
 
 
 @pytest.mark.parametrize('values', [
-    {'registration': 'three_point'}, {'find_target': True, 'target_xyz': [0.0, 0.0, 0.0]}])
+    {'registration': 'three_point'}, {'find_target': True, 'target_xyz': [0.0, 0.0, 0.0]},
+    {'find_target': True, 'target_xyz': [0.0, 0.0, 0.0], 'registration_postures': 11}])
 def test_the_tracker_is_placed_first_where_the_set_does_not_serve(values: dict[str, Any]) -> None:
     rig = Rig(**values)
     rig.run()
     (origin,) = rig.placed
     np.testing.assert_allclose(origin, rig.rest.cell.tracker[1], atol=5e-3)
-    count = 3 if 'registration' in values else 8
+    count = 3 if 'registration' in values else values.get('registration_postures', 8)
     assert [rest.purpose for rest in rig.notes.rests[:count + 1]] == [
         *[REGISTRATION] * count, UNLOADED]
 

@@ -96,7 +96,7 @@ def test_compaction_leaves_one_file_with_all_rows(tmp_path: Path) -> None:
     catalogue = Catalogue(str(tmp_path))
     for number in range(5):
         catalogue.add(rows(f'{number}.yaml'))
-        catalogue.record(attempt(number, ESTIMATED, bag=f'/bags/{number}'))
+        catalogue.add(attempt(number, ESTIMATED, bag=f'/bags/{number}'))
     assert len(files(tmp_path)) == 5
     catalogue.compact()
     assert (len(files(tmp_path)), len(files(tmp_path, 'bags'))) == (1, 1)
@@ -126,7 +126,7 @@ def test_newer_estimates_replace_older_ones_of_the_same_bag(tmp_path: Path) -> N
     catalogue = Catalogue(str(tmp_path))
     for number in (1, 2):
         catalogue.add(rows(f'{number}.yaml'))
-        catalogue.record(attempt(number, ESTIMATED, result=f'{number}.yaml',
+        catalogue.add(attempt(number, ESTIMATED, result=f'{number}.yaml',
                                  request_sha256=str(number)))
     for _ in range(2):
         assert [row['result'] for row in catalogue.query('SELECT * FROM results')] == ['2.yaml']
@@ -136,10 +136,10 @@ def test_newer_estimates_replace_older_ones_of_the_same_bag(tmp_path: Path) -> N
 
 def test_failures_are_those_of_the_newest_attempts(tmp_path: Path) -> None:
     catalogue = Catalogue(str(tmp_path))
-    catalogue.record(attempt(1, BROKEN, robot='', kind='', reason='gone'))
-    catalogue.record(attempt(1, REFUSED, bag='/bags/b', reason='no rest'))
+    catalogue.add(attempt(1, BROKEN, robot='', kind='', reason='gone'))
+    catalogue.add(attempt(1, REFUSED, bag='/bags/b', reason='no rest'))
     assert counted(catalogue, 'failures') == 2
-    catalogue.record(attempt(2, ESTIMATED))
+    catalogue.add(attempt(2, ESTIMATED))
     row, = catalogue.query('SELECT * FROM failures')
     assert (row['bag'], row['reason']) == ('/bags/b', 'no rest')
 

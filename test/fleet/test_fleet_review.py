@@ -49,7 +49,7 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
         rows = rows.filter(pc.match_substring_regex(
             rows['parameter'], 'joint_[246].coulomb|mass|com_x|force_z'))
         made.add(rows)
-    made.record(pa.Table.from_pylist([
+    made.add(pa.Table.from_pylist([
         {'bag': f'bags/{EVIL}/week_{week}', 'robot': 'arm_001', 'kind': 'friction',
          'outcome': REFUSED, 'reason': f"Bag 'week_{week}' has {week} gaps {EVIL}.",
          'tried': utc(1.7e9 + week), 'fingerprint': '', 'bag_sha256': str(week),

@@ -191,7 +191,7 @@ def test_failures_of_one_reason_are_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command.OUT, '_width', 200)
-    Catalogue(str(tmp_path)).record(pa.Table.from_pylist([
+    Catalogue(str(tmp_path)).add(pa.Table.from_pylist([
         {'bag': f'bags/{number}', 'robot': 'arm', 'kind': 'payload', 'outcome': REFUSED,
          'reason': 'No mass.' if number else 'Cut off.', 'tried': utc(1.7e9 + number),
          'fingerprint': '', 'bag_sha256': str(number), 'request_sha256': '', 'inputs_sha256': '',

@@ -124,6 +124,16 @@ class TestCompensation:
         fed_until(lambda: len(received) >= 100, lambda: 1e-3 * float(generator.normal()))
         assert {message.effort[5] for message in received} == {0.0}
 
+    def test_width_and_dead_band_are_parameters(self, rig, tmp_path):
+        store(tmp_path, friction_result())
+        made = rig(compensation_width=0.05, compensation_dead_band=0.03).start()
+        compensator = made.node._feed_forward._compensator
+        slow, fast = (np.array([0.0] * 5 + [speed]) for speed in (0.02, 0.05))
+        assert compensator.torque(slow, measured=True)[5] == 0.0
+        for speed in (slow, fast):
+            assert compensator.torque(speed, measured=False)[5] == pytest.approx(
+                float(np.tanh(speed[5] / 0.05) * LAW.torque(speed[5])))
+
     def test_the_controllers_reference_wins_while_it_is_fresh(self, active):
         received = active.subscribe(JointState, 'compensation')
         states = active.publisher(JointState, 'joint_states', 10)

@@ -124,6 +124,14 @@ def test_given_speeds_and_range(robocal, checker):
         assert max(run.segment.start, run.segment.goal) <= 0.35
 
 
+def test_runs_stay_within_the_largest_range(robocal, checker):
+    places = {limit: [place for run in plan_runs(
+        robocal, checker, home(robocal), 5, replace(VALUES, max_range=limit), [0.1, 0.2])
+        for place in (run.segment.start, run.segment.goal)] for limit in (0.6, 1.6)}
+    assert max(places[1.6]) - min(places[1.6]) > 0.6
+    assert max(places[0.6]) - min(places[0.6]) <= 0.6
+
+
 def test_speeds_that_the_range_is_too_short_for_are_left_out(robocal, checker):
     runs = plan_runs(robocal, checker, home(robocal), 5, VALUES, within=(0.0, 0.2))
     assert 0 < len(runs) < 2 * VALUES.speed_count

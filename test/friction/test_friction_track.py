@@ -48,13 +48,19 @@ def work(seed: int, seconds: float) -> tuple[np.ndarray, ...]:
 def followed(
     seed: int, seconds: float, scale: object, *, payload_from: float = np.inf,
     model_error: float = 0.03, temperature: object = None, coefficient: float = 0.0,
+    ripple: float = 0.0, rotor: float = 0.0, tilt: float = 0.0, pause: float = 0.0,
 ) -> tuple[FrictionTracker, list[tuple[float, dict]]]:
     """Let a tracker follow an arm; return it, and the changes every 10 s."""
     robot = arm('robocal').robot()
-    heavy = robot.with_payload(PAYLOAD)
     tracker = FrictionTracker(wrong(robot, model_error), LAWS, drift=0.25, model_std=0.05,
+                              tilt_std=0.005, since=-pause,
                               temperature=20.0 if temperature else np.nan)
+    robot.model.gravity.linear = np.array([9.81 * np.sin(tilt), 0.0, -9.81 * np.cos(tilt)])
+    heavy = robot.with_payload(PAYLOAD)
     generator = np.random.default_rng(1000 + seed)
+    cycles, phase = generator.integers((1, 8, 80), (4, 60, 300), (6, 3)).T, generator.uniform(
+        0.0, 2.0 * np.pi, (3, 6))
+    waves = ripple * np.outer((0.25, 0.35, 0.5), [law.coulomb[0] for law in LAWS.values()])
     time, q, v, a = work(seed, seconds)
     laws = list(LAWS.values())
     friction = np.column_stack([law.torque(v[:, i]) for i, law in enumerate(laws)])
@@ -67,6 +73,8 @@ def followed(
         body = heavy if stamp >= payload_from else robot
         torque = pin.rnea(body.model, body.data, q[row], v[row], a[row])
         effort = torque + factor[row] * friction[row] + noise * generator.normal(size=6)
+        effort += (waves * np.sin(cycles * q[row] + phase)).sum(axis=0)
+        effort += rotor * a[row] * pin.crba(body.model, body.data, q[row]).diagonal()
         tracker.add(stamp, measured[row], effort, float(warmth[row]))
         if row and row % int(10.0 * RATE) == 0:
             reports.append((stamp, tracker.changes(float(warmth[row]))))
@@ -82,15 +90,10 @@ def drifting(time: np.ndarray) -> np.ndarray:
 def test_drifting_friction_is_followed_within_its_interval(seed):
     tracker, reports = followed(seed, 600.0, drifting)
     assert tracker.load_changes == 0
-    inside, widths = [], []
-    for stamp, changes in reports[3:]:
-        for sides in changes.values():
-            for change in sides:
-                inside.append(abs(change.scale - drifting(stamp)) < 1.96 * change.std)
-                widths.append(1.96 * change.std)
-    assert np.mean(inside) > 0.9
+    assert inside(reports[3:], drifting) > 0.9
     # The interval tells 20 % from nothing.
-    assert np.median(widths) < 0.06
+    assert np.median([1.96 * change.std for _, changes in reports[3:]
+                      for sides in changes.values() for change in sides]) < 0.06
     for sides in reports[-1][1].values():
         assert all(abs(change.scale - 0.8) < 3.3 * change.std for change in sides)
 
@@ -105,6 +108,58 @@ def test_a_change_of_the_payload_is_not_mistaken_for_friction(seed):
     assert np.abs(errors).max() < 4.0
     assert max(abs(change.scale - 1.0) for sides in reports[-1][1].values()
                for change in sides) < 0.08
+
+
+def inside(reports: list[tuple[float, dict]], scale: object) -> float:
+    """Return the share of reported changes within their 95 % intervals."""
+    return float(np.mean([abs(change.scale - scale(stamp)) < 1.96 * change.std
+                          for stamp, changes in reports for sides in changes.values()
+                          for change in sides]))
+
+
+@pytest.mark.parametrize('what', [
+    {'ripple': 0.2}, {'ripple': 0.4}, {'rotor': 0.8}, {'tilt': 0.01}], ids=str)
+def test_what_keeps_its_sign_is_neither_friction_nor_a_load(what):
+    tracker, reports = followed(0, 120.0, np.ones_like, **what)
+    assert tracker.load_changes == 0
+    assert inside(reports, np.ones_like) > 0.95
+    changes = [change for sides in reports[-1][1].values() for change in sides]
+    # The identified law is reported, or as good.
+    assert np.sqrt(np.mean([(change.scale - 1.0) ** 2 for change in changes])) < 0.015
+    assert np.median([change.std for change in changes]) < 0.04
+
+
+@pytest.mark.parametrize('what', [{}, {'ripple': 0.3}, {'rotor': 0.8}], ids=str)
+def test_friction_that_rose_in_a_pause_is_found(what):
+    raised = lambda time: np.full_like(time, 1.25)  # noqa: E731
+    tracker, reports = followed(1, 60.0, raised, pause=3600.0, **what)
+    assert tracker.load_changes == 0
+    assert inside(reports, raised) > 0.95
+    for sides in reports[-1][1].values():
+        assert all(change.scale == pytest.approx(1.25, abs=0.06) for change in sides)
+
+
+@pytest.mark.parametrize(('since', 'least', 'most'), [
+    (-3600.0, 0.4, 0.5), (-60.0, 0.05, 0.1), (np.nan, 0.49, 0.51), (100.0, 0.49, 0.51)])
+def test_the_interval_grows_with_the_time_since_the_identification(since, least, most):
+    robot = arm('robocal').robot()
+    tracker = FrictionTracker(robot, LAWS, drift=0.25, model_std=0.05, since=since)
+    for stamp in 0.01 * np.arange(60):
+        tracker.add(stamp, np.zeros(6), np.zeros(6))
+    for sides in tracker.changes().values():
+        assert all(change.scale == 1.0 and least < change.std < most for change in sides)
+
+
+def test_a_pause_without_joint_states_widens_the_interval():
+    robot = arm('robocal').robot()
+    tracker = FrictionTracker(robot, LAWS, drift=0.25, model_std=0.05, since=0.0)
+    widths = []
+    for begin in (0.0, 3600.0):
+        for stamp in begin + 0.01 * np.arange(60):
+            tracker.add(stamp, np.zeros(6), np.zeros(6))
+        widths.append(tracker.changes()['joint_1'][0].std)
+    assert widths[0] < 0.05
+    assert widths[1] > 0.4
 
 
 def test_friction_of_a_warming_arm_is_attributed_to_temperature():

@@ -91,7 +91,7 @@ def test_the_compliance_is_used_unless_switched_off(
     ResultStore(tmp_path, stored.robot).save(stored)
     made = rig(use_compliance=used)
     assert made.configure() == SUCCESS
-    assert (made.node._procedure()._sag is not None) is used
+    assert (made.node._procedure().sag is not None) is used
 
 
 def test_stale_joint_states(rig: Callable[..., Rig]) -> None:

@@ -138,6 +138,8 @@ def test_a_level_tool_is_left_alone() -> None:
     ({'bent': 0.01}, 'Not verified: the residual tilt is above the tolerance of 0.050°'),
     ({'imu': {'askew': 0.02}},
      'Not verified: the IMU measures more than 0.498°: check the mounting'),
+    ({'imu': {'askew': 0.002}, 'imu_tolerance': 0.001},
+     'Not verified: the IMU measures more than 0.057°'),
 ])
 def test_what_is_not_level_afterwards_is_no_success(given: dict[str, Any], words: str) -> None:
     done, message = asyncio.run(Rig(**given).procedure.level())

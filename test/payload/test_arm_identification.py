@@ -273,6 +273,44 @@ def test_an_arm_with_its_tool_on_does_not_pass_as_unloaded(mass: float, seed: in
     assert identified_model(robot, from_yaml(to_yaml(result))).robot.n == robot.n
 
 
+def test_a_stored_payload_that_is_mounted_fails_and_one_that_is_not_does_not() -> None:
+    robot = arm('robocal').robot()
+    unknown = {'scale': np.ones(robot.n), 'scale_covariance': 0.01 * np.eye(robot.n)}
+    # Links that leave the URDF hide the load from the check that knows of none.
+    links = link_parameters(robot) * (1.0 + 0.1 * np.random.default_rng(2).normal(size=(6, 1)))
+    true = with_links(robot, links, real_arm(robot).model.armature)
+    load = estimate_payload(
+        robot, record(robot.with_payload(LOAD), 4, np.ones(robot.n)), VALUES)
+    assert load.parameter('mass').value == pytest.approx(LOAD.mass, rel=0.1)
+    for mounted in (true, true.with_payload(LOAD)):
+        result = estimate(
+            robot, record(mounted, 0, np.ones(robot.n)), VALUES, stored=load, **unknown)
+        (check,) = (item for item in result.checks if item.name == 'stored payload not mounted')
+        assert check.passed == (mounted is true), check.reason
+    other = estimate(robot, record(true, 0, np.ones(robot.n)), replace(VALUES, tool='other'),
+                     stored=load, **unknown)
+    assert not [item for item in other.checks if item.name == 'stored payload not mounted']
+
+
+def test_a_payload_without_torque_contradicts_a_stored_one_of_the_same_tool(tmp_path) -> None:
+    robot = arm('robocal').robot()
+    stored = estimate_payload(robot, record(robot.with_payload(LOAD), 4, np.ones(robot.n)), VALUES)
+    samples = record(robot, 5, np.ones(robot.n))
+    values = replace(VALUES, method='excitation', excitation_source='torque')
+    for tool, expected in (('', [False]), ('other', [])):
+        result = PAYLOAD.estimate(robot, Recording(samples), replace(values, tool=tool),
+                                  Inputs(beside={'payload': stored}))
+        found = [item for item in result.checks if item.name == 'torque of the payload']
+        assert [item.passed for item in found] == expected
+        assert all('the arm was identified with it' in item.reason for item in found)
+    passed = ResultStore(tmp_path, stored.robot)
+    passed.save(replace(stored, checks=(), validation=stored.fit))
+    for estimator in (PAYLOAD, ARM_IDENTIFICATION):
+        inputs = estimator.inputs(robot, values, passed.load)
+        assert 'payload' in inputs.beside
+        assert 'payload' not in {item.kind for item in inputs.listed}
+
+
 def test_a_last_link_that_differs_with_all_others_is_no_load() -> None:
     robot = arm('robocal').robot()
     true = real_arm(robot)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import assume, given, strategies as st
-from support.moves import quintic_move
 
 from robocal_ros.errors import ConfigurationError, MotionError
 from robocal_ros.robot.trajectories import (
@@ -174,7 +173,7 @@ def moves(draw):
 @given(moves())
 def test_a_move_keeps_to_its_limits_and_reaches_one_of_them(move):
     start, goal, speed, acceleration = move
-    trajectory = quintic_move(start, goal, speed, acceleration)
+    trajectory = quintic_path(np.stack((start, goal)), speed, acceleration)
     position, v, a = trajectory.sample(np.linspace(0.0, trajectory.duration, 2001))
     np.testing.assert_allclose(position[0], start, atol=1e-12)
     np.testing.assert_allclose(position[-1], goal, atol=1e-9)
@@ -187,14 +186,14 @@ def test_a_move_keeps_to_its_limits_and_reaches_one_of_them(move):
 
 def test_a_straight_line_in_joint_space():
     start, goal = np.array([0.0, 1.0]), np.array([1.0, -1.0])
-    position, _, _ = quintic_move(start, goal, np.ones(2), np.ones(2)).sample(
+    position, _, _ = quintic_path(np.stack((start, goal)), np.ones(2), np.ones(2)).sample(
         np.linspace(0.0, 9.0, 100))
     np.testing.assert_allclose(position[:, 1], 1.0 - 2.0 * position[:, 0], atol=1e-9)
 
 
 def test_peaks_of_a_minimum_jerk_move():
     # Flash and Hogan, J. Neurosci. 5 (1985) 1688: peak speed 1.875 D/T; acceleration 5.7735.
-    move = quintic_move(np.zeros(1), np.ones(1), np.array([1.875]), np.array([1e6]))
+    move = quintic_path(np.stack((np.zeros(1), np.ones(1))), np.array([1.875]), np.array([1e6]))
     assert move.duration == pytest.approx(1.0)
     _, v, a = move.sample(np.linspace(0.0, 1.0, 20001))
     assert v.max() == pytest.approx(1.875, rel=1e-6)
@@ -213,7 +212,7 @@ def test_a_path_rests_in_every_posture():
 
 
 def test_a_move_of_no_length_takes_the_shortest_time():
-    move = quintic_move(np.ones(2), np.ones(2), np.ones(2), np.ones(2), 0.3)
+    move = quintic_path(np.stack((np.ones(2), np.ones(2))), np.ones(2), np.ones(2), 0.3)
     assert move.duration == pytest.approx(0.3)
     np.testing.assert_array_equal(move.start, move.goal)
 
@@ -237,13 +236,13 @@ def test_slowing_keeps_the_path_and_scales_its_derivatives(scale, accelerations)
 
 @pytest.mark.parametrize('scale', [0.0, -0.5, 1.01, np.nan])
 def test_a_speed_scale_outside_its_range_is_refused(scale):
-    move = quintic_move(np.zeros(1), np.ones(1), np.ones(1), np.ones(1))
+    move = quintic_path(np.stack((np.zeros(1), np.ones(1))), np.ones(1), np.ones(1))
     with pytest.raises(ConfigurationError, match='speed_scale must be above 0 and at most 1'):
         move.slowed(scale)
 
 
 def test_a_trajectory_is_held_before_and_after():
-    move = quintic_move(np.zeros(2), np.ones(2), np.ones(2), np.ones(2))
+    move = quintic_path(np.stack((np.zeros(2), np.ones(2))), np.ones(2), np.ones(2))
     position, velocity, _ = move.sample(np.array([-1.0, 99.0]))
     np.testing.assert_allclose(position, [[0.0, 0.0], [1.0, 1.0]], atol=1e-12)
     np.testing.assert_allclose(velocity, 0.0, atol=1e-9)
@@ -343,5 +342,5 @@ def test_joints_without_limits_are_never_refused():
 @given(st.floats(0.1, 1.0), st.floats(0.1, 1.0))
 def test_a_move_planned_within_limits_passes_them(v, a):
     bound = limits(velocity=np.full(2, v), acceleration=np.full(2, a))
-    bound.check(quintic_move(np.array([-1.0, 1.0]), np.array([1.0, 0.5]), bound.velocity,
-                             bound.acceleration))
+    bound.check(quintic_path(
+        np.array([[-1.0, 1.0], [1.0, 0.5]]), bound.velocity, bound.acceleration))

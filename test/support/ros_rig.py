@@ -140,7 +140,7 @@ class NodeRig:
         self, kind: type[CalibrationNode], results: Path, *, name: str = '', **values: Any
     ) -> None:
         self.node = kind(name or kind.__name__.lower(), parameter_overrides=overrides(
-            robot_description=arm_urdf(), results_dir=str(results), **values))
+            **{'robot_description': arm_urdf(), 'results_dir': str(results), **values}))
         self.talker = rclpy.create_node('talker')
         self.log = Log(self.node)
         self.spinner = Spinner(self.node, self.talker)

@@ -21,7 +21,8 @@ from robocal_ros.errors import DataError
 from robocal_ros.files import Finite
 
 SCHEMA_VERSION = 1
-Z95 = float(scipy.special.ndtri(0.975))
+# A number, because scipy.special takes long to import.
+Z95 = 1.959963984540054
 """Half-width of a normal 95 % interval in standard deviations."""
 
 Count = Annotated[int, msgspec.Meta(ge=0)]

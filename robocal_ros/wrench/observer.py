@@ -641,9 +641,8 @@ class JointChains(_Chains):
             lambda index, wrench: self.consistency(
                 both[0], window.time, rows, means, readings, index, wrench),
             partial(self.test.size, stamp, motion))
-        if stamp >= self.test.due:
-            self.test.note(stamp, motion, observation.wrench, observation.reasons,
-                           observation.contacts)
+        self.test.note(stamp, motion, observation.wrench, observation.reasons,
+                       observation.contacts)
         if self._torques is not None and self._without_effort < oldest:
             observation.external = self._torques.update(
                 needed, v, a, means[2 * n:3 * n],

@@ -345,8 +345,6 @@ class Window:
         self._shortest, self._longest = FULL * self.length, max(self.slack, LONGEST)
         self._rows = np.empty((_CAPACITY, columns))
         self._extra = np.zeros((_CAPACITY, extra))
-        # Number of rows of the newest weights of even steps, and these.
-        self._count, self._known = fewest, even_weights(fewest)
         self.clear()
 
     def clear(self) -> None:
@@ -424,9 +422,7 @@ class Window:
             return None
         # The first two rows have no earlier step in the window to compare with.
         if self._even + 2 > count:
-            if self._count != count:
-                self._count, self._known = count, even_weights(count)
-            both, intervals, _, _ = self._known
+            both, intervals, _, _ = even_weights(count)
             return Weights(both, intervals, 0.5 * span / SECOND, SECOND * (count - 1) / span)
         elapsed = (self.time - self._time[-1]) / SECOND
         if (elapsed[1:] - elapsed[:-1]).max() * SECOND > GAP * max(self.length, span):
@@ -547,8 +543,6 @@ class AlignedWindow:
         self._max_delay = round(values.max_delay * SECOND)
         self._waiting: deque[tuple[int, Array | Reading]] = deque()
         self._row = np.zeros(leading + count)
-        # Sensor that was last waited for.
-        self._awaited: Feed | None = None
         self._why = [''] * len(feeds)
         self.clear()
 
@@ -581,13 +575,8 @@ class AlignedWindow:
             return None
         instant, newest, patience = self._waiting[0][0], self.newest, self._max_delay
         if newest - instant <= patience:
-            awaited = self._awaited
-            if awaited is not None and awaited.newest < instant \
-                    and newest - awaited.newest <= patience:
-                return None
             for feed in self._feeds:
                 if feed.newest < instant and newest - feed.newest <= patience:
-                    self._awaited = feed
                     return None
         row, leading = self._row, self._leading
         row[:leading] = self._waiting.popleft()[1]

@@ -235,10 +235,6 @@ class ForceTest:
     from the force at an earlier instant without contact in a similar posture, if there is one:
     the conditional distribution of jointly normal errors (Rasmussen and Williams, Gaussian
     Processes for Machine Learning, 2006, appendix A.2).
-
-    Attributes:
-        due: Stamp from which the next instant is kept [ns].
-
     """
 
     def __init__(
@@ -263,7 +259,8 @@ class ForceTest:
     def clear(self) -> None:
         """Discard earlier instants, as after a change of the biases."""
         self._free: deque[_Free] = deque()
-        self.due = 0
+        # Stamp from which the next instant is kept [ns].
+        self._due = 0
         self._explained: dict[int, _Explained] = {}
 
     def note(
@@ -280,9 +277,9 @@ class ForceTest:
             touched: The sub-chains with a contact.
 
         """
-        if stamp < self.due:
+        if stamp < self._due:
             return
-        self.due = stamp - stamp % EVERY + EVERY
+        self._due = stamp - stamp % EVERY + EVERY
         forces = wrenches[:, :3].copy()
         quiet = (np.linalg.norm(forces, axis=1) < self._threshold).tolist()
         self._free.append(_Free(stamp, motion, forces, [

@@ -150,6 +150,7 @@ class WrenchObserver:
         imu_feeds: Readings of IMUs (specific force [m/s²], then angular velocity [rad/s]), by
             sub-chain.
         imu_links: The links with IMUs, by sub-chain.
+        windows: Windows over the samples.
         bias: Bias of each sensor, in its measurement frame, shape (k, 6) [N, N·m].
         tared: Whether biases are known.
         reference: Readings from which the biases were computed; None if they are not known.
@@ -212,6 +213,7 @@ class WrenchObserver:
             self, tuple(i for i in range(len(self.sensors)) if i not in self._imu_chains))
         self._all_chains: tuple[_Chains, ...] = (
             self.joint_chains, *self._imu_chains.values())
+        self.windows = [chains.samples for chains in self._all_chains]
 
     # ------------------------------------------------------------------------ input
 
@@ -252,11 +254,6 @@ class WrenchObserver:
         self.feeds[index].refuse(stamp, problem)
         if index in self._imu_chains:
             self._imu_chains[index].add(self.feeds[index], _NOTHING)
-
-    @property
-    def windows(self) -> list[AlignedWindow]:
-        """Windows over the samples."""
-        return [chains.samples for chains in self._all_chains]
 
     def clear(self) -> None:
         """Discard all samples, as after a jump of the clock; biases stay."""
@@ -641,9 +638,8 @@ class JointChains(_Chains):
             lambda index, wrench: self.consistency(
                 both[0], window.time, rows, means, readings, index, wrench),
             partial(self.test.size, stamp, motion))
-        if stamp >= self.test.due:
-            self.test.note(stamp, motion, observation.wrench, observation.reasons,
-                           observation.contacts)
+        self.test.note(stamp, motion, observation.wrench, observation.reasons,
+                       observation.contacts)
         if self._torques is not None and self._without_effort < oldest:
             observation.external = self._torques.update(
                 needed, v, a, means[2 * n:3 * n],

@@ -344,8 +344,12 @@ class _Instants:
             change = backward[new] - rows[new, n:2 * n]
             means[:, n:2 * n] += windows.mean[:, -1:] * change
             self.a += windows.rate[:, None] * windows.slope[:, -1:] * change
-        for index, sensor in enumerate(sensors):
-            self._add_excess(index, sensor, readings[:, index])
+        excess = np.zeros((windows.before + end, count * COLUMNS))
+        between = excess[windows.before:].reshape(end, count, COLUMNS)
+        # All of them, because they mark rows as missing too.
+        if sum(self._put_excess(between[:, index], index, sensor, readings[:, index])
+               for index, sensor in enumerate(sensors)):
+            means[:, 3 * n:] += windows.sums(windows.intervals, excess)
         self.held, self.torque = arm.held_many(self.q, self.v, self.a)
         self.seen = arm.in_links(
             means[:, 3 * n:].reshape(len(new), count, COLUMNS) - observer.bias)
@@ -377,30 +381,37 @@ class _Instants:
         np.copyto(v, central, where=unknown)
         return backward
 
-    def _add_excess(self, index: int, sensor: _Readings, readings: Array) -> None:
-        """Add to means by how much readings between rows differ from the mean of both rows.
+    def _put_excess(
+        self, excess: Array, index: int, sensor: _Readings, readings: Array
+    ) -> bool:
+        """Set by how much means of readings between rows differ from the mean of both rows.
 
         Rows after refused readings are missing.
 
         Args:
+            excess: Zeros to set, shape (rows, 6).
             index: The sensor.
             sensor: Its readings.
             readings: Values at the rows, shape (rows, 6).
 
+        Returns:
+            Whether any interval contains several readings.
+
         """
         time, before, missing = self.time, self.before[:, index], self.missing[:, index]
-        stamps, rows, padding = sensor.stamps, sensor.rows, self.windows.before
+        stamps, rows = sensor.stamps, sensor.rows
         if not len(stamps):
-            return
+            return False
         begin, end = before[:-1] + 1, before[1:] + 1
         end = end - (stamps[end - 1] == time[1:])
         several = np.flatnonzero((end - begin > 1) & ~missing[1:] & ~missing[:-1])
-        refused = np.cumsum(np.concatenate(([0], sensor.why != 0)))
-        bad = refused[end[several]] > refused[begin[several]]
-        missing[several[bad] + 1] = True
-        several = several[~bad]
+        if sensor.why.any():
+            refused = np.cumsum(np.concatenate(([0], sensor.why != 0)))
+            bad = refused[end[several]] > refused[begin[several]]
+            missing[several[bad] + 1] = True
+            several = several[~bad]
         if not len(several):
-            return
+            return False
         begin, end = begin[several], end[several]
         # Integrals of the linear interpolation, first between the readings.
         count = end - begin - 1
@@ -414,10 +425,8 @@ class _Instants:
         integral = (between + 0.5 * after * (high + rows[last])
                     - 0.5 * before_first * (low + rows[begin]))
         span = (time[several + 1] - time[several]) / SECOND
-        excess = np.zeros((padding + len(time), COLUMNS))
-        excess[padding + several + 1] = integral / span[:, None] - 0.5 * (low + high)
-        at = 3 * self._n + COLUMNS * index
-        self.means[:, at:at + COLUMNS] += self.windows.sums(self.windows.intervals, excess)
+        excess[several + 1] = integral / span[:, None] - 0.5 * (low + high)
+        return True
 
     @property
     def stamps(self) -> Stamps:

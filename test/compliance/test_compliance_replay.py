@@ -5,7 +5,7 @@ and what the node marks while it measures."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from geometry_msgs.msg import PointStamped
 from rclpy.serialization import deserialize_message, serialize_message
 from scipy.spatial.transform import Rotation
+from support import same_result
 from support.ros_rig import arm_urdf, joint_state, overrides, stamp
+from support.same_result import result_of
 
 from robocal_ros.cli import console
 from robocal_ros.cli.main import main
@@ -25,13 +27,10 @@ from robocal_ros.compliance.node import ComplianceCalibration
 from robocal_ros.compliance.procedure import MeasuredSet
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError
-from robocal_ros.estimators import estimator
 from robocal_ros.messages.bag import Bag, Selection
 from robocal_ros.messages.bag_writer import BagWriter
 from robocal_ros.messages.marks import Mark, StationaryInterval, last_run
 from robocal_ros.node.calibration_node import SUCCESS
-from robocal_ros.offline import OfflineEstimation
-from robocal_ros.parameters import checked
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 
@@ -159,35 +158,14 @@ def replay(node: ComplianceCalibration, path: Path) -> None:
             node.recorder._marks._take(deserialize_message(raw, DiagnosticArray))
 
 
-class Computed(Exception):
-    """Carries the result that the node computed, before it is filed."""
-
-
-def result_of(node: ComplianceCalibration) -> CalibrationResult:
-    async def compute(function: Callable[[], CalibrationResult]) -> CalibrationResult:
-        raise Computed(function())
-
-    node.compute = compute
-    with pytest.raises(Computed) as computed:
-        asyncio.run(node.estimate())
-    return computed.value.args[0]
-
-
 def offline(path: Path, results: Path, selection: Selection | None = None) -> CalibrationResult:
-    chosen = estimator('compliance')
-    values = checked(chosen.table, {**VALUES, 'results_dir': str(results)})
-    with Bag(path) as bag:
-        return OfflineEstimation(
-            chosen, bag, values, arm_urdf(), selection or Selection()).run().result
+    return same_result.offline('compliance', arm_urdf(), path, results, selection, **VALUES)
 
 
 def assert_same(one: CalibrationResult, other: CalibrationResult) -> None:
-    assert [(p.name, p.value, p.std) for p in one.parameters] == [
-        (p.name, p.value, p.std) for p in other.parameters]
-    assert np.array_equal(one.covariance, other.covariance)
+    same_result.assert_same_result(one, other)
     assert one.counts == other.counts
     assert one.settings == other.settings
-    assert one.time == other.time
 
 
 def assert_true(result: CalibrationResult) -> None:
@@ -198,7 +176,7 @@ def assert_true(result: CalibrationResult) -> None:
 
 def test_with_marks_node_and_bag_give_one_result(marked, node, tmp_path) -> None:
     replay(node, marked)
-    replayed = result_of(node)
+    replayed = result_of(node.estimate)
     assert_same(replayed, offline(marked, tmp_path))
     assert replayed.settings['registration'] == 'three_point'
     assert replayed.counts['unloaded_visits'] == 11
@@ -207,7 +185,7 @@ def test_with_marks_node_and_bag_give_one_result(marked, node, tmp_path) -> None
 
 def test_without_marks_node_and_bag_give_one_result(recorded, node, tmp_path) -> None:
     replay(node, recorded.bag)
-    replayed = result_of(node)
+    replayed = result_of(node.estimate)
     assert_same(replayed, offline(recorded.bag, tmp_path))
     # Postures that placed the tracker are visits of the unloaded set, too.
     assert replayed.counts['unloaded_visits'] == 14

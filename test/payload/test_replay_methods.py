@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,22 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
-from support import excitation_cell, friction_cell
+from support import excitation_cell, friction_cell, same_result
 from support.arms import arm
 from support.excitation_cell import BIAS, TOOL, WRENCH_NOISE, exciting, wrench_of
 from support.forward import trapezoid
 from support.ros_rig import overrides
+from support.same_result import result_of
 
 from benchmarks.offline_bag import JOINT_STATES, WRENCH, Record, write_record
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError, RobocalError
-from robocal_ros.estimators import estimator
 from robocal_ros.friction.node import FrictionIdentification
 from robocal_ros.messages.bag import Bag, Selection
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
 from robocal_ros.node.calibration_node import SUCCESS
-from robocal_ros.offline import OfflineEstimation
-from robocal_ros.parameters import checked
 from robocal_ros.payload import estimator as estimate, static_poses, two_plane
 from robocal_ros.payload.node import PayloadIdentification
 from robocal_ros.payload.parameters import PayloadParameters
@@ -96,22 +93,6 @@ class Replayed:
                     sensor._take(raw)
 
 
-class Computed(Exception):
-    """Carries the result that a node computed, before it is filed."""
-
-
-def result_of(action: Callable[[], Coroutine[Any, Any, Any]]) -> CalibrationResult:
-    """Return what a node's coroutine computes."""
-    async def compute(function: Callable[[], CalibrationResult]) -> CalibrationResult:
-        raise Computed(function())
-
-    action.__self__.compute = compute
-    with pytest.raises(Computed) as computed:
-        asyncio.run(action())
-    result: CalibrationResult = computed.value.args[0]
-    return result
-
-
 @pytest.fixture
 def replay() -> Iterator[Callable[..., Any]]:
     made: list[Any] = []
@@ -130,23 +111,12 @@ def offline(
     name: str, record: Record, bag: Path, results: Path, selection: Selection | None = None,
     **values: Any,
 ) -> CalibrationResult:
-    chosen = estimator(name)
-    parameters = checked(chosen.table, {**values, 'results_dir': str(results)})
-    with Bag(bag) as opened:
-        return OfflineEstimation(
-            chosen, opened, parameters, record.urdf, selection or Selection()).run().result
+    return same_result.offline(name, record.urdf, bag, results, selection, **values)
 
 
 def assert_same(one: CalibrationResult, other: CalibrationResult) -> None:
-    assert one.kind == other.kind
-    assert [(p.name, p.state) for p in one.parameters] == [
-        (p.name, p.state) for p in other.parameters]
-    for mine, theirs in zip(one.parameters, other.parameters, strict=True):
-        if mine.value is not None:
-            np.testing.assert_allclose(mine.value, theirs.value, rtol=1e-12, atol=1e-15)
-    np.testing.assert_allclose(one.covariance, other.covariance, rtol=1e-12, atol=1e-30)
+    same_result.assert_same_result(one, other)
     assert one.counts == other.counts
-    assert one.time == other.time
 
 
 @pytest.mark.parametrize(('name', 'values'), [

@@ -16,7 +16,6 @@ from rosgraph_msgs.msg import Clock
 from robocal_ros.cli.record import message_class
 from robocal_ros.messages import qos
 from robocal_ros.messages.bag import Bag
-from robocal_ros.results.result import CalibrationResult
 from robocal_sim.consumers import Consumers
 from support.live_graph import Child, Client
 from support.ros_rig import PATIENCE
@@ -106,28 +105,3 @@ def play(
             if count % 50 == 0:
                 follow(newest - _AHEAD)
         follow(newest)
-
-
-def assert_same_result(one: CalibrationResult, other: CalibrationResult) -> None:
-    """Check that all estimated values are equal to 1e-12."""
-    assert (one.kind, one.method, one.verdict) == (other.kind, other.method, other.verdict)
-    assert one.covariance_names == other.covariance_names
-    assert [(p.name, p.state) for p in one.parameters] == [
-        (p.name, p.state) for p in other.parameters]
-    for mine, theirs in zip(one.parameters, other.parameters, strict=True):
-        for value, twin in ((mine.value, theirs.value), (mine.std, theirs.std)):
-            assert (value is None) == (twin is None)
-            if value is not None:
-                np.testing.assert_allclose(value, twin, rtol=1e-12, atol=1e-15)
-    np.testing.assert_allclose(one.covariance, other.covariance, rtol=1e-12, atol=1e-30)
-    for mine, theirs in zip((*one.fit, *one.validation), (*other.fit, *other.validation),
-                            strict=True):
-        assert (mine.what, mine.count) == (theirs.what, theirs.count)
-        np.testing.assert_allclose((mine.before, mine.after), (theirs.before, theirs.after),
-                                   rtol=1e-12)
-    for mine, theirs in zip(one.checks, other.checks, strict=True):
-        assert (mine.name, mine.passed) == (theirs.name, theirs.passed)
-        np.testing.assert_allclose(mine.value, theirs.value, rtol=1e-9)
-    counted = 'readings' if one.kind == 'compliance' else 'samples'
-    assert one.counts[counted] == other.counts[counted]
-    assert one.time == other.time

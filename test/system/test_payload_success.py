@@ -16,7 +16,7 @@ from geometry_msgs.msg import InertiaStamped
 from std_msgs.msg import String
 from support.live_cell import HIDDEN, PAYLOAD, Cell, live_cell
 from support.live_graph import RELIABLE, Client, payload_node
-from support.replay_graph import assert_same_result
+from support.same_result import assert_same_result
 from visualization_msgs.msg import MarkerArray
 
 from robocal_ros.results.result import CalibrationResult, State, Verdict

@@ -16,7 +16,8 @@ import pytest
 import yaml
 from diagnostic_msgs.msg import DiagnosticArray
 from support.live_graph import RELIABLE, TRUTH, Client, Process, sim_arm
-from support.replay_graph import DEEP, RecorderProcess, assert_same_result, play
+from support.replay_graph import DEEP, RecorderProcess, play
+from support.same_result import assert_same_result
 
 from robocal_ros.cli.main import main
 from robocal_ros.messages import qos

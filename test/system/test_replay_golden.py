@@ -15,7 +15,8 @@ import yaml
 from support.friction_results import identity
 from support.live_cell import FRICTION, friction_node
 from support.live_graph import RELIABLE, Client, payload_node, sim_arm
-from support.replay_graph import DEEP, RecorderProcess, assert_same_result, play
+from support.replay_graph import DEEP, RecorderProcess, play
+from support.same_result import assert_same_result
 
 from robocal_ros.cli.main import main
 from robocal_ros.messages.bag import Bag

@@ -24,7 +24,8 @@ from rclpy.serialization import deserialize_message
 from support.friction_results import identity, payload_result
 from support.live_graph import JOINTS, Client, Process, sim_arm
 from support.parameter_files import ROOT
-from support.replay_graph import RecorderProcess, assert_same_result, play
+from support.replay_graph import RecorderProcess, play
+from support.same_result import assert_same_result
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from robocal_ros.cli.main import main

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pinocchio as pin
 
+from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, print_line
 from robocal_ros.cli.drivers import payload_calls
 from robocal_ros.cli.show import result_files
@@ -104,8 +105,8 @@ def urdf_with(result: CalibrationResult, urdf: str) -> str:
         kept = () if identified_on(result, urdf) == urdf else (PAYLOAD_LINK,)
         return with_links(urdf, _links(result), kept=kept)
     raise DataError(
-        f"A result of kind '{result.kind}' cannot be written into a URDF; expected a payload, "
-        'friction or arm result.')
+        f"A result of kind '{result.kind}' cannot be written into a URDF; expected one of "
+        f'{", ".join(item.kind for item in registry.procedures().values() if item.urdf)}.')
 
 
 def _links(result: CalibrationResult) -> dict[str, RigidBodyInertia]:

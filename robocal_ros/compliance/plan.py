@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,34 +26,30 @@ _CONE_MARGIN = 0.05
 _CANDIDATES, _DRAWS_PER_CANDIDATE = 400, 40
 
 
-@dataclass(frozen=True)
-class Visibility:
-    """Cone within which the tracker sees the target.
+def looks_at(
+    tracker: Array, robot: Robot, q: Array, target: Target, values: ComplianceParameters
+) -> bool:
+    """Return whether the tracker is within the cone about target_axis, with a margin.
 
-    Attributes:
+    Args:
         tracker: Position of the tracker in the root frame, shape (3,) [m].
-        axis: Viewing direction of the target in its frame, shape (3,).
-        half_angle: Half angle of the cone about ``axis`` [rad].
+        robot: The arm.
+        q: Joint angles, shape (n,) [rad].
+        target: Tracked target.
+        values: The node's parameters.
 
     """
-
-    tracker: Array
-    axis: Array
-    half_angle: float
-
-    def sees(self, robot: Robot, q: Array, target: Target) -> bool:
-        """Return whether the tracker is within the cone, with a margin."""
-        rotation, point = target_pose(robot, q, target)
-        sight = np.asarray(self.tracker) - point
-        axis = np.asarray(self.axis) / np.linalg.norm(self.axis)
-        cosine = float((rotation @ axis) @ sight / max(float(np.linalg.norm(sight)), 1e-9))
-        return cosine >= np.cos(max(self.half_angle - _CONE_MARGIN, 0.5 * self.half_angle))
+    rotation, point = target_pose(robot, q, target)
+    sight, half_angle = tracker - point, values.visibility_angle
+    axis = np.array(values.target_axis) / np.linalg.norm(values.target_axis)
+    cosine = float((rotation @ axis) @ sight / max(float(np.linalg.norm(sight)), 1e-9))
+    return cosine >= np.cos(max(half_angle - _CONE_MARGIN, 0.5 * half_angle))
 
 
-def visibility_of(
+def tracker_seen(
     values: ComplianceParameters, registration: Registration | None = None
-) -> Visibility | None:
-    """Return the visibility cone, None if the target is visible from everywhere.
+) -> Array | None:
+    """Return the position at which the target must look, shape (3,) [m]; None for any.
 
     Args:
         values: The node's parameters.
@@ -64,8 +59,7 @@ def visibility_of(
     if values.visibility_angle >= np.pi or (
             registration is None and not any(values.tracker_position)):
         return None
-    tracker = values.tracker_position if registration is None else registration.translation
-    return Visibility(np.array(tracker), np.array(values.target_axis), values.visibility_angle)
+    return np.array(values.tracker_position if registration is None else registration.translation)
 
 
 def given_postures(
@@ -172,14 +166,14 @@ def feasible_postures(
 
     """
     target = Target.of(robot, values, registration)
-    visibility = visibility_of(values, registration)
+    tracker = tracker_seen(values, registration)
     generator = np.random.default_rng(seed)
     found: list[Array] = []
     efforts = [EffortLimits(arm, friction or {}, values.effort_share) for arm in (robot, loaded)]
     reasons: Counter[str] = Counter()
     for q in _drawn(robot, current, generator, _DRAWS_PER_CANDIDATE * count,
                     values.posture_range):
-        if visibility is not None and not visibility.sees(robot, q, target):
+        if tracker is not None and not looks_at(tracker, robot, q, target, values):
             reasons['the target looks away from the tracker'] += 1
         elif problem := next(filter(None, (effort.exceeded(q[None]) for effort in efforts)), ''):
             reasons[f'{problem.partition(" needs ")[0]} exceeds its effort limit'] += 1

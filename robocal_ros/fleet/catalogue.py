@@ -18,10 +18,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -204,13 +202,12 @@ class Catalogue:
     ) -> None:
         generation = 1 + max((_generation(name) for name in merged), default=0)
         own = schema.with_metadata({_MERGED: json.dumps(list(merged)).encode()})
-        with tempfile.TemporaryDirectory() as temporary:
-            path = Path(temporary) / 'whole.parquet'
-            with pq.ParquetWriter(path, own, compression='zstd') as writer:
-                for batch in reader:
-                    writer.write_table(pa.Table.from_batches([batch]).cast(own), _GROUP)
-            storage.write_bytes(
-                storage.joined(folder, f'{_WHOLE}{generation:08d}.parquet'), path.read_bytes())
+        buffer = pa.BufferOutputStream()
+        with pq.ParquetWriter(buffer, own, compression='zstd') as writer:
+            for batch in reader:
+                writer.write_table(pa.Table.from_batches([batch]).cast(own), _GROUP)
+        storage.write_bytes(storage.joined(folder, f'{_WHOLE}{generation:08d}.parquet'),
+                            buffer.getvalue().to_pybytes())
 
     # ---------------------------------------------------------------------- reading
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -146,22 +147,15 @@ def names_in(uri: str) -> list[str]:
     """Return the names of the files in a folder, sorted; empty if it does not exist."""
     fs, path = opened(uri)
     fs.invalidate_cache()
-    try:
-        entries = fs.ls(path, detail=True)
-    except FileNotFoundError:
-        return []
-    return sorted(PurePosixPath(str(entry['name'])).name for entry in entries
-                  if entry['type'] == 'file')
+    return sorted(PurePosixPath(str(file)).name for file in fs.find(path, maxdepth=1))
 
 
 def remove(uris: Iterable[str]) -> None:
     """Remove files; those that do not exist are ignored."""
     for uri in uris:
         fs, path = opened(uri)
-        try:
+        with suppress(FileNotFoundError):
             fs.rm_file(path)
-        except FileNotFoundError:
-            continue
 
 
 def sha256_of(files: Iterable[Path]) -> str:

@@ -13,7 +13,6 @@ can state by how much.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import daqp
@@ -21,9 +20,6 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.leveling.model import LevelingTask
-
-Bias = Callable[[Array], Array]
-"""Preferred joint step at a posture, shape (n,) [rad], as a function of the posture."""
 
 _ITERATIONS = 8
 _POINT_TOLERANCE, _TURN_TOLERANCE = 1e-8, 1e-8

@@ -22,7 +22,7 @@ from enum import Enum
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.leveling.inverse_kinematics import Bias, Bounds, Reached, converge
+from robocal_ros.leveling.inverse_kinematics import Bounds, Reached, converge
 from robocal_ros.leveling.model import LevelingTask
 from robocal_ros.robot import CollisionChecker
 
@@ -30,6 +30,8 @@ _SHORTEST = 1e-5
 _GROWTH = 1.6
 # Largest step towards a singularity, as a share of the smallest singular value.
 _CAUTION = 0.5
+# Distance from a limit at which the null-space bias sets in [rad].
+_ZONE = 0.2
 
 
 class Obstacle(Enum):
@@ -119,32 +121,25 @@ class _Checks:
         return Obstacle.COLLISION if touching else None, touching
 
 
-def follow(
-    task: LevelingTask, rules: PathRules, *, bias: Bias | None = None, bounded: bool = True
-) -> JointPath:
+def follow(task: LevelingTask, rules: PathRules, *, bounded: bool = True) -> JointPath:
     """Follow the task from its start as far as possible.
 
     Args:
         task: The task.
         rules: Constraints.
-        bias: Null-space step of a redundant arm, for a step of full length.
-        bounded: Whether a redundant arm is kept within its bounds; otherwise they are only
-            checked, as for other arms.
+        bounded: Whether a redundant arm is kept within its bounds, and moves away from them
+            where it can; otherwise they are only checked, as for other arms.
 
     Returns:
         The path, complete or with the obstacle that ended it.
 
     """
-    return _Follower(task, rules, bias, bounded).run()
+    return _Follower(task, rules, bounded).run()
 
 
 class _Follower:
-    def __init__(
-        self, task: LevelingTask, rules: PathRules, bias: Bias | None, bounded: bool
-    ) -> None:
-        self._task = task
-        self._rules = rules
-        self._bias = bias
+    def __init__(self, task: LevelingTask, rules: PathRules, bounded: bool) -> None:
+        self._task, self._rules = task, rules
         self._bounds = rules.bounds if bounded else None
         self._checks = _Checks(task, rules)
         self._now = self._checks.start
@@ -175,15 +170,22 @@ class _Follower:
         while self._step > _SHORTEST:
             goal = min(1.0, share + self._step)
             # A shorter step has less of the null-space step.
-            bias = None if self._bias is None else (
-                self._step * self._task.angle / self._rules.max_step * self._bias(self._now.q))
-            reached = converge(self._task, self._now.q, goal, bias=bias, bounds=self._bounds)
+            reached = converge(
+                self._task, self._now.q, goal, bias=self._bias(), bounds=self._bounds)
             shrink = 0.4 if reached is None else self._shrink(reached)
             if reached is not None and shrink >= 1.0:
                 self._step = min(longest, self._step * min(_GROWTH, shrink))
                 return goal, reached
             self._step *= shrink
         return None
+
+    def _bias(self) -> Array | None:
+        """Return the joint step of a redundant arm away from nearby limits, (n,) [rad]."""
+        if self._bounds is None or self._task.redundancy <= 0:
+            return None
+        into_lower = np.clip(1.0 - (self._now.q - self._bounds.lower) / _ZONE, 0.0, 1.0)
+        into_upper = np.clip(1.0 - (self._bounds.upper - self._now.q) / _ZONE, 0.0, 1.0)
+        return 0.5 * self._step * self._task.angle * (into_lower - into_upper)
 
     def _shrink(self, reached: Reached) -> float:
         """Return the factor of the step length; at least 1 if the step is acceptable."""
@@ -246,9 +248,7 @@ def search(task: LevelingTask, rules: PathRules, patience: float) -> JointPath:
 
 class _Front:
     def __init__(self, task: LevelingTask, rules: PathRules, deadline: float) -> None:
-        self._task = task
-        self._rules = rules
-        self._deadline = deadline
+        self._task, self._rules, self._deadline = task, rules, deadline
         self._checks = _Checks(task, rules)
         self._states = [_State(0.0, task.start, -1, 0.0)]
         self._blocked = Obstacle.LIMIT

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import scipy
@@ -104,8 +103,6 @@ _START_NOISE = 1e-3
 _LIMIT_MARGIN = 0.002
 # Share of max_drift for straight joint lines between points; the rest is for tracking errors.
 _SHARE_OF_DRIFT = 0.4
-# Distance from a limit at which the null-space bias sets in [rad].
-_ZONE = 0.2
 
 
 @dataclass(frozen=True)
@@ -214,7 +211,7 @@ class LevelingPlanner:
         if task.redundancy <= 0:
             yield follow(task, rules)
             return
-        direct = follow(task, rules, bias=partial(_away_from_limits, rules))
+        direct = follow(task, rules)
         if direct.obstacle is None:
             yield direct
             even = smoothed(task, rules, direct)
@@ -254,13 +251,6 @@ class LevelingPlanner:
                         np.maximum(self.limits.upper - margin, start))
         return PathRules(bounds, values.max_step, _SHARE_OF_DRIFT * values.max_drift,
                          values.singularity_margin, self.checker)
-
-
-def _away_from_limits(rules: PathRules, q: Array) -> Array:
-    """Return the joint step away from nearby limits, shape (n,) [rad]."""
-    into_lower = np.clip(1.0 - (q - rules.bounds.lower) / _ZONE, 0.0, 1.0)
-    into_upper = np.clip(1.0 - (rules.bounds.upper - q) / _ZONE, 0.0, 1.0)
-    return 0.5 * rules.max_step * (into_lower - into_upper)
 
 
 # ----------------------------------------------------------------------------- refusals

@@ -56,6 +56,8 @@ _LARGEST_FACTOR = 0.5
 # Runs whose speeds differ by less than this share are repetitions.
 _SAME = 0.02
 _HELD_OUT_EVERY = 4
+# Runs that are not held out, since nothing is extrapolated: the slowest two and the fastest.
+_OUTER = [0, 1, -1]
 # Standard deviations of the tilt that explain an error of gravity (99.9 %).
 _EXPLAINED = 3.29
 # Standard deviation of the change of friction while a joint's runs last, as a share.
@@ -231,19 +233,26 @@ def _stribeck_unidentified(fit: DirectionFit, speed: Array) -> str:
     return ''
 
 
-def information_criterion(fits: Sequence[DirectionFit], held_out: float | None = None) -> float:
+def information_criterion(
+    fits: Sequence[DirectionFit], held_out: tuple[float, float] | None = None
+) -> float:
     """Return the Bayesian information criterion of all directions together.
 
     n ln(χ²/n) + p ln n, for noise of unknown scale (Schwarz, Ann. Statist. 6 (1978) 461, doi
-    10.1214/aos/1176344136). With ``held_out``, the χ² of runs predicted from the others, the
-    optimism of the fit, 2 p on average (Stone, J. R. Stat. Soc. B 39 (1977) 44), is measured
-    instead: n ln(χ²/n) + p (ln n − 2).
+    10.1214/aos/1176344136). With ``held_out``, χ² contains the errors of runs predicted from the
+    others. Their optimism, twice their share of p on average (Stone, J. R. Stat. Soc. B 39 (1977)
+    44), is measured instead: n ln(χ²/n) + p ln n − 2 Σ h, with their leverages h.
+
+    Args:
+        fits: The fit of each direction.
+        held_out: χ² and the sum of the leverages of held-out runs; None to count residuals.
+
     """
     count = sum(len(fit.residual) for fit in fits)
     parameters = sum(len(fit.value) for fit in fits)
-    chi_square = sum(fit.chi_square for fit in fits) if held_out is None else held_out
-    penalty = float(np.log(count)) - (0.0 if held_out is None else 2.0)
-    return count * float(np.log(max(chi_square, 1e-12) / count)) + parameters * penalty
+    chi_square, known = held_out or (sum(fit.chi_square for fit in fits), 0.0)
+    return count * float(np.log(max(chi_square, 1e-12) / count)) + (
+        parameters * float(np.log(count)) - 2.0 * known)
 
 
 def fit_degree(torque: Array, fitted: Array) -> float:
@@ -656,7 +665,8 @@ def choose(sides: Mapping[str, Side], wanted: str) -> Choice:
     held_out = all(found is not None for found in predicted.values())
     criteria = {
         model: information_criterion(
-            tuple(fitted[model].values()), _chi_square(predicted[model]) if held_out else None)
+            tuple(fitted[model].values()),
+            _judged(predicted[model], fitted[model], sides) if held_out else None)
         for model in candidates}
     best = min(criteria, key=criteria.__getitem__)
     unidentified = dict(reasons[best])
@@ -719,7 +729,6 @@ def _held_out(
         for side in sides.values():
             count = len(side.speed)
             out = np.zeros(count, dtype=bool)
-            # Interior speeds only, so that nothing is extrapolated.
             out[2 + part:count - 1:_HELD_OUT_EVERY] = True
             if not out.any():
                 if part == 0:
@@ -735,10 +744,25 @@ def _held_out(
     return found
 
 
-def _chi_square(predicted: list[tuple[Array, Array, Array]] | None) -> float | None:
-    """Return the weighted squared error of predictions."""
-    return None if predicted is None else float(sum(
-        (((measured - torque) / std) ** 2).sum() for measured, torque, std in predicted))
+def _judged(
+    predicted: list[tuple[Array, Array, Array]] | None, fits: Mapping[str, DirectionFit],
+    sides: Mapping[str, Side],
+) -> tuple[float, float] | None:
+    """Return χ² of held-out and outer runs, and the sum of the leverages of held-out ones.
+
+    Outer runs count by their residuals.
+    """
+    if predicted is None:
+        return None
+    chi_square, known = sum(float((((measured - torque) / std) ** 2).sum())
+                            for measured, torque, std in predicted), 0.0
+    for name, side in sides.items():
+        fit = fits[name]
+        chi_square += float(((fit.residual / side.std)[_OUTER] ** 2).sum())
+        slopes = jacobian(fit.model, fit.value, side.speed, side.load) / side.std[:, None]
+        known += float(np.delete(
+            np.einsum('ij,jk,ik->i', slopes, fit.covariance, slopes), _OUTER).sum())
+    return chi_square, known
 
 
 def _held_out_degree(choice: Choice) -> float | None:

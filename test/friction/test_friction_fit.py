@@ -148,6 +148,20 @@ class TestChoice:
         assert chosen.held_out
         assert true_model in chosen.evidence()
 
+    @pytest.mark.parametrize(('truth', 'model', 'least'), [
+        # As published of joint 7 of a Kinova arm.
+        (np.array([1.31, 1.49, 0.1, 0.76]), 'stribeck', 9),
+        (np.array([1.31, 0.76]), 'coulomb_viscous', 15)])
+    def test_slow_runs_take_part_in_the_choice(self, truth, model, least):
+        """A rise of 14 % towards standstill, and runs that scatter by 3 %."""
+        speed, found = np.geomspace(0.02, 0.6, 8), []
+        for seed in range(16):
+            noise = 0.04 * np.random.default_rng([seed, 8]).normal(size=(2, 8))
+            found.append(choose({name: side(
+                speed, plain(model, truth, speed) + row, np.full(8, 0.004)) for name, row in zip(
+                    ('forward', 'backward'), noise, strict=True)}, 'auto').model)
+        assert found.count(model) >= least
+
     def test_parameters_that_the_data_cannot_determine_are_named(self):
         torque = plain('coulomb_viscous', VALUES['coulomb_viscous'], SPEED)
         noisy = side(SPEED, torque + 0.004 * np.random.default_rng(1).normal(size=12),

@@ -20,6 +20,15 @@ _MAX_GAP = 0.1
 _MANY_STEPS = 4.0
 # Speed below which a joint rests, by differentiated positions [rad/s].
 _STILL = 0.003
+# Half the length of the chords of that speed [s].
+_CHORD = 0.05
+# Positions nearer to each other are equal but for rounding [rad].
+_EQUAL = 1e-9
+# Distance from a multiple of the encoder's step, over the step, by rounding.
+_MULTIPLE = 0.05
+# Half-length of a chord in which one encoder step is just slower than a speed, times that speed
+# over the step.
+_ONE_STEP = 0.51
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,24 @@ class Dwell:
     posture: Array
 
 
-def central_velocity(time: Array, position: Array, half_width: float = 0.05) -> Array:
+def encoder_steps(position: Array) -> Array:
+    """Return the quantisation of positions, 0 where there is none, shape (n,) [rad].
+
+    All positions of a joint differ by multiples of it.
+    """
+    steps = np.zeros(position.shape[1])
+    for joint, column in enumerate(position.T):
+        gaps = np.diff(np.unique(column))
+        gaps = gaps[gaps > _EQUAL]
+        if len(gaps):
+            multiples = gaps / gaps.min()
+            steps[joint] = gaps.min() * (np.abs(multiples - np.round(multiples)) < _MULTIPLE).all()
+    return steps
+
+
+def central_velocity(
+    time: Array, position: Array, half_width: float | Array = 0.05
+) -> Array:
     """Return velocities by central differences, without phase error.
 
     The slope of the chord from ``t - half_width`` to ``t + half_width`` (shortened at the
@@ -76,18 +102,31 @@ def central_velocity(time: Array, position: Array, half_width: float = 0.05) -> 
     Args:
         time: Stamps, strictly increasing, shape (k,) [s].
         position: Joint angles, shape (k, n) [rad].
-        half_width: Half the length of the chord [s].
+        half_width: Half the length of the chord, one or one for each joint [s].
 
     Returns:
         Velocities, shape (k, n) [rad/s].
 
     """
-    early = np.maximum(time - half_width, time[0])
-    late = np.minimum(time + half_width, time[-1])
-    length = np.maximum(late - early, np.finfo(float).tiny)
-    return np.column_stack([
-        (np.interp(late, time, column) - np.interp(early, time, column)) / length
-        for column in position.T])
+    speeds = []
+    for column, half in zip(position.T, np.broadcast_to(half_width, position.shape[1]),
+                            strict=True):
+        early, late = np.maximum(time - half, time[0]), np.minimum(time + half, time[-1])
+        speeds.append((np.interp(late, time, column) - np.interp(early, time, column))
+                      / np.maximum(late - early, np.finfo(float).tiny))
+    return np.column_stack(speeds)
+
+
+def _chords(steps: Array, speed: float, half_width: float) -> Array:
+    """Return half-lengths of chords in which one encoder step is slower than a speed [s].
+
+    Args:
+        steps: Encoder steps of the joints, shape (n,) [rad].
+        speed: The speed [rad/s].
+        half_width: Least half-length [s].
+
+    """
+    return np.maximum(half_width, _ONE_STEP * steps / speed)
 
 
 def runs(mask: np.ndarray) -> list[tuple[int, int]]:
@@ -162,28 +201,34 @@ def steady_sweeps(
     """
     if len(samples) < 3:
         return []
-    velocity = central_velocity(samples.time, samples.position, half_width)
+    velocity, steps = (central_velocity(samples.time, samples.position, half_width),
+                       encoder_steps(samples.position))
     turning = (np.abs(velocity) > min_speed) & (np.abs(velocity) <= max_speed)
-    still = np.abs(velocity) < still_speed
+    still = np.abs(central_velocity(samples.time, samples.position, _chords(
+        steps, still_speed, half_width))) < still_speed
     sweeps = []
     for joint in range(velocity.shape[1]):
         alone = turning[:, joint] & (np.delete(still, joint, axis=1)).all(axis=1)
         for sign in (1.0, -1.0):
             mask = alone & (velocity[:, joint] * sign > 0.0)
             for start, stop in _without_gaps(samples.time, mask):
-                sweeps += _plateaus(samples, velocity[:, joint], joint, start, stop,
-                                    tolerance, settle, min_span)
+                sweeps += _plateaus(samples, velocity[:, joint], joint, start, stop, tolerance,
+                                    steps[joint] / half_width, settle, min_span)
     return sorted(sweeps, key=lambda sweep: sweep.start)
 
 
 def _plateaus(
     samples: JointSamples, velocity: Array, joint: int, start: int, stop: int,
-    tolerance: float, settle: float, min_span: float,
+    tolerance: float, of_steps: float, settle: float, min_span: float,
 ) -> list[Sweep]:
-    """Return the constant-speed parts of one monotone interval."""
+    """Return the constant-speed parts of one monotone interval.
+
+    Encoder steps, one at each end of a chord, change the speed by up to ``of_steps`` [rad/s].
+    """
     plateau = float(np.median(velocity[start:stop]))
     steady = np.zeros(len(velocity), dtype=bool)
-    steady[start:stop] = np.abs(velocity[start:stop] - plateau) <= tolerance * abs(plateau)
+    steady[start:stop] = np.abs(velocity[start:stop] - plateau) <= (
+        tolerance * abs(plateau) + of_steps)
     found = []
     for first, last in runs(steady):
         first, last = _trimmed(samples.time, first, last, settle)
@@ -215,9 +260,11 @@ def dwells(
     """
     if len(samples) < 3:
         return []
-    velocity = central_velocity(samples.time, samples.position)
+    chords = _chords(encoder_steps(samples.position), _STILL, _CHORD)
+    velocity = central_velocity(samples.time, samples.position, chords)
     mask: Flags = np.all(np.abs(velocity) < _STILL, axis=1)
-    found = []
+    # Longer chords end farther from motion by themselves.
+    settle, found = max(0.0, settle - float(chords.max()) + _CHORD), []
     for start, stop in _without_gaps(samples.time, mask):
         first, last = _trimmed(samples.time, start, stop, settle)
         if last - first < 3 or samples.time[last - 1] - samples.time[first] < min_duration:

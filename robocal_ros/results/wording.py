@@ -149,11 +149,12 @@ def _listed(names: Sequence[str]) -> str:
         other = {'forward': 'backward', 'backward': 'forward'}.get(side, '')
         both = f'{joint}.{stem}_{other}' in names
         own.setdefault(joint, {})[stem if both else rest] = None
-    joints: dict[str, list[str]] = {}
+    joints: dict[tuple[str, ...], list[str]] = {}
     for joint, found in own.items():
-        joints.setdefault(', '.join(found), []).append(joint)
-    return '; '.join(text + (f' of {", ".join(of)}' if of != [''] else '')
-                     for text, of in joints.items())
+        joints.setdefault(tuple(found), []).append(joint)
+    return '; '.join(
+        f'{", ".join(found)} of {", ".join(of)}' if len(of) > 1 else
+        ', '.join(f'{of[0]}.{name}'.lstrip('.') for name in found) for found, of in joints.items())
 
 
 def setting(value: object) -> str:

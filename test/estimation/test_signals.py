@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given, strategies as st
 from support.forward import SweepPlan, run
 
-from robocal_ros.estimation.signals import central_velocity, dwells, runs, steady_sweeps
+from robocal_ros.estimation.signals import (
+    central_velocity,
+    dwells,
+    encoder_steps,
+    runs,
+    steady_sweeps,
+)
 from robocal_ros.messages.samples import JointSamples
 
 
@@ -188,3 +194,42 @@ def test_a_gap_in_the_stamps_ends_a_dwell():
                        samples.effort)
     assert not any(d.start < 200 < d.stop for d in dwells(cut))
     assert len(dwells(cut)) == 5
+
+
+# ------------------------------------------------------------------------ coarse encoders
+
+
+def coarse(samples: JointSamples, step: float = 1.5e-3, noise: float = 3e-4) -> JointSamples:
+    """Return a record by encoders whose last digit flickers, one of them between two steps."""
+    generator = np.random.default_rng(0)
+    position = samples.position + 0.5 * step + noise * generator.normal(
+        size=samples.position.shape)
+    return JointSamples(samples.joint_names, samples.time, np.round(position / step) * step,
+                        samples.velocity, samples.effort)
+
+
+def test_the_step_of_encoders_is_found():
+    still = np.random.default_rng(1).normal(size=(500, 1))
+    position = np.hstack((np.round(still / 1.5e-3) * 1.5e-3, still, np.full((500, 1), 0.3)))
+    assert encoder_steps(position) == pytest.approx([1.5e-3, 0.0, 0.0])
+
+
+@pytest.mark.parametrize('rate', [100.0, 1000.0])
+def test_sweeps_and_dwells_are_found_with_coarse_encoders(rate):
+    posture = np.array([0.2, -0.1, 0.4])
+    motion = run(np.zeros(3), [SweepPlan(2, posture, 1.0), SweepPlan(1, posture, 0.8)], 0.25,
+                 rate=rate)
+    fine, rough = (steady_sweeps(item) for item in (record(motion), coarse(record(motion))))
+    assert [(item.joint, item.direction) for item in rough] == [
+        (item.joint, item.direction) for item in fine]
+    assert [item.span for item in rough] == pytest.approx(
+        [item.span for item in fine], abs=0.08)
+    found = dwells(coarse(resting(1.0, rate)), settle=0.15)
+    assert len(found) == len(dwells(resting(1.0, rate), settle=0.15))
+
+
+def test_a_joint_that_creeps_by_coarse_steps_does_not_rest():
+    samples = resting(2.0)
+    creep = samples.position + 0.01 * samples.time[:, None]
+    assert dwells(coarse(JointSamples(samples.joint_names, samples.time, creep, samples.velocity,
+                                      samples.effort))) == []

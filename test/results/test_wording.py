@@ -62,7 +62,7 @@ def test_parameters_of_many_joints_without_value_are_listed_once() -> None:
     parameters += [left('joint_3', 'static_forward', 'one run'), Parameter('mass', 'kg', 2.0)]
     assert without_value(parameters) == [
         'Not identified: static, exponent of joint_1, joint_2 (not chosen).',
-        'Not identified: static_forward of joint_3 (one run).']
+        'Not identified: joint_3.static_forward (one run).']
 
 
 def test_value_that_the_user_gave_says_so() -> None:

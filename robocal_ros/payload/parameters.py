@@ -46,7 +46,8 @@ class PayloadParameters(ResumableParameters):
     friction_change_std: float = parameter(
         0.1, 'Prior standard deviation of the change of friction since it was identified and '
         'during the sweeps of a joint (method two_plane), and of its drift and curvature within '
-        'an exciting motion, as a share; larger widens the intervals.',
+        'an exciting motion, as a share; five times as large for its rise towards standstill and '
+        'its build-up after reversals; larger widens the intervals.',
         minimum=0.0, maximum=1.0, dynamic=True)
     load_friction_std: float = parameter(
         0.05, 'Method excitation and drive gains: prior standard deviation of friction that grows '

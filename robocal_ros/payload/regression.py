@@ -923,6 +923,7 @@ def wrench_rows(
             *tilt_terms(blocks, [partial(_read, tilted, read) for tilted in dynamics.tilts()],
                         values.tilt_std),
             *_cable_terms(blocks.centre.position[:, -1], values.cable_stiffness_std),
+            *_drift_terms(len(known), values),
             *_gain_terms(blocks.means(reading), values.sensor_gain_std)], known.T.shape)
 
     return Rows(
@@ -949,6 +950,19 @@ def _cable_terms(angle: Array, std: float) -> Iterator[Term]:
     for channel, name in enumerate(CHANNELS):
         yield (f'cable, {name}', std / _CABLE_LEVER if channel < 3 else std,
                np.outer(angle - angle.mean(), np.eye(6)[channel]))
+
+
+def _drift_terms(count: int, values: PayloadParameters) -> Iterator[Term]:
+    """Yield changes of the biases from begin to end, as large as residuals that pass.
+
+    Args:
+        count: Number of blocks.
+        values: For the prior standard deviations.
+
+    """
+    for axis, name in zip(np.eye(6), CHANNELS, strict=True):
+        yield (f'sensor drift, {name}', values.max_force_residual if 'force' in name else
+               values.max_torque_residual, np.outer(np.linspace(-0.5, 0.5, count), axis))
 
 
 def _gain_terms(reading: Array, std: float) -> Iterator[Term]:

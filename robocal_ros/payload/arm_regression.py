@@ -48,6 +48,7 @@ from robocal_ros.payload.regression import (
     derivatives,
     friction_terms,
     joint_terms,
+    recording_check,
     tilt_terms,
     widened_std,
     without_noise,
@@ -241,7 +242,7 @@ class ArmMotion:
         rigid = blocks.means(columns)
         motion = cls(rigid, np.zeros(0), np.array([node.velocity for node in blocks.nodes]),
                      np.zeros(rigid.shape[:2]), np.where(fast, 1.0, _SLOW_WEIGHT) * seen,
-                     repeats=blocks.repeats, recording=(blocks.check(robot.joint_names),))
+                     repeats=blocks.repeats, recording=(recording_check(blocks, robot.joint_names),))
         law = Law(_TRANSITIONS[1], ('sublinear',))
         # Free links of each joint would absorb a delay; the URDF's links with a free body on the
         # tool are close enough to identify it.
@@ -569,8 +570,7 @@ class _Solver:
 
         """
         places = self._places
-        degrees = self._degrees(x, prior)
-        cost, gradient, hessian = self._objective(x, prior, degrees)
+        cost, gradient, hessian = self._objective(x, prior)
         rotors = np.zeros(len(x), dtype=bool)
         rotors[places.rotors] = True
         for _ in range(_STEPS):
@@ -589,7 +589,7 @@ class _Solver:
             size = 1.0
             while size > 1e-10:
                 tried = np.where(rotors, np.maximum(x + size * step, 0.0), x + size * step)
-                trial = self._objective(tried, prior, degrees)
+                trial = self._objective(tried, prior)
                 if trial[0] <= cost - 1e-4 * size * decrement:
                     break
                 size *= 0.5
@@ -609,8 +609,7 @@ class _Solver:
         mode[at] = prior.links.ravel()
         prior_hessian = prior.cost(mode, places)[2][at, at]
         _, prior_determinant = np.linalg.slogdet(prior_hessian)
-        evidence = (float(degrees @ np.log(x[places.gains])) - cost - 0.5 * determinant
-                    + 0.5 * prior_determinant)
+        evidence = -cost - 0.5 * determinant + 0.5 * prior_determinant
         return ArmFit(x, np.empty((0, 0)), places, self._laws, np.empty(0), float(evidence),
                       prior.std)
 
@@ -654,46 +653,36 @@ class _Solver:
         return (np.append(used, gain), np.column_stack((x[gain] * rows[:, :-1], torque)),
                 rows[:, -1] - x[gain] * torque)
 
-    def _degrees(self, x: Array, prior: Prior) -> Array:
-        """Return half the number of unknowns with a prior that each joint's efforts determine.
+    def pull(self, x: Array, prior: Prior) -> Array:
+        """Return half the slope by which the marginal posterior of gains differs from the joint.
 
-        A gain multiplies them, so that the joint mode favours large gains with small deviations
-        from the priors. Integrated over these unknowns, the posterior of a gain falls with their
-        number as a power of the gain (MacKay, Comparison of Approximate Methods for Handling
-        Hyperparameters, Neural Comput. 11 (1999) 1035, doi 10.1162/089976699300016331), which
-        favours small gains where priors are wider than the deviations. Half of the power is in
-        the middle; the distance to either side is a doubt. Friction without a prior is free to
-        follow any gain.
+        A gain multiplies unknowns that have priors, so that the joint mode favours large gains
+        with small deviations. Integrated over the unknowns, the posterior falls with the number
+        of those that a joint's efforts determine, as a power of the gain (MacKay, Comparison of
+        Approximate Methods for Handling Hyperparameters, Neural Comput. 11 (1999) 1035, doi
+        10.1162/089976699300016331), which favours small gains where priors are wider than the
+        deviations. Friction without a prior is free to follow any gain.
 
         Returns:
-            Shape (n,).
+            Shape (p,), zero but for the gains.
 
         """
         information = prior.cost(x, self._places)[2] + self.information(
             x, np.ones(len(self._laws)))
         linear = np.delete(np.arange(len(x)), self._places.gains)
-        inverse = np.zeros_like(information)
+        inverse, found = np.zeros_like(information), np.zeros(len(x))
         inverse[np.ix_(linear, linear)] = scaled_inverse(information[np.ix_(linear, linear)])
-        found = np.empty(len(self._laws))
         for joint, law in enumerate(self._laws):
             places, jacobian, _ = self._linearised(x, joint)
-            found[joint] = np.sum((jacobian @ inverse[np.ix_(places, places)]) * jacobian) - (
-                len(law.names) - 1)
-        return 0.5 * np.maximum(found, 0.0)
-
-    def pull(self, x: Array, prior: Prior) -> Array:
-        """Return the slope of the objective by which priors' widths move the gains, (p,)."""
-        found = np.zeros(len(x))
-        found[self._places.gains] = self._degrees(x, prior) / x[self._places.gains]
+            count = np.sum((jacobian @ inverse[np.ix_(places, places)]) * jacobian)
+            gain = self._places.gains.start + joint
+            found[gain] = 0.5 * max(float(count) - (len(law.names) - 1), 0.0) / x[gain]
         return found
 
-    def _objective(self, x: Array, prior: Prior, degrees: Array) -> tuple[float, Array, Array]:
+    def _objective(self, x: Array, prior: Prior) -> tuple[float, Array, Array]:
         cost, gradient, hessian = prior.cost(x, self._places)
         if not np.isfinite(cost):
             return cost, gradient, hessian
-        gains = self._places.gains
-        cost += float(degrees @ np.log(x[gains]))
-        gradient[gains] += degrees / x[gains]
         for joint in range(len(self._rows)):
             places, jacobian, off = self._linearised(x, joint)
             cost += 0.5 * float(off @ off)

@@ -72,6 +72,7 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     ARM_SOURCE: ('arm',),
     'the calibration of the wrist sensor (sensor_gain_std)': (
         'gain of', 'calibration'),
+    'drift of the wrist sensor (max_force_residual, max_torque_residual)': ('sensor drift',),
     'the deflection of joints (sag_std)': ('compliance',),
     'joint angles (posture_std)': ('angle',),
     'the tilt of the base (tilt_std)': ('tilt',),

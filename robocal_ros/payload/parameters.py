@@ -34,7 +34,8 @@ class PayloadParameters(ResumableParameters):
         use_friction: Subtract identified friction if there is a result for this arm.
         friction_change_std: Prior standard deviation of the change of friction since it was
             identified and during the sweeps of a joint (method two_plane), and of its drift and
-            curvature within an exciting motion, as a share; larger widens the intervals.
+            curvature within an exciting motion, as a share; five times as large for its rise
+            towards standstill and its build-up after reversals; larger widens the intervals.
         load_friction_std: Method excitation and drive gains: prior standard deviation of friction
             that grows with the torque a joint transmits, as a share of that torque, which is
             estimated jointly; 0 assumes none.

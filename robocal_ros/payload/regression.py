@@ -20,6 +20,7 @@ import scipy
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConvergenceError, DataError, ExcitationError
 from robocal_ros.estimation import (
+    MAX_NOISE,
     Blocks,
     Channels,
     Delay,
@@ -772,7 +773,7 @@ def torque_rows(
         tuple(f'torque of {name}' for name in robot.joint_names), ('N·m',) * robot.n, LOSSES,
         nuisance_about, blocks.fundamental, repeats=blocks.repeats, delay=delay,
         causes=lambda: _torque_causes(robot, blocks, own),
-        recording=(blocks.check(robot.joint_names),))
+        recording=(recording_check(blocks, robot.joint_names),))
 
 
 def _torque_causes(robot: Robot, blocks: Blocks, own: Array) -> Mapping[str, Array]:
@@ -815,6 +816,19 @@ def _found_delay(
     if values.delay_std <= 0.0:
         return Delay(0.0, np.inf)
     return find_delay(shifted, columns, known, period, used)
+
+
+def recording_check(blocks: Blocks, joint_names: Sequence[str]) -> Check:
+    """Return the check that noise in the accelerations attenuates nothing."""
+    worst = int(np.argmax(blocks.noise))
+    share, small = float(blocks.noise[worst]), bool(blocks.noise[worst] <= MAX_NOISE)
+    return Check(
+        'recording of the motion', True, share, MAX_NOISE, '1', blocks.account + (
+            '' if small else
+            f" Noise of encoders and stamps makes up {100.0 * share:.2g} % of the accelerations of "
+            f"'{joint_names[worst]}' (limit {100.0 * MAX_NOISE:.2g} %) and attenuates what is "
+            'estimated: repeat the motion (excitation_repeats), or correct the stamps.'),
+        'trustworthy', evaluated=small)
 
 
 def friction_terms(
@@ -923,6 +937,7 @@ def wrench_rows(
             *tilt_terms(blocks, [partial(_read, tilted, read) for tilted in dynamics.tilts()],
                         values.tilt_std),
             *_cable_terms(blocks.centre.position[:, -1], values.cable_stiffness_std),
+            *_drift_terms(len(known), values),
             *_gain_terms(blocks.means(reading), values.sensor_gain_std)], known.T.shape)
 
     return Rows(
@@ -930,7 +945,7 @@ def wrench_rows(
         np.zeros_like(every),
         sensor.frame,
         CHANNELS, ('N',) * 3 + ('N·m',) * 3, ('bias',), nuisance_about, blocks.fundamental,
-        sensor.counted(), blocks.repeats, delay, recording=(blocks.check(robot.joint_names),))
+        sensor.counted(), blocks.repeats, delay, recording=(recording_check(blocks, robot.joint_names),))
 
 
 def _read(dynamics: NewtonEuler, wrench: Array, q: Array, v: Array, a: Array) -> Array:
@@ -949,6 +964,19 @@ def _cable_terms(angle: Array, std: float) -> Iterator[Term]:
     for channel, name in enumerate(CHANNELS):
         yield (f'cable, {name}', std / _CABLE_LEVER if channel < 3 else std,
                np.outer(angle - angle.mean(), np.eye(6)[channel]))
+
+
+def _drift_terms(count: int, values: PayloadParameters) -> Iterator[Term]:
+    """Yield changes of the biases from begin to end, as large as residuals that pass.
+
+    Args:
+        count: Number of blocks.
+        values: For the prior standard deviations.
+
+    """
+    for axis, name in zip(np.eye(6), CHANNELS, strict=True):
+        yield (f'sensor drift, {name}', values.max_force_residual if 'force' in name else
+               values.max_torque_residual, np.outer(np.linspace(-0.5, 0.5, count), axis))
 
 
 def _gain_terms(reading: Array, std: float) -> Iterator[Term]:

@@ -62,6 +62,29 @@ def test_a_few_corrupt_positions_do_not_move_the_series() -> None:
     assert np.abs(found.at(time)[2] - clean.at(time)[2]).max() < 1e-2
 
 
+def test_the_window_that_repeats_is_found_beside_approach_pause_and_return() -> None:
+    time = np.arange(0.0, 5.0 * PERIOD, 0.01)
+    begin = 9.0
+    moving = np.clip(time - begin, 0.0, 3.0 * PERIOD)
+    away = 0.4 * np.exp(-((time - 4.0) / 0.8)**2) + 0.4 * np.clip((time - 29.5) / 1.5, 0.0, 1.0)
+    found = periodic_motion(time, motion(moving)[0] + away[:, None], 30.0)
+    assert found is not None
+    assert found.repeats == 3
+    assert found.start == pytest.approx(begin, abs=0.02 * PERIOD)
+    assert found.period == pytest.approx(PERIOD, rel=1e-4)
+
+
+def test_a_gap_in_one_repeat_is_filled_by_the_others() -> None:
+    time = np.arange(0.0, 3.2 * PERIOD, 0.01)
+    kept = (time < 5.0) | (time > 5.4)
+    whole, found = (periodic_motion(item, np.round(motion(item)[0] / 2e-5) * 2e-5, 30.0)
+                    for item in (time, time[kept]))
+    assert whole is not None
+    assert found is not None
+    assert found.harmonics == whole.harmonics
+    assert np.abs(found.at(time)[2] - whole.at(time)[2]).max() < 1e-2
+
+
 def test_a_motion_that_does_not_repeat_is_not_periodic() -> None:
     time = np.arange(0.0, 20.0, 0.01)
     chirp = np.sin(0.4 * time + 0.03 * time**2)[:, None]

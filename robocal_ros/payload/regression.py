@@ -825,8 +825,8 @@ def recording_check(blocks: Blocks, joint_names: Sequence[str]) -> Check:
     return Check(
         'recording of the motion', True, share, MAX_NOISE, '1', blocks.account + (
             '' if small else
-            f" Noise of encoders and stamps makes up {100.0 * share:.2g} % of the accelerations of "
-            f"'{joint_names[worst]}' (limit {100.0 * MAX_NOISE:.2g} %) and attenuates what is "
+            f' Noise of encoders and stamps makes up {100.0 * share:.2g} % of the accelerations '
+            f"of '{joint_names[worst]}' (limit {100.0 * MAX_NOISE:.2g} %) and attenuates what is "
             'estimated: repeat the motion (excitation_repeats), or correct the stamps.'),
         'trustworthy', evaluated=small)
 
@@ -945,7 +945,8 @@ def wrench_rows(
         np.zeros_like(every),
         sensor.frame,
         CHANNELS, ('N',) * 3 + ('N·m',) * 3, ('bias',), nuisance_about, blocks.fundamental,
-        sensor.counted(), blocks.repeats, delay, recording=(recording_check(blocks, robot.joint_names),))
+        sensor.counted(), blocks.repeats, delay,
+        recording=(recording_check(blocks, robot.joint_names),))
 
 
 def _read(dynamics: NewtonEuler, wrench: Array, q: Array, v: Array, a: Array) -> Array:

@@ -116,7 +116,8 @@ def _sampled(parts: Sequence[Trajectory | float], start: np.ndarray) -> Motion:
 
 
 def _move(start: np.ndarray, goal: np.ndarray) -> Trajectory:
-    return quintic_path(np.stack((start, goal)), np.full(len(start), 1.5), np.full(len(start), 4.0))
+    return quintic_path(
+        np.stack((start, goal)), np.full(len(start), 1.5), np.full(len(start), 4.0))
 
 
 def _rests(robot: Robot, where: np.ndarray) -> Motion:

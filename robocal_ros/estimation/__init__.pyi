@@ -30,7 +30,6 @@ from .integrated import (
 from .least_squares import (
     LinearFit as LinearFit,
     autocorrelation_time as autocorrelation_time,
-    convergence as convergence,
     scaled_inverse as scaled_inverse,
     solve as solve,
 )

@@ -139,35 +139,6 @@ def autocorrelation_time(residual: Array) -> float:
     return max(1.0, 1.0 + 2.0 * float(correlation[1:stop].sum()))
 
 
-def convergence(
-    regressor: Array, measured: Array, prior_std: Array, std: float, counts: Sequence[int]
-) -> tuple[Array, Array]:
-    """Return the estimates after given numbers of samples, with a prior about zero.
-
-    Computed in batch from the information of the samples in between.
-
-    Args:
-        regressor: Shape (k, p).
-        measured: Shape (k,).
-        prior_std: Standard deviation of each parameter before any data, shape (p,).
-        std: Standard deviation of one measurement.
-        counts: Increasing numbers of samples, length c.
-
-    Returns:
-        Estimates and standard deviations, shape (c, p) each.
-
-    """
-    scale = np.linalg.norm(regressor, axis=0)
-    scale = np.where(scale > 0.0, scale, 1.0)
-    rows = regressor / scale
-    joined = np.einsum('ki,kj->kij', rows, np.column_stack((rows, measured))) / std**2
-    added = np.add.reduceat(joined[:counts[-1]], (0, *counts[:-1]), axis=0).cumsum(axis=0)
-    prior = np.diag(1.0 / np.square(scale * prior_std))
-    covariance = np.linalg.inv(added[:, :, :-1] + prior)
-    values = (covariance @ added[:, :, -1:])[:, :, 0]
-    return values / scale, np.sqrt(np.diagonal(covariance, axis1=1, axis2=2)) / scale
-
-
 def scaled_inverse(matrix: Array) -> Array:
     """Return the inverse of a positive definite matrix whose rows differ much in scale."""
     scale = 1.0 / np.sqrt(np.diag(matrix))

@@ -1,28 +1,239 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimators of payload, drive gains and arm from recordings."""
+"""Estimators of payload, by a table of methods, and of drive gains and arm from recordings."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
 
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimation import check_contents
 from robocal_ros.estimators import Estimator, Needs, WrenchNeed
-from robocal_ros.messages import Recording
-from robocal_ros.payload import arm_identification, drive_gain_regression, excitation
-from robocal_ros.payload.arm_identification import check_load
-from robocal_ros.payload.methods import EXCITATION_BUDGET, METHODS, gain_std
+from robocal_ros.messages import BUDGET, JointSamples, Recording
+from robocal_ros.payload import (
+    arm_identification,
+    drive_gain_regression,
+    excitation,
+    static_poses,
+    two_plane,
+)
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.results import CalibrationResult, Inputs
+from robocal_ros.payload.result import (
+    centre_text,
+    fitness_text,
+    mass_text,
+    mounted_text,
+    stored_load_checks,
+)
+from robocal_ros.results import CalibrationResult, Inputs, Load, absence
 from robocal_ros.robot import (
     ARM,
     DRIVE_GAINS,
+    ArmModel,
     Robot,
+    SteadyFriction,
     check_effort_unit,
     effort_scale,
+    friction_by_joint,
+    identified_arm,
     identified_model,
     relative_covariance,
+    urdf_model,
 )
+
+if TYPE_CHECKING:
+    from robocal_ros.arm import Keep
+    from robocal_ros.payload.procedure import PayloadProcedure, Sensor
+
+EXCITATION_BUDGET = 2**15
+"""Number of samples of an exciting motion; it is filtered to a few hertz, and more of them carry
+no more information."""
+
+# Standard deviation of drive gains in an unknown unit: any.
+_UNKNOWN_STD = 10.0
+
+
+@dataclass(frozen=True)
+class Method:
+    """Method of payload identification.
+
+    Attributes:
+        reads_wrench: Returns whether it reads the wrist sensor, and efforts otherwise.
+        kinds: Returns the kinds of results that it builds on besides friction and drive gains.
+        check: Raises a ConfigurationError for parameters that fit neither arm nor results.
+        run: Plans and carries out its motions, given the sensor, if any, the stored results, and
+            what keeps an unfinished measurement.
+        estimate: Estimates from a recording, given the arm by its URDF, parameters and inputs.
+        summary: Returns a result in a sentence.
+        budget: Largest number of samples per stream.
+
+    """
+
+    reads_wrench: Callable[[PayloadParameters], bool]
+    kinds: Callable[[PayloadParameters], tuple[str, ...]]
+    check: Callable[[Robot, PayloadParameters, Load], None]
+    run: Callable[[PayloadProcedure, Sensor | None, Load, Keep], Awaitable[None]]
+    estimate: Callable[[Robot, Recording, PayloadParameters, Inputs], CalibrationResult]
+    summary: Callable[[CalibrationResult], str]
+    budget: int = BUDGET
+
+
+def check_sensor(robot: Robot, values: PayloadParameters) -> None:
+    """Raise a ConfigurationError if frame or sign of the wrist sensor are invalid."""
+    robot.frame_id(values.sensor_frame)
+    if abs(values.sensor_sign) != 1.0:
+        raise ConfigurationError(f'sensor_sign must be 1.0 or -1.0, got {values.sensor_sign}.')
+
+
+def gain_std(values: PayloadParameters) -> float:
+    """Return the standard deviation of drive gains that are not calibrated, as a share."""
+    return _UNKNOWN_STD if values.effort_source == 'unknown' else values.gain_std
+
+
+def _by_torque(
+    robot: Robot, joints: JointSamples, values: PayloadParameters, inputs: Inputs,
+    mass: float = 0.0,
+) -> tuple[ArmModel, Mapping[str, SteadyFriction]]:
+    """Return what of arm and friction is in the efforts, after checks of unit and contents.
+
+    The arm is the identified one, or that of the URDF with ``arm_model_std``; without calibrated
+    drive gains there is no evidence of its accuracy.
+
+    Args:
+        robot: The arm by its URDF.
+        joints: Joint states.
+        values: The parameters.
+        inputs: Results to build on.
+        mass: Known mass of the payload [kg]; 0 if it is not known.
+
+    """
+    check_effort_unit(values, inputs.gains)
+    check_contents(joints, robot, values.effort_contains, values.min_weight_share, mass)
+    arm = identified_arm(robot, values, inputs.gains) or urdf_model(
+        robot, values.arm_model_std, relative_covariance(robot, inputs.gains, gain_std(values)),
+        calibrated=inputs.gains is not None)
+    if values.effort_contains == 'external':
+        # Neither the arm's own dynamics nor its friction are in the efforts.
+        return replace(arm.gains_alone(), robot=arm.robot.without_mass()), {}
+    friction = inputs.get('friction')
+    return arm, {} if friction is None else friction_by_joint(friction)
+
+
+# ------------------------------------------------------------------------------- two planes
+
+
+def _check_two_plane(robot: Robot, values: PayloadParameters, load: Load) -> None:
+    two_plane.check_sweeps(values)
+    if values.known_mass > 0.0:
+        two_plane.known_mass(robot, values, None)
+    elif values.second_joint:
+        robot.index(values.second_joint)
+
+
+def _estimate_two_plane(
+    robot: Robot, recording: Recording, values: PayloadParameters, inputs: Inputs
+) -> CalibrationResult:
+    arm, friction = _by_torque(robot, recording.joints, values, inputs, values.known_mass)
+    return two_plane.estimate(
+        arm.robot, recording.joints, values, friction, inputs.get('payload'), arm)
+
+
+def _summary_two_plane(result: CalibrationResult) -> str:
+    return (f'Centre of mass {centre_text(result)} for a mass of {mass_text(result)}.'
+            f'{fitness_text(result)}')
+
+
+# ----------------------------------------------------------------------------- static poses
+
+
+def _estimate_static_poses(
+    robot: Robot, recording: Recording, values: PayloadParameters, inputs: Inputs
+) -> CalibrationResult:
+    return static_poses.estimate(
+        robot, recording.joints, recording.wrench(values.sensor_topic), values)
+
+
+def _summary_static_poses(result: CalibrationResult) -> str:
+    return (f'Mass {mass_text(result)}, centre of mass {centre_text(result)}'
+            f'{mounted_text(result)}.{fitness_text(result)}')
+
+
+# ------------------------------------------------------------------------------- excitation
+
+
+def _estimate_excitation(
+    robot: Robot, recording: Recording, values: PayloadParameters, inputs: Inputs
+) -> CalibrationResult:
+    reference = inputs.get(excitation.REFERENCE)
+    excitation.check_reference(
+        robot, values, reference, inputs.absent.get(excitation.REFERENCE, ''))
+    if values.excitation_source == 'wrench':
+        return excitation.estimate(
+            robot, recording.joints, values, sensor=recording.wrench(values.sensor_topic),
+            reference=reference)
+    arm, friction = _by_torque(robot, recording.joints, values, inputs)
+    if reference is not None:
+        _check_gains(reference, inputs.gains)
+    result = excitation.estimate(arm.robot, recording.joints, values, friction=friction,
+                                 reference=reference, arm=arm)
+    return replace(result, checks=(*result.checks, *stored_load_checks(
+        result, inputs.beside.get('payload'))))
+
+
+def _check_gains(reference: CalibrationResult, gains: CalibrationResult | None) -> None:
+    """Raise a ConfigurationError if a reference run was recorded with other drive gains."""
+    recorded = {item.sha256 for item in reference.inputs if item.kind in (DRIVE_GAINS, ARM)}
+    if ('' if gains is None else gains.sha256) not in (recorded or {''}):
+        raise ConfigurationError(
+            'The reference run was recorded with other drive gains. Estimate it again from its '
+            "recording, or record it again with reference_run 'record'.")
+
+
+def _summary_excitation(result: CalibrationResult) -> str:
+    if result.kind == excitation.REFERENCE:
+        return ("Reference recorded: runs with reference_run 'subtract' subtract the error of "
+                "the arm's own model.")
+    moments = [result.parameter(f'inertia_{axis}') for axis in ('xx', 'yy', 'zz')]
+    inertia = ('not identified' if any(p.value is None for p in moments) else ', '.join(
+        f'{p.name[-2:]} {p.text(5)}' for p in moments)
+        + ' kg·m²')
+    return (f'Mass {mass_text(result)}, centre of mass {centre_text(result)}, inertia about it '
+            f'{inertia}{mounted_text(result)}.{fitness_text(result)}')
+
+
+METHODS = {
+    'two_plane': Method(
+        reads_wrench=lambda values: False,
+        kinds=lambda values: ('payload',),
+        check=_check_two_plane,
+        run=lambda procedure, sensor, load, keep: procedure.two_plane(two_plane.known_mass(
+            procedure.arm.robot, procedure.values, load('payload')).value),
+        estimate=_estimate_two_plane,
+        summary=_summary_two_plane),
+    'static_poses': Method(
+        reads_wrench=lambda values: True,
+        kinds=lambda values: (),
+        check=lambda robot, values, load: None,
+        run=lambda procedure, sensor, load, keep: procedure.static_poses(
+            cast('Sensor', sensor), keep),
+        estimate=_estimate_static_poses,
+        summary=_summary_static_poses),
+    'excitation': Method(
+        reads_wrench=lambda values: values.excitation_source == 'wrench',
+        kinds=lambda values: (
+            (excitation.REFERENCE,) if values.reference_run == 'subtract' else ()),
+        check=lambda robot, values, load: excitation.check_reference(
+            robot, values, load(excitation.REFERENCE), absence(load, excitation.REFERENCE)),
+        run=lambda procedure, sensor, load, keep: procedure.excitation(sensor),
+        estimate=_estimate_excitation,
+        summary=_summary_excitation,
+        budget=EXCITATION_BUDGET),
+}
+"""The methods by the value of parameter ``method``."""
+
+
+# ------------------------------------------------------------------------------ estimators
 
 
 def needs(values: PayloadParameters) -> Needs:
@@ -98,7 +309,7 @@ def estimate_arm(
         inputs: Results to build on: drive gains, and the arm without load.
 
     """
-    check_load(values, inputs.get(ARM), inputs.absent.get(ARM, ''))
+    arm_identification.check_load(values, inputs.get(ARM), inputs.absent.get(ARM, ''))
     check_effort_unit(values, inputs.gains)
     return arm_identification.estimate(
         robot, recording.joints, values, scale=effort_scale(robot, inputs.gains),
@@ -132,19 +343,14 @@ def kinds(values: PayloadParameters) -> tuple[str, ...]:
     return (*(('friction',) if friction else ()), *method.kinds(values))
 
 
-def summary(result: CalibrationResult) -> str:
-    """Return a sentence that sums up a payload result of any method."""
-    return METHODS[result.method].summary(result)
-
-
 def _carried(values: PayloadParameters) -> tuple[str, ...]:
     """Return the inputs whose uncertainty the methods themselves propagate."""
     return 'payload', excitation.REFERENCE, 'friction', DRIVE_GAINS, ARM
 
 
 PAYLOAD = Estimator(
-    'payload', PayloadParameters, ('run', 'estimate'), needs,
-    kinds, estimate, summary, _carried, beside=('payload',))
+    'payload', PayloadParameters, ('run', 'estimate'), needs, kinds, estimate,
+    lambda result: METHODS[result.method].summary(result), _carried, beside=('payload',))
 ARM_IDENTIFICATION = Estimator(
     ARM, PayloadParameters, ('identify_arm',), gain_needs,
     lambda values: (ARM,) if values.arm_load > 0.0 else (), estimate_arm, arm_summary, _carried,

@@ -28,7 +28,7 @@ from robocal_ros.node import (
 from robocal_ros.payload import estimator
 from robocal_ros.payload.arm_identification import check_load
 from robocal_ros.payload.drive_gain_regression import check_mass
-from robocal_ros.payload.methods import METHODS, check_sensor
+from robocal_ros.payload.estimator import METHODS, check_sensor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.procedure import KeptPostures, PayloadProcedure
 from robocal_ros.payload.result import COM
@@ -214,17 +214,13 @@ def _ellipsoid(
     frame: str, name: str, number: int, centre: Array, axes: Array, diameters: Array,
     colour: tuple[float, float, float, float],
 ) -> Marker:
-    marker = Marker(ns=name, id=number, type=Marker.SPHERE, action=Marker.ADD)
-    marker.header.frame_id = frame
+    marker = conversions.to_marker(
+        frame, name, Marker.SPHERE, colour, np.maximum(diameters, _VISIBLE).tolist(),
+        number=number, position=centre)
     marker.frame_locked = True
-    pose = marker.pose
-    pose.position.x, pose.position.y, pose.position.z = (float(c) for c in centre)
     if np.linalg.det(axes) < 0.0:
         axes = axes * np.array([1.0, 1.0, -1.0])
-    conversions.fill_message(pose.orientation, axes)
-    scale = np.maximum(diameters, _VISIBLE)
-    marker.scale.x, marker.scale.y, marker.scale.z = (float(d) for d in scale)
-    marker.color.r, marker.color.g, marker.color.b, marker.color.a = colour
+    conversions.fill_message(marker.pose.orientation, axes)
     return marker
 
 

@@ -23,7 +23,6 @@ from robocal_ros.estimation import (
     RippleRun,
     Sweep,
     autocorrelation_time,
-    convergence,
     find_ripple,
     grouped,
     ripple_columns,
@@ -50,7 +49,6 @@ from robocal_ros.payload.result import (
     unidentified_inertia,
 )
 from robocal_ros.results import (
-    Z95,
     CalibrationResult,
     Check,
     Fit,
@@ -80,7 +78,6 @@ _STEP, _TILT = 1e-4, 1e-4
 # Sweeps are wide enough to separate ripple of so few periods per turn from weight.
 _FEWEST_CYCLES = 6.0
 _PLOT_POINTS = 150
-_TRACE_POINTS = 120
 # Smallest noise of effort [N·m]; keeps the weights of noise-free recordings finite.
 _LEAST_NOISE = 1e-6
 # Smallest prior standard deviation of a share; 0 means that friction does not change.
@@ -743,26 +740,15 @@ def _losses(robot: Robot, planes: Sequence[PlaneFit]) -> Iterator[Parameter]:
 
 
 def _series(robot: Robot, plane: PlaneFit, mass: float) -> tuple[Series, ...]:
-    """Return plots of the fit, its residuals, and the estimate over the number of samples."""
+    """Return plots of the fit and its residuals."""
     name, size = robot.joint_names[plane.plane.joint], len(plane.target)
     pick = spread(size, _PLOT_POINTS)
     order = pick[np.argsort(plane.angle[pick], kind='stable')]
     angle, target, residual = (x[order] for x in (plane.angle, plane.target, plane.residual))
-    count = np.unique(np.geomspace(min(10, size), size, _TRACE_POINTS).astype(int))
-    value, sigma = convergence(
-        _plane_rows(plane.plane, plane.angle, plane.sign, mass), plane.target, _PRIOR_STD,
-        max(rms(plane.fit.residual), _LEAST_NOISE), count.tolist())
-    trace = {}
-    for column, what in enumerate(('along gravity', 'sideways')):
-        trace[what] = value[:, column]
-        trace[f'{what}, 95 % upper'] = value[:, column] + Z95 * sigma[:, column]
-        trace[f'{what}, 95 % lower'] = value[:, column] - Z95 * sigma[:, column]
     return (
         Series(f'Torque of {name}, arm and payload separated', f'{name} [rad]', 'torque [N·m]',
                angle, {'measured minus the arm': target, 'fit with friction': target - residual,
                        'payload alone': plane.plane.regressor(angle, mass)
                        @ plane.fit.value[:2]}),
         Series(f'Residuals of {name}', f'{name} [rad]', 'residual [N·m]', angle,
-               {'measured minus fit': residual}),
-        Series(f'Recursive estimate, plane of {name}', 'samples', 'lever [m]',
-               count.astype(float), trace))
+               {'measured minus fit': residual}))

@@ -19,7 +19,6 @@ from robocal_ros.results.result import Series, rms
 _COLOURS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#7f7f7f')
 _UPPER, _LOWER = '95 % upper', '95 % lower'
 _RESIDUAL = 'residual'
-_SETTLED = 0.5
 # Resolution of figures in a description, relative to the largest.
 _FINE = 0.01
 
@@ -31,7 +30,6 @@ def figure(series: Series) -> go.Figure:
     have a suffix after a comma: ``x, held out`` is drawn with hollow markers in the colour of
     ``x``; ``x, 95 % upper`` and ``x, 95 % lower`` as a band about it.
     """
-    counted = series.x_label == 'samples'
     split = _RESIDUAL in series.curves and len(series.curves) > 1
     subjects = dict.fromkeys(map(_subject, series.curves))
     colours = dict(zip(subjects, itertools.cycle(_COLOURS), strict=False))
@@ -46,10 +44,8 @@ def figure(series: Series) -> go.Figure:
         showlegend=len(drawing.data) > 1,
         legend={'orientation': 'h', 'x': 0, 'y': 1.02, 'yanchor': 'bottom'},
         hovermode='closest',
-        xaxis={'title': {'text': series.x_label}, 'type': 'log' if counted else 'linear',
-               'dtick': 1 if counted else None, 'anchor': 'y2' if split else 'y'},
-        yaxis={'title': {'text': series.y_label},
-               'range': _settled_range(series) if counted else None},
+        xaxis={'title': {'text': series.x_label}, 'anchor': 'y2' if split else 'y'},
+        yaxis={'title': {'text': series.y_label}},
     )
     if split:
         _, bracket, unit = series.y_label.partition('[')
@@ -129,14 +125,3 @@ def _trace(series: Series, name: str, y: Array, colour: str) -> go.Scatter:
 def _jumps(y: Array) -> bool:
     """Return whether neighbouring points are far apart along the whole curve."""
     return len(y) > 10 and float(np.abs(np.diff(y)).sum()) > 8.0 * float(np.ptp(y))
-
-
-def _settled_range(series: Series) -> list[float] | None:
-    """Return the range of the ordinate after settling; the start may be off scale."""
-    late = slice(int(_SETTLED * len(series.x)), None)
-    curves = [y[late] for y in series.curves.values()]
-    if not curves or not len(curves[0]):
-        return None
-    low, high = min(y.min() for y in curves), max(y.max() for y in curves)
-    margin = 0.08 * (high - low) or 1.0
-    return [float(low - margin), float(high + margin)]

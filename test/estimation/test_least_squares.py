@@ -12,7 +12,6 @@ from scipy.stats import chi2
 from robocal_ros.errors import DataError, ExcitationError
 from robocal_ros.estimation.least_squares import (
     autocorrelation_time,
-    convergence,
     solve,
 )
 
@@ -180,22 +179,6 @@ def test_a_standard_deviation_must_be_positive(bad):
     std[3] = bad
     with pytest.raises(DataError, match='standard deviation .*expected a positive number'):
         solve(regressor, measured, std, NAMES)
-
-
-# -------------------------------------------------------------------------- convergence
-
-
-def test_convergence_shows_the_batch_solutions_with_their_prior():
-    regressor, measured, _ = problem(80)
-    prior, counts = np.array([5.0, 50.0, 0.1]), (1, 2, 7, 8, 40, 80)
-    for value, std, count in zip(*convergence(regressor, measured, prior, 0.3, counts), counts,
-                                 strict=True):
-        # The prior is three more measurements.
-        batch = solve(np.vstack((regressor[:count], np.eye(3))),
-                      np.concatenate((measured[:count], np.zeros(3))),
-                      np.concatenate((np.full(count, 0.3), prior)), NAMES)
-        np.testing.assert_allclose(value, batch.value, rtol=1e-8)
-        np.testing.assert_allclose(std, batch.std(), rtol=1e-8)
 
 
 # --------------------------------------------------------------------- autocorrelation

@@ -3,7 +3,7 @@
 
 from robocal_ros.parameters import declarations
 from robocal_ros.payload import PAYLOAD
-from robocal_ros.payload.methods import METHODS
+from robocal_ros.payload.estimator import METHODS
 from robocal_ros.payload.parameters import PayloadParameters
 
 

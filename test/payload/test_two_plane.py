@@ -189,17 +189,6 @@ def test_the_result_states_method_counts_and_settings(usual):
         assert fit.before > 5.0 * fit.after
 
 
-def test_the_recursive_trace_ends_at_the_estimate(usual):
-    result = estimate(usual.robot, usual.samples(), values_for(usual))
-    traces = [s for s in result.series if s.title.startswith('Recursive')]
-    assert len(traces) == 2
-    for trace in traces:
-        value, upper, lower = (
-            trace.curves[f'sideways{e}'] for e in ('', ', 95 % upper', ', 95 % lower'))
-        assert lower[-1] < value[-1] < upper[-1]
-        assert upper[-1] - lower[-1] < 0.5 * (upper[len(upper) // 3] - lower[len(upper) // 3])
-
-
 # ------------------------------------------------------- efficiency, intervals, invariants
 
 

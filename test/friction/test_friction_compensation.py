@@ -14,7 +14,7 @@ from robocal_ros.friction.model import Compensator, feed_forward
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.messages.samples import Recording
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
-from robocal_ros.robot.trajectories import Lspb, Trajectory, quintic_move
+from robocal_ros.robot.trajectories import Lspb, Trajectory, quintic_path
 
 NAMES = ('a', 'b')
 LAW = SteadyFriction(*(getattr(WRIST, name) for name in (
@@ -90,7 +90,7 @@ class TestFeedForward:
         robot = loaded(arm('robocal').robot(), TOOL)
         start = np.array([0.1, 0.3, -0.5, 0.2, 0.4, -0.3])
         if kind == 'quintic':
-            coarse = quintic_move(start, start + 0.5, np.ones(6), np.full(6, 2.0))
+            coarse = quintic_path(np.stack((start, start + 0.5)), np.ones(6), np.full(6, 2.0))
             time = np.linspace(0.0, coarse.duration, 20)
             motion = Trajectory(time, *coarse.sample(time))
         else:

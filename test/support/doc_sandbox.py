@@ -23,7 +23,7 @@ from robocal_ros.results.result import Verdict
 from robocal_ros.results.store import ResultStore, write_result
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.trajectories import Lspb, Trajectory, quintic_move
+from robocal_ros.robot.trajectories import Lspb, Trajectory, quintic_path
 from support import bag_examples
 from support.compliance_cell import TARGET, TEN_KILOGRAMS, Cell, postures
 
@@ -116,7 +116,8 @@ def _sampled(parts: Sequence[Trajectory | float], start: np.ndarray) -> Motion:
 
 
 def _move(start: np.ndarray, goal: np.ndarray) -> Trajectory:
-    return quintic_move(start, goal, np.full(len(start), 1.5), np.full(len(start), 4.0))
+    return quintic_path(
+        np.stack((start, goal)), np.full(len(start), 1.5), np.full(len(start), 4.0))
 
 
 def _rests(robot: Robot, where: np.ndarray) -> Motion:

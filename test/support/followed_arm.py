@@ -11,7 +11,7 @@ import numpy as np
 from robocal_ros.messages import JointSamples, WrenchSamples
 from robocal_ros.messages.posture_check import PostureCheck
 from robocal_ros.robot import Robot, Trajectory
-from robocal_ros.robot.trajectories import quintic_move
+from robocal_ros.robot.trajectories import quintic_path
 from robocal_sim.model import Description
 from robocal_sim.prescribed import Motion, measure
 from robocal_sim.truth import Cell, HiddenTruth, ToolTruth
@@ -60,8 +60,8 @@ class FollowedArm:
         pieces, here = [], motions[0].start
         for motion in motions:
             if np.abs(motion.start - here).max() > 1e-6:
-                pieces.append(sampled(quintic_move(
-                    here, motion.start, speed, np.full(len(here), 2.0))))
+                pieces.append(sampled(quintic_path(
+                    np.stack((here, motion.start)), speed, np.full(len(here), 2.0))))
             pieces += [still(motion.start), sampled(motion)]
             here = motion.goal
         pieces.append(still(here))

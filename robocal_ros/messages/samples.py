@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from robocal_ros.arrays import Array, Flags, frozen
+from robocal_ros.arrays import Array, Flags, freeze
 from robocal_ros.errors import DataError
 from robocal_ros.messages.marks import StationaryInterval
 
@@ -69,8 +69,7 @@ class Samples(ABC):
 
     def __post_init__(self) -> None:
         """Freeze the arrays and check them; raises DataError."""
-        for name in ('time', *self.columns):
-            object.__setattr__(self, name, frozen(getattr(self, name)))
+        freeze(self, 'time', *self.columns)
         _check_time(self.time, self.what)
         for name, columns in self.columns.items():
             _check_columns(getattr(self, name), (len(self.time), columns), f'{self.what}, {name}')

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from robocal_ros.arrays import Array, frozen
+from robocal_ros.arrays import Array, freeze
 from robocal_ros.errors import DataError
 from robocal_ros.results import CalibrationResult, State
 
@@ -55,8 +55,7 @@ class SteadyFriction:
 
     def __post_init__(self) -> None:
         """Freeze the arrays."""
-        for name in (*LAW_PARAMETERS, 'covariance', 'speeds'):
-            object.__setattr__(self, name, frozen(getattr(self, name)))
+        freeze(self, *LAW_PARAMETERS, 'covariance', 'speeds')
 
     def torque(self, velocity: Array | float, load: Array | float | None = None) -> Array:
         """Return the friction torque, positive for positive velocities [N·m].

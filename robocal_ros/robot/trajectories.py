@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from robocal_ros.arrays import Array, frozen
+from robocal_ros.arrays import Array, freeze
 from robocal_ros.errors import ConfigurationError, MotionError
 
 # Peak velocity and acceleration of s(x) = 10x³ - 15x⁴ + 6x⁵ over 0 … 1.
@@ -43,9 +43,7 @@ class Trajectory:
 
     def __post_init__(self) -> None:
         """Freeze and check the arrays; raises MotionError."""
-        for name in ('time', 'position', 'velocity', 'acceleration'):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, frozen(getattr(self, name)))
+        freeze(self, 'time', 'position', 'velocity', 'acceleration')
         shape = self.position.shape
         arrays = [self.position, self.velocity]
         arrays += [self.acceleration] if self.acceleration is not None else []

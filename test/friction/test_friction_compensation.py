@@ -90,8 +90,7 @@ class TestFeedForward:
         robot = loaded(arm('robocal').robot(), TOOL)
         start = np.array([0.1, 0.3, -0.5, 0.2, 0.4, -0.3])
         if kind == 'quintic':
-            coarse = quintic_path(
-                np.stack((start, start + 0.5)), np.ones(6), np.full(6, 2.0))
+            coarse = quintic_path(np.stack((start, start + 0.5)), np.ones(6), np.full(6, 2.0))
             time = np.linspace(0.0, coarse.duration, 20)
             motion = Trajectory(time, *coarse.sample(time))
         else:

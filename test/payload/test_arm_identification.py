@@ -385,3 +385,46 @@ def test_an_arm_that_is_heavier_than_its_urdf_as_a_whole_has_its_gains_within_th
     for joint in robot.joint_names:
         low, high = result.parameter(f'{joint}.effort_scale').interval(0.95)
         assert low < 1.0 < high
+
+
+def with_build_up(samples: JointSamples) -> JointSamples:
+    """Return joint states with friction that builds up over 10 mrad after a reversal."""
+    direction = np.sign(samples.velocity)
+    turned = np.diff(direction, axis=0, prepend=direction[:1]) != 0.0
+    row = np.arange(len(direction))[:, None]
+    last = np.maximum.accumulate(np.where(turned, row, 0), axis=0)
+    since = np.abs(samples.position - np.take_along_axis(samples.position, last, axis=0))
+    return replace(samples, effort=samples.effort - 4.0 * direction * np.exp(-since / 0.01))
+
+
+def rotor_errors(robot: Robot, result: CalibrationResult) -> np.ndarray:
+    """Return the errors of rotor inertias in standard deviations, shape (n,)."""
+    true = 0.1 * np.diag(pin.crba(robot.model, robot.data, np.zeros(robot.n)))
+    found = [result.parameter(f'{joint}.rotor_inertia') for joint in robot.joint_names]
+    return np.array([((item.value or 0.0) - size) / (item.std or 1.0)
+                     for item, size in zip(found, true, strict=True)])
+
+
+def test_friction_that_builds_up_after_reversals_is_no_rotor() -> None:
+    robot = arm('robocal').robot()
+    unknown = {'scale': np.ones(robot.n), 'scale_covariance': 0.005**2 * np.eye(robot.n)}
+    errors = np.concatenate([rotor_errors(robot, estimate(robot, with_build_up(
+        record(real_arm(robot), seed, np.ones(robot.n))), VALUES, **unknown))
+        for seed in range(3)])
+    assert np.abs(errors).max() < 3.3
+    assert np.sqrt(np.mean(errors**2)) < 1.5
+
+
+def test_gains_without_a_load_are_known_no_better_than_the_widths_of_the_priors_tell() -> None:
+    robot = arm('robocal').robot()
+    unknown = {'scale': np.ones(robot.n), 'scale_covariance': 0.01 * np.eye(robot.n)}
+    result = estimate(robot, record(real_arm(robot), 0, np.full(robot.n, 1.12)), VALUES,
+                      **unknown)
+    places = [result.covariance_names.index(f'{joint}.effort_scale')
+              for joint in robot.joint_names]
+    std = np.sqrt(np.array(result.covariance)[np.ix_(places, places)].mean())
+    # Priors of gains and of the links' scale are these; what the gains multiply adds a doubt.
+    assert std > 1.2 / np.sqrt(robot.n / 0.01 + 1.0 / VALUES.arm_model_std**2)
+    errors = [((item.value or 0.0) - 1.12) / (item.std or 1.0) for item in (
+        result.parameter(f'{joint}.effort_scale') for joint in robot.joint_names)]
+    assert np.abs(errors).max() < 3.3

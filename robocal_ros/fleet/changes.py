@@ -27,6 +27,11 @@ doi 10.51387/23-NEJSDS51). The bound is not tight: statistics overshoot it, only
 looked at, and a step counts with its third recording. The threshold therefore is below 1/α, so
 that the rate of false alarms measured by `benchmarks/fleet_changes.py` meets `FALSE_ALARMS`.
 
+Recordings of one session, less than half a day apart, share what differs from session to session:
+they count as one, their weighted mean, whose scatter is that between sessions. The rate holds for
+sessions that are independent otherwise, and for temperatures that are recorded or do not follow
+the seasons.
+
 A single recording must not carry the evidence of a change; one that deviates by more than
 Student's distribution with five degrees of freedom explains is an outlier of its own.
 """
@@ -34,8 +39,10 @@ Student's distribution with five degrees of freedom explains is an outlier of it
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from robocal_ros.errors import DataError
 from robocal_ros.fleet.histories import Course, History
@@ -48,6 +55,8 @@ from robocal_ros.results import spread
 _GROUP, _LONG, _ASKED = 6, 8, 24
 _WIDTHS = (0.35, 0.5, 0.7, 1.0)
 _BATCH = 1024
+# Longest time between recordings of one session [s].
+_SESSION = 0.5 * 86400.0
 
 
 def courses(
@@ -67,6 +76,8 @@ def courses(
     """
     if any(not len(history.time) for history in histories):
         raise DataError('A history has no recording; leave it out.')
+    recorded = histories
+    histories = [_sessions(history) for history in recorded]
     priors: list[Prior | None] = [None] * len(histories)
     members: dict[Hashable, list[int]] = {}
     for i, group in enumerate(groups or ()):
@@ -85,7 +96,45 @@ def courses(
                          if not segment.rate and segment.count >= _LONG])
         for i in members[group]:
             priors[i] = prior
-    return [course for course, _ in _scanned(histories, priors)]
+    return [course if len(history.time) == len(own.time) else _of_recordings(course, own)
+            for (course, _), history, own in zip(
+                _scanned(histories, priors), histories, recorded, strict=True)]
+
+
+def _begins(history: History) -> npt.NDArray[np.intp]:
+    """Return the first recording of each session."""
+    return np.flatnonzero(np.diff(history.time, prepend=-np.inf) > _SESSION)
+
+
+def _sessions(history: History) -> History:
+    """Return one estimate for each session."""
+    begins = _begins(history)
+    if len(begins) == len(history.time):
+        return history
+    weight = history.std**-2.0
+    total = np.add.reduceat(weight, begins)
+    # Of the recordings with a known temperature.
+    known = weight * np.isfinite(history.temperature)
+    with np.errstate(invalid='ignore'):
+        warm = np.add.reduceat(known * np.nan_to_num(history.temperature), begins) / (
+            np.add.reduceat(known, begins))
+    return History(
+        history.time[begins], np.add.reduceat(weight * history.value, begins) / total,
+        total**-0.5, np.minimum.reduceat(history.freedom, begins), warm, history.sensitivity)
+
+
+def _of_recordings(course: Course, history: History) -> Course:
+    """Return a course of sessions in terms of their recordings."""
+    begins = [*_begins(history).tolist(), len(history.time)]
+    warmth = np.nan_to_num(history.temperature - course.reference)
+    return Course(
+        tuple(replace(item, start=begins[item.start], stop=begins[item.stop])
+              for item in course.segments),
+        tuple(replace(item, index=begins[item.index], first=begins[item.first],
+                      last=begins[item.last], alarm=begins[item.alarm + 1] - 1)
+              for item in course.changes),
+        tuple(replace(item, index=begins[item.index]) for item in course.outliers),
+        course.reference, history.value - course.segments[-1].coefficient * warmth)
 
 
 def _scanned(

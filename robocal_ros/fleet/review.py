@@ -147,8 +147,9 @@ class Review:
     def confidence(self) -> str:
         """Sentence on the rate of false alarms."""
         return (f'At most {1000 * FALSE_ALARMS:.0f} of 1000 series of {HORIZON} recordings '
-                'without change has any finding; robots are compared with a probability of '
-                f'{100 * STRANGERS:.0f} % that any is wrongly said to differ.')
+                'without change has any finding, if days of recordings are independent and '
+                'temperatures are recorded or do not follow the seasons; robots are compared with '
+                f'a probability of {100 * STRANGERS:.0f} % that any is wrongly said to differ.')
 
 
 def review(connection: duckdb.DuckDBPyConnection, robot: str = '*') -> Review:

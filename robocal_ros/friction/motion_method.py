@@ -24,7 +24,7 @@ from robocal_ros.estimation import autocorrelation_time, low_passed
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.messages import JointSamples
 from robocal_ros.results import Z95, rms
-from robocal_ros.robot import DIRECTIONS, Robot
+from robocal_ros.robot import DIRECTIONS, Robot, gravity_changes
 
 # Band of positions and efforts [Hz], at most this share of the sampling rate.
 _BAND, _SHARE = 30.0, 1.0 / 6.0
@@ -105,7 +105,8 @@ class _Motion:
     """Smoothed motion, its regressor and torques."""
 
     def __init__(
-        self, robot: Robot, samples: JointSamples, couplings: Sequence[tuple[int, int]]
+        self, robot: Robot, samples: JointSamples, couplings: Sequence[tuple[int, int]],
+        *, tilted: bool,
     ) -> None:
         robot.check_untied('Friction from any motion')
         step = float(np.median(np.diff(samples.time)))
@@ -140,12 +141,14 @@ class _Motion:
                 columns.append(np.zeros((count, n)))
                 columns[-1][:, first], columns[-1][:, second] = of_first, of_second
                 self.names.append(f'{pair}.{part}')
+        # No parameter of the bodies makes what a tilt of the base adds at vertical axes.
+        columns += [arm.gravity_torques(q) for arm in gravity_changes(robot) if tilted]
         rotors = np.zeros((count, n, n))
         rotors[:, np.arange(n), np.arange(n)] = a
         self._others = np.concatenate((*(item[:, :, None] for item in columns), bodies, rotors), 2)
 
     def regressor(self, exponents: Array, slopes: Array | None = None) -> Array:
-        """Return the regressor, shape (k, n, p): friction, couplings, rigid bodies, rotors.
+        """Return the regressor, shape (k, n, p): friction, couplings, tilt, bodies, rotors.
 
         Args:
             exponents: Exponent of the speed of each joint, shape (n,).
@@ -208,7 +211,7 @@ def friction_from_motion(
     if np.ptp(samples.time) < 4.0 * _ENDS + 2.0:
         raise DataError(f'The motion lasts {np.ptp(samples.time):.1f} s; friction without '
                         f'constant-speed runs needs at least {4.0 * _ENDS + 2.0:.0f} s.')
-    motion = _Motion(robot, samples, couplings)
+    motion = _Motion(robot, samples, couplings, tilted=values.tilt_std > 0.0)
     count, n = motion.torque.shape
     wanted = values.steady_model
     weight, exponents = np.ones(n), np.ones(n)

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
-from geometry_msgs.msg import Point
 from sensor_msgs.msg import JointState, Temperature
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
@@ -35,6 +34,7 @@ from robocal_ros.messages import (
     Message,
     State,
     Stream,
+    conversions,
     marks,
     temperature_intake,
 )
@@ -270,24 +270,18 @@ def curve_markers(
     """
     across, up = float(np.abs(fine).max()), float(np.abs(curve).max())
 
+    def points(x: Array, y: Array) -> Array:
+        return np.column_stack((np.zeros(len(x)), -0.5 * x / across, 0.25 * y / up))
+
     def marker(
         name: str, kind: int, size: float, colour: tuple[float, float, float, float],
-        at: Sequence[Point] = (),
+        at: Iterable[Sequence[float] | Array] = (), height: float = 1.8,
     ) -> Marker:
-        made = Marker(ns=name, id=0, type=kind, action=Marker.ADD, points=at)
-        made.header.frame_id = frame
-        made.scale.x = made.scale.y = made.scale.z = size
-        made.pose.position.z = 1.8
-        made.pose.orientation.w = 1.0
-        made.color.r, made.color.g, made.color.b, made.color.a = colour
-        return made
+        return conversions.to_marker(
+            frame, name, kind, colour, (size,) * 3, points=at, position=(0.0, 0.0, height))
 
-    def points(x: Array, y: Array) -> list[Point]:
-        return [Point(x=0.0, y=float(-0.5 * a / across), z=float(0.25 * b / up))
-                for a, b in zip(x, y, strict=True)]
-
-    caption = marker('friction_caption', Marker.TEXT_VIEW_FACING, 0.06, (0.9, 0.9, 0.9, 1.0))
-    caption.pose.position.z = 2.15
+    caption = marker('friction_caption', Marker.TEXT_VIEW_FACING, 0.06, (0.9, 0.9, 0.9, 1.0),
+                     height=2.15)
     caption.text = f'{joint}: ±{across:.3g} rad/s, ±{up:.3g} N·m'
     return MarkerArray(markers=[
         marker('friction_points', Marker.SPHERE_LIST, 0.015, (0.95, 0.45, 0.1, 1.0),
@@ -295,7 +289,7 @@ def curve_markers(
         marker('friction_curve', Marker.LINE_STRIP, 0.006, (0.2, 0.5, 0.95, 1.0),
                points(fine, curve)),
         marker('friction_axes', Marker.LINE_LIST, 0.003, (0.6, 0.6, 0.6, 1.0),
-               [Point(y=-0.5), Point(y=0.5), Point(z=-0.25), Point(z=0.25)]),
+               [(0.0, -0.5, 0.0), (0.0, 0.5, 0.0), (0.0, 0.0, -0.25), (0.0, 0.0, 0.25)]),
         caption])
 
 

@@ -58,6 +58,28 @@ def test_steps_are_found_with_size_and_time() -> None:
     assert inside >= 10
 
 
+def in_sessions(seed: int, shape: np.ndarray | float = 1.0) -> History:
+    """Four recordings an hour apart in each of the weekly sessions, which differ by 2 %."""
+    draw = np.random.default_rng(seed)
+    sessions = np.repeat(np.arange(COUNT), 4)
+    time = 7.0 * DAY * sessions + 3600.0 * np.tile(np.arange(4.0), COUNT)
+    level = 5.0 * shape * (1.0 + 0.02 * draw.standard_normal(COUNT))
+    value = level[sessions] + 0.05 * draw.standard_normal(len(time))
+    return History(time, value, np.full(len(time), 0.05), np.full(len(time), 20.0),
+                   np.full(len(time), 24.0), 0.1)
+
+
+def test_recordings_of_one_session_count_as_one() -> None:
+    quiet = found([in_sessions(seed) for seed in range(40)])
+    assert not any(course.changes or course.outliers for course in quiet)
+    for course in found([in_sessions(seed, after(0.2)) for seed in range(4)]):
+        change, = course.changes
+        assert change.first <= 4 * STEP_AT <= change.last
+        assert change.index % 4 == 0
+        assert change.alarm % 4 == 3
+        assert course.segments[-1].stop == len(course.corrected) == 4 * COUNT
+
+
 def test_a_change_is_found_by_the_recordings_up_to_its_alarm_alone() -> None:
     whole = history(1, after(0.15))
     alarm = found([whole])[0].changes[0].alarm

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.arms import arm
@@ -19,10 +21,13 @@ COULOMB = 1.5
 LAST = 'joint_6'
 
 
-def found(viscous: float, noise: float = 0.05, seed: int = 0) -> CalibrationResult:
+def found(
+    viscous: float, noise: float = 0.05, seed: int = 0, tilt: float = 0.0, tilt_std: float = 0.005
+) -> CalibrationResult:
     """Estimate friction of an arm whose last joint has this viscous friction, others 1."""
     robot = arm('robocal').robot()
-    reference = Reference(arm('robocal').urdf, arm('robocal').tool, (0.0, 0.0, -9.81))
+    reference = Reference(arm('robocal').urdf, arm('robocal').tool, (
+        9.81 * np.sin(tilt), 0.0, -9.81 * np.cos(tilt)))
     time = np.arange(0.0, 24.0, 0.01)
     generator = np.random.default_rng(5)
     position, velocity, acceleration = np.zeros((3, len(time), robot.n))
@@ -39,7 +44,8 @@ def found(viscous: float, noise: float = 0.05, seed: int = 0) -> CalibrationResu
               + COULOMB * np.tanh(velocity / 0.02) + drag * velocity
               + noise * np.random.default_rng(seed).normal(size=position.shape))
     return estimate(robot, Recording(JointSamples(
-        robot.joint_names, time, position, velocity, effort)), VALUES)
+        robot.joint_names, time, position, velocity, effort)),
+        replace(VALUES, tilt_std=tilt_std))
 
 
 def test_friction_that_pushes_fails_by_name():
@@ -68,3 +74,14 @@ def test_an_interval_as_wide_as_friction_fails():
     assert wide
     assert not all(check.passed for check in wide)
     assert 'max_friction_interval' in wide[0].reason
+
+
+def test_the_tilt_of_the_base_is_not_friction():
+    """Tilted by 1°, which makes half of the base joint's Coulomb friction unless it is allowed."""
+    def error(tilt_std: float) -> float:
+        result = found(1.0, tilt=0.0175, tilt_std=tilt_std)
+        return max(abs(p.value - COULOMB) for p in result.parameters
+                   if p.name.startswith('joint_1.coulomb') and p.value is not None)
+
+    assert error(0.0) > 0.5
+    assert error(0.005) < 0.05

@@ -7,6 +7,7 @@ from .adequacy import (
     structured_covariance as structured_covariance,
 )
 from .block_averages import (
+    MAX_NOISE as MAX_NOISE,
     Blocks as Blocks,
     Channels as Channels,
     Kinematics as Kinematics,

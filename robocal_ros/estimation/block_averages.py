@@ -11,7 +11,7 @@ block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,6 @@ from robocal_ros.errors import DataError
 from robocal_ros.estimation.periodic import means_between, periodic_motion, share_of_noise
 from robocal_ros.estimation.signals import gaps, in_gap
 from robocal_ros.messages import JointSamples
-from robocal_ros.results import Check
 
 
 def interpolated(
@@ -177,23 +176,6 @@ class Blocks:
         return cls(edges, Kinematics(*curve(middle)),
                    _slowest(np.array([node.velocity for node in nodes])), repeats, known, noise,
                    account, nodes, reach)
-
-    def check(self, joint_names: Sequence[str]) -> Check:
-        """Return the check that noise in the accelerations attenuates nothing.
-
-        Args:
-            joint_names: Names of the joints.
-
-        """
-        worst = int(np.argmax(self.noise))
-        share, small = float(self.noise[worst]), bool(self.noise[worst] <= MAX_NOISE)
-        return Check(
-            'recording of the motion', True, share, MAX_NOISE, '1', self.account + (
-                '' if small else
-                f" Noise of encoders and stamps makes up {100.0 * share:.2g} % of the "
-                f"accelerations of '{joint_names[worst]}' (limit {100.0 * MAX_NOISE:.2g} %) and "
-                'attenuates what is estimated: repeat the motion (excitation_repeats), or correct '
-                'the stamps.'), 'trustworthy', evaluated=small)
 
     @property
     def period(self) -> float:

@@ -48,6 +48,7 @@ from robocal_ros.payload.regression import (
     derivatives,
     friction_terms,
     joint_terms,
+    recording_check,
     tilt_terms,
     widened_std,
     without_noise,
@@ -241,7 +242,8 @@ class ArmMotion:
         rigid = blocks.means(columns)
         motion = cls(rigid, np.zeros(0), np.array([node.velocity for node in blocks.nodes]),
                      np.zeros(rigid.shape[:2]), np.where(fast, 1.0, _SLOW_WEIGHT) * seen,
-                     repeats=blocks.repeats, recording=(blocks.check(robot.joint_names),))
+                     repeats=blocks.repeats,
+                     recording=(recording_check(blocks, robot.joint_names),))
         law = Law(_TRANSITIONS[1], ('sublinear',))
         # Free links of each joint would absorb a delay; the URDF's links with a free body on the
         # tool are close enough to identify it.

@@ -20,6 +20,7 @@ import scipy
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConvergenceError, DataError, ExcitationError
 from robocal_ros.estimation import (
+    MAX_NOISE,
     Blocks,
     Channels,
     Delay,
@@ -280,6 +281,25 @@ def on_found_base(
     if size <= 3.0 * values.tilt_std:
         return None
     return on_leaning_base(robot, tilt), replace(values, tilt_std=size)
+
+
+def recording_check(blocks: Blocks, joint_names: Sequence[str]) -> Check:
+    """Return the check that noise of the accelerations attenuates nothing.
+
+    Args:
+        blocks: The motion.
+        joint_names: Names of the joints.
+
+    """
+    worst = int(np.argmax(blocks.noise))
+    share, small = float(blocks.noise[worst]), bool(blocks.noise[worst] <= MAX_NOISE)
+    return Check(
+        'recording of the motion', True, share, MAX_NOISE, '1', blocks.account + (
+            '' if small else
+            f' Noise of encoders and stamps makes up {100.0 * share:.2g} % of the accelerations '
+            f"of '{joint_names[worst]}' (limit {100.0 * MAX_NOISE:.2g} %) and attenuates what is "
+            'estimated: repeat the motion (excitation_repeats), or correct the stamps.'),
+        'trustworthy', evaluated=small)
 
 
 def derivatives(blocks: Blocks, values: Array) -> tuple[Array, Array, Array]:
@@ -772,7 +792,7 @@ def torque_rows(
         tuple(f'torque of {name}' for name in robot.joint_names), ('N·m',) * robot.n, LOSSES,
         nuisance_about, blocks.fundamental, repeats=blocks.repeats, delay=delay,
         causes=lambda: _torque_causes(robot, blocks, own),
-        recording=(blocks.check(robot.joint_names),))
+        recording=(recording_check(blocks, robot.joint_names),))
 
 
 def _torque_causes(robot: Robot, blocks: Blocks, own: Array) -> Mapping[str, Array]:
@@ -931,7 +951,8 @@ def wrench_rows(
         np.zeros_like(every),
         sensor.frame,
         CHANNELS, ('N',) * 3 + ('N·m',) * 3, ('bias',), nuisance_about, blocks.fundamental,
-        sensor.counted(), blocks.repeats, delay, recording=(blocks.check(robot.joint_names),))
+        sensor.counted(), blocks.repeats, delay,
+        recording=(recording_check(blocks, robot.joint_names),))
 
 
 def _read(dynamics: NewtonEuler, wrench: Array, q: Array, v: Array, a: Array) -> Array:

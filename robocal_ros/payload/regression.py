@@ -283,6 +283,25 @@ def on_found_base(
     return on_leaning_base(robot, tilt), replace(values, tilt_std=size)
 
 
+def recording_check(blocks: Blocks, joint_names: Sequence[str]) -> Check:
+    """Return the check that noise of the accelerations attenuates nothing.
+
+    Args:
+        blocks: The motion.
+        joint_names: Names of the joints.
+
+    """
+    worst = int(np.argmax(blocks.noise))
+    share, small = float(blocks.noise[worst]), bool(blocks.noise[worst] <= MAX_NOISE)
+    return Check(
+        'recording of the motion', True, share, MAX_NOISE, '1', blocks.account + (
+            '' if small else
+            f' Noise of encoders and stamps makes up {100.0 * share:.2g} % of the accelerations '
+            f"of '{joint_names[worst]}' (limit {100.0 * MAX_NOISE:.2g} %) and attenuates what is "
+            'estimated: repeat the motion (excitation_repeats), or correct the stamps.'),
+        'trustworthy', evaluated=small)
+
+
 def derivatives(blocks: Blocks, values: Array) -> tuple[Array, Array, Array]:
     """Return values at the middles of the blocks, and their first two derivatives."""
     time: Array = blocks.period * np.arange(len(values), dtype=float)

@@ -106,7 +106,7 @@ class _Motion:
 
     def __init__(
         self, robot: Robot, samples: JointSamples, couplings: Sequence[tuple[int, int]],
-        *, tilted: bool,
+        *, tilt_std: float,
     ) -> None:
         robot.check_untied('Friction from any motion')
         step = float(np.median(np.diff(samples.time)))
@@ -142,13 +142,17 @@ class _Motion:
                 columns[-1][:, first], columns[-1][:, second] = of_first, of_second
                 self.names.append(f'{pair}.{part}')
         # No parameter of the bodies makes what a tilt of the base adds at vertical axes.
-        columns += [arm.gravity_torques(q) for arm in gravity_changes(robot) if tilted]
+        tilts = [arm.gravity_torques(q) for arm in gravity_changes(robot) if tilt_std]
         rotors = np.zeros((count, n, n))
         rotors[:, np.arange(n), np.arange(n)] = a
-        self._others = np.concatenate((*(item[:, :, None] for item in columns), bodies, rotors), 2)
+        self._others = np.concatenate((
+            *(item[:, :, None] for item in columns), bodies, rotors,
+            *(item[:, :, None] for item in tilts)), 2)
+        self.precision = np.zeros(4 * n + self._others.shape[2])
+        self.precision[len(self.precision) - len(tilts):] = 1.0 / max(tilt_std, 1e-9) ** 2
 
     def regressor(self, exponents: Array, slopes: Array | None = None) -> Array:
-        """Return the regressor, shape (k, n, p): friction, couplings, tilt, bodies, rotors.
+        """Return the regressor, shape (k, n, p): friction, couplings, bodies, rotors, tilts.
 
         Args:
             exponents: Exponent of the speed of each joint, shape (n,).
@@ -173,19 +177,23 @@ class _Motion:
         return np.concatenate(parts, axis=2)
 
 
-def _solved(regressor: Array, torque: Array, weight: Array) -> tuple[Array, Array, Array]:
+def _solved(
+    regressor: Array, torque: Array, weight: Array, precision: Array
+) -> tuple[Array, Array, Array]:
     """Return parameters, their covariance, and their shares that are unobservable, (p,).
 
     Args:
         regressor: Shape (k, n, p).
         torque: Shape (k, n) [N·m].
         weight: Standard deviation of each joint's torque, shape (n,) [N·m].
+        precision: Inverse prior variances of the first parameters, about zero, shape (≤ p,).
 
     """
     matrix = (regressor / weight[:, None]).reshape(-1, regressor.shape[2])
     scale = np.maximum(np.linalg.norm(matrix, axis=0), 1e-12)
     matrix = matrix / scale
-    squares, vectors = np.linalg.eigh(matrix.T @ matrix)
+    prior = np.pad(precision, (0, len(scale) - len(precision))) / scale**2
+    squares, vectors = np.linalg.eigh(matrix.T @ matrix + np.diag(prior))
     seen = squares > _RANK_TOLERANCE**2 * squares[-1]
     inverse = (vectors[:, seen] / squares[seen]) @ vectors[:, seen].T
     value = inverse @ (matrix.T @ (torque / weight).reshape(-1)) / scale
@@ -211,7 +219,7 @@ def friction_from_motion(
     if np.ptp(samples.time) < 4.0 * _ENDS + 2.0:
         raise DataError(f'The motion lasts {np.ptp(samples.time):.1f} s; friction without '
                         f'constant-speed runs needs at least {4.0 * _ENDS + 2.0:.0f} s.')
-    motion = _Motion(robot, samples, couplings, tilted=values.tilt_std > 0.0)
+    motion = _Motion(robot, samples, couplings, tilt_std=values.tilt_std)
     count, n = motion.torque.shape
     wanted = values.steady_model
     weight, exponents = np.ones(n), np.ones(n)
@@ -228,13 +236,15 @@ def friction_from_motion(
         exponents = np.where(sublinear & better, found, 1.0)
         for _ in range(2):
             weight = _noise(motion, exponents, weight)
-    value, covariance, shares = _solved(motion.regressor(exponents), motion.torque, weight)
+    value, covariance, shares = _solved(
+        motion.regressor(exponents), motion.torque, weight, motion.precision)
     if (exponents < 1.0).any():
         # The covariance includes that of the exponents.
         slopes = value[:4 * n].reshape(n, 4)[:, 2:]
         free = np.append(np.arange(len(value)), len(value) + np.flatnonzero(exponents < 1.0))
         covariance = _solved(
-            motion.regressor(exponents, slopes)[:, :, free], motion.torque, weight)[1]
+            motion.regressor(exponents, slopes)[:, :, free], motion.torque, weight,
+            motion.precision)[1]
     value, negative, absent = _of_one_sign(motion, motion.regressor(exponents), weight, value,
                                            np.sqrt(np.maximum(np.diag(covariance)[:4 * n], 0.0)))
     regressor = motion.regressor(exponents)
@@ -288,7 +298,8 @@ def _of_one_sign(
             break
         kept[:std.size].reshape(std.shape)[chance, 1] = False
         value = np.zeros(len(value))
-        value[kept] = _solved(regressor[:, :, kept], motion.torque, weight)[0]
+        value[kept] = _solved(
+            regressor[:, :, kept], motion.torque, weight, motion.precision[kept])[0]
     none = certain | ((friction < 0.0) & [[True], [False]])
     return value, ['; '.join(
         f'{("Coulomb", "viscous")[part]} friction {DIRECTIONS[side]} '
@@ -301,7 +312,8 @@ def _of_one_sign(
 def _noise(motion: _Motion, exponents: Array, weight: Array) -> Array:
     """Return standard deviations of uncorrelated noise with the information of the residuals."""
     regressor = motion.regressor(exponents)
-    residual = motion.torque - regressor @ _solved(regressor, motion.torque, weight)[0]
+    residual = motion.torque - regressor @ _solved(
+        regressor, motion.torque, weight, motion.precision)[0]
     freedom = max(0.2, 1.0 - regressor.shape[2] / residual.size)
     return np.maximum(np.sqrt((residual**2).mean(axis=0) / freedom * np.array(
         [autocorrelation_time(column) for column in residual.T])), 1e-9)
@@ -313,10 +325,11 @@ def _exponents(motion: _Motion, weight: Array) -> tuple[Array, Array]:
     exponents, std = np.full(n, 0.7), np.full(n, np.inf)
     for _ in range(_STEPS):
         linear = motion.regressor(exponents)
-        value = _solved(linear, motion.torque, weight)[0]
+        value = _solved(linear, motion.torque, weight, motion.precision)[0]
         slopes = value[:4 * n].reshape(n, 4)[:, 2:]
         full = motion.regressor(exponents, slopes)
-        step, covariance, _ = _solved(full, motion.torque - linear @ value, weight)
+        step, covariance, _ = _solved(
+            full, motion.torque - linear @ value, weight, motion.precision)
         exponents = np.clip(exponents + np.clip(step[-n:], -0.2, 0.2), 0.05, 1.2)
         std = np.sqrt(np.maximum(np.diag(covariance)[-n:], 0.0))
     return exponents, std
@@ -328,7 +341,7 @@ def _held_out(motion: _Motion, exponents: Array, weight: Array) -> Array:
     parts = (slice(0, half), slice(half, None))
     residual = np.concatenate([
         motion.torque[other] - regressor[other] @ _solved(
-            regressor[part], motion.torque[part], weight)[0]
+            regressor[part], motion.torque[part], weight, motion.precision)[0]
         for part, other in (parts, parts[::-1])])
     return np.asarray(np.sqrt((residual**2).mean(axis=0)))
 

@@ -212,7 +212,7 @@ def test_the_command_line_finds_the_published_friction(tx40_bag, tmp_path):
 
 def test_sublinear_friction_is_chosen_and_predicts_better(tx40_bag, tmp_path):
     """The viscous part of the arm's first joints is sublinear; held-out halves show it."""
-    _, result = estimated(tx40_bag, tmp_path)
+    _, result = estimated(tx40_bag, tmp_path, '-p', 'fit_threshold:=4.5')
     for joint in ('joint_1', 'joint_3', 'joint_4'):
         law = result.settings['laws'][joint]
         assert law['model'] == 'coulomb_power'

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from robocal_ros.arm import (
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.estimator import (
     check_registration,
+    estimate_sets,
     place_tracker,
     register,
 )
@@ -41,12 +43,13 @@ from robocal_ros.compliance.measurement import (
 from robocal_ros.compliance.model import Mounted, Target, TargetMotion, target_motion
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import (
+    least_count,
     plan_postures,
     plan_registration,
     without_overload,
 )
 from robocal_ros.compliance.registration import Registration
-from robocal_ros.errors import DataError, MotionError
+from robocal_ros.errors import DataError, MotionError, RobocalError
 from robocal_ros.robot import EffortLimits, SteadyFriction
 
 if TYPE_CHECKING:
@@ -498,6 +501,26 @@ class ComplianceProcedure:
         done.visits.append((number, position))
         self.recorder.mark_stationary(rest_of(position, done.name, number))
         await self._keep_state()
+        await self._preview(done)
+
+    async def _preview(self, done: MeasuredSet) -> None:
+        """Show a preliminary estimate from postures measured in both sets in the status."""
+        robot, unloaded = self.arm.robot, self.state.sets[UNLOADED].visits
+        if done.name == UNLOADED or len(done.postures) < least_count(robot.n):
+            return
+        mounted = self.mounted()
+        try:
+            result = await self.arm.compute(partial(
+                estimate_sets, robot.copy(),
+                [item for number, item in unloaded if number in done.postures], done.positions,
+                mounted.known_load(), self.parameters(), self.state.registration,
+                tool=mounted.tool))
+        except RobocalError as error:
+            self.report.note(estimate=f'none yet: {error}')
+            return
+        self.report.note(**{
+            f'{p.name} [µrad/(N·m)]': p.text(2, 1e6)
+            for p in result.parameters if p.value is not None})
 
     def _check_lost(
         self, done: MeasuredSet, in_a_row: int, number: int, left: Sequence[int], reason: str

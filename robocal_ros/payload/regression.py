@@ -837,19 +837,6 @@ def _found_delay(
     return find_delay(shifted, columns, known, period, used)
 
 
-def recording_check(blocks: Blocks, joint_names: Sequence[str]) -> Check:
-    """Return the check that noise in the accelerations attenuates nothing."""
-    worst = int(np.argmax(blocks.noise))
-    share, small = float(blocks.noise[worst]), bool(blocks.noise[worst] <= MAX_NOISE)
-    return Check(
-        'recording of the motion', True, share, MAX_NOISE, '1', blocks.account + (
-            '' if small else
-            f' Noise of encoders and stamps makes up {100.0 * share:.2g} % of the accelerations '
-            f"of '{joint_names[worst]}' (limit {100.0 * MAX_NOISE:.2g} %) and attenuates what is "
-            'estimated: repeat the motion (excitation_repeats), or correct the stamps.'),
-        'trustworthy', evaluated=small)
-
-
 def friction_terms(
     joint_names: Sequence[str], blocks: Blocks, size: Array, values: PayloadParameters
 ) -> Iterator[Term]:

@@ -269,6 +269,7 @@ class Case:
         reasons: Reasons of the verdict.
         joints: The joints with a value.
         removed: Share of the sag that is removed on held-out postures [%].
+        scatter: Reduced chi-square of what compliances leave.
 
     """
 
@@ -279,6 +280,7 @@ class Case:
     reasons: tuple[str, ...]
     joints: tuple[Joint, ...] = ()
     removed: float = np.nan
+    scatter: float = np.nan
 
     @property
     def wrong(self) -> bool:
@@ -313,7 +315,7 @@ def run_cell(seed: int, effects: Effects | None = None) -> Case:
         if p.value is not None)
     (sag,) = result.validation
     return Case(seed, cell.name, cell.effects, result.verdict.value, tuple(result.reasons), joints,
-                100.0 * (1.0 - sag.after / sag.before))
+                100.0 * (1.0 - sag.after / sag.before), result.settings['reduced_chi_square'])
 
 
 def run_case(seed: int) -> list[Case]:

@@ -62,9 +62,9 @@ _LEAST_BLOCKS = 40
 # Instants per batch, so that the data stay in the cache.
 _AT_ONCE = 2048
 
-MAX_NOISE = 1e-3
-"""Largest share of noise in the variance of a joint's accelerations. It attenuates estimates by as
-much, and those that a motion hardly tells apart from others up to ten times as much."""
+MAX_NOISE = 0.02
+"""Largest share of noise in the variance of a joint's accelerations for which the attenuation that
+it causes is a small change, which estimators count as an unknown."""
 
 # Share at which a spline is smooth enough.
 _SMOOTH = 1e-5

@@ -79,13 +79,18 @@ class Dwell:
 def encoder_steps(position: Array) -> Array:
     """Return the quantisation of positions, 0 where there is none, shape (n,) [rad].
 
-    All positions of a joint differ by multiples of it.
+    All positions of a joint differ by multiples of it, and some samples are a step from equal
+    ones on either side, or go back and forth: those of an exact steady motion are not.
     """
     steps = np.zeros(position.shape[1])
     for joint, column in enumerate(position.T):
+        change = np.diff(column)
+        moved = np.abs(change) > _EQUAL
+        alone = moved[1:-1] & ~moved[:-2] & ~moved[2:]
+        back = moved[1:] & moved[:-1] & (change[1:] * change[:-1] < 0.0)
         gaps = np.diff(np.unique(column))
         gaps = gaps[gaps > _EQUAL]
-        if len(gaps):
+        if len(gaps) and (alone.any() or back.any()):
             multiples = gaps / gaps.min()
             steps[joint] = gaps.min() * (np.abs(multiples - np.round(multiples)) < _MULTIPLE).all()
     return steps

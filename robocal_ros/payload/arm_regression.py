@@ -48,6 +48,7 @@ from robocal_ros.payload.regression import (
     derivatives,
     friction_terms,
     joint_terms,
+    noise_terms,
     recording_check,
     tilt_terms,
     widened_std,
@@ -255,9 +256,11 @@ class ArmMotion:
         delay = find_delay(effort, known, motion.effort, blocks.period, fast)
         measured = effort(delay.value)
         places, size = slice(known[0].shape[1] - len(law.names) + 1, None), np.zeros(robot.n)
+        rotors = np.zeros(robot.n)
         for joint, (every, used) in enumerate(zip(known, fast.T, strict=True)):
             found = np.linalg.lstsq(every[used], measured[used, joint], rcond=1e-8)[0]
             size[joint] = np.median(np.abs(every[used, places] @ found[places]))
+            rotors[joint] = found[own.shape[2]]
 
         torque = without_noise(blocks, blocks.centre.values_of(carried))
         terms = [
@@ -266,6 +269,8 @@ class ArmMotion:
                          replace(values, posture_std=0.0, delay_std=0.0)),
             *tilt_terms(blocks, [partial(tilted.torque, parameters=load)
                                  for tilted in dynamics.tilts()], values.tilt_std),
+            *noise_terms(robot.joint_names, blocks, lambda q, v, a: dynamics.torque(
+                q, v, a) + rotors * a),
             *friction_terms(robot.joint_names, blocks, size, values)]
         if values.delay_std > 0.0:
             # What the shift leaves, because other errors of the model bias it, and filters.

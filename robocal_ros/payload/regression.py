@@ -69,6 +69,11 @@ SLOWEST = 0.12
 """Lowest speed of the rows that are used [rad/s]. Friction that is left above it,
 towards standstill and after reversals, is a nuisance (``friction_terms``)."""
 
+# Prior standard deviation of the attenuation by noise of the accelerations, as a multiple of the
+# share of noise in their variance: a regressor of its own is attenuated by that share, one that
+# others resemble by more.
+_ATTENUATION = 2.0
+
 # Speeds within which friction may rise towards standstill [rad/s] (Stribeck effect), and angles
 # over which it may build up after a reversal [rad] (presliding); sums of such exponentials come
 # near any such law. Prior standard deviation as a multiple of friction_change_std.
@@ -204,7 +209,7 @@ def joint_terms(
     robot: Robot, blocks: Blocks, torque: Array, predicted: Channels, values: PayloadParameters,
     delay: float = 0.0,
 ) -> Iterator[Term]:
-    """Yield joint angles, compliances, delays and a low-pass filter.
+    """Yield noise of accelerations, joint angles, compliances, delays and a low-pass filter.
 
     Args:
         robot: The arm.
@@ -225,6 +230,7 @@ def joint_terms(
             series[:, joint] += added
         return (Kinematics(*moved).values_of(predicted) - usual) / step
 
+    yield from noise_terms(robot.joint_names, blocks, predicted)
     if values.posture_std > 0.0:
         for joint, name in enumerate(robot.joint_names):
             yield f'angle of {name}', values.posture_std, change(joint, (_STEP, 0.0, 0.0), _STEP)
@@ -246,6 +252,25 @@ def joint_terms(
                         - _STEP * blocks.centre.acceleration)
         yield ('delay of speeds', values.delay_std,
                (early.values_of(predicted) - usual) / _STEP)
+
+
+def noise_terms(
+    joint_names: Sequence[str], blocks: Blocks, predicted: Channels
+) -> Iterator[Term]:
+    """Yield the attenuation of what is in phase with accelerations, by their noise.
+
+    Args:
+        joint_names: Names of the joints.
+        blocks: The motion.
+        predicted: Predicted measurements of the channels.
+
+    """
+    usual, centre = blocks.centre.values_of(predicted), blocks.centre
+    for joint, (name, share) in enumerate(zip(joint_names, blocks.noise, strict=True)):
+        scaled = centre.acceleration.copy()
+        scaled[:, joint] *= 1.0 + _STEP
+        yield (f'noise of accelerations of {name}', _ATTENUATION * float(share),
+               (replace(centre, acceleration=scaled).values_of(predicted) - usual) / _STEP)
 
 
 def tilt_terms(blocks: Blocks, tilted: Iterable[Channels], std: float) -> Iterator[Term]:

@@ -36,7 +36,7 @@ class WrenchParameters(RobotParameters):
 
     Attributes:
         sensor_frames: Measurement frames of the F/T sensors, as named in the URDF, in any order;
-            [''] selects all links whose name begins with ft_.
+            [''] selects all links whose name begins with ``ft_``.
         sensor_topics: Topics of the F/T sensors (geometry_msgs/WrenchStamped), one per frame; ['']
             selects <frame>/wrench.
         sensor_message_frames: frame_id of the sensors' messages where it is no frame of the URDF,

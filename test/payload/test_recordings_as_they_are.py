@@ -111,10 +111,18 @@ def test_late_stamps_of_a_motion_without_repeats_bias_nothing(jitter: float) -> 
     check_gains(gains(recorded(repeats=1, jitter=jitter, scale=SCALE)))
 
 
-def test_accelerations_that_are_noise_are_not_evaluated() -> None:
+def noisy(std: float) -> JointSamples:
     samples = recorded(repeats=1, scale=SCALE)
-    noise = 0.02 * np.random.default_rng(3).normal(size=samples.position.shape)
-    result = gains(replace(samples, position=samples.position + noise))
+    noise = std * np.random.default_rng(3).normal(size=samples.position.shape)
+    return replace(samples, position=samples.position + noise)
+
+
+def test_noise_of_accelerations_is_in_the_intervals() -> None:
+    check_gains(gains(noisy(0.02)))
+
+
+def test_accelerations_that_are_noise_are_not_evaluated() -> None:
+    result = gains(noisy(0.1))
     assert result.verdict is not Verdict.PASS
     check = next(c for c in result.checks if c.name == 'recording of the motion')
     assert not check.evaluated

@@ -133,7 +133,8 @@ def test_payload_offline_equals_live(recorded: Recorded) -> None:
     assert_same_result(
         recorded.filed('live', 'payload'),
         recorded.offline('payload', 'known_mass:=2.0', 'use_friction:=false',
-                         *(f'{name}:={FAST[name]}' for name in ('max_velocity', 'max_acceleration')),
+                         *(f'max_{name}:={FAST[f"max_{name}"]}'
+                           for name in ('velocity', 'acceleration')),
                          'gain_std:=0.002', 'arm_model_std:=0.01',
                          f"max_com_interval:={PAYLOAD_VALUES['max_com_interval']}"))
 

@@ -73,6 +73,8 @@ towards standstill and after reversals, is a nuisance (``friction_terms``)."""
 # share of noise in their variance: a regressor of its own is attenuated by that share, one that
 # others resemble by more.
 _ATTENUATION = 2.0
+# Share below which nothing is attenuated that any sensor resolves.
+_NO_NOISE = 1e-6
 
 # Speeds within which friction may rise towards standstill [rad/s] (Stribeck effect), and angles
 # over which it may build up after a reversal [rad] (presliding); sums of such exponentials come
@@ -209,7 +211,7 @@ def joint_terms(
     robot: Robot, blocks: Blocks, torque: Array, predicted: Channels, values: PayloadParameters,
     delay: float = 0.0,
 ) -> Iterator[Term]:
-    """Yield noise of accelerations, joint angles, compliances, delays and a low-pass filter.
+    """Yield joint angles, compliances, delays, a low-pass filter and noise of accelerations.
 
     Args:
         robot: The arm.
@@ -230,7 +232,6 @@ def joint_terms(
             series[:, joint] += added
         return (Kinematics(*moved).values_of(predicted) - usual) / step
 
-    yield from noise_terms(robot.joint_names, blocks, predicted)
     if values.posture_std > 0.0:
         for joint, name in enumerate(robot.joint_names):
             yield f'angle of {name}', values.posture_std, change(joint, (_STEP, 0.0, 0.0), _STEP)
@@ -252,6 +253,7 @@ def joint_terms(
                         - _STEP * blocks.centre.acceleration)
         yield ('delay of speeds', values.delay_std,
                (early.values_of(predicted) - usual) / _STEP)
+    yield from noise_terms(robot.joint_names, blocks, predicted)
 
 
 def noise_terms(
@@ -267,6 +269,8 @@ def noise_terms(
     """
     usual, centre = blocks.centre.values_of(predicted), blocks.centre
     for joint, (name, share) in enumerate(zip(joint_names, blocks.noise, strict=True)):
+        if share < _NO_NOISE:
+            continue
         scaled = centre.acceleration.copy()
         scaled[:, joint] *= 1.0 + _STEP
         yield (f'noise of accelerations of {name}', _ATTENUATION * float(share),

@@ -197,7 +197,7 @@ def test_stamps_out_of_order_are_left_out_and_counted(shared: Cell) -> None:
     """A run succeeds without them, also on processes that went through all of the above."""
     cell = shared
     # A fifth of the samples lacks, and these sweeps are short.
-    assert cell.configure(**TWO_PLANE, max_com_interval=0.02)
+    assert cell.configure(**TWO_PLANE, max_com_interval=0.02, max_torque_error=0.02)
     cell.fault('stamps_disordered')
     try:
         answer = cell.call('run')

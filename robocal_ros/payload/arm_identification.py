@@ -87,6 +87,13 @@ _FRICTION_UNITS = {'offset': 'N·m', 'coulomb': 'N·m', 'viscous': 'N·m·s/rad'
                    'sublinear': 'N·m·(s/rad)^0.5', 'load': '1', 'stribeck': 'N·m'}
 
 
+_NO_ARM = (
+    'No physically consistent arm near the URDF explains the torques of this motion (range {:.1f} '
+    'to {:.1f} rad within {:.0f} s). Check whether the masses in the URDF are placeholders, '
+    'whether a tool is mounted, and the axes, order and signs of the joints and the unit of the '
+    'efforts; or use a faster or longer motion.')
+
+
 def estimate(
     robot: Robot, samples: JointSamples, values: PayloadParameters, *, scale: Array,
     scale_covariance: Array, before: CalibrationResult | None = None,
@@ -136,13 +143,9 @@ def estimate(
         part = identify(motion.part(slice(0, border)), replace(prior, std=fit.std),
                         laws=fit.laws, widenings=(1.0,), start=fit.value)
     except ConvergenceError as error:
-        raise ConvergenceError(
-            'No physically consistent arm near the URDF explains the torques of this motion '
-            f'(range {np.ptp(samples.position, axis=0).min():.1f} to '
-            f'{np.ptp(samples.position, axis=0).max():.1f} rad within '
-            f'{samples.time[-1] - samples.time[0]:.0f} s). Check whether the masses in the URDF '
-            'are placeholders, whether a tool is mounted, and the axes, order and signs of the '
-            'joints and the unit of the efforts; or use a faster or longer motion.') from error
+        spans = np.ptp(samples.position, axis=0)
+        raise ConvergenceError(_NO_ARM.format(
+            spans.min(), spans.max(), samples.time[-1] - samples.time[0])) from error
     rest = motion.part(slice(border, count))
     left = rest.effort - part.fitted(rest)
     fitted = _fits(robot, motion.effort, fit.residual)

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConvergenceError, DataError
 from robocal_ros.estimation import (
     Blocks,
@@ -255,12 +255,7 @@ class ArmMotion:
                  for joint in range(robot.n)]
         delay = find_delay(effort, known, motion.effort, blocks.period, fast)
         measured = effort(delay.value)
-        places, size = slice(known[0].shape[1] - len(law.names) + 1, None), np.zeros(robot.n)
-        rotors = np.zeros(robot.n)
-        for joint, (every, used) in enumerate(zip(known, fast.T, strict=True)):
-            found = np.linalg.lstsq(every[used], measured[used, joint], rcond=1e-8)[0]
-            size[joint] = np.median(np.abs(every[used, places] @ found[places]))
-            rotors[joint] = found[own.shape[2]]
+        size, rotors = _rough(known, measured, fast, 1 - len(law.names), own.shape[2])
 
         torque = without_noise(blocks, blocks.centre.values_of(carried))
         terms = [
@@ -285,6 +280,27 @@ class ArmMotion:
             axis=2)
         return replace(motion, regressor=regressor, nuisance_std=others.std, effort=measured,
                        delay=delay, nuisances=others.names)
+
+
+def _rough(
+    known: Sequence[Array], measured: Array, used: Flags, friction: int, rotor: int
+) -> tuple[Array, Array]:
+    """Return the size of friction [N·m] and the rotor inertia of each joint, both of shape (n,).
+
+    Args:
+        known: Columns of each joint, shape (k, q).
+        measured: Efforts, shape (k, n) [N·m].
+        used: Blocks of each joint that count, shape (k, n).
+        friction: First column of friction without its offset, from the end.
+        rotor: Column of the rotor.
+
+    """
+    size, rotors = np.zeros((2, len(known)))
+    for joint, (every, rows) in enumerate(zip(known, used.T, strict=True)):
+        found = np.linalg.lstsq(every[rows], measured[rows, joint], rcond=1e-8)[0]
+        size[joint] = np.median(np.abs(every[rows, friction:] @ found[friction:]))
+        rotors[joint] = found[rotor]
+    return size, rotors
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -484,10 +484,18 @@ def _planes(
     return groups, second
 
 
+_OF_MASS = 'the mass: weigh the payload more accurately (known_mass_std)'
+
+
 def _swept_far_enough(
-    robot: Robot, groups: Mapping[int, list[list[Sweep]]], joint: int
+    robot: Robot, samples: JointSamples, groups: Mapping[int, list[list[Sweep]]], joint: int
 ) -> list[Sweep]:
-    """Return the sweeps of a joint's widest group; raises DataError if they are too short."""
+    """Return the sweeps of a joint's widest group.
+
+    Raises:
+        DataError: If they are too short, or lack efforts.
+
+    """
     name = robot.joint_names[joint]
     if joint not in groups:
         raise DataError(
@@ -498,7 +506,10 @@ def _swept_far_enough(
         raise DataError(
             f"The longest sweep of joint '{name}' covers {np.degrees(widest):.1f}°; at least "
             f'{np.degrees(MIN_SWEEP):.0f}° are needed to separate weight from friction.')
-    return [sweep for sweep in groups[joint][0] if sweep.span >= MIN_SWEEP]
+    used = [sweep for sweep in groups[joint][0] if sweep.span >= MIN_SWEEP]
+    for sweep in used:
+        check_effort(samples.rows(sweep.start, sweep.stop), [name])
+    return used
 
 
 def estimate(
@@ -532,9 +543,7 @@ def estimate(
     found = steady_sweeps(samples, min_span=0.17)
     groups, second = _planes(robot, found, values)
     joints = (robot.n - 1, second)
-    used = [_swept_far_enough(robot, groups, joint) for joint in joints]
-    for sweep in (*used[0], *used[1]):
-        check_effort(samples.rows(sweep.start, sweep.stop), [robot.joint_names[sweep.joint]])
+    used = [_swept_far_enough(robot, samples, groups, joint) for joint in joints]
     recording = _Recording(robot, samples, values, friction or {}, float(
         samples.time[max(s.stop for s in found) - 1] - samples.time[min(s.start for s in found)]))
     planes = [recording.plane_fit(sweeps, mass.value) for sweeps in used]
@@ -549,21 +558,18 @@ def estimate(
         'noise of the sweeps: use wider or slower ones': own,
         'levers that differ between postures: friction or links depend on the posture': scatter,
         **_sources(recording, planes, com, mass, arm)}
-    change = np.zeros(3)
-    if mass.std > 0.0:
-        heavier = [recording.plane_fit(sweeps, (1.0 + _STEP) * mass.value) for sweeps in used]
-        change = mass.std * (_combine(robot, heavier).value - com.value) / (_STEP * mass.value)
-        parts['the mass: weigh the payload more accurately (known_mass_std)'] = np.outer(
-            change, change)
+    heavier = [recording.plane_fit(sweeps, (1.0 + _STEP) * mass.value) for sweeps in used]
+    change = mass.std * (_combine(robot, heavier).value - com.value) / (_STEP * mass.value)
+    parts[_OF_MASS] = np.outer(change, change)
     covariance = np.sum(list(parts.values()), axis=0)
-    freedom = _freedom(own, own + scatter, held_out)
-    widest = int(np.argmax(np.diag(covariance)))
-    source = largest_source({name: float(part[widest, widest]) for name, part in parts.items()})
-    centre = identified(COM, ['m'] * 3, com.value, covariance, freedom)
+    at = int(np.argmax(np.diag(covariance)))
+    source = largest_source({name: float(part[at, at]) for name, part in parts.items()})
+    centre = identified(
+        COM, ['m'] * 3, com.value, covariance, _freedom(own, own + scatter, held_out))
     given = Parameter('mass', 'kg', mass.value, mass.std or None, State.NOT_EVALUATED,
                       f'given: {mass.source}')
-    whole = np.block([[np.array([[mass.std**2]]), mass.std * change[None]],
-                      [mass.std * change[:, None], covariance]])
+    whole = np.pad(covariance, ((1, 0), (1, 0)))
+    whole[0] = whole[:, 0] = mass.std * np.concatenate(([mass.std], change))
     return make_result(
         robot, samples, method='two_plane',
         parameters=(
@@ -581,14 +587,21 @@ def estimate(
         counts={'fitted': sum(len(p.target) for p in planes),
                 'sweeps': sum(len(p.sweeps) for p in planes),
                 'held_out_sweeps': sum(len(g) for joint in joints for g in groups[joint][1:])},
-        settings={
-            **settings_of(values, *_SETTINGS), 'min_sweep': MIN_SWEEP,
-            'known_mass': mass.value, 'known_mass_std': mass.std, 'mass_source': mass.source,
-            'max_plane_disagreement': MAX_PLANE_DISAGREEMENT, 'lever_scatter': between,
-            'second_joint': robot.joint_names[second], 'friction_model': [
-                robot.joint_names[p.plane.joint] for p in planes
-                if p.friction_model is not None]},
+        settings={**_settings(robot, planes, values, mass), 'lever_scatter': between},
         series=tuple(item for plane in planes for item in _series(robot, plane, mass.value)))
+
+
+def _settings(
+    robot: Robot, planes: Sequence[PlaneFit], values: PayloadParameters, mass: KnownMass
+) -> dict[str, Any]:
+    """Return what the result states of its inputs."""
+    return {
+        **settings_of(values, *_SETTINGS), 'min_sweep': MIN_SWEEP,
+        'known_mass': mass.value, 'known_mass_std': mass.std, 'mass_source': mass.source,
+        'max_plane_disagreement': MAX_PLANE_DISAGREEMENT,
+        'second_joint': robot.joint_names[planes[1].plane.joint],
+        'friction_model': [robot.joint_names[p.plane.joint] for p in planes
+                           if p.friction_model is not None]}
 
 
 def _sources(

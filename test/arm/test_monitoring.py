@@ -93,12 +93,12 @@ def test_the_node_knows_that_it_was_late() -> None:
             nonlocal slept
             if not slept:
                 slept = True
-                time.sleep(0.5)
+                time.sleep(1.5)
 
         async def wait() -> tuple[bool, float, float]:
             node.create_timer(0.05, sleep)
             # It happened in time, but when the node had its next turn the time was over.
-            came = await waiter.until(lambda: slept, 0.3)
+            came = await waiter.until(lambda: slept, 1.0)
             late = waiter.delay
             await waiter.until(lambda: waiter.delay == 0.0, 5.0)
             return came, late, waiter.delay

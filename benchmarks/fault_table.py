@@ -548,7 +548,7 @@ def _planted(make: Callable[[Path], object], *names: str) -> Inject:
             path = cell.results / name
             path.unlink(missing_ok=True)
             make(path)
-            cell.lift(path.rmdir if path.is_dir() else path.unlink)
+            cell.lift(path.rmdir if path.is_dir() else partial(path.unlink, missing_ok=True))
     return inject
 
 

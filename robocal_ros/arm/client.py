@@ -522,11 +522,12 @@ class ArmClient:
     def _posture(self, *, commanded: bool = False) -> Array | None:
         """Return the posture that the arm has, or was last commanded to have, (n,) [rad].
 
-        None if neither joint states nor controller have shown it of late.
+        None if neither the controller nor joint states of a single node have shown it of late:
+        those of several nodes may be another arm's.
         """
         self.controller.look()
         seen = self.controller.posture(self._waiter.now() - _FRESH, commanded=commanded)
-        if self._joints.age() < _FRESH and (seen is None or not commanded):
+        if seen is None and self._joints.age() < _FRESH and not self._joints.several:
             return self._joints.posture().copy()
         return seen
 
@@ -557,12 +558,15 @@ class ArmClient:
 
         def rests() -> bool:
             nonlocal blind
+            now = self._waiter.now()
             # Only what was received since then counts: a stream may have stopped.
-            passed = self._waiter.now() - start
-            if self._joints.age() < min(passed, self._parameters().state_timeout):
+            travel = self.controller.travel(STILL_TIME, max(start, now - _FRESH))
+            if np.isfinite(travel):
+                # Joint states may be slow, frozen, or those of another arm, too.
+                return travel < STILL_TRAVEL
+            if self._joints.age() < min(now - start, self._parameters().state_timeout):
                 return self.resting
-            travel = self.controller.travel(STILL_TIME, start)
-            blind = not np.isfinite(travel) and passed > _BLIND + self._waiter.delay
-            return travel < STILL_TRAVEL
+            blind = now - start > _BLIND + self._waiter.delay
+            return False
 
         return await self._waiter.until(lambda: rests() or blind, timeout) and not blind

@@ -237,8 +237,9 @@ class GuardedArm:
         await self.client.connect(self._parameters().connect_timeout)
         await self._waiter.until_stopped(
             self.client.goals.is_known, self._parameters().connect_timeout)
-        self.client.goals.check()
+        # Its refusal names the node, where that of a goal knows only that it is another client's.
         self.owner.claim()
+        self.client.goals.check()
         if self._joints.need_effort:
             await self._check_efforts()
         await self.keep_clear()

@@ -924,6 +924,35 @@ def test_whoever_called_hears_of_the_hold_within_a_second(timed: Rig) -> None:
     assert heard - held < 1.2, 'a second, and what a busy machine adds'
 
 
+@pytest.mark.realtime
+def test_joint_states_of_another_arm_do_not_move_this_one(timed: Rig) -> None:
+    """It is held where its controller sees it, not where they show it."""
+    timed.set(fault='none')
+    timed.settle()
+    timed.spinner.until(lambda: timed.joints.travel(client.STILL_TIME) < client.STILL_TRAVEL)
+    shift = np.array([0.3, *5 * [0.0]])
+    strange = timed.other.create_publisher(JointState, 'joint_states', 10)
+    sent, start = len(timed.sent), timed.posture
+
+    def mirror(state: JointState) -> None:
+        if state.position[0] < start[0] + 0.5 * shift[0]:
+            state.position = (np.array(state.position) + shift).tolist()
+            # Between two messages of the arm.
+            state.header.stamp.nanosec = min(state.header.stamp.nanosec + 1_000_000, 999_999_999)
+            strange.publish(state)
+
+    task = timed.begin(timed.path(start + TURN, 0.3))
+    listening = timed.other.create_subscription(JointState, 'joint_states', mirror, 50)
+    outcome = timed.end(task)
+    timed.other.destroy_subscription(listening)
+    timed.other.destroy_publisher(strange)
+    timed.settle()
+    assert outcome.status is MotionStatus.FOREIGN_MOTION
+    assert outcome.held, outcome.message
+    assert len(timed.sent) == sent + 1, 'no command after the cancelled motion'
+    np.testing.assert_allclose(timed.posture[:5], start[:5], atol=1e-2)
+
+
 def test_a_stop_waits_for_a_decelerating_controller(
     ros: None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -22,12 +22,12 @@ from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.parameter import Parameter
 from rclpy.task import Future
 from sensor_msgs.msg import JointState
-from std_msgs.msg import Bool, Header
+from std_msgs.msg import Bool, Header, String
 from support.live_graph import JOINTS, seconds, sim_arm
 from support.ros_rig import Spinner, arm_urdf, overrides
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
-from robocal_ros.arm import client
+from robocal_ros.arm import client, owner
 from robocal_ros.arm.drive_conditions import DriveCondition
 from robocal_ros.arm.gate import GuardedArm
 from robocal_ros.arm.protocols import MotionOutcome, MotionStatus
@@ -404,6 +404,20 @@ class TestAnotherClient:
         rig.spinner.until(lambda: not rig.arm.client.goals.foreign)
         outcome = rig.move(rig.path(0.3 * TURN))
         assert outcome.status is MotionStatus.DONE, outcome.message
+
+    def test_a_node_that_has_the_arm_is_named_rather_than_its_goal(self, rig: Rig) -> None:
+        handle = self.send(rig, self.holding(rig))
+        rig.spinner.until(lambda: rig.arm.client.goals.foreign)
+        claims = rig.other.create_publisher(String, owner.TOPIC, qos.MARKS)
+        rig.spinner.until(lambda: claims.get_subscription_count() > 0)
+        claims.publish(String(data='claim /other'))
+        rig.spinner.until(lambda: rig.arm.owner.other == '/other')
+        with pytest.raises(MotionError, match='Node /other moves the arm; nothing was sent'):
+            rig.connect()
+        claims.publish(String(data='release /other'))
+        rig.other.destroy_publisher(claims)
+        rig.spinner.wait(handle.cancel_goal_async())
+        rig.spinner.until(lambda: not rig.arm.client.goals.foreign)
 
     def test_a_goal_that_began_before_the_node_is_known(self, rig: Rig) -> None:
         handle = self.send(rig, self.holding(rig))

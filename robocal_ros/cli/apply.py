@@ -12,7 +12,7 @@ import pinocchio as pin
 
 from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, print_line
-from robocal_ros.cli.drivers import payload_calls
+from robocal_ros.cli.drivers import Driver, Names, payload_calls, recognised
 from robocal_ros.cli.show import result_files
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.results import CalibrationResult, Verdict, read_result
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
                      'that links, frames and masses are the same.', style='yellow',
                      soft_wrap=True)
     merged = urdf_with(result, urdf)
-    frame = options.frame or result.frame
+    driver, frame = _driver_frame(result, urdf, options.frame)
     load = driver_load(result, urdf, frame) if result.kind == 'payload' else None
     try:
         options.out.write_text(merged, encoding='utf-8')
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
             'name another file.') from error
     if load is not None:
         _show_payload(result, urdf, options.out)
-        _show_driver_load(*load, frame)
+        _show_driver_load(*load, frame, driver)
     elif result.kind == 'friction':
         joints = ', '.join(friction_by_joint(result))
         print_line(f'{options.out}: damping and friction of {joints}, means of both directions. '
@@ -198,14 +198,46 @@ def _show_payload(result: CalibrationResult, urdf: str, out: Path) -> None:
                    f'mass ({least_inertia(payload.mass):.2g} kg·m²).', 'yellow')
 
 
-def _show_driver_load(total: RigidBodyInertia, mounted: float, frame: str) -> None:
+def _driver_frame(
+    result: CalibrationResult, urdf: str, wanted: str | None
+) -> tuple[Driver | None, str]:
+    """Return the driver of an arm, None for an unknown one, and the frame of its payload.
+
+    Raises:
+        ConfigurationError: If another frame is wanted than the one of a known driver.
+
+    """
+    known = recognised(Names((), result.robot.joint_names, urdf=urdf))
+    if known is None or result.kind != 'payload':
+        return None, wanted or result.frame
+    robot, flange = _arm(result, urdf), known.tool_frame
+    if wanted is not None:
+        one, other = (robot.model.frames[robot.frame_id(name)] for name in (wanted, flange))
+        moved = other.placement.actInv(one.placement)
+        if one.parentJoint != other.parentJoint or not moved.isIdentity(1e-4):
+            raise ConfigurationError(
+                f"Frame '{wanted}' is {1e3 * np.linalg.norm(moved.translation):.1f} mm off and "
+                f'turned by {np.degrees(np.linalg.norm(pin.log3(moved.rotation))):.1f}° against '
+                f"'{flange}', in which {known.driver.name} takes a payload. Leave --frame away.")
+    return known.driver, flange
+
+
+def _show_driver_load(
+    total: RigidBodyInertia, mounted: float, frame: str, driver: Driver | None
+) -> None:
     if mounted > 0.0:
         print_line(f'The URDF already has {mounted:.4f} kg distal to '
                    f"'{frame}'. The total is {total.mass:.4f} kg.")
-    print_line(f"\nFor the driver, in frame '{frame}' (it must be the driver's flange; set "
-               'another one with --frame):')
-    for name, call in payload_calls(total):
+    print_line(f"\nFor the driver, in frame '{frame}'" + (
+        f', that of {driver.name}:' if driver else
+        " (it must be the driver's flange; set another one with --frame):"))
+    calls = payload_calls(total, driver)
+    for name, call in calls:
         print_line(f'{name}:\n  {call}')
+    if not calls:
+        print_line(f'{total.mass:.4f} kg, centre of mass '
+                   f'{", ".join(f"{value:.5f}" for value in total.com)} m. Set them in the '
+                   'settings of the robot: no service of this driver is known.')
 
 
 def driver_load(

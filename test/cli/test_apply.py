@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.arms import arm
 from support.friction_results import arm_urdf, friction_result, payload_result
 
-from robocal_ros.cli.apply import in_frame
+from robocal_ros.cli.apply import driver_load, in_frame
 from robocal_ros.cli.drivers import (
     franka_set_load,
     ur_set_payload,
@@ -65,6 +66,40 @@ def test_driver_values_are_in_the_frame_asked_for(urdf: Path, capsys) -> None:
     code, _ = applied(payload_result(), urdf, '--frame', 'tool0')
     assert code == 0
     assert f'x: {x:.5f}, y: {y:.5f}, z: {z:.5f}' in capsys.readouterr().out
+
+
+class TestKnownDriver:
+    """A UR5, whose payload is in `tool0`; the frame `ee_link` is rotated against it."""
+
+    @pytest.fixture
+    def ur5(self, tmp_path: Path) -> Path:
+        path = tmp_path / 'ur5.urdf'
+        path.write_text(arm('ur5').urdf)
+        return path
+
+    @staticmethod
+    def result(ur5: Path, frame: str) -> CalibrationResult:
+        made = payload_result()
+        return replace(made, frame=frame, robot=replace(made.robot, joint_names=tuple(
+            name for name in Robot(ur5.read_text(), tool_frame='tool0').joint_names)))
+
+    @pytest.mark.parametrize('arguments', [(), ('--frame', 'tool0')])
+    def test_only_its_calls_are_printed_in_its_frame(self, ur5: Path, capsys, arguments) -> None:
+        result = self.result(ur5, 'wrist_3_link')
+        assert applied(result, ur5, *arguments)[0] == 0
+        told = capsys.readouterr().out
+        assert "in frame 'tool0', that of Universal Robots" in told
+        assert ur_set_payload(driver_load(result, ur5.read_text(), 'tool0')[0]) in told
+        assert 'franka' not in told
+        assert 'xarm' not in told
+
+    def test_a_rotated_frame_is_refused(self, ur5: Path, capsys) -> None:
+        code, out = applied(self.result(ur5, 'tool0'), ur5, '--frame', 'ee_link')
+        assert code == 2
+        assert not out.exists()
+        assert re.search(r"'ee_link' is 0\.0 mm off and turned by 120\.0° against 'tool0', in "
+                         'which Universal Robots .* takes a payload. Leave --frame away',
+                         capsys.readouterr().err)
 
 
 def test_friction_goes_into_dynamics(urdf: Path, capsys) -> None:

@@ -19,7 +19,6 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 from rclpy.topic_endpoint_info import TopicEndpointInfo
-from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from robocal_ros import registry
@@ -174,17 +173,13 @@ class NodeClient:
         node = session.node
         self._subscriptions = [
             node.create_subscription(
-                DiagnosticStatus, f'{self.name}/status', self._take_status, qos.LATCHED),
-            subscribe_text(node, f'{self.name}/result', self._take_result),
+                DiagnosticStatus, f'{self.name}/status',
+                lambda message: setattr(self, 'status', message), qos.LATCHED),
+            subscribe_text(node, f'{self.name}/result',
+                           lambda message: setattr(self, 'result', message.data)),
         ]
         for service in ('cancel', *services):
             self.service(Trigger, service)
-
-    def _take_status(self, message: DiagnosticStatus) -> None:
-        self.status = message
-
-    def _take_result(self, message: String) -> None:
-        self.result = message.data
 
     @property
     def values(self) -> dict[str, str]:
@@ -247,6 +242,18 @@ class NodeClient:
             raise RobocalError(
                 f"Node '{self.name}' refused to {transition}; it is {self.state()}. See its log."
             )
+
+    def lead_to(self, wanted: str) -> None:
+        """Request transitions until the node is ``active`` or ``unconfigured``.
+
+        Raises:
+            RobocalError: If the node refuses one.
+
+        """
+        steps = {'active': {'unconfigured': 'configure', 'inactive': 'activate'},
+                 'unconfigured': {'active': 'deactivate', 'inactive': 'cleanup'}}[wanted]
+        while (state := self.state()) != wanted:
+            self.change_state(steps.get(state, 'activate'))
 
     def check_names(self, names: Iterable[str]) -> None:
         """Raise a ConfigurationError, with the nearest name, if the node lacks a parameter."""

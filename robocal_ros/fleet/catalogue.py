@@ -18,7 +18,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -29,6 +30,9 @@ import pyarrow.parquet as pq
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.fleet import storage
 from robocal_ros.results import CalibrationResult
+
+Query = Callable[..., list[dict[str, Any]]]
+"""Returns the rows of an SQL query, columns by name, given the query and its parameters."""
 
 _TYPES = {
     **dict.fromkeys(('value', 'std', 'freedom', 'temperature', 'seconds'), pa.float64()),
@@ -187,7 +191,7 @@ class Catalogue:
                 continue
             if len(files) > 1:
                 newest = 'tried' if table == 'bags' else 'version'
-                with self.connect() as connection:
+                with self._connection() as connection:
                     reader = connection.sql(
                         f'SELECT * FROM {table} QUALIFY row_number() OVER '
                         f'(PARTITION BY {keys[table]} ORDER BY {newest} DESC) = 1 '
@@ -211,10 +215,11 @@ class Catalogue:
 
     # ---------------------------------------------------------------------- reading
 
-    def connect(self) -> duckdb.DuckDBPyConnection:
-        """Return a connection of DuckDB to the catalogue; a context manager.
+    @contextmanager
+    def connect(self) -> Iterator[Query]:
+        """Open the catalogue; yields a function that returns the rows of a query on its views.
 
-        Its views: ``results`` (schema `RESULTS`: the newest estimate from each bag, robot and
+        The views: ``results`` (schema `RESULTS`: the newest estimate from each bag, robot and
         kind), ``all_results`` (those of earlier versions and parameters, too), ``bags`` (schema
         `BAGS`), ``attempts`` (its newest rows), and ``failures`` (bag, robot, kind, reason,
         outcome, tried, version).
@@ -223,10 +228,20 @@ class Catalogue:
             ConfigurationError: If a file of the catalogue cannot be read.
 
         """
+        with self._connection() as connection:
+            # DuckDB's own fetchall needs a further library for times with a zone.
+            yield lambda sql, parameters=(): connection.sql(
+                sql, params=list(parameters)).to_arrow_table().to_pylist()
+
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
+        """Return the rows of an SQL query on the views of `connect`; times are of UTC."""
+        with self.connect() as query:
+            return query(sql, parameters)
+
+    def _connection(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect()
         connection.execute("SET TimeZone = 'UTC'")
-        local = storage.is_local(self.output)
-        if not local:
+        if not storage.is_local(self.output):
             connection.register_filesystem(storage.opened(self.output)[0])
         try:
             for table, (folder, schema) in self._tables.items():
@@ -243,23 +258,6 @@ class Catalogue:
                 'compacting it, try again; otherwise remove the file named.') from error
         connection.execute(_VIEWS)
         return connection
-
-    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
-        """Return the rows of an SQL query on the views of `connect`, columns by name."""
-        with self.connect() as connection:
-            return rows_from(connection, sql, parameters)
-
-
-def rows_from(
-    connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()
-) -> list[dict[str, Any]]:
-    """Return the rows of an SQL query, columns by name; times are of UTC.
-
-    DuckDB's own ``fetchall`` needs a further library for times with a zone.
-    """
-    found: list[dict[str, Any]] = connection.sql(
-        sql, params=list(parameters)).to_arrow_table().to_pylist()
-    return found
 
 
 def _generation(name: str) -> int:

@@ -5,22 +5,20 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
-import resource
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.main import run
 from robocal_ros.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from benchmarks.benchmark import Benchmark, Outcome
+    from benchmarks.benchmark import Benchmark
     from benchmarks.page import Record
 
 
@@ -114,33 +112,20 @@ def _run_one(name: str, options: argparse.Namespace, folder: Path) -> Record:
     seeds = tuple(range(options.seed, options.seed + (options.seeds or usual)))
     folder.mkdir(parents=True, exist_ok=True)
     # The commit that is measured is that at the start.
-    known, began, used = conditions(), monotonic(), _processor_time()
+    known, before = conditions(), os.times()
     outcome = benchmark.run(Request(seeds, options.jobs, folder, options.quick))
-    taken = monotonic() - began
-    _write_cases(folder / f'{name}.json', outcome)
+    # Of this process and of its ended children.
+    *used, taken = (late - early for late, early in zip(os.times(), before, strict=True))
+    # The single cases, for a closer look.
+    (folder / f'{name}.json').write_bytes(msgspec.json.format(msgspec.json.encode(
+        outcome.cases, enc_hook=lambda value: value.tolist()), indent=1) + b'\n')
     record = Record(benchmark.title, benchmark.about, {
         **known, 'taken': round(taken, 1),
-        'processor_time': round(_processor_time() - used, 1), 'seeds': len(seeds),
+        'processor_time': round(sum(used), 1), 'seeds': len(seeds),
         'jobs': options.jobs, 'quick': options.quick},
         outcome.figures, outcome.tables, outcome.remarks)
     OUT.print('\n'.join(section(record)), soft_wrap=True, markup=False, highlight=False)
     return record
-
-
-def _processor_time() -> float:
-    """Return the processor time of this process and of its ended children [s]."""
-    own, children = (resource.getrusage(who) for who in (
-        resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
-
-
-def _write_cases(path: Path, outcome: Outcome) -> None:
-    """Write the single cases, for a closer look."""
-    cases = [asdict(case) if is_dataclass(case) and not isinstance(case, type) else case
-             for case in outcome.cases]
-    path.write_text(json.dumps(
-        cases, indent=1, ensure_ascii=False, default=lambda value: value.tolist()) + '\n',
-        encoding='utf-8')
 
 
 if __name__ == '__main__':

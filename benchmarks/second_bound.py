@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from benchmarks.second_cell import COM, STEP, WEIGHING_STD, Cell, Load
-from benchmarks.second_world import Array, moments
+from benchmarks.second_world import Array, moments, parts
 
 _MOST = 3000
 _LEAST_SPEED = 2e-3
@@ -166,11 +166,8 @@ def _wrench_covariance(cell: Cell, resting: bool) -> Array:
 def _of_load(cell: Cell, covariance: Array) -> dict[str, float]:
     """Return the standard deviations of mass, centre and inertia about it."""
     def values(entries: Array) -> Array:
-        matrix = np.einsum('k,kij->ij', entries, _UNITS)
-        mass, first = matrix[3, 3], matrix[:3, 3]
-        second = matrix[:3, :3] - np.outer(first, first) / mass
-        inertia = np.trace(second) * np.eye(3) - second
-        return np.concatenate(([mass], first / mass, inertia[np.triu_indices(3)]))
+        mass, centre, inertia = parts(np.einsum('k,kij->ij', entries, _UNITS))
+        return np.concatenate(([mass], centre, inertia[np.triu_indices(3)]))
 
     entries = cell.load.matrix[_ROW, _COLUMN]
     steps = np.diag(np.full(10, 1e-6))

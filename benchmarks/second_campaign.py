@@ -32,7 +32,7 @@ from benchmarks.peers.friction import coulomb_viscous, load_dependent
 from benchmarks.peers.payload import at_rest, in_motion
 from benchmarks.peers.process import run
 from benchmarks.second_bound import bounds
-from benchmarks.second_cell import COM, WEIGHING_STD, Cell
+from benchmarks.second_cell import COM, WEIGHING_STD, Cell, record_of
 from benchmarks.second_world import ARMS, EFFECTS
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.friction import FrictionParameters, FrictionTracker
@@ -191,9 +191,8 @@ def _samples(cell: Cell) -> tuple[JointSamples, WrenchSamples]:
     found = cell.last
     if found is None:
         raise RobocalError('Defect: nothing was recorded.')
-    return (JointSamples(cell.robot.joint_names, found.time, found.position, found.velocity,
-                         found.effort * cell.world.constant),
-            WrenchSamples(ARMS[cell.name].sensor, found.wrench_time, found.wrench))
+    record = record_of(cell.name, found)
+    return replace(record.joints, effort=found.effort * cell.world.constant), record.wrench
 
 
 def _beside(cell: Cell, result: CalibrationResult, others: Mapping[str, Any]) -> Found:
@@ -272,8 +271,8 @@ def _predictions(cell: Cell, result: CalibrationResult) -> dict[str, float]:
     for cutoff in (item for item in CUTOFFS if item < 0.3 * cell.rate):
         done = run('benchmarks.peers.figaroh_arm:identify', peer=True, repeats=0, cutoff=cutoff,
                    **given)
-        tried = {'weighted least squares': textbook(
-            cutoff=cutoff, weighted=True, **given)()()['torque']}
+        *_, answer = textbook(cutoff=cutoff, weighted=True, **given)
+        tried = {'weighted least squares': answer['torque']}
         if done.answer is not None:
             tried['FIGAROH'] = done.answer['torque']
         for name, torque in tried.items():

@@ -106,6 +106,13 @@ def body(mass: float, centre: Array, inertia: Array) -> Array:
     return np.block([[second, first], [first.T, np.array([[mass]])]])
 
 
+def parts(pseudo: Array) -> tuple[float, Array, Array]:
+    """Return mass, centre, and inertia about it, of a pseudo-inertia matrix; undoes `body`."""
+    mass, first = pseudo[3, 3], pseudo[:3, 3]
+    second = pseudo[:3, :3] - np.outer(first, first) / mass
+    return float(mass), first / mass, np.trace(second) * np.eye(3) - second
+
+
 def placed(rotated: Array, at: Array) -> Array:
     """Return a placement, shape (4, 4)."""
     found = np.eye(4)
@@ -225,11 +232,11 @@ def moments(
         of the sensor, shape (k, 6) [N, N·m].
 
     """
-    parts = [_moments(arm, links, q[rows], v[rows], a[rows], gravity,
-                      [] if bend is None else [part[rows] for part in bend], beyond)
-             for rows in (slice(at, at + _CHUNK) for at in range(0, len(q), _CHUNK))]
-    return (np.concatenate([part[0] for part in parts]),
-            np.concatenate([part[1] for part in parts]))
+    some = [_moments(arm, links, q[rows], v[rows], a[rows], gravity,
+                     [] if bend is None else [part[rows] for part in bend], beyond)
+            for rows in (slice(at, at + _CHUNK) for at in range(0, len(q), _CHUNK))]
+    about, wrench = (np.concatenate(part) for part in zip(*some, strict=True))
+    return about, wrench
 
 
 def _carrying(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from robocal_ros.cli.arguments import positive
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.main import run
 from robocal_ros.errors import ConfigurationError
@@ -36,13 +37,6 @@ _ROOT = Path(__file__).resolve().parents[1]
 _RESULTS, _PAGE = _ROOT / 'bench' / 'results.json', _ROOT / 'docs' / 'benchmarks.md'
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f'expected a number of at least 1, got {value}')
-    return value
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run benchmarks; exit codes as in `robocal_ros.cli.main`."""
     parser = argparse.ArgumentParser(prog='scripts/bench', description=_SUMMARY, epilog=(
@@ -53,11 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         f'of {", ".join(BENCHMARKS)}; on request: {", ".join(ON_REQUEST)})')
     parser.add_argument('--quick', action='store_true',
                         help='try every step at the smallest size; limits do not hold')
-    parser.add_argument('--seeds', '--cells', type=_positive,
+    parser.add_argument('--seeds', '--cells', type=positive,
                         help='number of random cells (default: the number the limits refer to)')
-    parser.add_argument('--seed', type=_positive, default=1,
+    parser.add_argument('--seed', type=positive, default=1,
                         help='seed of the first cell (default: %(default)s)')
-    parser.add_argument('--jobs', type=_positive, default=os.cpu_count() or 1,
+    parser.add_argument('--jobs', type=positive, default=os.cpu_count() or 1,
                         help='number of parallel processes (default: %(default)s)')
     parser.add_argument('-o', '--output', type=Path,
                         help='folder for everything, instead of bench/, docs/ and bench_output/')

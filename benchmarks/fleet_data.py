@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from demo import default_cell
 from robocal_ros.arrays import Array
+from robocal_ros.cli.arguments import positive
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.main import run
 from robocal_ros.errors import ConfigurationError
@@ -271,9 +272,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog='python -m benchmarks.fleet_data',
         description='Write the catalogue of a simulated fleet.')
     parser.add_argument('folder', type=Path, help='folder to write to')
-    parser.add_argument('--arms', type=int, default=3,
+    parser.add_argument('--arms', type=positive, default=3,
                         help='number of arms (default: %(default)s)')
-    parser.add_argument('--weeks', type=int, default=4,
+    parser.add_argument('--weeks', type=positive, default=4,
                         help='number of weekly recordings (default: %(default)s)')
     parser.add_argument('--seed', type=int, default=1, help='seed (default: %(default)s)')
     parser.add_argument('--incidents', type=float, default=0.3,
@@ -286,9 +287,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if min(options.arms, options.weeks) < 1:
-        raise ConfigurationError(
-            f'--arms and --weeks must be at least 1, got {options.arms} and {options.weeks}.')
     arms = fleet(options.arms, options.weeks, options.seed, incidents=options.incidents,
                  lost=options.lost)
     options.folder.mkdir(parents=True, exist_ok=True)

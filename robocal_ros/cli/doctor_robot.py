@@ -222,30 +222,24 @@ class Graph:
     def collect(self, joint_states: str, duration: float) -> None:
         """Receive messages until nothing has appeared in the graph for a duration [s]."""
         node = self.session.node
-        began = changed = looked = monotonic()
+        began = changed = monotonic()
         seen: Any = None
         made = [
             subscribe_text(node, self.name('robot_description'),
                            lambda text: setattr(self, 'description', text.data)),
             node.create_subscription(
                 JointState, self.name(joint_states), self._take_joints, qos.SENSOR)]
-
-        def complete() -> bool:
-            nonlocal changed, looked, seen
-            now = monotonic()
-            if seen is None or now - looked > _LOOK:
-                looked = now
-                sensors = self._sensors()
-                now_seen = self.session.other_nodes(0.0), self.session.published(), sensors
-                if seen != now_seen:
-                    seen, changed = now_seen, now
-                for topic in sensors - self.wrenches.keys():
-                    self.wrenches[topic] = []
-                    made.append(node.create_subscription(
-                        WrenchStamped, topic, self.wrenches[topic].append, qos.SENSOR))
-            return (now - changed > max(duration, _QUIET) or now - began > max(duration, _LONGEST))
-
-        self.session.spin_until(complete)
+        while ((now := monotonic()) - changed <= max(duration, _QUIET)
+               and now - began <= max(duration, _LONGEST)):
+            sensors = self._sensors()
+            now_seen = self.session.other_nodes(0.0), self.session.published(), sensors
+            if seen != now_seen:
+                seen, changed = now_seen, now
+            for topic in sensors - self.wrenches.keys():
+                self.wrenches[topic] = []
+                made.append(node.create_subscription(
+                    WrenchStamped, topic, self.wrenches[topic].append, qos.SENSOR))
+            self.session.spin_until(lambda: False, _LOOK)
         self.duration = monotonic() - began
         for subscription in made:
             node.destroy_subscription(subscription)

@@ -68,8 +68,6 @@ def require(libraries: Sequence[str] = LIBRARIES) -> None:
 def _estimate(options: argparse.Namespace) -> int:
     from robocal_ros.fleet import Catalogue, Request, find_bags, run as fleet, storage
 
-    if options.workers is not None and options.workers < 1:
-        raise ConfigurationError(f'--workers must be at least 1, got {options.workers}.')
     request = Request(
         output=storage.absolute(options.output),
         urdf=storage.absolute(options.urdf) if options.urdf else '',
@@ -197,8 +195,6 @@ def _print_failures(query: Query, limit: int, condition: str, chosen: object) ->
 def _dashboard(options: argparse.Namespace) -> int:
     from robocal_ros.fleet import write_dashboard
 
-    if options.robots < 1:
-        raise ConfigurationError(f'--robots must be at least 1, got {options.robots}.')
     found = write_dashboard(options.folder, options.output, robot=options.robot,
                             robots=options.robots)
     urgent = [item for item in found.findings if item.urgent]

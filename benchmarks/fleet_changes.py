@@ -250,22 +250,20 @@ def whole_fleet(arms: int, weeks: int = 52) -> tuple[list[Figure], Table]:
             catalogue.add(table)
         with catalogue.connect() as query:
             found = review(query)
-    pending = {arm.name: [item for item in found.findings if item.robot == arm.name]
-               for arm in made}
     explained: set[int] = set()
     rows: dict[str, list[int]] = {}
     for arm in made:
         for event in arm.events:
-            if event.week > weeks - 4 or (event.week in arm.lost and event.kind == 'wrong_tool'):
+            if event.week in arm.lost and event.kind == 'wrong_tool':
                 continue
-            matching = [item for item in pending[arm.name] if _explains(event, item)]
+            matching = [item for item in found.findings
+                        if item.robot == arm.name and _explains(event, item)]
             explained |= {id(item) for item in matching}
-            seen = rows.setdefault(event.kind, [0, 0])
-            seen[0] += bool(matching)
-            seen[1] += 1
-        late = [event for event in arm.events if event.week > weeks - 4]
-        explained |= {id(item) for item in pending[arm.name]
-                      if any(_explains(event, item) for event in late)}
+            # Late events may not be found yet.
+            if event.week <= weeks - 4:
+                seen = rows.setdefault(event.kind, [0, 0])
+                seen[0] += bool(matching)
+                seen[1] += 1
     wrong = sum(id(item) not in explained for item in found.findings)
     name = f'simulated fleet, {arms} arms, {len(found.tracks)} series of {weeks} recordings'
     return ([Figure(name, 'findings without a cause', '1', wrong, wrong, 2.0 * FALSE_ALARMS

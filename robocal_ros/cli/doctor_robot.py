@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from geometry_msgs.msg import WrenchStamped
-from lifecycle_msgs.srv import GetState
 from rclpy.action.graph import get_action_names_and_types
 from rclpy.qos import QoSReliabilityPolicy
 from sensor_msgs.msg import JointState
@@ -21,7 +20,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.doctor_findings import Finding, Grade, bad, doubtful, good
 from robocal_ros.cli.drivers import Names, Recognised, recognised
-from robocal_ros.cli.node_client import RosSession, foreign, full_name, is_served
+from robocal_ros.cli.node_client import NodeClient, RosSession, foreign, full_name
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions, qos, subscribe_text
 from robocal_ros.robot import REVERSED, Robot
@@ -249,17 +248,12 @@ class Graph:
 
     def state(self, node: str) -> str:
         """Return the lifecycle state of a node in words."""
-        client: Any = self.session.node.create_client(GetState, f'{node}/get_state')
+        client = NodeClient(self.session, node)
         try:
-            if not self.session.spin_until(
-                    lambda: is_served(self.session.node, client), _STATE_TIMEOUT):
-                return 'no lifecycle node'
-            future: Any = client.call_async(GetState.Request())
-            if not self.session.spin_until(future.done, _STATE_TIMEOUT):
-                return 'not answering'
-            return str(future.result().current_state.label)
-        finally:
-            self.session.node.destroy_client(client)
+            client.wait_until_there(_STATE_TIMEOUT)
+            return client.state(_STATE_TIMEOUT)
+        except RobocalError:
+            return 'not answering'
 
 
 # -------------------------------------------------------------------------- checks

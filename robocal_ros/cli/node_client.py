@@ -208,9 +208,10 @@ class NodeClient:
                 f'domain: {nodes}. Start it in this domain and namespace, or correct its name.'
             )
 
-    def state(self) -> str:
-        """Return the lifecycle state."""
-        answer = self._answer(GetState, 'get_state', GetState.Request(), retry=True)
+    def state(self, timeout: float = _ANSWER_TIMEOUT) -> str:
+        """Return the lifecycle state; raises RobocalError without an answer in time [s]."""
+        answer = self._answer(
+            GetState, 'get_state', GetState.Request(), retry=True, timeout=timeout)
         return str(answer.current_state.label)
 
     def await_autostart(self, timeout: float) -> str:
@@ -358,7 +359,10 @@ class NodeClient:
             self._session.spin_until(lambda: False, _SETTLING)
         return client
 
-    def _answer(self, kind: Any, service: str, request: Any, *, retry: bool = False) -> Any:
+    def _answer(
+        self, kind: Any, service: str, request: Any, *, retry: bool = False,
+        timeout: float = _ANSWER_TIMEOUT,
+    ) -> Any:
         """Call a service and return its answer.
 
         Args:
@@ -366,16 +370,17 @@ class NodeClient:
             service: Its name.
             request: The request.
             retry: Whether the request is repeated without an answer.
+            timeout: Longest wait [s].
 
         """
         client = self._ready(kind, service)
-        period = _RETRY_PERIOD if retry else _ANSWER_TIMEOUT
-        for _ in range(round(_ANSWER_TIMEOUT / period)):
+        period = min(_RETRY_PERIOD, timeout) if retry else timeout
+        for _ in range(round(timeout / period)):
             future = client.call_async(request)
             if self._session.spin_until(future.done, period):
                 return future.result()
             client.remove_pending_request(future)
         raise RobocalError(
-            f"Node '{self.name}' has not answered '~/{service}' within {_ANSWER_TIMEOUT:.0f} s. "
+            f"Node '{self.name}' has not answered '~/{service}' within {timeout:.0f} s. "
             'See its log, or restart it.'
         )

@@ -24,6 +24,8 @@ _EFFORT = {'N·m': 1.0, 'Nm': 1.0, 'N': 1.0, 'A': 1.0, 'mA': 1e-3}
 _LATEST = 2.0**31 - 1.0
 # Duration of a posture [s], rate [Hz], and speed between postures [rad/s], [m/s].
 _HOLD, _RATE, _SPEED = 2.0, 50.0, 0.5
+# Farthest posture, many turns [rad], [m].
+_FARTHEST = 1e3
 # Largest file [bytes].
 _LARGEST = 256 * 10**6
 # Stamp of the first sample without times [s].
@@ -234,6 +236,14 @@ class Table:
             raise FileFormatError(f"{self._path}, line {self._lines[row][0]}, column '{column}': "
                                   f'{what(row)}')
 
+    def check_near(self, columns: Sequence[Column], position: Array) -> None:
+        """Raise a FileFormatError if a posture is too far from zero to be moved to."""
+        far = np.abs(position) > _FARTHEST
+        place = int(far.any(axis=0).argmax())
+        self._refuse(columns[place], far[:, place], lambda row: (
+            f'{position[row, place]:.4g} rad or m is no posture of an arm. Correct or remove the '
+            'line, or correct position_unit.'))
+
     def stamps(self, columns: ColumnMap) -> Stamps:
         """Return the stamp of each line [ns]; raises FileFormatError."""
         if columns.time == '':
@@ -266,6 +276,7 @@ def _samples(table: Table, columns: ColumnMap) -> Samples:
     effort *= _EFFORT[columns.effort_unit]
     readings = table.numbers(columns.wrench) if columns.wrench else None
     if columns.postures:
+        table.check_near(columns.position, position)
         return _held(position, effort, readings, columns.wrench_noise)
     velocity = table.numbers(columns.velocity)
     return Samples(table.stamps(columns), position, factor[:velocity.shape[1]] * velocity, effort,

@@ -298,13 +298,8 @@ def _mirror(
     return lambda cell, _: cell.mirror(kind, ending, change, count)
 
 
-def _states(change: Callable[[JointState], JointState] = deepcopy,
-            count: float = math.inf) -> Inject:
-    return _mirror(JointState, 'joint_states', change, count)
-
-
-def _wrenches(change: Callable[[WrenchStamped], WrenchStamped]) -> Inject:
-    return _mirror(WrenchStamped, 'ft_wrist/wrench', change)
+_states = partial(_mirror, JointState, 'joint_states')
+_wrenches = partial(_mirror, WrenchStamped, 'ft_wrist/wrench')
 
 
 def _filled(**values: Any) -> Callable[[JointState], JointState]:
@@ -466,10 +461,6 @@ def _foreign_cancel(cell: FaultCell, _: random.Random) -> None:
     cell.wait(client.service_is_ready, HANG)
     cell.injected = time.monotonic()
     cell.wait(client.call_async(CancelGoal.Request()).done, HANG)
-
-
-def _call_run(cell: FaultCell, _: random.Random) -> None:
-    cell.begin('run')
 
 
 @_made
@@ -742,8 +733,8 @@ FAULTS = (
     _moving('foreign goal that is rejected', _rejected_goal, harmless=True),
     _moving('foreign trajectory by topic', _foreign_trajectory, _FOREIGN, held=False),
     _moving('foreign cancel of all goals', _foreign_cancel, rf'{_ENDED}|cancel'),
-    _idle('run while a foreign goal holds the arm', _during_foreign_hold(_call_run), _FOREIGN,
-          trait='moves'),
+    _idle('run while a foreign goal holds the arm', _during_foreign_hold(
+        lambda cell, _: cell.begin('run')), _FOREIGN, trait='moves'),
     _idle('rule while a foreign goal holds the arm', _during_foreign_hold(
         _send(String, lambda _: String(data=TASK), ending='task')), harmless=True, trait='rule'),
 

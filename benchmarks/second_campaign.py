@@ -234,9 +234,9 @@ def _arm_values(cell: Cell, result: CalibrationResult) -> list[Value]:
     q = np.random.default_rng(cell.seed).uniform(
         np.maximum(low, -2.0), np.minimum(high, 2.0), (4, n))
     still, model = np.zeros_like(q), identified_model(robot, result)
-    about, _ = second_world.moments(
-        world.arm, world.links, q, still, still, np.array([0.0, 0.0, -second_world.GRAVITY]))
-    true, stated = np.einsum('kni,ni->kn', about, world.arm.axis), model.robot.gravity_torques(q)
+    true, stated = second_world.torques(
+        world.arm, world.links, q, still, still,
+        np.array([0.0, 0.0, -second_world.GRAVITY])), model.robot.gravity_torques(q)
     rows = arm_regressor(robot, q, still, still)
     std = np.sqrt(np.einsum('knp,pq,knq->kn', rows, model.covariance[:10 * n, :10 * n], rows))
     limit = PayloadParameters().unexplained_torque(robot.effort_limit)
@@ -255,11 +255,11 @@ def _predictions(cell: Cell, result: CalibrationResult) -> dict[str, float]:
     q = np.random.default_rng([cell.seed, 8]).uniform(
         np.maximum(arm.lower, -2.0), np.minimum(arm.upper, 2.0), (40, robot.n))
     still, (samples, _) = np.zeros_like(q), _samples(cell)
-    about, _ = second_world.moments(arm, cell.world.links, q, still, still, cell.world.gravity)
+    true = second_world.torques(arm, cell.world.links, q, still, still, cell.world.gravity)
     limit = PayloadParameters().unexplained_torque(robot.effort_limit)
 
     def error(torque: Any) -> float:
-        left = (torque - np.einsum('kni,ni->kn', about, arm.axis)) / limit
+        left = (torque - true) / limit
         return float(np.sqrt(np.mean((left - left.mean(axis=0))**2)))
 
     given: dict[str, Any] = {

@@ -239,6 +239,12 @@ def moments(
     return about, wrench
 
 
+def torques(arm: Arm, links: Array, q: Array, v: Array, a: Array, gravity: Array) -> Array:
+    """Return the torques of the joints that carry the arm, shape (k, n); see `moments`."""
+    return np.asarray(np.einsum(
+        'kni,ni->kn', moments(arm, links, q, v, a, gravity)[0], arm.axis))
+
+
 def _carrying(
     one: Array, acceleration: Array, w: Array, dw: Array
 ) -> tuple[Array, Array]:
@@ -416,13 +422,12 @@ class World:
         plain = np.random.default_rng([seed, 2])
         postures = plain.uniform(arm.lower, arm.upper, (300, n))
         still, down = np.zeros_like(postures), np.array([0.0, 0.0, -GRAVITY])
-        about, _ = moments(arm, nominal, postures, still, still, down)
-        weight = np.abs(np.einsum('kni,ni->kn', about, arm.axis)).max(axis=0)
+        weight = np.abs(torques(arm, nominal, postures, still, still, down)).max(axis=0)
         self.largest = float(weight.max())
         self.typical = np.maximum(np.maximum.accumulate(weight[::-1])[::-1], 0.05 * self.largest)
-        inertia = np.array([np.einsum('kni,ni->kn', moments(
-            arm, nominal, postures[:40], still[:40], still[:40] + unit, np.zeros(3))[0],
-            arm.axis)[:, i].mean() for i, unit in enumerate(np.eye(n))])
+        inertia = np.array([torques(
+            arm, nominal, postures[:40], still[:40], still[:40] + unit, np.zeros(3))[:, i].mean()
+            for i, unit in enumerate(np.eye(n))])
         self.inertia = np.maximum(inertia, 0.02 * inertia.max())
         self._draw_drives(plain, n)
         self._draw_friction(plain, n)

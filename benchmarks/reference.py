@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
 from benchmarks.figures import Figure
 from benchmarks.offline_bag import WRENCH, Record
-from benchmarks.second_cell import COM, OWN, STEP, Cell, Load, product, record_of, script
+from benchmarks.second_cell import COM, INERTIA, OWN, STEP, Cell, Load, product, record_of, script
 from benchmarks.second_world import Array, Recorded, parts
 from demo import default_cell
 from robocal_ros.results import CalibrationResult
@@ -25,7 +25,6 @@ from robocal_sim.model import read_description
 from robocal_sim.prescribed import Motion, measure
 from robocal_sim.truth import FrictionTruth, HiddenTruth, JointTruth, ToolTruth
 
-INERTIA = tuple(f'inertia_{axes}' for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz'))
 MASS, DISTANCE = (1.0, 3.0), (0.03, 0.15)
 """Ranges of the mass of tools [kg], and of the distance of their centre from the flange [m]."""
 

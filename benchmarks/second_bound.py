@@ -14,13 +14,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from benchmarks.second_cell import COM, STEP, WEIGHING_STD, Cell, Load
+from benchmarks.second_cell import COM, INERTIA, STEP, WEIGHING_STD, Cell, Load
 from benchmarks.second_world import Array, moments, parts, torques
 
 _MOST = 3000
 _LEAST_SPEED = 2e-3
 _RANK = 1e-11
-_LOAD = ('mass', *COM, *(f'inertia_{axes}' for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')))
 _DRIVES = frozenset({'rotor', 'friction'})
 _CHAIN = _DRIVES | {'load', 'weighed', 'links'}
 # Recordings of a group that a method uses, what is unknown, and factor on the noise: differences
@@ -166,4 +165,4 @@ def _of_load(cell: Cell, covariance: Array) -> dict[str, float]:
     slopes = np.column_stack([(values(entries + step) - values(entries - step)) / 2e-6
                               for step in steps])
     std = np.sqrt(np.diag(slopes @ covariance @ slopes.T))
-    return dict(zip(_LOAD, std.tolist(), strict=True))
+    return dict(zip(('mass', *COM, *INERTIA), std.tolist(), strict=True))

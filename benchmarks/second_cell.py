@@ -48,6 +48,7 @@ GROUPS = 8
 """Number of groups of methods that take turns."""
 
 COM = ('com_x', 'com_y', 'com_z')
+INERTIA = ('inertia_xx', 'inertia_xy', 'inertia_xz', 'inertia_yy', 'inertia_yz', 'inertia_zz')
 WEIGHING_STD = 0.005
 """Standard deviation of weighed masses [kg]."""
 
@@ -218,10 +219,9 @@ class Load:
     @property
     def truth(self) -> dict[str, float]:
         """The ten parameters by the names of results."""
-        names = ('mass', *COM, *(f'inertia_{axes}' for axes in (
-            'xx', 'xy', 'xz', 'yy', 'yz', 'zz')))
-        return dict(zip(names, [self.mass, *self.centre.tolist(), *self.inertia[
-            np.triu_indices(3)].tolist()], strict=True))
+        return dict(zip(('mass', *COM, *INERTIA), [
+            self.mass, *self.centre.tolist(), *self.inertia[np.triu_indices(3)].tolist()],
+            strict=True))
 
 
 class Cell:

@@ -5,22 +5,21 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
-import resource
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from robocal_ros.cli.arguments import positive
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.main import run
 from robocal_ros.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from benchmarks.benchmark import Benchmark, Outcome
+    from benchmarks.benchmark import Benchmark
     from benchmarks.page import Record
 
 
@@ -38,13 +37,6 @@ _ROOT = Path(__file__).resolve().parents[1]
 _RESULTS, _PAGE = _ROOT / 'bench' / 'results.json', _ROOT / 'docs' / 'benchmarks.md'
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f'expected a number of at least 1, got {value}')
-    return value
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run benchmarks; exit codes as in `robocal_ros.cli.main`."""
     parser = argparse.ArgumentParser(prog='scripts/bench', description=_SUMMARY, epilog=(
@@ -55,11 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         f'of {", ".join(BENCHMARKS)}; on request: {", ".join(ON_REQUEST)})')
     parser.add_argument('--quick', action='store_true',
                         help='try every step at the smallest size; limits do not hold')
-    parser.add_argument('--seeds', '--cells', type=_positive,
+    parser.add_argument('--seeds', '--cells', type=positive,
                         help='number of random cells (default: the number the limits refer to)')
-    parser.add_argument('--seed', type=_positive, default=1,
+    parser.add_argument('--seed', type=positive, default=1,
                         help='seed of the first cell (default: %(default)s)')
-    parser.add_argument('--jobs', type=_positive, default=os.cpu_count() or 1,
+    parser.add_argument('--jobs', type=positive, default=os.cpu_count() or 1,
                         help='number of parallel processes (default: %(default)s)')
     parser.add_argument('-o', '--output', type=Path,
                         help='folder for everything, instead of bench/, docs/ and bench_output/')
@@ -114,33 +106,20 @@ def _run_one(name: str, options: argparse.Namespace, folder: Path) -> Record:
     seeds = tuple(range(options.seed, options.seed + (options.seeds or usual)))
     folder.mkdir(parents=True, exist_ok=True)
     # The commit that is measured is that at the start.
-    known, began, used = conditions(), monotonic(), _processor_time()
+    known, before = conditions(), os.times()
     outcome = benchmark.run(Request(seeds, options.jobs, folder, options.quick))
-    taken = monotonic() - began
-    _write_cases(folder / f'{name}.json', outcome)
+    # Of this process and of its ended children.
+    *used, taken = (late - early for late, early in zip(os.times(), before, strict=True))
+    # The single cases, for a closer look.
+    (folder / f'{name}.json').write_bytes(msgspec.json.format(msgspec.json.encode(
+        outcome.cases, enc_hook=lambda value: value.tolist()), indent=1) + b'\n')
     record = Record(benchmark.title, benchmark.about, {
         **known, 'taken': round(taken, 1),
-        'processor_time': round(_processor_time() - used, 1), 'seeds': len(seeds),
+        'processor_time': round(sum(used), 1), 'seeds': len(seeds),
         'jobs': options.jobs, 'quick': options.quick},
         outcome.figures, outcome.tables, outcome.remarks)
     OUT.print('\n'.join(section(record)), soft_wrap=True, markup=False, highlight=False)
     return record
-
-
-def _processor_time() -> float:
-    """Return the processor time of this process and of its ended children [s]."""
-    own, children = (resource.getrusage(who) for who in (
-        resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
-
-
-def _write_cases(path: Path, outcome: Outcome) -> None:
-    """Write the single cases, for a closer look."""
-    cases = [asdict(case) if is_dataclass(case) and not isinstance(case, type) else case
-             for case in outcome.cases]
-    path.write_text(json.dumps(
-        cases, indent=1, ensure_ascii=False, default=lambda value: value.tolist()) + '\n',
-        encoding='utf-8')
 
 
 if __name__ == '__main__':

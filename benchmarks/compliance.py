@@ -9,13 +9,14 @@ frame drifts, and the load weighs other than stated.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
 
 from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
 from benchmarks.figures import Figure, bootstrap
+from benchmarks.second_campaign import Z95, Z999, Value, value_of
 from benchmarks.second_world import (
     ARMS,
     GRAVITY,
@@ -36,11 +37,8 @@ from robocal_ros.errors import RobocalError
 from robocal_ros.messages import TrackerSamples
 from robocal_ros.robot import Robot
 
-LEVELS = (0.95, 0.999)
 WITHIN_BAR, SAG_BAR, BOUND_BAR = 95.0, 95.0, 1.1
 """Limits: percent of joints and of the sag; RMS errors over the bound."""
-COVERAGE_BARS = (93.0, 99.8)
-"""Least percent of the values of passes in their intervals of `LEVELS`."""
 
 _SMALL = 0.05
 _RATE, _DWELL, _VISIT, _PAUSE = 20.0, 2.0, 8.0, 300.0
@@ -167,28 +165,23 @@ class Cell:
             held, _ = moments(self.arm, links, q, still, still, self.gravity,
                               (bend, 0.0 * bend, 0.0 * bend))
             bend = -np.einsum('knij,knj->kni', tensor, held)
+        return self._on_tool(q, bend, self.target)
+
+    def _on_tool(self, q: Array, bend: Array, point: Array) -> Array:
+        """Return a point of the tool frame in the root frame, shape (k, 3) [m]."""
         place = np.tile(np.eye(4), (len(q), 1, 1))
-        for joint in range(n):
+        for joint in range(q.shape[1]):
             step = np.tile(np.eye(4), (len(q), 1, 1))
             small = scipy.spatial.transform.Rotation.from_rotvec(bend[:, joint]).as_matrix()
             step[:, :3, :3] = self._turn(joint, q[:, joint]) @ small
             place = place @ self.arm.before[joint] @ step
-        return np.asarray((place @ self.arm.tool @ placed(np.eye(3), self.target))[:, :3, 3])
+        return np.asarray((place @ self.arm.tool @ placed(np.eye(3), point))[:, :3, 3])
 
     def _torque_sign(self, q: Array) -> Array:
-        step = 1e-4 * np.eye(q.shape[1])
-        up, down = (np.stack([self._height(q + sign * row) for row in step], axis=1)
-                    for sign in (1.0, -1.0))
-        return -np.sign(up - down)
-
-    def _height(self, q: Array) -> Array:
-        place = np.tile(np.eye(4), (len(q), 1, 1))
-        for joint in range(q.shape[1]):
-            step = np.tile(np.eye(4), (len(q), 1, 1))
-            step[:, :3, :3] = self._turn(joint, q[:, joint])
-            place = place @ self.arm.before[joint] @ step
-        centre = (place @ self.arm.tool @ placed(np.eye(3), self.load[1]))[:, :3, 3]
-        return np.asarray(-centre @ self.gravity)
+        up, down = (np.stack([self._on_tool(
+            q + sign * row, np.zeros((*q.shape, 3)), self.load[1]) @ self.gravity
+            for row in 1e-4 * np.eye(q.shape[1])], axis=1) for sign in (1.0, -1.0))
+        return np.sign(up - down)
 
     def measure(self, *, loaded: bool) -> list[EndPosition]:
         """Return the end positions of a set, its first posture again after every tenth."""
@@ -236,28 +229,6 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Joint:
-    """A compliance that a result states, beside the truth.
-
-    Attributes:
-        name: Name of the joint.
-        truth: True value [rad/(N·m)].
-        error: Stated minus true value.
-        std: Stated standard deviation.
-        inside: Whether the intervals of ``LEVELS`` contain the truth.
-        bound: Cramér-Rao bound with white noise alone; 0 if unknown.
-
-    """
-
-    name: str
-    truth: float
-    error: float
-    std: float
-    inside: tuple[bool, ...]
-    bound: float = 0.0
-
-
-@dataclass(frozen=True)
 class Case:
     """Outcome of one calibration.
 
@@ -267,7 +238,8 @@ class Case:
         effects: Its effects.
         verdict: Verdict; `refused` for an error of the product.
         reasons: Reasons of the verdict.
-        joints: The joints with a value.
+        joints: The compliances of the joints with a value [rad/(N·m)]; bounds are those with white
+            noise alone.
         removed: Share of the sag that is removed on held-out postures [%].
         scatter: Reduced chi-square of what compliances leave.
 
@@ -278,14 +250,14 @@ class Case:
     effects: Effects
     verdict: str
     reasons: tuple[str, ...]
-    joints: tuple[Joint, ...] = ()
+    joints: tuple[Value, ...] = ()
     removed: float = np.nan
     scatter: float = np.nan
 
     @property
     def wrong(self) -> bool:
         """Whether it passed with a value outside its 99.9 % interval."""
-        return self.verdict == 'pass' and not all(joint.inside[1] for joint in self.joints)
+        return self.verdict == 'pass' and any(abs(joint.z) > Z999 for joint in self.joints)
 
 
 def run_cell(seed: int, effects: Effects | None = None) -> Case:
@@ -307,10 +279,8 @@ def run_cell(seed: int, effects: Effects | None = None) -> Case:
     except RobocalError as error:
         return Case(seed, cell.name, cell.effects, 'refused', (str(error),))
     joints = tuple(
-        Joint(name, truth, p.value - truth, p.std or 0.0, tuple(
-            low <= truth <= high for low, high in (
-                p.interval(level) or (0.0, 0.0) for level in LEVELS)), bound.get(name, 0.0))
-        for name, p, truth in zip(
+        replace(value_of(name, truth, p.value, p.std, freedom=p.freedom),
+                bound=bound.get(name, 0.0)) for name, p, truth in zip(
             cell.arm.joints, result.parameters, cell.compliance.tolist(), strict=True)
         if p.value is not None)
     (sag,) = result.validation
@@ -334,10 +304,10 @@ def figures(series: str, cases: Sequence[Case]) -> Iterator[Figure]:
     if not joints[0].bound:
         yield Figure.share(series, 'verdict pass', len(passed), len(cases))
         yield Figure.single(series, 'wrong passes', '1', sum(case.wrong for case in cases), 0.0)
-        for place, level in enumerate(LEVELS):
-            inside = [joint.inside[place] for case in passed for joint in case.joints]
-            yield Figure.share(series, f'values of passes inside {100.0 * level:g} %',
-                               sum(inside), len(inside), COVERAGE_BARS[place])
+        for level, deviate, bar in ((95, Z95, 93.0), (99.9, Z999, 99.8)):
+            inside = [abs(joint.z) <= deviate for case in passed for joint in case.joints]
+            yield Figure.share(series, f'values of passes inside {level:g} %', sum(inside),
+                               len(inside), bar)
         return
     yield Figure.over(series, 'sag removed on held-out postures', '%',
                       [case.removed for case in cases], SAG_BAR, at_least=True)

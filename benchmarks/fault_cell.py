@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +31,7 @@ from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from demo import default_cell
 from demo.compliance import known_load
 from demo.processes import Child, Children
+from robocal_ros import registry
 from robocal_ros.arrays import Array
 from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import RobocalError
@@ -75,7 +75,6 @@ class Capability:
     Attributes:
         name: Name in the table.
         node: Name of the node.
-        module: Its module.
         phases: Phases in which faults are injected, with the service that leads to each; no
             service for an idle node.
         parameters: Parameters of the node.
@@ -87,7 +86,6 @@ class Capability:
 
     name: str
     node: str
-    module: str
     phases: Mapping[str, str]
     parameters: Mapping[str, Any]
     prepare: tuple[str, ...] = ()
@@ -99,40 +97,40 @@ MOVING = frozenset({'moving', 'sweeping', 'running', 'measuring', 'verifying', '
 
 CAPABILITIES = (
     Capability(
-        'payload, F/T sensor', 'payload_identification', 'robocal_ros.payload.node',
+        'payload, F/T sensor', 'payload_identification',
         {'idle': '', 'planning': 'run', 'moving': 'run', 'measuring': 'run',
          'estimating': 'estimate'},
         {'method': 'static_poses', 'sensor_frame': 'ft_wrist', 'poses': 6, 'dwell': 0.7,
          'arm_model_std': 0.02, 'max_velocity': 3.0, 'max_acceleration': 12.0},
         ('run',), frozenset({'moves', 'wrist', 'stores', 'resumes'})),
     Capability(
-        'payload, torques', 'payload_identification', 'robocal_ros.payload.node',
+        'payload, torques', 'payload_identification',
         {'idle': '', 'planning': 'run', 'moving': 'run', 'sweeping': 'run',
          'estimating': 'estimate'},
         {'method': 'two_plane', 'known_mass': 2.0, 'gain_std': 0.002, 'arm_model_std': 0.02,
          'sweep_speed': 1.0, 'max_velocity': 3.0, 'max_acceleration': 12.0},
         ('run',), frozenset({'moves', 'effort', 'stores'})),
     Capability(
-        'friction', 'friction_identification', 'robocal_ros.friction.node',
+        'friction', 'friction_identification',
         {'idle': '', 'moving': 'run', 'running': 'run'},
         {'measure_joints': ['joint_6'], 'speeds': [0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5],
          'max_cruise': 1.3, 'max_velocity': 3.0, 'max_acceleration': 12.0, 'max_rounds': 1,
          'fit_threshold': 100.0},
         traits=frozenset({'moves', 'effort', 'resumes'})),
     Capability(
-        'compliance', 'compliance_calibration', 'robocal_ros.compliance.node',
+        'compliance', 'compliance_calibration',
         {'idle': '', 'planning': 'run', 'moving': 'run', 'measuring': 'run'},
         {**known_load(default_cell.hidden_truth()), 'posture_count': 10, 'posture_range': 0.8,
          'dwell': 0.6, 'settle': 0.2, 'reference_every': 5, 'registration': 'three_point',
          'attach_service': 'sim_arm/attach_load', 'detach_service': 'sim_arm/detach_load'},
         traits=frozenset({'moves', 'tracker', 'resumes'})),
     Capability(
-        'leveling', 'leveling', 'robocal_ros.leveling.node',
+        'leveling', 'leveling',
         {'idle': '', 'planning': 'run', 'moving': 'run'},
         {'imu_topic': 'imu_flange/imu', 'auto_level_after': [f'task:{TASK}']},
         traits=frozenset({'moves', 'imu', 'rule'})),
     Capability(
-        'wrench observer', 'wrench_observer', 'robocal_ros.wrench.node',
+        'wrench observer', 'wrench_observer',
         {'observing': '', 'taring': 'run'},
         {'tare_duration': 1.0, 'sensor_force_ranges': [500.0]},
         ('run',), frozenset({'wrist', 'stores', 'frames'})),
@@ -201,9 +199,7 @@ class FaultCell:
         self.session = session
         self.output = output
         self.results = results
-        self._children = Children(output / 'logs', {
-            'ROS_DOMAIN_ID': str(session.node.context.get_domain_id()),
-            'OPENBLAS_NUM_THREADS': '1', 'ROS_LOG_DIR': str((output / 'logs' / 'ros').resolve())})
+        self._children = Children(output / 'logs', {'OPENBLAS_NUM_THREADS': '1'})
         results.mkdir(parents=True, exist_ok=True)
         self._mark = self._arm_mark = self._started = self.generation = 0
         self._node: Child | None = None
@@ -216,14 +212,12 @@ class FaultCell:
         self.injected = self.cancelled = 0.0
         self.prepared = False
         self._lifts: list[Callable[[], object]] = []
-        self._services: dict[str, Any] = {}
         self.joint_names: Sequence[str] = ()
         node = session.node
         # Before the first fault: discovery takes longer than the arm may move.
         for service, kind in {**dict.fromkeys(TRIGGERS, Trigger), 'get_state': GetState,
                               'change_state': ChangeState}.items():
-            self._services[f'{kind.__name__} {service}'] = node.create_client(
-                kind, f'/{capability.node}/{service}')
+            self.client.service(kind, service)
         self.publisher: Publisher[JointState] = node.create_publisher(
             JointState, 'joint_states', 10)
         self.mover: Any = ActionClient(
@@ -243,8 +237,6 @@ class FaultCell:
             self.session.node.destroy_subscription(subscription)
         self.session.node.destroy_publisher(self.publisher)
         self.mover.destroy()
-        for client in self._services.values():
-            self.session.node.destroy_client(client)
 
     # ---------------------------------------------------------------------- records
 
@@ -299,6 +291,13 @@ class FaultCell:
         """Register what ``calm`` does."""
         self._lifts.append(what)
 
+    def made(self, kind: str, *arguments: Any) -> Any:
+        """Return a new publisher, subscription, service, client or timer, until ``calm``."""
+        node = self.session.node
+        item = getattr(node, f'create_{kind}')(*arguments)
+        self.lift(partial(getattr(node, f'destroy_{kind}'), item))
+        return item
+
     def calm(self) -> None:
         """Remove what the last injection has created."""
         while self._lifts:
@@ -313,12 +312,10 @@ class FaultCell:
             ending: End of the topics' names.
 
         """
-        node = self.session.node
-        topics = [topic for topic, kinds in node.get_subscriber_names_and_types_by_node(
-            self.capability.node, '/') if topic.endswith(ending) and type_name(kind) in kinds]
-        made = [node.create_publisher(kind, topic, qos.MARKS) for topic in topics]
-        for publisher in made:
-            self.lift(partial(node.destroy_publisher, publisher))
+        topics = self.session.node.get_subscriber_names_and_types_by_node(
+            self.capability.node, '/')
+        made = [self.made('publisher', kind, topic, qos.MARKS) for topic, kinds in topics
+                if topic.endswith(ending) and type_name(kind) in kinds]
         self.wait(lambda: all(item.get_subscription_count() for item in made), 2.0)
         self.in_motion()
         self.injected = time.monotonic()
@@ -345,16 +342,9 @@ class FaultCell:
                 mark(other)
                 publisher.publish(other)
 
-        node = self.session.node
         for publisher in self.publishers(kind, ending):
-            subscription = node.create_subscription(
-                kind, publisher.topic_name, partial(again, publisher), qos_profile_sensor_data)
-            self.lift(partial(node.destroy_subscription, subscription))
-
-    def every(self, period: float, action: Callable[[], None]) -> None:
-        """Call a function every ``period`` seconds until ``calm``."""
-        timer = self.session.node.create_timer(period, action)
-        self.lift(lambda: self.session.node.destroy_timer(timer))
+            self.made('subscription', kind, publisher.topic_name, partial(again, publisher),
+                      qos_profile_sensor_data)
 
     # -------------------------------------------------------------------- processes
 
@@ -374,14 +364,10 @@ class FaultCell:
         found = {'node': [self._node], 'arm': [self._arm], 'both': [self._node, self._arm]}
         return [child for child in found[which] if child is not None]
 
-    def processes(self, which: str) -> list[subprocess.Popen[bytes]]:
-        """Return the processes of ``node``, ``arm`` or ``both``."""
-        return [child.process for child in self.children(which)]
-
     def send(self, which: str, number: signal.Signals) -> None:
         """Send a signal to ``node``, ``arm`` or ``both``."""
-        for process in self.processes(which):
-            process.send_signal(number)
+        for child in self.children(which):
+            child.process.send_signal(number)
 
     def start(self) -> None:
         """Start what does not run, and bring the node to active.
@@ -408,12 +394,7 @@ class FaultCell:
             self._mark = 0
             self.generation = self._started
             self.client.wait_until_there(_START)
-        for _ in range(3):
-            state = self.client.state()
-            if state == 'active':
-                return
-            self.client.change_state('configure' if state == 'unconfigured' else 'activate')
-        raise RobocalError(f'The node is {self.client.state()}.')
+        self.client.lead_to('active')
 
     def parameter_file(self, name: str, **others: Any) -> Path:
         """Write a parameter file of the node; return its path."""
@@ -427,7 +408,7 @@ class FaultCell:
     def spawn(self, name: str, parameters: Path) -> Child:
         """Start a process of the node."""
         return self._children.start(name, [
-            *_kept_by_root(self.capability.module), '--ros-args', '--params-file',
+            *_kept_by_root(registry.nodes()[self.capability.node]), '--ros-args', '--params-file',
             str(parameters.absolute())])
 
     def run(self, name: str, *command: str) -> Child:
@@ -443,21 +424,13 @@ class FaultCell:
 
     # --------------------------------------------------------------------- requests
 
-    def fault(self, text: str) -> None:
-        """Set a fault of the simulated arm."""
-        self._arm_client.set_parameters({'fault': text})
-
     def set_arm(self, **values: Any) -> None:
         """Set parameters of the simulated arm."""
         self._arm_client.set_parameters(values)
 
     def request(self, kind: Any, service: str, request: Any) -> Any:
         """Send a request to the node; return its future."""
-        key = f'{kind.__name__} {service}'
-        client = self._services.get(key)
-        if client is None:
-            client = self._services[key] = self.session.node.create_client(
-                kind, f'/{self.capability.node}/{service}')
+        client = self.client.service(kind, service)
         if not self.wait(client.service_is_ready, HANG):
             raise RobocalError(f'{service} is not offered.')
         return client.call_async(request)

@@ -18,7 +18,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from action_msgs.msg import GoalStatus
 from action_msgs.srv import CancelGoal
@@ -92,22 +92,32 @@ class Fault:
     possible: bool = True
 
 
-def _then(*steps: Inject) -> Inject:
-    def inject(cell: FaultCell, chance: random.Random) -> None:
-        for step in steps:
-            step(cell, chance)
-    return inject
+P = ParamSpec('P')
+
+
+def _made(
+    function: Callable[Concatenate[FaultCell, random.Random, P], None]
+) -> Callable[P, Inject]:
+    """Turn an injection with further arguments into a function of these that returns it."""
+    def prepare(*args: P.args, **kwargs: P.kwargs) -> Inject:
+        return lambda cell, chance: function(cell, chance, *args, **kwargs)
+    return prepare
+
+
+@_made
+def _then(cell: FaultCell, chance: random.Random, *steps: Inject) -> None:
+    for step in steps:
+        step(cell, chance)
 
 
 # ---------------------------------------------------------------- processes and requests
 
 
-def _signal(which: str, number: signal.Signals) -> Inject:
-    def inject(cell: FaultCell, _: random.Random) -> None:
-        if which == 'node' and number != signal.SIGKILL:
-            cell.cancelled = time.monotonic()
-        cell.send(which, number)
-    return inject
+@_made
+def _signal(cell: FaultCell, _: random.Random, which: str, number: signal.Signals) -> None:
+    if which == 'node' and number != signal.SIGKILL:
+        cell.cancelled = time.monotonic()
+    cell.send(which, number)
 
 
 def _cancel(cell: FaultCell, _: random.Random) -> None:
@@ -119,13 +129,14 @@ def _cancels(cell: FaultCell, _: random.Random) -> None:
         cell.begin('cancel')
 
 
-def _stall(which: str, shortest: float, longest: float) -> Inject:
-    def inject(cell: FaultCell, chance: random.Random) -> None:
-        duration = chance.uniform(shortest, longest)
-        cell.send(which, signal.SIGSTOP)
-        time.sleep(duration)
-        cell.send(which, signal.SIGCONT)
-    return inject
+@_made
+def _stall(
+    cell: FaultCell, chance: random.Random, which: str, shortest: float, longest: float
+) -> None:
+    duration = chance.uniform(shortest, longest)
+    cell.send(which, signal.SIGSTOP)
+    time.sleep(duration)
+    cell.send(which, signal.SIGCONT)
 
 
 def stall(cell: FaultCell, which: str, duration: float) -> None:
@@ -133,11 +144,10 @@ def stall(cell: FaultCell, which: str, duration: float) -> None:
     _stall(which, duration, duration)(cell, random.Random())
 
 
-def _sim(text: str) -> Inject:
-    def inject(cell: FaultCell, _: random.Random) -> None:
-        cell.lift(lambda: cell.fault('none'))
-        cell.fault(text)
-    return inject
+@_made
+def _sim(cell: FaultCell, _: random.Random, text: str) -> None:
+    cell.lift(lambda: cell.set_arm(fault='none'))
+    cell.set_arm(fault=text)
 
 
 def _inactive(cell: FaultCell, _: random.Random) -> None:
@@ -151,18 +161,22 @@ def _arm_restarted(cell: FaultCell, _: random.Random) -> None:
     cell.start()
 
 
-def _transition(*numbers: int) -> Inject:
-    def inject(cell: FaultCell, _: random.Random) -> None:
-        for number in numbers:
-            request = ChangeState.Request(transition=Transition(id=number))
-            future = cell.request(ChangeState, 'change_state', request)
-            if not cell.wait(future.done, HANG):
-                raise RobocalError('change_state is not answered.')
-    return inject
+@_made
+def _transition(cell: FaultCell, _: random.Random, *numbers: int) -> None:
+    for number in numbers:
+        request = ChangeState.Request(transition=Transition(id=number))
+        future = cell.request(ChangeState, 'change_state', request)
+        if not cell.wait(future.done, HANG):
+            raise RobocalError('change_state is not answered.')
 
 
 _RELEASE = _transition(Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_CLEANUP)
 _RESUME = _transition(Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE)
+
+
+def _anew(*steps: Inject) -> Inject:
+    """Return steps between the release and a new configuration of the node."""
+    return _then(_RELEASE, *steps, _RESUME)
 
 
 def _second_run(cell: FaultCell, _: random.Random) -> None:
@@ -193,19 +207,18 @@ def _flood_services(cell: FaultCell, _: random.Random) -> None:
     cell.lift(lambda: cell.wait(lambda: sum(not run.done() for run in runs) < 2, HANG))
 
 
-def _random_requests(count: int) -> Inject:
-    def inject(cell: FaultCell, chance: random.Random) -> None:
-        waiting: list[Any] = []
-        for _ in range(count):
-            if not cell.node_alive:
-                raise RobocalError('The node has ended.')
-            kind, service, request = _random_request(chance)
-            with suppress(RobocalError):
-                waiting.append(cell.request(kind, service, request))
-            # A queue of ten requests loses the eleventh.
-            if not cell.wait(lambda: sum(not f.done() for f in waiting) < 5, HANG):
-                waiting.clear()
-    return inject
+@_made
+def _random_requests(cell: FaultCell, chance: random.Random, count: int) -> None:
+    waiting: list[Any] = []
+    for _ in range(count):
+        if not cell.node_alive:
+            raise RobocalError('The node has ended.')
+        kind, service, request = _random_request(chance)
+        with suppress(RobocalError):
+            waiting.append(cell.request(kind, service, request))
+        # A queue of ten requests loses the eleventh.
+        if not cell.wait(lambda: sum(not f.done() for f in waiting) < 5, HANG):
+            waiting.clear()
 
 
 def _random_request(chance: random.Random) -> tuple[Any, str, Any]:
@@ -288,13 +301,8 @@ def _mirror(
     return lambda cell, _: cell.mirror(kind, ending, change, count)
 
 
-def _states(change: Callable[[JointState], JointState] = deepcopy,
-            count: float = math.inf) -> Inject:
-    return _mirror(JointState, 'joint_states', change, count)
-
-
-def _wrenches(change: Callable[[WrenchStamped], WrenchStamped]) -> Inject:
-    return _mirror(WrenchStamped, 'ft_wrist/wrench', change)
+_states = partial(_mirror, JointState, 'joint_states')
+_wrenches = partial(_mirror, WrenchStamped, 'ft_wrist/wrench')
 
 
 def _filled(**values: Any) -> Callable[[JointState], JointState]:
@@ -372,19 +380,21 @@ def _frozen(cell: FaultCell, chance: random.Random) -> None:
         last.header.stamp = Time(sec=seconds, nanosec=nanoseconds)
         cell.publisher.publish(last)
 
-    cell.every(0.008, again)
+    cell.made('timer', 0.008, again)
 
 
 # ------------------------------------------------------------------ messages of strangers
 
 
-def _send(kind: Any, make: Callable[[int], Any], count: int = 1, ending: str = '') -> Inject:
-    """Return an injection of messages on all topics of a type that the node subscribes to."""
-    def inject(cell: FaultCell, _: random.Random) -> None:
-        for publisher in cell.publishers(kind, ending):
-            for number in range(count):
-                publisher.publish(make(number))
-    return inject
+@_made
+def _send(
+    cell: FaultCell, _: random.Random, kind: Any, make: Callable[[int], Any], count: int = 1,
+    ending: str = '',
+) -> None:
+    """Send messages on all topics of a type that the node subscribes to."""
+    for publisher in cell.publishers(kind, ending):
+        for number in range(count):
+            publisher.publish(make(number))
 
 
 _GARBAGE = ('', 'claim', 'claim /nobody', '{', 'kind: payload\n...', '&a [*a]\n...',
@@ -404,14 +414,11 @@ def _text(name: str) -> Inject:
     return _send(String, lambda _: String(data=_TEXTS[name]()))
 
 
-def _describe(name: str) -> Inject:
-    """Return a second description, which may be received before that of the arm."""
-    def inject(cell: FaultCell, _: random.Random) -> None:
-        node = cell.session.node
-        publisher = node.create_publisher(String, 'robot_description', qos.LATCHED)
-        cell.lift(lambda: node.destroy_publisher(publisher))
-        publisher.publish(String(data=_TEXTS[name]()))
-    return inject
+@_made
+def _describe(cell: FaultCell, _: random.Random, name: str) -> None:
+    """Publish a second description, which may be received before that of the arm."""
+    cell.made('publisher', String, 'robot_description', qos.LATCHED).publish(
+        String(data=_TEXTS[name]()))
 
 
 def _marks(number: int) -> DiagnosticArray:
@@ -446,41 +453,32 @@ def _rejected_goal(cell: FaultCell, _: random.Random) -> None:
 
 
 def _foreign_trajectory(cell: FaultCell, _: random.Random) -> None:
-    node = cell.session.node
-    publisher = node.create_publisher(JointTrajectory, f'{CONTROLLER}/joint_trajectory', 10)
-    cell.lift(lambda: node.destroy_publisher(publisher))
+    publisher = cell.made('publisher', JointTrajectory, f'{CONTROLLER}/joint_trajectory', 10)
     cell.wait(publisher.get_subscription_count, HANG)
     publisher.publish(_moving_goal(cell))
 
 
 def _foreign_cancel(cell: FaultCell, _: random.Random) -> None:
-    node = cell.session.node
-    client: Any = node.create_client(
-        CancelGoal, f'{CONTROLLER}/follow_joint_trajectory/_action/cancel_goal')
-    cell.lift(lambda: node.destroy_client(client))
+    client = cell.made('client', CancelGoal,
+                       f'{CONTROLLER}/follow_joint_trajectory/_action/cancel_goal')
     cell.wait(client.service_is_ready, HANG)
     cell.injected = time.monotonic()
     cell.wait(client.call_async(CancelGoal.Request()).done, HANG)
 
 
-def _call_run(cell: FaultCell, _: random.Random) -> None:
-    cell.begin('run')
-
-
-def _during_foreign_hold(trigger: Inject) -> Inject:
-    """Return a trigger of a motion while a foreign goal holds the arm between two motions."""
-    def inject(cell: FaultCell, chance: random.Random) -> None:
-        here = cell.motion[-1][2]
-        sent = cell.move(cell.goal([(1.0, here + 0.1), (5.0, here + 0.1), (6.0, here)]))
-        if not cell.wait(lambda: sent.done() and sent.result().accepted, HANG):
-            raise RobocalError('The foreign goal was not accepted.')
-        result = sent.result().get_result_async()
-        cell.wait(result.done, 2.0)
-        trigger(cell, chance)
-        cell.wait(result.done, HANG)
-        if not result.done() or result.result().status != GoalStatus.STATUS_SUCCEEDED:
-            raise RobocalError('The foreign motion was replaced.')
-    return inject
+@_made
+def _during_foreign_hold(cell: FaultCell, chance: random.Random, trigger: Inject) -> None:
+    """Trigger a motion while a foreign goal holds the arm between two motions."""
+    here = cell.motion[-1][2]
+    sent = cell.move(cell.goal([(1.0, here + 0.1), (5.0, here + 0.1), (6.0, here)]))
+    if not cell.wait(lambda: sent.done() and sent.result().accepted, HANG):
+        raise RobocalError('The foreign goal was not accepted.')
+    result = sent.result().get_result_async()
+    cell.wait(result.done, 2.0)
+    trigger(cell, chance)
+    cell.wait(result.done, HANG)
+    if not result.done() or result.result().status != GoalStatus.STATUS_SUCCEEDED:
+        raise RobocalError('The foreign motion was replaced.')
 
 
 # ------------------------------------------------------------------------------- files
@@ -489,7 +487,7 @@ def _during_foreign_hold(trigger: Inject) -> Inject:
 def _limit_files(cell: FaultCell, _: random.Random) -> None:
     """Limit the node's file sizes to zero, which fails as a full disk does."""
     def limit(size: int) -> None:
-        for process in cell.processes('node'):
+        for process in (child.process for child in cell.children('node')):
             if process.poll() is None:
                 hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)[1]
                 resource.prlimit(process.pid, resource.RLIMIT_FSIZE,
@@ -499,16 +497,15 @@ def _limit_files(cell: FaultCell, _: random.Random) -> None:
     limit(0)
 
 
-def _chmod(mode: int) -> Inject:
-    def inject(cell: FaultCell, _: random.Random) -> None:
-        def change(to: int) -> None:
-            for folder in (cell.results, cell.results / 'history'):
-                if folder.exists():
-                    folder.chmod(to)
+@_made
+def _chmod(cell: FaultCell, _: random.Random, mode: int) -> None:
+    def change(to: int) -> None:
+        for folder in (cell.results, cell.results / 'history'):
+            if folder.exists():
+                folder.chmod(to)
 
-        cell.lift(lambda: change(0o755))
-        change(mode)
-    return inject
+    cell.lift(lambda: change(0o755))
+    change(mode)
 
 
 def _small_disk(cell: FaultCell, _: random.Random) -> None:
@@ -545,29 +542,31 @@ _STRANGE_FILES: dict[str, Callable[[Path], object]] = {
 }
 
 
-def _planted(make: Callable[[Path], object], *names: str) -> Inject:
-    def inject(cell: FaultCell, _: random.Random) -> None:
-        for name in names:
-            path = cell.results / name
-            path.unlink(missing_ok=True)
-            make(path)
-            cell.lift(path.rmdir if path.is_dir() else partial(path.unlink, missing_ok=True))
-    return inject
+@_made
+def _planted(
+    cell: FaultCell, _: random.Random, make: Callable[[Path], object], *names: str
+) -> None:
+    for name in names:
+        path = cell.results / name
+        path.unlink(missing_ok=True)
+        make(path)
+        cell.lift(path.rmdir if path.is_dir() else partial(path.unlink, missing_ok=True))
 
 
-def _parameter_file(make: Callable[[Path], object]) -> Inject:
-    """Return a start of a second process with a parameter file that is none."""
-    def inject(cell: FaultCell, chance: random.Random) -> None:
-        _planted(make, 'strange_parameters')(cell, chance)
-        process = cell.spawn('strange', cell.results / 'strange_parameters').process
-        ended = cell.wait(lambda: process.poll() is not None, HANG)
-        process.terminate()
-        stopped = cell.wait(lambda: process.poll() is not None, HANG)
-        process.kill()
-        if not ended or not process.wait():
-            raise RobocalError('A node with this parameter file '
-                               f'{"ends only if asked to" if stopped else "must be killed"}.')
-    return inject
+@_made
+def _parameter_file(
+    cell: FaultCell, chance: random.Random, make: Callable[[Path], object]
+) -> None:
+    """Start a second process with a parameter file that is none."""
+    _planted(make, 'strange_parameters')(cell, chance)
+    process = cell.spawn('strange', cell.results / 'strange_parameters').process
+    ended = cell.wait(lambda: process.poll() is not None, HANG)
+    process.terminate()
+    stopped = cell.wait(lambda: process.poll() is not None, HANG)
+    process.kill()
+    if not ended or not process.wait():
+        raise RobocalError('A node with this parameter file '
+                           f'{"ends only if asked to" if stopped else "must be killed"}.')
 
 
 # -------------------------------------------------------------- sensors, tracker and load
@@ -575,14 +574,11 @@ def _parameter_file(make: Callable[[Path], object]) -> Inject:
 
 def _no_other_source(cell: FaultCell, chance: random.Random) -> None:
     """Silence the sensor, after which no tool wrench of another source may be published."""
-    node, name = cell.session.node, cell.capability.node
     wrenches, sources = list[WrenchStamped](), list[DiagnosticStatus]()
     for kind, topic, taken, profile in (
             (WrenchStamped, 'tool_wrench', wrenches, qos.SENSOR),
             (DiagnosticStatus, 'tool_wrench/source', sources, qos.LATCHED)):
-        subscription: Any = node.create_subscription(kind, f'/{name}/{topic}', taken.append,
-                                                     profile)
-        cell.lift(partial(node.destroy_subscription, subscription))
+        cell.made('subscription', kind, f'/{cell.capability.node}/{topic}', taken.append, profile)
     if not cell.wait(lambda: wrenches, HANG):
         raise RobocalError('There is no tool wrench before the fault.')
     _sim('ft_silent')(cell, chance)
@@ -601,9 +597,7 @@ def _refused_detach(cell: FaultCell, chance: random.Random) -> None:
         response.success, response.message = False, 'There is no crane.'
         return response
 
-    node = cell.session.node
-    service = node.create_service(Trigger, '/crane/detach', refuse)
-    cell.lift(lambda: node.destroy_service(service))
+    cell.made('service', Trigger, '/crane/detach', refuse)
     _with_parameters(detach_service='/crane/detach')(cell, chance)
 
 
@@ -617,30 +611,26 @@ def _heavy_tool(cell: FaultCell, _: random.Random) -> None:
     _with_parameters(robot_description=urdf)(cell, random.Random())
 
 
-def _moved_target(shift: Callable[[FaultCell, float, bool], float]) -> Inject:
-    """Return a tracker whose target is moved along its x axis.
+@_made
+def _moved_target(
+    cell: FaultCell, chance: random.Random, shift: Callable[[FaultCell, float, bool], float]
+) -> None:
+    """Give the node a tracker whose target is moved along its x axis.
 
-    Args:
-        shift: Returns by how much [m], given the cell, the time [s], and whether the arm has been
-            loaded.
-
+    ``shift`` returns by how much [m], given the cell, the time [s], and whether the arm has been
+    loaded.
     """
-    def inject(cell: FaultCell, chance: random.Random) -> None:
-        node, began, loaded = cell.session.node, time.monotonic(), False
-        publisher = node.create_publisher(PointStamped, '/moved/point', qos.STREAM)
+    began, loaded = time.monotonic(), False
+    publisher = cell.made('publisher', PointStamped, '/moved/point', qos.STREAM)
 
-        def move(message: PointStamped) -> None:
-            nonlocal loaded
-            loaded |= cell.phase() == 'mounting'
-            message.point.x += shift(cell, time.monotonic() - began, loaded)
-            publisher.publish(message)
+    def move(message: PointStamped) -> None:
+        nonlocal loaded
+        loaded |= cell.phase() == 'mounting'
+        message.point.x += shift(cell, time.monotonic() - began, loaded)
+        publisher.publish(message)
 
-        subscription = node.create_subscription(
-            PointStamped, '/tracker/point', move, qos.SENSOR)
-        cell.lift(lambda: node.destroy_subscription(subscription))
-        cell.lift(lambda: node.destroy_publisher(publisher))
-        _with_parameters(tracker_topic='/moved/point')(cell, chance)
-    return inject
+    cell.made('subscription', PointStamped, '/tracker/point', move, qos.SENSOR)
+    _with_parameters(tracker_topic='/moved/point')(cell, chance)
 
 
 def _drift(_: FaultCell, time: float, loaded: bool) -> float:
@@ -654,16 +644,15 @@ def _bend(cell: FaultCell, _: float, loaded: bool) -> float:
 # ----------------------------------------------------------------------------- geometry
 
 
-def _with_parameters(**values: Any) -> Inject:
-    """Return a change of parameters of the released node, which is restarted afterwards."""
-    def inject(cell: FaultCell, _: random.Random) -> None:
-        def end() -> None:
-            cell.send('node', signal.SIGTERM)
-            cell.wait(lambda: not cell.node_alive, HANG)
+@_made
+def _with_parameters(cell: FaultCell, _: random.Random, /, **values: Any) -> None:
+    """Change parameters of the released node, which is restarted afterwards."""
+    def end() -> None:
+        cell.send('node', signal.SIGTERM)
+        cell.wait(lambda: not cell.node_alive, HANG)
 
-        cell.lift(end)
-        cell.client.set_parameters(values)
-    return inject
+    cell.lift(end)
+    cell.client.set_parameters(values)
 
 
 def _with_box(parent: str, centre: str, size: str) -> str:
@@ -682,26 +671,34 @@ _IDLE = frozenset({'idle', 'observing'})
 _STORING = frozenset({'estimating', 'taring'})
 _END_OF_NODE = r'asked to shut down'
 _DEACTIVATED = r'was deactivated|not active|releases the robot'
-_LATE = r'This machine was late|No joint states received|has been silent|No readings received'
+_NO_READINGS = r'has been silent|No readings received'
+_LATE = rf'This machine was late|No joint states received|{_NO_READINGS}'
+_NO_ARM = (r'No joint states|joint states have been received|disappeared|not available|'
+           r'did not answer|No longer|silent')
+_CANCELLED = r'Cancelled on request'
+_ENDED = r'controller ended the motion'
+_NO_CONTROLLER = r'disappeared|no longer available|not available|controller ended'
 _FOREIGN = r'[Aa]nother client|already moving'
 _STUCK = r'[Ee]fforts? .*(are the same|is zero|stuck)'
 _STOPPED = r'No joint states received|[Cc]lock .*jumped|have a gap'
 _BEYOND = r'far beyond (its limits|what an arm has)|jumps by|nodes publish on'
 
+_harmless = partial(Fault, harmless=True)
+_moving = partial(Fault, trait='moves', phases=MOVING)
+_idle = partial(Fault, before=True, phases=_IDLE)
+_run = partial(Fault, before=True, phases=frozenset({'moving'}))
+_storing = partial(Fault, trait='stores', before=True, phases=_STORING)
+
 FAULTS = (
     Fault('node killed', _signal('node', signal.SIGKILL), kills='node', held=False),
-    Fault('arm killed', _signal('arm', signal.SIGKILL), kills='arm', held=False,
-          cause=r'No joint states|joint states have been received|disappeared|not available|'
-                r'did not answer|No longer|silent'),
-    Fault('arm restarted', _arm_restarted, held=False,
-          cause=r'No joint states|joint states have been received|disappeared|not available|'
-                r'did not answer|No longer|silent|jumped|late'),
+    Fault('arm killed', _signal('arm', signal.SIGKILL), _NO_ARM, kills='arm', held=False),
+    Fault('arm restarted', _arm_restarted, f'{_NO_ARM}|jumped|late', held=False),
     Fault('node and arm killed', _signal('both', signal.SIGKILL), kills='both', held=False),
     Fault('node: SIGINT', _signal('node', signal.SIGINT), _END_OF_NODE, kills='node'),
     Fault('node: SIGTERM', _signal('node', signal.SIGTERM), _END_OF_NODE, kills='node'),
-    Fault('node stalled 0.1 to 0.5 s', _stall('node', 0.1, 0.5), harmless=True),
+    _harmless('node stalled 0.1 to 0.5 s', _stall('node', 0.1, 0.5)),
     Fault('node stalled 0.5 to 2 s', _stall('node', 0.5, 2.0), _LATE, held=False, waits=4.0),
-    Fault('arm stalled 0.1 to 0.4 s', _stall('arm', 0.1, 0.4), harmless=True),
+    _harmless('arm stalled 0.1 to 0.4 s', _stall('arm', 0.1, 0.4)),
     Fault('arm stalled 0.5 to 2 s', _stall('arm', 0.5, 2.0), _LATE, held=False, waits=4.0),
     Fault('node and arm stalled 0.1 to 2 s', _stall('both', 0.1, 2.0), _LATE, held=False,
           waits=4.0),
@@ -710,59 +707,47 @@ FAULTS = (
         Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_ACTIVATE), _DEACTIVATED),
     Fault('deactivate and clean up', _RELEASE, _DEACTIVATED),
     Fault('shut down', _transition(Transition.TRANSITION_ACTIVE_SHUTDOWN), _DEACTIVATED),
-    Fault('invalid transitions', _transition(
-        Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE, 99), harmless=True),
-    Fault('cancel', _cancel, r'Cancelled on request'),
-    Fault('100 cancels', _cancels, r'Cancelled on request'),
-    Fault('second run', _second_run, harmless=True),
-    Fault('parameters changed', _set_parameters, harmless=True),
-    Fault('parameter of an unknown type', _unknown_type, harmless=True),
+    _harmless('invalid transitions', _transition(
+        Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE, 99)),
+    Fault('cancel', _cancel, _CANCELLED),
+    Fault('100 cancels', _cancels, _CANCELLED),
+    _harmless('second run', _second_run),
+    _harmless('parameters changed', _set_parameters),
+    _harmless('parameter of an unknown type', _unknown_type),
     Fault('200 random requests', _random_requests(200), held=False,
-          cause=r'Cancelled on request|was deactivated|not active|is under way'),
-    Fault('600 requests at once', _flood_services, harmless=True),
-    Fault('second node of the same name', _second_instance, harmless=True, phases=_IDLE),
+          cause=rf'{_CANCELLED}|was deactivated|not active|is under way'),
+    _harmless('600 requests at once', _flood_services),
+    _harmless('second node of the same name', _second_instance, phases=_IDLE),
     Fault('owner killed, another node wants the arm', _owner_killed, kills='node',
           trait='resumes', phases=_IDLE),
-    Fault('page of another origin at `robocal view`', _foreign_page, harmless=True,
-          trait='moves', phases=MOVING),
+    _moving('page of another origin at `robocal view`', _foreign_page, harmless=True),
 
-    Fault('controller gone', _sim('controller_gone'),
-          r'disappeared|no longer available|not available|controller ended', trait='moves',
-          held=False),
+    Fault('controller gone', _sim('controller_gone'), _NO_CONTROLLER, trait='moves', held=False),
     Fault('controller restarted', _then(_sim('controller_gone'), _sim('none')),
-          r'disappeared|no longer available|not available|controller ended|off the commanded path'
-          r'|no progress', trait='moves', held=False),
-    Fault('controller slow', _sim('controller_slow'), harmless=True, trait='moves'),
+          rf'{_NO_CONTROLLER}|off the commanded path|no progress', trait='moves', held=False),
+    _harmless('controller slow', _sim('controller_slow'), trait='moves'),
     Fault('controller never answers', _sim('controller_silent'), r'did not answer',
           trait='moves', held=False),
-    Fault('controller aborts', _sim('controller_abort'), r'controller ended the motion',
-          trait='moves'),
-    Fault('controller inactive', _inactive,
-          r'controller ended the motion|rejected the motion', trait='moves'),
-    Fault('controller state of a stranger', _mirror(
-        JointTrajectoryControllerState, 'controller_state', _lost_feedback), harmless=True,
-        trait='moves', phases=MOVING),
-    Fault('foreign goal', _foreign_goal, _FOREIGN, trait='moves', phases=MOVING, held=False),
-    Fault('foreign goal that is rejected', _rejected_goal, harmless=True, trait='moves',
-          phases=MOVING),
-    Fault('foreign trajectory by topic', _foreign_trajectory, _FOREIGN, trait='moves',
-          phases=MOVING, held=False),
-    Fault('foreign cancel of all goals', _foreign_cancel, r'controller ended the motion|cancel',
-          trait='moves', phases=MOVING),
-    Fault('run while a foreign goal holds the arm', _during_foreign_hold(_call_run), _FOREIGN,
-          trait='moves', phases=_IDLE, before=True),
-    Fault('rule while a foreign goal holds the arm', _during_foreign_hold(
-        _send(String, lambda _: String(data=TASK), ending='task')), harmless=True, trait='rule',
-        phases=_IDLE, before=True),
+    Fault('controller aborts', _sim('controller_abort'), _ENDED, trait='moves'),
+    Fault('controller inactive', _inactive, rf'{_ENDED}|rejected the motion', trait='moves'),
+    _moving('controller state of a stranger', _mirror(
+        JointTrajectoryControllerState, 'controller_state', _lost_feedback), harmless=True),
+    _moving('foreign goal', _foreign_goal, _FOREIGN, held=False),
+    _moving('foreign goal that is rejected', _rejected_goal, harmless=True),
+    _moving('foreign trajectory by topic', _foreign_trajectory, _FOREIGN, held=False),
+    _moving('foreign cancel of all goals', _foreign_cancel, rf'{_ENDED}|cancel'),
+    _idle('run while a foreign goal holds the arm', _during_foreign_hold(
+        lambda cell, _: cell.begin('run')), _FOREIGN, trait='moves'),
+    _idle('rule while a foreign goal holds the arm', _during_foreign_hold(
+        _send(String, lambda _: String(data=TASK), ending='task')), harmless=True, trait='rule'),
 
     Fault('joint states silent', _sim('joint_states_silent'),
           r'No joint states|joint states have been received'),
-    Fault('joint states frozen', _frozen, r'stay the same|same in \d+ messages|no progress|'
-          r'off the commanded path|No joint states|from the goal', trait='moves', phases=MOVING,
-          held=False),
+    _moving('joint states frozen', _frozen, r'stay the same|same in \d+ messages|no progress|'
+            r'off the commanded path|No joint states|from the goal', held=False),
     Fault('joint missing', _sim('joint_missing:joint_2'), r"'joint_2' is missing"),
-    Fault('joint states out of order', _sim('stamps_disordered'), harmless=True),
-    Fault('joint states 0.1 s late', _sim('latency:0.1'), harmless=True),
+    _harmless('joint states out of order', _sim('stamps_disordered')),
+    _harmless('joint states 0.1 s late', _sim('latency:0.1')),
     Fault('joint states 0.4 s late', _sim('latency:0.4'), r'No joint states received|have a gap',
           trait='moves'),
     Fault('joint states at 10 Hz', _sim('joint_states_slow'),
@@ -770,31 +755,29 @@ FAULTS = (
     Fault('efforts not finite', _sim('effort_nan'), r'not a finite number', trait='effort'),
     Fault('efforts stuck', _sim('effort_stuck'), _STUCK, trait='effort'),
     Fault('efforts zero', _sim('effort_zero'), _STUCK, trait='effort'),
-    Fault('joint states twice', _states(), harmless=True),
-    Fault('second arm on joint_states', _states(_displaced), trait='moves',
-          cause=r'nodes publish on .*joint_states'),
-    Fault('second publisher: not finite', _states(_filled(position=math.nan)), harmless=True),
-    Fault('second publisher: malformed', _states(_malformed), harmless=True),
+    _harmless('joint states twice', _states()),
+    Fault('second arm on joint_states', _states(_displaced), r'nodes publish on .*joint_states',
+          trait='moves'),
+    _harmless('second publisher: not finite', _states(_filled(position=math.nan))),
+    _harmless('second publisher: malformed', _states(_malformed)),
     Fault('second publisher: 1000 joints', _states(_many_joints),
           r'expected at most \d+ kB|jumps by|nodes publish on'),
-    Fault('second publisher: one name for all joints', _states(_twice_named), harmless=True),
+    _harmless('second publisher: one name for all joints', _states(_twice_named)),
     *(Fault(f'second publisher: {field} {value:g}', _states(_filled(**{field: value})), _BEYOND)
       for field, value in (('position', 1e300), ('velocity', 1e50), ('effort', 1e300))),
-    *(Fault(f'one stamp of joint states {name}', _states(_shifted(seconds), 1), harmless=True)
+    *(_harmless(f'one stamp of joint states {name}', _states(_shifted(seconds), 1))
       for name, seconds in (('0.2 s ahead', 0.2), ('2 s ahead', 2.0), ('1 h ahead', 3600.0),
                             ('0.5 s back', -0.5), ('zero', -1e9), ('in 2038', 3e9))),
-    Fault('burst of 1000 joint states', _burst, harmless=True),
-    Fault('F/T sensor silent', _sim('ft_silent'), r'No readings received|has been silent',
-          trait='wrist'),
+    _harmless('burst of 1000 joint states', _burst),
+    Fault('F/T sensor silent', _sim('ft_silent'), _NO_READINGS, trait='wrist'),
     Fault('F/T sensor not finite', _sim('ft_nan'), r'not finite', trait='wrist'),
     Fault('F/T sensor frozen', _sim('ft_stuck'), r'the same values', trait='wrist'),
     Fault('F/T sensor saturated', _sim('ft_saturated'), r'is saturated|implausible',
           trait='wrist'),
-    Fault('F/T sensor 50 ms late', _sim('ft_late'), harmless=True, trait='wrist'),
+    _harmless('F/T sensor 50 ms late', _sim('ft_late'), trait='wrist'),
     Fault('F/T sensor names another frame', _sim('ft_misframed'), r"names frame '", trait='wrist'),
-    Fault('F/T sensor twice', _wrenches(deepcopy), harmless=True, trait='wrist'),
-    Fault('F/T stamps 0.1 s ahead', _wrenches(_shifted(0.1)), harmless=True,
-          trait='wrist'),
+    _harmless('F/T sensor twice', _wrenches(deepcopy), trait='wrist'),
+    _harmless('F/T stamps 0.1 s ahead', _wrenches(_shifted(0.1)), trait='wrist'),
     *(Fault(f'F/T reading of {newtons:g} N', _wrenches(_force(newtons)),
             r'implausible reading|not finite numbers', trait='wrist')
       for newtons in (1e300, math.nan, -math.inf)),
@@ -803,76 +786,59 @@ FAULTS = (
     Fault('tracker silent', _sim('tracker_silent'),
           r'No reading.* received on .*[Tt]racker|tracker did not see', trait='tracker'),
     Fault('F/T sensor silent: no other source of the tool wrench', _no_other_source,
-          r'has been silent|No readings received', trait='frames', phases=_IDLE),
-    Fault('detaching fails', _then(_RELEASE, _refused_detach, _RESUME),
-          r'The load was not removed: Service .* call estimate', trait='tracker',
-          phases=frozenset({'moving'}), before=True, waits=300.0),
-    Fault('tool and load beyond a limit of a joint', _then(
-        _RELEASE, _heavy_tool, _with_parameters(load_mass=40.0), _RESUME),
-        r'of its effort limit|exceeds? its effort limit', trait='tracker',
-        phases=frozenset({'moving'}), before=True),
-    Fault('tracker drifts', _then(_RELEASE, _moved_target(_drift), _RESUME),
-          r'The tracker drifted', trait='tracker', phases=frozenset({'moving'}), before=True,
-          waits=300.0),
-    Fault('links bend under the load', _then(_RELEASE, _moved_target(_bend), _RESUME),
-          r'held-out postures the model removes|bend across', trait='tracker',
-          phases=frozenset({'moving'}), before=True, waits=300.0),
+          _NO_READINGS, trait='frames', phases=_IDLE),
+    _run('detaching fails', _anew(_refused_detach),
+         r'The load was not removed: Service .* call estimate', trait='tracker', waits=300.0),
+    _run('tool and load beyond a limit of a joint', _anew(
+        _heavy_tool, _with_parameters(load_mass=40.0)),
+        r'of its effort limit|exceeds? its effort limit', trait='tracker'),
+    _run('tracker drifts', _anew(_moved_target(_drift)), r'The tracker drifted', trait='tracker',
+         waits=300.0),
+    _run('links bend under the load', _anew(_moved_target(_bend)),
+         r'held-out postures the model removes|bend across', trait='tracker', waits=300.0),
     Fault('clock jumps back', _sim('clock_jump_back'), r'jumped back'),
     Fault('clock jumps forward', _sim('clock_jump_forward'), _STOPPED),
     Fault('a stranger sets the clock 1 h ahead', _send(Clock, lambda _: Clock(
         clock=Time(sec=3600)), ending='clock'), _STOPPED),
 
-    Fault('garbage on text topics', _send(String, lambda number: String(data=_GARBAGE[number]),
-                                          len(_GARBAGE)), harmless=True),
-    *(Fault(f'{name} on text topics, then cancel', _then(_text(name), _cancel),
-            r'Cancelled on request', trait='moves', phases=MOVING) for name in _TEXTS),
-    *(Fault(f'{name} on text topics, then SIGTERM', _then(
-        _text(name), _signal('node', signal.SIGTERM)), _END_OF_NODE, kills='node', trait='moves',
-        phases=MOVING) for name in ('list of 1.4 MB', 'list of 50 MB')),
-    *(Fault(f'second robot_description: {name}', _then(_RELEASE, _describe(name), _RESUME),
-            harmless=True, before=True, phases=_IDLE)
+    _harmless('garbage on text topics', _send(
+        String, lambda number: String(data=_GARBAGE[number]), len(_GARBAGE))),
+    *(_moving(f'{name} on text topics, then cancel', _then(_text(name), _cancel), _CANCELLED)
+      for name in _TEXTS),
+    *(_moving(f'{name} on text topics, then SIGTERM', _then(
+        _text(name), _signal('node', signal.SIGTERM)), _END_OF_NODE, kills='node')
+      for name in ('list of 1.4 MB', 'list of 50 MB')),
+    *(_idle(f'second robot_description: {name}', _anew(_describe(name)), harmless=True)
       for name in ('list of 50 MB', 'malformed YAML')),
-    Fault('robot description nested 100,000 deep', _then(_RELEASE, _with_parameters(
-        robot_description='<robot name="x">' + '<link name="x">' * 100_000), _RESUME),
-        r'[Rr]obot description', before=True, phases=_IDLE),
-    Fault('1000 marks of a stranger', _send(DiagnosticArray, _marks, 1000), harmless=True,
-          phases=MOVING),
-    Fault('100,000 claims of invented names', _send(String, lambda number: String(
-        data=f'claim /node_{number}'), 100_000, 'owner'), harmless=True, trait='moves',
-        phases=MOVING),
-    Fault('100,000 frames on /tf', _send(TFMessage, _frames, 1000), harmless=True, trait='frames'),
+    _idle('robot description nested 100,000 deep', _anew(_with_parameters(
+        robot_description='<robot name="x">' + '<link name="x">' * 100_000)),
+        r'[Rr]obot description'),
+    _harmless('1000 marks of a stranger', _send(DiagnosticArray, _marks, 1000), phases=MOVING),
+    _moving('100,000 claims of invented names', _send(String, lambda number: String(
+        data=f'claim /node_{number}'), 100_000, 'owner'), harmless=True),
+    _harmless('100,000 frames on /tf', _send(TFMessage, _frames, 1000), trait='frames'),
 
-    Fault('disk full', _limit_files, r'could not be written', trait='stores', before=True,
-          phases=_STORING),
-    Fault('small disk full', _small_disk, r'could not be written|No space', trait='stores',
-          before=True, phases=_STORING, possible=_ROOT),
-    Fault('results folder read-only', _chmod(0o555), r'could not be written', trait='stores',
-          before=True, phases=_STORING),
-    Fault('results folder unreadable', _then(_RELEASE, _chmod(0), _RESUME),
-          r'[Pp]ermission', before=True, phases=_IDLE),
-    Fault('results folder is a file', _then(_RELEASE, _moved_aside, _RESUME),
-          r'[Nn]ot a directory|not a folder|cannot be', before=True, phases=_IDLE),
+    _storing('disk full', _limit_files, r'could not be written'),
+    _storing('small disk full', _small_disk, r'could not be written|No space', possible=_ROOT),
+    _storing('results folder read-only', _chmod(0o555), r'could not be written'),
+    _idle('results folder unreadable', _anew(_chmod(0)), r'[Pp]ermission'),
+    _idle('results folder is a file', _anew(_moved_aside),
+          r'[Nn]ot a directory|not a folder|cannot be'),
     *(fault for name, make in _STRANGE_FILES.items() for fault in (
-        Fault(f'result file is a {name}', _then(
-            _RELEASE, _planted(make, 'drive_gains.yaml'), _RESUME), r'drive_gains', before=True,
-            phases=_IDLE, possible=_ROOT or name != 'device'),
-        Fault(f'journal is a {name}', _planted(make, *(
+        _idle(f'result file is a {name}', _anew(_planted(make, 'drive_gains.yaml')),
+              r'drive_gains', possible=_ROOT or name != 'device'),
+        _run(f'journal is a {name}', _planted(make, *(
             f'{kind}.unfinished' for kind in ('payload', 'friction', 'compliance'))),
-            harmless=True, before=True, trait='resumes', phases=frozenset({'moving'}),
-            possible=_ROOT or name != 'device'),
-        Fault(f'parameter file is a {name}', _parameter_file(make), harmless=True,
-              before=True, phases=_IDLE, possible=_ROOT or name != 'device'))),
+            harmless=True, trait='resumes', possible=_ROOT or name != 'device'),
+        _idle(f'parameter file is a {name}', _parameter_file(make), harmless=True,
+              possible=_ROOT or name != 'device'))),
 
-    Fault('obstacle on the base against the first link', _then(
-        _RELEASE, _with_parameters(
-            robot_description=_with_box('base_link', '0.07 0.045 0.38', '0.02 0.02 0.05')),
-        _RESUME), r'obstacle', trait='moves', before=True, phases=frozenset({'moving'})),
-    Fault('tool box against the link before the last joint', _then(
-        _RELEASE, _with_parameters(
-            robot_description=_with_box('link_5', '0.2 0 0.12', '0.02 0.02 0.02'),
-            tool_box=[0.3, 0.2, 0.2]), _RESUME), r'obstacle', trait='moves', before=True,
-        phases=frozenset({'moving'})),
-    Fault('box that touches the arm', _then(
-        _RELEASE, _with_parameters(keep_out_boxes=[0.0, 0.14, 0.7, 0.2, 0.2, 0.2]), _RESUME),
-        r'keep_out_box', trait='moves', before=True, phases=frozenset({'moving'})),
+    _run('obstacle on the base against the first link', _anew(_with_parameters(
+        robot_description=_with_box('base_link', '0.07 0.045 0.38', '0.02 0.02 0.05'))),
+        r'obstacle', trait='moves'),
+    _run('tool box against the link before the last joint', _anew(_with_parameters(
+        robot_description=_with_box('link_5', '0.2 0 0.12', '0.02 0.02 0.02'),
+        tool_box=[0.3, 0.2, 0.2])), r'obstacle', trait='moves'),
+    _run('box that touches the arm', _anew(_with_parameters(
+        keep_out_boxes=[0.0, 0.14, 0.7, 0.2, 0.2, 0.2])), r'keep_out_box', trait='moves'),
 )

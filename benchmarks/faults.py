@@ -24,6 +24,7 @@ from lifecycle_msgs.srv import GetState
 from benchmarks.fault_cell import CAPABILITIES, HANG, HOLD_BAR, MOVING, Capability, FaultCell
 from benchmarks.fault_table import FAULTS, Fault, stall
 from benchmarks.fuzz import fuzz
+from benchmarks.page import markdown
 from benchmarks.soak import soak
 from demo.domains import own_domain
 from robocal_ros import __version__
@@ -42,13 +43,23 @@ _GOES_ON = 2.0
 _KILLS = 40
 
 
+@dataclass(frozen=True)
+class Plan:
+    """A cell of the product capability x phase x fault."""
+
+    capability: Capability
+    phase: str
+    fault: Fault
+
+    def __str__(self) -> str:
+        return f'{self.capability.name}, {self.phase}, {self.fault.name}'
+
+
 @dataclass
 class Outcome:
     """Outcome of one cell of the campaign; None where a question does not apply."""
 
-    capability: str
-    phase: str
-    fault: str
+    plan: Plan
     survived: bool = False
     held: float | None = None
     cancelled: float | None = None
@@ -72,15 +83,6 @@ class Outcome:
 
 
 # ---------------------------------------------------------------------------- campaign
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A cell of the product capability x phase x fault."""
-
-    capability: Capability
-    phase: str
-    fault: Fault
 
 
 def product() -> list[Plan]:
@@ -111,7 +113,7 @@ def inject(cell: FaultCell, plan: Plan, chance: random.Random) -> Outcome:
 
     """
     fault, phase = plan.fault, plan.phase
-    outcome = Outcome(plan.capability.name, phase, fault.name)
+    outcome = Outcome(plan)
     before = cell.contents()
     verb = plan.capability.phases[phase]
     cell.injected = cell.cancelled = 0.0
@@ -165,9 +167,9 @@ def _await_end(
     fault = plan.fault
     if fault.kills in ('node', 'both'):
         outcome.survived = cell.wait(
-            lambda: all(process.poll() is not None for process in cell.processes(fault.kills)),
+            lambda: all(child.process.poll() is not None for child in cell.children(fault.kills)),
             HANG)
-        code = cell.processes('node')[0].poll()
+        code = cell.children('node')[0].process.poll()
         if fault.cause and code != 0:
             outcome.remarks.append(f'The node exited with {code}.')
             outcome.survived = False
@@ -307,8 +309,7 @@ def _of_capability(
         try:
             outcome = inject(cell, plan, chance)
         except RobocalError as error:
-            outcome = Outcome(cell.capability.name, plan.phase, plan.fault.name,
-                              remarks=[f'Not injected: {error}'])
+            outcome = Outcome(plan, remarks=[f'Not injected: {error}'])
         # The end of the fault may still be in the queues of the node during the first attempt.
         problem = recover(cell, plan.phase) and recover(cell, plan.phase)
         outcome.recovered = not problem
@@ -360,7 +361,7 @@ def kill_while_writing(source: Path, folder: Path, seed: int, count: int = _KILL
 # ------------------------------------------------------------------------------ stalls
 
 _SIX_JOINTS = Capability(
-    'friction of six joints', 'friction_identification', 'robocal_ros.friction.node', {'idle': ''},
+    'friction of six joints', 'friction_identification', {'idle': ''},
     {'speeds': [0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5], 'max_cruise': 3.0, 'max_velocity': 2.0,
      'max_acceleration': 6.0, 'max_rounds': 1}, traits=frozenset({'moves', 'effort'}))
 # Shortest and longest time between two stalls [s]: ten of them are spread over most of the run.
@@ -422,22 +423,20 @@ def stalled_run(count: int, output: Path, seed: int, duration: float = 1.0) -> i
 
 def table(outcomes: Sequence[Outcome]) -> str:
     """Return the Markdown table, a line per fault and the totals."""
-    lines = ['| fault | cells | survived | held within 100 ms | longest [ms] '
-             '| after cancel [ms] | results intact | cause named | recovered |',
-             '|---|---|---|---|---|---|---|---|---|']
-    names = list(dict.fromkeys(item.fault for item in outcomes))
-    order = {fault.name: index for index, fault in enumerate(FAULTS)}
-    for name in [*sorted(names, key=lambda name: order.get(name, 99)), '']:
-        cells = [item for item in outcomes if name in ('', item.fault)]
+    rows = []
+    injected = {item.plan.fault.name for item in outcomes}
+    for name in [*(fault.name for fault in FAULTS if fault.name in injected), '']:
+        cells = [item for item in outcomes if name in ('', item.plan.fault.name)]
         held, cancelled = ([time for time in times if time is not None] for times in (
             [item.held for item in cells], [item.cancelled for item in cells]))
-        row = [name or '**all**', str(len(cells)), _count(item.survived for item in cells),
-               _count(item.within for item in cells),
-               *(f'{1e3 * max(times):.0f}' if times else '–' for times in (held, cancelled)),
-               _count(item.intact for item in cells), _count(item.named for item in cells),
-               _count(item.recovered for item in cells)]
-        lines.append('| ' + ' | '.join(row) + ' |')
-    return '\n'.join(lines)
+        rows.append((
+            name or '**all**', str(len(cells)), _count(item.survived for item in cells),
+            _count(item.within for item in cells),
+            *(f'{1e3 * max(times):.0f}' if times else '–' for times in (held, cancelled)),
+            *(_count(getattr(item, what) for item in cells)
+              for what in ('intact', 'named', 'recovered'))))
+    return markdown(('fault', 'cells', 'survived', 'held within 100 ms', 'longest [ms]',
+                     'after cancel [ms]', 'results intact', 'cause named', 'recovered'), rows)
 
 
 def _count(values: Iterator[bool | None]) -> str:
@@ -485,8 +484,7 @@ def _run(options: argparse.Namespace) -> int:
         return soak(60.0 * options.soak, options.output)
     if options.stalls > 0:
         return stalled_run(options.stalls, options.output, options.seed)
-    plans = [plan for plan in product() if re.search(
-        options.only, f'{plan.capability.name}, {plan.phase}, {plan.fault.name}')]
+    plans = [plan for plan in product() if re.search(options.only, str(plan))]
     if not options.all:
         plans = subset(plans, options.cells, options.seed)
     outcomes: list[Outcome] = []
@@ -497,18 +495,18 @@ def _run(options: argparse.Namespace) -> int:
             ('the fault', outcome.held), ('cancel', outcome.cancelled)) if time is not None)
         print_line(
             f'{len(outcomes)} of {len(plans)} ({time.monotonic() - began:.0f} s) '
-            f'{outcome.capability}, {outcome.phase}: {outcome.fault}: '
+            f'{outcome.plan}: '
             f'{"good" if outcome.good else "BAD"}{held}. {" ".join(outcome.remarks)}',
             '' if outcome.good else 'red')
     stored = sorted(options.output.glob('results/*.yaml'))
     text = table(outcomes)
     if stored:
         damaged = kill_while_writing(stored[0], options.output / 'killed', options.seed)
-        text += (f'\n\nKilled while it wrote results: {_KILLS} times; files damaged: {damaged}.')
+        text += f'\nKilled while it wrote results: {_KILLS} times; files damaged: {damaged}.\n'
     command = f'scripts/faults --seed {options.seed} ' + (
         '--all' if options.all else f'--cells {options.cells}') + (
         f' --only {options.only!r}' if options.only else '')
-    text = f'{conditions(command)}\n\n{text}\n'
+    text = f'{conditions(command)}\n\n{text}'
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / 'faults.md').write_text(text, encoding='utf-8')
     OUT.print(text, markup=False, soft_wrap=True)

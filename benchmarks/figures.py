@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -167,11 +168,9 @@ def _commit() -> str:
 def _processor() -> str:
     """Return the model name of the CPU."""
     information = Path('/proc/cpuinfo')
-    if information.exists():
-        for line in information.read_text(encoding='utf-8').splitlines():
-            if line.startswith('model name'):
-                return line.partition(':')[2].strip()
-    return platform.processor() or platform.machine()
+    text = information.read_text(encoding='utf-8') if information.exists() else ''
+    found = re.search(r'^model name\s*: (.*)', text, re.MULTILINE)
+    return found[1] if found else platform.processor() or platform.machine()
 
 
 def _version(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -75,8 +76,7 @@ def _throughput(
     _alone(bags[:1], alone)
     half = bags[1:1 + single // 2]
     cases = _alone(half, alone)
-    together = FleetRequest(str(folder / 'together'), capabilities=('friction',),
-                            robot_from='/(arm_[0-9]+)$')
+    together = replace(alone, output=str(folder / 'together'))
     began = perf_counter()
     arrivals = []
     with ProgressView(f'{count} bags') as view:
@@ -89,8 +89,7 @@ def _throughput(
     taken = perf_counter() - began
     if summary.verdicts.total() != count:
         raise RobocalError(f'Expected {count} results, got {dict(summary.outcomes)}.')
-    cases += _alone(half, FleetRequest(
-        str(folder / 'after'), capabilities=('friction',), robot_from='/(arm_[0-9]+)$'))
+    cases += _alone(half, replace(alone, output=str(folder / 'after')))
     began = perf_counter()
     fleet.estimate(bags, together, partial(fleet.workers, _WORKERS, '', ''), lambda *_: None)
     again = perf_counter() - began

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,8 @@ from benchmarks.figures import Figure, median_band, share_band
 from benchmarks.fleet_data import Event, estimates, fleet
 from robocal_ros.arrays import Array
 from robocal_ros.fleet import Catalogue, History, courses
-from robocal_ros.fleet.review import Finding, review
+from robocal_ros.fleet.histories import Change, Course
+from robocal_ros.fleet.review import Finding, Subject, review
 from robocal_ros.fleet.scan import CONFIRMATION, FALSE_ALARMS, HORIZON
 from robocal_ros.fleet.statistics import compare, rejected
 
@@ -127,119 +129,93 @@ def draw(scenario: Scenario, count: int, seed: int) -> tuple[list[History], Arra
 
 
 @dataclass(frozen=True)
-class Counts:
-    """Outcome of some series.
+class Seen:
+    """What is found of one series.
 
     Attributes:
-        quiet: Number of series without change.
-        alarms: Number of those with a change.
-        outliers: Number of those with an outlier and no change.
-        early: Alarms before a change that came later.
-        delays: Recordings from the change to its alarm, the changed one included; ∞ for none.
-        kinds: Number of found changes of the right kind.
-        inside: Number of those whose interval holds the size.
-        dated: Number of those whose interval of time holds the change.
+        kind: What happens to it: ``step`` or ``trend``.
+        onset: First changed recording; −1 without change.
+        size: Size of the change, or its rate per year.
+        course: What is found.
 
     """
 
-    quiet: int = 0
-    alarms: int = 0
-    outliers: int = 0
-    early: int = 0
-    delays: tuple[float, ...] = ()
-    kinds: int = 0
-    inside: int = 0
-    dated: int = 0
+    kind: str
+    onset: int
+    size: float
+    course: Course
 
-    def __add__(self, other: Counts) -> Counts:
-        """Return the outcome of both."""
-        return Counts(*(getattr(self, name) + getattr(other, name) for name in (
-            'quiet', 'alarms', 'outliers', 'early', 'delays', 'kinds', 'inside', 'dated')))
+    @property
+    def change(self) -> Change | None:
+        """The first change that is found after the true one; None if there is none."""
+        return next((item for item in self.course.changes if item.alarm >= self.onset), None)
 
-
-def count(scenario: Scenario, size: int, seed: int) -> Counts:
-    """Count what is found in drawn series."""
-    histories, onsets, levels = draw(scenario, size, seed)
-    groups = [i // _SIBLINGS for i in range(size)] if scenario.pooled else None
-    total = Counts()
-    for onset, level, course in zip(
-            onsets.tolist(), levels.tolist(), courses(histories, groups), strict=True):
-        if onset < 0:
-            total += Counts(quiet=1, alarms=bool(course.changes),
-                            outliers=bool(course.outliers and not course.changes))
-            continue
-        later = [change for change in course.changes if change.alarm >= onset]
-        early = len(later) < len(course.changes)
-        if not later:
-            total += Counts(early=early, delays=(np.inf,))
-            continue
-        change = later[0]
-        size_of_it = (scenario.step or scenario.trend) * level
-        kind = 'step' if scenario.step else 'trend'
-        total += Counts(
-            early=early, delays=(change.alarm - onset + 1.0,), kinds=change.kind == kind,
-            inside=change.kind == kind and change.interval[0] <= size_of_it <= change.interval[1],
-            dated=change.kind == kind and change.first <= onset <= change.last)
-    return total
+    @property
+    def delay(self) -> float:
+        """Recordings from the change to its alarm, the changed one included; ∞ for none."""
+        return np.inf if self.change is None else self.change.alarm - self.onset + 1.0
 
 
-def _counted(scenario: Scenario, size: int, request: Request) -> Counts:
-    chunks = [(seed, min(_CHUNK, size - _CHUNK * seed))
-              for seed in range(-(-size // _CHUNK))]
-    found = in_parallel(
-        partial(_chunk, scenario, dict(chunks)), [seed for seed, _ in chunks], request.jobs,
-        scenario.name)
-    return sum(found, Counts())
+def scan(scenario: Scenario, count: int, seed: int) -> list[Seen]:
+    """Return what is found in drawn series."""
+    histories, onsets, levels = draw(scenario, count, seed)
+    groups = [i // _SIBLINGS for i in range(count)] if scenario.pooled else None
+    kind, size = ('step', scenario.step) if scenario.step else ('trend', scenario.trend)
+    return [Seen(kind, onset, size * level, course) for onset, level, course in zip(
+        onsets.tolist(), levels.tolist(), courses(histories, groups), strict=True)]
 
 
-def _chunk(scenario: Scenario, sizes: dict[int, int], seed: int) -> Counts:
-    return count(scenario, sizes[seed], seed)
+def _scanned(scenario: Scenario, size: int, request: Request) -> list[Seen]:
+    each = min(_CHUNK, size)
+    return [item for own in in_parallel(
+        partial(scan, scenario, each), range(size // each), request.jobs, scenario.name)
+        for item in own]
 
 
-def _per_thousand(scenario: Scenario, what: str, alarms: int, total: int,
-                  bar: float | None, reason: str = '') -> Figure:
-    low, high = share_band(alarms, total)
-    value = 1000.0 * alarms / total
-    return Figure(scenario.name, f'{what}, per 1000 series of {HORIZON} recordings, of {total}',
-                  '1', value, value, bar, band=(1000.0 * low, 1000.0 * high), reason=reason)
+def false_alarms(scenario: Scenario, found: Sequence[Seen], bar: float | None) -> list[Figure]:
+    """Return the figures of series without change, per 1000 of them."""
+    rows, total = [], len(found)
+    for what, count, limit in (
+        ('steps, trends and outliers', sum(bool(item.course.changes or item.course.outliers)
+                                           for item in found), bar),
+        ('steps and trends', sum(bool(item.course.changes) for item in found), None),
+    ):
+        low, high = share_band(count, total)
+        rows.append(Figure.single(
+            scenario.name, f'{what}, per 1000 series of {HORIZON} recordings, of {total}', '1',
+            1000.0 * count / total, limit, band=(1000.0 * low, 1000.0 * high)))
+    return rows
 
 
-def false_alarms(scenario: Scenario, found: Counts, bar: float | None) -> list[Figure]:
-    """Return the figures of series without change."""
-    return [
-        _per_thousand(scenario, 'steps, trends and outliers', found.alarms + found.outliers,
-                      found.quiet, bar),
-        _per_thousand(scenario, 'steps and trends', found.alarms, found.quiet, None)]
-
-
-def detection(scenario: Scenario, found: Counts, bar: float | None) -> list[Figure]:
-    """Return the figures of series with a step."""
-    delays = np.array(found.delays)
-    seen = int(np.isfinite(delays).sum())
-    soon = int((delays <= CONFIRMATION).sum())
-    figures = [Figure.share(scenario.name, f'found within {CONFIRMATION} recordings', soon,
-                            len(delays), bar),
-               Figure.share(scenario.name, 'found within 6 recordings',
-                            int((delays <= 6).sum()), len(delays))]
-    if seen:
+def detection(scenario: Scenario, found: Sequence[Seen], bar: float | None) -> list[Figure]:
+    """Return the figures of series of which some have a step."""
+    delays = np.array([item.delay for item in found if item.onset >= 0])
+    figures = [Figure.share(scenario.name, f'found within {recordings} recordings',
+                            int((delays <= recordings).sum()), len(delays), limit)
+               for recordings, limit in ((CONFIRMATION, bar), (6, None))]
+    pairs = [(item, item.change) for item in found if item.onset >= 0 and item.change]
+    steps = [(item, change) for item, change in pairs if change.kind == 'step']
+    if pairs:
         figures += [
-            Figure.share(scenario.name, 'found as a step', found.kinds, seen),
-            Figure.share(scenario.name, '95 % interval of steps holds the size', found.inside,
-                         max(found.kinds, 1)),
-            Figure.share(scenario.name, '95 % interval of steps holds the time', found.dated,
-                         max(found.kinds, 1))]
+            Figure.share(scenario.name, 'found as a step', len(steps), len(pairs)),
+            Figure.share(scenario.name, '95 % interval of steps holds the size', sum(
+                change.interval[0] <= item.size <= change.interval[1]
+                for item, change in steps), max(len(steps), 1)),
+            Figure.share(scenario.name, '95 % interval of steps holds the time', sum(
+                change.first <= item.onset <= change.last
+                for item, change in steps), max(len(steps), 1))]
     return figures
 
 
-def trend_figures(scenario: Scenario, found: Counts) -> list[Figure]:
-    """Return the figures of series with a trend."""
-    delays = np.array(found.delays)
-    band = median_band(delays)
-    seen = int(np.isfinite(delays).sum())
+def trend_figures(scenario: Scenario, found: Sequence[Seen]) -> list[Figure]:
+    """Return the figures of series of which some have a trend."""
+    delays = np.array([item.delay for item in found if item.onset >= 0])
+    kinds = [item.change.kind for item in found if item.onset >= 0 and item.change]
     return [Figure(scenario.name, 'weeks to the alarm', '1', float(np.median(delays)),
-                   float(np.quantile(delays, 0.95)), band=band),
-            Figure.share(scenario.name, 'found before the end', seen, len(delays)),
-            Figure.share(scenario.name, 'found as a trend', found.kinds, max(seen, 1))]
+                   float(np.quantile(delays, 0.95)), band=median_band(delays)),
+            Figure.share(scenario.name, 'found before the end', len(kinds), len(delays)),
+            Figure.share(scenario.name, 'found as a trend', kinds.count('trend'),
+                         max(len(kinds), 1))]
 
 
 def siblings(repetitions: int) -> list[Figure]:
@@ -272,24 +248,22 @@ def whole_fleet(arms: int, weeks: int = 52) -> tuple[list[Figure], Table]:
         catalogue = Catalogue(str(Path(folder)))
         for table in estimates(made):
             catalogue.add(table)
-        with catalogue.connect() as connection:
-            found = review(connection)
-    pending = {arm.name: [item for item in found.findings if item.robot == arm.name]
-               for arm in made}
+        with catalogue.connect() as query:
+            found = review(query)
     explained: set[int] = set()
     rows: dict[str, list[int]] = {}
     for arm in made:
         for event in arm.events:
-            if event.week > weeks - 4 or (event.week in arm.lost and event.kind == 'wrong_tool'):
+            if event.week in arm.lost and event.kind == 'wrong_tool':
                 continue
-            matching = [item for item in pending[arm.name] if _explains(event, item)]
+            matching = [item for item in found.findings
+                        if item.robot == arm.name and _explains(event, item)]
             explained |= {id(item) for item in matching}
-            seen = rows.setdefault(event.kind, [0, 0])
-            seen[0] += bool(matching)
-            seen[1] += 1
-        late = [event for event in arm.events if event.week > weeks - 4]
-        explained |= {id(item) for item in pending[arm.name]
-                      if any(_explains(event, item) for event in late)}
+            # Late events may not be found yet.
+            if event.week <= weeks - 4:
+                seen = rows.setdefault(event.kind, [0, 0])
+                seen[0] += bool(matching)
+                seen[1] += 1
     wrong = sum(id(item) not in explained for item in found.findings)
     name = f'simulated fleet, {arms} arms, {len(found.tracks)} series of {weeks} recordings'
     return ([Figure(name, 'findings without a cause', '1', wrong, wrong, 2.0 * FALSE_ALARMS
@@ -302,7 +276,7 @@ def whole_fleet(arms: int, weeks: int = 52) -> tuple[list[Figure], Table]:
 
 def _explains(event: Event, item: Finding) -> bool:
     if event.kind in ('tool', 'wrong_tool'):
-        return item.subject.value == 'tool'
+        return item.subject is Subject.TOOL
     # Robots that wear differ from their siblings in the end, too.
     return item.part == event.part
 
@@ -312,13 +286,13 @@ def _run(request: Request) -> Outcome:
         (_QUICK,) * 3 if request.quick else (_SERIES, _FURTHER, _CHANGED))
     figures: list[Figure] = []
     for scenario in QUIET:
-        found = _counted(scenario, first if scenario is QUIET[0] else further, request)
+        found = _scanned(scenario, first if scenario is QUIET[0] else further, request)
         figures += false_alarms(scenario, found, 1000.0 * FALSE_ALARMS)
-    figures += false_alarms(UNDECIDABLE, _counted(UNDECIDABLE, changed, request), None)
+    figures += false_alarms(UNDECIDABLE, _scanned(UNDECIDABLE, changed, request), None)
     for scenario in STEPS:
         bar = 95.0 if scenario is _STEP else None
-        figures += detection(scenario, _counted(scenario, changed, request), bar)
-    figures += trend_figures(TREND, _counted(TREND, changed, request))
+        figures += detection(scenario, _scanned(scenario, changed, request), bar)
+    figures += trend_figures(TREND, _scanned(TREND, changed, request))
     figures += siblings(3 if request.quick else 100)
     rows, table = whole_fleet(6 if request.quick else _ARMS)
     return Outcome([*figures, *rows], tables=[table])

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from demo import default_cell
 from robocal_ros.arrays import Array
+from robocal_ros.cli.arguments import positive
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.main import run
 from robocal_ros.errors import ConfigurationError
@@ -219,32 +220,24 @@ def _rows(arm: SimulatedArm, quantities: Sequence[_Quantity], known: bool) -> pa
     warm = np.array(arm.temperatures)[weeks] - _REFERENCE
     times = _BEGIN + _WEEK * weeks + draw.uniform(0.0, 86400.0, len(weeks))
     tool = np.array([arm.tool(week) for week in weeks])
-    blocks = [_block(item, arm, weeks, warm, tool, draw) for item in quantities]
-    count, total = len(weeks), len(weeks) * len(quantities)
-
-    def told(values: Iterator[str]) -> list[str]:
-        return [value for value in values for _ in range(count)]
-
-    digest = hashlib.sha256(arm.name.encode()).hexdigest()
-    bags = [f'bags/{arm.name}/week_{week + 1:03d}' for week in weeks] * len(quantities)
-    return pa.table({
-        'robot': [arm.name] * total, 'kind': told(item.kind for item in quantities),
-        'method': told(item.method for item in quantities), 'verdict': ['pass'] * total,
-        'parameter': told(item.name for item in quantities),
-        'joint': told(item.part for item in quantities),
-        'quantity': told(item.name.rpartition('.')[2] if item.part else item.name
-                         for item in quantities),
-        'unit': told(item.unit for item in quantities),
-        'value': np.concatenate([block[0] for block in blocks]),
-        'std': np.concatenate([block[1] for block in blocks]),
-        'freedom': np.full(total, 20.0), 'state': ['identified'] * total,
-        'time': [utc(time) for time in times] * len(quantities),
-        'temperature': np.tile(warm + _REFERENCE, len(quantities)) if known else [None] * total,
-        'bag': bags, 'bag_sha256': bags, 'urdf_sha256': ['simulated'] * total,
-        'settings_sha256': ['default'] * total, 'inputs_sha256': [digest] * total,
-        'result': [f'{bag}-{kind}' for bag, kind in zip(
-            bags, told(item.kind for item in quantities), strict=True)],
-        'version': ['simulated'] * total}, schema=RESULTS)
+    common = {
+        'robot': arm.name, 'verdict': 'pass', 'freedom': 20.0, 'state': 'identified',
+        'urdf_sha256': 'simulated', 'settings_sha256': 'default', 'version': 'simulated',
+        'inputs_sha256': hashlib.sha256(arm.name.encode()).hexdigest()}
+    rows = []
+    for item in quantities:
+        own = {**common, 'kind': item.kind, 'method': item.method, 'parameter': item.name,
+               'joint': item.part, 'unit': item.unit,
+               'quantity': item.name.rpartition('.')[2] if item.part else item.name}
+        values, deviations = _block(item, arm, weeks, warm, tool, draw)
+        for week, time, degrees, value, std in zip(
+                weeks, times, warm + _REFERENCE, values, deviations, strict=True):
+            bag = f'bags/{arm.name}/week_{week + 1:03d}'
+            rows.append({
+                **own, 'value': value, 'std': std, 'time': utc(time), 'bag': bag,
+                'temperature': degrees if known else None, 'bag_sha256': bag,
+                'result': f'{bag}-{item.kind}'})
+    return pa.Table.from_pylist(rows, RESULTS)
 
 
 def _block(
@@ -279,9 +272,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog='python -m benchmarks.fleet_data',
         description='Write the catalogue of a simulated fleet.')
     parser.add_argument('folder', type=Path, help='folder to write to')
-    parser.add_argument('--arms', type=int, default=3,
+    parser.add_argument('--arms', type=positive, default=3,
                         help='number of arms (default: %(default)s)')
-    parser.add_argument('--weeks', type=int, default=4,
+    parser.add_argument('--weeks', type=positive, default=4,
                         help='number of weekly recordings (default: %(default)s)')
     parser.add_argument('--seed', type=int, default=1, help='seed (default: %(default)s)')
     parser.add_argument('--incidents', type=float, default=0.3,
@@ -294,9 +287,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if min(options.arms, options.weeks) < 1:
-        raise ConfigurationError(
-            f'--arms and --weeks must be at least 1, got {options.arms} and {options.weeks}.')
     arms = fleet(options.arms, options.weeks, options.seed, incidents=options.incidents,
                  lost=options.lost)
     options.folder.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from copy import deepcopy
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from benchmarks.soak import Usages
 from demo.domains import own_domain
 from robocal_ros.cli.console import OUT, print_line
 from robocal_ros.cli.node_client import RosSession
+from robocal_ros.cli.record import message_class
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions, qos
 
@@ -80,8 +80,7 @@ class Messages:
             return [self._value(element, deepcopy(present[index]) if index < len(present) else
                                 None, True) for index in range(count)]
         if '/' in kind:
-            package, name = kind.split('/')
-            made = getattr(import_module(f'{package}.msg'), name)() if now is None else now
+            made = message_class(kind.replace('/', '/msg/'))() if now is None else now
             self._change(made, within=within)
             return made
         if kind == 'string':
@@ -213,8 +212,7 @@ def _targets(cells: Sequence[FaultCell]) -> list[tuple[Any, Any]]:
     examples: dict[str, Any] = {}
     subscriptions, targets = [], []
     for topic, name in sorted(kinds.items()):
-        package, folder, kind = name.split('/')
-        made = getattr(import_module(f'{package}.{folder}'), kind)
+        made = message_class(name)
         examples[topic] = made()
         subscriptions.append(node.create_subscription(
             made, topic, partial(examples.__setitem__, topic), qos_profile_sensor_data))

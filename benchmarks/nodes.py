@@ -39,8 +39,6 @@ from robocal_ros.robot import Robot
 START_BAR, IDLE_BAR = 1.5, 1.0
 """Limits of the time until active [s] and of the share of a core while inactive [%]."""
 
-_MEASURED = ('payload_identification', 'friction_identification', 'compliance_calibration',
-             'wrench_observer', 'leveling')
 _TIMEOUT, _SETTLING, _IDLE, _QUICK_IDLE, _LIVE = 60.0, 3.0, 10.0, 0.5, 60.0
 _PERIOD = 1e-3
 _ACTIVE, _LOOK, _POLL = 'Active.', 0.005, 1e-4
@@ -77,10 +75,8 @@ def _started(name: str, output: Path, values: Mapping[str, Any]) -> Any:
     The time is read from its log: over DDS, discovery would be measured too.
     """
     domain = own_domain()
-    environment = {'ROS_DOMAIN_ID': str(domain), 'OPENBLAS_NUM_THREADS': '1',
-                   'ROS_LOG_DIR': str((output / 'logs' / 'ros').resolve())}
     with (
-        Children(output / 'logs', environment) as children,
+        Children(output / 'logs', {'OPENBLAS_NUM_THREADS': '1'}) as children,
         RosSession('robocal_bench', domain, watch=children.check) as session,
     ):
         began = time.monotonic()
@@ -247,7 +243,8 @@ def figures(cases: Sequence[Case]) -> list[Figure]:
 def _run(request: Request) -> Outcome:
     """Start each node once for each seed; then run the observer."""
     cases = [run_case(name, request.output, _QUICK_IDLE if request.quick else _IDLE)
-             for name in (_MEASURED[-1:] if request.quick else _MEASURED) for _ in request.seeds]
+             for name in (('leveling',) if request.quick else registry.nodes())
+             for _ in request.seeds]
     return Outcome([*figures(cases), *live(2.0 if request.quick else _LIVE, request.output)],
                    cases)
 

@@ -7,17 +7,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from heapq import merge
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from rosbags.typesys import Stores, get_typestore
 
 from robocal_ros.arrays import Array
-from robocal_ros.messages import BagWriter, JointSamples, WrenchSamples
+from robocal_ros.messages import (
+    JOINT_STATE,
+    STRING,
+    WRENCH as WRENCH_STAMPED,
+    BagWriter,
+    JointSamples,
+    WrenchSamples,
+    serialized,
+)
 
 JOINT_STATES, WRENCH, DESCRIPTION = '/joint_states', '/ft_wrist/wrench', '/robot_description'
-STORE = get_typestore(Stores.LATEST)
-_TYPES: Any = STORE.types
 _BLOCK, _PERIOD = 20_000, 0.001
 # Standard deviation of efforts and readings added between simulated samples [N·m, N].
 _EFFORT_NOISE, _WRENCH_NOISE = 0.1, 0.1
@@ -42,19 +46,10 @@ class Record:
     wrench: WrenchSamples
 
 
-def header(stamp: float, frame: str = '') -> Any:
-    """Return a header with a stamp [s]."""
-    seconds, nanoseconds = divmod(round(stamp * 1e9), 10**9)
-    return _TYPES['std_msgs/msg/Header'](
-        _TYPES['builtin_interfaces/msg/Time'](seconds, nanoseconds), frame)
-
-
-def _copies(
-    topic: str, kind: str, message: Any, time: Array, blocks: Mapping[int, Array]
-) -> Stamped:
+def _copies(topic: str, message: bytes, time: Array, blocks: Mapping[int, Array]) -> Stamped:
     """Yield copies of a message with other stamps [s] and numbers, by places from the end."""
     # Numbers are counted from the end: what precedes them depends on names.
-    template = np.frombuffer(bytes(STORE.serialize_cdr(message, kind)), np.uint8)
+    template = np.frombuffer(message, np.uint8)
     rows = np.tile(template, (len(time), 1))
     stamps = np.rint(1e9 * time).astype(np.int64)
     rows[:, 4:12] = np.stack(np.divmod(stamps, 10**9), 1).astype('<u4').view(np.uint8)
@@ -68,50 +63,35 @@ def _copies(
 
 def joint_states(joints: JointSamples) -> Stamped:
     """Yield the messages of joint states."""
-    kind, size = 'sensor_msgs/msg/JointState', 8 * len(joints.joint_names)
-    zeros = np.zeros(len(joints.joint_names))
-    return _copies(JOINT_STATES, kind, _TYPES[kind](
-        header(0.0), list(joints.joint_names), zeros, zeros, zeros), joints.time, {
-            3 * size + 16: joints.position, 2 * size + 8: joints.velocity, size: joints.effort})
+    size, zeros = 8 * len(joints.joint_names), np.zeros(len(joints.joint_names))
+    return _copies(JOINT_STATES, serialized(
+        JOINT_STATE, name=list(joints.joint_names), position=zeros, velocity=zeros, effort=zeros),
+        joints.time, {3 * size + 16: joints.position, 2 * size + 8: joints.velocity,
+                      size: joints.effort})
 
 
 def wrenches(readings: WrenchSamples, topic: str = WRENCH) -> Stamped:
     """Yield the messages of an F/T sensor."""
-    vector = _TYPES['geometry_msgs/msg/Vector3'](0.0, 0.0, 0.0)
-    kind = 'geometry_msgs/msg/WrenchStamped'
-    return _copies(topic, kind, _TYPES[kind](
-        header(0.0, readings.frame), _TYPES['geometry_msgs/msg/Wrench'](vector, vector)),
-        readings.time, {48: readings.wrench})
-
-
-def text_message(text: str) -> bytes:
-    """Return a serialized std_msgs/String."""
-    raw = text.encode() + b'\0'
-    return b'\0\1\0\0' + np.uint32(len(raw)).tobytes() + raw
+    return _copies(topic, serialized(WRENCH_STAMPED, header={'frame_id': readings.frame}),
+                   readings.time, {48: readings.wrench})
 
 
 def announce(bag: BagWriter, urdf: str, *topics: str) -> None:
     """Add the topics of joint states and some F/T sensors, and a robot description."""
-    bag.add(DESCRIPTION, 'std_msgs/msg/String', latched=True, depth=1)
-    bag.write(DESCRIPTION, 0, text_message(urdf))
-    bag.add(JOINT_STATES, 'sensor_msgs/msg/JointState', latched=True)
+    bag.add(DESCRIPTION, STRING, latched=True, depth=1)
+    bag.write(DESCRIPTION, 0, serialized(STRING, data=urdf))
+    bag.add(JOINT_STATES, JOINT_STATE, latched=True)
     for topic in topics:
-        bag.add(topic, 'geometry_msgs/msg/WrenchStamped')
+        bag.add(topic, WRENCH_STAMPED)
 
 
-def write_record(record: Record, path: Path, storage: str = 'mcap') -> None:
-    """Write a recording unchanged.
-
-    Args:
-        record: The recording.
-        path: Folder of the bag; must not exist.
-        storage: ``mcap`` or ``sqlite3``.
-
-    """
-    with BagWriter(path, storage) as bag:
+def write_record(record: Record, path: Path) -> Path:
+    """Write a recording unchanged; return the path, a folder that must not exist."""
+    with BagWriter(path) as bag:
         announce(bag, record.urdf, WRENCH)
         for stamp, topic, raw in merge(joint_states(record.joints), wrenches(record.wrench)):
             bag.write(topic, stamp, raw)
+    return path
 
 
 def write_long(

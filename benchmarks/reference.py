@@ -14,11 +14,10 @@ import numpy as np
 
 from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
 from benchmarks.figures import Figure
-from benchmarks.offline_bag import Record
-from benchmarks.second_cell import COM, OWN, STEP, Cell, Load, product, script
-from benchmarks.second_world import Array, Recorded
+from benchmarks.offline_bag import WRENCH, Record
+from benchmarks.second_cell import COM, INERTIA, OWN, STEP, Cell, Load, product, record_of, script
+from benchmarks.second_world import Array, Recorded, parts
 from demo import default_cell
-from robocal_ros.messages import JointSamples, WrenchSamples
 from robocal_ros.results import CalibrationResult
 from robocal_ros.robot import friction_by_joint
 from robocal_sim.friction import LuGreFriction
@@ -26,7 +25,6 @@ from robocal_sim.model import read_description
 from robocal_sim.prescribed import Motion, measure
 from robocal_sim.truth import FrictionTruth, HiddenTruth, JointTruth, ToolTruth
 
-INERTIA = tuple(f'inertia_{axes}' for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz'))
 MASS, DISTANCE = (1.0, 3.0), (0.03, 0.15)
 """Ranges of the mass of tools [kg], and of the distance of their centre from the flange [m]."""
 
@@ -80,10 +78,7 @@ class ReferenceWorld:
         """Follow a motion and record it; arguments as of `World.run`, whose pause is ignored."""
         tool = None
         if load is not None:
-            mass = float(load[3, 3])
-            centre = load[:3, 3] / mass
-            second = load[:3, :3] - mass * np.outer(centre, centre)
-            inertia = np.trace(second) * np.eye(3) - second
+            mass, centre, inertia = parts(load)
             x, y, z = centre.tolist()
             xx, xy, xz, yy, yz, zz = inertia[np.triu_indices(3)].tolist()
             tool = ToolTruth(mass, (x, y, z), (xx, yy, zz, xy, xz, yz), 'tool0')
@@ -118,7 +113,7 @@ class ReferenceCell(Cell):
         world: Any = ReferenceWorld(truth, seed)
         self.world, self.robot, self.last, self.motions = world, product(OWN)[0], None, []
         self.values = {'sensor_frame': default_cell.WRIST_SENSOR, 'gain_std': 0.002,
-                       'sensor_topic': 'ft_wrist/wrench', 'results_dir': str(folder / 'results')}
+                       'sensor_topic': WRENCH, 'results_dir': str(folder / 'results')}
 
 
 def recorded(
@@ -138,9 +133,7 @@ def recorded(
     world = ReferenceWorld(truth or default_cell.hidden_truth(), seed)
     found = world.run(script(OWN, 0, what, tuple(sorted(detail.items()))), STEP, 500.0,
                       None if load is None else load.matrix)
-    return Record(default_cell.urdf(), JointSamples(
-        product(OWN)[0].joint_names, found.time, found.position, found.velocity, found.effort),
-        WrenchSamples(default_cell.WRIST_SENSOR, found.wrench_time, found.wrench))
+    return record_of(OWN, found)
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from benchmarks.second_cell import COM, STEP, WEIGHING_STD, Cell, Load
-from benchmarks.second_world import Array, moments
+from benchmarks.second_cell import COM, INERTIA, STEP, WEIGHING_STD, Cell, Load
+from benchmarks.second_world import Array, moments, parts, torques
 
 _MOST = 3000
 _LEAST_SPEED = 2e-3
 _RANK = 1e-11
-_LOAD = ('mass', *COM, *(f'inertia_{axes}' for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')))
 _DRIVES = frozenset({'rotor', 'friction'})
 _CHAIN = _DRIVES | {'load', 'weighed', 'links'}
 # Recordings of a group that a method uses, what is unknown, and factor on the noise: differences
@@ -95,13 +94,6 @@ def _friction_columns(speed: Array) -> Array:
         :, [0, 2, 1, 3]], dtype=np.float64)
 
 
-def _torques(cell: Cell, bodies: Array, motion: tuple[Array, Array, Array]) -> Array:
-    """Return the joint torques that carry bodies of the joints, shape (k, n)."""
-    arm = cell.world.arm
-    about, _ = moments(arm, bodies, *motion, cell.world.gravity)
-    return np.asarray(np.einsum('kni,ni->kn', about, arm.axis))
-
-
 def _information(
     cell: Cell, wanted: Array, load: Load | None, rate: float, place: dict[str, slice],
     unknown: frozenset[str],
@@ -109,15 +101,14 @@ def _information(
     """Return what the efforts of a recording tell of all unknowns."""
     world, n = cell.world, cell.robot.n
     samples = len(wanted) * STEP * rate
-    motion = tuple(part[::max(1, len(wanted) // _MOST)] for part in world._tracked(wanted, STEP))
-    q, v, a = motion
+    q, v, a = (part[::max(1, len(wanted) // _MOST)] for part in world._tracked(wanted, STEP))
     tool = world.arm.tool
     columns = np.zeros((len(q), n, max(part.stop for part in place.values())))
 
     def body(joint: int, matrix: Array) -> Array:
         bodies = np.zeros((n, 4, 4))
         bodies[joint] = matrix
-        return _torques(cell, bodies, (q, v, a))
+        return torques(world.arm, bodies, q, v, a, world.gravity)
 
     if load is not None:
         begin = place['load' if load is cell.load else 'weighed'].start
@@ -126,7 +117,7 @@ def _information(
     links = world.links.copy()
     if load is not None:
         links[-1] += tool @ load.matrix @ tool.T
-    rigid = _torques(cell, links, (q, v, a))
+    rigid = torques(world.arm, links, q, v, a, world.gravity)
     for joint in range(n):
         four = _friction_columns(v[:, joint])
         begin = place['friction'].start + 4 * joint
@@ -166,15 +157,12 @@ def _wrench_covariance(cell: Cell, resting: bool) -> Array:
 def _of_load(cell: Cell, covariance: Array) -> dict[str, float]:
     """Return the standard deviations of mass, centre and inertia about it."""
     def values(entries: Array) -> Array:
-        matrix = np.einsum('k,kij->ij', entries, _UNITS)
-        mass, first = matrix[3, 3], matrix[:3, 3]
-        second = matrix[:3, :3] - np.outer(first, first) / mass
-        inertia = np.trace(second) * np.eye(3) - second
-        return np.concatenate(([mass], first / mass, inertia[np.triu_indices(3)]))
+        mass, centre, inertia = parts(np.einsum('k,kij->ij', entries, _UNITS))
+        return np.concatenate(([mass], centre, inertia[np.triu_indices(3)]))
 
     entries = cell.load.matrix[_ROW, _COLUMN]
     steps = np.diag(np.full(10, 1e-6))
     slopes = np.column_stack([(values(entries + step) - values(entries - step)) / 2e-6
                               for step in steps])
     std = np.sqrt(np.diag(slopes @ covariance @ slopes.T))
-    return dict(zip(_LOAD, std.tolist(), strict=True))
+    return dict(zip(('mass', *COM, *INERTIA), std.tolist(), strict=True))

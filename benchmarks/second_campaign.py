@@ -32,7 +32,7 @@ from benchmarks.peers.friction import coulomb_viscous, load_dependent
 from benchmarks.peers.payload import at_rest, in_motion
 from benchmarks.peers.process import run
 from benchmarks.second_bound import bounds
-from benchmarks.second_cell import COM, WEIGHING_STD, Cell
+from benchmarks.second_cell import COM, WEIGHING_STD, Cell, record_of
 from benchmarks.second_world import ARMS, EFFECTS
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.friction import FrictionParameters, FrictionTracker
@@ -191,9 +191,8 @@ def _samples(cell: Cell) -> tuple[JointSamples, WrenchSamples]:
     found = cell.last
     if found is None:
         raise RobocalError('Defect: nothing was recorded.')
-    return (JointSamples(cell.robot.joint_names, found.time, found.position, found.velocity,
-                         found.effort * cell.world.constant),
-            WrenchSamples(ARMS[cell.name].sensor, found.wrench_time, found.wrench))
+    record = record_of(cell.name, found)
+    return replace(record.joints, effort=found.effort * cell.world.constant), record.wrench
 
 
 def _beside(cell: Cell, result: CalibrationResult, others: Mapping[str, Any]) -> Found:
@@ -235,9 +234,9 @@ def _arm_values(cell: Cell, result: CalibrationResult) -> list[Value]:
     q = np.random.default_rng(cell.seed).uniform(
         np.maximum(low, -2.0), np.minimum(high, 2.0), (4, n))
     still, model = np.zeros_like(q), identified_model(robot, result)
-    about, _ = second_world.moments(
-        world.arm, world.links, q, still, still, np.array([0.0, 0.0, -second_world.GRAVITY]))
-    true, stated = np.einsum('kni,ni->kn', about, world.arm.axis), model.robot.gravity_torques(q)
+    true, stated = second_world.torques(
+        world.arm, world.links, q, still, still,
+        np.array([0.0, 0.0, -second_world.GRAVITY])), model.robot.gravity_torques(q)
     rows = arm_regressor(robot, q, still, still)
     std = np.sqrt(np.einsum('knp,pq,knq->kn', rows, model.covariance[:10 * n, :10 * n], rows))
     limit = PayloadParameters().unexplained_torque(robot.effort_limit)
@@ -256,11 +255,11 @@ def _predictions(cell: Cell, result: CalibrationResult) -> dict[str, float]:
     q = np.random.default_rng([cell.seed, 8]).uniform(
         np.maximum(arm.lower, -2.0), np.minimum(arm.upper, 2.0), (40, robot.n))
     still, (samples, _) = np.zeros_like(q), _samples(cell)
-    about, _ = second_world.moments(arm, cell.world.links, q, still, still, cell.world.gravity)
+    true = second_world.torques(arm, cell.world.links, q, still, still, cell.world.gravity)
     limit = PayloadParameters().unexplained_torque(robot.effort_limit)
 
     def error(torque: Any) -> float:
-        left = (torque - np.einsum('kni,ni->kn', about, arm.axis)) / limit
+        left = (torque - true) / limit
         return float(np.sqrt(np.mean((left - left.mean(axis=0))**2)))
 
     given: dict[str, Any] = {
@@ -272,8 +271,8 @@ def _predictions(cell: Cell, result: CalibrationResult) -> dict[str, float]:
     for cutoff in (item for item in CUTOFFS if item < 0.3 * cell.rate):
         done = run('benchmarks.peers.figaroh_arm:identify', peer=True, repeats=0, cutoff=cutoff,
                    **given)
-        tried = {'weighted least squares': textbook(
-            cutoff=cutoff, weighted=True, **given)()()['torque']}
+        *_, answer = textbook(cutoff=cutoff, weighted=True, **given)
+        tried = {'weighted least squares': answer['torque']}
         if done.answer is not None:
             tried['FIGAROH'] = done.answer['torque']
         for name, torque in tried.items():

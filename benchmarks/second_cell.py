@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks import second_world
-from benchmarks.offline_bag import JOINT_STATES, joint_states, wrenches
+from benchmarks.offline_bag import WRENCH, Record, write_record
 from benchmarks.second_world import ARMS, ArmData, Array, Recorded, World, body, rotation
 from demo import default_cell
 from robocal_ros.estimators import estimator
 from robocal_ros.friction import FrictionParameters
 from robocal_ros.friction.procedure import FrictionProcedure
-from robocal_ros.messages import Bag, BagWriter, JointSamples, Selection, WrenchSamples
+from robocal_ros.messages import Bag, JointSamples, Selection, WrenchSamples
 from robocal_ros.offline import OfflineEstimation
 from robocal_ros.payload import PayloadParameters
 from robocal_ros.payload.procedure import PayloadProcedure
@@ -48,10 +48,10 @@ GROUPS = 8
 """Number of groups of methods that take turns."""
 
 COM = ('com_x', 'com_y', 'com_z')
+INERTIA = ('inertia_xx', 'inertia_xy', 'inertia_xz', 'inertia_yy', 'inertia_yz', 'inertia_zz')
 WEIGHING_STD = 0.005
 """Standard deviation of weighed masses [kg]."""
 
-_TOPIC = 'ft_wrist/wrench'
 # Rest that a controller takes between two motions [s].
 _HANDLING = 0.2
 # What a user states of drive gains who knows them well, and who does not.
@@ -164,7 +164,7 @@ def script(name: str, place: int, what: str, detail: tuple[tuple[str, Any], ...]
         values = PayloadParameters(sensor_frame=data.sensor, tool_frame=data.tool, **dict(detail))
         own = PayloadProcedure(arm, arm, arm, values)
         sensor: Any = SimpleNamespace(
-            topic=_TOPIC, recorded=0, newest=np.inf, usual_interval=0.01,
+            topic=WRENCH, recorded=0, newest=np.inf, usual_interval=0.01,
             problem=arm.nothing, catch_up=arm.nothing,
             samples=lambda: SimpleNamespace(time=np.zeros(1), wrench=np.zeros((1, 6))))
         asyncio.run(
@@ -219,10 +219,9 @@ class Load:
     @property
     def truth(self) -> dict[str, float]:
         """The ten parameters by the names of results."""
-        names = ('mass', *COM, *(f'inertia_{axes}' for axes in (
-            'xx', 'xy', 'xz', 'yy', 'yz', 'zz')))
-        return dict(zip(names, [self.mass, *self.centre.tolist(), *self.inertia[
-            np.triu_indices(3)].tolist()], strict=True))
+        return dict(zip(('mass', *COM, *INERTIA), [
+            self.mass, *self.centre.tolist(), *self.inertia[np.triu_indices(3)].tolist()],
+            strict=True))
 
 
 class Cell:
@@ -266,7 +265,7 @@ class Cell:
         self.last: Recorded | None = None
         self.motions: list[tuple[Array, Load | None, float]] = []
         self.values: dict[str, Any] = {
-            'tool_frame': data.tool, 'sensor_frame': data.sensor, 'sensor_topic': _TOPIC,
+            'tool_frame': data.tool, 'sensor_frame': data.sensor, 'sensor_topic': WRENCH,
             'results_dir': str(folder / 'results'), 'excitation_repeats': self._repeats,
             'gain_std': _UNKNOWN_GAINS if 'gains' in effects else _KNOWN_GAINS}
         if 'current' in effects:
@@ -298,8 +297,7 @@ class Cell:
                                    None if load is None else load.matrix, pause)
         if not self.world.effects:
             self.motions.append((motion, load, min(self.rate, rate)))
-        return write_bag(self._folder / 'bag', self.last, self.robot.joint_names,
-                         data_of(self.name).sensor)
+        return write_record(record_of(self.name, self.last), self._folder / 'bag')
 
     def estimate(self, what: str, bag: Path, **changes: Any) -> CalibrationResult:
         """Estimate from a bag as `robocal estimate` does, and store a result that passes."""
@@ -319,14 +317,8 @@ class Cell:
         return result
 
 
-def write_bag(path: Path, found: Recorded, joints: Sequence[str], frame: str) -> Path:
-    """Write joint states and wrenches; return the path."""
-    states = JointSamples(tuple(joints), found.time, found.position, found.velocity, found.effort)
-    with BagWriter(path) as bag:
-        bag.add(JOINT_STATES, 'sensor_msgs/msg/JointState')
-        bag.add(f'/{_TOPIC}', 'geometry_msgs/msg/WrenchStamped')
-        for stream in (joint_states(states), wrenches(WrenchSamples(
-                frame, found.wrench_time, found.wrench), f'/{_TOPIC}')):
-            for stamp, topic, raw in stream:
-                bag.write(topic, stamp, raw)
-    return path
+def record_of(name: str, found: Recorded) -> Record:
+    """Return what driver and sensor of an arm have published, as the product reads it."""
+    return Record(urdf_of(name), JointSamples(
+        product(name)[0].joint_names, found.time, found.position, found.velocity, found.effort),
+        WrenchSamples(data_of(name).sensor, found.wrench_time, found.wrench))

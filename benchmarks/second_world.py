@@ -106,6 +106,13 @@ def body(mass: float, centre: Array, inertia: Array) -> Array:
     return np.block([[second, first], [first.T, np.array([[mass]])]])
 
 
+def parts(pseudo: Array) -> tuple[float, Array, Array]:
+    """Return mass, centre, and inertia about it, of a pseudo-inertia matrix; undoes `body`."""
+    mass, first = pseudo[3, 3], pseudo[:3, 3]
+    second = pseudo[:3, :3] - np.outer(first, first) / mass
+    return float(mass), first / mass, np.trace(second) * np.eye(3) - second
+
+
 def placed(rotated: Array, at: Array) -> Array:
     """Return a placement, shape (4, 4)."""
     found = np.eye(4)
@@ -225,11 +232,17 @@ def moments(
         of the sensor, shape (k, 6) [N, N·m].
 
     """
-    parts = [_moments(arm, links, q[rows], v[rows], a[rows], gravity,
-                      [] if bend is None else [part[rows] for part in bend], beyond)
-             for rows in (slice(at, at + _CHUNK) for at in range(0, len(q), _CHUNK))]
-    return (np.concatenate([part[0] for part in parts]),
-            np.concatenate([part[1] for part in parts]))
+    some = [_moments(arm, links, q[rows], v[rows], a[rows], gravity,
+                     [] if bend is None else [part[rows] for part in bend], beyond)
+            for rows in (slice(at, at + _CHUNK) for at in range(0, len(q), _CHUNK))]
+    about, wrench = (np.concatenate(part) for part in zip(*some, strict=True))
+    return about, wrench
+
+
+def torques(arm: Arm, links: Array, q: Array, v: Array, a: Array, gravity: Array) -> Array:
+    """Return the torques of the joints that carry the arm, shape (k, n); see `moments`."""
+    return np.asarray(np.einsum(
+        'kni,ni->kn', moments(arm, links, q, v, a, gravity)[0], arm.axis))
 
 
 def _carrying(
@@ -409,13 +422,12 @@ class World:
         plain = np.random.default_rng([seed, 2])
         postures = plain.uniform(arm.lower, arm.upper, (300, n))
         still, down = np.zeros_like(postures), np.array([0.0, 0.0, -GRAVITY])
-        about, _ = moments(arm, nominal, postures, still, still, down)
-        weight = np.abs(np.einsum('kni,ni->kn', about, arm.axis)).max(axis=0)
+        weight = np.abs(torques(arm, nominal, postures, still, still, down)).max(axis=0)
         self.largest = float(weight.max())
         self.typical = np.maximum(np.maximum.accumulate(weight[::-1])[::-1], 0.05 * self.largest)
-        inertia = np.array([np.einsum('kni,ni->kn', moments(
-            arm, nominal, postures[:40], still[:40], still[:40] + unit, np.zeros(3))[0],
-            arm.axis)[:, i].mean() for i, unit in enumerate(np.eye(n))])
+        inertia = np.array([torques(
+            arm, nominal, postures[:40], still[:40], still[:40] + unit, np.zeros(3))[:, i].mean()
+            for i, unit in enumerate(np.eye(n))])
         self.inertia = np.maximum(inertia, 0.02 * inertia.max())
         self._draw_drives(plain, n)
         self._draw_friction(plain, n)

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.stats
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import TransformStamped, WrenchStamped
 from rclpy.node import Node
-from scipy.stats import t as student
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Header, String
 from tf2_msgs.msg import TFMessage
 
+from benchmarks.page import markdown
 from demo import default_cell
 from demo.domains import own_domain
 from demo.processes import Child, Children
@@ -135,16 +136,16 @@ class Usages:
 
     def table(self) -> str:
         """Return the Markdown table."""
-        lines = ['| process | memory [MB] | slope [MB/h], 95 % | threads | open handles |',
-                 '|---|---|---|---|---|']
+        rows = []
         for child, usage in zip(self.children, self._usages, strict=True):
             first = int(_WARM_UP * len(usage.times))
             rate, half = slope(usage.times[first:], usage.memory[first:])
-            lines.append(
-                f'| `{child.name}` | {usage.memory[first]:.1f} to {usage.memory[-1]:.1f} '
-                f'| {rate:+.1f} ± {half:.1f} | {_range(usage.threads[first:])} '
-                f'| {_range(usage.handles[first:])} |')
-        return '\n'.join(lines) + '\n'
+            rows.append((
+                f'`{child.name}`', f'{usage.memory[first]:.1f} to {usage.memory[-1]:.1f}',
+                f'{rate:+.1f} ± {half:.1f}', _range(usage.threads[first:]),
+                _range(usage.handles[first:])))
+        return markdown(('process', 'memory [MB]', 'slope [MB/h], 95 %', 'threads',
+                         'open handles'), rows)
 
 
 def slope(times: list[float], values: list[float]) -> tuple[float, float]:
@@ -152,14 +153,9 @@ def slope(times: list[float], values: list[float]) -> tuple[float, float]:
 
     Student's interval of ordinary least squares: correlated samples make it too narrow.
     """
-    x = (np.array(times) - times[0]) / 3600.0
-    y = np.array(values)
-    x = x - x.mean()
-    rate = float(x @ y / (x @ x))
-    rest = y - y.mean() - rate * x
-    freedom = len(x) - 2
-    std = float(np.sqrt(rest @ rest / freedom / (x @ x)))
-    return rate, float(student.ppf(0.975, freedom)) * std
+    found = scipy.stats.linregress(np.array(times) / 3600.0, values)
+    half = scipy.stats.t.ppf(0.975, len(times) - 2) * found.stderr
+    return float(found.slope), float(half)
 
 
 def soak(duration: float, output: Path) -> int:
@@ -174,12 +170,10 @@ def soak(duration: float, output: Path) -> int:
 
     """
     domain = own_domain()
-    environment = {'ROS_DOMAIN_ID': str(domain), 'OPENBLAS_NUM_THREADS': '1',
-                   'ROS_LOG_DIR': str((output / 'logs' / 'ros').resolve())}
     common = {'use_sim_time': True, 'results_dir': str((output / 'soak').resolve()),
               'autostart': True}
     with (
-        Children(output / 'logs', environment) as children,
+        Children(output / 'logs', {'OPENBLAS_NUM_THREADS': '1'}) as children,
         RosSession('robocal_soak', domain, watch=children.check) as session,
     ):
         arm = children.start_node('robocal_sim.node', 'sim_arm', {

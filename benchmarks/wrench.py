@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +28,7 @@ from benchmarks.wrench_samples import (
 )
 from robocal_ros.arrays import frozen
 from robocal_ros.errors import RobocalError
-from robocal_ros.robot import RigidBodyInertia, SteadyFriction
+from robocal_ros.robot import RigidBodyInertia, SteadyFriction, with_payload
 from robocal_ros.wrench import Observation, OfflineObserver, WrenchObserver, WrenchParameters
 
 # Free motion in which false contacts are counted [s], impacts, pushes, weak pushes; share of them
@@ -59,9 +58,8 @@ class Case:
         moving: Time of free motion [s].
         missed: Impacts without a contact on the link that they hit.
         impacts: Number of impacts.
-        position: Errors of the contact point, mean over each push of 20 N and more [mm].
+        position: Errors of the contact point, mean over each push of 20 N and more with one [mm].
         force: Errors of the mean force of these pushes [N].
-        unplaced: Number of pushes without a contact point.
         delays: Delays to the detection of pushes of 10 N for 0.2 s [ms]; infinite if missed.
 
     """
@@ -75,22 +73,7 @@ class Case:
     impacts: int
     position: tuple[float, ...]
     force: tuple[float, ...]
-    unplaced: int
     delays: tuple[float, ...]
-
-
-def with_payload(urdf: str, frame: str, load: RigidBodyInertia) -> str:
-    """Return a URDF whose arm carries a body on a frame without inertia of its own."""
-    tree = ElementTree.fromstring(urdf)
-    link = next(item for item in tree.findall('link') if item.get('name') == frame)
-    inertial = ElementTree.SubElement(link, 'inertial')
-    ElementTree.SubElement(inertial, 'origin', xyz=' '.join(map(repr, load.com.tolist())))
-    ElementTree.SubElement(inertial, 'mass', value=repr(load.mass))
-    tensor = np.asarray(load.inertia)
-    ElementTree.SubElement(inertial, 'inertia', {
-        f'i{"xyz"[i]}{"xyz"[j]}': repr(float(tensor[i, j]))
-        for i, j in zip(*np.triu_indices(3), strict=True)})
-    return ElementTree.tostring(tree, encoding='unicode')
 
 
 def by_idyntree(urdf: str, seen: Sequence[Observation]) -> tuple[Run, list[Observation]]:
@@ -143,7 +126,7 @@ def run_case(
         raise RobocalError('No sample was complete.')
     ratio = max(float(np.sqrt(np.mean(block.wrench[block.valid[:, i], i, :3]**2)))
                 for i in range(len(sensors)))
-    done, _ = by_idyntree(with_payload(seven_joints.urdf(), 'tool0', identified),
+    done, _ = by_idyntree(with_payload(seven_joints.urdf(), identified, 'tool0'),
                           follow(observer, joints, sensors)[::_SKIPPED])
     observer.clear()
     peer = np.nan if done.answer is None else float(np.sqrt(np.mean(
@@ -153,7 +136,7 @@ def run_case(
     weight_only = float(np.sqrt(np.mean((sensors[3].values + held)[:, :3]**2)))
     alarms = _count_contacts(observer, arm, motion)
     missed = _missed(observer, arm, draw, impacts)
-    position, force, unplaced = _located(observer, arm, draw, pushes)
+    position, force = _located(observer, arm, draw, pushes)
     delays = []
     for number in range(weak):
         push = _push(draw, arm.now + 0.1, _TUBES[number % 2], 10.0, 0.2)
@@ -161,7 +144,7 @@ def run_case(
                 if push.chain in item.contacts]
         delays.append(1e3 * seen[0] if seen else np.inf)
     return Case(ratio / FORCE_NOISE, weight_only / FORCE_NOISE, peer / FORCE_NOISE, alarms,
-                motion, missed, impacts, position, force, unplaced, tuple(delays))
+                motion, missed, impacts, position, force, tuple(delays))
 
 
 def _time(item: Observation) -> float:
@@ -185,8 +168,8 @@ def _push(draw: np.random.Generator, begin: float, tube: tuple[int, float, tuple
 
 def _located(
     observer: WrenchObserver, arm: SampledArm, draw: np.random.Generator, count: int
-) -> tuple[tuple[float, ...], tuple[float, ...], int]:
-    """Push while the arm moves; return errors of points [mm] and forces [N], and lost points."""
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Push while the arm moves; return errors of points [mm] and of forces [N]."""
     position, force = [], []
     for number in range(count):
         push = _push(draw, arm.now + 0.1, _TUBES[number % 2], draw.uniform(20.0, 60.0), _LASTING)
@@ -199,7 +182,7 @@ def _located(
                   if (contact := item.contacts.get(push.chain)) and contact.point is not None]
         if points:
             position.append(1e3 * float(np.mean(np.linalg.norm(points - push.point, axis=1))))
-    return tuple(position), tuple(force), count - len(position)
+    return tuple(position), tuple(force)
 
 
 def _missed(
@@ -270,7 +253,7 @@ def figures(error: float, cases: Sequence[Case]) -> list[Figure]:
         Figure.over(series, 'contact position, push of 20–60 N', 'mm', every('position'), 5.0),
         Figure.over(series, 'force, push of 20–60 N', 'N', every('force')),
         Figure.single(series, f'pushes without contact point, of {len(every("force"))}', '1',
-                      total('unplaced'), 0.0),
+                      len(every('force')) - len(every('position')), 0.0),
         Figure.share(series, 'pushes of 10 N for 0.2 s found within 20 ms',
                      sum(delay <= 20.0 for delay in delays), len(delays), 99.0)]
 

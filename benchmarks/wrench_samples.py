@@ -24,8 +24,8 @@ from robocal_ros.wrench import Observation, SensedArm, SensorMount, WrenchObserv
 EPOCH = 1_790_000_000 * 10**9
 """First stamp: that of a wall clock [ns]."""
 
-FORCE_NOISE, TORQUE_NOISE = 0.3, 0.01
-"""Standard deviation of readings [N, N·m]."""
+FORCE_NOISE, TORQUE_NOISE, EFFORT_NOISE = 0.3, 0.01, 0.2
+"""Standard deviation of readings [N, N·m], and of drive torques [N·m]."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,6 @@ class Settings:
         range: Largest force that a sensor shows [N].
         amplitude: Amplitude of the joints' motion [rad].
         frequency: Frequency of the joints' motion [Hz].
-        effort_noise: Standard deviation of the drive torques [N·m].
-        rotor_inertia: Reflected inertia of each drive [kg·m²].
 
     """
 
@@ -79,8 +77,6 @@ class Settings:
     range: float = np.inf
     amplitude: float = 0.5
     frequency: float = 0.25
-    effort_noise: float = 0.2
-    rotor_inertia: float = 0.0
 
 
 @dataclass
@@ -108,7 +104,7 @@ class SampledArm:
         seed: Seed of noise, jitter, motion and model errors.
         load: Load that the arm carries; None for none.
         laws: Friction by joint name.
-        bias: Bias of each sensor, shape (k, 6).
+        now: Time of the next sample, since the first stamp [s].
 
     """
 
@@ -118,7 +114,7 @@ class SampledArm:
     seed: int = 0
     load: RigidBodyInertia | None = None
     laws: dict[str, SteadyFriction] = field(default_factory=dict)
-    bias: Array | None = None
+    now: float = 0.0
 
     def __post_init__(self) -> None:
         """Draw what is random about the arm."""
@@ -131,7 +127,6 @@ class SampledArm:
         self._phase = self.generator.uniform(0.0, 2.0 * np.pi, n)
         self._rate = 2.0 * np.pi * self.settings.frequency * self.generator.uniform(0.7, 1.3, n)
         self._centre = np.zeros(n)
-        self._now = 0.0
 
     def _true_urdf(self) -> str:
         tree = ElementTree.fromstring(self.urdf)
@@ -152,14 +147,9 @@ class SampledArm:
         return (self._centre + size * np.sin(angle), size * rate * np.cos(angle),
                 -size * rate**2 * np.sin(angle))
 
-    @property
-    def now(self) -> float:
-        """Time of the next sample, since the first stamp [s]."""
-        return self._now
-
     def _instants(self, rate: float, duration: float) -> Array:
         count = int(duration * rate)
-        begin = self._now + self.generator.uniform(0.0, 1.0 / rate)
+        begin = self.now + self.generator.uniform(0.0, 1.0 / rate)
         jitter = np.clip(self.generator.normal(0.0, self.settings.jitter, count),
                          -0.4 / rate, 0.4 / rate)
         return np.asarray(begin + np.arange(count) / rate + jitter)
@@ -192,20 +182,17 @@ class SampledArm:
                 [FORCE_NOISE, TORQUE_NOISE], 3) * np.sqrt(
                     (2.0 - self.settings.filtered) / self.settings.filtered)
             values = _filtered(values, self.settings.filtered)
-            if self.bias is not None:
-                values += self.bias[index]
             values[:, :3] = np.clip(values[:, :3], -self.settings.range, self.settings.range)
             streams.append(Stream(_stamps(time), values))
         time = self._instants(self.settings.rate, duration)
         q, v, a = self.motion(time, moving)
-        torque = self.truth.held_many(q, v, a)[1] + self.settings.rotor_inertia * a
-        torque += self._friction(v)
+        torque = self.truth.held_many(q, v, a)[1] + self._friction(v)
         for row, wrench in self._pushes(time, impacts, moving, torques=True):
             torque[row] -= wrench
         noise = self.generator.normal(size=(2, *v.shape))
         rows = np.column_stack((
-            q, v + 1e-3 * noise[0] * moving, torque + self.settings.effort_noise * noise[1]))
-        self._now += duration
+            q, v + 1e-3 * noise[0] * moving, torque + EFFORT_NOISE * noise[1]))
+        self.now += duration
         return Stream(_stamps(time), rows), streams
 
     def _friction(self, v: Array) -> Array:

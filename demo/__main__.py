@@ -130,7 +130,7 @@ def _table(comparisons: Sequence[Comparison]) -> Table:
 
     table = table_of((('', False), ('truth', True), ('identified', True), ('error', True),
                       ('± (95 %)', True), ('unit', False)),
-                     'Identified values against the hidden truth')
+                     title='Identified values against the hidden truth')
     methods = itertools.groupby(comparisons, key=lambda item: (item.capability, item.method))
     for (capability, method), grouped in methods:
         items = list(grouped)
@@ -145,10 +145,7 @@ def _table(comparisons: Sequence[Comparison]) -> Table:
 def _panel_table(panel: Panel) -> Table:
     from robocal_ros.cli.console import table_of
 
-    table = table_of(panel.columns, panel.title)
-    for row in panel.rows:
-        table.add_row(*map(escape, row))
-    return table
+    return table_of(panel.columns, (map(escape, row) for row in panel.rows), panel.title)
 
 
 def _row(item: Comparison) -> tuple[str, ...]:

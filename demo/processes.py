@@ -57,7 +57,7 @@ class Children(AbstractContextManager['Children']):
         """Create the log folder.
 
         Args:
-            log_folder: Folder for the log files.
+            log_folder: Folder for the log files, and in it one for those of ROS.
             environment: Environment variables to add to this process's own.
 
         Raises:
@@ -65,7 +65,9 @@ class Children(AbstractContextManager['Children']):
 
         """
         self._folder = log_folder
-        self._environment = {**os.environ, 'PYTHONUNBUFFERED': '1', **(environment or {})}
+        self._environment = {
+            **os.environ, 'PYTHONUNBUFFERED': '1',
+            'ROS_LOG_DIR': str((log_folder / 'ros').resolve()), **(environment or {})}
         self._children: list[Child] = []
         try:
             log_folder.mkdir(parents=True, exist_ok=True)

@@ -107,8 +107,7 @@ def open_stage(
     domain = own_domain()
     logs, store = output / 'logs', output / 'store'
     _remove(store)
-    environment = {'ROS_DOMAIN_ID': str(domain), 'ROS_LOG_DIR': str((logs / 'ros').resolve())}
-    with Children(logs, environment) as children:
+    with Children(logs) as children:
         children.start_node('robocal_sim.node', 'sim_arm', {
             'real_time_factor': 0.0,
             'seed': seed,

@@ -338,6 +338,26 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         os.close(descriptor)
 
 
+def write_output(path: Path, content: str, what: str) -> None:
+    """Write a file that the user has named, atomically.
+
+    Args:
+        path: The file.
+        content: Its content.
+        what: What it is, for the message.
+
+    Raises:
+        ConfigurationError: If it cannot be written.
+
+    """
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise ConfigurationError(
+            f'The {what} could not be written to {path} ({error.strerror or error}). Make the '
+            'folder writable or name another file.') from error
+
+
 class PartFile:
     """File that is written beside its place, and moved there once it is complete.
 

@@ -210,7 +210,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     **{f'{kind}.yaml': read for kind, (_, read) in YAML_FILES.items()},
     'arm.urdf': read_urdf,
     'payload.yaml': lambda path: ResultStore(path.parent, example().robot).load('payload'),
-    'log.csv': lambda path: import_csv.Table(path, import_csv.ColumnMap((), ()), lambda _: None),
+    'log.csv': lambda path: import_csv.Table(path, import_csv.ColumnMap((), ())),
     'bag.mcap': Bag,
     'bag.db3': lambda path: find_bags([str(path.parent)]),
     'bags.txt': lambda path: find_bags([str(path)]),

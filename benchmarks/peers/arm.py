@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,25 +28,16 @@ _TRANSITION = 0.03
 def product(
     *, urdf: str, joints: Sequence[str], time: Array, position: Array, effort: Array, q: Array,
     v: Array, a: Array, tool: str,
-) -> Callable[[], Callable[[], dict[str, Any]]]:
-    """Return the product's estimation, which returns the prediction."""
-    robot = Robot(urdf, tool_frame=tool)
-    n = len(joints)
+) -> Iterator[Any]:
+    """Identify by the product, and predict; yields as for `process.run`."""
+    robot, values, n = Robot(urdf, tool_frame=tool), PayloadParameters(), len(joints)
     samples = JointSamples(tuple(joints), time, position, np.zeros_like(position), effort)
-
-    def solve() -> Callable[[], dict[str, Any]]:
-        values = PayloadParameters()
-        result = arm_identification.estimate(
-            robot, samples, values, scale=np.ones(n),
-            scale_covariance=values.gain_std**2 * np.eye(n))
-
-        def answer() -> dict[str, Any]:
-            return {'torque': predicted(robot, result, q, v, a),
-                    'verdict': result.verdict.value}
-
-        return answer
-
-    return solve
+    yield
+    result = arm_identification.estimate(
+        robot, samples, values, scale=np.ones(n),
+        scale_covariance=values.gain_std**2 * np.eye(n))
+    yield
+    yield {'torque': predicted(robot, result, q, v, a), 'verdict': result.verdict.value}
 
 
 def predicted(robot: Robot, result: CalibrationResult, q: Array, v: Array, a: Array) -> Array:
@@ -64,11 +55,12 @@ def predicted(robot: Robot, result: CalibrationResult, q: Array, v: Array, a: Ar
 def textbook(
     *, urdf: str, joints: Sequence[str], time: Array, position: Array, effort: Array, q: Array,
     v: Array, a: Array, tool: str, cutoff: float, weighted: bool,
-) -> Callable[[], Callable[[], dict[str, Any]]]:
-    """Return least squares of base parameters and friction, which returns the prediction.
+) -> Iterator[Any]:
+    """Identify base parameters and friction by least squares, and predict.
 
     Khalil, Dombre, Modeling, Identification and Control of Robots, 2002, ch. 12: filtered samples,
     base parameters by a pivoted QR, and for ``weighted`` the residual of each joint as its noise.
+    Yields as for `process.run`.
     """
     robot = Robot(urdf, tool_frame=tool)
     n = len(joints)
@@ -81,27 +73,21 @@ def textbook(
             every.append(values.T[:, :, None] * np.eye(n)[:, None, :])
         return np.concatenate(every, axis=2)
 
-    def solve() -> Callable[[], dict[str, Any]]:
-        smooth = low_passed(position, period, cutoff)
-        speed = np.gradient(smooth, period, axis=0)
-        edge = max(1, int(1.0 / period))
-        used = slice(edge, -edge, max(1, int(0.2 / (cutoff * period))))
-        columns = rows(smooth[used], speed[used], np.gradient(speed, period, axis=0)[used])
-        chosen = independent(columns.reshape(-1, columns.shape[2]))
-        matrix, wanted = columns[:, :, chosen], low_passed(effort, period, cutoff)[used].T
-        noise = np.ones(n)
-        for _ in range(2 if weighted else 1):
-            factor = np.concatenate([part / s for part, s in zip(matrix, noise, strict=True)])
-            value = np.linalg.lstsq(factor, (wanted / noise[:, None]).ravel(), rcond=None)[0]
-            left = wanted - matrix @ value
-            if weighted:
-                noise = left.std(axis=1)
-        def answer() -> dict[str, Any]:
-            return {'torque': (rows(q, v, a)[:, :, chosen] @ value).T}
-
-        return answer
-
-    return solve
+    yield
+    smooth = low_passed(position, period, cutoff)
+    speed = np.gradient(smooth, period, axis=0)
+    edge = max(1, int(1.0 / period))
+    used = slice(edge, -edge, max(1, int(0.2 / (cutoff * period))))
+    columns = rows(smooth[used], speed[used], np.gradient(speed, period, axis=0)[used])
+    chosen = independent(columns.reshape(-1, columns.shape[2]))
+    matrix, wanted = columns[:, :, chosen], low_passed(effort, period, cutoff)[used].T
+    noise = np.ones(n)
+    for _ in range(2 if weighted else 1):
+        factor = np.concatenate([part / s for part, s in zip(matrix, noise, strict=True)])
+        value = np.linalg.lstsq(factor, (wanted / noise[:, None]).ravel(), rcond=None)[0]
+        noise = (wanted - matrix @ value).std(axis=1)
+    yield
+    yield {'torque': (rows(q, v, a)[:, :, chosen] @ value).T}
 
 
 def independent(columns: Array) -> Array:

@@ -8,7 +8,7 @@ squares on filtered samples. This module is imported in the environment of the o
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ _DECIMATION = 10
 def identify(
     *, urdf: str, joints: Sequence[str], time: Any, position: Any, effort: Any, q: Any, v: Any,
     a: Any, cutoff: float, **_: Any,
-) -> Callable[[], Callable[[], dict[str, Any]]]:
-    """Return the estimation, which returns the prediction.
+) -> Iterator[Any]:
+    """Identify an arm, and predict; yields as for `process.run`.
 
     Args:
         urdf: URDF text of the moving joints alone.
@@ -62,29 +62,23 @@ def identify(
         encoding='utf-8')
     robot = Robot(str(folder / 'arm.urdf'), str(folder))
 
-    def solve() -> Callable[[], dict[str, Any]]:
-        found = Identification(robot, str(folder / 'arm.yaml'))
-        n = len(joints)
-        found.identif_config.update(
-            act_idxq=list(range(n)), act_idxv=list(range(n)))
-        # The ends belong to the filter.
-        edge = max(1, int(rate))
-        found.process_data()
-        found.processed_data = {name: values[edge:-edge]
-                                for name, values in found.processed_data.items()}
-        found.num_samples = len(found.processed_data['positions'])
-        found.calculate_full_regressor()
-        found.initialize_standard_parameters()
-        found.compute_reference_torque()
-        coarse = rate >= 5.0 * _DECIMATION
-        found.solve(decimate=coarse, decimation_factor=_DECIMATION, plotting=False, wls=True)
-
-        def answer() -> dict[str, Any]:
-            full = build_regressor_basic(robot, q, v, a, found.identif_config)
-            columns = build_regressor_reduced(full, found._idx_eliminated)
-            torque = columns[:, found._base_indices] @ found.phi_base
-            return {'torque': torque.reshape(n, -1).T}
-
-        return answer
-
-    return solve
+    yield
+    found = Identification(robot, str(folder / 'arm.yaml'))
+    n = len(joints)
+    found.identif_config.update(act_idxq=list(range(n)), act_idxv=list(range(n)))
+    # The ends belong to the filter.
+    edge = max(1, int(rate))
+    found.process_data()
+    found.processed_data = {name: values[edge:-edge]
+                            for name, values in found.processed_data.items()}
+    found.num_samples = len(found.processed_data['positions'])
+    found.calculate_full_regressor()
+    found.initialize_standard_parameters()
+    found.compute_reference_torque()
+    coarse = rate >= 5.0 * _DECIMATION
+    found.solve(decimate=coarse, decimation_factor=_DECIMATION, plotting=False, wls=True)
+    yield
+    full = build_regressor_basic(robot, q, v, a, found.identif_config)
+    columns = build_regressor_reduced(full, found._idx_eliminated)
+    torque = columns[:, found._base_indices] @ found.phi_base
+    yield {'torque': torque.reshape(n, -1).T}

@@ -8,7 +8,7 @@ one instant (Fumagalli et al., Autonomous Robots 33 (2012) 381, doi 10.1007/s105
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ import numpy as np
 def observe(
     *, urdf: str, joints: Sequence[str], sensors: Sequence[str], q: Any, v: Any, a: Any,
     readings: Any,
-) -> Callable[[], Callable[[], Any]]:
-    """Return the estimation, which returns the wrenches about the first links of the parts.
+) -> Iterator[Any]:
+    """Estimate the wrenches about the first links of the parts; yields as for `process.run`.
 
     Args:
         urdf: URDF text with the payload; a fixed joint carries each sensor's link.
@@ -72,13 +72,7 @@ def observe(
         return [wrenches.contactWrench(link, 0).contactWrench.asVector().toNumPy()
                 for link in links]
 
-    def solve() -> Callable[[], Any]:
-        found = np.array([at(motion, rows) for *motion, rows in zip(q, v, a, readings,
-                                                                     strict=True)])
-
-        def answer() -> Any:
-            return found
-
-        return answer
-
-    return solve
+    yield
+    found = np.array([at(motion, rows) for *motion, rows in zip(q, v, a, readings, strict=True)])
+    yield
+    yield found

@@ -9,7 +9,7 @@ other tools.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,8 @@ _START = {'armature': 0.5, 'damping': 5.0, 'frictionloss': 5.0}
 def identify(
     *, urdf: str, joints: Sequence[str], time: Any, position: Any, effort: Any, q: Any, v: Any,
     a: Any, cutoff: float, **_: Any,
-) -> Callable[[], Callable[[], dict[str, Any]]]:
-    """Return the estimation, which returns the prediction; arguments as for FIGAROH."""
+) -> Iterator[Any]:
+    """Identify an arm, and predict; arguments as for FIGAROH, yields as for `process.run`."""
     from importlib import import_module
 
     from scipy.signal import butter, filtfilt
@@ -69,39 +69,32 @@ def identify(
         made.modifier = modify
         return made
 
-    def solve() -> Callable[[], dict[str, Any]]:
-        weights = butter(4, 2.0 * cutoff * period)
-        smooth = filtfilt(*weights, position, axis=0)
-        speed = np.gradient(smooth, period, axis=0)
-        change = np.gradient(speed, period, axis=0)
-        wanted = filtfilt(*weights, effort, axis=0)
-        step = max(1, len(smooth) // _ROWS)
-        rows = slice(edge, -edge, step)
-        kinematics = smooth[rows], speed[rows], change[rows]
-        model = spec.compile()
-        parameters = sysid.ParameterDict()
-        for index in range(1, model.nbody):
-            parameters.add(inertia_parameter(model, model.body(index).name))
-        for name in joints:
-            for what in _START:
-                parameters.add(joint_parameter(name, what))
-        scale = wanted[rows].std(axis=0)
+    yield
+    weights = butter(4, 2.0 * cutoff * period)
+    smooth = filtfilt(*weights, position, axis=0)
+    speed = np.gradient(smooth, period, axis=0)
+    change = np.gradient(speed, period, axis=0)
+    wanted = filtfilt(*weights, effort, axis=0)
+    rows = slice(edge, -edge, max(1, len(smooth) // _ROWS))
+    kinematics = smooth[rows], speed[rows], change[rows]
+    model = spec.compile()
+    parameters = sysid.ParameterDict()
+    for index in range(1, model.nbody):
+        parameters.add(inertia_parameter(model, model.body(index).name))
+    for name in joints:
+        for what in _START:
+            parameters.add(joint_parameter(name, what))
+    scale = wanted[rows].std(axis=0)
 
-        def residual(x: Any, given: Any) -> Any:
-            found = []
-            for column in np.atleast_2d(x.T):
-                given.update_from_vector(column)
-                changed = sysid.apply_param_modifiers(given, spec)
-                found.append(((torques(changed, *kinematics) - wanted[rows]) / scale).ravel())
-            return [np.array(found).T if x.ndim > 1 else found[0]], None, None
+    def residual(x: Any, given: Any) -> Any:
+        found = []
+        for column in np.atleast_2d(x.T):
+            given.update_from_vector(column)
+            changed = sysid.apply_param_modifiers(given, spec)
+            found.append(((torques(changed, *kinematics) - wanted[rows]) / scale).ravel())
+        return [np.array(found).T if x.ndim > 1 else found[0]], None, None
 
-        best, _ = sysid.optimize(parameters, residual, optimizer='mujoco', verbose=False,
-                                 max_iters=_ITERATIONS)
-
-        def answer() -> dict[str, Any]:
-            final = sysid.apply_param_modifiers(best, spec)
-            return {'torque': torques(final, q, v, a)}
-
-        return answer
-
-    return solve
+    best, _ = sysid.optimize(parameters, residual, optimizer='mujoco', verbose=False,
+                             max_iters=_ITERATIONS)
+    yield
+    yield {'torque': torques(sysid.apply_param_modifiers(best, spec), q, v, a)}

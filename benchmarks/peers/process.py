@@ -12,8 +12,9 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -58,8 +59,8 @@ def run(
 ) -> Run:
     """Call a method in a process of its own.
 
-    Its function prepares, and returns the estimation; this is measured, and returns a function of
-    the answer. Reading models and predicting are thus not counted.
+    Its function is a generator: it prepares and yields, estimates and yields, and yields the
+    answer. The estimation alone is measured; reading models and predicting are not counted.
 
     Args:
         method: Module and function, such as ``benchmarks.peers.arm:textbook``.
@@ -92,17 +93,18 @@ def run(
     return Run(answer, seconds, memory, reason)
 
 
-def measured(function: Callable[[], Any], repeats: int) -> tuple[Any, float, float]:
-    """Return what a function returns, its processor time [s], and its memory [MiB]."""
-    began = process_time()
-    answer = function()
-    times = [process_time() - began]
-    memory = _peak()
-    while len(times) <= repeats and sum(times) < _LONG:
+def measured(method: Callable[[], Iterator[Any]], repeats: int) -> tuple[Any, float, float]:
+    """Return the answer of a method, its processor time [s], and its memory [MiB]."""
+    times: list[float] = []
+    while not times or (len(times) <= repeats and sum(times) < _LONG):
+        steps = method()
+        next(steps)
         began = process_time()
-        function()
+        next(steps)
         times.append(process_time() - began)
-    return answer, float(np.median(times[1:] or times)), memory
+        if len(times) == 1:
+            first, memory = steps, _peak()
+    return next(first), float(np.median(times[1:] or times)), memory
 
 
 def _peak() -> float:
@@ -126,9 +128,7 @@ def _main() -> None:
         found: tuple[Any, float, float, str] = (None, np.nan, np.nan, f'not run: {error}')
     else:
         try:
-            answer, seconds, memory = measured(
-                function(**arguments), int(sys.argv[2]))
-            found = (answer(), seconds, memory, '')
+            found = (*measured(partial(function, **arguments), int(sys.argv[2])), '')
         except Exception as error:  # noqa: BLE001 - what another tool raises is its answer
             found = (None, np.nan, np.nan, f'{type(error).__name__}: {error}')
     with output:

@@ -8,16 +8,14 @@ the environment of the other tools.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 
-def identify(
-    *, matrix: Any, wanted: Any, units: Any
-) -> Callable[[], Callable[[], dict[str, Any]]]:
-    """Return the estimation, which returns the parameters.
+def identify(*, matrix: Any, wanted: Any, units: Any) -> Iterator[Any]:
+    """Estimate the parameters; yields as for `process.run`.
 
     Args:
         matrix: Weighted columns of the ten parameters and of biases, shape (k, 10 + m).
@@ -27,21 +25,16 @@ def identify(
     """
     import cvxpy
 
-    def solve() -> Callable[[], dict[str, Any]]:
-        # The same sum of squares from a few rows.
-        basis, triangle = np.linalg.qr(matrix)
-        size = np.linalg.norm(triangle, axis=0)
-        unknown = cvxpy.Variable(matrix.shape[1])
-        pseudo = cvxpy.Variable((4, 4), PSD=True)
-        body = sum(unit * (unknown[k] / size[k]) for k, unit in enumerate(units))
-        problem = cvxpy.Problem(
-            cvxpy.Minimize(cvxpy.sum_squares((triangle / size) @ unknown - basis.T @ wanted)),
-            [pseudo == body])
-        problem.solve(solver='CLARABEL')
-
-        def answer() -> dict[str, Any]:
-            return {'value': unknown.value / size}
-
-        return answer
-
-    return solve
+    yield
+    # The same sum of squares from a few rows.
+    basis, triangle = np.linalg.qr(matrix)
+    size = np.linalg.norm(triangle, axis=0)
+    unknown = cvxpy.Variable(matrix.shape[1])
+    pseudo = cvxpy.Variable((4, 4), PSD=True)
+    body = sum(unit * (unknown[k] / size[k]) for k, unit in enumerate(units))
+    problem = cvxpy.Problem(
+        cvxpy.Minimize(cvxpy.sum_squares((triangle / size) @ unknown - basis.T @ wanted)),
+        [pseudo == body])
+    problem.solve(solver='CLARABEL')
+    yield
+    yield {'value': unknown.value / size}

@@ -17,7 +17,7 @@ from benchmarks.benchmark import Benchmark, Outcome, Request, Table
 from benchmarks.figures import Figure
 from benchmarks.peers.arm import CUTOFFS, lean
 from benchmarks.peers.process import Run, run
-from benchmarks.peers.recordings import in_order, joint_states, recording, trajectory
+from benchmarks.peers.recordings import joint_states, recording, trajectory
 from benchmarks.second_world import urdf_of
 from robocal_ros.arrays import Array
 from robocal_ros.estimation import low_passed
@@ -83,8 +83,8 @@ def ur10() -> ArmCase | None:
         return None
     text = urdf_of('UR10')
     robot = Robot(text, tool_frame='tool0')
-    samples = in_order(joint_states(bag), robot.joint_names)
-    return ArmCase('UR10', lean(text, robot.joint_names), 'tool0', samples,
+    return ArmCase('UR10', lean(text, robot.joint_names), 'tool0',
+                   joint_states(bag, robot.joint_names),
                    *trajectory(bag.with_name('validation_trajectory.db3')))
 
 
@@ -95,7 +95,7 @@ def panda() -> ArmCase | None:
         return None
     text = urdf_of('Panda').replace('panda_joint', 'fer_joint')
     robot = Robot(text, tool_frame='panda_link8')
-    return held_out('Panda', robot, in_order(joint_states(bag), robot.joint_names))
+    return held_out('Panda', robot, joint_states(bag, robot.joint_names))
 
 
 def med7() -> ArmCase | None:

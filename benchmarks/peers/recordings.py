@@ -22,11 +22,10 @@ def recording(name: str) -> Path | None:
     return path if path.exists() else None
 
 
-def joint_states(path: Path) -> JointSamples:
-    """Return the joint states of a bag, by their own stamps."""
+def joint_states(path: Path, names: tuple[str, ...]) -> JointSamples:
+    """Return the joint states of some joints in an order, by their own stamps."""
     with Bag(path) as bag:
         found = list(bag.messages('/joint_states'))
-    names = tuple(sorted(found[0].name))
     order = [list(found[0].name).index(name) for name in names]
     time = np.array([item.header.stamp.sec + 1e-9 * item.header.stamp.nanosec for item in found])
     position, effort = (np.array([getattr(item, what) for item in found])[:, order]
@@ -34,13 +33,6 @@ def joint_states(path: Path) -> JointSamples:
     kept = np.concatenate(([True], np.diff(time) > 0.0))
     return JointSamples(names, time[kept] - time[0], position[kept],
                         np.zeros_like(position[kept]), effort[kept])
-
-
-def in_order(samples: JointSamples, names: tuple[str, ...]) -> JointSamples:
-    """Return the joint states of some joints in an order."""
-    order = [samples.joint_names.index(name) for name in names]
-    return JointSamples(names, samples.time, samples.position[:, order],
-                        samples.velocity[:, order], samples.effort[:, order])
 
 
 def trajectory(path: Path) -> tuple[Array, Array, Array, Array]:

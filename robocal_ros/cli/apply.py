@@ -15,6 +15,7 @@ from robocal_ros.cli.console import ERRORS, print_line
 from robocal_ros.cli.drivers import Driver, Names, payload_calls, recognised
 from robocal_ros.cli.show import result_files
 from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.files import write_output
 from robocal_ros.results import CalibrationResult, Verdict, read_result
 from robocal_ros.robot import (
     ARM,
@@ -62,12 +63,7 @@ def run(options: argparse.Namespace) -> int:
     merged = urdf_with(result, urdf)
     driver, frame = _driver_frame(result, urdf, options.frame)
     load = driver_load(result, urdf, frame) if result.kind == 'payload' else None
-    try:
-        options.out.write_text(merged, encoding='utf-8')
-    except OSError as error:
-        raise ConfigurationError(
-            f"'{options.out}' cannot be written: {error.strerror}. Make the folder writable or "
-            'name another file.') from error
+    write_output(options.out, merged, 'URDF')
     if load is not None:
         _show_payload(result, urdf, options.out)
         _show_driver_load(*load, frame, driver)

@@ -86,6 +86,15 @@ def _assignment(text: str) -> tuple[str, str]:
         raise argparse.ArgumentTypeError(f"'{text}' is not of the form NAME:=VALUE")
     return name.strip(), value
 
+
+def positive(text: str) -> int:
+    """Parse a number of at least 1."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f'expected a number of at least 1, got {value}')
+    return value
+
+
 # What several commands share.
 _NAMESPACE = {'default': '', 'metavar': 'NS', 'help': "the robot's namespace"}
 _REPEATED: dict[str, Any] = {'action': 'append', 'default': []}
@@ -211,7 +220,7 @@ def _fleet(parser: argparse.ArgumentParser) -> None:
     add('-o', '--output', type=Path, default=Path('fleet.html'),
         help='the HTML file (default: %(default)s)')
     add('--robot', **robot)
-    add('--robots', type=int, default=12, metavar='N',
+    add('--robots', type=positive, default=12, metavar='N',
         help='largest number of robots drawn in detail (default: %(default)s)')
 
 
@@ -228,7 +237,7 @@ def _fleet_estimate(add: _Add) -> None:
         'bag name)')
     _bags(add, str, 'stored results to build on, such as friction for payload; may contain '
           '{robot} (default: none)', ', may contain {robot}')
-    add('--workers', type=int, metavar='N',
+    add('--workers', type=positive, metavar='N',
         help='number of worker processes on this machine (default: one per core)')
     add('--memory-limit', default='', metavar='SIZE',
         help='memory of each of them, e.g. 2GiB (default: equal shares)')

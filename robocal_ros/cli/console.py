@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Console
@@ -32,8 +32,8 @@ QUIET = 2.0
 
 # Progress between two lines without a terminal [%].
 _LINE_EVERY = 20.0
-# Progress from which the remaining time is estimated [%], and how often it is [s].
-_ESTIMABLE, _ESTIMATE_EVERY = 4.0, 1.0
+# Progress from which the remaining time is estimated [%].
+_ESTIMABLE = 4.0
 
 
 def print_line(text: str, style: str = '', console: Console = OUT) -> None:
@@ -58,8 +58,6 @@ class ProgressView:
         self._quiet = quiet
         self._began = time.monotonic()
         self._printed = -_LINE_EVERY
-        self._remaining = ''
-        self._estimated = -_ESTIMATE_EVERY
         self._bar = Progress(
             TextColumn('{task.fields[title]}', style='bold'),
             BarColumn(bar_width=24),
@@ -99,20 +97,17 @@ class ProgressView:
             message: Current step.
 
         """
-        if self.elapsed >= self._estimated + _ESTIMATE_EVERY:
-            self._estimated = self.elapsed
-            left = self.elapsed * (100.0 - percent) / max(percent, _ESTIMABLE)
-            self._remaining = (f'{_duration(left)} left'
-                               if _ESTIMABLE <= percent < 100.0 and left >= 1.0 else '')
-        self._bar.update(self._task, completed=percent, description=message,
-                         remaining=self._remaining)
+        left = self.elapsed * (100.0 - percent) / max(percent, _ESTIMABLE)
+        remaining = (f'{_duration(left)} left'
+                     if _ESTIMABLE <= percent < 100.0 and left >= 1.0 else '')
+        self._bar.update(self._task, completed=percent, description=message, remaining=remaining)
         if self._console.is_terminal or self.elapsed < self._quiet:
             return
         if percent >= self._printed + _LINE_EVERY:
             self._printed = percent - percent % _LINE_EVERY
-            remaining = f' ({self._remaining})' if self._remaining else ''
-            self._console.print(f'  {self._title}: {percent:3.0f} %{remaining}, {message}',
-                                soft_wrap=True)
+            self._console.print(
+                f'  {self._title}: {percent:3.0f} %{f" ({remaining})" if remaining else ""}, '
+                f'{message}', soft_wrap=True)
 
 
 def _duration(seconds: float) -> str:
@@ -120,11 +115,14 @@ def _duration(seconds: float) -> str:
     return f'{seconds:.0f} s' if seconds < 90.0 else f'{seconds / 60.0:.0f} min'
 
 
-def table_of(columns: Sequence[tuple[str, bool]], title: str = '') -> Table:
-    """Return an empty table.
+def table_of(
+    columns: Sequence[tuple[str, bool]], rows: Iterable[Iterable[str]] = (), title: str = ''
+) -> Table:
+    """Return a table.
 
     Args:
         columns: Header of each column, and whether it holds numbers.
+        rows: Cells of each row, as markup.
         title: Title; empty for none.
 
     """
@@ -135,4 +133,6 @@ def table_of(columns: Sequence[tuple[str, bool]], title: str = '') -> Table:
         table.add_column(escape(header), justify='right' if number else 'left', no_wrap=number)
     # The name of a row is wrapped, never cut off.
     table.columns[0].overflow = 'fold'
+    for row in rows:
+        table.add_row(*row)
     return table

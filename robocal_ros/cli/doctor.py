@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,15 +43,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(findings: list[Finding]) -> None:
-    marks = {Grade.GOOD: '[green]✓[/]', Grade.WARNING: '[yellow]![/]', Grade.BAD: '[red]✗[/]'}
     for item in findings:
-        OUT.print(marks[item.grade], end=' ')
+        OUT.print(item.grade.value, end=' ')
         print_line(f'{item.what}: {item.message}')
         if item.remedy:
             print_line(f'    → {item.remedy}', 'bold')
-    bad = sum(item.grade is Grade.BAD for item in findings)
-    doubtful = sum(item.grade is Grade.WARNING for item in findings)
-    OUT.print(f'{bad} bad, {doubtful} doubtful, {len(findings) - bad - doubtful} good.')
+    count = Counter(item.grade for item in findings)
+    OUT.print(f'{count[Grade.BAD]} bad, {count[Grade.WARNING]} doubtful, '
+              f'{count[Grade.GOOD]} good.')
 
 
 def _machine() -> Iterator[Finding]:

@@ -9,11 +9,11 @@ from functools import partial
 
 
 class Grade(str, Enum):
-    """Severity of a finding."""
+    """Severity of a finding, and its mark."""
 
-    GOOD = 'good'
-    WARNING = 'warning'
-    BAD = 'bad'
+    GOOD = '[green]✓[/]'
+    WARNING = '[yellow]![/]'
+    BAD = '[red]✗[/]'
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from time import monotonic
 from typing import Any
 
 import numpy as np
 from geometry_msgs.msg import WrenchStamped
-from lifecycle_msgs.srv import GetState
 from rclpy.action.graph import get_action_names_and_types
 from rclpy.qos import QoSReliabilityPolicy
 from sensor_msgs.msg import JointState
@@ -22,7 +20,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.doctor_findings import Finding, Grade, bad, doubtful, good
 from robocal_ros.cli.drivers import Names, Recognised, recognised
-from robocal_ros.cli.node_client import RosSession, foreign, full_name, is_served
+from robocal_ros.cli.node_client import NodeClient, RosSession, foreign, full_name
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions, qos, subscribe_text
 from robocal_ros.robot import REVERSED, Robot
@@ -73,11 +71,11 @@ def _robot_findings(graph: Graph, options: argparse.Namespace) -> Iterator[Findi
     robot = yield from _description(graph, options.tool_frame or (
         driver.tool_frame if driver else _TOOL_FRAME))
     topic = graph.name(options.joint_states)
-    if graph.joints.stamps:
-        yield rate_finding(topic, graph.joints.stamps, graph.duration)
-        yield clock_finding(graph.joints, simulated='/clock' in graph.session.published())
+    if states := graph.states():
+        yield rate_finding(topic, stamps_of(states), graph.duration)
+        yield clock_finding(graph.received, simulated='/clock' in graph.session.published())
         if robot is not None:
-            yield from joint_findings(robot, graph.joints)
+            yield from joint_findings(robot, states)
         if graph.best_effort(topic):
             yield good('QoS', f'{topic} is best effort: lost messages are not sent again; the '
                        'nodes count them.')
@@ -85,13 +83,9 @@ def _robot_findings(graph: Graph, options: argparse.Namespace) -> Iterator[Findi
         yield _silent(graph, topic, options.joint_states)
     links = [] if robot is None else [str(frame.name) for frame in robot.model.frames]
     for name, readings in sorted(graph.wrenches.items()):
-        yield rate_finding(name, [conversions.seconds(item.header.stamp) for item in readings],
-                           graph.duration)
+        yield rate_finding(name, stamps_of(readings), graph.duration)
         if readings:
-            yield wrench_finding(
-                name, Counter(item.header.frame_id for item in readings),
-                bool(np.isfinite([conversions.wrench_row(item) for item in readings]).all()),
-                links)
+            yield wrench_finding(name, readings, links)
     if not graph.wrenches:
         yield good('F/T sensors', 'None; methods that need one are not available.')
     yield _controller(graph, options.controller or (driver.controller if driver else _CONTROLLER))
@@ -166,35 +160,13 @@ def _controller(graph: Graph, controller: str) -> Finding:
 # ------------------------------------------------------------------------ subscribing
 
 
-@dataclass
-class ReceivedJoints:
-    """Received joint states.
-
-    Attributes:
-        names: Names in the newest message.
-        stamps: Stamps of the messages [s].
-        arrivals: Times of arrival by the node's clock [s].
-        positions: Positions of each message [rad].
-        efforts: Efforts of each message, empty for none.
-        velocities: Number of velocities in the newest message.
-
-    """
-
-    names: tuple[str, ...] = ()
-    stamps: list[float] = field(default_factory=list)
-    arrivals: list[float] = field(default_factory=list)
-    positions: list[list[float]] = field(default_factory=list)
-    efforts: list[list[float]] = field(default_factory=list)
-    velocities: int = 0
-
-
 class Graph:
     """The ROS graph, which is only read, and what was received in one namespace of it.
 
     Attributes:
         duration: Duration of the subscription [s].
         description: URDF text, empty if none was received.
-        joints: Joint states.
+        received: Times of arrival by the node's clock [s], and joint states.
         wrenches: Messages of F/T sensors by topic.
 
     """
@@ -205,12 +177,18 @@ class Graph:
         self._namespace = namespace
         self.duration = 0.0
         self.description = ''
-        self.joints = ReceivedJoints()
+        self.received: list[tuple[float, JointState]] = []
         self.wrenches: dict[str, list[WrenchStamped]] = {}
 
     def name(self, relative: str) -> str:
         """Return a topic's full name."""
         return full_name(relative, self._namespace)
+
+    def states(self) -> list[JointState]:
+        """Return the joint states of the publisher with the most joints, which is the arm's."""
+        names: Sequence[str] = max(
+            (message.name for _, message in self.received), key=len, default=())
+        return [message for _, message in self.received if message.name == names]
 
     def best_effort(self, topic: str) -> bool:
         """Return whether a publisher of a topic is not reliable."""
@@ -230,7 +208,9 @@ class Graph:
                  if name.startswith(space)]
         inside = [name.removeprefix(space).removesuffix('/follow_joint_trajectory')
                   for name in self.controllers() if name.startswith(space)]
-        return Names(names, self.joints.names, _rate(self.joints.stamps), inside, self.description)
+        states = self.states()
+        return Names(names, states[0].name if states else (), _rate(stamps_of(states)), inside,
+                     self.description)
 
     def _sensors(self) -> set[str]:
         """Return the F/T topics of the namespace that no node of this package computes."""
@@ -241,65 +221,47 @@ class Graph:
     def collect(self, joint_states: str, duration: float) -> None:
         """Receive messages until nothing has appeared in the graph for a duration [s]."""
         node = self.session.node
-        began = changed = looked = monotonic()
+        began = changed = monotonic()
         seen: Any = None
         made = [
             subscribe_text(node, self.name('robot_description'),
                            lambda text: setattr(self, 'description', text.data)),
             node.create_subscription(
                 JointState, self.name(joint_states), self._take_joints, qos.SENSOR)]
-
-        def complete() -> bool:
-            nonlocal changed, looked, seen
-            now = monotonic()
-            if seen is None or now - looked > _LOOK:
-                looked = now
-                sensors = self._sensors()
-                now_seen = self.session.other_nodes(0.0), self.session.published(), sensors
-                if seen != now_seen:
-                    seen, changed = now_seen, now
-                for topic in sensors - self.wrenches.keys():
-                    self.wrenches[topic] = []
-                    made.append(node.create_subscription(
-                        WrenchStamped, topic, self.wrenches[topic].append, qos.SENSOR))
-            return (now - changed > max(duration, _QUIET) or now - began > max(duration, _LONGEST))
-
-        self.session.spin_until(complete)
+        while ((now := monotonic()) - changed <= max(duration, _QUIET)
+               and now - began <= max(duration, _LONGEST)):
+            sensors = self._sensors()
+            now_seen = self.session.other_nodes(0.0), self.session.published(), sensors
+            if seen != now_seen:
+                seen, changed = now_seen, now
+            for topic in sensors - self.wrenches.keys():
+                self.wrenches[topic] = []
+                made.append(node.create_subscription(
+                    WrenchStamped, topic, self.wrenches[topic].append, qos.SENSOR))
+            self.session.spin_until(lambda: False, _LOOK)
         self.duration = monotonic() - began
         for subscription in made:
             node.destroy_subscription(subscription)
 
     def _take_joints(self, message: JointState) -> None:
-        received, now = self.joints, self.session.node.get_clock().now().nanoseconds
-        if tuple(message.name) != received.names:
-            # Of several publishers on the topic, the one with the most joints is the arm's.
-            if len(message.name) < len(received.names):
-                return
-            received.positions.clear()
-            received.efforts.clear()
-        received.names = tuple(message.name)
-        received.velocities = len(message.velocity)
-        received.stamps.append(conversions.seconds(message.header.stamp))
-        received.arrivals.append(1e-9 * now)
-        received.positions.append(list(message.position))
-        received.efforts.append(list(message.effort))
+        self.received.append((1e-9 * self.session.node.get_clock().now().nanoseconds, message))
 
     def state(self, node: str) -> str:
         """Return the lifecycle state of a node in words."""
-        client: Any = self.session.node.create_client(GetState, f'{node}/get_state')
+        client = NodeClient(self.session, node)
         try:
-            if not self.session.spin_until(
-                    lambda: is_served(self.session.node, client), _STATE_TIMEOUT):
-                return 'no lifecycle node'
-            future: Any = client.call_async(GetState.Request())
-            if not self.session.spin_until(future.done, _STATE_TIMEOUT):
-                return 'not answering'
-            return str(future.result().current_state.label)
-        finally:
-            self.session.node.destroy_client(client)
+            client.wait_until_there(_STATE_TIMEOUT)
+            return client.state(_STATE_TIMEOUT)
+        except RobocalError:
+            return 'not answering'
 
 
 # -------------------------------------------------------------------------- checks
+
+
+def stamps_of(messages: Iterable[Any]) -> list[float]:
+    """Return the stamps of messages [s]."""
+    return [conversions.seconds(message.header.stamp) for message in messages]
 
 
 def _rate(stamps: Sequence[float]) -> float:
@@ -341,17 +303,18 @@ def rate_finding(what: str, stamps: Sequence[float], duration: float) -> Finding
     return good(what, message)
 
 
-def clock_finding(received: ReceivedJoints, *, simulated: bool) -> Finding:
+def clock_finding(received: Sequence[tuple[float, JointState]], *, simulated: bool) -> Finding:
     """Check stamps against the clock.
 
     Args:
-        received: Joint states.
+        received: Times of arrival by the clock [s], and joint states.
         simulated: Whether ``/clock`` has a publisher.
 
     """
     if simulated:
         return good('clock', '/clock is published: every node needs use_sim_time.')
-    age = float(np.median(np.array(received.arrivals) - np.array(received.stamps)))
+    age = float(np.median([arrival - conversions.seconds(message.header.stamp)
+                           for arrival, message in received]))
     message = f'Joint states are {age:.3f} s old on arrival.'
     if abs(age) > 1e6:
         return doubtful('clock', message, "Their clock is not this machine's. For a simulation or "
@@ -362,28 +325,30 @@ def clock_finding(received: ReceivedJoints, *, simulated: bool) -> Finding:
     return good('clock', message)
 
 
-def joint_findings(robot: Robot, received: ReceivedJoints) -> list[Finding]:
+def joint_findings(robot: Robot, states: Sequence[JointState]) -> list[Finding]:
     """Check names, velocities and efforts against the robot description."""
-    missing = [name for name in robot.joint_names if name not in received.names]
+    names = list(states[0].name)
+    missing = [name for name in robot.joint_names if name not in names]
     if missing:
         return [bad('joint names', f'{", ".join(missing)} not in joint_states, which has '
-                    f'{", ".join(received.names) or "no names"}.', 'Publish them with '
+                    f'{", ".join(names) or "no names"}.', 'Publish them with '
                     'joint_state_broadcaster, or correct the namespace or the URDF.')]
     found = [good('joint names', f'All {robot.n} joints are published.')]
-    if received.velocities != len(received.names):
+    if len(states[-1].velocity) != len(names):
         found.append(doubtful('velocities', 'Joint states have no velocities.', 'No action '
                               'needed; velocities are differentiated from positions.'))
-    return [*found, _effort_finding(robot, received)]
+    return [*found, _effort_finding(robot, states)]
 
 
-def _effort_finding(robot: Robot, received: ReceivedJoints) -> Finding:
-    rows = [(p, e) for p, e in zip(received.positions, received.efforts, strict=True)
-            if len(p) == len(e) == len(received.names)]
+def _effort_finding(robot: Robot, states: Sequence[JointState]) -> Finding:
+    names = list(states[0].name)
+    rows = [(item.position, item.effort) for item in states
+            if len(item.position) == len(item.effort) == len(names)]
     if not rows:
         return bad('efforts', 'Joint states have no efforts.', 'Give every joint an effort state '
                    'interface in the ros2_control description. Without it, only methods that '
                    'read an F/T sensor work.')
-    order = [received.names.index(name) for name in robot.joint_names]
+    order = [names.index(name) for name in robot.joint_names]
     position, effort = (np.array(part)[:, order] for part in zip(*rows, strict=True))
     for name, column in zip(robot.joint_names, effort.T, strict=True):
         if not np.isfinite(column).all():
@@ -420,19 +385,18 @@ def _scale_finding(robot: Robot, position: Array, effort: Array) -> Finding:
 
 
 def wrench_finding(
-    topic: str, frames: Mapping[str, int], finite: bool, links: Sequence[str]
+    topic: str, readings: Sequence[WrenchStamped], links: Sequence[str]
 ) -> Finding:
     """Check frame and values of an F/T sensor's messages.
 
     Args:
         topic: Its topic.
-        frames: Number of messages by frame.
-        finite: Whether all values are finite.
+        readings: The messages, at least one.
         links: Frames of the robot description; empty without one.
 
     """
-    frame = max(frames, key=lambda name: frames[name])
-    if not finite:
+    [(frame, _)] = Counter(item.header.frame_id for item in readings).most_common(1)
+    if not np.isfinite([conversions.wrench_row(item) for item in readings]).all():
         return bad(topic, 'It publishes values that are not finite numbers.',
                    'Check the sensor and its driver.')
     if links and frame not in links:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
 from robocal_ros.cli.console import OUT, ProgressView, print_line, table_of
 from robocal_ros.cli.show import show_result
 from robocal_ros.errors import ConfigurationError
@@ -20,7 +18,7 @@ from robocal_ros.results import CalibrationResult, Verdict, write_result
 from robocal_ros.robot import read_urdf
 
 if TYPE_CHECKING:
-    from robocal_ros.wrench import Digest, Episode, TorqueDigest
+    from robocal_ros.wrench import Digest
 
 # Largest number of contacts shown: those with the largest forces.
 _MAX_CONTACTS = 30
@@ -141,51 +139,35 @@ def _present(
 
 def _show_wrenches(digest: Digest, joint_names: Sequence[str]) -> None:
     """Show links, external joint torques of the arm's joints, and contacts."""
-    OUT.print(_link_table(digest))
+    OUT.print(table_of(
+        (('link', False), ('instants', True), ('known', True), ('RMS [N]', True),
+         ('largest [N]', True), ('at stamp [s]', True)),
+        ((item.link, str(item.samples), f'{100.0 * item.share:.1f} %' if item.samples else '–',
+          *((f'{item.rms:.3g}', f'{item.peak:.3g}', f'{item.peak_stamp:.3f}') if item.valid
+            else ('–', '–', '–'))) for item in digest.links), 'External force on links'))
     for item in digest.links:
         for reason, count in item.reasons.most_common(3):
             print_line(f'{item.link}: unknown at {count} instants. {reason}', 'yellow')
     if digest.torque.count:
-        OUT.print(_torque_table(digest.torque, joint_names))
+        torque = digest.torque
+        OUT.print(table_of(
+            (('joint', False), ('RMS [N·m]', True), ('largest [N·m]', True),
+             ('collisions', True)),
+            ((name, f'{rms:.3g}', f'{peak:.3g}', str(count)) for name, rms, peak, count in zip(
+                joint_names, torque.rms, torque.peak, torque.collisions, strict=True)),
+            'External joint torque'))
     episodes = sorted(sorted(digest.episodes, key=lambda item: -item.peak)[:_MAX_CONTACTS],
                       key=lambda item: item.begin)
     if not episodes:
         OUT.print('No contacts.')
         return
-    OUT.print(_contact_table(episodes))
+    OUT.print(table_of(
+        (('contact on', False), ('from stamp [s]', True), ('to [s]', True),
+         ('largest [N]', True), ('place', False), ('at [mm]', True)),
+        ((item.link, f'{item.begin:.3f}', f'{item.end:.3f}', f'{item.peak:.1f}',
+          item.contact.place.value, '–' if item.contact.point is None else
+          ' '.join(f'{1e3 * value:.0f}' for value in item.contact.point))
+         for item in episodes), 'Contacts'))
     if len(digest.episodes) > _MAX_CONTACTS:
         OUT.print(f'The {_MAX_CONTACTS} of {len(digest.episodes)} contacts with the largest '
                   'forces are shown.')
-
-
-def _link_table(digest: Digest) -> Table:
-    table = table_of((('link', False), ('instants', True), ('known', True), ('RMS [N]', True),
-                      ('largest [N]', True), ('at stamp [s]', True)), 'External force on links')
-    for item in digest.links:
-        if item.valid:
-            figures = (f'{item.rms:.3g}', f'{item.peak:.3g}', f'{item.peak_stamp:.3f}')
-        else:
-            figures = ('–', '–', '–')
-        known = f'{100.0 * item.share:.1f} %' if item.samples else '–'
-        table.add_row(item.link, str(item.samples), known, *figures)
-    return table
-
-
-def _torque_table(torque: TorqueDigest, joint_names: Sequence[str]) -> Table:
-    table = table_of((('joint', False), ('RMS [N·m]', True), ('largest [N·m]', True),
-                      ('collisions', True)), 'External joint torque')
-    for name, rms, peak, count in zip(joint_names, torque.rms, torque.peak, torque.collisions,
-                                      strict=True):
-        table.add_row(name, f'{rms:.3g}', f'{peak:.3g}', str(count))
-    return table
-
-
-def _contact_table(episodes: Sequence[Episode]) -> Table:
-    table = table_of((('contact on', False), ('from stamp [s]', True), ('to [s]', True),
-                      ('largest [N]', True), ('place', False), ('at [mm]', True)), 'Contacts')
-    for item in episodes:
-        point = item.contact.point
-        at = '–' if point is None else ' '.join(f'{1e3 * value:.0f}' for value in point)
-        table.add_row(item.link, f'{item.begin:.3f}', f'{item.end:.3f}', f'{item.peak:.1f}',
-                      item.contact.place.value, at)
-    return table

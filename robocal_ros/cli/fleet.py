@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
@@ -19,10 +19,7 @@ from robocal_ros.errors import ConfigurationError
 from robocal_ros.results import Verdict
 
 if TYPE_CHECKING:
-    from robocal_ros.fleet import Summary
-
-Query = Callable[..., list[dict[str, Any]]]
-"""Returns the rows of an SQL query on a catalogue, given the query and its parameters."""
+    from robocal_ros.fleet import Query, Summary
 
 LIBRARIES = ('distributed', 'duckdb', 'fsspec', 'pyarrow')
 """Packages that the fleet needs and nothing else does."""
@@ -69,10 +66,8 @@ def require(libraries: Sequence[str] = LIBRARIES) -> None:
 
 
 def _estimate(options: argparse.Namespace) -> int:
-    from robocal_ros.fleet import Catalogue, Request, find_bags, rows_from, run as fleet, storage
+    from robocal_ros.fleet import Catalogue, Request, find_bags, run as fleet, storage
 
-    if options.workers is not None and options.workers < 1:
-        raise ConfigurationError(f'--workers must be at least 1, got {options.workers}.')
     request = Request(
         output=storage.absolute(options.output),
         urdf=storage.absolute(options.urdf) if options.urdf else '',
@@ -91,9 +86,9 @@ def _estimate(options: argparse.Namespace) -> int:
                 100.0 * count / len(bags), f'{count} of {len(bags)}, {name}'),
             retry=options.retry)
     _print_summary(summary, options)
-    with Catalogue(options.output).connect() as connection:
-        failed = _print_failures(partial(rows_from, connection), 10,
-                                 'bag IN (SELECT unnest(?))', [bag.uri for bag in bags])
+    with Catalogue(options.output).connect() as query:
+        failed = _print_failures(query, 10, 'bag IN (SELECT unnest(?))',
+                                 [bag.uri for bag in bags])
     print_line(f'Catalogue: {options.output} (robocal fleet show {options.output})')
     return 1 if failed else 0
 
@@ -123,10 +118,9 @@ def _print_summary(summary: Summary, options: argparse.Namespace) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from robocal_ros.fleet import Catalogue, rows_from
+    from robocal_ros.fleet import Catalogue
 
-    with Catalogue(options.output).connect() as connection:
-        query: Query = partial(rows_from, connection)
+    with Catalogue(options.output).connect() as query:
         if not query('SELECT 1 FROM bags UNION ALL SELECT 1 FROM all_results LIMIT 1'):
             raise ConfigurationError(
                 f"'{options.output}' holds no catalogue. Name the output folder of robocal fleet "
@@ -140,15 +134,13 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _print_robots(query: Query, robot: str) -> None:
-    table = table_of((('robot', False), ('kind', False), ('results', True), ('passed', True),
-                      ('newest', False), ('verdict', False), ('failures', True)))
-    for row in query(_ROBOTS, [robot]):
-        table.add_row(
-            escape(row['robot'] or '–'), row['kind'] or '–', str(row['count'] or 0),
-            str(row['passed'] or 0), _date(row['newest']),
-            verdict_text(Verdict(row['verdict'])) if row['verdict'] else '–',
-            str(row['failed'] or ''))
-    OUT.print(table)
+    OUT.print(table_of(
+        (('robot', False), ('kind', False), ('results', True), ('passed', True),
+         ('newest', False), ('verdict', False), ('failures', True)),
+        ((escape(row['robot'] or '–'), row['kind'] or '–', str(row['count'] or 0),
+          str(row['passed'] or 0), _date(row['newest']),
+          verdict_text(Verdict(row['verdict'])) if row['verdict'] else '–',
+          str(row['failed'] or '')) for row in query(_ROBOTS, [robot]))))
 
 
 def _print_values(query: Query, robot: str, parameter: str) -> None:
@@ -162,17 +154,14 @@ def _print_values(query: Query, robot: str, parameter: str) -> None:
             f"No result of a robot '{robot}' has a parameter '{parameter}'; there are: "
             f'{", ".join(row["quantity"] for row in known) or "none"}, those of joints as '
             '<joint>.<quantity>.')
-    table = table_of((('robot', False), ('parameter', False), ('time', False), ('value', True),
-                      ('std', True), ('unit', False), ('°C', True), ('verdict', False)))
-    for row in rows[:_MAX_VALUES]:
-        value, std, temperature = row['value'], row['std'], row['temperature']
-        table.add_row(
-            escape(row['robot']), escape(row['parameter']), _date(row['time']),
-            row['state'].replace('_', ' ') if value is None else f'{value:.5g}',
-            '' if std is None else f'{std:.2g}', row['unit'],
-            '' if temperature is None else f'{temperature:.1f}',
-            verdict_text(Verdict(row['verdict'])))
-    OUT.print(table)
+    OUT.print(table_of(
+        (('robot', False), ('parameter', False), ('time', False), ('value', True),
+         ('std', True), ('unit', False), ('°C', True), ('verdict', False)),
+        ((escape(row['robot']), escape(row['parameter']), _date(row['time']),
+          row['state'].replace('_', ' ') if row['value'] is None else f'{row["value"]:.5g}',
+          '' if row['std'] is None else f'{row["std"]:.2g}', row['unit'],
+          '' if row['temperature'] is None else f'{row["temperature"]:.1f}',
+          verdict_text(Verdict(row['verdict']))) for row in rows[:_MAX_VALUES])))
     if len(rows) > _MAX_VALUES:
         print_line(f'The first {_MAX_VALUES} values are shown; narrow down with --robot.',
                    'yellow')
@@ -204,13 +193,11 @@ def _print_failures(query: Query, limit: int, condition: str, chosen: object) ->
 
 
 def _dashboard(options: argparse.Namespace) -> int:
-    from robocal_ros.fleet import Urgency, write_dashboard
+    from robocal_ros.fleet import write_dashboard
 
-    if options.robots < 1:
-        raise ConfigurationError(f'--robots must be at least 1, got {options.robots}.')
     found = write_dashboard(options.folder, options.output, robot=options.robot,
                             robots=options.robots)
-    urgent = [item for item in found.findings if item.urgency is Urgency.ATTENTION]
+    urgent = [item for item in found.findings if item.urgent]
     print_line(f'{len(urgent)} findings need attention, on '
                f'{len({item.robot for item in urgent})} robots: {options.output}')
     return 0

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.cli.console import QUIET, ProgressView, print_line
 from robocal_ros.errors import FileFormatError
 from robocal_ros.files import Section, convert, load, read_text, refuse
-from robocal_ros.messages import JOINT_STATE, SECOND, WRENCH, BagWriter, serialized
+from robocal_ros.messages import JOINT_STATE, SECOND, WRENCH, BagWriter, Stamps, serialized
 
 _TIME = {'s': 1.0, 'ms': 1e-3, 'us': 1e-6, 'ns': 1e-9}
 _POSITION = {'rad': 1.0, 'deg': np.pi / 180.0, 'm': 1.0, 'mm': 1e-3}
@@ -24,6 +24,8 @@ _EFFORT = {'N·m': 1.0, 'Nm': 1.0, 'N': 1.0, 'A': 1.0, 'mA': 1e-3}
 _LATEST = 2.0**31 - 1.0
 # Duration of a posture [s], rate [Hz], and speed between postures [rad/s], [m/s].
 _HOLD, _RATE, _SPEED = 2.0, 50.0, 0.5
+# Farthest posture, many turns [rad], [m].
+_FARTHEST = 1e3
 # Largest file [bytes].
 _LARGEST = 256 * 10**6
 # Stamp of the first sample without times [s].
@@ -32,7 +34,25 @@ _BEGIN = 1.0
 _READING, _REPORTED = 35.0, 2000
 
 Column = str | int
-Sample = tuple[int, tuple[Array, Array, Array], Array | None]
+
+
+class Samples(NamedTuple):
+    """Samples in SI units.
+
+    Attributes:
+        stamps: Stamps, shape (k,) [ns].
+        position: Joint positions, shape (k, n).
+        velocity: Joint velocities, shape (k, n) or (k, 0).
+        effort: Joint efforts, shape (k, n) or (k, 0).
+        readings: Force and torque, shape (k, 6), NaN where there is no reading; None for none.
+
+    """
+
+    stamps: Stamps
+    position: Array
+    velocity: Array
+    effort: Array
+    readings: Array | None
 
 
 class ColumnMap(Section):
@@ -82,11 +102,12 @@ def run(options: argparse.Namespace) -> int:
     columns = read_map(options.columns)
     with ProgressView('import', quiet=QUIET) as view:
         view.update(0.0, 'reading')
-        table = Table(options.file, columns, lambda share: view.update(
-            _READING * share, 'reading'))
+        table = Table(options.file, columns)
         # Checks all columns before the bag is created.
-        count = _write(options.bag, table.rows, _samples(table, columns), columns, view)
-    print_line(f'{table.rows} lines of {options.file} as {count} joint states in {options.bag}.')
+        samples = _samples(table, columns)
+        _write(options.bag, samples, columns, view)
+    print_line(f'{table.rows} lines of {options.file} as {len(samples.stamps)} joint states in '
+               f'{options.bag}.')
     if columns.postures:
         print_line(f'Assumed: each posture is held for {_HOLD:g} s, and the arm moves between '
                    f'them at {_SPEED:g} rad/s.')
@@ -97,25 +118,26 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _write(
-    path: Path, rows: int, samples: Iterator[Sample], columns: ColumnMap, view: ProgressView
-) -> int:
-    """Write the bag and return the number of joint states."""
-    expected = rows * (_HOLD * _RATE if columns.postures else 1.0)
-    count = 0
+def _write(path: Path, samples: Samples, columns: ColumnMap, view: ProgressView) -> None:
+    topic, names = f'/{columns.wrench_topic.strip("/")}', list(columns.joints)
     with BagWriter(path) as bag:
         bag.add('/joint_states', JOINT_STATE)
-        topic = f'/{columns.wrench_topic.strip("/")}'
         if columns.wrench:
             bag.add(topic, WRENCH)
-        for stamp, joints, reading in samples:
-            if count % _REPORTED == 0:
-                view.update(_READING + (100.0 - _READING) * min(count / expected, 1.0), 'writing')
-            bag.write('/joint_states', stamp, _joint_state(stamp, columns.joints, joints))
-            if reading is not None:
-                bag.write(topic, stamp, _wrench(stamp, columns.wrench_frame, reading))
-            count += 1
-    return count
+        for row, stamp in enumerate(samples.stamps.tolist()):
+            if row % _REPORTED == 0:
+                view.update(_READING + (100.0 - _READING) * row / len(samples.stamps), 'writing')
+            seconds, nanoseconds = divmod(stamp, SECOND)
+            header: dict[str, Any] = {'stamp': {'sec': seconds, 'nanosec': nanoseconds}}
+            bag.write('/joint_states', stamp, serialized(
+                JOINT_STATE, header=header, name=names, position=samples.position[row],
+                velocity=samples.velocity[row], effort=samples.effort[row]))
+            if samples.readings is not None and not np.isnan(samples.readings[row, 0]):
+                force, torque = (dict(zip('xyz', part, strict=True))
+                                 for part in samples.readings[row].reshape(2, 3).tolist())
+                bag.write(topic, stamp, serialized(
+                    WRENCH, header={**header, 'frame_id': columns.wrench_frame},
+                    wrench={'force': force, 'torque': torque}))
 
 
 def read_map(path: Path) -> ColumnMap:
@@ -128,12 +150,13 @@ def read_map(path: Path) -> ColumnMap:
         if len(getattr(columns, key)) not in expected or not n:
             raise refuse(name, key, f'{" or ".join(map(str, expected))} entries for {n} joints',
                          list(getattr(columns, key)))
-    for key, units in (('time_unit', _TIME), ('effort_unit', _EFFORT)):
-        if getattr(columns, key) not in units:
-            raise refuse(name, key, f'one of {", ".join(units)}', getattr(columns, key))
-    for unit in columns.position_unit:
-        if unit not in _POSITION:
-            raise refuse(name, 'position_unit', f'one of {", ".join(_POSITION)}', unit)
+    for key, units, given in (
+        ('time_unit', _TIME, [columns.time_unit]), ('effort_unit', _EFFORT, [columns.effort_unit]),
+        ('position_unit', _POSITION, columns.position_unit),
+    ):
+        for unit in given:
+            if unit not in units:
+                raise refuse(name, key, f'one of {", ".join(units)}', unit)
     if columns.wrench and not columns.wrench_frame:
         raise refuse(name, 'wrench_frame', 'the frame of the F/T sensor', '')
     if columns.wrench and columns.postures and (
@@ -146,25 +169,25 @@ def read_map(path: Path) -> ColumnMap:
 
 
 class Table:
-    """Numbers of a CSV file; errors name column and line."""
+    """Numbers of a CSV file; errors name column and line.
 
-    def __init__(self, path: Path, columns: ColumnMap, progress: Callable[[float], None]) -> None:
+    Attributes:
+        rows: Number of lines with samples.
+
+    """
+
+    def __init__(self, path: Path, columns: ColumnMap) -> None:
         """Read the file.
 
         Args:
             path: The file.
             columns: The column map.
-            progress: Called with the share of its columns that have been converted, 0 … 1.
 
         Raises:
             FileFormatError: If it is empty or no CSV file, or its lines differ in length.
 
         """
         self._path = path
-        self._progress = progress
-        self._mapped = sum(map(len, (columns.position, columns.velocity, columns.effort,
-                                     columns.wrench))) + (columns.time != '')
-        self._converted = 0
         lines: list[tuple[int, list[str]]] = []
         try:
             lines.extend(enumerate(csv.reader(
@@ -175,13 +198,16 @@ class Table:
                 f'{path}, line {len(lines) + 1}: {error}. Expected one line of text per sample; '
                 'export the log as CSV.') from error
         self._lines = [(number, fields) for number, fields in lines if fields]
-        if not self._lines:
+        if len(self._lines) <= columns.header:
             raise FileFormatError(f'{path} is empty; expected one line per sample.')
-        self._names = [item.strip() for item in self._lines[0][1]] if columns.header else []
+        width = len(self._lines[0][1])
+        # Columns are named by number from 1, or by header.
+        self._places: dict[Column, int] = {place + 1: place for place in range(width)}
+        self._known = f'{width} columns without names'
         if columns.header:
-            del self._lines[0]
-        width = len(self._names) or len(self._lines[0][1])
-        self._width = width
+            names = [item.strip() for item in self._lines.pop(0)[1]]
+            self._places |= {name: names.index(name) for name in names}
+            self._known = ', '.join(names)
         for number, fields in self._lines:
             if len(fields) != width:
                 raise FileFormatError(
@@ -191,108 +217,88 @@ class Table:
 
     def numbers(self, columns: Sequence[Column]) -> Array:
         """Return columns, shape (k, len(columns)); raises FileFormatError."""
-        return np.column_stack([self._column(column) for column in columns])
+        found = np.array([self._column(item) for item in columns]).reshape(-1, self.rows)
+        return np.ascontiguousarray(found.T)
 
     def _column(self, column: Column) -> Array:
-        if isinstance(column, int):
-            known = 1 <= column <= self._width
-            place = column - 1
-        else:
-            known = column in self._names
-            place = self._names.index(column) if known else 0
-        if not known:
-            there = ', '.join(self._names) or f'{self._width} columns without names'
-            raise FileFormatError(
-                f"{self._path} has no column '{column}'; it has {there}. Correct the column map.")
-        found = np.empty(self.rows)
-        for row, (number, fields) in enumerate(self._lines):
-            try:
-                found[row] = float(fields[place])
-            except ValueError:
-                found[row] = np.nan
-            if not np.isfinite(found[row]):
-                raise FileFormatError(
-                    f"{self._path}, line {number}, column '{column}': '{fields[place]}' is not a "
-                    'finite number. Correct or remove the line.')
-        self._converted += 1
-        self._progress(self._converted / self._mapped)
+        if column not in self._places:
+            raise FileFormatError(f"{self._path} has no column '{column}'; it has {self._known}. "
+                                  'Correct the column map.')
+        texts = [fields[self._places[column]] for _, fields in self._lines]
+        found = np.array([_number(text) for text in texts])
+        self._refuse(column, ~np.isfinite(found), lambda row: (
+            f"'{texts[row]}' is not a finite number. Correct or remove the line."))
         return found
 
-    def stamps(self, columns: ColumnMap) -> list[int]:
+    def _refuse(self, column: Column, wrong: Flags, what: Callable[[int], str]) -> None:
+        """Raise a FileFormatError of the first row that is wrong, if there is one."""
+        for row in np.flatnonzero(wrong)[:1].tolist():
+            raise FileFormatError(f"{self._path}, line {self._lines[row][0]}, column '{column}': "
+                                  f'{what(row)}')
+
+    def check_near(self, columns: Sequence[Column], position: Array) -> None:
+        """Raise a FileFormatError if a posture is too far from zero to be moved to."""
+        far = np.abs(position) > _FARTHEST
+        place = int(far.any(axis=0).argmax())
+        self._refuse(columns[place], far[:, place], lambda row: (
+            f'{position[row, place]:.4g} rad or m is no posture of an arm. Correct or remove the '
+            'line, or correct position_unit.'))
+
+    def stamps(self, columns: ColumnMap) -> Stamps:
         """Return the stamp of each line [ns]; raises FileFormatError."""
         if columns.time == '':
-            return [round(1e9 * (_BEGIN + row / columns.rate)) for row in range(self.rows)]
+            return _stamps(_BEGIN + np.arange(self.rows) / columns.rate)
         time = _TIME[columns.time_unit] * self._column(columns.time)
-        for row, (number, _) in enumerate(self._lines):
-            if not abs(time[row]) < _LATEST:
-                raise FileFormatError(
-                    f"{self._path}, line {number}, column '{columns.time}': {time[row]:g} s is "
-                    f'outside the range of stamps, ±{_LATEST:.0f} s. Correct the line, or '
-                    f"time_unit ('{columns.time_unit}').")
-            if row and time[row] <= time[row - 1]:
-                raise FileFormatError(
-                    f"{self._path}, line {number}, column '{columns.time}': {time[row]:.9g} s "
-                    f'does not follow {time[row - 1]:.9g} s; times must increase. Correct or '
-                    'remove the line.')
-        return [round(1e9 * value) for value in time.tolist()]
+        self._refuse(columns.time, np.abs(time) >= _LATEST, lambda row: (
+            f'{time[row]:g} s is outside the range of stamps, ±{_LATEST:.0f} s. Correct the line, '
+            f"or time_unit ('{columns.time_unit}')."))
+        self._refuse(columns.time, np.diff(time, prepend=-np.inf) <= 0.0, lambda row: (
+            f'{time[row]:.9g} s does not follow {time[row - 1]:.9g} s; times must increase. '
+            'Correct or remove the line.'))
+        return _stamps(time)
 
 
-def _samples(table: Table, columns: ColumnMap) -> Iterator[Sample]:
-    """Return stamps [ns], joint states in SI units, and readings or None.
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return np.nan
 
-    All columns are checked at once, before the first sample is taken.
-    """
+
+def _stamps(time: Array) -> Stamps:
+    return np.rint(1e9 * time).astype(np.int64)
+
+
+def _samples(table: Table, columns: ColumnMap) -> Samples:
+    """Return the samples of a file; all columns are checked."""
     factor = np.array([_POSITION[unit] for unit in columns.position_unit])
-    position = factor * table.numbers(columns.position)
-    none = np.empty((table.rows, 0))
-    velocity = factor * table.numbers(columns.velocity) if columns.velocity else none
-    effort = _EFFORT[columns.effort_unit] * table.numbers(columns.effort) \
-        if columns.effort else none
+    position, effort = factor * table.numbers(columns.position), table.numbers(columns.effort)
+    effort *= _EFFORT[columns.effort_unit]
     readings = table.numbers(columns.wrench) if columns.wrench else None
     if columns.postures:
+        table.check_near(columns.position, position)
         return _held(position, effort, readings, columns.wrench_noise)
-    return ((stamp, (position[row], velocity[row], effort[row]),
-             None if readings is None else readings[row])
-            for row, stamp in enumerate(table.stamps(columns)))
+    velocity = table.numbers(columns.velocity)
+    return Samples(table.stamps(columns), position, factor[:velocity.shape[1]] * velocity, effort,
+                   readings)
 
 
 def _held(
     position: Array, effort: Array, readings: Array | None, noise: Sequence[float]
-) -> Iterator[Sample]:
-    """Yield the samples of an arm that rests in each posture and moves to the next one."""
-    count, none = round(_HOLD * _RATE), np.empty(0)
-    scatter = np.repeat(noise, 3) if readings is not None else none
-    tick = 0
+) -> Samples:
+    """Return the samples of an arm that rests in each posture and moves to the next one."""
+    rest, path, line, held = round(_HOLD * _RATE), [], list[int](), list[bool]()
     for row, posture in enumerate(position):
-        if row:
-            step = posture - position[row - 1]
-            ticks = int(np.ceil(_RATE * np.abs(step).max() / _SPEED))
-            for i in range(1, ticks):
-                yield (_tick(tick), (position[row - 1] + step * i / ticks, none, effort[row]),
-                       None)
-                tick += 1
-        for i in range(count):
-            # Alternating readings have the mean of the line and the given standard deviation.
-            reading = None if readings is None else readings[row] + (-1) ** i * scatter
-            yield _tick(tick), (posture, none, effort[row]), reading
-            tick += 1
-
-
-def _tick(number: int) -> int:
-    return round(1e9 * (_BEGIN + number / _RATE))
-
-
-def _header(stamp: int, frame: str = '') -> dict[str, Any]:
-    seconds, nanoseconds = divmod(stamp, SECOND)
-    return {'stamp': {'sec': seconds, 'nanosec': nanoseconds}, 'frame_id': frame}
-
-
-def _joint_state(stamp: int, names: Sequence[str], values: tuple[Array, Array, Array]) -> bytes:
-    return serialized(JOINT_STATE, header=_header(stamp), name=list(names), **dict(
-        zip(('position', 'velocity', 'effort'), values, strict=True)))
-
-
-def _wrench(stamp: int, frame: str, values: Array) -> bytes:
-    force, torque = (dict(zip('xyz', part, strict=True)) for part in values.reshape(2, 3).tolist())
-    return serialized(WRENCH, header=_header(stamp, frame),
-                      wrench={'force': force, 'torque': torque})
+        step = posture - position[max(row - 1, 0)]
+        ticks = max(int(np.ceil(_RATE * np.abs(step).max() / _SPEED)), 1)
+        path += [posture - np.outer(np.arange(ticks - 1, 0, -1) / ticks, step),
+                 np.tile(posture, (rest, 1))]
+        line += [row] * (ticks - 1 + rest)
+        held += [False] * (ticks - 1) + [True] * rest
+    count = len(line)
+    if readings is not None:
+        # Alternating readings have the mean of the line and the given standard deviation.
+        scatter = np.outer((-1.0) ** np.arange(count), np.repeat(noise, 3))
+        readings = np.where(np.array(held)[:, None], readings[line] + scatter, np.nan)
+    return Samples(_stamps(_BEGIN + np.arange(count) / _RATE), np.concatenate(path),
+                   np.empty((count, 0)), effort[line], readings)

@@ -19,7 +19,6 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 from rclpy.topic_endpoint_info import TopicEndpointInfo
-from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from robocal_ros import registry
@@ -174,17 +173,13 @@ class NodeClient:
         node = session.node
         self._subscriptions = [
             node.create_subscription(
-                DiagnosticStatus, f'{self.name}/status', self._take_status, qos.LATCHED),
-            subscribe_text(node, f'{self.name}/result', self._take_result),
+                DiagnosticStatus, f'{self.name}/status',
+                lambda message: setattr(self, 'status', message), qos.LATCHED),
+            subscribe_text(node, f'{self.name}/result',
+                           lambda message: setattr(self, 'result', message.data)),
         ]
         for service in ('cancel', *services):
             self.service(Trigger, service)
-
-    def _take_status(self, message: DiagnosticStatus) -> None:
-        self.status = message
-
-    def _take_result(self, message: String) -> None:
-        self.result = message.data
 
     @property
     def values(self) -> dict[str, str]:
@@ -213,9 +208,10 @@ class NodeClient:
                 f'domain: {nodes}. Start it in this domain and namespace, or correct its name.'
             )
 
-    def state(self) -> str:
-        """Return the lifecycle state."""
-        answer = self._answer(GetState, 'get_state', GetState.Request(), retry=True)
+    def state(self, timeout: float = _ANSWER_TIMEOUT) -> str:
+        """Return the lifecycle state; raises RobocalError without an answer in time [s]."""
+        answer = self._answer(
+            GetState, 'get_state', GetState.Request(), retry=True, timeout=timeout)
         return str(answer.current_state.label)
 
     def await_autostart(self, timeout: float) -> str:
@@ -247,6 +243,18 @@ class NodeClient:
             raise RobocalError(
                 f"Node '{self.name}' refused to {transition}; it is {self.state()}. See its log."
             )
+
+    def lead_to(self, wanted: str) -> None:
+        """Request transitions until the node is ``active`` or ``unconfigured``.
+
+        Raises:
+            RobocalError: If the node refuses one.
+
+        """
+        steps = {'active': {'unconfigured': 'configure', 'inactive': 'activate'},
+                 'unconfigured': {'active': 'deactivate', 'inactive': 'cleanup'}}[wanted]
+        while (state := self.state()) != wanted:
+            self.change_state(steps.get(state, 'activate'))
 
     def check_names(self, names: Iterable[str]) -> None:
         """Raise a ConfigurationError, with the nearest name, if the node lacks a parameter."""
@@ -351,7 +359,10 @@ class NodeClient:
             self._session.spin_until(lambda: False, _SETTLING)
         return client
 
-    def _answer(self, kind: Any, service: str, request: Any, *, retry: bool = False) -> Any:
+    def _answer(
+        self, kind: Any, service: str, request: Any, *, retry: bool = False,
+        timeout: float = _ANSWER_TIMEOUT,
+    ) -> Any:
         """Call a service and return its answer.
 
         Args:
@@ -359,16 +370,17 @@ class NodeClient:
             service: Its name.
             request: The request.
             retry: Whether the request is repeated without an answer.
+            timeout: Longest wait [s].
 
         """
         client = self._ready(kind, service)
-        period = _RETRY_PERIOD if retry else _ANSWER_TIMEOUT
-        for _ in range(round(_ANSWER_TIMEOUT / period)):
+        period = min(_RETRY_PERIOD, timeout) if retry else timeout
+        for _ in range(round(timeout / period)):
             future = client.call_async(request)
             if self._session.spin_until(future.done, period):
                 return future.result()
             client.remove_pending_request(future)
         raise RobocalError(
-            f"Node '{self.name}' has not answered '~/{service}' within {_ANSWER_TIMEOUT:.0f} s. "
+            f"Node '{self.name}' has not answered '~/{service}' within {timeout:.0f} s. "
             'See its log, or restart it.'
         )

@@ -87,15 +87,13 @@ def _summarize(recorder: BagRecorder, folder: Path) -> None:
             'No messages received on '
             f'{", ".join(topic.name for topic in topics) or "any topic"}; the bag {folder} is '
             'empty. Check that the driver is running.')
-    table = table_of((('topic', False), ('messages', True), ('Hz', True), ('lost', True),
-                      ('late', True), ('QoS', False)))
-    for topic in topics:
-        table.add_row(
-            topic.name, str(topic.count), f'{topic.rate:.1f}' if topic.count > 1 else '',
-            str(topic.guard.counts.dropped) if topic.guard else '',
-            str(topic.guard.counts.out_of_order) if topic.guard else '',
-            'reliable' if topic.reliable else 'best effort')
-    OUT.print(table)
+    OUT.print(table_of(
+        (('topic', False), ('messages', True), ('Hz', True), ('lost', True), ('late', True),
+         ('QoS', False)),
+        ((topic.name, str(topic.count), topic.rate,
+          *((str(topic.guard.counts.dropped), str(topic.guard.counts.out_of_order))
+            if topic.guard else ('', '')), 'reliable' if topic.reliable else 'best effort')
+         for topic in topics)))
     silent = [topic.name for topic in topics if not topic.count]
     if silent:
         print_line(f'No messages received on {", ".join(silent)}.', 'yellow')
@@ -174,6 +172,8 @@ class RecordedTopic:
         reliable: Whether lost messages are sent again.
         guard: Stamps of its messages, None for types without a header.
         count: Number of messages.
+        first: Arrival of the first one by the machine's clock [s].
+        last: Arrival of the last one [s].
 
     """
 
@@ -181,21 +181,19 @@ class RecordedTopic:
     reliable: bool
     guard: StampGuard | None
     count: int = 0
-    _first: float = 0.0
-    _last: float = 0.0
+    first: float = 0.0
+    last: float = 0.0
 
     @property
-    def rate(self) -> float:
-        """Messages per second of the machine's clock, NaN for fewer than two."""
-        if self.count < 2:
-            return float('nan')
-        return (self.count - 1) / max(self._last - self._first, 1e-9)
+    def rate(self) -> str:
+        """Messages per second of the machine's clock, empty for fewer than two."""
+        return '' if self.count < 2 else (
+            f'{(self.count - 1) / max(self.last - self.first, 1e-9):.1f}')
 
     def take(self, raw: bytes) -> None:
         """Count a message."""
-        self._last = time.monotonic()
-        if not self.count:
-            self._first = self._last
+        self.last = time.monotonic()
+        self.first = self.first or self.last
         self.count += 1
         if self.guard is not None and (stamp := stamp_of(raw)) is not None:
             self.guard.admit(stamp)

@@ -71,17 +71,10 @@ def _make_active(
             f"Node '{client.name}' is {state}, not active.{f' {why}' if why else ''} Give "
             f"--configure, or call 'ros2 lifecycle set {client.name} configure' and "
             f"'ros2 lifecycle set {client.name} activate'.")
-    if state == 'active':
-        client.change_state('deactivate')
-        state = 'inactive'
-    if state == 'inactive' and parameters:
-        client.change_state('cleanup')
-        state = 'unconfigured'
-    if state == 'unconfigured':
-        if parameters:
-            client.set_parameters(parameters)
-        client.change_state('configure')
-    client.change_state('activate')
+    if parameters:
+        client.lead_to('unconfigured')
+        client.set_parameters(parameters)
+    client.lead_to('active')
 
 
 def _parameters(given: Sequence[tuple[str, str]]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rich.markup import escape
-from rich.table import Table
 
 from robocal_ros.cli.console import OUT, print_line, table_of
 from robocal_ros.errors import ConfigurationError
@@ -145,38 +144,29 @@ def show_result(result: CalibrationResult) -> None:
         OUT.print(f'  {mark} {escape(check.reason)}', soft_wrap=True)
     if not result.checks:
         OUT.print(escape(' '.join(result.reasons)), soft_wrap=True)
-    OUT.print(_parameter_table(result))
+    shown = [(item, wording.reading(item)) for item in result.parameters
+             if item.value is not None]
+    OUT.print(table_of(
+        (('parameter', False), ('value', True), ('± (95 %)', True), ('unit', False),
+         ('state', False), ('', False)),
+        ((item.name, own.value, own.half, own.unit, own.state, escape(item.note))
+         for item, own in shown), f'in frame {result.frame}' if result.frame else ''))
     for line in wording.without_value(result.parameters):
         print_line(line, 'dim')
     for item in result.inputs:
         print_line(f'Input {item.kind}: {item.name} {item.sha256[:12]}', 'dim')
     if result.fit or result.validation:
-        OUT.print(_residual_table(result))
+        _show_residuals(result)
 
 
-def _parameter_table(result: CalibrationResult) -> Table:
-    frame = f'in frame {result.frame}' if result.frame else ''
-    table = table_of((('parameter', False), ('value', True), ('± (95 %)', True), ('unit', False),
-                      ('state', False), ('', False)), frame)
-    for parameter in result.parameters:
-        if parameter.value is None:
-            continue
-        shown = wording.reading(parameter)
-        table.add_row(parameter.name, shown.value, shown.half, shown.unit, shown.state,
-                      escape(parameter.note))
-    return table
-
-
-def _residual_table(result: CalibrationResult) -> Table:
+def _show_residuals(result: CalibrationResult) -> None:
     repeated = any(fit.pure_error is not None for fit in result.fit)
-    table = table_of((('residuals (RMS)', False), ('data', False), ('before', True),
-                      ('after', True), *((('pure error', True), ('unexplained', True))
-                                         if repeated else ()),
-                      ('unit', False), ('count', True)))
-    for data, fits in (('fitted', result.fit), ('held out', result.validation)):
-        for fit in fits:
-            parts = [f'{part:.3g}' if part is not None else ''
-                     for part in (fit.pure_error, fit.unexplained)] if repeated else []
-            table.add_row(escape(fit.what), data, f'{fit.before:.3g}', f'{fit.after:.3g}',
-                          *parts, fit.unit, str(fit.count))
-    return table
+    OUT.print(table_of(
+        (('residuals (RMS)', False), ('data', False), ('before', True), ('after', True),
+         *((('pure error', True), ('unexplained', True)) if repeated else ()),
+         ('unit', False), ('count', True)),
+        ((escape(fit.what), data, f'{fit.before:.3g}', f'{fit.after:.3g}',
+          *(('' if part is None else f'{part:.3g}' for part in (fit.pure_error, fit.unexplained))
+            if repeated else ()), fit.unit, str(fit.count))
+         for data, fits in (('fitted', result.fit), ('held out', result.validation))
+         for fit in fits)))

@@ -114,7 +114,7 @@ class View:
         node = session.node
         subscribe_text(node, full_name('robot_description', options.namespace), self._describe)
         node.create_subscription(JointState, full_name('joint_states', options.namespace),
-                                 self._take_state, _NEWEST, raw=True)
+                                 lambda raw: setattr(self, '_state', raw), _NEWEST, raw=True)
         self._panels = [_Panel(session, gui, full_name(name, options.namespace))
                         for name in registry.nodes()]
         for panel in self._panels:
@@ -152,9 +152,6 @@ class View:
                    '--mesh-folder.' if missing else '')
         for source, markers in self._markers.items():
             self._draw(source, markers)
-
-    def _take_state(self, message: Any) -> None:
-        self._state = message
 
     def _draw(self, source: str, message: MarkerArray) -> None:
         # Kept, since they may arrive before the description does.

@@ -7,7 +7,7 @@ from .catalogue import (
     ESTIMATED as ESTIMATED,
     SKIPPED as SKIPPED,
     Catalogue as Catalogue,
-    rows_from as rows_from,
+    Query as Query,
 )
 from .changes import (
     courses as courses,
@@ -20,9 +20,6 @@ from .histories import (
 )
 from .request import (
     Request as Request,
-)
-from .review import (
-    Urgency as Urgency,
 )
 from .run import (
     Summary as Summary,

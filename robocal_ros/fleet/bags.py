@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -20,9 +20,6 @@ from robocal_ros.messages import JOINT_STATE, MARKS, Bag, marks, marks_in
 
 _SUFFIXES = ('.mcap', '.db3')
 _METADATA = 'metadata.yaml'
-# What file systems call the version of a file.
-_VERSIONS = ('ETag', 'etag', 'md5Hash', 'content_md5', 'mtime', 'LastModified', 'last_modified',
-             'updated', 'modified', 'date_time', 'CRC')
 _JOINT_STATES = '/joint_states'
 
 
@@ -36,7 +33,7 @@ class BagPlace:
     Attributes:
         uri: URI of its folder, or of its only file.
         files: URIs of its files, sorted.
-        fingerprint: Hash of the sizes and dates of its files.
+        fingerprint: Hash of what the file system says of its files, such as sizes and dates.
 
     """
 
@@ -103,22 +100,14 @@ def _bags_in(uri: str) -> Iterator[BagPlace]:
         described = [path for path in paths if PurePosixPath(path).name == _METADATA]
         # PurePosixPath joins the two slashes of a URL.
         here = paths[0].rpartition('/')[0] or folder
-        whole = [(here, messages + described)] if described else [
+        whole = [(here, sorted(messages + described))] if described else [
             (path, [path]) for path in messages]
-        for place, members in whole:
-            if messages:
-                yield BagPlace(
-                    storage.below(uri, base, place),
-                    tuple(storage.below(uri, base, path) for path in sorted(members)),
-                    _fingerprint([(path, files[path]) for path in sorted(members)]))
-
-
-def _fingerprint(files: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    content = [
-        (PurePosixPath(path).name, info.get('size'),
-         [str(info[key]) for key in _VERSIONS if info.get(key) is not None])
-        for path, info in files]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        for place, members in whole if messages else ():
+            told = json.dumps([files[path] for path in members], default=str)
+            yield BagPlace(
+                storage.below(uri, base, place),
+                tuple(storage.below(uri, base, path) for path in members),
+                hashlib.sha256(told.encode()).hexdigest())
 
 
 # -------------------------------------------------------------------------------- arms

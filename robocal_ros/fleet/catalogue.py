@@ -8,19 +8,18 @@ In the output folder of a fleet::
     catalogue/bags/*.parquet                one row per bag, robot and kind tried, `BAGS`
 
 Each result and each bag adds a part of its own, so that writers need no lock and an interrupted
-one leaves nothing half-written. `Catalogue.compact` merges the parts of a table into one file. The
-metadata of that file name the parts in it: a part that an interrupted compaction did not remove is
-not read twice.
+one leaves nothing half-written. `Catalogue.compact` merges the parts of a table into one file.
+Rows that occur twice are read once: an interrupted compaction leaves nothing double.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -29,6 +28,9 @@ import pyarrow.parquet as pq
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.fleet import storage
 from robocal_ros.results import CalibrationResult
+
+Query = Callable[..., list[dict[str, Any]]]
+"""Returns the rows of an SQL query, columns by name, given the query and its parameters."""
 
 _TYPES = {
     **dict.fromkeys(('value', 'std', 'freedom', 'temperature', 'seconds'), pa.float64()),
@@ -69,10 +71,25 @@ BROKEN = 'broken'
 SKIPPED = 'skipped'
 """The bag answers nothing of what was asked."""
 
-_PART, _WHOLE = 'part-', 'whole-'
-_MERGED = b'robocal.merged'
 # Rows of a table in a file that are read or skipped together.
 _GROUP = 1 << 17
+
+
+class _Table(NamedTuple):
+    """One table: its folder, schema, what distinguishes rows, which are newer, and their order."""
+
+    folder: str
+    schema: pa.Schema
+    key: str
+    newest: str
+    order: str
+
+
+_TABLES = {
+    'all_results': _Table('results', RESULTS, 'result, parameter', 'version',
+                          'robot, kind, parameter, time'),
+    'bags': _Table('bags', BAGS, 'bag, request_sha256, robot, kind, inputs_sha256', 'tried',
+                   'bag, robot, kind, tried')}
 
 # The newest attempt at each robot and kind of a bag; an attempt at a whole bag is outdated by any
 # later one. Results are outdated by those of a later attempt at the same bag, robot and kind.
@@ -150,9 +167,9 @@ class Catalogue:
 
         """
         self.output = storage.absolute(output)
-        self._tables = {
-            'all_results': (storage.joined(self.output, 'catalogue', 'results'), RESULTS),
-            'bags': (storage.joined(self.output, 'catalogue', 'bags'), BAGS)}
+
+    def _folder(self, table: _Table) -> str:
+        return storage.joined(self.output, 'catalogue', table.folder)
 
     # ---------------------------------------------------------------------- writing
 
@@ -163,58 +180,43 @@ class Catalogue:
             OSError: If it cannot be written.
 
         """
-        folder, schema = self._tables[
-            'bags' if 'fingerprint' in rows.column_names else 'all_results']
-        buffer = pa.BufferOutputStream()
-        pq.write_table(rows.select(schema.names).cast(schema), buffer, compression='zstd')
-        content = buffer.getvalue().to_pybytes()
-        name = f'{_PART}{hashlib.sha256(content).hexdigest()[:24]}.parquet'
-        storage.write_bytes(storage.joined(folder, name), content)
+        table = _TABLES['bags' if 'fingerprint' in rows.column_names else 'all_results']
+        self._write('part', table, [rows.select(table.schema.names)])
 
     def compact(self) -> None:
         """Merge the parts of each table into one file; call it from one process at a time.
 
         Rows that occur twice are written once. Readers may go on reading.
         """
-        keys = {'all_results': 'result, parameter',
-                'bags': 'bag, request_sha256, robot, kind, inputs_sha256'}
-        orders = {'all_results': 'robot, kind, parameter, time', 'bags': 'bag, robot, kind, tried'}
-        for table, (folder, schema) in self._tables.items():
+        for name, table in _TABLES.items():
+            folder = self._folder(table)
             names = storage.names_in(folder)
-            files = _current(folder, names)
-            outdated = [name for name in names if name not in files]
-            if len(files) < 2 and not outdated:
+            if len(names) < 2:
                 continue
-            if len(files) > 1:
-                newest = 'tried' if table == 'bags' else 'version'
-                with self.connect() as connection:
-                    reader = connection.sql(
-                        f'SELECT * FROM {table} QUALIFY row_number() OVER '
-                        f'(PARTITION BY {keys[table]} ORDER BY {newest} DESC) = 1 '
-                        f'ORDER BY {orders[table]}').to_arrow_reader(_GROUP)
-                    self._write_whole(folder, reader, schema, names)
-                outdated = names
-            storage.remove(storage.joined(folder, name) for name in outdated)
+            with self._connection() as connection:
+                whole = self._write('whole', table, (
+                    pa.Table.from_batches([batch]) for batch in connection.sql(
+                        f'SELECT * FROM {name} ORDER BY {table.order}').to_arrow_reader(_GROUP)))
+            storage.remove(storage.joined(folder, item) for item in names if item != whole)
 
-    @staticmethod
-    def _write_whole(
-        folder: str, reader: Any, schema: pa.Schema, merged: Sequence[str]
-    ) -> None:
-        generation = 1 + max((_generation(name) for name in merged), default=0)
-        own = schema.with_metadata({_MERGED: json.dumps(list(merged)).encode()})
+    def _write(self, kind: str, table: _Table, groups: Iterable[pa.Table]) -> str:
+        """Write groups of rows to a file that is named by its content; return its name."""
         buffer = pa.BufferOutputStream()
-        with pq.ParquetWriter(buffer, own, compression='zstd') as writer:
-            for batch in reader:
-                writer.write_table(pa.Table.from_batches([batch]).cast(own), _GROUP)
-        storage.write_bytes(storage.joined(folder, f'{_WHOLE}{generation:08d}.parquet'),
-                            buffer.getvalue().to_pybytes())
+        with pq.ParquetWriter(buffer, table.schema, compression='zstd') as writer:
+            for rows in groups:
+                writer.write_table(rows.cast(table.schema), _GROUP)
+        content = buffer.getvalue().to_pybytes()
+        name = f'{kind}-{hashlib.sha256(content).hexdigest()[:24]}.parquet'
+        storage.write_bytes(storage.joined(self._folder(table), name), content)
+        return name
 
     # ---------------------------------------------------------------------- reading
 
-    def connect(self) -> duckdb.DuckDBPyConnection:
-        """Return a connection of DuckDB to the catalogue; a context manager.
+    @contextmanager
+    def connect(self) -> Iterator[Query]:
+        """Open the catalogue; yields a function that returns the rows of a query on its views.
 
-        Its views: ``results`` (schema `RESULTS`: the newest estimate from each bag, robot and
+        The views: ``results`` (schema `RESULTS`: the newest estimate from each bag, robot and
         kind), ``all_results`` (those of earlier versions and parameters, too), ``bags`` (schema
         `BAGS`), ``attempts`` (its newest rows), and ``failures`` (bag, robot, kind, reason,
         outcome, tried, version).
@@ -223,19 +225,34 @@ class Catalogue:
             ConfigurationError: If a file of the catalogue cannot be read.
 
         """
+        with self._connection() as connection:
+            # DuckDB's own fetchall needs a further library for times with a zone.
+            yield lambda sql, parameters=(): connection.sql(
+                sql, params=list(parameters)).to_arrow_table().to_pylist()
+
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
+        """Return the rows of an SQL query on the views of `connect`; times are of UTC."""
+        with self.connect() as query:
+            return query(sql, parameters)
+
+    def _connection(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect()
         connection.execute("SET TimeZone = 'UTC'")
-        local = storage.is_local(self.output)
-        if not local:
+        if not storage.is_local(self.output):
             connection.register_filesystem(storage.opened(self.output)[0])
         try:
-            for table, (folder, schema) in self._tables.items():
-                files = [storage.joined(folder, name)
-                         for name in _current(folder, storage.names_in(folder))]
-                if files:
-                    connection.read_parquet(files).create_view(table)
+            for name, table in _TABLES.items():
+                folder = self._folder(table)
+                files = [storage.joined(folder, item) for item in storage.names_in(folder)]
+                if len(files) > 1:
+                    connection.read_parquet(files).create_view(f'{name}_of_parts')
+                    connection.execute(
+                        f'CREATE VIEW {name} AS SELECT * FROM {name}_of_parts QUALIFY row_number()'
+                        f' OVER (PARTITION BY {table.key} ORDER BY {table.newest} DESC) = 1')
+                elif files:
+                    connection.read_parquet(files).create_view(name)
                 else:
-                    connection.register(table, schema.empty_table())
+                    connection.register(name, table.schema.empty_table())
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             connection.close()
             raise ConfigurationError(
@@ -243,38 +260,3 @@ class Catalogue:
                 'compacting it, try again; otherwise remove the file named.') from error
         connection.execute(_VIEWS)
         return connection
-
-    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
-        """Return the rows of an SQL query on the views of `connect`, columns by name."""
-        with self.connect() as connection:
-            return rows_from(connection, sql, parameters)
-
-
-def rows_from(
-    connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()
-) -> list[dict[str, Any]]:
-    """Return the rows of an SQL query, columns by name; times are of UTC.
-
-    DuckDB's own ``fetchall`` needs a further library for times with a zone.
-    """
-    found: list[dict[str, Any]] = connection.sql(
-        sql, params=list(parameters)).to_arrow_table().to_pylist()
-    return found
-
-
-def _generation(name: str) -> int:
-    number = name.removeprefix(_WHOLE).removesuffix('.parquet')
-    return int(number) if name.startswith(_WHOLE) and number.isdecimal() else 0
-
-
-def _current(folder: str, names: Sequence[str]) -> list[str]:
-    """Return the files to read: the newest whole one, and the parts that are not in it."""
-    parts = [name for name in names if name.startswith(_PART)]
-    whole = max(names, key=_generation, default='')
-    if not _generation(whole):
-        return parts
-    fs, path = storage.opened(storage.joined(folder, whole))
-    with fs.open(path, 'rb') as file:
-        metadata = pq.read_schema(file).metadata or {}
-    merged = set(json.loads(metadata.get(_MERGED, b'[]')))
-    return [whole, *(name for name in parts if name not in merged)]

@@ -171,4 +171,4 @@ def _pooled(members: Sequence[Evidence]) -> Prior | None:
         return Prior(best[1:], None)
     found = population(np.array([member.coefficient for member in known]),
                        np.array([member.coefficient_std for member in known]))
-    return Prior(best[1:], (found.mean, float(np.hypot(found.std, found.between))))
+    return Prior(best[1:], (float(found.mean), float(np.hypot(found.std, found.between))))

@@ -8,7 +8,9 @@ counted, and every cut says what is left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +18,15 @@ import numpy as np
 import plotly.graph_objects as go
 
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.fleet.catalogue import Catalogue, rows_from
+from robocal_ros.fleet.catalogue import Catalogue
 from robocal_ros.fleet.review import (
     Finding,
-    Key,
     Review,
     Subject,
     Track,
-    Urgency,
     day,
     families,
+    grouped,
     levels_of,
     name_of,
     review,
@@ -39,8 +40,6 @@ _LISTED, _MATRIX, _FAMILIES, _COMPARED, _FAILED, _REASONS = 40, 60, 6, 60, 20, 1
 # Figures of one robot.
 _FIGURES = 4
 _BLUE, _ORANGE, _GREEN, _GREY = '#0072b2', '#d55e00', '#009e73', '#7f7f7f'
-_SUBJECTS = {Subject.JOINT: 'Joints', Subject.TOOL: 'Tool', Subject.SENSOR: 'Sensors',
-             Subject.DRIVE: 'Drives', Subject.ARM: 'Arm'}
 
 
 def write_dashboard(output: str, path: Path, *, robot: str = '*', robots: int = ROBOTS) -> Review:
@@ -60,26 +59,24 @@ def write_dashboard(output: str, path: Path, *, robot: str = '*', robots: int = 
             cannot be written.
 
     """
-    with Catalogue(output).connect() as connection:
-        facts = {name: rows_from(connection, sql, [robot]) for name, sql in (
+    with Catalogue(output).connect() as query:
+        facts = {name: query(sql, [robot]) for name, sql in (
             ('robots', _ROBOTS), ('reasons', _REASON_COUNTS), ('failures', _FAILURES))}
         if not facts['robots']:
             raise ConfigurationError(
                 f"The catalogue in '{output}' has no robot '{robot}'. Name the output folder of "
                 'robocal fleet estimate, and a robot of it.')
-        found = review(connection, robot)
+        found = review(query, robot)
     write_page(dashboard_html(found, facts, robots), path, 'dashboard')
     return found
 
 
 _ROBOTS = """
 WITH good AS (
-    SELECT robot, count(DISTINCT result) AS results, min(time) AS oldest, max(time) AS newest,
-        count(DISTINCT result) FILTER (verdict = 'fail') AS failed
+    SELECT robot, count(DISTINCT result) AS results, min(time) AS oldest, max(time) AS newest
     FROM results GROUP BY robot),
 bad AS (SELECT robot, count(DISTINCT bag) AS bags FROM failures GROUP BY robot)
-SELECT robot, coalesce(results, 0) AS results, oldest, newest, coalesce(failed, 0) AS failed,
-    coalesce(bags, 0) AS bags
+SELECT robot, coalesce(results, 0) AS results, oldest, newest, coalesce(bags, 0) AS bags
 FROM good FULL JOIN bad USING (robot) WHERE robot GLOB ? ORDER BY robot
 """
 # Reasons of one kind differ in numbers and names.
@@ -104,32 +101,36 @@ _Table = tuple[str, Sequence[tuple[str, str]], Sequence[Sequence[Any]]]
 """Caption, headings with their looks, and rows."""
 
 
-def _placed(
-    plots: list[go.Figure], title: str, described: str, drawing: go.Figure, table: _Table
-) -> dict[str, Any]:
-    """Add a figure; return its placeholder with its alternatives: a sentence and a table."""
-    plots.append(drawing)
-    return {'number': len(plots), 'title': title, 'described': described, 'table': table}
+@dataclass
+class _Drawing:
+    """A figure with its alternatives, a sentence and a table, and its number on the page."""
+
+    title: str
+    described: str
+    figure: go.Figure
+    table: _Table
+    number: int = 0
 
 
 def dashboard_html(found: Review, facts: _Facts, robots: int = ROBOTS) -> str:
     """Return the page; see ``write_dashboard`` for the arguments."""
-    plots: list[go.Figure] = []
-    urgent = [item for item in found.findings if item.urgency is Urgency.ATTENTION]
-    noticed = [item for item in found.findings if item.urgency is not Urgency.ATTENTION]
+    urgent = [item for item in found.findings if item.urgent]
+    noticed = [item for item in found.findings if not item.urgent]
     ranked = list(dict.fromkeys(item.robot for item in [*urgent, *noticed]))
-    drawn = ranked[:robots]
-    content = {
-        'urgent': urgent, 'noticed': noticed, 'drawn': drawn, 'left_out': ranked[len(drawn):],
-        'matrix': _matrix(found, facts, ranked),
-        'robots': [_robot(name, found, plots) for name in drawn],
-        'siblings': _siblings(found, plots), 'facts': facts, 'review': found,
-        'listed': _LISTED, 'day': day,
-        'shown_reasons': [tuple(row.values()) for row in facts['reasons'][:_REASONS]],
-        'shown_failures': [tuple(row.values()) for row in facts['failures']],
-        'unused': [f'{number} {reason}' for reason, number in found.left_out.items() if number]}
+    shown = [_robot(name, found) for name in ranked[:robots]]
+    siblings, left = _siblings(found)
+    drawings = [*(item for robot in shown for item in robot['drawings']), *siblings]
+    for number, item in enumerate(drawings, 1):
+        item.number = number
     return rendered(
-        'fleet.html', 'Fleet', _introduction(facts['robots'], urgent), plots, **content)
+        'fleet.html', 'Fleet', _introduction(facts['robots'], urgent),
+        [item.figure for item in drawings], urgent=urgent, noticed=noticed,
+        drawn=ranked[:robots], left_out=ranked[robots:], matrix=_matrix(found, facts, ranked),
+        robots=shown, siblings=siblings, siblings_left=left, facts=facts, review=found,
+        listed=_LISTED, day=day,
+        shown_reasons=[tuple(row.values()) for row in facts['reasons'][:_REASONS]],
+        shown_failures=[tuple(row.values()) for row in facts['failures']],
+        unused=[f'{number} {reason}' for reason, number in found.left_out.items() if number])
 
 
 def _introduction(robots: Sequence[Mapping[str, Any]], urgent: Sequence[Finding]) -> str:
@@ -149,19 +150,17 @@ def _matrix(found: Review, facts: _Facts, ranked: Sequence[str]) -> dict[str, An
     order = [*(name for name in ranked if name in known),
              *sorted((name for name in known if name not in ranked),
                      key=lambda name: (-known[name]['bags'], name))]
+    own = grouped(found.findings, lambda item: (item.robot, item.subject))
     rows = []
     for name in order[:_MATRIX]:
-        cells = []
-        for subject in _SUBJECTS:
-            own = [item for item in found.findings
-                   if item.robot == name and item.subject is subject]
-            urgent = [item.part for item in own if item.urgency is Urgency.ATTENTION]
-            cells.append((list(dict.fromkeys(urgent)), bool(own)))
-        row = known[name]
-        rows.append({'robot': name, 'cells': cells, 'bags': row['bags'],
-                     'results': row['results'],
-                     'newest': day(row['newest'].timestamp()) if row['newest'] else '–'})
-    columns = [('Robot', 'nowrap'), *((title, 'nowrap') for title in _SUBJECTS.values()),
+        row, cells = known[name], []
+        for subject in Subject:
+            noticed = own.get((name, subject), [])
+            urgent = dict.fromkeys(item.part for item in noticed if item.urgent)
+            cells.append((list(urgent), bool(noticed)))
+        newest = day(row['newest'].timestamp()) if row['newest'] else '–'
+        rows.append({**row, 'cells': cells, 'newest': newest})
+    columns = [('Robot', 'nowrap'), *((subject.value, 'nowrap') for subject in Subject),
                ('Bags', 'nowrap'), ('Results', 'number'), ('Newest', 'nowrap')]
     return {'columns': columns, 'rows': rows, 'rest': len(order) - _MATRIX,
             'complete': len(ranked) <= _MATRIX}
@@ -170,39 +169,35 @@ def _matrix(found: Review, facts: _Facts, ranked: Sequence[str]) -> dict[str, An
 # ---------------------------------------------------------------------------- one robot
 
 
-def _robot(name: str, found: Review, plots: list[go.Figure]) -> dict[str, Any]:
+def _robot(name: str, found: Review) -> dict[str, Any]:
     own = [item for item in found.findings if item.robot == name]
     # The clearest series of each finding first, then further ones.
-    keys: dict[Key, None] = {}
-    for place in range(max(len(item.keys) for item in own)):
-        for item in own:
-            if place < len(item.keys):
-                keys[item.keys[place]] = None
-    shown = list(keys)[:_FIGURES]
-    return {'name': name, 'findings': own, 'rest': len(keys) - len(shown),
-            'urgent': any(item.urgency is Urgency.ATTENTION for item in own),
-            'drawings': [_drawn(found.tracks[key], plots) for key in shown]}
+    ranks = zip_longest(*(item.tracks for item in own))
+    tracks = [track for track in dict.fromkeys(chain(*ranks)) if track is not None]
+    shown = tracks[:_FIGURES]
+    return {'name': name, 'findings': own, 'rest': len(tracks) - len(shown),
+            'urgent': any(item.urgent for item in own),
+            'drawings': [_drawn(track) for track in shown]}
 
 
-def _drawn(track: Track, plots: list[go.Figure]) -> dict[str, Any]:
+def _drawn(track: Track) -> _Drawing:
     unit, factor = wording.handy(track.unit)
-    title = f'{wording.described(track.key.parameter)}, {wording.heading(track.key.kind)}'
-    return _placed(plots, title, _described(track), _course(track, unit, factor),
-                   _values(track, unit, factor))
+    title = f'{wording.described(track.parameter)}, {wording.heading(track.kind)}'
+    return _Drawing(title, _described(track, unit, factor), _course(track, unit, factor),
+                    _values(track, unit, factor))
 
 
-def _described(track: Track) -> str:
-    course, unit = track.course, wording.handy(track.unit)
-    last = course.segments[-1]
-    half = unit[1] * Z95 * last.std
+def _described(track: Track, unit: str, factor: float) -> str:
+    course, last = track.course, track.course.segments[-1]
+    half = factor * Z95 * last.std
     changes = ', '.join(f'{change.kind} found on {day(float(track.history.time[change.alarm]))}'
                         for change in course.changes) or 'no change'
-    level = f'{wording.rounded(unit[1] * last.level, half)} ± {wording.rounded(half, half)}'
+    level = f'{wording.rounded(factor * last.level, half)} ± {wording.rounded(half, half)}'
     warmth = (f' at {course.reference:.0f} °C' if np.isfinite(course.reference) else
               ', temperature unknown')
     return (f'{plural(len(track.history.time), "recording")}; {changes}; level in the end '
-            f'{level} {unit[0]}'.rstrip() + f'{warmth}; scatter between recordings '
-            f'{wording.rounded(float(f"{unit[1] * last.scatter:.2g}"))} {unit[0]}'.rstrip() + '.')
+            f'{level} {unit}'.rstrip() + f'{warmth}; scatter between recordings '
+            f'{wording.rounded(float(f"{factor * last.scatter:.2g}"))} {unit}'.rstrip() + '.')
 
 
 def _dates(seconds: Iterable[float]) -> list[str]:
@@ -273,7 +268,7 @@ def _values(track: Track, unit: str, factor: float) -> _Table:
     reference = (f'At {course.reference:.0f} °C' if np.isfinite(course.reference)
                  else 'At one temperature')
     return (
-        f'{wording.described(track.key.parameter)} of {track.key.robot} [{unit or "1"}]',
+        f'{wording.described(track.parameter)} of {track.robot} [{unit or "1"}]',
         (('Date', 'nowrap'), ('Value', 'number'), ('± (95 %)', 'number'), ('°C', 'number'),
          (reference, 'number'), ('', '')), rows)
 
@@ -281,35 +276,25 @@ def _values(track: Track, unit: str, factor: float) -> _Table:
 # ------------------------------------------------------------------------ comparisons
 
 
-def _siblings(found: Review, plots: list[go.Figure]) -> dict[str, Any]:
-    """Return robots against each other, for parameters in which one differs."""
-    differing = {item.keys[0] for item in found.findings if item.kind == 'sibling'}
-    drawn: list[dict[str, Any]] = []
-    left = 0
-    for (_, kind, _, parameter), members in families(found.tracks.values()).items():
-        flagged = {track.key.robot for track in members if track.key in differing}
-        if not flagged:
-            continue
-        if len(drawn) == _FAMILIES:
-            left += 1
-            continue
-        drawn.append(_compared(f'{wording.described(parameter)}, {wording.heading(kind)}',
-                               members, flagged, plots))
-    return {'drawings': drawn, 'rest': left}
+def _siblings(found: Review) -> tuple[list[_Drawing], int]:
+    """Return robots against each other, for parameters in which one differs, and the rest."""
+    differing = {item.tracks[0] for item in found.findings if item.kind == 'sibling'}
+    chosen = [(f'{wording.described(parameter)}, {wording.heading(kind)}', members, flagged)
+              for (_, kind, _, parameter), members in families(found.tracks).items()
+              if (flagged := {track.robot for track in members if track in differing})]
+    return [_compared(*item) for item in chosen[:_FAMILIES]], len(chosen[_FAMILIES:])
 
 
-def _compared(
-    title: str, members: Sequence[Track], flagged: set[str], plots: list[go.Figure]
-) -> dict[str, Any]:
+def _compared(title: str, members: Sequence[Track], flagged: set[str]) -> _Drawing:
     level, deviation = levels_of(members)
     unit, factor = wording.handy(members[0].unit)
     order = np.argsort(level)
     # Of many robots, those that differ and an even choice of the others.
     chosen = set(order[np.unique(np.linspace(0, len(order) - 1, min(
         len(order), _COMPARED)).astype(int))].tolist()) | {
-        i for i, track in enumerate(members) if track.key.robot in flagged}
+        i for i, track in enumerate(members) if track.robot in flagged}
     shown = [i for i in order.tolist() if i in chosen]
-    names = [members[i].key.robot for i in shown]
+    names = [members[i].robot for i in shown]
     value, half = factor * level[shown], factor * Z95 * deviation[shown]
     colours = [_ORANGE if name in flagged else _BLUE for name in names]
     drawing = go.Figure(go.Scatter(
@@ -330,4 +315,4 @@ def _compared(
     described = (f'{plural(len(members), "robot")}; {", ".join(sorted(flagged))} '
                  f'{"differs" if len(flagged) == 1 else "differ"} (diamonds).'
                  + (f' {left} are not drawn.' if left else ''))
-    return _placed(plots, title, described, drawing, table)
+    return _Drawing(title, described, drawing, table)

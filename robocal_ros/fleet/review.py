@@ -9,28 +9,29 @@ their checks are not used.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from robocal_ros.arrays import Array
+from robocal_ros.fleet.catalogue import Query
 from robocal_ros.fleet.changes import courses
 from robocal_ros.fleet.histories import Change, Course, History, Outlier
 from robocal_ros.fleet.scan import FALSE_ALARMS, HORIZON
 from robocal_ros.fleet.statistics import LEAST, compare, rejected
 from robocal_ros.results import Z95, wording
 
-if TYPE_CHECKING:
-    import duckdb
+K = TypeVar('K', bound=Hashable)
+T = TypeVar('T')
 
 STRANGERS = 0.01
 """Largest probability that any robot is said to differ from its siblings though none does."""
 
-_YEAR = 365.25 * 86400.0
 # Recordings that a level needs before it is compared with those of other robots.
 _COMPARED = 4
 # Levels within this many standard deviations of zero have no changes in percent.
@@ -48,38 +49,24 @@ _MOST_KELVIN = 60.0
 
 
 class Subject(str, Enum):
-    """What a finding is about."""
+    """What a finding is about, and its heading."""
 
-    JOINT = 'joint'
-    TOOL = 'tool'
-    SENSOR = 'sensor'
-    DRIVE = 'drive'
-    ARM = 'arm'
-
-
-class Urgency(str, Enum):
-    """What a finding asks for."""
-
-    ATTENTION = 'attention'
-    INFORMATION = 'information'
+    JOINT = 'Joints'
+    TOOL = 'Tool'
+    SENSOR = 'Sensors'
+    DRIVE = 'Drives'
+    ARM = 'Arm'
 
 
-@dataclass(frozen=True)
-class Key:
-    """Identity of a series."""
-
-    robot: str
-    kind: str
-    method: str
-    parameter: str
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Track:
     """One series of the catalogue with its course.
 
     Attributes:
-        key: Identity.
+        robot: Robot.
+        kind: Kind of the results.
+        method: Method.
+        parameter: Full name of the parameter.
         joint: Joint or sensor; empty for none.
         quantity: Quantity.
         unit: SI unit.
@@ -90,7 +77,10 @@ class Track:
 
     """
 
-    key: Key
+    robot: str
+    kind: str
+    method: str
+    parameter: str
     joint: str
     quantity: str
     unit: str
@@ -105,26 +95,26 @@ class Finding:
     """One finding.
 
     Attributes:
-        urgency: Whether somebody must look.
+        urgent: Whether it asks for attention.
         subject: What it is about.
         robot: Robot.
         part: Joint, tool or sensor in words.
         sentence: The finding with numbers and 95 % intervals.
         notes: Sentences on what else may explain it, and on other parameters.
         time: When it was found [s].
-        keys: Series that show it, the clearest first.
+        tracks: Series that show it, the clearest first.
         kind: ``step``, ``trend``, ``outlier`` or ``sibling``.
 
     """
 
-    urgency: Urgency
+    urgent: bool
     subject: Subject
     robot: str
     part: str
     sentence: str
     notes: tuple[str, ...]
     time: float
-    keys: tuple[Key, ...]
+    tracks: tuple[Track, ...]
     kind: str
 
 
@@ -140,7 +130,7 @@ class Review:
     """
 
     findings: tuple[Finding, ...]
-    tracks: Mapping[Key, Track]
+    tracks: tuple[Track, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -152,29 +142,27 @@ class Review:
                 f'a probability of {100 * STRANGERS:.0f} % that any is wrongly said to differ.')
 
 
-def review(connection: duckdb.DuckDBPyConnection, robot: str = '*') -> Review:
+def review(query: Query, robot: str = '*') -> Review:
     """Find what changed, in the catalogue's view ``results``.
 
     Args:
-        connection: Connection to a catalogue.
+        query: Query of a catalogue.
         robot: Pattern of names of the robots to scan, and to compare with each other.
 
     """
-    tracks = {track.key: track for track in _tracks(connection, robot)}
-    found = [*_events(tracks.values()), *_strangers(list(tracks.values()))]
-    found.sort(key=lambda item: (item.urgency is not Urgency.ATTENTION, item.kind == 'sibling',
-                                 -item.time, item.robot))
-    [(failed, unknown)] = connection.execute(
-        "SELECT count_if(verdict = 'fail'), count_if(verdict <> 'fail' AND NOT coalesce(std > 0 "
-        "AND isfinite(value), false)) FROM results WHERE state = 'identified' AND robot GLOB ?",
-        [robot]).fetchall()
-    return Review(tuple(found), tracks, {
-        'of results that failed their checks': failed, 'without standard deviation': unknown})
+    tracks = _tracks(query, robot)
+    found = [*_events(tracks), *_strangers(tracks)]
+    found.sort(key=lambda item: (not item.urgent, item.kind == 'sibling', -item.time, item.robot))
+    [left_out] = query(_LEFT_OUT, [robot])
+    return Review(tuple(found), tuple(tracks), left_out)
 
 
-def sentences(found: Review) -> list[str]:
-    """Return the findings as lines for a terminal, the most urgent first."""
-    return [f'{item.robot}: {" ".join((item.sentence, *item.notes))}' for item in found.findings]
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return the items by a key, in the order of their first ones."""
+    found: dict[K, list[T]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 # ------------------------------------------------------------------------------ series
@@ -187,8 +175,9 @@ WITH single AS (
         AND std > 0 AND isfinite(std) AND time IS NOT NULL
     QUALIFY row_number() OVER (
         PARTITION BY robot, kind, method, parameter, time ORDER BY std, result) = 1)
-SELECT robot, kind, method, parameter, any_value(joint) AS joint,
-    any_value(quantity) AS quantity, any_value(unit) AS unit, max_by(urdf_sha256, time) AS urdf,
+SELECT robot, kind, method, parameter, coalesce(any_value(joint), '') AS joint,
+    coalesce(any_value(quantity), parameter) AS quantity, any_value(unit) AS unit,
+    coalesce(max_by(urdf_sha256, time), '') AS urdf,
     list(epoch_us(time) ORDER BY time) AS time, list(value ORDER BY time) AS value,
     list(std ORDER BY time) AS std, list(coalesce(freedom, 'inf') ORDER BY time) AS freedom,
     list(coalesce(temperature, 'nan') ORDER BY time) AS temperature,
@@ -197,20 +186,29 @@ FROM single GROUP BY robot, kind, method, parameter ORDER BY robot, kind, method
 """
 
 
-def _tracks(connection: duckdb.DuckDBPyConnection, robot: str) -> list[Track]:
-    rows: list[dict[str, Any]] = connection.sql(
-        _SERIES, params=[robot]).to_arrow_table().to_pylist()
-    models = _models({row['robot']: row['urdf'] or '' for row in rows})
+_LEFT_OUT = """
+SELECT count_if(verdict = 'fail') AS "of results that failed their checks",
+    count_if(verdict <> 'fail' AND NOT coalesce(std > 0 AND isfinite(value), false))
+        AS "without standard deviation"
+FROM results WHERE state = 'identified' AND robot GLOB ?
+"""
+
+
+def _tracks(query: Query, robot: str) -> list[Track]:
+    rows = query(_SERIES, [robot])
+    models = _models({row['robot']: row['urdf'] for row in rows})
     histories = [_history(row) for row in rows]
+    names = [{name: row[name] for name in ('robot', 'kind', 'method', 'parameter')}
+             for row in rows]
     # Tools and sensors differ from robot to robot; the scatter of their estimates does not.
-    groups = [(models[row['robot']], row['kind'], row['method'], row['parameter'])
-              for row in rows]
+    groups = [(models[name['robot']], name['kind'], name['method'], name['parameter'])
+              for name in names]
     return [
-        Track(Key(row['robot'], row['kind'], row['method'], row['parameter']), row['joint'] or '',
-              row['quantity'] or row['parameter'], row['unit'], models[row['robot']], history,
-              tuple(row['origin']), course)
-        for row, history, course in zip(
-            rows, histories, courses(histories, groups), strict=True)]
+        Track(**name, joint=row['joint'], quantity=row['quantity'], unit=row['unit'],
+              model=models[row['robot']], history=history, origin=tuple(row['origin']),
+              course=course)
+        for name, row, history, course in zip(
+            names, rows, histories, courses(histories, groups), strict=True)]
 
 
 def _history(row: Mapping[str, Any]) -> History:
@@ -222,16 +220,14 @@ def _history(row: Mapping[str, Any]) -> History:
         sensitivity = _BIAS_SENSITIVITY.get(row['unit'], 0.0)
     else:
         sensitivity = _OTHER_SENSITIVITY * level
-    return History(np.array(row['time'], dtype=float) * 1e-6, value, np.array(row['std'], float),
-                   np.array(row['freedom'], float), np.array(row['temperature'], float),
-                   sensitivity)
+    time, std, freedom, temperature = (np.array(row[name], dtype=float) for name in (
+        'time', 'std', 'freedom', 'temperature'))
+    return History(1e-6 * time, value, std, freedom, temperature, sensitivity)
 
 
 def _models(urdfs: Mapping[str, str]) -> dict[str, str]:
     """Return the group of each robot: a URDF that others share, else its name without number."""
-    count: dict[str, int] = {}
-    for urdf in urdfs.values():
-        count[urdf] = count.get(urdf, 0) + 1
+    count = Counter(urdfs.values())
     return {robot: urdf if urdf and count[urdf] > 1 else re.sub(r'[\W_]*\d+$', '', robot)
             for robot, urdf in urdfs.items()}
 
@@ -246,13 +242,13 @@ def _is_bias(kind: str, parameter: str) -> bool:
 
 def subject_of(track: Track) -> Subject:
     """Return what a series describes."""
-    if _is_bias(track.key.kind, track.key.parameter):
+    if _is_bias(track.kind, track.parameter):
         return Subject.SENSOR
-    if track.key.kind == 'drive_gains':
+    if track.kind == 'drive_gains':
         return Subject.DRIVE
-    if any(word in track.quantity for word in _FRICTION) or track.key.kind == 'compliance':
+    if any(word in track.quantity for word in _FRICTION) or track.kind == 'compliance':
         return Subject.JOINT
-    if track.key.kind == 'arm':
+    if track.kind == 'arm':
         return Subject.ARM
     return Subject.TOOL
 
@@ -260,9 +256,14 @@ def subject_of(track: Track) -> Subject:
 def _part(track: Track) -> str:
     if track.joint:
         return track.joint
-    if track.key.kind == 'tare':
-        return track.key.parameter.rpartition('.')[0]
+    if track.kind == 'tare':
+        return track.parameter.rpartition('.')[0]
     return {Subject.TOOL: 'tool', Subject.SENSOR: 'wrist'}.get(subject_of(track), 'arm')
+
+
+def part_of(track: Track) -> tuple[str, Subject, str]:
+    """Return robot, subject and part of a series."""
+    return track.robot, subject_of(track), _part(track)
 
 
 def name_of(track: Track) -> str:
@@ -272,20 +273,14 @@ def name_of(track: Track) -> str:
 
 def _events(tracks: Iterable[Track]) -> Iterator[Finding]:
     """Yield the changes and outliers; those of one part at the same time are one finding."""
-    parts: dict[tuple[str, str, str], list[Track]] = {}
-    for track in tracks:
-        part = track.key.robot, subject_of(track).value, _part(track)
-        parts.setdefault(part, []).append(track)
-    for members in parts.values():
+    for members in grouped(tracks, part_of).values():
         changes = [(change, track) for track in members for change in track.course.changes
                    if not _begins_trend(change, track)]
         for together in _simultaneous(changes):
             yield _changed(together)
-        singles: dict[float, list[tuple[Outlier, Track]]] = {}
-        for track in members:
-            for outlier in track.course.outliers:
-                singles.setdefault(float(track.history.time[outlier.index]), []).append(
-                    (outlier, track))
+        singles = grouped(
+            [(outlier, track) for track in members for outlier in track.course.outliers],
+            lambda item: float(item[1].history.time[item[0].index]))
         for time, group in sorted(singles.items()):
             yield _outlying(time, group)
 
@@ -333,34 +328,29 @@ def _changed(group: Sequence[tuple[Change, Track]]) -> Finding:
     begin, end = _span(change, track)
     notes = [f'{_phrase(other, its)}.' for other, its in group[1:]]
     notes += _explanations(change, track)
-    urgency = (Urgency.INFORMATION if subject is Subject.TOOL and change.kind == 'step'
-               else Urgency.ATTENTION)
     when = (f'since about {day(0.5 * (begin + end))}' if change.kind == 'trend'
             else f'on {day(end)}' if day(begin) == day(end)
             else f'between {day(begin)} and {day(end)}')
     return Finding(
-        urgency, subject, track.key.robot, part,
+        subject is not Subject.TOOL or change.kind != 'step', subject, track.robot, part,
         f'{_headline(change, track)}: {_phrase(change, track)}, {when}.', tuple(notes),
         float(track.history.time[change.alarm]),
-        tuple(dict.fromkeys(its.key for _, its in group)), change.kind)
+        tuple(dict.fromkeys(its for _, its in group)), change.kind)
 
 
 def _headline(change: Change, track: Track) -> str:
     """Return what happened, in words."""
     part, rises = _part(track), change.size * _level(change, track) > 0.0
-    subject = subject_of(track)
-    if subject is Subject.TOOL:
-        return ('The tool or load was changed' if change.kind == 'step'
-                else 'The estimated tool or load drifts')
-    if subject is Subject.SENSOR:
-        return f'Sensor {part} ' + ('shifted' if change.kind == 'step' else 'drifts')
-    if subject is Subject.JOINT and track.key.kind != 'compliance':
-        if change.kind == 'step':
-            return f'Friction of {part} ' + ('rose' if rises else 'fell')
-        return f'{part} wears' if rises else f'Friction of {part} falls'
-    what = {Subject.DRIVE: f'The drive gain of {part}', Subject.JOINT: f'Compliance of {part}',
-            Subject.ARM: f'The model of {part}'}[subject]
-    return what + (' changed' if change.kind == 'step' else ' drifts')
+    stepped, drifts = {
+        Subject.TOOL: ('The tool or load was changed', 'The estimated tool or load drifts'),
+        Subject.SENSOR: (f'Sensor {part} shifted', f'Sensor {part} drifts'),
+        Subject.DRIVE: (f'The drive gain of {part} changed', f'The drive gain of {part} drifts'),
+        Subject.ARM: (f'The model of {part} changed', f'The model of {part} drifts'),
+        Subject.JOINT: (f'Compliance of {part} changed', f'Compliance of {part} drifts')
+        if track.kind == 'compliance' else (
+            f'Friction of {part} {"rose" if rises else "fell"}',
+            f'{part} wears' if rises else f'Friction of {part} falls')}[subject_of(track)]
+    return stepped if change.kind == 'step' else drifts
 
 
 def _level(change: Change, track: Track) -> float:
@@ -371,22 +361,19 @@ def _level(change: Change, track: Track) -> float:
 
 def _phrase(change: Change, track: Track) -> str:
     """Return parameter and size with interval, in percent where that has a meaning."""
-    level = _level(change, track)
-    half = Z95 * change.std
+    level, name = _level(change, track), name_of(track)
     rate = '/year' if change.kind == 'trend' else ''
-    name = name_of(track)
-    if subject_of(track) is not Subject.SENSOR and abs(level) > _FAR * float(
+    if subject_of(track) is Subject.SENSOR or abs(level) <= _FAR * float(
             np.median(track.history.std)):
-        share, width = 100.0 * change.size / abs(level), 100.0 * half / abs(level)
-        text = f'{name} {_signed(share, width)} % [{_range(share, width)}]{rate}'
-        unit, factor = wording.handy(track.unit)
-        after = level + change.size
-        if change.kind == 'step':
-            text += (f' ({wording.rounded(factor * level, factor * half)} → '
-                     f'{wording.rounded(factor * after, factor * half)} {unit}').rstrip() + ')'
+        return f'{name} {_interval(change.size, change.std, track.unit)}{rate}'
+    share, width = (100.0 * value / abs(level) for value in (change.size, Z95 * change.std))
+    text = f'{name} {_signed(share, width)} % [{_range(share, width)}]{rate}'
+    if change.kind == 'trend':
         return text
     unit, factor = wording.handy(track.unit)
-    return f'{name} {_interval(factor * change.size, factor * half, unit)}{rate}'
+    before, after = (wording.rounded(factor * value, factor * Z95 * change.std)
+                     for value in (level, level + change.size))
+    return f'{text} ({before} → {after} {unit}'.rstrip() + ')'
 
 
 def _signed(value: float, half: float) -> str:
@@ -394,10 +381,13 @@ def _signed(value: float, half: float) -> str:
 
 
 def _range(value: float, half: float) -> str:
-    return (f'{wording.rounded(value - half, half)} to {wording.rounded(value + half, half)}')
+    return f'{wording.rounded(value - half, half)} to {wording.rounded(value + half, half)}'
 
 
-def _interval(value: float, half: float, unit: str) -> str:
+def _interval(value: float, std: float, unit: str) -> str:
+    """Return a value with its 95 % interval, given in SI units."""
+    unit, factor = wording.handy(unit)
+    value, half = factor * value, factor * Z95 * std
     return f'{_signed(value, half)} [{_range(value, half)}] {unit}'.rstrip()
 
 
@@ -426,8 +416,6 @@ def _outlying(time: float, group: Sequence[tuple[Outlier, Track]]) -> Finding:
     outlier, track = min(group, key=lambda item: item[0].probability)
     subject, part = subject_of(track), _part(track)
     last = outlier.index == len(track.history.time) - 1
-    unit, factor = wording.handy(track.unit)
-    size, half = factor * outlier.deviation, factor * Z95 * outlier.std
     what = {Subject.TOOL: 'Another tool or load was mounted in one recording'}.get(
         subject, f'One recording of {part} deviates')
     others = tuple(f'{name_of(its)} deviates, too.'
@@ -435,9 +423,10 @@ def _outlying(time: float, group: Sequence[tuple[Outlier, Track]]) -> Finding:
     advice = ('It is the newest: record again before acting on it.' if last
               else 'Recordings after it agree with those before.')
     return Finding(
-        Urgency.ATTENTION if last else Urgency.INFORMATION, subject, track.key.robot, part,
-        f'{what}: {name_of(track)} {_interval(size, half, unit)} from its course, on {day(time)}.',
-        (advice, *others), time, tuple(its.key for _, its in group), 'outlier')
+        last, subject, track.robot, part,
+        f'{what}: {name_of(track)} {_interval(outlier.deviation, outlier.std, track.unit)} from '
+        f'its course, on {day(time)}.',
+        (advice, *others), time, tuple(its for _, its in group), 'outlier')
 
 
 def day(seconds: float) -> str:
@@ -457,28 +446,24 @@ def levels_of(tracks: Sequence[Track]) -> tuple[Array, Array]:
             temperatures.
 
     """
-    references = np.array([track.course.reference for track in tracks])
-    common = float(np.nanmedian(references)) if np.isfinite(references).any() else np.nan
-    value, std = np.empty(len(tracks)), np.empty(len(tracks))
-    for i, track in enumerate(tracks):
-        last = track.course.segments[-1]
-        away = common - references[i] if np.isfinite(references[i]) else 0.0
-        # Without temperature the robot may be as warm as any.
-        unknown = (float(np.nanstd(references)) if np.isfinite(references).any() else 0.0) * (
-            track.history.sensitivity) * float(not np.isfinite(references[i]))
-        value[i] = last.level + last.coefficient * away
-        std[i] = np.sqrt(last.std**2 + (last.coefficient_std * away)**2 + unknown**2)
-    return value, std
+    reference, level, std, coefficient, coefficient_std, sensitivity = np.array([(
+        track.course.reference, last.level, last.std, last.coefficient, last.coefficient_std,
+        track.history.sensitivity) for track in tracks for last in track.course.segments[-1:]]).T
+    known = np.isfinite(reference)
+    usual = reference[known] if known.any() else np.zeros(1)
+    away = np.where(known, np.median(usual) - reference, 0.0)
+    # Without temperature the robot may be as warm as any.
+    unknown = np.where(known, 0.0, np.std(usual) * sensitivity)
+    return (level + coefficient * away,
+            np.sqrt(std**2 + (coefficient_std * away)**2 + unknown**2))
 
 
 def families(tracks: Iterable[Track]) -> dict[tuple[str, str, str, str], list[Track]]:
     """Return the series that are compared, by model, kind, method and parameter; tools differ."""
-    found: dict[tuple[str, str, str, str], list[Track]] = {}
-    for track in tracks:
-        if (subject_of(track) is not Subject.TOOL
-                and track.course.segments[-1].count >= _COMPARED):
-            found.setdefault((track.model, track.key.kind, track.key.method,
-                              track.key.parameter), []).append(track)
+    found = grouped(
+        (track for track in tracks if subject_of(track) is not Subject.TOOL
+         and track.course.segments[-1].count >= _COMPARED),
+        lambda track: (track.model, track.kind, track.method, track.parameter))
     return {key: members for key, members in found.items() if len(members) >= LEAST}
 
 
@@ -490,28 +475,19 @@ def _strangers(tracks: Sequence[Track]) -> Iterator[Finding]:
         found = compare(value, std)
         compared += zip(members, found.deviation, found.std, found.probability, value,
                         [len(members)] * len(members), strict=True)
-    if not compared:
-        return
     differs = rejected(np.array([item[3] for item in compared]), STRANGERS)
-    parts: dict[tuple[str, str, str], list[tuple[Any, ...]]] = {}
-    for item, flag in zip(compared, differs, strict=True):
-        if flag:
-            track = item[0]
-            parts.setdefault((track.key.robot, subject_of(track).value, _part(track)),
-                             []).append(item)
-    for group in parts.values():
+    flagged = [item for item, flag in zip(compared, differs, strict=True) if flag]
+    for group in grouped(flagged, lambda item: part_of(item[0])).values():
         group.sort(key=lambda item: item[3])
         track, deviation, std, _, value, count = group[0]
         unit, factor = wording.handy(track.unit)
-        half = factor * Z95 * std
         # A unit may be empty.
-        own, usual = (f'{wording.rounded(factor * level, half)} {unit}'.rstrip()
+        own, usual = (f'{wording.rounded(factor * level, factor * Z95 * std)} {unit}'.rstrip()
                       for level in (value, value - deviation))
         text = (f'{name_of(track)} {own}, others {usual}; difference '
-                f'{_interval(factor * deviation, half, unit)}')
+                f'{_interval(deviation, std, track.unit)}')
         yield Finding(
-            Urgency.ATTENTION, subject_of(track), track.key.robot, _part(track),
+            True, subject_of(track), track.robot, _part(track),
             f'{_part(track)} differs from that of {count - 1} siblings: {text}.',
-            tuple(f'{name_of(item[0])} differs, too.'
-                  for item in group[1:]),
-            float(track.history.time[-1]), tuple(item[0].key for item in group), 'sibling')
+            tuple(f'{name_of(item[0])} differs, too.' for item in group[1:]),
+            float(track.history.time[-1]), tuple(item[0] for item in group), 'sibling')

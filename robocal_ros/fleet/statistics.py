@@ -10,7 +10,6 @@ controlled. SciPy has neither of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -171,24 +170,22 @@ def inverse(matrix: Array, p: int) -> Array:
 # ----------------------------------------------------------------------------- siblings
 
 
-@dataclass(frozen=True)
-class Population:
-    """Distribution of a parameter over robots of one kind.
+class Population(NamedTuple):
+    """Distribution of a parameter over robots of one kind; … are any further axes.
 
     Attributes:
-        mean: Robust mean.
-        std: Its standard deviation.
-        between: Standard deviation between robots.
+        mean: Robust mean, shape (…).
+        std: Its standard deviation, shape (…).
+        between: Standard deviation between robots, shape (…).
 
     """
 
-    mean: float
-    std: float
-    between: float
+    mean: Array
+    std: Array
+    between: Array
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """Each robot against all others.
 
     Attributes:
@@ -213,16 +210,10 @@ def population(value: Array, std: Array) -> Population:
     doi 10.1214/aoms/1177703732), so that single robots do not widen it.
 
     Args:
-        value: Value of each robot, shape (r,), r ≥ 2.
-        std: Its standard deviation, shape (r,).
+        value: Value of each robot, shape (…, r), r ≥ 2.
+        std: Its standard deviation, shape (…, r).
 
     """
-    mean, error, between = _populations(value, std)
-    return Population(float(mean), float(error), float(between))
-
-
-def _populations(value: Array, std: Array) -> tuple[Array, Array, Array]:
-    """Return mean, its standard deviation, and that between robots, along the last axis."""
     count = value.shape[-1]
     # Mean of Huber's squared function over the normal distribution.
     inside = scipy.special.erf(_HUBER / np.sqrt(2.0))
@@ -247,7 +238,7 @@ def _populations(value: Array, std: Array) -> tuple[Array, Array, Array]:
         high = np.where(wider, high, between)
     # Winsorised values have 1/0.95 of the variance of a mean.
     error = np.sqrt(1.0 / (0.95 * weight.sum(axis=-1)))
-    return mean[..., 0], error, high[..., 0]
+    return Population(mean[..., 0], error, high[..., 0])
 
 
 def compare(value: Array, std: Array) -> Comparison:
@@ -269,7 +260,7 @@ def compare(value: Array, std: Array) -> Comparison:
     if count < LEAST:
         raise DataError(f'There are {count} robots to compare; expected at least {LEAST}.')
     others = np.array([np.delete(np.arange(count), i) for i in range(count)])
-    mean, error, between = _populations(value[others], std[others])
+    mean, error, between = population(value[others], std[others])
     deviation = value - mean
     spread = np.sqrt(std**2 + between**2 + error**2)
     return Comparison(deviation, spread, 2.0 * scipy.special.stdtr(
@@ -288,8 +279,7 @@ def rejected(probability: Array, level: float) -> Flags:
 
     """
     order = np.argsort(probability)
-    held = probability[order] > level / np.arange(len(order), 0, -1)
-    count = int(held.argmax()) if held.any() else len(order)
-    found = np.zeros(len(order), dtype=bool)
-    found[order[:count]] = True
+    found = np.empty(len(order), dtype=bool)
+    found[order] = np.logical_and.accumulate(
+        probability[order] <= level / np.arange(len(order), 0, -1))
     return found

@@ -15,6 +15,7 @@ import pytest
 from support.imports import ROOT, imports_in
 
 from benchmarks import second_campaign, second_world
+from benchmarks.offline_bag import write_record
 from benchmarks.second_bound import bounds
 from benchmarks.second_campaign import (
     METHODS,
@@ -30,7 +31,7 @@ from benchmarks.second_campaign import (
     summary,
     value_of,
 )
-from benchmarks.second_cell import Cell, Load, write_bag
+from benchmarks.second_cell import Cell, Load, record_of
 from benchmarks.second_world import ARMS, EFFECTS, World, moments, read_arm
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimators import estimator
@@ -192,7 +193,7 @@ def test_the_world_imports_neither_product_nor_simulator() -> None:
 def test_a_bag_holds_what_was_recorded(tmp_path: Path) -> None:
     world = World(read_arm('UR10'), 5, {})
     found = world.run(np.tile(np.array(ARMS['UR10'].home), (1000, 1)), 1e-3, 50.0)
-    write_bag(tmp_path / 'bag', found, world.arm.joints, 'tool0')
+    write_record(record_of('UR10', found), tmp_path / 'bag')
     chosen = estimator('drive_gains')
     with Bag(tmp_path / 'bag') as bag:
         estimation = OfflineEstimation(chosen, bag, chosen.table(

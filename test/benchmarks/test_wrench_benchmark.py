@@ -9,8 +9,8 @@ import numpy as np
 
 from benchmarks import seven_joints
 from benchmarks.offline import measured
-from benchmarks.wrench import figures, run_case, with_payload
-from robocal_ros.robot import RigidBodyInertia, Robot
+from benchmarks.wrench import figures, run_case
+from robocal_ros.robot import RigidBodyInertia, Robot, with_payload
 from robocal_ros.wrench import SensedArm, SensorMount
 
 LOAD = RigidBodyInertia(1.5, np.array([0.0, 0.02, 0.08]), np.diag([2e-3, 3e-3, 4e-3]))
@@ -18,7 +18,8 @@ LOAD = RigidBodyInertia(1.5, np.array([0.0, 0.02, 0.08]), np.diag([2e-3, 3e-3, 4
 
 def test_a_short_case_is_counted() -> None:
     case = run_case(1, error=0.02, motion=3.0, impacts=8, pushes=2, weak=2)
-    assert (case.false_alarms, case.missed, case.impacts, case.unplaced) == (0, 0, 8, 0)
+    assert (case.false_alarms, case.missed, case.impacts) == (0, 0, 8)
+    assert len(case.position) == len(case.force) == 2
     assert case.ratio < 2.5 < case.weight_only
     assert max(case.position) < 5.0
     assert max(case.delays) <= 20.0
@@ -29,7 +30,7 @@ def test_others_get_the_same_payload() -> None:
     def sensed(urdf: str) -> SensedArm:
         return SensedArm(Robot(urdf), [SensorMount(frame) for frame in seven_joints.SENSORS])
 
-    carrying = sensed(with_payload(seven_joints.urdf(), 'tool0', LOAD))
+    carrying = sensed(with_payload(seven_joints.urdf(), LOAD, 'tool0'))
     cut = sensed(seven_joints.urdf())
     cut.carry(LOAD, 'tool0')
     motion = np.random.default_rng(0).normal(size=(3, 7))

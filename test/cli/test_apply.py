@@ -170,9 +170,13 @@ def test_force_applies_a_failed_one(urdf: Path) -> None:
 def test_an_output_that_cannot_be_written(urdf: Path, capsys, tmp_path: Path) -> None:
     file = tmp_path / 'result.yaml'
     write_result(payload_result(), file)
-    out = tmp_path / 'no' / 'x'
+    out = file / 'x'
     assert main(['apply', str(file), '--urdf', str(urdf), '--out', str(out)]) == 2
-    assert 'cannot be written' in capsys.readouterr().err
+    assert f'The URDF could not be written to {out}' in capsys.readouterr().err.replace('\n', ' ')
+    # A folder that does not exist is created, as for reports.
+    out = tmp_path / 'new' / 'x'
+    assert main(['apply', str(file), '--urdf', str(urdf), '--out', str(out)]) == 0
+    assert out.exists()
 
 
 TOOL = RigidBodyInertia(1.25, np.array([0.01, -0.02, 0.1]), np.diag([2e-3, 3e-3, 4e-3]))

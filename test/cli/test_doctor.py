@@ -16,7 +16,7 @@ from rclpy.action import ActionServer
 from rclpy.context import Context
 from rclpy.node import Node
 from sensor_msgs.msg import JointState
-from std_msgs.msg import String
+from std_msgs.msg import Header, String
 from support.arms import arm, foreign_urdf
 from support.fake_procedure import Running
 
@@ -24,7 +24,6 @@ from robocal_ros.cli import doctor, doctor_robot
 from robocal_ros.cli.arguments import build_parser
 from robocal_ros.cli.doctor_findings import Finding, Grade
 from robocal_ros.cli.doctor_robot import (
-    ReceivedJoints,
     clock_finding,
     joint_findings,
     rate_finding,
@@ -34,6 +33,7 @@ from robocal_ros.cli.drivers import DRIVERS, Names, recognised
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import qos
+from robocal_ros.messages.conversions import to_stamp
 from robocal_ros.robot.model import Robot
 
 URDF = (Path(__file__).parents[1] / 'data' / 'two_joint.urdf').read_text()
@@ -46,11 +46,14 @@ def robot() -> Robot:
     return Robot(URDF, tool_frame='lower')
 
 
-def received(robot: Robot, scale: float = 1.0, **changes: object) -> ReceivedJoints:
+def received(
+    robot: Robot, scale: float = 1.0, names: tuple[str, ...] = NAMES, positions: Any = None,
+    efforts: Any = None,
+) -> list[JointState]:
     effort = (scale * robot.gravity_torque(np.array(POSTURE))).tolist()
-    values = {'names': NAMES, 'positions': [POSTURE] * 9, 'efforts': [effort] * 9,
-              'velocities': 2}
-    return ReceivedJoints(**{**values, **changes})
+    return [JointState(name=names, position=position, velocity=[0.0, 0.0], effort=own)
+            for position, own in zip(positions or [POSTURE] * 9, efforts or [effort] * 9,
+                                     strict=True)]
 
 
 def effort_of(findings: list[Finding]) -> Finding:
@@ -79,8 +82,8 @@ def test_rates(stamps, grade: Grade, words: str) -> None:
     (1e151, False, Grade.WARNING, 'use_sim_time'), (1.7e9, True, Grade.GOOD, ''),
 ])
 def test_clocks(age: float, simulated: bool, grade: Grade, remedy: str) -> None:
-    found = clock_finding(ReceivedJoints(stamps=[0.0, 1.0], arrivals=[age, age + 1.0]),
-                          simulated=simulated)
+    found = clock_finding([(age + at, JointState(header=Header(stamp=to_stamp(at))))
+                           for at in (0.0, 1.0)], simulated=simulated)
     assert found.grade is grade
     assert remedy in found.remedy
 
@@ -127,7 +130,9 @@ class TestJoints:
     ('sensor', True, Grade.GOOD), ('nowhere', True, Grade.WARNING),
     ('sensor', False, Grade.BAD)])
 def test_force_torque_sensors(frame: str, finite: bool, grade: Grade) -> None:
-    assert wrench_finding('/ft', {frame: 9, 'rare': 1}, finite, ['sensor']).grade is grade
+    readings = [WrenchStamped(header=Header(frame_id=name)) for name in [frame] * 9 + ['rare']]
+    readings[3].wrench.torque.y = 0.0 if finite else np.nan
+    assert wrench_finding('/ft', readings, ['sensor']).grade is grade
 
 
 UR_JOINTS = tuple(f'{name}_joint' for name in (

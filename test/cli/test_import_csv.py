@@ -91,6 +91,25 @@ def test_a_bad_column_map_is_named(
     assert words in capsys.readouterr().err.replace('\n', ' ')
 
 
+@pytest.mark.parametrize('text', ['', '\n', HEADER])
+def test_a_file_without_samples_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    assert imported(tmp_path, text, LOG) == 2
+    assert 'is empty; expected one line per sample' in capsys.readouterr().err.replace('\n', ' ')
+    assert not (tmp_path / 'bag').exists()
+
+
+def test_a_posture_that_no_arm_reaches_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The way to it would fill the disk."""
+    columns = {**LOG, 'time': '', 'postures': True}
+    assert imported(tmp_path, f'{HEADER}0,0.1,0.2,1,2\n0,0.1,1e9,1,2\n', columns) == 2
+    assert "line 3, column 'q2': 1e+09 rad or m is no posture" in (
+        capsys.readouterr().err.replace('\n', ' '))
+
+
 def test_a_set_with_one_posture_per_line_gives_the_payload(tmp_path: Path) -> None:
     robot = arm('robocal').robot()
     frame = robot.tool_frame

@@ -156,10 +156,10 @@ def test_siblings_reveal_a_change_after_few_recordings() -> None:
 
 def test_series_without_change_are_quiet_and_steps_are_found() -> None:
     """Short form of the benchmark: of 60 series, more than one alarm has a chance below 0.2 %."""
-    quiet = fleet_changes.count(fleet_changes.QUIET[0], 60, 1)
-    assert quiet.alarms + quiet.outliers <= 1
-    steps = fleet_changes.count(replace(fleet_changes.STEPS[1], changed=0.5), 60, 2)
-    delays = np.array(steps.delays)
+    quiet = fleet_changes.scan(fleet_changes.QUIET[0], 60, 1)
+    assert sum(bool(item.course.changes or item.course.outliers) for item in quiet) <= 1
+    steps = fleet_changes.scan(replace(fleet_changes.STEPS[1], changed=0.5), 60, 2)
+    delays = np.array([item.delay for item in steps if item.onset >= 0])
     assert len(delays) > 20
     assert (delays <= 3).mean() > 0.8
     assert np.isfinite(delays).all()

@@ -89,6 +89,8 @@ class Feed:
         refused: Stamp and problem of the last one; ``NEVER`` and empty before the first.
         inner: Smallest limit of any value: readings of a smaller norm are within all limits.
         several: Whether two or more readings were between the instants last given to ``at``.
+        on_reading: Called with the stamp of each reading [ns], and its values, zeros for refused
+            ones; None for nothing.
 
     """
 
@@ -109,6 +111,7 @@ class Feed:
         """
         self.name = name
         self.several = False
+        self.on_reading: Callable[[int, Reading], None] | None = None
         self.rejected, self.refused = 0, (NEVER, '')
         self.max_gap = round(values.max_delay * SECOND)
         self.stuck_time = round(values.stuck_time * SECOND)
@@ -128,7 +131,16 @@ class Feed:
         self._values: list[Reading | None] = []
         self.newest = NEVER
         self.problem = ''
+        self.refused = NEVER, self.refused[1]
         self._last: Reading = ()
+
+    def take(self, stamp: int | None, content: Array | Reading | str) -> None:
+        """Add a reading, or refuse it, given its problem; arguments as for these."""
+        if isinstance(content, str):
+            self.refuse(stamp, content)
+        elif stamp is not None:
+            # Numbers of Python, with which a feed computes.
+            self.add(stamp, content if isinstance(content, tuple) else tuple(content.tolist()))
 
     def refuse(self, stamp: int | None, problem: str) -> None:
         """Note an unusable reading.
@@ -201,6 +213,8 @@ class Feed:
         # By hundreds, because thousands of several sensors together take milliseconds.
         if len(self._stamps) >= _KEPT + _FORGOTTEN:
             del self._stamps[:_FORGOTTEN], self._values[:_FORGOTTEN]
+        if self.on_reading is not None:
+            self.on_reading(stamp, values if values.__class__ is tuple else _UNKNOWN)
 
     def at(self, instant: int, since: int = NEVER) -> Reading | None:
         """Return the values at an instant, interpolated; None if they are not known.

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import compress
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +26,6 @@ from robocal_ros.messages import (
     Span,
     Stamps,
     State,
-    Take,
     ahead,
     from_seconds,
     in_stamp_order,
@@ -42,10 +39,8 @@ from robocal_ros.robot import (
     check_efforts,
     effort_units,
     friction_by_joint,
-    identified_arm,
     make_robot,
     make_store,
-    relative_covariance,
     torque_factor,
 )
 from robocal_ros.wrench import tare
@@ -119,8 +114,6 @@ class WrenchFollowing:
         self._bag = bag
         self._values = values
         self._selection = selection
-        # Samples of a rest that is looked for; None while none is.
-        self._rest: TareRecord | None = None
         self.robot = make_robot(urdf, values)
         self._store = make_store(self.robot, values)
         self._observer = WrenchObserver(self.robot, values)
@@ -131,8 +124,11 @@ class WrenchFollowing:
         self._marked = [] if selection.whole or marked is None else list(
             marks.tares(marks_in(bag, marked)))
         self._selected = Span(selection.begin, selection.end)
-        self._gains = choose(self._store.load, (), effort_units(values)).gains
-        self._factor = torque_factor(self.robot, values, self._gains)
+        gains = choose(self._store.load, (), effort_units(values)).gains
+        self._factor = torque_factor(self.robot, values, gains)
+        if values.observe_torque:
+            check_effort_unit(values, gains)
+        self._observer.use_gains(gains)
         self._use_results()
 
     @property
@@ -313,13 +309,6 @@ class WrenchFollowing:
     def _use_results(self) -> None:
         """Use stored results of other nodes."""
         values = self._values
-        if values.observe_torque:
-            check_effort_unit(values, self._gains)
-        self._observer.gain_covariance = relative_covariance(
-            self.robot, self._gains, values.gain_std)
-        arm = identified_arm(self.robot, values, self._gains)
-        if arm is not None:
-            self._observer.use_arm(arm)
         payload = self._store.load('payload') if values.use_payload else None
         if payload is not None:
             self._remarks.append(self._observer.use_payload(payload))
@@ -339,19 +328,14 @@ class WrenchFollowing:
         observer, topics = self._observer, self._topics
         channels = {}
         for index, sensor in enumerate(observer.sensors):
-            channels[topics[sensor.topic]] = Channel(Intake(sensor.decoder()), _taker(
-                partial(observer.add_reading, index), partial(observer.refuse_reading, index)),
-                span)
+            channels[topics[sensor.topic]] = Channel(
+                Intake(sensor.decoder()), observer.feeds[index].take, span)
             if sensor.imu is not None:
-                feed = observer.imu_feeds[index]
                 channels[topics[sensor.imu.topic]] = Channel(
-                    Intake(sensor.imu.decoder()), _taker(feed.add, feed.refuse), span)
+                    Intake(sensor.imu.decoder()), observer.imu_feeds[index].take, span)
         if marks.JOINTS in topics:
             channels[topics[marks.JOINTS]] = Channel(
-                JointIntake(self.robot, self._factor), _taker(
-                    observer.add_joint_state,
-                    lambda stamp, problem: observer.joint_chains.refuse(problem), np.asarray),
-                span)
+                JointIntake(self.robot, self._factor), observer.joint_chains.take_state, span)
         return channels
 
     def _observations(
@@ -364,8 +348,6 @@ class WrenchFollowing:
         for samples in in_stamp_order(self._bag, channels, progress):
             if samples is None:
                 observer.clear()
-                if self._rest is not None:
-                    self._rest = observer.recorder = TareRecord()
                 continue
             newest = NEVER
             for stamp, take, content in samples:
@@ -440,11 +422,9 @@ class WrenchFollowing:
             record = self._observer.recorder = TareRecord(span)
             for _ in self._observations(Span(span[0] - _MARGIN, span[1] + _MARGIN)):
                 if record.complete:
-                    break
-            if record.complete:
-                self._remarks.append(
-                    f"The node's {TARE} is marked in the bag: the same samples are used.")
-                return self._use(Taring(self._observer.arm).find(record, self._values))
+                    self._remarks.append(
+                        f"The node's {TARE} is marked in the bag: the same samples are used.")
+                    return self._use(Taring(self._observer.arm).find(record, self._values))
         return None
 
     def _told_tare(self) -> CalibrationResult | None:
@@ -468,26 +448,23 @@ class WrenchFollowing:
         """Use the first rest; without joint states, whose weights are known then, as a whole."""
         taring, duration = Taring(self._observer.arm), self._values.tare_duration
         by_link, refusal = marks.JOINTS not in self._topics, ''
-        self._rest = self._observer.recorder = TareRecord()
+        record = self._observer.recorder = TareRecord()
         for _ in self._observations(self._selected):
-            record = self._rest
             if (record.link_duration if by_link else record.duration) < duration:
                 continue
             try:
                 if by_link:
                     self._observer.use_link_biases(taring.find_links(record, self._values))
-                else:
-                    taring.at_rest(record, self._values)
+                    self._remarks.append(
+                        'The bag has no joint states, so links with IMUs were tared as a whole '
+                        'over the first rest. This holds while their weight and biases turn with '
+                        'them.')
+                    return None
+                taring.at_rest(record, self._values)
             except DataError as error:
                 refusal = str(error)
                 record.drop(duration / _LOOKS)
                 continue
-            self._rest = None
-            if by_link:
-                self._remarks.append(
-                    'The bag has no joint states, so links with IMUs were tared as a whole over '
-                    'the first rest. This holds while their weight and biases turn with them.')
-                return None
             self._remarks.append(
                 f'Tared over the first rest of {duration:g} s, from stamp '
                 f'{to_seconds(record.rows[0].stamp):.3f} on.')
@@ -501,20 +478,6 @@ class WrenchFollowing:
             f"Bag '{self._bag.name}' holds no rest of {duration:g} s to tare "
             f'with. The last stretch was refused: {why} Record a rest that nothing touches, or '
             'use a stored tare with -p keep_tare:=true.')
-
-
-def _taker(
-    add: Callable[[int, Any], None], refuse: Callable[[int, str], None],
-    convert: Callable[[Array], Any] = lambda row: tuple(row.tolist()),
-) -> Take:
-    """Return the function that passes a sample, or its problem as text, to the feed."""
-    def take(stamp: int, content: Array | str) -> None:
-        if isinstance(content, str):
-            refuse(stamp, content)
-        else:
-            add(stamp, convert(content))
-
-    return take
 
 
 FOLLOWER = Follower('wrench', WrenchParameters, (TARE,), WrenchFollowing)

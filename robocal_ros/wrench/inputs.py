@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from geometry_msgs.msg import WrenchStamped
@@ -27,7 +26,6 @@ from robocal_ros.messages import (
     State,
     Stream,
 )
-from robocal_ros.wrench.alignment import Feed, Reading
 from robocal_ros.wrench.observer import WrenchObserver
 
 # Wake-ups after which the waking stream is reviewed, and the largest fraction of early ones.
@@ -70,18 +68,14 @@ class WrenchInputs:
         self._joint_intake = JointIntake(robot, factor)
         self._wakes = self._early = 0
         self._joints = self._stream(
-            JointState, 'joint_states', self._joint_intake, self._on_joints)
+            JointState, 'joint_states', self._joint_intake, observer.joint_chains.take_state)
         own = [
-            self._stream(WrenchStamped, sensor.topic, Intake(sensor.decoder()), _receiver(
-                observer.feeds[index], partial(observer.add_reading, index),
-                partial(observer.refuse_reading, index)))
-            for index, sensor in enumerate(sensors)
-        ]
+            self._stream(WrenchStamped, sensor.topic, Intake(sensor.decoder()), feed.take)
+            for sensor, feed in zip(sensors, observer.feeds, strict=True)]
         imus = [
-            self._stream(Imu, sensor.imu.topic, Intake(sensor.imu.decoder()), _receiver(
-                feed, feed.add, feed.refuse))
-            for index, sensor in enumerate(sensors) if sensor.imu is not None
-            for feed in [observer.imu_feeds[index]]]
+            self._stream(Imu, sensor.imu.topic, Intake(sensor.imu.decoder()),
+                         observer.imu_feeds[index].take)
+            for index, sensor in enumerate(sensors) if sensor.imu is not None]
         self._streams = [self._joints, *own, *imus]
         self._imu_only = 0 < len(sensors) == len(imus)
         # Only streams that others wait for can be late.
@@ -93,9 +87,9 @@ class WrenchInputs:
         self._woken_at = float('-inf')
 
     def _stream(
-        self, kind: Any, topic: str, intake: Intake, receive: Callable[[Message], None]
+        self, kind: Any, topic: str, intake: Intake, take: Callable[[int | None, Any], None]
     ) -> WakingStream:
-        stream = WakingStream(self._node, kind, topic, intake, receive, self._woken)
+        stream = WakingStream(self._node, kind, topic, intake, take, self._woken)
         stream.intake.on_jump = self._note_jump
         return stream
 
@@ -199,28 +193,6 @@ class WrenchInputs:
             f'The clock jumped back to {stamp:.3f} s; earlier samples are discarded.',
             throttle_duration_sec=1.0)
 
-    def _on_joints(self, message: Message) -> None:
-        if message.state is not State.USABLE:
-            self._observer.joint_chains.refuse(message.reason)
-            return
-        self._observer.add_joint_state(message.stamp, message.values)
-
-
-def _receiver(
-    feed: Feed, add: Callable[[int, Reading], None], refuse: Callable[[int, str], None]
-) -> Callable[[Message], None]:
-    def receive(message: Message) -> None:
-        if message.state is State.USABLE:
-            values = message.values
-            # Numbers of Python, with which a feed computes.
-            add(message.stamp, values if isinstance(values, tuple) else tuple(values.tolist()))
-        elif message.state is State.UNREADABLE:
-            feed.refuse(None, message.reason)
-        else:
-            refuse(message.stamp, message.reason)
-
-    return receive
-
 
 class WakingStream(Stream[Intake]):
     """Topic that wakes the executor or is emptied by others; it is not recorded.
@@ -232,7 +204,7 @@ class WakingStream(Stream[Intake]):
 
     def __init__(
         self, node: Node, kind: Any, topic: str, intake: Intake,
-        receive: Callable[[Message], None], wake: Callable[[], None],
+        take: Callable[[int | None, Any], None], wake: Callable[[], None],
     ) -> None:
         """Set the attributes; it does not wake the executor.
 
@@ -241,15 +213,18 @@ class WakingStream(Stream[Intake]):
             kind: Type of the messages.
             topic: The topic.
             intake: Decodes and checks its messages.
-            receive: Called with every accepted message.
+            take: Called with the stamp of every accepted message [ns], None if it has none, and
+                its values, or its problem as text.
             wake: Called after a message that woke the executor.
 
         """
         self.wakes = False
-        self._pass_on = receive
+        self._pass_on = take
         super().__init__(
             node, ConditionalGroup(lambda: self.wakes), kind, topic, intake, wake=wake)
 
     def _look_at(self, message: Message) -> None:
         # The observer's feeds detect silence and constant values.
-        self._pass_on(message)
+        state = message.state
+        self._pass_on(None if state is State.UNREADABLE else message.stamp,
+                      message.values if state is State.USABLE else message.reason)

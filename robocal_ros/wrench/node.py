@@ -14,13 +14,10 @@ from robocal_ros.messages import marks, to_seconds
 from robocal_ros.node import CalibrationNode, DriveGains, Marks, StopRequest, spin
 from robocal_ros.results import CalibrationResult, to_yaml, with_inputs
 from robocal_ros.robot import (
-    ARM,
     check_effort_unit,
     check_efforts,
     effort_factor,
     friction_by_joint,
-    identified_model,
-    relative_covariance,
 )
 from robocal_ros.wrench import tare
 from robocal_ros.wrench.health import WrenchHealth
@@ -105,11 +102,7 @@ class WrenchObserverNode(CalibrationNode):
 
     def _use_gains(self, result: CalibrationResult) -> None:
         """Use drive gains, and the links if they were identified with them."""
-        self.observer.gain_covariance = relative_covariance(
-            self.robot, result, self.values.gain_std)
-        identified = result.kind == ARM and self.values.use_arm_model
-        if identified or self.observer.identified:
-            self.observer.use_arm(identified_model(self.robot, result) if identified else None)
+        if self.observer.use_gains(result):
             self._tare.clear()
 
     def _carry(self, result: CalibrationResult) -> None:

@@ -30,6 +30,7 @@ from robocal_ros.robot import (
     SteadyFriction,
     alternative_loads,
     carried_load,
+    identified_arm,
     mesh_folders,
     relative_covariance,
 )
@@ -70,7 +71,7 @@ IMPLAUSIBLE = ('Joint angles, velocities or torques are beyond those of any arm;
 """Sentence on a joint state that is not used."""
 
 _NONE: npt.NDArray[np.intp] = np.empty(0, dtype=np.intp)
-_NOTHING = (0.0,) * COLUMNS
+_EMPTY = frozen(())
 # Deviations of a load that is known exactly.
 _EXACT = frozen(np.zeros((10, 0)))
 # Largest change of a joint angle [rad] or of an IMU's specific force [m/s²] in which model errors
@@ -98,15 +99,13 @@ class Observation:
         contacts: Contacts by sub-chain.
         external: External joint torques; None without efforts, shape (n,) [N·m].
         colliding: Whether each joint's torque exceeds its threshold, shape (n,).
-        posture: Joint angles; None without joint states, shape (n,) [rad].
-        velocity: Joint velocities; None without joint states, shape (n,) [rad/s].
-        acceleration: Joint accelerations; None without joint states, shape (n,) [rad/s²].
+        motion: Motion of the joints, or of a link as its IMU measures it; None if nothing is
+            known.
         distal: Sum of the external wrenches distal to each sensor, in its link's frame; undefined
-            where readings are missing; None without joint states, shape (k, 6) [N, N·m].
-        held: As for ``SensedArm.held``; None without joint states, shape (k, 6) [N, N·m].
+            where readings are missing; empty without joint states, shape (k, 6) [N, N·m].
+        held: As for ``SensedArm.held``; empty without joint states, shape (k, 6) [N, N·m].
         missing: By sensor, why its readings are missing; None if none are.
-        needed: Joint torques that the rigid arm takes; None without joint states, (n,) [N·m].
-        measured: Motion as the IMU of a link measures it; None without one.
+        needed: Joint torques that the rigid arm takes; empty without joint states, (n,) [N·m].
         instants: Number of instants since the last observation, skipped ones and its own.
         problem: Why nothing is known about the instant; empty if something is.
         failed: Whether that is because its computation failed.
@@ -121,14 +120,11 @@ class Observation:
     contacts: dict[int, Contact] = field(default_factory=dict)
     external: Array | None = None
     colliding: Flags | None = None
-    posture: Array | None = None
-    velocity: Array | None = None
-    acceleration: Array | None = None
-    distal: Array | None = None
-    held: Array | None = None
+    motion: Motion | None = None
+    distal: Array = field(default_factory=lambda: _EMPTY)
+    held: Array = field(default_factory=lambda: _EMPTY)
     missing: list[str] | None = None
-    needed: Array | None = None
-    measured: Motion | None = None
+    needed: Array = field(default_factory=lambda: _EMPTY)
     instants: int = 1
     problem: str = ''
     failed: bool = False
@@ -159,7 +155,6 @@ class WrenchObserver:
         recorder: Collects samples during a tare, else None.
         remarks: Sentences on the collision geometry.
         errors: Errors of wrenches and torques due to the model.
-        identified: Whether links and rotors of an identified arm are used.
         gain_covariance: Covariance of the relative errors of the drive gains, shape (n, n).
 
     """
@@ -201,8 +196,8 @@ class WrenchObserver:
         self.reference: TareReference | None = None
         self._load: tuple[RigidBodyInertia | None, str, Array] = None, '', _EXACT
         self.errors = ModelErrors(self.arm, values.arm_model_std)
-        self.identified = False
-        self.gain_covariance = relative_covariance(robot, None, values.gain_std)
+        self._identified = False
+        self.use_gains(None)
         self.contacts = Contacts(self.arm.chains, values, surface)
         self._imu_chains = {
             index: _ImuChain(self, index, sensor.imu.frame)
@@ -237,23 +232,7 @@ class WrenchObserver:
             values: Force [N], then moment [N·m].
 
         """
-        feed = self.feeds[index]
-        feed.add(stamp, values)
-        if index in self._imu_chains:
-            self._imu_chains[index].add(feed, values)
-
-    def refuse_reading(self, index: int, stamp: int, problem: str) -> None:
-        """Note an unusable reading of an F/T sensor.
-
-        Args:
-            index: The sensor.
-            stamp: Its stamp, newer than the newest [ns].
-            problem: Its problem, as a sentence.
-
-        """
-        self.feeds[index].refuse(stamp, problem)
-        if index in self._imu_chains:
-            self._imu_chains[index].add(self.feeds[index], _NOTHING)
+        self.feeds[index].add(stamp, values)
 
     def clear(self) -> None:
         """Discard all samples, as after a jump of the clock; biases stay."""
@@ -262,6 +241,8 @@ class WrenchObserver:
         for window in self.windows:
             window.clear()
         self.joint_chains.clear()
+        if self.recorder is not None:
+            self.recorder.clear()
         self._end_contacts()
 
     def _end_contacts(self) -> None:
@@ -357,12 +338,26 @@ class WrenchObserver:
         self._end_contacts()
         return redone
 
+    def use_gains(self, gains: CalibrationResult | None) -> bool:
+        """Use drive gains, None for none, and the arm if it was identified with them.
+
+        Returns:
+            Whether links and rotors were replaced.
+
+        """
+        self.gain_covariance = relative_covariance(self.arm.robot, gains, self.values.gain_std)
+        arm = identified_arm(self.arm.robot, self.values, gains)
+        if arm is None and not self._identified:
+            return False
+        self.use_arm(arm)
+        return True
+
     def use_arm(self, identified: ArmModel | None) -> None:
         """Use links and rotors of an identified arm, or of the robot description.
 
         Biases are computed anew as by ``carry``.
         """
-        self.identified = identified is not None
+        self._identified = identified is not None
         known = self.arm.robot if identified is None else identified.robot
         self.arm.use_links(known)
         self.errors.use_links(identified)
@@ -579,6 +574,13 @@ class JointChains(_Chains):
         self.problem = ''
         self.samples.add(stamp, row)
 
+    def take_state(self, stamp: int | None, content: Array | str) -> None:
+        """Add a joint state, or refuse it, given its problem; arguments as for these."""
+        if isinstance(content, str):
+            self.refuse(content)
+        elif stamp is not None:
+            self.add(stamp, content)
+
     def refuse(self, problem: str) -> None:
         """Note the problem of a joint state that is not usable."""
         self.problem = problem
@@ -625,7 +627,7 @@ class JointChains(_Chains):
         missing = samples.missing(oldest)
         observation = Observation(
             stamp, delay, self.links, arm.between(distal), [''] * count, {}, None, None,
-            *motion, distal, held, missing, needed, None, instants)
+            motion, distal, held, missing, needed, instants)
         if missing is None:
             self._latest = means, a, raw
         else:
@@ -777,14 +779,7 @@ class _ImuChain(_Chains):
         self.bias: Array | None = None
         self._index = index
         self._sensors = [index, *chain.distal]
-        # Newest refused reading of the proximal sensor.
-        self._refused = (NEVER, '')
-
-    def add(self, feed: Feed, values: Reading) -> None:
-        """Add a reading of the proximal sensor, after the feed has checked it."""
-        if feed.problem:
-            self._refused = feed.newest, feed.problem
-        self.samples.add(feed.newest, _NOTHING if feed.problem else values)
+        observer.feeds[index].on_reading = self.samples.add
 
     def _observed(self, stamp: int, instants: int) -> Observation:
         window, index = self.samples.window, self._index
@@ -793,8 +788,8 @@ class _ImuChain(_Chains):
             return self._invalid(
                 stamp, instants, f'{FILLING} of {window.length / SECOND:g} s.')
         missing = self.samples.missing(window.oldest)
-        problem = self._refused[1] if self._refused[0] >= window.oldest else next(
-            (why for why in missing or () if why), '')
+        refused, why = self._feeds[index].refused
+        problem = why if refused >= window.oldest else next(filter(None, missing or ()), '')
         if problem and missing is not None and missing[0]:
             return self._invalid(stamp, instants, problem)
         (mean, slope), _, delay, scale = weights
@@ -804,7 +799,7 @@ class _ImuChain(_Chains):
         motion = means[6:9], rate, scale * (slope @ rows[:, 9:12])
         observation = Observation(
             stamp, delay, self.links, np.zeros((self._count, COLUMNS)), [''] * self._count,
-            measured=motion, instants=instants)
+            motion=motion, instants=instants)
         regressor = self.link.regressor(*motion)
         inertial = self.link.inertial(regressor)
         excess = partial(self.test.size, stamp, motion)

@@ -695,8 +695,8 @@ class OfflineObserver:
         if not at.full[row]:
             item.problem = item.reasons[0] if count else FILLING
             return item
-        item.posture, item.velocity, item.acceleration = at.motion(row)
-        item.distal, item.held, item.needed = at.distal[row], at.held[row], at.torque[row]
+        item.motion, item.distal = at.motion(row), at.distal[row]
+        item.held, item.needed = at.held[row], at.torque[row]
         # What a sensor lacks is what the link that it carries lacks first.
         item.missing = [why if lost else '' for why, lost in zip(
             item.reasons, lacking[row].tolist(), strict=True)]

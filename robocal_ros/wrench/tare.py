@@ -112,6 +112,11 @@ class TareRecord:
     def _holds(self, stamp: int) -> bool:
         return self.span[0] <= to_seconds(stamp) <= self.span[1]
 
+    def clear(self) -> None:
+        """Discard all instants."""
+        self.rows.clear()
+        self.links.clear()
+
     def drop(self, duration: float) -> None:
         """Discard the first instants, over a time [s]."""
         every: list[list[Any]] = [self.rows, *self.links.values()]

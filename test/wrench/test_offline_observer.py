@@ -66,7 +66,7 @@ def one_by_one(
     def checked(index: int, stamp: int, values: Any) -> None:
         problem = marked.get((index, stamp))
         if problem:
-            made.refuse_reading(index, stamp, problem)
+            made.feeds[index].refuse(stamp, problem)
         else:
             add(index, stamp, values)
 

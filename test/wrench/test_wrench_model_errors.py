@@ -187,7 +187,7 @@ def test_a_load_mounted_after_the_tare_is_not_in_it() -> None:
     assert not np.any(made.errors.link(4, (TARED, REST, REST)))
     # Readings without the load show that it was mounted later.
     truth.carry(made.arm.robot.distal_inertia('flange'), 'flange')
-    assert seen.posture is not None
+    assert seen.motion is not None
     other = tared(observer(arm_model_std=0.0), truth)
     loaded = SensedArm(arm('robocal').robot(), made.arm.mounts)
     loaded.carry(RigidBodyInertia(1.5, np.array([0.018, -0.011, 0.102]), np.zeros((3, 3))),

@@ -357,8 +357,8 @@ class Window:
         self.fewest = fewest
         self.slack = self.length + self.length // 10**6 + 1000
         self._shortest, self._longest = FULL * self.length, max(self.slack, LONGEST)
-        self._rows = np.empty((_CAPACITY, columns))
-        self._extra = np.zeros((_CAPACITY, extra))
+        self._columns = columns
+        self._table = np.empty((_CAPACITY, columns + extra))
         self.clear()
 
     def clear(self) -> None:
@@ -369,7 +369,7 @@ class Window:
 
     def add(self, stamp: int, row: Array, extra: Array | None = None) -> None:
         """Add a row, with zeros for omitted further columns; stamps must increase [ns]."""
-        if self._end == len(self._rows):
+        if self._end == len(self._table):
             self._make_room()
         time, begin, end = self._time, self._begin, self._end
         if end > begin:
@@ -380,8 +380,8 @@ class Window:
             self.step = step
         self._even += 1
         time.append(stamp)
-        self._rows[end] = row
-        self._extra[end] = 0.0 if extra is None else extra
+        self._table[end, :self._columns] = row
+        self._table[end, self._columns:] = 0.0 if extra is None else extra
         self._end = end + 1
         oldest = stamp - self.slack
         while end - begin >= self.fewest and time[begin] < oldest:
@@ -389,15 +389,10 @@ class Window:
         self._begin = begin
 
     def _make_room(self) -> None:
-        begin, end = self._begin, self._end
-        kept = end - begin
-        if 2 * kept > len(self._rows):
-            self._rows = np.concatenate((self._rows, np.empty_like(self._rows)))
-            self._extra = np.concatenate((self._extra, np.zeros_like(self._extra)))
-        self._rows[:kept] = self._rows[begin:end].copy()
-        self._extra[:kept] = self._extra[begin:end].copy()
-        del self._time[:begin]
-        self._begin, self._end = 0, kept
+        rows = self._table[self._begin:]
+        self._table = np.concatenate((rows, np.empty((_CAPACITY, rows.shape[1]))))
+        del self._time[:self._begin]
+        self._begin, self._end = 0, len(rows)
 
     def __len__(self) -> int:
         """Return the number of rows in the window."""
@@ -416,12 +411,12 @@ class Window:
     @property
     def rows(self) -> Array:
         """The rows in the window, a view; the last one may be corrected in place."""
-        return self._rows[self._begin:self._end]
+        return self._table[self._begin:self._end, :self._columns]
 
     @property
     def extra(self) -> Array:
         """Further columns of the rows in the window, a view."""
-        return self._extra[self._begin:self._end]
+        return self._table[self._begin:self._end, self._columns:]
 
     def weights(self) -> Weights | None:
         """Return the weights, None if the rows do not cover the window.

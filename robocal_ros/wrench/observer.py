@@ -198,7 +198,7 @@ class WrenchObserver:
         self.errors = ModelErrors(self.arm, values.arm_model_std)
         self._identified = False
         self.use_gains(None)
-        self.contacts = Contacts(self.arm.chains, values, surface)
+        self.contacts = Contacts(values, surface)
         self._imu_chains = {
             index: _ImuChain(self, index, sensor.imu.frame)
             for index, sensor in enumerate(self.sensors) if sensor.imu is not None}
@@ -325,7 +325,6 @@ class WrenchObserver:
         """
         self._load = payload, frame, deviations
         self.arm.carry(payload, frame)
-        self.contacts.use(self.arm.chains)
         for index, chain in self._imu_chains.items():
             chain.link.use(self.arm.chains[index])
         redone = False

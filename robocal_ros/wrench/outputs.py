@@ -53,23 +53,22 @@ class _Topic:
     """
 
     def __init__(
-        self, node: CalibrationNode, kind: Any, name: str, message: Any = None,
-        numbers: Sequence[float] = (), profile: QoSProfile = qos.STREAM,
+        self, node: CalibrationNode, name: str, message: Any, numbers: Sequence[float] = (),
+        profile: QoSProfile = qos.STREAM,
     ) -> None:
         """Create the publisher.
 
         Args:
             node: The node.
-            kind: Type of the messages.
             name: The topic.
-            message: A message like those to be published; None for an empty one.
+            message: A message like those to be published.
             numbers: The doubles at its end, for ``send_numbers``.
             profile: Quality of service.
 
         """
         self._node = node
-        self._publisher = node.create_publisher(kind, name, profile)
-        self.message = kind() if message is None else message
+        self._publisher = node.create_publisher(type(message), name, profile)
+        self.message = message
         self.subscribed = False
         self._said: object = None
         self._sent = float('-inf')
@@ -131,14 +130,12 @@ class _LinkTopics:
 
     def __init__(self, node: CalibrationNode, link: str) -> None:
         base, header = f'~/links/{link}', Header(frame_id=link)
-        self.wrench = _Topic(
-            node, WrenchStamped, f'{base}/wrench', WrenchStamped(header=header), _ZEROS)
-        self.contact = _Topic(
-            node, PointStamped, f'{base}/contact', PointStamped(header=header), _ZEROS[:3])
-        self.pitch = _Topic(node, Float64, f'{base}/pitch')
-        self.bound = _Topic(node, Float64, f'{base}/force_lower_bound')
-        self.covariance = _Topic(node, Float64MultiArray, f'{base}/wrench_covariance')
-        self.flag = _Topic(node, Bool, f'{base}/in_contact')
+        self.wrench = _Topic(node, f'{base}/wrench', WrenchStamped(header=header), _ZEROS)
+        self.contact = _Topic(node, f'{base}/contact', PointStamped(header=header), _ZEROS[:3])
+        self.pitch = _Topic(node, f'{base}/pitch', Float64())
+        self.bound = _Topic(node, f'{base}/force_lower_bound', Float64())
+        self.covariance = _Topic(node, f'{base}/wrench_covariance', Float64MultiArray())
+        self.flag = _Topic(node, f'{base}/in_contact', Bool())
 
 
 class _Transforms:
@@ -215,20 +212,20 @@ class WrenchOutputs:
         self._transforms = None if self._fusion.described else _Transforms(node, frames)
         joint_names = arm.robot.joint_names
         self._links = [_LinkTopics(node, link) for link in self._names]
-        self._tool = _Topic(node, WrenchStamped, '~/tool_wrench', WrenchStamped(
+        self._tool = _Topic(node, '~/tool_wrench', WrenchStamped(
             header=Header(frame_id=self._fusion.frame)), _ZEROS)
         name = node.get_fully_qualified_name().lstrip('/')
-        self._source = _Topic(node, DiagnosticStatus, '~/tool_wrench/source', DiagnosticStatus(
+        self._source = _Topic(node, '~/tool_wrench/source', DiagnosticStatus(
             name=f'{name}: tool wrench', hardware_id=self._fusion.frame), profile=qos.LATCHED)
-        self._tool_covariance = _Topic(node, Float64MultiArray, '~/tool_wrench_covariance')
-        self._singular = _Topic(node, Float64, '~/smallest_singular_value')
+        self._tool_covariance = _Topic(node, '~/tool_wrench_covariance', Float64MultiArray())
+        self._singular = _Topic(node, '~/smallest_singular_value', Float64())
         ones = [1.0] * len(joint_names)
-        self._external = _Topic(node, JointState, '~/external_torque', JointState(
+        self._external = _Topic(node, '~/external_torque', JointState(
             name=list(joint_names), effort=ones), ones)
         self._external_covariance = _Topic(
-            node, Float64MultiArray, '~/external_torque_covariance')
-        self._joints = [
-            _Topic(node, Bool, f'~/joints/{name}/in_contact') for name in joint_names]
+            node, '~/external_torque_covariance', Float64MultiArray())
+        self._joints = [_Topic(node, f'~/joints/{name}/in_contact', Bool())
+                        for name in joint_names]
         self._tools = self._tool, self._source, self._tool_covariance, self._singular
         self._topics: list[_Topic] = [
             *(topic for link in self._links for topic in vars(link).values()), *self._tools,

@@ -61,7 +61,7 @@ LONGEST = SECOND // 10
 _MISFIT = (5.0, 3e-6)
 _BEND = (8.0, 1e-3)
 # Fraction of its length that a window must span.
-FULL = 0.6
+_FULL = 0.6
 # Longest gap, as a fraction of what the window spans.
 GAP = 0.6
 _CAPACITY = 512
@@ -338,6 +338,8 @@ class Window:
     Attributes:
         length: Length of the window [ns].
         slack: Largest age of a row, the length plus rounding errors [ns].
+        shortest: Shortest time that the rows must span [ns].
+        longest: Longest one that they may span [ns].
         fewest: Smallest number of rows, independent of their stamps.
         step: Time between the two newest rows, 0 before the second [ns].
 
@@ -356,7 +358,7 @@ class Window:
         self.length = round(length * SECOND)
         self.fewest = fewest
         self.slack = self.length + self.length // 10**6 + 1000
-        self._shortest, self._longest = FULL * self.length, max(self.slack, LONGEST)
+        self.shortest, self.longest = _FULL * self.length, max(self.slack, LONGEST)
         self._columns = columns
         self._table = np.empty((_CAPACITY, columns + extra))
         self.clear()
@@ -427,7 +429,7 @@ class Window:
         if count < self.fewest:
             return None
         span = self._time[-1] - self._time[self._begin]
-        if not self._shortest <= span <= self._longest:
+        if not self.shortest <= span <= self.longest:
             return None
         # The first two rows have no earlier step in the window to compare with.
         if self._even + 2 > count:

@@ -21,15 +21,13 @@ from robocal_ros.arrays import Array, Flags
 from robocal_ros.messages import SECOND, Stamps
 from robocal_ros.wrench.alignment import (
     COLUMNS,
-    FULL,
     GAP,
-    LONGEST,
     NEVER,
     UNEVEN,
     Feed,
     Reading,
     Saturated,
-    Weights,
+    Window,
     even_weights,
     matched_weights,
 )
@@ -274,9 +272,8 @@ class _Instants:
 
     Attributes:
         time: Stamps of the rows, shape (rows,) [ns].
-        new: Newest row of each window, shape (m,).
-        first: Its first row, shape (m,).
-        windows: Weights of the windows.
+        windows: Windows with their weights.
+        stamps: Stamps of their newest rows, shape (m,) [ns].
         rows: Angles, velocities, torques and readings, shape (rows, 3 n + 6 k).
         missing: Whether the readings of a sensor are missing, shape (rows, k).
         before: Row of each sensor's samples before each row, shape (rows, k).
@@ -284,6 +281,8 @@ class _Instants:
         full: Whether a window is full and its values are plausible, shape (m,).
         wild: Whether values of a full window are implausible, shape (m,).
         means: Means of the rows, shape (m, 3 n + 6 k).
+        q: Joint angles, shape (m, n) [rad].
+        v: Joint velocities, shape (m, n) [rad/s].
         a: Accelerations, shape (m, n) [rad/s²].
         held: As for ``SensedArm.held``, shape (m, k, 6).
         torque: Torques that the rigid arm takes, shape (m, n) [N·m].
@@ -310,18 +309,9 @@ class _Instants:
         n, count = arm.robot.n, len(sensors)
         self._n = n
         time = self.time = joints.stamps[:end]
-        new = self.new = np.arange(begin, end)
-        first = self.first = np.maximum(np.minimum(
-            np.searchsorted(time, time[new] - window.slack), new - window.fewest + 1), 0)
-        size, span = new - first + 1, time[new] - time[first]
-        full = ((size >= window.fewest) & (FULL * window.length <= span)
-                & (span <= max(window.slack, LONGEST)))
-        steps = np.diff(time)
-        uneven = np.zeros(end, bool)
-        uneven[2:] = np.abs(np.diff(steps)) > UNEVEN * np.minimum(steps[1:], steps[:-1])
-        last_uneven = np.maximum.accumulate(np.where(uneven, np.arange(end), -1))
-        windows = self.windows = _Windows(
-            time, new, np.where(full, size, 0), last_uneven[new] <= first + 1, window.length)
+        windows = self.windows = _Windows(time, begin, window)
+        new, first = windows.new, windows.first
+        self.stamps = time[new]
         # Rows of zeros for windows that would begin before the first row.
         table = np.zeros((windows.before + end, 3 * n + count * COLUMNS))
         rows = self.rows = table[windows.before:]
@@ -338,11 +328,12 @@ class _Instants:
             if sensor.ahead:
                 self.missing[:, index] |= np.isin(time, list(sensor.ahead))
         means = self.means = windows.sums(windows.mean, table)
+        self.q, self.v = means[:, :n], means[:, n:2 * n]
         self.a = windows.rate[:, None] * windows.sums(windows.slope, table[:, n:2 * n])
         if backward is not None:
             # The newest velocity is a backward difference; in later windows it is a central one.
             change = backward[new] - rows[new, n:2 * n]
-            means[:, n:2 * n] += windows.mean[:, -1:] * change
+            self.v += windows.mean[:, -1:] * change
             self.a += windows.rate[:, None] * windows.slope[:, -1:] * change
         excess = np.zeros((windows.before + end, count * COLUMNS))
         between = excess[windows.before:].reshape(end, count, COLUMNS)
@@ -427,21 +418,6 @@ class _Instants:
         span = (time[several + 1] - time[several]) / SECOND
         excess[several + 1] = integral / span[:, None] - 0.5 * (low + high)
         return True
-
-    @property
-    def stamps(self) -> Stamps:
-        """Stamps of the newest rows, shape (m,) [ns]."""
-        return self.time[self.new]
-
-    @property
-    def q(self) -> Array:
-        """Joint angles, shape (m, n) [rad]."""
-        return self.means[:, :self._n]
-
-    @property
-    def v(self) -> Array:
-        """Joint velocities, shape (m, n) [rad/s]."""
-        return self.means[:, self._n:2 * self._n]
 
     def motion(self, row: int) -> Motion:
         """Return the motion at an instant."""
@@ -626,12 +602,10 @@ class OfflineObserver:
                 block.colliding[row] = torques.colliding
         if self._observer.recorder is not None:
             for row in np.flatnonzero(at.full).tolist():
-                newest = at.rows[at.new[row]].copy()
+                newest = at.rows[at.windows.new[row]].copy()
                 self._observer.recorder.add(Instant(
                     int(block.stamps[row]), newest[:n], newest[3 * n:].reshape(count, COLUMNS),
-                    at.held[row].copy(), [
-                        (why or 'A reading is missing.') if lacks else '' for why, lacks in zip(
-                            block.reasons_at(row), lacking[row], strict=True)]))
+                    at.held[row].copy(), _of_sensors(block.reasons_at(row), lacking[row])))
         self._find_contacts(block, at, loud)
         if self._fusion is not None:
             block.fused = self._fusion.all_of([
@@ -641,11 +615,11 @@ class OfflineObserver:
     def _find_contacts(self, block: Block, at: _Instants, loud: Flags) -> None:
         """Find contacts one by one, where a force is loud or a sensor saturated."""
         contacts, chains, test = self._observer.contacts, self._chains, self._chains.test
-        count, time = len(self._sensors), at.time
+        count, time, new = len(self._sensors), at.time, at.windows.new
         saturated = np.zeros(len(block), bool)
         for index, sensor in enumerate(self._sensors):
             if at.missing[:, index].any():
-                saturated |= at.missing[at.new, index] & sensor.saturated(at.before[at.new, index])
+                saturated |= at.missing[new, index] & sensor.saturated(at.before[new, index])
         moving = np.flatnonzero(at.full)
         kept = deque(moving[np.diff(block.stamps[moving] // EVERY, prepend=-1) > 0].tolist())
 
@@ -662,12 +636,12 @@ class OfflineObserver:
                 contacts.clear(chains.links)
                 continue
             instant, motion = int(block.stamps[row]), at.motion(row)
-            delay, inside = float(block.delay[row]), slice(at.first[row], at.new[row] + 1)
+            delay, inside = float(block.delay[row]), slice(at.windows.first[row], new[row] + 1)
             try:
                 exact = self._arm.held(*motion)
                 if saturated[row]:
                     chains.bound(instant, delay, exact, [
-                        sensor.around(int(at.before[at.new[row], index]))
+                        sensor.around(int(at.before[new[row], index]))
                         for index, sensor in enumerate(self._sensors)], motion)
                 found = contacts.update(
                     instant / SECOND - delay, chains.links, block.wrench[row],
@@ -697,19 +671,17 @@ class OfflineObserver:
             return item
         item.motion, item.distal = at.motion(row), at.distal[row]
         item.held, item.needed = at.held[row], at.torque[row]
-        # What a sensor lacks is what the link that it carries lacks first.
-        item.missing = [why if lost else '' for why, lost in zip(
-            item.reasons, lacking[row].tolist(), strict=True)]
+        item.missing = _of_sensors(item.reasons, lacking[row])
         return item
 
     def _judge_validity(self, block: Block, at: _Instants) -> Flags:
         """Set the validity of sub-chains; return which sensors lack readings, shape (m, k)."""
-        full, missing, new = at.full, at.missing, at.new
+        full, missing, new, first = at.full, at.missing, at.windows.new, at.windows.first
         block.valid[:] = full[:, None]
         if not missing.any() and full.all():
             return np.zeros((len(new), len(self._sensors)), bool)
         missed = np.cumsum(missing, axis=0)
-        lacking = missed[new] - missed[at.first] + missing[at.first] > 0
+        lacking = missed[new] - missed[first] + missing[first] > 0
         last = np.maximum.accumulate(
             np.where(missing, np.arange(len(missing))[:, None], -1), axis=0)
         for index, chain in enumerate(self._arm.chains):
@@ -735,6 +707,12 @@ class OfflineObserver:
         return np.asarray(lacking)
 
 
+def _of_sensors(reasons: Sequence[str], lacking: Flags) -> list[str]:
+    """Return why readings of sensors are missing, given the reasons of sub-chains."""
+    # What a sensor lacks is what the link that it carries lacks first.
+    return [why if lost else '' for why, lost in zip(reasons, lacking.tolist(), strict=True)]
+
+
 def _until_over(begins: Flags, lasts: Callable[[], bool]) -> Iterator[int]:
     """Yield the rows at which something may begin, and those after them while it lasts."""
     candidates, row = np.flatnonzero(begins), 0
@@ -756,10 +734,12 @@ def _any(flags: Flags) -> Flags:
 
 
 class _Windows:
-    """Weights of successive windows, equal to ``Window.weights``; zero before a window begins.
+    """Successive windows with weights equal to ``Window.weights``; zero before a window begins.
 
     Attributes:
-        full: Whether each window exists and has no gaps, shape (m,).
+        new: Newest row of each window, shape (m,).
+        first: Its first row, shape (m,).
+        full: Whether each window is full and has no gaps, shape (m,).
         before: Number of rows by which the longest window exceeds those before the first newest.
         mean: Weights of means, shape (m, longest).
         slope: Weights of slopes times ``rate``, shape (m, longest).
@@ -769,46 +749,46 @@ class _Windows:
 
     """
 
-    def __init__(
-        self, time: Stamps, newest: Rows, size: Rows, even: Flags, length: int
-    ) -> None:
+    def __init__(self, time: Stamps, begin: int, window: Window) -> None:
         """Compute the weights.
 
         Args:
             time: Increasing stamps, shape (rows,) [ns].
-            newest: Newest row of each window, successive, shape (m,).
-            size: Number of rows of each window, 0 for none, shape (m,).
-            even: Whether the steps of each window count as even, shape (m,).
-            length: Length that windows should have [ns].
+            begin: Newest row of the first window.
+            window: A window with the length and number of rows that are wanted.
 
         """
-        longest = int(size.max(initial=1))
-        self._newest = newest
-        self.full = size > 0
-        self.before = max(0, longest - 1 - int(newest[0]))
-        span = (time[newest] - time[np.maximum(newest - size + 1, 0)]) / SECOND
-        self.rate, self.delay = np.ones(len(newest)), 0.5 * span
-        # Distinct weights, and which of them each window has: none, or those of even steps.
-        kinds, kind, known = [np.zeros((1, 3, longest))], np.zeros(len(newest), np.intp), 1
-        for count in np.unique(size[size > 0]).tolist():
-            chosen = (size == count) & even
-            if chosen.any():
-                kinds.append(_padded(longest, even_weights(count)))
-                kind[chosen] = known
-                known += 1
-                self.rate[chosen] = (count - 1) / span[chosen]
-            uneven = np.flatnonzero((size == count) & ~even)
-            if len(uneven):
-                elapsed = (time[newest[uneven][:, None] + np.arange(1 - count, 1)]
-                           - time[newest[uneven]][:, None])
-                self.full[uneven] = np.diff(elapsed, axis=1).max(axis=1) <= GAP * np.maximum(
-                    length, -elapsed[:, 0])
-                found = matched_weights(elapsed / SECOND)
-                self.delay[uneven] = found.delay
-                kinds.append(_padded(longest, found))
-                kind[uneven] = known + np.arange(len(uneven))
-                known += len(uneven)
-        self.mean, self.slope, self.intervals = np.concatenate(kinds)[kind].transpose(1, 0, 2)
+        new = self.new = np.arange(begin, len(time))
+        first = self.first = np.maximum(np.minimum(
+            np.searchsorted(time, time[new] - window.slack), new - window.fewest + 1), 0)
+        size, span = new - first + 1, time[new] - time[first]
+        self.full = ((size >= window.fewest) & (window.shortest <= span)
+                     & (span <= window.longest))
+        steps = np.diff(time)
+        leaps = np.zeros(len(time), bool)
+        leaps[2:] = np.abs(np.diff(steps)) > UNEVEN * np.minimum(steps[1:], steps[:-1])
+        last_leap = np.maximum.accumulate(np.where(leaps, np.arange(len(time)), -1))
+        even = last_leap[new] <= first + 1
+        longest = int(size[self.full].max(initial=1))
+        self.before = max(0, longest - 1 - begin)
+        self.rate, self.delay = np.ones(len(new)), 0.5 * span / SECOND
+        weights = np.zeros((3, len(new), longest))
+        self.mean, self.slope, self.intervals = weights
+        for count in np.unique(size[self.full]).tolist():
+            chosen = self.full & (size == count)
+            found, rows = even_weights(count), chosen & even
+            weights[:2, rows, -count:] = found.both[:, None]
+            self.intervals[rows, -count:] = found.intervals
+            self.rate[rows] = (count - 1) / (span[rows] / SECOND)
+            uneven = np.flatnonzero(chosen & ~even)
+            elapsed = time[new[uneven][:, None] + np.arange(1 - count, 1)] - time[
+                new[uneven], None]
+            self.full[uneven] = np.diff(elapsed, axis=1).max(axis=1) <= GAP * np.maximum(
+                window.length, -elapsed[:, 0])
+            found = matched_weights(elapsed / SECOND)
+            weights[:2, uneven, -count:] = found.both.transpose(1, 0, 2)
+            self.intervals[uneven, -count:] = found.intervals
+            self.delay[uneven] = found.delay
 
     def sums(self, weights: Array, rows: Array) -> Array:
         """Return weighted sums over the windows, shape (m, columns).
@@ -819,13 +799,6 @@ class _Windows:
 
         """
         longest = weights.shape[1]
-        begin = self.before + int(self._newest[0]) - longest + 1
+        begin = self.before + int(self.new[0]) - longest + 1
         views = sliding_window_view(rows, longest, axis=0)[begin:begin + len(weights)]
         return np.asarray(np.matmul(views, weights[:, :, None])[:, :, 0])
-
-
-def _padded(longest: int, found: Weights) -> Array:
-    """Return the weights of one window or m of them after zeros, shape (m, 3, longest)."""
-    rows = np.concatenate((found.both, found.intervals[..., None, :]), axis=-2)
-    rows = rows.reshape(-1, *rows.shape[-2:])
-    return np.pad(rows, ((0, 0), (0, 0), (longest - rows.shape[-1], 0)))

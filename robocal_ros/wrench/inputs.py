@@ -9,6 +9,7 @@ needs the outputs.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,8 @@ from robocal_ros.messages import (
 )
 from robocal_ros.wrench.observer import WrenchObserver
 
-# Wake-ups after which the waking stream is reviewed, and the largest fraction of early ones.
+# Wake-ups after which the waking stream is reviewed, and the fraction in which another one must
+# have arrived last.
 _TRIAL = 200
 _EARLY_SHARE = 0.5
 # Time without a wake-up after which all streams are polled [s].
@@ -66,7 +68,8 @@ class WrenchInputs:
         sensors = observer.sensors
         robot = observer.arm.robot
         self._joint_intake = JointIntake(robot, factor)
-        self._wakes = self._early = 0
+        # Streams that arrived last, by wake-up.
+        self._last = Counter[WakingStream]()
         self._joints = self._stream(
             JointState, 'joint_states', self._joint_intake, observer.joint_chains.take_state)
         own = [
@@ -82,7 +85,6 @@ class WrenchInputs:
         self._leading = [self._joints, *own]
         self._waker = self._leading[1 if self._imu_only else 0]
         self._waker.wakes = self.at_once = True
-        self._late: WakingStream | None = None
         self._max_delay = max_delay
         self._woken_at = float('-inf')
 
@@ -168,23 +170,20 @@ class WrenchInputs:
         if self._imu_only:
             return
         self._woken_at = time.monotonic()
-        self._wakes += 1
         now = self._waker.newest
-        latest = min(self._leading, key=lambda stream: stream.newest)
-        if 0.0 < now - latest.newest <= self._max_delay:
-            self._early += 1
-            self._late = latest
-        if self._wakes < _TRIAL:
-            return
-        if self._early > _EARLY_SHARE * self._wakes and self._late is not None:
-            self._wake_by(self._late)
-        self._wakes = self._early = 0
+        late = min(self._leading, key=lambda stream: stream.newest)
+        early = 0.0 < now - late.newest <= self._max_delay
+        self._last[late if early else self._waker] += 1
+        if self._last.total() >= _TRIAL:
+            stream, count = self._last.most_common(1)[0]
+            if count > _EARLY_SHARE * _TRIAL:
+                self._wake_by(stream)
+            self._last.clear()
 
     def _wake_by(self, stream: WakingStream) -> None:
         self._waker.wakes = False
         stream.wakes = True
         self._waker = stream
-        self._late = None
 
     def _note_jump(self, stamp: float) -> None:
         # At once, so that samples after the jump are kept.

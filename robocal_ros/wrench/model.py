@@ -249,7 +249,7 @@ class SensedArm:
                                for joint in self._joints], dtype=np.intp).reshape(-1, 6)
         self._efforts = np.concatenate((self._v_columns, self._held.ravel()))
         self.chains = tuple(self._chain(i) for i in range(len(self.mounts)))
-        self._paths = [(inner, outer, self._steps(inner, outer)) for inner, outer in self.pairs]
+        self._paths = [(inner, outer, *self._path(inner, outer)) for inner, outer in self.pairs]
         # Placements in the root, which Pinocchio updates in place.
         self._places = [self.data.oMi[joint] for joint in self._joints]
         pin.forwardKinematics(model, self.data, self._q)
@@ -291,36 +291,26 @@ class SensedArm:
             joint = self._bare.parents[joint]
         return moved_parameters(placement)
 
-    def _steps(self, inner: int, outer: int) -> list[tuple[int, Array]]:
-        """Return the joints after one sensor up to a distal one, from the distal end.
+    def _path(self, inner: int, outer: int) -> tuple[Array, list[tuple[Array, int, Array]]]:
+        """Return how the wrench at one sensor is transformed to a proximal one.
 
-        A joint is its column, and the matrices of which its transform of a wrench is the sum,
-        times 1, cosine, sine and value of its position, shape (24, 6). With the first of them is
-        the constant transform distal to it.
+        Returns:
+            The constant transform up to the first joint, shape (6, 6), and for each joint, from
+            the distal end, the transform after it, its column and its dual motion operator.
+
         """
         model, names, data = self.model, self.robot.joint_names, self.model.createData()
-        path = [joint for joint in model.supports[self._joints[outer]]
-                if joint > self._joints[inner]]
-        steps, before = [], np.eye(6)
-        for number in path:
-            fixed = model.jointPlacements[number]
-            before = before @ fixed.toDualActionMatrix()
-            if model.names[number] not in names:
+        pin.forwardKinematics(model, data, self._q)
+        before, steps = np.eye(6), list[tuple[Array, int, Array]]()
+        for number in model.supports[self._joints[outer]]:
+            if number <= self._joints[inner]:
                 continue
-            unit = pin.neutral(model)
-            unit[model.idx_qs[number]] = 1.0
-            pin.forwardKinematics(model, data, unit)
-            twist = pin.log6(fixed.actInv(data.liMi[number]))
-            turn = np.kron(np.eye(2), pin.skew(twist.angular))
-            parts = np.array((np.eye(6) + turn @ turn, -turn @ turn, turn, np.zeros((6, 6))))
-            if not turn.any():
-                parts[3, 3:, :3] = pin.skew(twist.linear)
-            steps.append((names.index(model.names[number]), before @ parts))
-            before = np.eye(6)
-        # A path without moving joints is constant: 1 is the only factor of its parts.
-        steps = steps[::-1] or [(0, np.eye(6) * np.eye(4)[0, :, None, None])]
-        steps[0] = steps[0][0], steps[0][1] @ before
-        return [(column, parts.reshape(24, 6)) for column, parts in steps]
+            before = before @ model.jointPlacements[number].toDualActionMatrix()
+            if model.names[number] in names:
+                twist = pin.Motion(np.reshape(data.joints[number].S, 6))
+                steps.insert(0, (before, names.index(model.names[number]), twist.dualAction))
+                before = np.eye(6)
+        return before, steps
 
     def outer_joints(self) -> list[int]:
         """Return the columns of the joints that are not distal to any sensor."""
@@ -518,9 +508,9 @@ class SensedArm:
     def between_many(self, q: Array, distal: Array) -> Array:
         """Return the external wrenches of ``between`` for many instants.
 
-        The transform over a joint is linear in 1, cosine and sine of its angle, or 1 and its
-        travel. Pinocchio's Python binding gives the placements of one instant at a time only, at a
-        cost that all else together has in whole arrays.
+        The transform over a joint with motion operator A is I + sin q A + (1 - cos q) A², or
+        I + q A for one that slides. Pinocchio's Python binding gives the placements of one
+        instant at a time only, at a cost that all else together has in whole arrays.
 
         Args:
             q: Joint angles, shape (m, n) [rad].
@@ -530,13 +520,15 @@ class SensedArm:
             Shape (m, k, 6) [N, N·m].
 
         """
-        factors = np.array((np.ones_like(q), np.cos(q), np.sin(q), q)).transpose(2, 0, 1)
+        along = np.where(self.robot.prismatic, q, np.sin(q))
+        across = 1.0 - np.cos(q)
         net = distal.copy()
-        for inner, outer, steps in self._paths:
-            moved = distal[:, outer].T
-            for column, parts in steps:
-                moved = np.einsum('pm,pcm->cm', factors[column],
-                                  (parts @ moved).reshape(4, 6, -1))
+        for inner, outer, first, steps in self._paths:
+            moved = first @ distal[:, outer].T
+            for after, column, operator in steps:
+                once = operator @ moved
+                moved = after @ (moved + along[:, column] * once
+                                 + across[:, column] * (operator @ once))
             net[:, inner] -= moved.T
         return net
 
@@ -609,12 +601,6 @@ class SensedArm:
         """Return the sub-chain with a frame, None if it is proximal to all sensors."""
         joint = self.model.frames[self.model.getFrameId(frame)].parentJoint
         return next((chain for chain in self.chains if joint in chain.bodies), None)
-
-    def rotations_to_root(self, q: Array) -> Array:
-        """Return the rotations from the sensors' link frames to the root, shape (k, 3, 3)."""
-        rest = np.zeros(self.robot.n)
-        self.held(q, rest, rest)
-        return np.array([place.rotation for place in self._places]).reshape(-1, 3, 3)
 
 
 class ImuLink:

@@ -88,7 +88,8 @@ class WrenchObserverNode(CalibrationNode):
         self.marks = self.part(Marks(self, self.group))
         self._result_topic = self.publisher(String, '~/result')
         self._tare = TareProcedure(
-            self.observer, self.store.robot, self.waiter, lambda: self.health.first_reason)
+            self.observer, self.store.robot, self.waiter.until_stopped,
+            lambda: self.health.first_reason)
         DriveGains(self, self.inputs, on_use=self._use_gains)
         if values.use_payload:
             self.results.follow('payload', self._carry)

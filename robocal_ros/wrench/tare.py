@@ -327,8 +327,10 @@ class Taring:
         if size == 0.0:
             return ''
         down = np.array(self.arm.robot.gravity) / size
-        turned = np.einsum('kij,kj->ki', self.arm.rotations_to_root(posture),
-                           self.arm.in_links(bias)[:, :3])
+        turned = np.array([
+            self.arm.robot.transform_frame_to_root(posture, chain.link).rotation @ force
+            for chain, force in zip(
+                self.arm.chains, self.arm.in_links(bias)[:, :3], strict=True)])
         weight = float((turned[list(odd)] @ down).mean())
         left = turned[list(odd)] - weight * down
         if weight < _LOAD * limit or np.abs(left).max() > limit:

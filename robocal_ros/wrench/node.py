@@ -27,8 +27,8 @@ from robocal_ros.wrench.outputs import WrenchOutputs
 from robocal_ros.wrench.parameters import TARE, WrenchParameters
 from robocal_ros.wrench.tare_procedure import TareOutcome, TareProcedure
 
-# Periods of the timers that poll inputs and look for subscribers [s].
-_POLL_PERIOD, _LOOK_PERIOD = 0.02, 0.2
+# Interval at which the node looks for subscribers and silent streams [s].
+_LOOK_PERIOD = 0.2
 # Observations computed at a time, so that services are answered in between: those of the period in
 # which subscribers are looked for, at 2 kHz.
 _AT_A_TIME = 400
@@ -38,13 +38,12 @@ class _Periodic:
     """Calls a function periodically while the node is active."""
 
     def __init__(
-        self, node: CalibrationNode, period: float, call: Callable[[], None],
-        begin: Callable[[], None] = lambda: None,
+        self, node: CalibrationNode, call: Callable[[], None], begin: Callable[[], None]
     ) -> None:
         self._node = node
         self._begin = begin
         self._timer = node.create_timer(
-            period, call, node.group, clock=Clock(clock_type=ClockType.STEADY_TIME))
+            _LOOK_PERIOD, call, node.group, clock=Clock(clock_type=ClockType.STEADY_TIME))
         self._timer.cancel()
 
     def start(self) -> None:
@@ -80,11 +79,9 @@ class WrenchObserverNode(CalibrationNode):
             self.get_logger().warning(remark)
         self.outputs = self.part(WrenchOutputs(self, self.observer, self.markers))
         self.inputs = self.stream(WrenchInputs(
-            self, self.observer, effort_factor(self.robot, values), max_delay=values.max_delay,
-            on_ready=self._observe))
+            self, self.observer, effort_factor(self.robot, values), self._observe))
         self.health = WrenchHealth(self, self.observer, self.inputs, self.outputs)
-        self._poll = self.stream(_Periodic(self, _POLL_PERIOD, self.inputs.poll))
-        self.stream(_Periodic(self, _LOOK_PERIOD, self._look, self.health.begin))
+        self.stream(_Periodic(self, self._look, self.health.begin))
         self.marks = self.part(Marks(self, self.group))
         self._result_topic = self.publisher(String, '~/result')
         self._tare = TareProcedure(
@@ -134,13 +131,7 @@ class WrenchObserverNode(CalibrationNode):
         self.outputs.look()
         if not self.is_active:
             return
-        at_once = self.outputs.subscribed or self.busy
-        if at_once != self.inputs.at_once:
-            self.inputs.attend(at_once)
-            # Otherwise it is done here.
-            (self._poll.start if at_once else self._poll.stop)()
-        if not at_once:
-            self.inputs.poll()
+        self.inputs.attend(self.outputs.subscribed or self.busy)
         self.health.report()
 
     # -------------------------------------------------------------------- services

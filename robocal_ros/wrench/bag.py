@@ -193,12 +193,21 @@ class WrenchFollowing:
         self._digest.add(stamps, block)
         self._series.add(stamps, block)
 
-    def _tared(self) -> bool:
-        """Use the marked tare if all its samples are recorded; return whether they are."""
-        if self._tare is None or not self._tare.complete:
+    def _ended_tare(self, passed: bool) -> bool:
+        """Use the marked tare if it is complete, and await the next one then.
+
+        Args:
+            passed: Whether its samples have passed: it is left out if they are not complete.
+
+        Returns:
+            Whether another one is awaited.
+
+        """
+        if self._tare is None or not (self._tare.complete or passed):
             return False
-        # From the next instant on, as in the live node.
-        self._result = self._use(Taring(self._observer.arm).find(self._tare, self._values))
+        if self._tare.complete:
+            # From the next instant on, as in the live node.
+            self._result = self._use(Taring(self._observer.arm).find(self._tare, self._values))
         self._await_tare()
         return True
 
@@ -210,10 +219,8 @@ class WrenchFollowing:
 
         """
         whole = OfflineObserver(self._observer, self._fusion)
-        intakes: dict[str, Intake] = {
-            self._topics[sensor.topic]: Intake(sensor.decoder())
-            for sensor in self._observer.sensors}
-        intakes[self._topics[marks.JOINTS]] = JointIntake(self.robot, self._factor)
+        intakes = {topic: channel.intake
+                   for topic, channel in self._channels(self._selected).items()}
         for block in ahead(self._blocks(whole, intakes, progress)):
             self._write(block)
         self._tell_counts(intakes)
@@ -267,17 +274,13 @@ class WrenchFollowing:
 
     def _advance(self, whole: OfflineObserver, *, final: bool) -> Iterator[Block]:
         """Yield all complete observations, with the biases of their time."""
-        while True:
+        more = True
+        while more:
             until = None if self._tare is None else from_seconds(self._tare.span[1]) + _ROUNDING
             block = whole.take(final=final, until=until)
             if block is not None:
                 yield block
-            if self._tare is None:
-                return
-            if not self._tared():
-                if not whole.has_more(final=final):
-                    return
-                self._await_tare()
+            more = self._ended_tare(passed=whole.has_more(final=final))
 
     def _observe_samples(self, progress: Callable[[int], None] | None) -> None:
         """Observe sample by sample."""
@@ -287,9 +290,8 @@ class WrenchFollowing:
             if len(waiting) == _BLOCK:
                 self._write(Block.of(waiting, self.robot.n, self._fusion))
                 waiting = []
-            if not self._tared() and self._tare is not None \
-                    and observation.stamp > self._tare.span[1] + _MARGIN:
-                self._await_tare()
+            self._ended_tare(passed=self._tare is not None and (
+                observation.stamp > self._tare.span[1] + _MARGIN))
         if waiting:
             self._write(Block.of(waiting, self.robot.n, self._fusion))
 

@@ -454,6 +454,17 @@ class _Chains(ABC):
             np.zeros((self._count, COLUMNS)), [problem] * self._count,
             instants=instants, problem=problem, failed=failed)
 
+    def _find_contacts(
+        self, observation: Observation, motion: Motion,
+        consistency: Callable[[int, Array], float],
+    ) -> None:
+        """Set the contacts; consistency as for ``ContactJudge.update``."""
+        stamp, wrench, reasons = observation.nanoseconds, observation.wrench, observation.reasons
+        observation.contacts = self._contacts.update(
+            stamp / SECOND - observation.delay, self.links, wrench, reasons, consistency,
+            partial(self.test.size, stamp, motion))
+        self.test.note(stamp, motion, wrench, reasons, observation.contacts)
+
     @abstractmethod
     def _observed(self, stamp: int, instants: int) -> Observation:
         """Return the observation of the newest window, at its stamp [ns]."""
@@ -634,13 +645,8 @@ class JointChains(_Chains):
                 observation.reasons[index] = missing[index] or next(
                     (missing[d] for d in arm.chains[index].distal if missing[d]), '')
             self.bound(stamp, delay, held, [feed.around(stamp) for feed in self._feeds], motion)
-        observation.contacts = self._contacts.update(
-            stamp / SECOND - delay, self.links, observation.wrench, observation.reasons,
-            lambda index, wrench: self.consistency(
-                both[0], window.time, rows, means, readings, index, wrench),
-            partial(self.test.size, stamp, motion))
-        self.test.note(stamp, motion, observation.wrench, observation.reasons,
-                       observation.contacts)
+        self._find_contacts(observation, motion, lambda index, wrench: self.consistency(
+            both[0], window.time, rows, means, readings, index, wrench))
         if self._torques is not None and self._without_effort < oldest:
             observation.external = self._torques.update(
                 needed, v, a, means[2 * n:3 * n],
@@ -801,7 +807,6 @@ class _ImuChain(_Chains):
             motion=motion, instants=instants)
         regressor = self.link.regressor(*motion)
         inertial = self.link.inertial(regressor)
-        excess = partial(self.test.size, stamp, motion)
         if problem:
             observation.reasons[index] = problem
             # The proximal sensor reads at the instant itself, the others beside it.
@@ -818,12 +823,7 @@ class _ImuChain(_Chains):
             if (recorder := self._observer.recorder) is not None:
                 recorder.add_link(index, LinkInstant(stamp, net, rate, regressor))
             observation.wrench[index] = net if self.bias is None else net - self.bias
-        observation.contacts = self._contacts.update(
-            stamp / SECOND - delay, self.links, observation.wrench,
-            observation.reasons, partial(self._consistency, mean, rows), excess)
-        if not problem:
-            self.test.note(stamp, motion, observation.wrench, observation.reasons,
-                           observation.contacts)
+        self._find_contacts(observation, motion, partial(self._consistency, mean, rows))
         return observation
 
     def _all_sensors(self, rows: Array) -> Array:

@@ -428,10 +428,9 @@ def to_result(
         source: ``live``, or the name of the bag.
 
     """
-    parameters = tuple(
-        Parameter(name, unit, value, std) for name, unit, value, std in zip(
-            _names(frames), _UNITS * len(frames), tare.bias.ravel().tolist(),
-            tare.std.ravel().tolist(), strict=True))
+    parameters = tuple(map(
+        Parameter, _names(frames), _UNITS * len(frames), tare.bias.ravel().tolist(),
+        tare.std.ravel().tolist()))
     fits, held_out, checks = [], [], []
     for i, frame in enumerate(frames):
         for what, unit, part, limit in (

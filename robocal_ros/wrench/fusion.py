@@ -380,10 +380,9 @@ class Fusion:
         if index in self._observer.imu_links and observation.motion is not None:
             regressor = self._observer.imu_links[index].regressor(*observation.motion)
             errors = self._observer.errors.rigid(index, regressor)
-            placement = self._arm.distal_transform(chain)
-            if placement is not None:
-                turn = placement.toDualActionMatrix()
-                covariance = covariance + turn @ self._noise[chain.distal[0]] @ turn.T
+            for d in chain.distal:
+                turn = self._arm.transform(index, d)
+                covariance = covariance + turn @ self._noise[d] @ turn.T
             return np.asarray(covariance + errors @ errors.T)
         known = self._geometry(observation)
         if index not in known.links:

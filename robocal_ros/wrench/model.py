@@ -505,6 +505,14 @@ class SensedArm:
                 distal[outer])
         return net
 
+    def transform(self, inner: int, outer: int) -> Array:
+        """Return the matrix of wrenches from a distal sensor's link to another's, shape (6, 6).
+
+        It is that of the posture last given to ``held``; within a rigid link, of any.
+        """
+        return np.asarray(
+            self._places[inner].actInv(self._places[outer]).toDualActionMatrix())
+
     def between_many(self, q: Array, distal: Array) -> Array:
         """Return the external wrenches of ``between`` for many instants.
 
@@ -560,21 +568,6 @@ class SensedArm:
         place = self._places[index].actInv(self._places[sensor])
         return np.asarray(place.rotation @ self._to_link[sensor, :3, :3])
 
-    def distal_transform(self, chain: Chain) -> pin.SE3 | None:
-        """Return the placement of a rigid sub-chain's one distal sensor, None at a free end.
-
-        Raises:
-            ConfigurationError: If the sub-chain is not rigid or has several distal sensors.
-
-        """
-        if not chain.rigid or len(chain.distal) > 1:
-            raise ConfigurationError(
-                f"There are joints or several sensors distal to '{chain.link}'; kinematics imu "
-                'requires one rigid link. Use joint_states there.')
-        if not chain.distal:
-            return None
-        return self._places[chain.proximal].actInv(self._places[chain.distal[0]])
-
     def placement(self, chain: Chain, joint: int) -> pin.SE3:
         """Return a body's placement in a sub-chain's frame, in the posture last given.
 
@@ -608,10 +601,6 @@ class ImuLink:
 
     The accelerometer measures the specific force a − g at its position; it is transferred to the
     link's origin by α × r + ω × (ω × r). The wrench follows from the Newton-Euler equations.
-
-    Attributes:
-        chain: The link.
-
     """
 
     def __init__(self, arm: SensedArm, chain: Chain, frame: str) -> None:
@@ -623,29 +612,24 @@ class ImuLink:
             frame: The IMU's frame.
 
         Raises:
-            ConfigurationError: If the sub-chain is not rigid, or the frame not on it.
+            ConfigurationError: If the sub-chain is not rigid or has several distal sensors, or
+                the frame is not on it.
 
         """
         arm.robot.frame_id(frame)
-        arm.distal_transform(chain)
+        if not chain.rigid or len(chain.distal) > 1:
+            raise ConfigurationError(
+                f"There are joints or several sensors distal to '{chain.link}'; kinematics imu "
+                'requires one rigid link. Use joint_states there.')
         self._arm = arm
+        (self._body,) = chain.bodies
         placement = arm.frame_in_chain(chain, frame)
         self._rotation = np.array(placement.rotation)
         self._place = np.array(placement.translation)
-        self.use(chain)
-
-    def use(self, chain: Chain) -> None:
-        """Replace the link after a change of its load."""
-        self.chain = chain
-        distal = self._arm.distal_transform(chain)
-        self._over = None if distal is None else np.array(distal.toDualActionMatrix())
-        inertia = chain.inertia
-        self._parameters = np.zeros(10) if inertia is None else np.array(
-            inertia.to_pinocchio().toDynamicParameters())
 
     def inertial(self, regressor: Array) -> Array:
         """Return m (a − g) and the matching moment about the link's origin, shape (6,)."""
-        return np.asarray(regressor @ self._parameters)
+        return np.asarray(regressor @ self._arm.model.inertias[self._body].toDynamicParameters())
 
     def regressor(self, specific: Array, omega: Array, alpha: Array) -> Array:
         """Return the regressor of ``inertial`` in the dynamic parameters, shape (6, 10).
@@ -663,20 +647,6 @@ class ImuLink:
         at_origin = (turned[:, 0] - pin.skew(turned[:, 2]) @ self._place
                      - pin.skew(turned[:, 1]) @ lever)
         return np.array(pin.bodyRegressor(rotation, pin.Motion(at_origin, turned[:, 2])))
-
-    def net(self, inertial: Array, proximal: Array, distal: Array | None = None) -> Array:
-        """Return the external wrench on the link, in its frame about its origin, shape (6,).
-
-        Args:
-            inertial: As for ``inertial``.
-            proximal: Reading of its own sensor, in its frame, shape (6,).
-            distal: Reading of the next sensor in that one's link frame; None at a free end.
-
-        """
-        net = inertial + proximal
-        if self._over is not None and distal is not None:
-            net -= self._over @ distal
-        return net
 
 
 def moved_parameters(placement: pin.SE3) -> Array:

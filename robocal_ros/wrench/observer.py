@@ -325,8 +325,6 @@ class WrenchObserver:
         """
         self._load = payload, frame, deviations
         self.arm.carry(payload, frame)
-        for index, chain in self._imu_chains.items():
-            chain.link.use(self.arm.chains[index])
         redone = False
         if self.reference is not None:
             bias = self.reference.readings - self.arm.expected(self.reference.posture)
@@ -817,7 +815,7 @@ class _ImuChain(_Chains):
         else:
             readings = self._arm.in_links(
                 self._all_sensors(means[None])[0] - self._observer.bias)
-            net = self.link.net(inertial, *(readings[i] for i in self._sensors))
+            net = inertial + self._arm.between(readings)[index]
             if not _within(net, IMPOSSIBLE):
                 raise ArithmeticError('Its force or moment is beyond that of any arm.')
             if (recorder := self._observer.recorder) is not None:

@@ -224,10 +224,6 @@ def test_a_link_by_its_imu_agrees_with_the_joints(cut: SensedArm, index: int, fr
         held = cut.held(q, v, a)
         expected = cut.between(held)[index]
         np.testing.assert_allclose(inertial, expected, atol=1e-9)
-        # With readings that hold the link exactly nothing external is left.
-        chain = cut.chains[index]
-        distal = -held[chain.distal[0]] if chain.distal else None
-        np.testing.assert_allclose(link.net(inertial, -held[index], distal), 0.0, atol=1e-9)
 
 
 def test_a_link_with_an_imu_takes_over_the_load(cut: SensedArm) -> None:
@@ -235,7 +231,6 @@ def test_a_link_with_an_imu_takes_over_the_load(cut: SensedArm) -> None:
     up = np.array([0.0, 0.0, 9.81])
     before = link.inertial(link.regressor(up, np.zeros(3), np.zeros(3)))
     cut.carry(RigidBodyInertia(2.0, np.zeros(3), np.zeros((3, 3))), 'flange')
-    link.use(cut.chains[4])
     after = link.inertial(link.regressor(up, np.zeros(3), np.zeros(3)))
     assert np.linalg.norm(after[:3]) - np.linalg.norm(before[:3]) == pytest.approx(2.0 * 9.81)
 

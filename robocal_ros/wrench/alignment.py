@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from robocal_ros.arrays import Array, Flags, frozen
-from robocal_ros.messages import SECOND, Stamps, decode
+from robocal_ros.messages import SECOND, Stamps
 from robocal_ros.wrench.parameters import WrenchParameters
 
 COLUMNS = 6
@@ -40,9 +40,6 @@ _KEPT, _FORGOTTEN = 4000, 200
 Reading = tuple[float, ...]
 
 _UNKNOWN: Reading = (0.0,) * COLUMNS
-
-FORCE_TORQUE, ACCELERATION_RATE = decode.FORCE_TORQUE, decode.ACCELERATION_RATE
-"""Largest plausible values of F/T sensors without stated range, and of IMUs."""
 
 # Fraction of the stated range that counts as its end: converters reach one step less.
 _INSIDE = 0.999
@@ -96,7 +93,7 @@ class Feed:
 
     def __init__(
         self, name: str, values: WrenchParameters, ranges: Sequence[float] = (),
-        delay: float = 0.0, plausible: Sequence[float] = FORCE_TORQUE,
+        delay: float = 0.0,
     ) -> None:
         """Start without readings.
 
@@ -106,7 +103,6 @@ class Feed:
                 that is interpolated.
             ranges: Measuring range of each value; 0 or none for no limit.
             delay: Time by which readings are older than their stamps [s].
-            plausible: Largest plausible size of each value, where no range is given.
 
         """
         self.name = name
@@ -117,10 +113,7 @@ class Feed:
         self.stuck_time = round(values.stuck_time * SECOND)
         self.delay = round(delay * SECOND)
         self.limits = [(i, _INSIDE * limit) for i, limit in enumerate(ranges) if limit > 0.0]
-        self.plausible = list(plausible)
-        for i, limit in self.limits:
-            self.plausible[i] = _PLAUSIBLE * limit
-        self.inner = min(*self.plausible, *(limit for _, limit in self.limits))
+        self.inner = min((limit for _, limit in self.limits), default=math.inf)
         self._inner_square = self.inner**2
         self._same_since = NEVER
         self.clear()
@@ -161,7 +154,7 @@ class Feed:
 
         Args:
             stamp: Its stamp, newer than the newest [ns].
-            values: Its values, finite numbers.
+            values: Its values, finite and plausible numbers.
 
         """
         stamp -= self.delay
@@ -187,19 +180,18 @@ class Feed:
         Values at the end of the sensor's range bound what acts on it; beyond any real ones, they
         say nothing. Without a problem the sentence is empty.
         """
-        for index, limit in enumerate(self.plausible):
-            if not -limit < values[index] < limit:
-                return (
-                    f"Sensor '{self.name}' sent an implausible reading: value {index + 1} of "
-                    f'{len(values)} is {values[index]:.4g}, expected less than {limit:.4g}. Check '
-                    'sensor, driver and units.'), False
-        for index, limit in self.limits:
-            if not -limit < values[index] < limit:
-                return (
-                    f"Sensor '{self.name}' is saturated: value {index + 1} of {len(values)} reads "
+        share, index, limit = max(
+            ((abs(values[i]) / limit, i, limit) for i, limit in self.limits),
+            default=(0.0, 0, 0.0))
+        if share < 1.0:
+            return '', False
+        if share < _PLAUSIBLE:
+            return (f"Sensor '{self.name}' is saturated: value {index + 1} of {len(values)} reads "
                     f'{values[index]:.4g}, its range ends at {limit / _INSIDE:.4g}. Reduce the '
                     'load.'), True
-        return '', False
+        return (f"Sensor '{self.name}' sent an implausible reading: value {index + 1} of "
+                f'{len(values)} is {values[index]:.4g}, expected less than '
+                f'{_PLAUSIBLE * limit:.4g}. Check sensor, driver and units.'), False
 
     def stuck(self, since: int) -> str:
         """Return a sentence on constant values since a time [ns]."""

@@ -375,9 +375,6 @@ class WrenchFollowing:
                 (counts.clock_jumps, 'with which the clock jumped back')) if count]
             if words:
                 self._remarks.append(f'Messages of {topic}: {", ".join(words)}.')
-        refused, problem = self._observer.joint_chains.refused
-        if refused:
-            self._remarks.append(f'{refused} joint states are not used: {problem}')
 
     # ---------------------------------------------------------------------------------- tare
 

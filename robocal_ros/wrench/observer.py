@@ -35,7 +35,6 @@ from robocal_ros.robot import (
     relative_covariance,
 )
 from robocal_ros.wrench.alignment import (
-    ACCELERATION_RATE,
     COLUMNS,
     LONGEST,
     NEVER,
@@ -64,11 +63,11 @@ NUMBERS = re.compile(r'[0-9.]+')
 """Numbers in sentences that differ in nothing else."""
 
 IMPOSSIBLE = 1e7
-"""What no joint reaches [rad, rad/s, N·m], and no wrench [N, N·m]."""
+"""Wrench or torque that no arm takes [N, N·m]."""
 
-IMPLAUSIBLE = ('Joint angles, velocities or torques are beyond those of any arm; expected '
-               'radians, rad/s and N·m. Check the driver of joint_states.')
-"""Sentence on a joint state that is not used."""
+IMPLAUSIBLE = ('Velocities or accelerations are beyond those of any arm. Check the stamps and '
+               'velocities of joint_states.')
+"""Sentence on an instant with such a wrench or torque."""
 
 _NONE: npt.NDArray[np.intp] = np.empty(0, dtype=np.intp)
 _EMPTY = frozen(())
@@ -80,7 +79,6 @@ _NEAR, _NEAR_BY_IMU = 0.3, 3.0
 # Multiple of the threshold that a force must reach when leaps have been removed: what remains
 # is less certain.
 _WITHOUT_LEAPS = 1.5
-_TURN = 2.0 * np.pi
 # Component of a direction that counts as zero.
 _PARALLEL = 1e-9
 
@@ -217,8 +215,9 @@ class WrenchObserver:
 
         Args:
             stamp: Its stamp, newer than the newest [ns].
-            row: Joint angles [rad], velocities [rad/s], NaN for joints whose velocity is not
-                known, and drive torques [N·m], not used if one is NaN; shape (3 n,).
+            row: Plausible joint angles without turns [rad], velocities [rad/s], NaN for joints
+                whose velocity is not known, and drive torques [N·m], not used if one is NaN, as
+                from ``JointIntake``; shape (3 n,).
 
         """
         self.joint_chains.add(stamp, row)
@@ -509,7 +508,6 @@ class JointChains(_Chains):
     Attributes:
         problem: Problem of the newest joint state, empty if there is none.
         refused: Number of joint states that were not usable, and the problem of the last one.
-        continuous: Whether each joint turns without limits, shape (n,).
 
     """
 
@@ -526,8 +524,6 @@ class JointChains(_Chains):
         self._n = robot.n
         # Joints whose velocity the newest joint state lacks.
         self._unknown = _NONE
-        self.continuous = np.isinf(robot.lower) & np.isinf(robot.upper)
-        self._wraps = bool(self.continuous.any())
         # Means of a window, and its wrenches without leaps: computed once for all sub-chains.
         self._settled: tuple[Array, Array | None] | None = None
         self.clear()
@@ -536,7 +532,6 @@ class JointChains(_Chains):
         """Discard what was derived from samples."""
         # Newest joint states without torques, and without any of velocities and torques.
         self._without_effort = self._incomplete = NEVER
-        self._position: Array | None = None
         # Newest means of motion and readings.
         self._latest: tuple[Array, Array, Array] | None = None
         if self._torques is not None:
@@ -560,24 +555,10 @@ class JointChains(_Chains):
 
     def add(self, stamp: int, row: Array) -> None:
         """Add a joint state; arguments as for ``WrenchObserver.add_joint_state``."""
-        n = self._n
-        # Unlike a product, it does not overflow.
-        known = math.hypot(*row.tolist()) < IMPOSSIBLE
-        if not known and implausible(row):
-            self.refuse(IMPLAUSIBLE)
-            return
-        if self._wraps or not self._values.use_velocity:
-            row = row.copy()
         if not self._values.use_velocity:
-            row[n:2 * n], known = np.nan, False
-        if self._wraps:
-            # The angles of continuous joints go on from those of the row before.
-            q = row[:n]
-            if self._position is not None:
-                turns = np.rint((self._position - q) / _TURN)
-                q += np.where(self.continuous, turns * _TURN, 0.0)
-            self._position = q
-        if not known:
+            row = row.copy()
+            row[self._n:2 * self._n] = np.nan
+        if not math.isfinite(sum(row.tolist())):
             self._incomplete = stamp
         self.problem = ''
         self.samples.add(stamp, row)
@@ -771,7 +752,7 @@ class _ImuChain(_Chains):
     def __init__(self, observer: WrenchObserver, index: int, frame: str) -> None:
         chain, values = observer.arm.chains[index], observer.values
         self.link = link = ImuLink(observer.arm, chain, frame)
-        self.imu = Feed(frame, values, plausible=ACCELERATION_RATE)
+        self.imu = Feed(frame, values)
         # Readings of the proximal sensor, then of IMU and distal sensor.
         super().__init__(
             observer, (index,),
@@ -860,11 +841,6 @@ def _within(values: Array, limit: float) -> bool:
     """
     # For small arrays, dot is faster than @.
     return bool(values.dot(values) < limit * limit)
-
-
-def implausible(rows: Array) -> Flags:
-    """Return which joint states no arm reaches, given rows of shape (…, 3 n)."""
-    return np.asarray((np.abs(rows) > IMPOSSIBLE).any(axis=-1))
 
 
 def failure(error: Exception) -> str:

@@ -41,7 +41,6 @@ from robocal_ros.wrench.observer import (
     Observation,
     WrenchObserver,
     failure,
-    implausible,
 )
 from robocal_ros.wrench.sensor_delay import SensorDelays
 from robocal_ros.wrench.tare import Instant
@@ -451,8 +450,6 @@ class OfflineObserver:
         self.delays = SensorDelays(len(observer.feeds), observer.values.window)
         # Number of joint states that are already observed and kept for windows.
         self._begun = 0
-        self._turns = np.zeros(self._n)
-        self._angles: Array | None = None
         observer.contacts.clear()
         observer.joint_chains.test.clear()
         if observer.torques is not None:
@@ -465,28 +462,14 @@ class OfflineObserver:
 
         Args:
             stamps: Increasing stamps, shape (m,) [ns].
-            rows: Angles, velocities and torques, NaN if unknown, shape (m, 3 n).
+            rows: As for ``WrenchObserver.add_joint_state``, shape (m, 3 n).
             times: Times of recording, shape (m,) [ns]; the stamps if None.
 
         """
         times = stamps if times is None else times
-        if not np.abs(rows).max(initial=0.0) <= IMPOSSIBLE:
-            odd = implausible(rows)
-            for _ in range(int(odd.sum())):
-                self._chains.refuse(IMPLAUSIBLE)
-            stamps, times, rows = stamps[~odd], times[~odd], rows[~odd]
-        if not len(stamps):
-            return
-        n = self._n
-        rows = rows.copy()
-        q = rows[:, :n]
-        before = q[:1] if self._angles is None else self._angles[None]
-        turns = self._turns - np.cumsum(np.rint(
-            np.diff(np.vstack((before, q)), axis=0) / (2.0 * np.pi)), axis=0)
-        self._angles, self._turns = q[-1].copy(), turns[-1]
-        q += np.where(self._chains.continuous, 2.0 * np.pi * turns, 0.0)
         if not self._values.use_velocity:
-            rows[:, n:2 * n] = np.nan
+            rows = rows.copy()
+            rows[:, self._n:2 * self._n] = np.nan
         self._joints.append(stamps, times, rows, np.zeros(len(stamps), np.intp))
 
     def add_readings(

@@ -9,7 +9,6 @@ from hypothesis import given, settings, strategies as st
 
 from robocal_ros.messages.stamps import from_seconds as ns
 from robocal_ros.wrench.alignment import (
-    ACCELERATION_RATE,
     NEVER,
     AlignedWindow,
     Feed,
@@ -69,11 +68,9 @@ def test_saturated_says_where_the_range_ends() -> None:
 
 
 @pytest.mark.parametrize(('sensor', 'values', 'limit'), [
-    (feed(), six(1e300), '1e+05'),
-    (feed(), six(0.0, 0.0, 0.0, 0.0, -1e300), '1e+05'),
     (feed(ranges=(200.0,)), six(2500.0), '1998'),
-    (Feed('imu', WrenchParameters(), plausible=ACCELERATION_RATE), six(0.0, 0.0, 0.0, 5e3),
-     '1000')], ids=['force', 'moment', 'beyond its range', 'rate of an IMU'])
+    (feed(ranges=(0.0, 0.0, 0.0, 0.0, 10.0)), six(0.0, 0.0, 0.0, 0.0, -100.0), '99.9')],
+    ids=['force', 'moment'])
 def test_what_no_sensor_reads_is_refused_by_name(
     sensor: Feed, values: tuple[float, ...], limit: str
 ) -> None:

@@ -120,8 +120,9 @@ class Feed:
 
     def clear(self) -> None:
         """Discard all readings, as after a jump of the clock."""
-        self._stamps: list[int] = []
-        self._values: list[Reading | None] = []
+        # As if one had been refused long ago.
+        self._stamps = [NEVER]
+        self._values: list[Reading | None] = [None]
         self.newest = NEVER
         self.problem = ''
         self.refused = NEVER, self.refused[1]
@@ -204,7 +205,7 @@ class Feed:
         self._values.append(values)
         # By hundreds, because thousands of several sensors together take milliseconds.
         if len(self._stamps) >= _KEPT + _FORGOTTEN:
-            del self._stamps[:_FORGOTTEN], self._values[:_FORGOTTEN]
+            del self._stamps[1:1 + _FORGOTTEN], self._values[1:1 + _FORGOTTEN]
         if self.on_reading is not None:
             self.on_reading(stamp, values if values.__class__ is tuple else _UNKNOWN)
 
@@ -218,12 +219,9 @@ class Feed:
         """
         stamps = self._stamps
         place = bisect_right(stamps, instant)
-        if place == 0:
-            self.several = False
-            return None
         begin = stamps[place - 1]
         last = place - 2 if begin < instant else place - 3
-        self.several = last >= 0 and stamps[last] > since
+        self.several = last > 0 and stamps[last] > since
         before = self._values[place - 1]
         if before.__class__ is not tuple:
             return None
@@ -244,7 +242,7 @@ class Feed:
     def around(self, instant: int) -> list[Reading | None]:
         """Return the readings before and after an instant [ns], None for refused ones."""
         place = bisect_right(self._stamps, instant)
-        return self._values[max(0, place - 1):place + 1]
+        return self._values[place - 1:place + 1]
 
     def excess(self, begin: int, first: Array, end: int, last: Array) -> Array | None:
         """Return by how much the mean over an interval differs from that of its ends.
@@ -312,16 +310,6 @@ class Weights(NamedTuple):
     intervals: Array
     delay: Any
     rate: float
-
-    @property
-    def mean(self) -> Array:
-        """Weights of means, shape (m,)."""
-        return np.asarray(self.both[0])
-
-    @property
-    def slope(self) -> Array:
-        """Weights of slopes, shape (m,) [1/s]."""
-        return np.asarray(self.rate * self.both[1])
 
 
 class Window:

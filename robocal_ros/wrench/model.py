@@ -436,17 +436,8 @@ class SensedArm:
         self._a[self._v_columns] = a
         found = pin.computeJointTorqueRegressor(
             self.model, self._aside, self._q, self._v, self._a)
-        return found[self._held], found[self._v_columns]
-
-    def lever(self, inner: int, outer: int) -> Array:
-        """Return the matrix of wrenches from a distal sensor's link to another's, shape (6, 6).
-
-        It is that of the posture last given to ``regressors``.
-        """
         pin.updateGlobalPlacements(self.model, self._aside)
-        places = self._aside.oMi
-        return np.array(places[self._joints[inner]].actInv(
-            places[self._joints[outer]]).toDualActionMatrix())
+        return found[self._held], found[self._v_columns]
 
     def held_many(self, q: Array, v: Array, a: Array) -> tuple[Array, Array]:
         """Return the wrenches of ``held``, and joint torques, for many instants.
@@ -505,13 +496,15 @@ class SensedArm:
                 distal[outer])
         return net
 
-    def transform(self, inner: int, outer: int) -> Array:
+    def transform(self, inner: int, outer: int, *, aside: bool = False) -> Array:
         """Return the matrix of wrenches from a distal sensor's link to another's, shape (6, 6).
 
-        It is that of the posture last given to ``held``; within a rigid link, of any.
+        It is that of the posture last given to ``held``, or to ``regressors`` if ``aside``; within
+        a rigid link, of any.
         """
-        return np.asarray(
-            self._places[inner].actInv(self._places[outer]).toDualActionMatrix())
+        places = self._aside.oMi if aside else self.data.oMi
+        return np.array(places[self._joints[inner]].actInv(
+            places[self._joints[outer]]).toDualActionMatrix())
 
     def between_many(self, q: Array, distal: Array) -> Array:
         """Return the external wrenches of ``between`` for many instants.

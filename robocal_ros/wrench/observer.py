@@ -451,7 +451,7 @@ class _Chains(ABC):
             np.zeros((self._count, COLUMNS)), [problem] * self._count,
             instants=instants, problem=problem, failed=failed)
 
-    def _find_contacts(
+    def find_contacts(
         self, observation: Observation, motion: Motion,
         consistency: Callable[[int, Array], float],
     ) -> None:
@@ -624,7 +624,7 @@ class JointChains(_Chains):
                 observation.reasons[index] = missing[index] or next(
                     (missing[d] for d in arm.chains[index].distal if missing[d]), '')
             self.bound(stamp, delay, held, [feed.around(stamp) for feed in self._feeds], motion)
-        self._find_contacts(observation, motion, lambda index, wrench: self.consistency(
+        self.find_contacts(observation, motion, lambda index, wrench: self.consistency(
             both[0], window.time, rows, means, readings, index, wrench))
         if self._torques is not None and self._without_effort < oldest:
             observation.external = self._torques.update(
@@ -802,7 +802,7 @@ class _ImuChain(_Chains):
             if (recorder := self._observer.recorder) is not None:
                 recorder.add_link(index, LinkInstant(stamp, net, rate, regressor))
             observation.wrench[index] = net if self.bias is None else net - self.bias
-        self._find_contacts(observation, motion, partial(self._consistency, mean, rows))
+        self.find_contacts(observation, motion, partial(self._consistency, mean, rows))
         return observation
 
     def _all_sensors(self, rows: Array) -> Array:

@@ -175,8 +175,11 @@ class _Readings(_Samples):
 
     def __init__(self, feed: Feed) -> None:
         super().__init__(COLUMNS)
+        # As if one had been refused long ago.
+        long_ago = np.full(1, NEVER)
+        self._set(long_ago, long_ago, np.zeros((1, COLUMNS)), np.ones(1, dtype=np.intp))
         self.feed = feed
-        self.sentences = ['']
+        self.sentences = ['', '']
         # By stamp of joint states: why those of the sensor were ahead of them.
         self.ahead: dict[int, str] = {}
         self._last: Array = np.full(COLUMNS, np.nan)
@@ -220,21 +223,14 @@ class _Readings(_Samples):
 
     def at(self, time: Stamps) -> tuple[Array, Flags, Rows]:
         """Return values at instants, which of them are missing, and the row before each."""
-        if not len(self.stamps):
-            return np.zeros((len(time), COLUMNS)), np.ones(len(time), bool), np.full(
-                len(time), -1)
         before = np.searchsorted(self.stamps, time, 'right') - 1
-        first, after = np.maximum(before, 0), np.minimum(before + 1, len(self.stamps) - 1)
-        begin = self.stamps[first]
+        after = np.minimum(before + 1, len(self.stamps) - 1)
+        begin, good = self.stamps[before], self.why == 0
         elapsed, gap = time - begin, self.stamps[after] - begin
-        usable = before >= 0
-        between = usable & (after > before) & (gap <= self.feed.max_gap)
-        if self.why.any():
-            usable &= self.why[first] == 0
-            between &= usable & (self.why[after] == 0)
+        between = good[before] & good[after] & (after > before) & (gap <= self.feed.max_gap)
         share = np.where(between, elapsed / np.maximum(gap, 1), 0.0)
-        low, high = self.rows.take(first, axis=0), self.rows.take(after, axis=0)
-        missing = ~(between | (usable & (elapsed == 0)))
+        low, high = self.rows.take(before, axis=0), self.rows.take(after, axis=0)
+        missing = ~(between | (good[before] & (elapsed == 0)))
         values = low + share[:, None] * (high - low)
         values[missing] = 0.0
         return values, missing, before
@@ -243,27 +239,24 @@ class _Readings(_Samples):
         """Return the readings at a row and the next one, as ``Feed.around``."""
         return [None if self.why[place] > 0 else
                 (Saturated if self.why[place] else tuple)(self.rows[place].tolist())
-                for place in range(max(0, before), min(before + 2, len(self.stamps)))]
+                for place in range(before, min(before + 2, len(self.stamps)))]
 
     def saturated(self, before: Rows) -> Flags:
         """Return whether the reading at a row or the next one is saturated."""
-        if not len(self.stamps):
-            return np.zeros(len(before), bool)
         clipped = self.why < 0
         return np.asarray(
-            (clipped[np.maximum(before, 0)] & (before >= 0))
-            | clipped[np.minimum(before + 1, len(clipped) - 1)])
+            clipped[before] | clipped[np.minimum(before + 1, len(clipped) - 1)])
 
     def reason(self, before: int, time: int) -> str:
         """Return why the values at an instant are missing [ns]."""
         if time in self.ahead:
             return self.ahead[time]
-        refused = [place for place in range(min(before + 1, len(self.stamps) - 1), -1, -1)
-                   if self.why[place] and place >= before - 1000][:1]
-        if refused and time - int(self.stamps[refused[0]]) < self.feed.max_gap:
-            return self.sentences[abs(self.why[refused[0]])]
+        first = max(0, before - 1000)
+        for place in np.flatnonzero(self.why[first:before + 2])[-1:] + first:
+            if time - int(self.stamps[place]) < self.feed.max_gap:
+                return self.sentences[abs(self.why[place])]
         return self.feed.absence(
-            np.inf if before < 0 else (time - int(self.stamps[before])) / SECOND)
+            np.inf if before == 0 else (time - int(self.stamps[before])) / SECOND)
 
 
 class _Instants:
@@ -390,8 +383,6 @@ class _Instants:
         """
         time, before, missing = self.time, self.before[:, index], self.missing[:, index]
         stamps, rows = sensor.stamps, sensor.rows
-        if not len(stamps):
-            return False
         begin, end = before[:-1] + 1, before[1:] + 1
         end = end - (stamps[end - 1] == time[1:])
         several = np.flatnonzero((end - begin > 1) & ~missing[1:] & ~missing[:-1])
@@ -532,8 +523,7 @@ class OfflineObserver:
         window, joints = self._chains.samples, self._joints
         stamps, arrived = joints.stamps[begin:end], joints.times[begin:end]
         for index, sensor in enumerate(self._sensors):
-            newest = np.append(sensor.stamps, NEVER)[
-                np.searchsorted(sensor.times, arrived, 'right') - 1]
+            newest = sensor.stamps[np.searchsorted(sensor.times, arrived, 'right') - 1]
             skew = newest - stamps
             # In step throughout, the last one tells as much.
             first = 0 if (skew > sensor.feed.max_gap).any() else -1
@@ -589,13 +579,15 @@ class OfflineObserver:
                 self._observer.recorder.add(Instant(
                     int(block.stamps[row]), newest[:n], newest[3 * n:].reshape(count, COLUMNS),
                     at.held[row].copy(), _of_sensors(block.reasons_at(row), lacking[row])))
-        self._find_contacts(block, at, loud)
+        self._find_contacts(block, at, loud, lacking)
         if self._fusion is not None:
             block.fused = self._fusion.all_of([
                 self._observation(block, at, lacking, row) for row in range(len(block))])
         return block
 
-    def _find_contacts(self, block: Block, at: _Instants, loud: Flags) -> None:
+    def _find_contacts(
+        self, block: Block, at: _Instants, loud: Flags, lacking: Flags
+    ) -> None:
         """Find contacts one by one, where a force is loud or a sensor saturated."""
         contacts, chains, test = self._observer.contacts, self._chains, self._chains.test
         count, time, new = len(self._sensors), at.time, at.windows.new
@@ -626,20 +618,18 @@ class OfflineObserver:
                     chains.bound(instant, delay, exact, [
                         sensor.around(int(at.before[new[row], index]))
                         for index, sensor in enumerate(self._sensors)], motion)
-                found = contacts.update(
-                    instant / SECOND - delay, chains.links, block.wrench[row],
-                    block.reasons_at(row), partial(
-                        chains.consistency, at.windows.mean[row, inside.start - inside.stop:],
-                        time[inside], at.rows[inside], at.means[row], at.seen[row]),
-                    partial(test.size, instant, motion))
+                item = self._observation(block, at, lacking, row)
+                chains.find_contacts(item, motion, partial(
+                    chains.consistency, at.windows.mean[row, inside.start - inside.stop:],
+                    time[inside], at.rows[inside], at.means[row], at.seen[row]))
             except (ArithmeticError, ValueError) as error:
                 contacts.clear(chains.links)
                 block.valid[row] = at.full[row] = False
                 block.reasons[row] = [failure(error)] * count
                 block.external[row] = np.nan
                 continue
-            if found:
-                block.contacts[row] = found
+            if item.contacts:
+                block.contacts[row] = item.contacts
         keep(len(block))
 
     def _observation(self, block: Block, at: _Instants, lacking: Flags, row: int) -> Observation:

@@ -59,7 +59,7 @@ def streams(
     sensors = [Stream(stamps, expected[index] + 0.05 * draw.normal(size=(count, 6)))
                for index in range(len(FRAMES))]
     if push is not None:
-        moved = truth.lever(0, 2), truth.lever(1, 2), np.eye(6)
+        moved = *(truth.transform(inner, 2, aside=True) for inner in (0, 1)), np.eye(6)
         for index, lever in enumerate(moved):
             sensors[index].values += np.hstack((push, np.zeros((count, 3)))) @ lever.T
     return Stream(stamps, np.tile(np.concatenate((posture, REST, torque)), (count, 1))), sensors

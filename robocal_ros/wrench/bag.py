@@ -17,7 +17,6 @@ from robocal_ros.messages import (
     MARKS,
     SECOND,
     STRING,
-    WRENCH,
     Bag,
     Channel,
     Intake,
@@ -51,8 +50,6 @@ from robocal_ros.wrench.offline_observer import Block, OfflineObserver
 from robocal_ros.wrench.output_file import Digest, WrenchSeries
 from robocal_ros.wrench.parameters import NODE, TARE, WrenchParameters
 from robocal_ros.wrench.tare import Tare, TareRecord, Taring
-
-IMU = 'sensor_msgs/msg/Imu'
 
 # Time before and after a span that is read with it, so that its windows are full [s].
 _MARGIN = 3.0
@@ -300,9 +297,8 @@ class WrenchFollowing:
     def _found_topics(self) -> dict[str, str]:
         """Return full topic names by the node's names of them."""
         bag, selection, sensors = self._bag, self._selection, self._observer.sensors
-        wanted = [(sensor.topic, WRENCH) for sensor in sensors]
-        wanted += [(sensor.imu.topic, IMU) for sensor in sensors if sensor.imu is not None]
-        topics = {name: selection.topic(bag, name, kind) for name, kind in wanted}
+        topics = {source.topic: selection.topic(bag, source.topic, source.kind)
+                  for source, _ in self._observer.inputs}
         needless = sensors and all(sensor.imu is not None for sensor in sensors)
         find = selection.known_topic if needless else selection.topic
         joints = find(bag, 'joint_states', JOINT_STATE)
@@ -328,13 +324,8 @@ class WrenchFollowing:
 
     def _channels(self, span: Span) -> dict[str, Channel]:
         observer, topics = self._observer, self._topics
-        channels = {}
-        for index, sensor in enumerate(observer.sensors):
-            channels[topics[sensor.topic]] = Channel(
-                Intake(sensor.decoder()), observer.feeds[index].take, span)
-            if sensor.imu is not None:
-                channels[topics[sensor.imu.topic]] = Channel(
-                    Intake(sensor.imu.decoder()), observer.imu_feeds[index].take, span)
+        channels = {topics[source.topic]: Channel(Intake(source.decoder()), feed.take, span)
+                    for source, feed in observer.inputs}
         if marks.JOINTS in topics:
             channels[topics[marks.JOINTS]] = Channel(
                 JointIntake(self.robot, self._factor), observer.joint_chains.take_state, span)

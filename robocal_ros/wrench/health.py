@@ -9,19 +9,17 @@ from math import isfinite
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
 
 from robocal_ros.node import CalibrationNode, status
 from robocal_ros.wrench.contact import Place
 from robocal_ros.wrench.inputs import WrenchInputs
-from robocal_ros.wrench.observer import (
-    FILLING,
-    NO_EFFORT,
-    NUMBERS,
-    Observation,
-    WrenchObserver,
-)
+from robocal_ros.wrench.observer import FILLING, NO_EFFORT, NUMBERS, Observation, WrenchObserver
 from robocal_ros.wrench.outputs import WrenchOutputs
 
+# Interval at which it looks for subscribers and silent streams [s].
+_PERIOD = 0.2
 # Time over which the rate of observations is counted [s].
 _COUNTED_OVER = 1.0
 # Mean force without contact, as a fraction of the threshold, above which a bias has drifted.
@@ -58,21 +56,28 @@ class _Link:
 
 
 class WrenchHealth:
-    """Monitor and publisher of the validity of each link."""
+    """Monitor and publisher of the validity of each link.
+
+    It looks for subscribers and silent streams periodically while the node is active.
+    """
 
     def __init__(
         self, node: CalibrationNode, observer: WrenchObserver, inputs: WrenchInputs,
         outputs: WrenchOutputs,
     ) -> None:
-        """Create the publisher of diagnostics."""
+        """Create the timer, stopped."""
         self._node = node
         self._observer = observer
         self._inputs = inputs
         self._outputs = outputs
-        self.begin()
+        self._timer = node.create_timer(
+            _PERIOD, self._look, node.group, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        self.start()
+        self.stop()
 
-    def begin(self) -> None:
-        """Reset, as on activation."""
+    def start(self) -> None:
+        """Reset, and start to look."""
+        self._timer.reset()
         now, arm = self._node.waiter.now(), self._observer.arm
         self._links = [_Link(chain.link, now) for chain in arm.chains]
         # Without links, external joint torques take their place.
@@ -86,6 +91,20 @@ class WrenchHealth:
         self._rate = self._delay = 0.0
         self._counted_at = float('-inf')
         self._failures = 0, ''
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._timer.cancel()
+
+    def destroy(self) -> None:
+        """Remove the timer."""
+        self._node.destroy_timer(self._timer)
+
+    def _look(self) -> None:
+        self._outputs.look()
+        if self._node.is_active:
+            self._inputs.attend(self._outputs.subscribed or self._node.busy)
+            self._report()
 
     def note(self, observation: Observation) -> None:
         """Record an observation."""
@@ -132,8 +151,8 @@ class WrenchHealth:
                     f'No joint states have been received for {silence:.1f} s; check '
                     'joint_state_broadcaster.')
 
-    def report(self) -> None:
-        """Publish the status, log changes, and publish diagnostics once a second."""
+    def _report(self) -> None:
+        """Publish the status, and log changes."""
         self._check_silence()
         now = self._node.waiter.now()
         if now - self._counted_at >= _COUNTED_OVER:
@@ -200,7 +219,7 @@ class WrenchHealth:
                 ('computations that failed', self._failures),
                 ('joint states refused', self._observer.joint_chains.refused),
                 *((f'readings of {feed.name} refused', (feed.rejected, feed.refused[1]))
-                  for feed in (*self._observer.feeds, *self._observer.imu_feeds.values()))):
+                  for _, feed in self._observer.inputs)):
             if count:
                 values[what] = f'{count}, the last one: {problem}'
         torques = self._observer.torques

@@ -28,6 +28,7 @@ from robocal_ros.messages import (
     Stream,
 )
 from robocal_ros.wrench.observer import WrenchObserver
+from robocal_ros.wrench.parameters import IMU
 
 # Wake-ups after which the waking stream is reviewed, and the fraction in which another one must
 # have arrived last.
@@ -63,23 +64,17 @@ class WrenchInputs:
         self._node = node
         self._observer = observer
         self._on_ready = on_ready
-        sensors = observer.sensors
-        robot = observer.arm.robot
-        self._joint_intake = JointIntake(robot, factor)
+        self._joint_intake = JointIntake(observer.arm.robot, factor)
         # Streams that arrived last, by wake-up.
         self._last = Counter[WakingStream]()
         joints = self._stream(
             JointState, 'joint_states', self._joint_intake, observer.joint_chains.take_state)
-        own = [
-            self._stream(WrenchStamped, sensor.topic, Intake(sensor.decoder()), feed.take)
-            for sensor, feed in zip(sensors, observer.feeds, strict=True)]
-        imus = [
-            self._stream(Imu, sensor.imu.topic, Intake(sensor.imu.decoder()),
-                         observer.imu_feeds[index].take)
-            for index, sensor in enumerate(sensors) if sensor.imu is not None]
-        self._streams = [joints, *own, *imus]
-        # Only streams that others wait for can be late.
-        self._leading = [joints, *own]
+        self._streams = [joints, *(
+            self._stream(Imu if source.kind == IMU else WrenchStamped, source.topic,
+                         Intake(source.decoder()), feed.take)
+            for source, feed in observer.inputs)]
+        # Only streams that others wait for can be late: all but IMUs.
+        self._leading = self._streams[:1 + len(observer.sensors)]
         self._waker, self.at_once = joints, True
         self._woken_at = float('-inf')
 

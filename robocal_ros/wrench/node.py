@@ -4,21 +4,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
 from std_msgs.msg import String
 
 from robocal_ros.messages import marks, to_seconds
 from robocal_ros.node import CalibrationNode, DriveGains, Marks, StopRequest, spin
 from robocal_ros.results import CalibrationResult, to_yaml, with_inputs
-from robocal_ros.robot import (
-    check_effort_unit,
-    check_efforts,
-    effort_factor,
-    friction_by_joint,
-)
+from robocal_ros.robot import check_effort_unit, check_efforts, effort_factor, friction_by_joint
 from robocal_ros.wrench import tare
 from robocal_ros.wrench.health import WrenchHealth
 from robocal_ros.wrench.inputs import WrenchInputs
@@ -27,34 +19,9 @@ from robocal_ros.wrench.outputs import WrenchOutputs
 from robocal_ros.wrench.parameters import TARE, WrenchParameters
 from robocal_ros.wrench.tare_procedure import TareOutcome, TareProcedure
 
-# Interval at which the node looks for subscribers and silent streams [s].
-_LOOK_PERIOD = 0.2
 # Observations computed at a time, so that services are answered in between: those of the period in
 # which subscribers are looked for, at 2 kHz.
 _AT_A_TIME = 400
-
-
-class _Periodic:
-    """Calls a function periodically while the node is active."""
-
-    def __init__(
-        self, node: CalibrationNode, call: Callable[[], None], begin: Callable[[], None]
-    ) -> None:
-        self._node = node
-        self._begin = begin
-        self._timer = node.create_timer(
-            _LOOK_PERIOD, call, node.group, clock=Clock(clock_type=ClockType.STEADY_TIME))
-        self._timer.cancel()
-
-    def start(self) -> None:
-        self._begin()
-        self._timer.reset()
-
-    def stop(self) -> None:
-        self._timer.cancel()
-
-    def destroy(self) -> None:
-        self._node.destroy_timer(self._timer)
 
 
 class WrenchObserverNode(CalibrationNode):
@@ -80,8 +47,8 @@ class WrenchObserverNode(CalibrationNode):
         self.outputs = self.part(WrenchOutputs(self, self.observer, self.markers))
         self.inputs = self.stream(WrenchInputs(
             self, self.observer, effort_factor(self.robot, values), self._observe))
-        self.health = WrenchHealth(self, self.observer, self.inputs, self.outputs)
-        self.stream(_Periodic(self, self._look, self.health.begin))
+        self.health = self.stream(
+            WrenchHealth(self, self.observer, self.inputs, self.outputs))
         self.marks = self.part(Marks(self, self.group))
         self._result_topic = self.publisher(String, '~/result')
         self._tare = TareProcedure(
@@ -126,13 +93,6 @@ class WrenchObserverNode(CalibrationNode):
                 self.outputs.publish(observation)
             except (ArithmeticError, ValueError) as error:
                 self.health.note_failure(failure(error))
-
-    def _look(self) -> None:
-        self.outputs.look()
-        if not self.is_active:
-            return
-        self.inputs.attend(self.outputs.subscribed or self.busy)
-        self.health.report()
 
     # -------------------------------------------------------------------- services
 

@@ -48,7 +48,7 @@ from robocal_ros.wrench.alignment import (
 from robocal_ros.wrench.contact import Contact, Contacts, Surface
 from robocal_ros.wrench.model import ImuLink, LinkBias, SensedArm, SensorMount, TareReference
 from robocal_ros.wrench.model_errors import ForceTest, ModelErrors, Motion
-from robocal_ros.wrench.parameters import WrenchParameters, sensor_std, sensors_of
+from robocal_ros.wrench.parameters import Source, WrenchParameters, sensor_std, sensors_of
 from robocal_ros.wrench.tare import Instant, LinkInstant, TareRecord, biases, reference
 from robocal_ros.wrench.torque import JointTorques
 
@@ -144,6 +144,7 @@ class WrenchObserver:
         imu_feeds: Readings of IMUs (specific force [m/s²], then angular velocity [rad/s]), by
             sub-chain.
         imu_links: The links with IMUs, by sub-chain.
+        inputs: Sensors and IMUs with their readings.
         windows: Windows over the samples.
         bias: Bias of each sensor, in its measurement frame, shape (k, 6) [N, N·m].
         tared: Whether biases are known.
@@ -202,6 +203,10 @@ class WrenchObserver:
             for index, sensor in enumerate(self.sensors) if sensor.imu is not None}
         self.imu_feeds = {index: chain.imu for index, chain in self._imu_chains.items()}
         self.imu_links = {index: chain.link for index, chain in self._imu_chains.items()}
+        self.inputs: tuple[tuple[Source, Feed], ...] = (
+            *zip(self.sensors, self.feeds, strict=True),
+            *((sensor.imu, self.imu_feeds[index])
+              for index, sensor in enumerate(self.sensors) if sensor.imu is not None))
         self.joint_chains = JointChains(
             self, tuple(i for i in range(len(self.sensors)) if i not in self._imu_chains))
         self._all_chains: tuple[_Chains, ...] = (
@@ -235,7 +240,7 @@ class WrenchObserver:
 
     def clear(self) -> None:
         """Discard all samples, as after a jump of the clock; biases stay."""
-        for feed in (*self.feeds, *self.imu_feeds.values()):
+        for _, feed in self.inputs:
             feed.clear()
         for window in self.windows:
             window.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -138,45 +139,38 @@ class _LinkTopics:
         self.flag = _Topic(node, f'{base}/in_contact', Bool())
 
 
-class _Transforms:
-    """Subscriptions to /tf_static and /tf, read when a transform is needed."""
+def _subscribe_transforms(node: CalibrationNode, frames: FrameTree) -> Subscriber:
+    """Subscribe to constant transforms, and to the others while the node is active.
 
-    def __init__(self, node: CalibrationNode, frames: FrameTree) -> None:
-        """Subscribe to constant transforms, and to the others while the node is active.
+    Returns:
+        The subscription to the others, to be drained when a transform is needed.
 
-        Raises:
-            ConfigurationError: If the type of these topics is not installed.
+    Raises:
+        ConfigurationError: If the type of these topics is not installed.
 
-        """
-        try:
-            from tf2_msgs.msg import TFMessage
-        except ImportError as error:
-            raise ConfigurationError(
-                "tool_wrench_frame is not in the robot description, and package 'tf2_msgs', which "
-                'is needed to look it up on /tf, is not installed. Install it, or name a frame of '
-                'the robot description.') from error
-        self._node = node
-        self._frames = frames
-        node.subscription(TFMessage, '/tf_static', lambda message: self._take(message, True),
-                          qos.TRANSFORMS)
-        self._moving = node.stream(Subscriber(
-            node, ConditionalGroup(lambda: False), TFMessage, '/tf',
-            lambda message: self._take(message, False), profile=qos.MOVING_TRANSFORMS))
+    """
+    try:
+        from tf2_msgs.msg import TFMessage
+    except ImportError as error:
+        raise ConfigurationError(
+            "tool_wrench_frame is not in the robot description, and package 'tf2_msgs', which "
+            'is needed to look it up on /tf, is not installed. Install it, or name a frame of '
+            'the robot description.') from error
 
-    def read(self) -> None:
-        """Read what has arrived."""
-        self._moving.drain()
-
-    def _take(self, message: Any, constant: bool) -> None:
+    def take(message: Any, *, constant: bool = False) -> None:
         for item in message.transforms:
             place, turn = item.transform.translation, item.transform.rotation
             stamp = SECOND * item.header.stamp.sec + item.header.stamp.nanosec
-            if self._frames.add(
+            if frames.add(
                     item.header.frame_id, item.child_frame_id, None if constant else stamp,
                     (place.x, place.y, place.z), (turn.x, turn.y, turn.z, turn.w)):
-                faults_of(self._node).note('frame', DataError(
+                faults_of(node).note('frame', DataError(
                     f'More than {MOST_FRAMES} are published on /tf and /tf_static; that which was '
                     'not published for longest is forgotten.'))
+
+    node.subscription(TFMessage, '/tf_static', partial(take, constant=True), qos.TRANSFORMS)
+    return node.stream(Subscriber(node, ConditionalGroup(lambda: False), TFMessage, '/tf', take,
+                                  profile=qos.MOVING_TRANSFORMS))
 
 
 class WrenchOutputs:
@@ -209,7 +203,8 @@ class WrenchOutputs:
         frames = FrameTree({frame.name for frame in arm.robot.model.frames[1:]},
                            arm.robot.root_frame)
         self._fusion = Fusion(observer, frames)
-        self._transforms = None if self._fusion.described else _Transforms(node, frames)
+        self._transforms = None if self._fusion.described else _subscribe_transforms(
+            node, frames)
         joint_names = arm.robot.joint_names
         self._links = [_LinkTopics(node, link) for link in self._names]
         self._tool = _Topic(node, '~/tool_wrench', WrenchStamped(
@@ -246,7 +241,7 @@ class WrenchOutputs:
         for topic in self._topics:
             topic.look()
         if self._transforms is not None:
-            self._transforms.read()
+            self._transforms.drain()
         self._joints_subscribed = any(topic.subscribed for topic in self._joints)
         self._markers_subscribed = self._markers.get_subscription_count() > 0
 
@@ -303,7 +298,7 @@ class WrenchOutputs:
             self.tool_problem = ''
             return
         if self._transforms is not None:
-            self._transforms.read()
+            self._transforms.drain()
         try:
             found = self._fusion.tool(observation)
         except RobocalError as error:

@@ -23,7 +23,7 @@ import numpy as np
 import pinocchio as pin
 
 from robocal_ros.arrays import Array, frozen
-from robocal_ros.errors import ConfigurationError, ModelError
+from robocal_ros.errors import ConfigurationError
 from robocal_ros.robot import RigidBodyInertia, Robot
 
 _SUFFIX = '__sensor'
@@ -104,18 +104,7 @@ class Chain:
 def _cut(robot: Robot, mounts: Sequence[SensorMount]) -> str:
     """Insert a floating joint before each carried link, named after it, with a massless parent."""
     tree = ElementTree.fromstring(robot.urdf)
-    by_child = {}
-    for joint in tree.findall('joint'):
-        for child in joint.findall('child'):
-            by_child[child.get('link', '')] = child
-        if joint.get('type') == 'continuous':
-            # One angle each, as in the model of the arm.
-            joint.set('type', 'revolute')
-            limit = joint.find('limit')
-            if limit is None:
-                limit = ElementTree.SubElement(joint, 'limit', effort='0', velocity='0')
-            limit.set('lower', '-1e6')
-            limit.set('upper', '1e6')
+    by_child = {child.get('link', ''): child for child in tree.findall('joint/child')}
     cut = set()
     for mount in mounts:
         link = mount.carried
@@ -174,9 +163,11 @@ class SensedArm:
         """
         self.robot = robot
         self.mounts = tuple(mounts)
+        robot.check_untied('The observer of wrenches')
         self.urdf = _cut(robot, mounts)
-        self._by_urdf = self._bare = self._build()
-        self._joints = [self._bare.getJointId(f'{mount.carried}{_SUFFIX}') for mount in mounts]
+        sensors = [f'{mount.carried}{_SUFFIX}' for mount in mounts]
+        self._by_urdf = self._bare = robot.model_of(self.urdf, (*robot.joint_names, *sensors))
+        self._joints = [self._bare.getJointId(name) for name in sensors]
         subtrees = [frozenset(self._bare.subtrees[joint]) for joint in self._joints]
         every = self.all_distal = [
             [i for i, tree in enumerate(subtrees) if tree < own] for own in subtrees]
@@ -196,29 +187,6 @@ class SensedArm:
         self._check_carried()
 
     # --------------------------------------------------------------------- building
-
-    def _build(self) -> pin.Model:
-        self.robot.check_untied('The observer of wrenches')
-        try:
-            full = pin.buildModelFromXML(self.urdf)
-        except (ValueError, RuntimeError) as error:
-            raise ModelError(
-                f'Pinocchio cannot cut the robot description at its F/T sensors: {error}'
-            ) from error
-        reference = pin.neutral(full)
-        locked = []
-        for index, name in enumerate(full.names):
-            if index == 0 or name in self.robot.joint_names or name.endswith(_SUFFIX):
-                continue
-            locked.append(index)
-            joint = full.joints[index]
-            if joint.nq == 1:
-                low = full.lowerPositionLimit[joint.idx_q]
-                high = full.upperPositionLimit[joint.idx_q]
-                reference[joint.idx_q] = min(max(0.0, low), high)
-        model = pin.buildReducedModel(full, locked, reference) if locked else full
-        model.gravity.linear = np.array(self.robot.gravity)
-        return model
 
     def _check_carried(self) -> None:
         tool = self._bare.frames[self._bare.getFrameId(self.robot.tool_frame)].parentJoint

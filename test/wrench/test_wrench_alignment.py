@@ -113,6 +113,15 @@ def test_lost_readings_are_bridged_and_refused_ones_are_not() -> None:
     assert refused.around(ns(1.006)) == [None, six(20.0)]
 
 
+def test_what_was_refused_before_the_clock_jumped_back_is_no_reason() -> None:
+    sensor = feed()
+    sensor.refuse(ns(5.0), 'It was not finite.')
+    sensor.clear()
+    assert 'No readings are received' in sensor.missing_reason(0.0, ns(1.0))
+    # The status goes on telling it.
+    assert sensor.refused[1] == 'It was not finite.'
+
+
 def test_a_delay_makes_readings_older_than_their_stamps() -> None:
     sensor = Feed('ft', WrenchParameters(), delay=0.004)
     sensor.add(ns(1.004), six(5.0))

@@ -74,6 +74,32 @@ def test_forces_on_a_rigid_link_need_no_posture() -> None:
         atol=1e-12)
 
 
+def test_joints_outside_of_the_arm_are_locked_as_in_its_model() -> None:
+    """A finger that mimics another one is where that one is locked, at its lower limit."""
+    tree = ElementTree.fromstring(arm('robocal').urdf)
+    for name, limits, mimic in (
+            ('left', ('0.05', '0.1'), None),
+            ('right', ('-1', '1'), {'joint': 'left', 'multiplier': '-2'})):
+        inertial = ElementTree.SubElement(
+            ElementTree.SubElement(tree, 'link', name=f'{name}_finger'), 'inertial')
+        ElementTree.SubElement(inertial, 'mass', value='1.0')
+        ElementTree.SubElement(inertial, 'inertia', {
+            f'i{axes}': '1e-3' if axes[0] == axes[1] else '0'
+            for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')})
+        joint = ElementTree.SubElement(tree, 'joint', name=name, type='prismatic')
+        ElementTree.SubElement(joint, 'parent', link='flange')
+        ElementTree.SubElement(joint, 'child', link=f'{name}_finger')
+        ElementTree.SubElement(joint, 'axis', xyz='1 0 0')
+        ElementTree.SubElement(joint, 'limit', lower=limits[0], upper=limits[1], effort='1',
+                               velocity='1')
+        if mimic is not None:
+            ElementTree.SubElement(joint, 'mimic', mimic)
+    robot, q = Robot(ElementTree.tostring(tree, encoding='unicode')), motion(0)[0]
+    cut = SensedArm(robot, [SensorMount('ft_wrist')])
+    cut.held(q, np.zeros(6), np.zeros(6))
+    np.testing.assert_allclose(cut.torque, robot.gravity_torque(q), atol=1e-9)
+
+
 @pytest.mark.parametrize('count', [0, 1, 3])
 @pytest.mark.parametrize('frames', [(), ('ft_wrist',), ('ft_link_2_proximal', 'ft_wrist'), ALL])
 def test_many_instants_are_as_one_by_one(frames: tuple[str, ...], count: int) -> None:

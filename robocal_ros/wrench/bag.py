@@ -406,9 +406,8 @@ class WrenchFollowing:
 
     def _marked_tare(self) -> CalibrationResult | None:
         """Use the last marked tare before the selection, else the first one."""
-        begin = self._selection.begin
-        before = [span for span in self._marked if span[1] <= begin][-1:]
-        for span in (*before, *(span for span in self._marked if span[1] > begin)):
+        before = sum(span[1] <= self._selection.begin for span in self._marked)
+        for span in self._marked[max(0, before - 1):]:
             record = self._observer.recorder = TareRecord(span)
             for _ in self._observations(Span(span[0] - _MARGIN, span[1] + _MARGIN)):
                 if record.complete:

@@ -796,8 +796,7 @@ class _ImuChain(_Chains):
             # The proximal sensor reads at the instant itself, the others beside it.
             pairs = [self._feeds[i].around(stamp) for i in self._sensors]
             pairs[0] = pairs[0][:1]
-            if all(pairs):
-                self._bound(index, stamp, delay, self._sensors, pairs, inertial[:3], motion)
+            self._bound(index, stamp, delay, self._sensors, pairs, inertial[:3], motion)
         else:
             readings = self._arm.in_links(
                 self._all_sensors(means[None])[0] - self._observer.bias)

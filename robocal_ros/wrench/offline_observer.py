@@ -142,28 +142,24 @@ class _Samples:
         times: Times of their recording, shape (m,) [ns].
         rows: Their values, shape (m, columns).
         why: Why each is not usable, as an index of sentences, negative for a saturated sensor.
-        newest: Newest stamp, also of those not joined yet [ns].
 
     """
 
     def __init__(self, columns: int) -> None:
         none = np.zeros(0, dtype=np.int64)
         self._set(none, none, np.zeros((0, columns)), np.zeros(0, dtype=np.intp))
-        self._waiting: list[tuple[Stamps, Stamps, Array, Rows]] = []
-        self.newest = NEVER
 
     def _set(self, *columns: Any) -> None:
         self.stamps, self.times, self.rows, self.why = self._columns = columns
 
-    def append(self, stamps: Stamps, times: Stamps, rows: Array, why: Rows) -> None:
-        if len(stamps):
-            self._waiting.append((stamps, times, rows, why))
-            self.newest = int(stamps[-1])
+    @property
+    def newest(self) -> int:
+        """Newest stamp, ``NEVER`` before the first [ns]."""
+        return int(self.stamps[-1]) if len(self.stamps) else NEVER
 
-    def join(self) -> None:
-        if self._waiting:
-            self._set(*map(np.concatenate, zip(self._columns, *self._waiting, strict=True)))
-            self._waiting.clear()
+    def append(self, stamps: Stamps, times: Stamps, rows: Array, why: Rows) -> None:
+        self._set(*map(np.concatenate, zip(
+            self._columns, (stamps, times, rows, why), strict=True)))
 
     def drop(self, count: int) -> None:
         if count > 0:
@@ -200,7 +196,8 @@ class _Readings(_Samples):
             if problem and not why[row]:
                 why[row] = self._sentence(problem) * (-1 if bounding else 1)
         self._find_stuck(stamps, rows, why)
-        self.append(stamps, times, rows, why)
+        # What is not finite would spoil sums.
+        self.append(stamps, times, np.where((why > 0)[:, None], 0.0, rows), why)
 
     def _find_stuck(self, stamps: Stamps, rows: Array, why: Rows) -> None:
         live = np.flatnonzero(why == 0)
@@ -385,28 +382,21 @@ class _Instants:
         stamps, rows = sensor.stamps, sensor.rows
         begin, end = before[:-1] + 1, before[1:] + 1
         end = end - (stamps[end - 1] == time[1:])
-        several = np.flatnonzero((end - begin > 1) & ~missing[1:] & ~missing[:-1])
-        if sensor.why.any():
-            refused = np.cumsum(np.concatenate(([0], sensor.why != 0)))
-            bad = refused[end[several]] > refused[begin[several]]
-            missing[several[bad] + 1] = True
-            several = several[~bad]
-        if not len(several):
+        several = (end - begin > 1) & ~missing[1:] & ~missing[:-1]
+        refused = np.cumsum(sensor.why != 0)
+        bad = several & (refused[end - 1] > refused[begin - 1])
+        missing[1:] |= bad
+        several &= ~bad
+        if not several.any():
             return False
-        begin, end = begin[several], end[several]
-        # Integrals of the linear interpolation, first between the readings.
-        count = end - begin - 1
-        starts = np.cumsum(count) - count
-        place = np.arange(count.sum()) + np.repeat(begin - starts, count)
-        steps = (stamps[place + 1] - stamps[place]) / SECOND
-        between = np.add.reduceat(0.5 * steps[:, None] * (rows[place + 1] + rows[place]), starts)
-        last, low, high = end - 1, readings[several], readings[several + 1]
-        after = ((time[several + 1] - stamps[last]) / SECOND)[:, None]
-        before_first = ((time[several] - stamps[begin]) / SECOND)[:, None]
-        integral = (between + 0.5 * after * (high + rows[last])
-                    - 0.5 * before_first * (low + rows[begin]))
-        span = (time[several + 1] - time[several]) / SECOND
-        excess[several + 1] = integral / span[:, None] - 0.5 * (low + high)
+        # Integrals of the linear interpolation up to the readings, then up to the rows.
+        area = np.zeros_like(rows)
+        area[2:] = np.cumsum(
+            0.5 * (np.diff(stamps[1:]) / SECOND)[:, None] * (rows[2:] + rows[1:-1]), axis=0)
+        integral = area[before] + 0.5 * ((time - stamps[before]) / SECOND)[:, None] * (
+            rows[before] + readings)
+        means = np.diff(integral, axis=0) / (np.diff(time) / SECOND)[:, None]
+        excess[1:][several] = (means - 0.5 * (readings[1:] + readings[:-1]))[several]
         return True
 
     def motion(self, row: int) -> Motion:
@@ -487,8 +477,6 @@ class OfflineObserver:
             until: Newest stamp to be observed now [ns]; None for all.
 
         """
-        for source in (self._joints, *self._sensors):
-            source.join()
         stamps = self._joints.stamps
         end = self._complete(final)
         if until is not None:

@@ -63,7 +63,7 @@ class Instant(NamedTuple):
     posture: Array
     readings: Array
     held: Array
-    reasons: Sequence[str]
+    reasons: Any
 
 
 class LinkInstant(NamedTuple):
@@ -141,10 +141,8 @@ class TareRecord:
         return min(map(_duration, self.links.values()), default=0.0)
 
     def stacked(self) -> Instant:
-        """Return all instants; the reason of a sensor is the first one, empty without any."""
-        stamps, postures, readings, held, reasons = zip(*self.rows, strict=True)
-        return Instant(np.array(stamps), np.array(postures), np.array(readings), np.array(held), [
-            next(filter(None, column), '') for column in zip(*reasons, strict=True)])
+        """Return all instants."""
+        return Instant(*map(np.array, zip(*self.rows, strict=True)))
 
 
 def _duration(rows: Sequence[Instant | LinkInstant]) -> float:
@@ -266,8 +264,8 @@ class Taring:
             raise DataError(
                 f'A joint moved by {travel:.4f} rad during the tare; expected less than '
                 f'{_MAX_TRAVEL:g} rad. Hold the arm still and call again.')
-        for name, reason in zip(self.names, rest.reasons, strict=True):
-            if reason:
+        for name, reasons in zip(self.names, rest.reasons.T, strict=True):
+            if reason := next(filter(None, reasons), ''):
                 raise DataError(
                     f"Sensor '{name}' had unusable readings during the tare. {reason}")
         for i, name in enumerate(self.names):

@@ -158,7 +158,7 @@ class WrenchFollowing:
         bias, reference = self._observer.bias, self._observer.reference
         self._begin(result, series)
         try:
-            if self._observer.imu_feeds:
+            if self._observer.imu_chains:
                 self._observe_samples(progress)
             else:
                 self._observe_blocks(progress)
@@ -346,11 +346,9 @@ class WrenchFollowing:
             for stamp, take, content in samples:
                 if stamp != newest:
                     newest = stamp
-                    while (observation := observer.take()) is not None:
-                        yield observation
+                    yield from iter(observer.take, None)
                 take(stamp, content)
-            while (observation := observer.take()) is not None:
-                yield observation
+            yield from iter(observer.take, None)
         if progress is not None:
             self._tell_counts({topic: channel.intake for topic, channel in channels.items()})
 

@@ -13,8 +13,7 @@ import numpy as np
 import pinocchio as pin
 
 from robocal_ros.arrays import Array, frozen
-from robocal_ros.errors import ModelError
-from robocal_ros.robot import without_missing_meshes
+from robocal_ros.robot import collision_geometry
 from robocal_ros.wrench.model import Chain, SensedArm
 from robocal_ros.wrench.parameters import RELEASE, WrenchParameters, sensor_std
 
@@ -260,14 +259,7 @@ class Surface:
             ModelError: If the geometry cannot be read.
 
         """
-        urdf, self.missing_meshes = without_missing_meshes(arm.urdf, package_dirs)
-        try:
-            geometry = pin.buildGeomFromUrdfString(
-                arm.model, urdf, pin.GeometryType.COLLISION, package_dirs=list(package_dirs))
-        except (ValueError, RuntimeError) as error:
-            raise ModelError(
-                f'The collision geometry of the robot description is not usable: {error}'
-            ) from error
+        geometry, self.missing_meshes = collision_geometry(arm.model, arm.urdf, package_dirs)
         self.arm = arm
         # By body: solids, with the transform from its coordinates to theirs, shape (4, 4).
         self._parts: dict[int, list[tuple[Shape, Array]]] = {}
@@ -491,15 +483,15 @@ class Contacts:
             for index, std in enumerate(sensor_std(values, len(surface.arm.chains))))
         self._forces = [0.0] * len(self.judges)
 
-    def clear(self, links: Sequence[int] | None = None) -> None:
-        """End the contacts on some sub-chains, or on all."""
-        for judge in self.judges if links is None else [self.judges[i] for i in links]:
-            judge.clear()
+    def clear(self, links: Sequence[int]) -> None:
+        """End the contacts on some sub-chains."""
+        for index in links:
+            self.judges[index].clear()
 
     def restart(self) -> None:
         """End all contacts, and forget the mean forces without contact."""
-        self.clear()
         for judge in self.judges:
+            judge.clear()
             judge.level = 0.0
 
     def update(

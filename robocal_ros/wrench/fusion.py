@@ -377,8 +377,8 @@ class Fusion:
 
         """
         covariance, chain = self._noise[index], self._arm.chains[index]
-        if index in self._observer.imu_links and observation.motion is not None:
-            regressor = self._observer.imu_links[index].regressor(*observation.motion)
+        if index in self._observer.imu_chains and observation.motion is not None:
+            regressor = self._observer.imu_chains[index].link.regressor(*observation.motion)
             errors = self._observer.errors.rigid(index, regressor)
             for d in chain.distal:
                 turn = self._arm.transform(index, d)

@@ -86,7 +86,7 @@ class WrenchHealth:
         # On whose samples the tool wrench depends.
         self._tool = self._links[carrier.proximal] if carrier is not None else next(
             (link for index, link in enumerate(self._watched)
-             if index not in self._observer.imu_feeds), None)
+             if index not in self._observer.imu_chains), None)
         self._observations = self._counted = 0
         self._rate = self._delay = 0.0
         self._counted_at = float('-inf')
@@ -141,8 +141,8 @@ class WrenchHealth:
             link.silent = silence >= self._node.values.silence
             if not link.silent:
                 continue
-            if index in observer.imu_feeds:
-                feeds = (observer.feeds[index], observer.imu_feeds[index])
+            if index in observer.imu_chains:
+                feeds = (observer.feeds[index], observer.imu_chains[index].imu)
                 feed = next((f for f in feeds if f.problem), min(
                     feeds, key=lambda f: f.newest))
                 link.reason = feed.missing_reason(silence)

@@ -84,7 +84,8 @@ class Chain:
         distal: Indices of the next sensors; none at a free end.
         rigid: Whether no joint moves within it.
         bodies: Joints of the cut model whose bodies it consists of.
-        inertia: Mass, centre of mass and inertia in its frame; None unless it is rigid.
+        reference: Point in its frame about which moments are compared: its centre of mass if it
+            is rigid, else the origin, shape (3,) [m].
 
     """
 
@@ -93,12 +94,7 @@ class Chain:
     distal: tuple[int, ...]
     rigid: bool
     bodies: frozenset[int]
-    inertia: RigidBodyInertia | None
-
-    @property
-    def reference(self) -> Array:
-        """Point about which moments are compared: the centre of mass, or the origin, (3,) [m]."""
-        return np.zeros(3) if self.inertia is None else np.array(self.inertia.com)
+    reference: Array
 
 
 def _cut(robot: Robot, mounts: Sequence[SensorMount]) -> str:
@@ -287,14 +283,10 @@ class SensedArm:
         return [i for i, name in enumerate(self.robot.joint_names) if name not in distal]
 
     def _chain(self, index: int) -> Chain:
-        joint = self._joints[index]
-        bodies = self._bodies[index]
-        inertia = None
-        if bodies == {joint}:
-            body = self.model.inertias[joint]
-            inertia = RigidBodyInertia(body.mass, frozen(body.lever), frozen(body.inertia))
-        return Chain(self.mounts[index].carried, index, self._next[index], inertia is not None,
-                     bodies, inertia)
+        joint, bodies = self._joints[index], self._bodies[index]
+        rigid = bodies == {joint}
+        return Chain(self.mounts[index].carried, index, self._next[index], rigid, bodies,
+                     frozen(self.model.inertias[joint].lever if rigid else np.zeros(3)))
 
     def use_links(self, known: Robot) -> None:
         """Use the links of an identified arm; ``carry`` makes them take effect.

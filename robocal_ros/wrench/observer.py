@@ -141,9 +141,7 @@ class WrenchObserver:
         sensors: The F/T sensors, in the order of all arrays, k of them.
         arm: The arm cut at them.
         feeds: Their readings.
-        imu_feeds: Readings of IMUs (specific force [m/s²], then angular velocity [rad/s]), by
-            sub-chain.
-        imu_links: The links with IMUs, by sub-chain.
+        imu_chains: Links with IMUs, by sub-chain.
         inputs: Sensors and IMUs with their readings.
         windows: Windows over the samples.
         bias: Bias of each sensor, in its measurement frame, shape (k, 6) [N, N·m].
@@ -198,19 +196,17 @@ class WrenchObserver:
         self._identified = False
         self.use_gains(None)
         self.contacts = Contacts(values, surface)
-        self._imu_chains = {
-            index: _ImuChain(self, index, sensor.imu.frame)
+        self.imu_chains = {
+            index: ImuChain(self, index, sensor.imu.frame)
             for index, sensor in enumerate(self.sensors) if sensor.imu is not None}
-        self.imu_feeds = {index: chain.imu for index, chain in self._imu_chains.items()}
-        self.imu_links = {index: chain.link for index, chain in self._imu_chains.items()}
         self.inputs: tuple[tuple[Source, Feed], ...] = (
             *zip(self.sensors, self.feeds, strict=True),
-            *((sensor.imu, self.imu_feeds[index])
+            *((sensor.imu, self.imu_chains[index].imu)
               for index, sensor in enumerate(self.sensors) if sensor.imu is not None))
         self.joint_chains = JointChains(
-            self, tuple(i for i in range(len(self.sensors)) if i not in self._imu_chains))
+            self, tuple(i for i in range(len(self.sensors)) if i not in self.imu_chains))
         self._all_chains: tuple[_Chains, ...] = (
-            self.joint_chains, *self._imu_chains.values())
+            self.joint_chains, *self.imu_chains.values())
         self.windows = [chains.samples for chains in self._all_chains]
 
     # ------------------------------------------------------------------------ input
@@ -286,7 +282,7 @@ class WrenchObserver:
             links: By sub-chain; other links are not tared as a whole.
 
         """
-        for index, chain in self._imu_chains.items():
+        for index, chain in self.imu_chains.items():
             chain.bias = links[index].net if index in links else None
         self.errors.tare(self.reference, {
             index: bias.regressor for index, bias in links.items()})
@@ -744,12 +740,12 @@ class JointChains(_Chains):
             means[:n], means[n:2 * n], slopes_without(time, velocity, leaping)))
 
 
-class _ImuChain(_Chains):
+class ImuChain(_Chains):
     """Rigid link whose motion its IMU measures, at the instants of its proximal sensor.
 
     Attributes:
         link: The link.
-        imu: Readings of its IMU.
+        imu: Readings of its IMU: specific force [m/s²], then angular velocity [rad/s].
         bias: Its net wrench at rest if it was tared as a whole, else None, shape (6,).
 
     """
@@ -804,7 +800,7 @@ class _ImuChain(_Chains):
             if not _within(net, IMPOSSIBLE):
                 raise ArithmeticError('Its force or moment is beyond that of any arm.')
             if (recorder := self._observer.recorder) is not None:
-                recorder.add_link(index, LinkInstant(stamp, net, rate, regressor))
+                recorder.add(LinkInstant(stamp, net, rate, regressor), index)
             observation.wrench[index] = net if self.bias is None else net - self.bias
         self.find_contacts(observation, motion, partial(self._consistency, mean, rows))
         return observation

@@ -431,10 +431,7 @@ class OfflineObserver:
         self.delays = SensorDelays(len(observer.feeds), observer.values.window)
         # Number of joint states that are already observed and kept for windows.
         self._begun = 0
-        observer.contacts.clear()
-        observer.joint_chains.test.clear()
-        if observer.torques is not None:
-            observer.torques.clear()
+        observer.clear()
 
     def add_joint_states(
         self, stamps: Stamps, rows: Array, times: Stamps | None = None

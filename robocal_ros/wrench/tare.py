@@ -99,18 +99,11 @@ class TareRecord:
         self.rows: list[Instant] = []
         self.links: defaultdict[int, list[LinkInstant]] = defaultdict(list)
 
-    def add(self, instant: Instant) -> None:
-        """Add an instant if it is within the span."""
-        if self._holds(instant.stamp):
-            self.rows.append(instant)
-
-    def add_link(self, index: int, instant: LinkInstant) -> None:
-        """Add an instant of the link with an IMU of a sub-chain if it is within the span."""
-        if self._holds(instant.stamp):
-            self.links[index].append(instant)
-
-    def _holds(self, stamp: int) -> bool:
-        return self.span[0] <= to_seconds(stamp) <= self.span[1]
+    def add(self, instant: Instant | LinkInstant, index: int | None = None) -> None:
+        """Add an instant if it is within the span, of a sub-chain if its index is given."""
+        rows: list[Any] = self.rows if index is None else self.links[index]
+        if self.span[0] <= to_seconds(instant.stamp) <= self.span[1]:
+            rows.append(instant)
 
     def clear(self) -> None:
         """Discard all instants."""

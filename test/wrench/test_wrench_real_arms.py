@@ -88,7 +88,7 @@ class TestSaturation:
         for number in range(300):
             stamp = 10**9 + number * 10**6
             push = 500.0 * (150 <= number < 165)
-            made.imu_feeds[0].add(stamp, tuple(1e-3 * draw.normal(size=6)))
+            made.imu_chains[0].imu.add(stamp, tuple(1e-3 * draw.normal(size=6)))
             for index in reversed(range(count)):
                 values = 0.1 * draw.normal(size=6)
                 values[0] += push * (index == 0)

@@ -339,8 +339,8 @@ class Window:
         self.fewest = fewest
         self.slack = self.length + self.length // 10**6 + 1000
         self.shortest, self.longest = _FULL * self.length, max(self.slack, LONGEST)
-        self._columns = columns
-        self._table = np.empty((_CAPACITY, columns + extra))
+        # Apart, because products with rows that are not contiguous copy them.
+        self._rows, self._extra = np.empty((_CAPACITY, columns)), np.empty((_CAPACITY, extra))
         self.clear()
 
     def clear(self) -> None:
@@ -351,7 +351,7 @@ class Window:
 
     def add(self, stamp: int, row: Array, extra: Array | None = None) -> None:
         """Add a row, with zeros for omitted further columns; stamps must increase [ns]."""
-        if self._end == len(self._table):
+        if self._end == len(self._rows):
             self._make_room()
         time, begin, end = self._time, self._begin, self._end
         if end > begin:
@@ -362,8 +362,8 @@ class Window:
             self.step = step
         self._even += 1
         time.append(stamp)
-        self._table[end, :self._columns] = row
-        self._table[end, self._columns:] = 0.0 if extra is None else extra
+        self._rows[end] = row
+        self._extra[end] = 0.0 if extra is None else extra
         self._end = end + 1
         oldest = stamp - self.slack
         while end - begin >= self.fewest and time[begin] < oldest:
@@ -371,10 +371,12 @@ class Window:
         self._begin = begin
 
     def _make_room(self) -> None:
-        rows = self._table[self._begin:]
-        self._table = np.concatenate((rows, np.empty((_CAPACITY, rows.shape[1]))))
-        del self._time[:self._begin]
-        self._begin, self._end = 0, len(rows)
+        begin = self._begin
+        self._rows, self._extra = (
+            np.concatenate((rows[begin:], np.empty((_CAPACITY, rows.shape[1]))))
+            for rows in (self._rows, self._extra))
+        del self._time[:begin]
+        self._begin, self._end = 0, self._end - begin
 
     def __len__(self) -> int:
         """Return the number of rows in the window."""
@@ -393,12 +395,12 @@ class Window:
     @property
     def rows(self) -> Array:
         """The rows in the window, a view; the last one may be corrected in place."""
-        return self._table[self._begin:self._end, :self._columns]
+        return self._rows[self._begin:self._end]
 
     @property
     def extra(self) -> Array:
         """Further columns of the rows in the window, a view."""
-        return self._table[self._begin:self._end, self._columns:]
+        return self._extra[self._begin:self._end]
 
     def weights(self) -> Weights | None:
         """Return the weights, None if the rows do not cover the window.

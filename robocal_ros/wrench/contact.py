@@ -478,8 +478,9 @@ class Contacts:
             ConfigurationError: If a parameter with one value per sensor has the wrong length.
 
         """
+        self._threshold = values.force_threshold
         self.judges = tuple(
-            ContactJudge(index, values.force_threshold, std[3], surface)
+            ContactJudge(index, self._threshold, std[3], surface)
             for index, std in enumerate(sensor_std(values, len(surface.arm.chains))))
         self._forces = [0.0] * len(self.judges)
 
@@ -509,15 +510,20 @@ class Contacts:
             excess: As for ``ContactJudge.update``.
 
         """
-        rows, forces = wrenches.tolist(), self._forces
+        rows, forces, loud = wrenches.tolist(), self._forces, []
         for index in links:
             x, y, z, _, _, _ = rows[index]
-            forces[index] = 0.0 if reasons[index] else math.sqrt(x * x + y * y + z * z)
-        contacts, strongest = {}, max(forces, default=0.0)
-        for index in links:
+            judge = self.judges[index]
+            force = forces[index] = 0.0 if reasons[index] else math.sqrt(x * x + y * y + z * z)
+            if force < self._threshold and not (judge.in_contact or reasons[index]):
+                judge.rest(stamp, force)
+            else:
+                loud.append(index)
+        contacts: dict[int, Contact] = {}
+        for index in loud:
             judge = self.judges[index]
             contact = judge.bounded(stamp) if reasons[index] else judge.update(
-                stamp, wrenches[index], forces[index], strongest, consistency, excess)
+                stamp, wrenches[index], forces[index], max(forces), consistency, excess)
             if contact is not None:
                 contacts[index] = contact
         return contacts

@@ -78,10 +78,9 @@ class Case:
 
 def by_idyntree(urdf: str, seen: Sequence[Observation]) -> tuple[Run, list[Observation]]:
     """Return iDynTree's wrenches from smoothed values, and the observations that hold these."""
-    used = [item for item in seen if item.posture is not None and item.acceleration is not None
-            and item.distal is not None and item.held is not None and not any(item.reasons)]
-    parts = [np.array([getattr(item, name) for item in used]) for name in (
-        'posture', 'velocity', 'acceleration')]
+    used = [item for item in seen if item.motion is not None and not any(item.reasons)]
+    parts = [np.array(part) for part in zip(*(
+        item.motion for item in used if item.motion is not None), strict=True)]
     distal, held = (np.array([getattr(item, name) for item in used])
                     for name in ('distal', 'held'))
     return run('benchmarks.peers.idyntree_wrench:observe', peer=True, repeats=1, urdf=urdf,

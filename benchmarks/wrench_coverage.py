@@ -177,12 +177,12 @@ def draws(name: str, layout: str, seed: int, count: int) -> Draws:
         size = cell.draw.uniform(5.0, 60.0) * (number % 2)
         wrench = size * cell.draw.normal(size=6) * np.repeat([1.0, 0.1], 3)
         seen = cell.observe(wrench)
-        if seen.posture is None or any(seen.reasons):
+        if seen.motion is None or any(seen.reasons):
             raise RobocalError(f'Nothing is observed: {seen.problem or seen.reasons}')
         for index, squares in enumerate(links):
             error = seen.wrench[index].copy()
             if index == len(links) - 1:
-                error -= cell.moved(seen.posture, index) @ wrench
+                error -= cell.moved(seen.motion[0], index) @ wrench
             squares.append(_square(error, cell.fusion.link_covariance(seen, index)))
         tool = cell.fusion.tool(seen)
         known = np.isfinite(tool.wrench) if tool is not None else np.zeros(6, bool)

@@ -17,7 +17,12 @@ _SHORTEST_INTERVAL = 0.1
 
 
 class StatusReporter:
-    """Publisher of phase, progress, counts and the current estimate."""
+    """Publisher of phase, progress, counts and the current estimate.
+
+    Attributes:
+        parts: Further statuses for /diagnostics, of parts of the node's work; none while idle.
+
+    """
 
     def __init__(self, node: Node, group: CallbackGroup, now: Callable[[], float]) -> None:
         """Create publishers and the 1 Hz timer.
@@ -37,6 +42,7 @@ class StatusReporter:
             level=OK, name=node.get_fully_qualified_name().lstrip('/'),
             hardware_id='', message='unconfigured')
         self._values: dict[str, str] = {}
+        self.parts: list[DiagnosticStatus] = []
         self._left_out: dict[str, int] = {}
         # Replaces the units in sentences about prismatic joints by m and N.
         self.worded: Callable[[str], str] = str
@@ -65,6 +71,7 @@ class StatusReporter:
         changed = phase != self._values.get('phase') or level != self._status.level
         if phase == 'idle' and changed:
             self._values.clear()
+            self.parts = []
         self._values['phase'] = phase
         if progress is not None:
             self._values['progress'] = f'{min(max(progress, 0.0), 100.0):.1f}'
@@ -89,6 +96,6 @@ class StatusReporter:
     def _diagnose(self) -> None:
         if self._left_out != faults_of(self._node).counts:
             self.note()
-        array = DiagnosticArray(status=[self._status])
+        array = DiagnosticArray(status=[self._status, *self.parts])
         array.header.stamp = self._node.get_clock().now().to_msg()
         self._diagnostics.publish(array)

@@ -21,6 +21,7 @@ from .arm_model import (
 )
 from .collision import (
     CollisionChecker as CollisionChecker,
+    collision_geometry as collision_geometry,
     without_missing_meshes as without_missing_meshes,
 )
 from .friction_law import (

@@ -64,6 +64,29 @@ def without_missing_meshes(
     return ElementTree.tostring(tree, encoding='unicode'), affected
 
 
+def collision_geometry(
+    model: pin.Model, urdf: str, package_dirs: Sequence[str]
+) -> tuple[pin.GeometryModel, list[str]]:
+    """Return the collision geometry without missing meshes, and the links concerned.
+
+    Args:
+        model: The model of the arm.
+        urdf: Its URDF.
+        package_dirs: Folders in which ``package://`` meshes are looked up.
+
+    Raises:
+        ModelError: If it cannot be built.
+
+    """
+    found, missing = without_missing_meshes(urdf, package_dirs)
+    try:
+        return pin.buildGeomFromUrdfString(
+            model, found, pin.GeometryType.COLLISION, package_dirs=list(package_dirs)), missing
+    except (ValueError, RuntimeError) as error:
+        raise ModelError(
+            f'The collision geometry of the robot description is not usable: {error}') from error
+
+
 def _with_hulls(geometry: pin.GeometryModel) -> tuple[pin.GeometryModel, set[int]]:
     """Return a copy with convex hulls instead of meshes, and the numbers of the meshes."""
     hulls, meshes = geometry.copy(), set()
@@ -115,16 +138,9 @@ class CollisionChecker:
                 to keep out of is not six numbers with a positive size.
 
         """
-        urdf, self.missing_meshes = without_missing_meshes(robot.urdf, package_dirs)
         self.robot = robot
-        try:
-            self._geometry = pin.buildGeomFromUrdfString(
-                robot.model, urdf, pin.GeometryType.COLLISION,
-                package_dirs=list(package_dirs))
-        except (ValueError, RuntimeError) as error:
-            raise ModelError(
-                f'The collision geometry of the robot description is not usable: {error}'
-            ) from error
+        self._geometry, self.missing_meshes = collision_geometry(
+            robot.model, robot.urdf, package_dirs)
         links = [robot.model.frames[item.parentFrame].name
                  for item in self._geometry.geometryObjects]
         self._add_box('tool_box', tool_box, robot.tool_frame)
@@ -133,7 +149,7 @@ class CollisionChecker:
         self._add_keep_out(keep_out)
         self._hulls, self._meshes = _with_hulls(self._geometry)
         self._loaded = True
-        pairs = [pin.CollisionPair(*pair) for pair in self._pairs(urdf, links)]
+        pairs = [pin.CollisionPair(*pair) for pair in self._pairs(links)]
         self._use(pairs)
         contacts = self._contacts()
         permanent = [k for k, count in enumerate(contacts)
@@ -180,10 +196,10 @@ class CollisionChecker:
                 f'keep_out_box_{number + 1}', 0, 0, pin.SE3(np.eye(3), np.array(centre)),
                 coal.Box(x, y, z)))
 
-    def _pairs(self, urdf: str, links: Sequence[str]) -> Iterator[tuple[int, int]]:
+    def _pairs(self, links: Sequence[str]) -> Iterator[tuple[int, int]]:
         """Yield the bodies that move against each other and are on no two connected links."""
         connected = {frozenset((parent.get('link'), child.get('link')))
-                     for joint in ElementTree.fromstring(urdf).iter('joint')
+                     for joint in ElementTree.fromstring(self.robot.urdf).iter('joint')
                      for parent, child in zip(joint.iter('parent'), joint.iter('child'),
                                               strict=True)}
         items = self._geometry.geometryObjects

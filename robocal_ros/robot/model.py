@@ -371,7 +371,8 @@ class Robot:
         chain = [str(name) for name in full.names if name in driven]
         self._check_joints(full, joints, chain, tool_frame, mimics)
         self.joint_names = tuple(name for name in chain if not joints or name in joints)
-        self._check_locked(full, locked or {})
+        self._locked = dict(locked or {})
+        self._check_locked(full, self._locked)
         tied = {name: mimic for name, mimic in mimics.items() if mimic.driver in self.joint_names}
         self.mimicking = {name: mimic.driver for name, mimic in tied.items()}
         if tied:
@@ -382,8 +383,11 @@ class Robot:
                 f'gravity must be three finite numbers in m/s², got {list(gravity)}.')
         self.tool_frame = tool_frame
         self.root_frame = str(full.frames[1].name)
-        self.model = self._reduced(full, locked or {}, mimics)
-        self.model.gravity.linear = np.array(self.gravity)
+        self.model = self._reduced(full, mimics, self.joint_names)
+        if self.model.nq != self.n:
+            raise ModelError(
+                f'Joints {_listed(self.joint_names)} have {self.model.nq} coordinates in all; '
+                'expected one each (revolute, continuous or prismatic joints).')
         self.data = self.model.createData()
         self.velocity_limit = self._limit_or_infinity(self.model.velocityLimit)
         self.effort_limit = self._limit_or_infinity(self.model.effortLimit)
@@ -432,10 +436,25 @@ class Robot:
                     f"Joint '{name}' cannot be locked: it is one of the arm's, or not in the "
                     f'robot description; the joints to lock are {_listed(others)}.')
 
+    def model_of(self, urdf: str, movable: Sequence[str]) -> pin.Model:
+        """Return the model of another description of this arm, whose other joints are locked.
+
+        Args:
+            urdf: URDF text, with joints of the arm and further ones.
+            movable: Names of the joints to keep.
+
+        Raises:
+            ModelError: If Pinocchio does not accept the text.
+
+        """
+        single, _, mimics = _single_angle_joints(urdf)
+        return self._reduced(_built(single), mimics, movable)
+
     def _reduced(
-        self, full: pin.Model, locked: Mapping[str, float], mimics: Mapping[str, _Mimic]
+        self, full: pin.Model, mimics: Mapping[str, _Mimic], movable: Sequence[str]
     ) -> pin.Model:
-        """Lock every joint that is neither the arm's nor follows one of them."""
+        """Lock every joint that is neither movable nor follows one of the arm's."""
+        locked = self._locked
         reference = pin.neutral(full)
 
         def at(name: str) -> float:
@@ -451,17 +470,14 @@ class Robot:
 
         to_lock = []
         for index, name in enumerate(full.names):
-            if index == 0 or name in self.joint_names or name in self.mimicking:
+            if index == 0 or name in movable or name in self.mimicking:
                 continue
             to_lock.append(index)
             joint = full.joints[index]
             if joint.nq == 1:
                 reference[joint.idx_q] = at(str(name))
         model = pin.buildReducedModel(full, to_lock, reference) if to_lock else full
-        if model.nq != len(self.joint_names):
-            raise ModelError(
-                f'Joints {_listed(self.joint_names)} have {model.nq} coordinates in all; '
-                'expected one each (revolute, continuous or prismatic joints).')
+        model.gravity.linear = np.array(self.gravity)
         return model
 
     @staticmethod

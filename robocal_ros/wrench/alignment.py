@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from robocal_ros.arrays import Array, Flags, frozen
-from robocal_ros.messages import SECOND, Stamps, decode
+from robocal_ros.messages import SECOND, Stamps
 from robocal_ros.wrench.parameters import WrenchParameters
 
 COLUMNS = 6
@@ -41,9 +41,6 @@ Reading = tuple[float, ...]
 
 _UNKNOWN: Reading = (0.0,) * COLUMNS
 
-FORCE_TORQUE, ACCELERATION_RATE = decode.FORCE_TORQUE, decode.ACCELERATION_RATE
-"""Largest plausible values of F/T sensors without stated range, and of IMUs."""
-
 # Fraction of the stated range that counts as its end: converters reach one step less.
 _INSIDE = 0.999
 # Multiple of the stated range up to which a reading is saturated; beyond it is implausible.
@@ -61,7 +58,7 @@ LONGEST = SECOND // 10
 _MISFIT = (5.0, 3e-6)
 _BEND = (8.0, 1e-3)
 # Fraction of its length that a window must span.
-FULL = 0.6
+_FULL = 0.6
 # Longest gap, as a fraction of what the window spans.
 GAP = 0.6
 _CAPACITY = 512
@@ -89,12 +86,14 @@ class Feed:
         refused: Stamp and problem of the last one; ``NEVER`` and empty before the first.
         inner: Smallest limit of any value: readings of a smaller norm are within all limits.
         several: Whether two or more readings were between the instants last given to ``at``.
+        on_reading: Called with the stamp of each reading [ns], and its values, zeros for refused
+            ones; None for nothing.
 
     """
 
     def __init__(
         self, name: str, values: WrenchParameters, ranges: Sequence[float] = (),
-        delay: float = 0.0, plausible: Sequence[float] = FORCE_TORQUE,
+        delay: float = 0.0,
     ) -> None:
         """Start without readings.
 
@@ -104,31 +103,38 @@ class Feed:
                 that is interpolated.
             ranges: Measuring range of each value; 0 or none for no limit.
             delay: Time by which readings are older than their stamps [s].
-            plausible: Largest plausible size of each value, where no range is given.
 
         """
         self.name = name
         self.several = False
+        self.on_reading: Callable[[int, Reading], None] | None = None
         self.rejected, self.refused = 0, (NEVER, '')
         self.max_gap = round(values.max_delay * SECOND)
         self.stuck_time = round(values.stuck_time * SECOND)
         self.delay = round(delay * SECOND)
         self.limits = [(i, _INSIDE * limit) for i, limit in enumerate(ranges) if limit > 0.0]
-        self.plausible = list(plausible)
-        for i, limit in self.limits:
-            self.plausible[i] = _PLAUSIBLE * limit
-        self.inner = min(*self.plausible, *(limit for _, limit in self.limits))
+        self.inner = min((limit for _, limit in self.limits), default=math.inf)
         self._inner_square = self.inner**2
         self._same_since = NEVER
         self.clear()
 
     def clear(self) -> None:
         """Discard all readings, as after a jump of the clock."""
-        self._stamps: list[int] = []
-        self._values: list[Reading | None] = []
+        # As if one had been refused long ago.
+        self._stamps = [NEVER]
+        self._values: list[Reading | None] = [None]
         self.newest = NEVER
         self.problem = ''
+        self.refused = NEVER, self.refused[1]
         self._last: Reading = ()
+
+    def take(self, stamp: int | None, content: Array | Reading | str) -> None:
+        """Add a reading, or refuse it, given its problem; arguments as for these."""
+        if isinstance(content, str):
+            self.refuse(stamp, content)
+        elif stamp is not None:
+            # Numbers of Python, with which a feed computes.
+            self.add(stamp, content if isinstance(content, tuple) else tuple(content.tolist()))
 
     def refuse(self, stamp: int | None, problem: str) -> None:
         """Note an unusable reading.
@@ -149,7 +155,7 @@ class Feed:
 
         Args:
             stamp: Its stamp, newer than the newest [ns].
-            values: Its values, finite numbers.
+            values: Its values, finite and plausible numbers.
 
         """
         stamp -= self.delay
@@ -175,19 +181,18 @@ class Feed:
         Values at the end of the sensor's range bound what acts on it; beyond any real ones, they
         say nothing. Without a problem the sentence is empty.
         """
-        for index, limit in enumerate(self.plausible):
-            if not -limit < values[index] < limit:
-                return (
-                    f"Sensor '{self.name}' sent an implausible reading: value {index + 1} of "
-                    f'{len(values)} is {values[index]:.4g}, expected less than {limit:.4g}. Check '
-                    'sensor, driver and units.'), False
-        for index, limit in self.limits:
-            if not -limit < values[index] < limit:
-                return (
-                    f"Sensor '{self.name}' is saturated: value {index + 1} of {len(values)} reads "
+        share, index, limit = max(
+            ((abs(values[i]) / limit, i, limit) for i, limit in self.limits),
+            default=(0.0, 0, 0.0))
+        if share < 1.0:
+            return '', False
+        if share < _PLAUSIBLE:
+            return (f"Sensor '{self.name}' is saturated: value {index + 1} of {len(values)} reads "
                     f'{values[index]:.4g}, its range ends at {limit / _INSIDE:.4g}. Reduce the '
                     'load.'), True
-        return '', False
+        return (f"Sensor '{self.name}' sent an implausible reading: value {index + 1} of "
+                f'{len(values)} is {values[index]:.4g}, expected less than '
+                f'{_PLAUSIBLE * limit:.4g}. Check sensor, driver and units.'), False
 
     def stuck(self, since: int) -> str:
         """Return a sentence on constant values since a time [ns]."""
@@ -200,7 +205,9 @@ class Feed:
         self._values.append(values)
         # By hundreds, because thousands of several sensors together take milliseconds.
         if len(self._stamps) >= _KEPT + _FORGOTTEN:
-            del self._stamps[:_FORGOTTEN], self._values[:_FORGOTTEN]
+            del self._stamps[1:1 + _FORGOTTEN], self._values[1:1 + _FORGOTTEN]
+        if self.on_reading is not None:
+            self.on_reading(stamp, values if values.__class__ is tuple else _UNKNOWN)
 
     def at(self, instant: int, since: int = NEVER) -> Reading | None:
         """Return the values at an instant, interpolated; None if they are not known.
@@ -212,12 +219,9 @@ class Feed:
         """
         stamps = self._stamps
         place = bisect_right(stamps, instant)
-        if place == 0:
-            self.several = False
-            return None
         begin = stamps[place - 1]
         last = place - 2 if begin < instant else place - 3
-        self.several = last >= 0 and stamps[last] > since
+        self.several = last > 0 and stamps[last] > since
         before = self._values[place - 1]
         if before.__class__ is not tuple:
             return None
@@ -238,7 +242,7 @@ class Feed:
     def around(self, instant: int) -> list[Reading | None]:
         """Return the readings before and after an instant [ns], None for refused ones."""
         place = bisect_right(self._stamps, instant)
-        return self._values[max(0, place - 1):place + 1]
+        return self._values[place - 1:place + 1]
 
     def excess(self, begin: int, first: Array, end: int, last: Array) -> Array | None:
         """Return by how much the mean over an interval differs from that of its ends.
@@ -307,16 +311,6 @@ class Weights(NamedTuple):
     delay: Any
     rate: float
 
-    @property
-    def mean(self) -> Array:
-        """Weights of means, shape (m,)."""
-        return np.asarray(self.both[0])
-
-    @property
-    def slope(self) -> Array:
-        """Weights of slopes, shape (m,) [1/s]."""
-        return np.asarray(self.rate * self.both[1])
-
 
 class Window:
     """Newest rows with their stamps: those within a time, but not less than a number.
@@ -324,6 +318,8 @@ class Window:
     Attributes:
         length: Length of the window [ns].
         slack: Largest age of a row, the length plus rounding errors [ns].
+        shortest: Shortest time that the rows must span [ns].
+        longest: Longest one that they may span [ns].
         fewest: Smallest number of rows, independent of their stamps.
         step: Time between the two newest rows, 0 before the second [ns].
 
@@ -342,9 +338,9 @@ class Window:
         self.length = round(length * SECOND)
         self.fewest = fewest
         self.slack = self.length + self.length // 10**6 + 1000
-        self._shortest, self._longest = FULL * self.length, max(self.slack, LONGEST)
-        self._rows = np.empty((_CAPACITY, columns))
-        self._extra = np.zeros((_CAPACITY, extra))
+        self.shortest, self.longest = _FULL * self.length, max(self.slack, LONGEST)
+        # Apart, because products with rows that are not contiguous copy them.
+        self._rows, self._extra = np.empty((_CAPACITY, columns)), np.empty((_CAPACITY, extra))
         self.clear()
 
     def clear(self) -> None:
@@ -375,15 +371,12 @@ class Window:
         self._begin = begin
 
     def _make_room(self) -> None:
-        begin, end = self._begin, self._end
-        kept = end - begin
-        if 2 * kept > len(self._rows):
-            self._rows = np.concatenate((self._rows, np.empty_like(self._rows)))
-            self._extra = np.concatenate((self._extra, np.zeros_like(self._extra)))
-        self._rows[:kept] = self._rows[begin:end].copy()
-        self._extra[:kept] = self._extra[begin:end].copy()
+        begin = self._begin
+        self._rows, self._extra = (
+            np.concatenate((rows[begin:], np.empty((_CAPACITY, rows.shape[1]))))
+            for rows in (self._rows, self._extra))
         del self._time[:begin]
-        self._begin, self._end = 0, kept
+        self._begin, self._end = 0, self._end - begin
 
     def __len__(self) -> int:
         """Return the number of rows in the window."""
@@ -418,7 +411,7 @@ class Window:
         if count < self.fewest:
             return None
         span = self._time[-1] - self._time[self._begin]
-        if not self._shortest <= span <= self._longest:
+        if not self.shortest <= span <= self.longest:
             return None
         # The first two rows have no earlier step in the window to compare with.
         if self._even + 2 > count:

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import compress
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +17,6 @@ from robocal_ros.messages import (
     MARKS,
     SECOND,
     STRING,
-    WRENCH,
     Bag,
     Channel,
     Intake,
@@ -28,7 +25,6 @@ from robocal_ros.messages import (
     Span,
     Stamps,
     State,
-    Take,
     ahead,
     from_seconds,
     in_stamp_order,
@@ -42,10 +38,8 @@ from robocal_ros.robot import (
     check_efforts,
     effort_units,
     friction_by_joint,
-    identified_arm,
     make_robot,
     make_store,
-    relative_covariance,
     torque_factor,
 )
 from robocal_ros.wrench import tare
@@ -56,8 +50,6 @@ from robocal_ros.wrench.offline_observer import Block, OfflineObserver
 from robocal_ros.wrench.output_file import Digest, WrenchSeries
 from robocal_ros.wrench.parameters import NODE, TARE, WrenchParameters
 from robocal_ros.wrench.tare import Tare, TareRecord, Taring
-
-IMU = 'sensor_msgs/msg/Imu'
 
 # Time before and after a span that is read with it, so that its windows are full [s].
 _MARGIN = 3.0
@@ -119,8 +111,6 @@ class WrenchFollowing:
         self._bag = bag
         self._values = values
         self._selection = selection
-        # Samples of a rest that is looked for; None while none is.
-        self._rest: TareRecord | None = None
         self.robot = make_robot(urdf, values)
         self._store = make_store(self.robot, values)
         self._observer = WrenchObserver(self.robot, values)
@@ -131,8 +121,11 @@ class WrenchFollowing:
         self._marked = [] if selection.whole or marked is None else list(
             marks.tares(marks_in(bag, marked)))
         self._selected = Span(selection.begin, selection.end)
-        self._gains = choose(self._store.load, (), effort_units(values)).gains
-        self._factor = torque_factor(self.robot, values, self._gains)
+        gains = choose(self._store.load, (), effort_units(values)).gains
+        self._factor = torque_factor(self.robot, values, gains)
+        if values.observe_torque:
+            check_effort_unit(values, gains)
+        self._observer.use_gains(gains)
         self._use_results()
 
     @property
@@ -165,7 +158,7 @@ class WrenchFollowing:
         bias, reference = self._observer.bias, self._observer.reference
         self._begin(result, series)
         try:
-            if self._observer.imu_feeds:
+            if self._observer.imu_chains:
                 self._observe_samples(progress)
             else:
                 self._observe_blocks(progress)
@@ -197,12 +190,21 @@ class WrenchFollowing:
         self._digest.add(stamps, block)
         self._series.add(stamps, block)
 
-    def _tared(self) -> bool:
-        """Use the marked tare if all its samples are recorded; return whether they are."""
-        if self._tare is None or not self._tare.complete:
+    def _ended_tare(self, passed: bool) -> bool:
+        """Use the marked tare if it is complete, and await the next one then.
+
+        Args:
+            passed: Whether its samples have passed: it is left out if they are not complete.
+
+        Returns:
+            Whether another one is awaited.
+
+        """
+        if self._tare is None or not (self._tare.complete or passed):
             return False
-        # From the next instant on, as in the live node.
-        self._result = self._use(Taring(self._observer.arm).find(self._tare, self._values))
+        if self._tare.complete:
+            # From the next instant on, as in the live node.
+            self._result = self._use(Taring(self._observer.arm).find(self._tare, self._values))
         self._await_tare()
         return True
 
@@ -214,10 +216,8 @@ class WrenchFollowing:
 
         """
         whole = OfflineObserver(self._observer, self._fusion)
-        intakes: dict[str, Intake] = {
-            self._topics[sensor.topic]: Intake(sensor.decoder())
-            for sensor in self._observer.sensors}
-        intakes[self._topics[marks.JOINTS]] = JointIntake(self.robot, self._factor)
+        intakes = {topic: channel.intake
+                   for topic, channel in self._channels(self._selected).items()}
         for block in ahead(self._blocks(whole, intakes, progress)):
             self._write(block)
         self._tell_counts(intakes)
@@ -271,17 +271,13 @@ class WrenchFollowing:
 
     def _advance(self, whole: OfflineObserver, *, final: bool) -> Iterator[Block]:
         """Yield all complete observations, with the biases of their time."""
-        while True:
+        more = True
+        while more:
             until = None if self._tare is None else from_seconds(self._tare.span[1]) + _ROUNDING
             block = whole.take(final=final, until=until)
             if block is not None:
                 yield block
-            if self._tare is None:
-                return
-            if not self._tared():
-                if not whole.has_more(final=final):
-                    return
-                self._await_tare()
+            more = self._ended_tare(passed=whole.has_more(final=final))
 
     def _observe_samples(self, progress: Callable[[int], None] | None) -> None:
         """Observe sample by sample."""
@@ -291,9 +287,8 @@ class WrenchFollowing:
             if len(waiting) == _BLOCK:
                 self._write(Block.of(waiting, self.robot.n, self._fusion))
                 waiting = []
-            if not self._tared() and self._tare is not None \
-                    and observation.stamp > self._tare.span[1] + _MARGIN:
-                self._await_tare()
+            self._ended_tare(passed=self._tare is not None and (
+                observation.stamp > self._tare.span[1] + _MARGIN))
         if waiting:
             self._write(Block.of(waiting, self.robot.n, self._fusion))
 
@@ -302,9 +297,8 @@ class WrenchFollowing:
     def _found_topics(self) -> dict[str, str]:
         """Return full topic names by the node's names of them."""
         bag, selection, sensors = self._bag, self._selection, self._observer.sensors
-        wanted = [(sensor.topic, WRENCH) for sensor in sensors]
-        wanted += [(sensor.imu.topic, IMU) for sensor in sensors if sensor.imu is not None]
-        topics = {name: selection.topic(bag, name, kind) for name, kind in wanted}
+        topics = {source.topic: selection.topic(bag, source.topic, source.kind)
+                  for source, _ in self._observer.inputs}
         needless = sensors and all(sensor.imu is not None for sensor in sensors)
         find = selection.known_topic if needless else selection.topic
         joints = find(bag, 'joint_states', JOINT_STATE)
@@ -313,13 +307,6 @@ class WrenchFollowing:
     def _use_results(self) -> None:
         """Use stored results of other nodes."""
         values = self._values
-        if values.observe_torque:
-            check_effort_unit(values, self._gains)
-        self._observer.gain_covariance = relative_covariance(
-            self.robot, self._gains, values.gain_std)
-        arm = identified_arm(self.robot, values, self._gains)
-        if arm is not None:
-            self._observer.use_arm(arm)
         payload = self._store.load('payload') if values.use_payload else None
         if payload is not None:
             self._remarks.append(self._observer.use_payload(payload))
@@ -337,21 +324,11 @@ class WrenchFollowing:
 
     def _channels(self, span: Span) -> dict[str, Channel]:
         observer, topics = self._observer, self._topics
-        channels = {}
-        for index, sensor in enumerate(observer.sensors):
-            channels[topics[sensor.topic]] = Channel(Intake(sensor.decoder()), _taker(
-                partial(observer.add_reading, index), partial(observer.refuse_reading, index)),
-                span)
-            if sensor.imu is not None:
-                feed = observer.imu_feeds[index]
-                channels[topics[sensor.imu.topic]] = Channel(
-                    Intake(sensor.imu.decoder()), _taker(feed.add, feed.refuse), span)
+        channels = {topics[source.topic]: Channel(Intake(source.decoder()), feed.take, span)
+                    for source, feed in observer.inputs}
         if marks.JOINTS in topics:
             channels[topics[marks.JOINTS]] = Channel(
-                JointIntake(self.robot, self._factor), _taker(
-                    observer.add_joint_state,
-                    lambda stamp, problem: observer.joint_chains.refuse(problem), np.asarray),
-                span)
+                JointIntake(self.robot, self._factor), observer.joint_chains.take_state, span)
         return channels
 
     def _observations(
@@ -364,18 +341,14 @@ class WrenchFollowing:
         for samples in in_stamp_order(self._bag, channels, progress):
             if samples is None:
                 observer.clear()
-                if self._rest is not None:
-                    self._rest = observer.recorder = TareRecord()
                 continue
             newest = NEVER
             for stamp, take, content in samples:
                 if stamp != newest:
                     newest = stamp
-                    while (observation := observer.take()) is not None:
-                        yield observation
+                    yield from iter(observer.take, None)
                 take(stamp, content)
-            while (observation := observer.take()) is not None:
-                yield observation
+            yield from iter(observer.take, None)
         if progress is not None:
             self._tell_counts({topic: channel.intake for topic, channel in channels.items()})
 
@@ -391,9 +364,6 @@ class WrenchFollowing:
                 (counts.clock_jumps, 'with which the clock jumped back')) if count]
             if words:
                 self._remarks.append(f'Messages of {topic}: {", ".join(words)}.')
-        refused, problem = self._observer.joint_chains.refused
-        if refused:
-            self._remarks.append(f'{refused} joint states are not used: {problem}')
 
     # ---------------------------------------------------------------------------------- tare
 
@@ -434,17 +404,14 @@ class WrenchFollowing:
 
     def _marked_tare(self) -> CalibrationResult | None:
         """Use the last marked tare before the selection, else the first one."""
-        begin = self._selection.begin
-        before = [span for span in self._marked if span[1] <= begin][-1:]
-        for span in (*before, *(span for span in self._marked if span[1] > begin)):
+        before = sum(span[1] <= self._selection.begin for span in self._marked)
+        for span in self._marked[max(0, before - 1):]:
             record = self._observer.recorder = TareRecord(span)
             for _ in self._observations(Span(span[0] - _MARGIN, span[1] + _MARGIN)):
                 if record.complete:
-                    break
-            if record.complete:
-                self._remarks.append(
-                    f"The node's {TARE} is marked in the bag: the same samples are used.")
-                return self._use(Taring(self._observer.arm).find(record, self._values))
+                    self._remarks.append(
+                        f"The node's {TARE} is marked in the bag: the same samples are used.")
+                    return self._use(Taring(self._observer.arm).find(record, self._values))
         return None
 
     def _told_tare(self) -> CalibrationResult | None:
@@ -468,26 +435,23 @@ class WrenchFollowing:
         """Use the first rest; without joint states, whose weights are known then, as a whole."""
         taring, duration = Taring(self._observer.arm), self._values.tare_duration
         by_link, refusal = marks.JOINTS not in self._topics, ''
-        self._rest = self._observer.recorder = TareRecord()
+        record = self._observer.recorder = TareRecord()
         for _ in self._observations(self._selected):
-            record = self._rest
             if (record.link_duration if by_link else record.duration) < duration:
                 continue
             try:
                 if by_link:
                     self._observer.use_link_biases(taring.find_links(record, self._values))
-                else:
-                    taring.at_rest(record, self._values)
+                    self._remarks.append(
+                        'The bag has no joint states, so links with IMUs were tared as a whole '
+                        'over the first rest. This holds while their weight and biases turn with '
+                        'them.')
+                    return None
+                taring.at_rest(record, self._values)
             except DataError as error:
                 refusal = str(error)
                 record.drop(duration / _LOOKS)
                 continue
-            self._rest = None
-            if by_link:
-                self._remarks.append(
-                    'The bag has no joint states, so links with IMUs were tared as a whole over '
-                    'the first rest. This holds while their weight and biases turn with them.')
-                return None
             self._remarks.append(
                 f'Tared over the first rest of {duration:g} s, from stamp '
                 f'{to_seconds(record.rows[0].stamp):.3f} on.')
@@ -501,20 +465,6 @@ class WrenchFollowing:
             f"Bag '{self._bag.name}' holds no rest of {duration:g} s to tare "
             f'with. The last stretch was refused: {why} Record a rest that nothing touches, or '
             'use a stored tare with -p keep_tare:=true.')
-
-
-def _taker(
-    add: Callable[[int, Any], None], refuse: Callable[[int, str], None],
-    convert: Callable[[Array], Any] = lambda row: tuple(row.tolist()),
-) -> Take:
-    """Return the function that passes a sample, or its problem as text, to the feed."""
-    def take(stamp: int, content: Array | str) -> None:
-        if isinstance(content, str):
-            refuse(stamp, content)
-        else:
-            add(stamp, convert(content))
-
-    return take
 
 
 FOLLOWER = Follower('wrench', WrenchParameters, (TARE,), WrenchFollowing)

@@ -13,8 +13,7 @@ import numpy as np
 import pinocchio as pin
 
 from robocal_ros.arrays import Array, frozen
-from robocal_ros.errors import ModelError
-from robocal_ros.robot import without_missing_meshes
+from robocal_ros.robot import collision_geometry
 from robocal_ros.wrench.model import Chain, SensedArm
 from robocal_ros.wrench.parameters import RELEASE, WrenchParameters, sensor_std
 
@@ -244,6 +243,7 @@ class Surface:
     """Collision geometry of all sub-chains.
 
     Attributes:
+        arm: The arm, divided at its sensors.
         missing_meshes: Links without usable geometry; contacts on them have no point.
 
     """
@@ -259,15 +259,8 @@ class Surface:
             ModelError: If the geometry cannot be read.
 
         """
-        urdf, self.missing_meshes = without_missing_meshes(arm.urdf, package_dirs)
-        try:
-            geometry = pin.buildGeomFromUrdfString(
-                arm.model, urdf, pin.GeometryType.COLLISION, package_dirs=list(package_dirs))
-        except (ValueError, RuntimeError) as error:
-            raise ModelError(
-                f'The collision geometry of the robot description is not usable: {error}'
-            ) from error
-        self._arm = arm
+        geometry, self.missing_meshes = collision_geometry(arm.model, arm.urdf, package_dirs)
+        self.arm = arm
         # By body: solids, with the transform from its coordinates to theirs, shape (4, 4).
         self._parts: dict[int, list[tuple[Shape, Array]]] = {}
         for item in geometry.geometryObjects:
@@ -289,7 +282,7 @@ class Surface:
             size: Lengths along x, y, z of the frame [m].
 
         """
-        found = self._arm.model.frames[self._arm.model.getFrameId(frame)]
+        found = self.arm.model.frames[self.arm.model.getFrameId(frame)]
         centre = pin.SE3(np.eye(3), np.array([0.0, 0.0, 0.5 * size[2]]))
         self._add(found.parentJoint, box([0.5 * length for length in size]),
                   found.placement * centre)
@@ -309,7 +302,7 @@ class Surface:
         inside: list[Interval] = []
         for body in chain.bodies & self._parts.keys():
             own = line if chain.rigid else (
-                self._arm.placement(chain, body).inverse().homogeneous @ line)
+                self.arm.placement(chain, body).inverse().homogeneous @ line)
             for shape, transform in self._parts[body]:
                 inside += shape.intervals(*transform.dot(own)[:3].T.tolist())
         # An entry inside another solid is not on the surface.
@@ -331,28 +324,23 @@ class ContactJudge:
     """
 
     def __init__(
-        self, chain: Chain, threshold: float, torque_std: float, surface: Surface
+        self, index: int, threshold: float, torque_std: float, surface: Surface
     ) -> None:
         """Start without contact.
 
         Args:
-            chain: The sub-chain.
+            index: The sub-chain.
             threshold: Force at which a contact begins [N].
             torque_std: Standard deviation of a torque component of its sensor [N·m].
             surface: Its geometry.
 
         """
+        self._index = index
         self._threshold = threshold
         self._no_moment = _NO_MOMENT * torque_std
         self._surface = surface
         self._mean: list[float] = []
         self._since = self._before = self.level = 0.0
-        self.use(chain)
-
-    def use(self, chain: Chain) -> None:
-        """Replace the sub-chain after a change of its load."""
-        self._chain = chain
-        self._reference: Vector = tuple(chain.reference.tolist())
         self.clear()
 
     def clear(self) -> None:
@@ -377,9 +365,10 @@ class ContactJudge:
             self._bound = None
         self._bounded_until = stamp + span
         if least >= max(self._threshold, self._bound.least if self._bound else 0.0) \
-                and excess(self._chain.proximal, force, least, self.in_contact) >= 1.0:
-            self._bound = Contact(Place.SATURATED, None, frozen(self._reference),
-                                  frozen(force / least), 0.0, least)
+                and excess(self._index, force, least, self.in_contact) >= 1.0:
+            self._bound = Contact(
+                Place.SATURATED, None, frozen(self._surface.arm.chains[self._index].reference),
+                frozen(force / least), 0.0, least)
 
     def bounded(self, stamp: float) -> Contact | None:
         """Return the contact of an instant without a valid wrench [s], None without one."""
@@ -420,7 +409,7 @@ class ContactJudge:
                 the largest one that model errors explain, as ``ForceTest.size``.
 
         """
-        index = self._chain.proximal
+        index = self._index
         if self.in_contact:
             pushed = (force >= RELEASE * self._threshold
                       and excess(index, wrench, force, True) >= RELEASE)
@@ -450,7 +439,8 @@ class ContactJudge:
     def _placed(self) -> Contact:
         fx, fy, fz, mx, my, mz = self._mean
         size = math.sqrt(fx * fx + fy * fy + fz * fz)
-        origin = self._reference
+        chain = self._surface.arm.chains[self._index]
+        origin: Vector = tuple(chain.reference.tolist())
         lever = _cross(origin, (fx, fy, fz))
         moment = (mx - lever[0], my - lever[1], mz - lever[2])
         near, pitch = line_of_action((fx, fy, fz), moment)
@@ -462,7 +452,7 @@ class ContactJudge:
         point = None
         if abs(pitch) > _MAX_PITCH:
             place = Place.MOMENT
-        elif (point := self._surface.entry(self._chain, line_point, direction)) is None:
+        elif (point := self._surface.entry(chain, line_point, direction)) is None:
             place = Place.OUTSIDE
         else:
             place = Place.REFERENCE if through else Place.SURFACE
@@ -477,15 +467,12 @@ class Contacts:
 
     """
 
-    def __init__(
-        self, chains: Sequence[Chain], values: WrenchParameters, surface: Surface
-    ) -> None:
+    def __init__(self, values: WrenchParameters, surface: Surface) -> None:
         """Start without contact.
 
         Args:
-            chains: The sub-chains.
             values: The parameters, with the threshold.
-            surface: Their geometry.
+            surface: The arm with its geometry.
 
         Raises:
             ConfigurationError: If a parameter with one value per sensor has the wrong length.
@@ -493,24 +480,19 @@ class Contacts:
         """
         self._threshold = values.force_threshold
         self.judges = tuple(
-            ContactJudge(chain, self._threshold, std[3], surface)
-            for chain, std in zip(chains, sensor_std(values, len(chains)), strict=True))
-        self._forces = [0.0] * len(chains)
+            ContactJudge(index, self._threshold, std[3], surface)
+            for index, std in enumerate(sensor_std(values, len(surface.arm.chains))))
+        self._forces = [0.0] * len(self.judges)
 
-    def use(self, chains: Sequence[Chain]) -> None:
-        """Replace the sub-chains after a change of their load."""
-        for judge, chain in zip(self.judges, chains, strict=True):
-            judge.use(chain)
-
-    def clear(self, links: Sequence[int] | None = None) -> None:
-        """End the contacts on some sub-chains, or on all."""
-        for judge in self.judges if links is None else [self.judges[i] for i in links]:
-            judge.clear()
+    def clear(self, links: Sequence[int]) -> None:
+        """End the contacts on some sub-chains."""
+        for index in links:
+            self.judges[index].clear()
 
     def restart(self) -> None:
         """End all contacts, and forget the mean forces without contact."""
-        self.clear()
         for judge in self.judges:
+            judge.clear()
             judge.level = 0.0
 
     def update(

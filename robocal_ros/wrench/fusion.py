@@ -126,6 +126,7 @@ class _Known:
 
     Attributes:
         observation: The observation.
+        posture: Joint angles, shape (n,) [rad].
         places: Placements of the sensors' links in the root.
         held: Errors of what acts distal to each sensor due to the model, shape (k, 6, p).
         torques: Errors of the joint torques, shape (n, p).
@@ -134,6 +135,7 @@ class _Known:
     """
 
     observation: Observation
+    posture: Array
     places: list[pin.SE3]
     held: Array
     torques: Array
@@ -296,12 +298,12 @@ class Fusion:
         self._frames = frames
         if self.described:
             self._robot.frame_id(self.frame)
-        self._chain = arm.chain_of_frame(self._tool)
-        if values.tool_wrench_source == 'sensor' and self._chain is None:
+        carrier = arm.chain_of_frame(self._tool)
+        if values.tool_wrench_source == 'sensor' and carrier is None:
             raise ConfigurationError(
                 f"tool_wrench_source is 'sensor', but no F/T sensor carries '{self._tool}'; add "
                 "one to sensor_frames, or set tool_wrench_source to 'torque'.")
-        self.by_torque = values.tool_wrench_source == 'torque' or self._chain is None
+        self.by_torque = values.tool_wrench_source == 'torque' or carrier is None
         self._known: _Known | None = None
         # Covariance of each reading, in its measurement frame, then in its link's.
         self._noise = arm.turned(np.array([
@@ -309,10 +311,10 @@ class Fusion:
         self._torque_std = per_joint(values.torque_std, arm.robot.n, 'torque_std')
         # Joints proximal to all sensors: they transmit every wrench that a sensor reads.
         self._outer = arm.outer_joints()
-        # Sensors proximal to the tool.
-        self._path = [chain.proximal for chain in arm.chains if self._chain is not None
-                      and self._chain.proximal in (
-                          chain.proximal, *arm.all_distal[chain.proximal])]
+        # The sub-chain with the tool, -1 for none, and sensors proximal to it.
+        self._own = -1 if carrier is None else carrier.proximal
+        self._path = [chain.proximal for chain in arm.chains if self._own in (
+            chain.proximal, *arm.all_distal[chain.proximal])]
 
     @property
     def described(self) -> bool:
@@ -358,13 +360,12 @@ class Fusion:
 
     def _torque_noise(self, observation: Observation) -> Array:
         """Return that part of ``torque_covariance`` that is not due to the model."""
-        torques, velocity = self._observer.torques, observation.velocity
-        if torques is None or velocity is None or observation.needed is None \
-                or observation.external is None:
+        torques, motion = self._observer.torques, observation.motion
+        if torques is None or motion is None or observation.external is None:
             raise ValueError('The observation has no external joint torques.')
         # Identified friction has the same gains.
         driven = observation.needed - observation.external
-        return np.asarray(np.diag(self._torque_std**2 + torques.friction.variance(velocity))
+        return np.asarray(np.diag(self._torque_std**2 + torques.friction.variance(motion[1]))
                           + self._observer.gain_covariance * np.outer(driven, driven))
 
     def link_covariance(self, observation: Observation, index: int) -> Array:
@@ -376,13 +377,12 @@ class Fusion:
 
         """
         covariance, chain = self._noise[index], self._arm.chains[index]
-        if observation.measured is not None:
-            regressor = self._observer.imu_links[index].regressor(*observation.measured)
+        if index in self._observer.imu_chains and observation.motion is not None:
+            regressor = self._observer.imu_chains[index].link.regressor(*observation.motion)
             errors = self._observer.errors.rigid(index, regressor)
-            placement = self._arm.distal_transform(chain)
-            if placement is not None:
-                turn = placement.toDualActionMatrix()
-                covariance = covariance + turn @ self._noise[chain.distal[0]] @ turn.T
+            for d in chain.distal:
+                turn = self._arm.transform(index, d)
+                covariance = covariance + turn @ self._noise[d] @ turn.T
             return np.asarray(covariance + errors @ errors.T)
         known = self._geometry(observation)
         if index not in known.links:
@@ -402,13 +402,13 @@ class Fusion:
 
         """
         if self._known is None or self._known.observation is not observation:
-            if observation.posture is None or observation.velocity is None \
-                    or observation.acceleration is None:
+            if observation.motion is None:
                 raise ValueError('The observation has no joint states.')
-            places = [self._robot.transform_frame_to_root(observation.posture, chain.link)
-                      for chain in self._arm.chains]
-            self._known = _Known(observation, places, *self._observer.errors.outputs(
-                (observation.posture, observation.velocity, observation.acceleration)), {})
+            posture = observation.motion[0]
+            self._known = _Known(
+                observation, posture, [self._robot.transform_frame_to_root(posture, chain.link)
+                                       for chain in self._arm.chains],
+                *self._observer.errors.outputs(observation.motion), {})
         return self._known
 
     # ------------------------------------------------------------------- tool wrench
@@ -425,17 +425,16 @@ class Fusion:
             ConfigurationError: If it is not on the link whose IMU is the only source.
 
         """
-        posture, links = observation.posture, observation.links
-        if links != self._observer.joint_chains.links:
+        if observation.links != self._observer.joint_chains.links:
             return self._of_imu_link(observation)
-        if not self.by_torque and not any(index in links for index in self._path):
+        sensors = [i for i in self._path if i in observation.links]
+        if not self.by_torque and not sensors:
             return None
-        if posture is None:
+        if observation.motion is None:
             raise DataError(observation.problem)
         if self.by_torque:
-            return self._of_torque(observation, posture)
+            return self._of_torque(observation)
         missing = observation.missing or [''] * len(self._arm.mounts)
-        sensors = [i for i in self._path if i in links]
         lost = [missing[i] for i in sensors if missing[i]]
         usable = [i for i in sensors if not missing[i]]
         touched = self._touched(observation)
@@ -443,16 +442,16 @@ class Fusion:
         if not usable or any(set(usable).isdisjoint(self._arm.all_distal[i]) for i in touched):
             why = lost[0] if lost else 'A contact on a link proximal to the tool hides it.'
             if self._values.tool_wrench_source == 'auto' and self._values.tool_wrench_fallback:
-                return replace(self._of_torque(observation, posture), remark=why)
+                return replace(self._of_torque(observation), remark=why)
             raise DataError(
                 why if self._values.tool_wrench_source == 'sensor'
                 else f'{why} Joint torques are used instead with tool_wrench_fallback.')
-        rows = self._sensor_rows(observation, posture, touched, usable)
+        rows = self._sensor_rows(observation, touched, usable)
         gain, covariance = rows.solved()
         by_torque = False
         if observation.external is not None and self._values.tool_wrench_source == 'auto' \
                 and self._outer:
-            torque = self._torque_rows(observation, observation.external, posture, touched)
+            torque = self._torque_rows(observation, observation.external, touched)
             by_torque = not torque.contradicts(rows, gain)
             if by_torque:
                 rows = rows.joined(torque)
@@ -461,7 +460,7 @@ class Fusion:
                 lost.append('Joint torques contradict the F/T sensors.')
         wrench, covariance = (gain @ rows.value)[:6], covariance[:6, :6]
         if self.frame != self._tool:
-            turn = self._shift(posture, observation.nanoseconds)
+            turn = self._shift(observation)
             wrench, covariance = turn @ wrench, turn @ covariance @ turn.T
         return ToolWrench(wrench, np.inf, (), covariance, tuple(
             self._arm.mounts[i].frame for i in usable), by_torque, ' '.join(lost))
@@ -472,63 +471,61 @@ class Fusion:
             return self.frame, pin.SE3.Identity()
         return self._frames.locate(self.frame, stamp)
 
-    def _shift(self, posture: Array, stamp: int) -> Array:
+    def _shift(self, observation: Observation) -> Array:
         """Return the matrix of wrenches from the tool frame to the output frame, shape (6, 6)."""
-        robot, (anchor, place) = self._robot, self._place(stamp)
+        robot, posture = self._robot, self._geometry(observation).posture
+        anchor, place = self._place(observation.nanoseconds)
         return _moved(robot.transform_frame_to_root(posture, anchor) * place,
                       robot.transform_frame_to_root(posture, self._tool))
 
     def _of_imu_link(self, observation: Observation) -> ToolWrench | None:
-        chain = self._chain
-        if self.by_torque or chain is None or chain.proximal not in observation.links:
+        own = self._own
+        if self.by_torque or own not in observation.links:
             return None
-        if observation.reasons[chain.proximal]:
-            raise DataError(observation.reasons[chain.proximal])
+        if observation.reasons[own]:
+            raise DataError(observation.reasons[own])
+        chain = self._arm.chains[own]
         anchor, place = self._place(observation.nanoseconds)
         turn = (self._arm.frame_in_chain(chain, anchor) * place).inverse().toDualActionMatrix()
-        covariance = self.link_covariance(observation, chain.proximal)
-        return ToolWrench(np.asarray(turn @ observation.wrench[chain.proximal]), np.inf, (),
-                          np.asarray(turn @ covariance @ turn.T), tuple(
-                              self._arm.mounts[i].frame for i in (chain.proximal, *chain.distal)),
-                          by_torque=False)
+        covariance = self.link_covariance(observation, own)
+        return ToolWrench(
+            np.asarray(turn @ observation.wrench[own]), np.inf, (),
+            np.asarray(turn @ covariance @ turn.T),
+            tuple(self._arm.mounts[i].frame for i in (own, *chain.distal)), by_torque=False)
 
-    def _of_torque(self, observation: Observation, posture: Array) -> ToolWrench:
+    def _of_torque(self, observation: Observation) -> ToolWrench:
         if observation.external is None:
             raise DataError(NO_EFFORT)
-        turn = self._shift(posture, observation.nanoseconds)
-        jacobian = np.linalg.inv(turn).T @ self._jacobian(posture, self._tool)
+        jacobian = np.linalg.inv(self._shift(observation)).T @ self._jacobian(
+            observation, self._tool)
         return tool_wrench(observation.external, jacobian, self._values,
                            self.torque_covariance(observation))
 
-    def _jacobian(self, posture: Array, frame: str) -> Array:
+    def _jacobian(self, observation: Observation, frame: str) -> Array:
         """Return the Jacobian of a frame in its axes, shape (6, n)."""
         robot = self._robot
         return np.array(pin.computeFrameJacobian(
-            robot.model, robot.data, posture, robot.frame_id(frame),
+            robot.model, robot.data, self._geometry(observation).posture, robot.frame_id(frame),
             pin.ReferenceFrame.LOCAL)).reshape(6, robot.n)
 
     def _touched(self, observation: Observation) -> list[int]:
         """Return the sub-chains proximal to the tool's that have a contact of their own."""
-        return [i for i in self._path if self._chain is not None and i != self._chain.proximal
-                and i in observation.links
+        return [i for i in self._path if i != self._own and i in observation.links
                 and (i in observation.contacts or (not observation.reasons[i] and contradicts(
                     observation.wrench[i], self.link_covariance(observation, i))))]
 
     def _sensor_rows(
-        self, observation: Observation, posture: Array, touched: list[int], usable: list[int]
+        self, observation: Observation, touched: list[int], usable: list[int]
     ) -> _Rows:
         """Return the readings as rows in the wrenches on the tool and on touched sub-chains."""
-        own = self._chain
-        if observation.distal is None or own is None:
-            raise ValueError('The observation has no readings of sensors proximal to the tool.')
         known = self._geometry(observation)
         places = known.places
-        sources = [self._robot.transform_frame_to_root(posture, self._tool),
+        sources = [self._robot.transform_frame_to_root(known.posture, self._tool),
                    *(places[i] for i in touched)]
         matrix = np.zeros((len(usable), 6, len(sources), 6))
         for row, sensor in enumerate(usable):
             for column, (index, source) in enumerate(zip(
-                    (own.proximal, *touched), sources, strict=True)):
+                    (self._own, *touched), sources, strict=True)):
                 if index == sensor or index in self._arm.all_distal[sensor]:
                     matrix[row, :, column] = _moved(places[sensor], source)
         size = 6 * len(usable)
@@ -537,11 +534,11 @@ class Fusion:
                      known.held[usable].reshape(size, -1))
 
     def _torque_rows(
-        self, observation: Observation, external: Array, posture: Array, touched: list[int]
+        self, observation: Observation, external: Array, touched: list[int]
     ) -> _Rows:
         """Return torques of the joints proximal to all sensors as rows in the same wrenches."""
         frames = [self._tool, *(self._arm.chains[index].link for index in touched)]
-        matrix = np.hstack([self._jacobian(posture, frame).T for frame in frames])
+        matrix = np.hstack([self._jacobian(observation, frame).T for frame in frames])
         outer, noise = self._outer, self._torque_noise(observation)
         return _Rows(external[outer], matrix[outer], noise[np.ix_(outer, outer)],
                      self._geometry(observation).torques[outer])

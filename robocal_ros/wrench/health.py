@@ -8,23 +8,20 @@ from itertools import compress
 from math import isfinite
 from typing import Any
 
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
 
-from robocal_ros.messages import qos
 from robocal_ros.node import CalibrationNode, status
 from robocal_ros.wrench.contact import Place
 from robocal_ros.wrench.inputs import WrenchInputs
-from robocal_ros.wrench.observer import (
-    FILLING,
-    NO_EFFORT,
-    NUMBERS,
-    Observation,
-    WrenchObserver,
-)
+from robocal_ros.wrench.observer import FILLING, NO_EFFORT, NUMBERS, Observation, WrenchObserver
 from robocal_ros.wrench.outputs import WrenchOutputs
 
-# Interval of diagnostics [s].
-_DIAGNOSE_EVERY = 1.0
+# Interval at which it looks for subscribers and silent streams [s].
+_PERIOD = 0.2
+# Time over which the rate of observations is counted [s].
+_COUNTED_OVER = 1.0
 # Mean force without contact, as a fraction of the threshold, above which a bias has drifted.
 _DRIFTED = 0.5
 # Duration of a contact that may be a drifted bias [s].
@@ -45,6 +42,7 @@ class _Link:
         logged: Kind of the reason that was logged last.
         place: Where the last contact was.
         fresh: Whether it was observed since the last look.
+        silent: Whether it was not observed for too long.
 
     """
 
@@ -54,50 +52,68 @@ class _Link:
     logged: str = _WAITING
     place: str = ''
     fresh: bool = False
+    silent: bool = False
 
 
 class WrenchHealth:
-    """Monitor and publisher of the validity of each link."""
+    """Monitor and publisher of the validity of each link.
+
+    It looks for subscribers and silent streams periodically while the node is active.
+    """
 
     def __init__(
         self, node: CalibrationNode, observer: WrenchObserver, inputs: WrenchInputs,
         outputs: WrenchOutputs,
     ) -> None:
-        """Create the publisher of diagnostics."""
+        """Create the timer, stopped."""
         self._node = node
         self._observer = observer
         self._inputs = inputs
         self._outputs = outputs
-        carrier = observer.arm.chain_of_frame(observer.arm.robot.tool_frame)
-        self._tool = None if carrier is None else carrier.proximal
-        self._diagnostics = node.publisher(DiagnosticArray, '/diagnostics', qos.RELIABLE)
-        self.begin()
+        self._timer = node.create_timer(
+            _PERIOD, self._look, node.group, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        self.start()
+        self.stop()
 
-    def begin(self) -> None:
-        """Reset, as on activation."""
-        now = self._node.waiter.now()
-        self._links = [_Link(chain.link, now) for chain in self._observer.arm.chains]
+    def start(self) -> None:
+        """Reset, and start to look."""
+        self._timer.reset()
+        now, arm = self._node.waiter.now(), self._observer.arm
+        self._links = [_Link(chain.link, now) for chain in arm.chains]
         # Without links, external joint torques take their place.
-        self._watched: list[tuple[int | None, _Link]] = list(enumerate(self._links)) or [
-            (None, _Link('external joint torques', now))]
-        self._silent: dict[int | None, str] = {}
-        self._observations = 0
-        self._counted = (now, 0)
-        self._rate = 0.0
-        self._delay = 0.0
-        self._diagnosed = float('-inf')
+        self._watched = self._links or [_Link('external joint torques', now)]
+        carrier = arm.chain_of_frame(arm.robot.tool_frame)
+        # On whose samples the tool wrench depends.
+        self._tool = self._links[carrier.proximal] if carrier is not None else next(
+            (link for index, link in enumerate(self._watched)
+             if index not in self._observer.imu_chains), None)
+        self._observations = self._counted = 0
+        self._rate = self._delay = 0.0
+        self._counted_at = float('-inf')
         self._failures = 0, ''
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._timer.cancel()
+
+    def destroy(self) -> None:
+        """Remove the timer."""
+        self._node.destroy_timer(self._timer)
+
+    def _look(self) -> None:
+        self._outputs.look()
+        if self._node.is_active:
+            self._inputs.attend(self._outputs.subscribed or self._node.busy)
+            self._report()
 
     def note(self, observation: Observation) -> None:
         """Record an observation."""
         self._observations += observation.instants
         self._delay = observation.delay
-        for index in observation.links:
-            self._links[index].reason, self._links[index].fresh = observation.reasons[index], True
-        if not self._links:
-            _, torques = self._watched[0]
-            torques.fresh, torques.reason = True, '' if observation.external is not None else (
-                observation.problem or NO_EFFORT)
+        reasons = observation.reasons or [
+            '' if observation.external is not None else observation.problem or NO_EFFORT]
+        for index in observation.links if self._links else (0,):
+            self._watched[index].reason, self._watched[index].fresh = reasons[index], True
         if observation.failed:
             self.note_failure(observation.problem)
         for index, contact in observation.contacts.items():
@@ -113,47 +129,44 @@ class WrenchHealth:
     def first_reason(self) -> str:
         """Reason why the first invalid link is invalid, empty if all are valid."""
         self._check_silence()
-        return next((link.reason for _, link in self._watched if link.reason), '')
+        return next((link.reason for link in self._watched if link.reason), '')
 
     def _check_silence(self) -> None:
-        """Set the reason of links, and of the tool wrench, without recent observations."""
+        """Set the reason of links without recent observations."""
         now, observer = self._node.waiter.now(), self._observer
-        self._silent.clear()
-        for index, link in self._watched:
+        for index, link in enumerate(self._watched):
             if link.fresh:
                 link.received, link.fresh = now, False
             silence = now - link.received
-            if silence < self._node.values.silence:
+            link.silent = silence >= self._node.values.silence
+            if not link.silent:
                 continue
-            if index in observer.imu_feeds:
-                feeds = (observer.feeds[index], observer.imu_feeds[index])
+            if index in observer.imu_chains:
+                feeds = (observer.feeds[index], observer.imu_chains[index].imu)
                 feed = next((f for f in feeds if f.problem), min(
                     feeds, key=lambda f: f.newest))
                 link.reason = feed.missing_reason(silence)
             else:
-                link.reason = self._silent[None] = observer.joint_chains.problem or (
+                link.reason = observer.joint_chains.problem or (
                     f'No joint states have been received for {silence:.1f} s; check '
                     'joint_state_broadcaster.')
-            self._silent[index] = link.reason
 
-    def report(self) -> None:
-        """Publish the status, log changes, and publish diagnostics once a second."""
+    def _report(self) -> None:
+        """Publish the status, and log changes."""
         self._check_silence()
         now = self._node.waiter.now()
-        since, count = self._counted
-        if now - since >= _DIAGNOSE_EVERY:
-            self._rate = (self._observations - count) / (now - since)
-            self._counted = (now, self._observations)
-        unknown = _NOT_TARED if not self._observer.tared else self._silent.get(self._tool, '')
-        if unknown:
-            self._outputs.publish_source(None, unknown)
+        if now - self._counted_at >= _COUNTED_OVER:
+            self._rate = (self._observations - self._counted) / (now - self._counted_at)
+            self._counted_at, self._counted = now, self._observations
+        if not self._observer.tared:
+            self._outputs.publish_source(None, _NOT_TARED)
+        elif self._tool is not None and self._tool.silent:
+            self._outputs.publish_source(None, self._tool.reason)
         self._log_changes()
         level, message = self._summary()
         if not self._node.busy:
             self._node.status.update('observing', message, level=level, **self._values())
-        if now - self._diagnosed >= _DIAGNOSE_EVERY:
-            self._diagnosed = now
-            self._diagnose()
+        self._node.status.parts = [self._of_link(index) for index in range(len(self._links))]
 
     def _log_changes(self) -> None:
         for link in self._links:
@@ -171,7 +184,7 @@ class WrenchHealth:
                 self._node.get_logger().info(f"Wrench on '{link.name}' is valid.")
 
     def _summary(self) -> tuple[bytes, str]:
-        broken = [link for _, link in self._watched if link.reason]
+        broken = [link for link in self._watched if link.reason]
         if broken:
             what = 'External torque invalid' if not self._links else (
                 f'Wrench invalid on {", ".join(link.name for link in broken)}')
@@ -188,7 +201,7 @@ class WrenchHealth:
                     f"The mean force on '{link.name}' without contact is {judge.level:.1f} N, "
                     'more than half the threshold: a bias has drifted or the load has changed. '
                     'Call ~/tare.')
-        observed = f'{len(self._links)} links' if self._links else self._watched[0][1].name
+        observed = f'{len(self._links)} links' if self._links else self._watched[0].name
         return status.OK, f'Observing {observed} with a delay of {1e3 * self._delay:.1f} ms.'
 
     def _values(self) -> dict[str, Any]:
@@ -206,7 +219,7 @@ class WrenchHealth:
                 ('computations that failed', self._failures),
                 ('joint states refused', self._observer.joint_chains.refused),
                 *((f'readings of {feed.name} refused', (feed.rejected, feed.refused[1]))
-                  for feed in (*self._observer.feeds, *self._observer.imu_feeds.values()))):
+                  for _, feed in self._observer.inputs)):
             if count:
                 values[what] = f'{count}, the last one: {problem}'
         torques = self._observer.torques
@@ -229,16 +242,12 @@ class WrenchHealth:
             return f'in contact for {judge.duration:.1f} s, {self._links[index].place}{hint}'
         return f'free, {judge.level:.2f} N on average'
 
-    def _diagnose(self) -> None:
+    def _of_link(self, index: int) -> DiagnosticStatus:
         name = self._node.get_fully_qualified_name().lstrip('/')
-        array = DiagnosticArray()
-        array.header.stamp = self._node.get_clock().now().to_msg()
-        for index, link in enumerate(self._links):
-            reason = link.reason or ('' if self._observer.tared else _NOT_TARED)
-            feed = self._observer.feeds[index]
-            array.status.append(DiagnosticStatus(
-                level=status.WARN if reason else status.OK, name=f'{name}: {link.name}',
-                hardware_id=feed.name, message=reason or self._state(index),
-                values=[KeyValue(key='readings refused', value=str(feed.rejected)),
-                        KeyValue(key='last refused', value=feed.refused[1])]))
-        self._diagnostics.publish(array)
+        link, feed = self._links[index], self._observer.feeds[index]
+        reason = link.reason or ('' if self._observer.tared else _NOT_TARED)
+        return DiagnosticStatus(
+            level=status.WARN if reason else status.OK, name=f'{name}: {link.name}',
+            hardware_id=feed.name, message=reason or self._state(index),
+            values=[KeyValue(key='readings refused', value=str(feed.rejected)),
+                    KeyValue(key='last refused', value=feed.refused[1])])

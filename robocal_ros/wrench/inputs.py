@@ -9,8 +9,8 @@ needs the outputs.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from geometry_msgs.msg import WrenchStamped
@@ -27,13 +27,14 @@ from robocal_ros.messages import (
     State,
     Stream,
 )
-from robocal_ros.wrench.alignment import Feed, Reading
 from robocal_ros.wrench.observer import WrenchObserver
+from robocal_ros.wrench.parameters import IMU
 
-# Wake-ups after which the waking stream is reviewed, and the largest fraction of early ones.
+# Wake-ups after which the waking stream is reviewed, and the fraction in which another one must
+# have arrived last.
 _TRIAL = 200
 _EARLY_SHARE = 0.5
-# Time without a wake-up after which all streams are polled [s].
+# Time without a wake-up after which another stream wakes [s].
 _SILENT = 0.05
 # Time for which the waking stream is watched without the executor [s]. A turn of the executor
 # delays the samples that arrive during it.
@@ -44,13 +45,12 @@ class WrenchInputs:
     """Subscriptions of the observer.
 
     Attributes:
-        at_once: Whether samples are processed as they arrive; otherwise ``poll`` takes them.
+        at_once: Whether samples are processed as they arrive; otherwise ``attend`` takes them.
 
     """
 
     def __init__(
-        self, node: Node, observer: WrenchObserver, factor: Array, *, max_delay: float,
-        on_ready: Callable[[], None],
+        self, node: Node, observer: WrenchObserver, factor: Array, on_ready: Callable[[], None]
     ) -> None:
         """Create the streams, not subscribed yet.
 
@@ -58,51 +58,39 @@ class WrenchInputs:
             node: The node.
             observer: Receives the samples.
             factor: Torque per effort of the driver, joint by joint, shape (n,).
-            max_delay: Longest wait for a sensor, by stamps [s].
             on_ready: Called when samples may be complete.
 
         """
         self._node = node
         self._observer = observer
         self._on_ready = on_ready
-        sensors = observer.sensors
-        robot = observer.arm.robot
-        self._joint_intake = JointIntake(robot, factor)
-        self._wakes = self._early = 0
-        self._joints = self._stream(
-            JointState, 'joint_states', self._joint_intake, self._on_joints)
-        own = [
-            self._stream(WrenchStamped, sensor.topic, Intake(sensor.decoder()), _receiver(
-                observer.feeds[index], partial(observer.add_reading, index),
-                partial(observer.refuse_reading, index)))
-            for index, sensor in enumerate(sensors)
-        ]
-        imus = [
-            self._stream(Imu, sensor.imu.topic, Intake(sensor.imu.decoder()), _receiver(
-                feed, feed.add, feed.refuse))
-            for index, sensor in enumerate(sensors) if sensor.imu is not None
-            for feed in [observer.imu_feeds[index]]]
-        self._streams = [self._joints, *own, *imus]
-        self._imu_only = 0 < len(sensors) == len(imus)
-        # Only streams that others wait for can be late.
-        self._leading = [self._joints, *own]
-        self._waker = self._leading[1 if self._imu_only else 0]
-        self._waker.wakes = self.at_once = True
-        self._late: WakingStream | None = None
-        self._max_delay = max_delay
+        self._joint_intake = JointIntake(observer.arm.robot, factor)
+        # Streams that arrived last, by wake-up.
+        self._last = Counter[WakingStream]()
+        joints = self._stream(
+            JointState, 'joint_states', self._joint_intake, observer.joint_chains.take_state)
+        self._streams = [joints, *(
+            self._stream(Imu if source.kind == IMU else WrenchStamped, source.topic,
+                         Intake(source.decoder()), feed.take)
+            for source, feed in observer.inputs)]
+        # Only streams that others wait for can be late: all but IMUs.
+        self._leading = self._streams[:1 + len(observer.sensors)]
+        self._waker, self.at_once = joints, True
         self._woken_at = float('-inf')
 
     def _stream(
-        self, kind: Any, topic: str, intake: Intake, receive: Callable[[Message], None]
+        self, kind: Any, topic: str, intake: Intake, take: Callable[[int | None, Any], None]
     ) -> WakingStream:
-        stream = WakingStream(self._node, kind, topic, intake, receive, self._woken)
+        stream = WakingStream(
+            self._node, kind, topic, intake, take, self._woken,
+            lambda own: self.at_once and own is self._waker)
         stream.intake.on_jump = self._note_jump
         return stream
 
     def start(self) -> None:
         """Subscribe; earlier samples are discarded."""
         self._observer.clear()
-        self.attend(True)
+        self.at_once = True
         for stream in self._streams:
             stream.start()
 
@@ -117,10 +105,6 @@ class WrenchInputs:
         """Set the torque per effort of the driver, shape (n,)."""
         self._joint_intake.set_factor(factor)
 
-    def attend(self, at_once: bool) -> None:
-        """Set whether samples are processed as they arrive."""
-        self._waker.wakes = self.at_once = at_once
-
     @property
     def dropped(self) -> int:
         """Number of messages missing on all streams, by the gaps between stamps."""
@@ -128,13 +112,22 @@ class WrenchInputs:
 
     # -------------------------------------------------------------------- receiving
 
-    def poll(self) -> None:
-        """Empty all streams if none wakes the executor; called periodically."""
-        if self.at_once:
-            if time.monotonic() - self._woken_at < _SILENT:
+    def attend(self, at_once: bool) -> None:
+        """Empty all streams, unless one wakes the executor; called periodically.
+
+        Args:
+            at_once: Whether samples are processed as they arrive from now on.
+
+        """
+        now = time.monotonic()
+        if at_once and not self.at_once:
+            self._woken_at = now
+        self.at_once = at_once
+        if at_once:
+            if now - self._woken_at < _SILENT:
                 return
-            if not self._imu_only and self._waker is not self._joints:
-                self._wake_by(self._joints)
+            # What wakes has fallen silent.
+            self._waker = max(self._leading, key=lambda stream: stream.newest)
         self.take_all()
 
     def _woken(self) -> None:
@@ -171,26 +164,16 @@ class WrenchInputs:
 
     def _review_waker(self) -> None:
         """Let the stream that arrives last wake, so that no sample waits for the next cycle."""
-        if self._imu_only:
-            return
         self._woken_at = time.monotonic()
-        self._wakes += 1
         now = self._waker.newest
-        latest = min(self._leading, key=lambda stream: stream.newest)
-        if 0.0 < now - latest.newest <= self._max_delay:
-            self._early += 1
-            self._late = latest
-        if self._wakes < _TRIAL:
-            return
-        if self._early > _EARLY_SHARE * self._wakes and self._late is not None:
-            self._wake_by(self._late)
-        self._wakes = self._early = 0
-
-    def _wake_by(self, stream: WakingStream) -> None:
-        self._waker.wakes = False
-        stream.wakes = True
-        self._waker = stream
-        self._late = None
+        late = min(self._leading, key=lambda stream: stream.newest)
+        early = 0.0 < now - late.newest <= self._observer.values.max_delay
+        self._last[late if early else self._waker] += 1
+        if self._last.total() >= _TRIAL:
+            stream, count = self._last.most_common(1)[0]
+            if count > _EARLY_SHARE * _TRIAL:
+                self._waker = stream
+            self._last.clear()
 
     def _note_jump(self, stamp: float) -> None:
         # At once, so that samples after the jump are kept.
@@ -199,57 +182,34 @@ class WrenchInputs:
             f'The clock jumped back to {stamp:.3f} s; earlier samples are discarded.',
             throttle_duration_sec=1.0)
 
-    def _on_joints(self, message: Message) -> None:
-        if message.state is not State.USABLE:
-            self._observer.joint_chains.refuse(message.reason)
-            return
-        self._observer.add_joint_state(message.stamp, message.values)
-
-
-def _receiver(
-    feed: Feed, add: Callable[[int, Reading], None], refuse: Callable[[int, str], None]
-) -> Callable[[Message], None]:
-    def receive(message: Message) -> None:
-        if message.state is State.USABLE:
-            values = message.values
-            # Numbers of Python, with which a feed computes.
-            add(message.stamp, values if isinstance(values, tuple) else tuple(values.tolist()))
-        elif message.state is State.UNREADABLE:
-            feed.refuse(None, message.reason)
-        else:
-            refuse(message.stamp, message.reason)
-
-    return receive
-
 
 class WakingStream(Stream[Intake]):
-    """Topic that wakes the executor or is emptied by others; it is not recorded.
-
-    Attributes:
-        wakes: Whether it wakes the executor.
-
-    """
+    """Topic that wakes the executor or is emptied by others; it is not recorded."""
 
     def __init__(
         self, node: Node, kind: Any, topic: str, intake: Intake,
-        receive: Callable[[Message], None], wake: Callable[[], None],
+        take: Callable[[int | None, Any], None], wake: Callable[[], None],
+        wakes: Callable[[WakingStream], bool],
     ) -> None:
-        """Set the attributes; it does not wake the executor.
+        """Prepare the subscription.
 
         Args:
             node: The node.
             kind: Type of the messages.
             topic: The topic.
             intake: Decodes and checks its messages.
-            receive: Called with every accepted message.
+            take: Called with the stamp of every accepted message [ns], None if it has none, and
+                its values, or its problem as text.
             wake: Called after a message that woke the executor.
+            wakes: Returns whether this stream wakes the executor now.
 
         """
-        self.wakes = False
-        self._pass_on = receive
+        self._pass_on = take
         super().__init__(
-            node, ConditionalGroup(lambda: self.wakes), kind, topic, intake, wake=wake)
+            node, ConditionalGroup(lambda: wakes(self)), kind, topic, intake, wake=wake)
 
     def _look_at(self, message: Message) -> None:
         # The observer's feeds detect silence and constant values.
-        self._pass_on(message)
+        state = message.state
+        self._pass_on(None if state is State.UNREADABLE else message.stamp,
+                      message.values if state is State.USABLE else message.reason)

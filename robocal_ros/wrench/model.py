@@ -23,7 +23,7 @@ import numpy as np
 import pinocchio as pin
 
 from robocal_ros.arrays import Array, frozen
-from robocal_ros.errors import ConfigurationError, ModelError
+from robocal_ros.errors import ConfigurationError
 from robocal_ros.robot import RigidBodyInertia, Robot
 
 _SUFFIX = '__sensor'
@@ -84,7 +84,8 @@ class Chain:
         distal: Indices of the next sensors; none at a free end.
         rigid: Whether no joint moves within it.
         bodies: Joints of the cut model whose bodies it consists of.
-        inertia: Mass, centre of mass and inertia in its frame; None unless it is rigid.
+        reference: Point in its frame about which moments are compared: its centre of mass if it
+            is rigid, else the origin, shape (3,) [m].
 
     """
 
@@ -93,29 +94,13 @@ class Chain:
     distal: tuple[int, ...]
     rigid: bool
     bodies: frozenset[int]
-    inertia: RigidBodyInertia | None
-
-    @property
-    def reference(self) -> Array:
-        """Point about which moments are compared: the centre of mass, or the origin, (3,) [m]."""
-        return np.zeros(3) if self.inertia is None else np.array(self.inertia.com)
+    reference: Array
 
 
 def _cut(robot: Robot, mounts: Sequence[SensorMount]) -> str:
     """Insert a floating joint before each carried link, named after it, with a massless parent."""
     tree = ElementTree.fromstring(robot.urdf)
-    by_child = {}
-    for joint in tree.findall('joint'):
-        for child in joint.findall('child'):
-            by_child[child.get('link', '')] = child
-        if joint.get('type') == 'continuous':
-            # One angle each, as in the model of the arm.
-            joint.set('type', 'revolute')
-            limit = joint.find('limit')
-            if limit is None:
-                limit = ElementTree.SubElement(joint, 'limit', effort='0', velocity='0')
-            limit.set('lower', '-1e6')
-            limit.set('upper', '1e6')
+    by_child = {child.get('link', ''): child for child in tree.findall('joint/child')}
     cut = set()
     for mount in mounts:
         link = mount.carried
@@ -174,9 +159,11 @@ class SensedArm:
         """
         self.robot = robot
         self.mounts = tuple(mounts)
+        robot.check_untied('The observer of wrenches')
         self.urdf = _cut(robot, mounts)
-        self._by_urdf = self._bare = self._build()
-        self._joints = [self._bare.getJointId(f'{mount.carried}{_SUFFIX}') for mount in mounts]
+        sensors = [f'{mount.carried}{_SUFFIX}' for mount in mounts]
+        self._by_urdf = self._bare = robot.model_of(self.urdf, (*robot.joint_names, *sensors))
+        self._joints = [self._bare.getJointId(name) for name in sensors]
         subtrees = [frozenset(self._bare.subtrees[joint]) for joint in self._joints]
         every = self.all_distal = [
             [i for i, tree in enumerate(subtrees) if tree < own] for own in subtrees]
@@ -196,29 +183,6 @@ class SensedArm:
         self._check_carried()
 
     # --------------------------------------------------------------------- building
-
-    def _build(self) -> pin.Model:
-        self.robot.check_untied('The observer of wrenches')
-        try:
-            full = pin.buildModelFromXML(self.urdf)
-        except (ValueError, RuntimeError) as error:
-            raise ModelError(
-                f'Pinocchio cannot cut the robot description at its F/T sensors: {error}'
-            ) from error
-        reference = pin.neutral(full)
-        locked = []
-        for index, name in enumerate(full.names):
-            if index == 0 or name in self.robot.joint_names or name.endswith(_SUFFIX):
-                continue
-            locked.append(index)
-            joint = full.joints[index]
-            if joint.nq == 1:
-                low = full.lowerPositionLimit[joint.idx_q]
-                high = full.upperPositionLimit[joint.idx_q]
-                reference[joint.idx_q] = min(max(0.0, low), high)
-        model = pin.buildReducedModel(full, locked, reference) if locked else full
-        model.gravity.linear = np.array(self.robot.gravity)
-        return model
 
     def _check_carried(self) -> None:
         tool = self._bare.frames[self._bare.getFrameId(self.robot.tool_frame)].parentJoint
@@ -249,7 +213,7 @@ class SensedArm:
                                for joint in self._joints], dtype=np.intp).reshape(-1, 6)
         self._efforts = np.concatenate((self._v_columns, self._held.ravel()))
         self.chains = tuple(self._chain(i) for i in range(len(self.mounts)))
-        self._paths = [(inner, outer, self._steps(inner, outer)) for inner, outer in self.pairs]
+        self._paths = [(inner, outer, *self._path(inner, outer)) for inner, outer in self.pairs]
         # Placements in the root, which Pinocchio updates in place.
         self._places = [self.data.oMi[joint] for joint in self._joints]
         pin.forwardKinematics(model, self.data, self._q)
@@ -291,36 +255,26 @@ class SensedArm:
             joint = self._bare.parents[joint]
         return moved_parameters(placement)
 
-    def _steps(self, inner: int, outer: int) -> list[tuple[int, Array]]:
-        """Return the joints after one sensor up to a distal one, from the distal end.
+    def _path(self, inner: int, outer: int) -> tuple[Array, list[tuple[Array, int, Array]]]:
+        """Return how the wrench at one sensor is transformed to a proximal one.
 
-        A joint is its column, and the matrices of which its transform of a wrench is the sum,
-        times 1, cosine, sine and value of its position, shape (24, 6). With the first of them is
-        the constant transform distal to it.
+        Returns:
+            The constant transform up to the first joint, shape (6, 6), and for each joint, from
+            the distal end, the transform after it, its column and its dual motion operator.
+
         """
         model, names, data = self.model, self.robot.joint_names, self.model.createData()
-        path = [joint for joint in model.supports[self._joints[outer]]
-                if joint > self._joints[inner]]
-        steps, before = [], np.eye(6)
-        for number in path:
-            fixed = model.jointPlacements[number]
-            before = before @ fixed.toDualActionMatrix()
-            if model.names[number] not in names:
+        pin.forwardKinematics(model, data, self._q)
+        before, steps = np.eye(6), list[tuple[Array, int, Array]]()
+        for number in model.supports[self._joints[outer]]:
+            if number <= self._joints[inner]:
                 continue
-            unit = pin.neutral(model)
-            unit[model.idx_qs[number]] = 1.0
-            pin.forwardKinematics(model, data, unit)
-            twist = pin.log6(fixed.actInv(data.liMi[number]))
-            turn = np.kron(np.eye(2), pin.skew(twist.angular))
-            parts = np.array((np.eye(6) + turn @ turn, -turn @ turn, turn, np.zeros((6, 6))))
-            if not turn.any():
-                parts[3, 3:, :3] = pin.skew(twist.linear)
-            steps.append((names.index(model.names[number]), before @ parts))
-            before = np.eye(6)
-        # A path without moving joints is constant: 1 is the only factor of its parts.
-        steps = steps[::-1] or [(0, np.eye(6) * np.eye(4)[0, :, None, None])]
-        steps[0] = steps[0][0], steps[0][1] @ before
-        return [(column, parts.reshape(24, 6)) for column, parts in steps]
+            before = before @ model.jointPlacements[number].toDualActionMatrix()
+            if model.names[number] in names:
+                twist = pin.Motion(np.reshape(data.joints[number].S, 6))
+                steps.insert(0, (before, names.index(model.names[number]), twist.dualAction))
+                before = np.eye(6)
+        return before, steps
 
     def outer_joints(self) -> list[int]:
         """Return the columns of the joints that are not distal to any sensor."""
@@ -329,14 +283,10 @@ class SensedArm:
         return [i for i, name in enumerate(self.robot.joint_names) if name not in distal]
 
     def _chain(self, index: int) -> Chain:
-        joint = self._joints[index]
-        bodies = self._bodies[index]
-        inertia = None
-        if bodies == {joint}:
-            body = self.model.inertias[joint]
-            inertia = RigidBodyInertia(body.mass, frozen(body.lever), frozen(body.inertia))
-        return Chain(self.mounts[index].carried, index, self._next[index], inertia is not None,
-                     bodies, inertia)
+        joint, bodies = self._joints[index], self._bodies[index]
+        rigid = bodies == {joint}
+        return Chain(self.mounts[index].carried, index, self._next[index], rigid, bodies,
+                     frozen(self.model.inertias[joint].lever if rigid else np.zeros(3)))
 
     def use_links(self, known: Robot) -> None:
         """Use the links of an identified arm; ``carry`` makes them take effect.
@@ -446,17 +396,8 @@ class SensedArm:
         self._a[self._v_columns] = a
         found = pin.computeJointTorqueRegressor(
             self.model, self._aside, self._q, self._v, self._a)
-        return found[self._held], found[self._v_columns]
-
-    def lever(self, inner: int, outer: int) -> Array:
-        """Return the matrix of wrenches from a distal sensor's link to another's, shape (6, 6).
-
-        It is that of the posture last given to ``regressors``.
-        """
         pin.updateGlobalPlacements(self.model, self._aside)
-        places = self._aside.oMi
-        return np.array(places[self._joints[inner]].actInv(
-            places[self._joints[outer]]).toDualActionMatrix())
+        return found[self._held], found[self._v_columns]
 
     def held_many(self, q: Array, v: Array, a: Array) -> tuple[Array, Array]:
         """Return the wrenches of ``held``, and joint torques, for many instants.
@@ -515,12 +456,22 @@ class SensedArm:
                 distal[outer])
         return net
 
+    def transform(self, inner: int, outer: int, *, aside: bool = False) -> Array:
+        """Return the matrix of wrenches from a distal sensor's link to another's, shape (6, 6).
+
+        It is that of the posture last given to ``held``, or to ``regressors`` if ``aside``; within
+        a rigid link, of any.
+        """
+        places = self._aside.oMi if aside else self.data.oMi
+        return np.array(places[self._joints[inner]].actInv(
+            places[self._joints[outer]]).toDualActionMatrix())
+
     def between_many(self, q: Array, distal: Array) -> Array:
         """Return the external wrenches of ``between`` for many instants.
 
-        The transform over a joint is linear in 1, cosine and sine of its angle, or 1 and its
-        travel. Pinocchio's Python binding gives the placements of one instant at a time only, at a
-        cost that all else together has in whole arrays.
+        The transform over a joint with motion operator A is I + sin q A + (1 - cos q) A², or
+        I + q A for one that slides. Pinocchio's Python binding gives the placements of one
+        instant at a time only, at a cost that all else together has in whole arrays.
 
         Args:
             q: Joint angles, shape (m, n) [rad].
@@ -530,13 +481,15 @@ class SensedArm:
             Shape (m, k, 6) [N, N·m].
 
         """
-        factors = np.array((np.ones_like(q), np.cos(q), np.sin(q), q)).transpose(2, 0, 1)
+        along = np.where(self.robot.prismatic, q, np.sin(q))
+        across = 1.0 - np.cos(q)
         net = distal.copy()
-        for inner, outer, steps in self._paths:
-            moved = distal[:, outer].T
-            for column, parts in steps:
-                moved = np.einsum('pm,pcm->cm', factors[column],
-                                  (parts @ moved).reshape(4, 6, -1))
+        for inner, outer, first, steps in self._paths:
+            moved = first @ distal[:, outer].T
+            for after, column, operator in steps:
+                once = operator @ moved
+                moved = after @ (moved + along[:, column] * once
+                                 + across[:, column] * (operator @ once))
             net[:, inner] -= moved.T
         return net
 
@@ -568,21 +521,6 @@ class SensedArm:
         place = self._places[index].actInv(self._places[sensor])
         return np.asarray(place.rotation @ self._to_link[sensor, :3, :3])
 
-    def distal_transform(self, chain: Chain) -> pin.SE3 | None:
-        """Return the placement of a rigid sub-chain's one distal sensor, None at a free end.
-
-        Raises:
-            ConfigurationError: If the sub-chain is not rigid or has several distal sensors.
-
-        """
-        if not chain.rigid or len(chain.distal) > 1:
-            raise ConfigurationError(
-                f"There are joints or several sensors distal to '{chain.link}'; kinematics imu "
-                'requires one rigid link. Use joint_states there.')
-        if not chain.distal:
-            return None
-        return self._places[chain.proximal].actInv(self._places[chain.distal[0]])
-
     def placement(self, chain: Chain, joint: int) -> pin.SE3:
         """Return a body's placement in a sub-chain's frame, in the posture last given.
 
@@ -610,22 +548,12 @@ class SensedArm:
         joint = self.model.frames[self.model.getFrameId(frame)].parentJoint
         return next((chain for chain in self.chains if joint in chain.bodies), None)
 
-    def rotations_to_root(self, q: Array) -> Array:
-        """Return the rotations from the sensors' link frames to the root, shape (k, 3, 3)."""
-        rest = np.zeros(self.robot.n)
-        self.held(q, rest, rest)
-        return np.array([place.rotation for place in self._places]).reshape(-1, 3, 3)
-
 
 class ImuLink:
     """Rigid link between sensors, with an IMU.
 
     The accelerometer measures the specific force a − g at its position; it is transferred to the
     link's origin by α × r + ω × (ω × r). The wrench follows from the Newton-Euler equations.
-
-    Attributes:
-        chain: The link.
-
     """
 
     def __init__(self, arm: SensedArm, chain: Chain, frame: str) -> None:
@@ -637,29 +565,24 @@ class ImuLink:
             frame: The IMU's frame.
 
         Raises:
-            ConfigurationError: If the sub-chain is not rigid, or the frame not on it.
+            ConfigurationError: If the sub-chain is not rigid or has several distal sensors, or
+                the frame is not on it.
 
         """
         arm.robot.frame_id(frame)
-        arm.distal_transform(chain)
+        if not chain.rigid or len(chain.distal) > 1:
+            raise ConfigurationError(
+                f"There are joints or several sensors distal to '{chain.link}'; kinematics imu "
+                'requires one rigid link. Use joint_states there.')
         self._arm = arm
+        (self._body,) = chain.bodies
         placement = arm.frame_in_chain(chain, frame)
         self._rotation = np.array(placement.rotation)
         self._place = np.array(placement.translation)
-        self.use(chain)
-
-    def use(self, chain: Chain) -> None:
-        """Replace the link after a change of its load."""
-        self.chain = chain
-        distal = self._arm.distal_transform(chain)
-        self._over = None if distal is None else np.array(distal.toDualActionMatrix())
-        inertia = chain.inertia
-        self._parameters = np.zeros(10) if inertia is None else np.array(
-            inertia.to_pinocchio().toDynamicParameters())
 
     def inertial(self, regressor: Array) -> Array:
         """Return m (a − g) and the matching moment about the link's origin, shape (6,)."""
-        return np.asarray(regressor @ self._parameters)
+        return np.asarray(regressor @ self._arm.model.inertias[self._body].toDynamicParameters())
 
     def regressor(self, specific: Array, omega: Array, alpha: Array) -> Array:
         """Return the regressor of ``inertial`` in the dynamic parameters, shape (6, 10).
@@ -677,20 +600,6 @@ class ImuLink:
         at_origin = (turned[:, 0] - pin.skew(turned[:, 2]) @ self._place
                      - pin.skew(turned[:, 1]) @ lever)
         return np.array(pin.bodyRegressor(rotation, pin.Motion(at_origin, turned[:, 2])))
-
-    def net(self, inertial: Array, proximal: Array, distal: Array | None = None) -> Array:
-        """Return the external wrench on the link, in its frame about its origin, shape (6,).
-
-        Args:
-            inertial: As for ``inertial``.
-            proximal: Reading of its own sensor, in its frame, shape (6,).
-            distal: Reading of the next sensor in that one's link frame; None at a free end.
-
-        """
-        net = inertial + proximal
-        if self._over is not None and distal is not None:
-            net -= self._over @ distal
-        return net
 
 
 def moved_parameters(placement: pin.SE3) -> Array:

@@ -154,7 +154,7 @@ class ModelErrors:
         held, _ = arm.regressors(*motion)
         now, frozen = held[index], self._frozen[index]
         for outer in arm.chains[index].distal:
-            lever = arm.lever(index, outer)
+            lever = arm.transform(index, outer, aside=True)
             now, frozen = now - lever @ held[outer], frozen - lever @ self._frozen[outer]
         return np.asarray(now @ self.parameters - frozen)
 

@@ -4,24 +4,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
 from std_msgs.msg import String
 
 from robocal_ros.messages import marks, to_seconds
 from robocal_ros.node import CalibrationNode, DriveGains, Marks, StopRequest, spin
 from robocal_ros.results import CalibrationResult, to_yaml, with_inputs
-from robocal_ros.robot import (
-    ARM,
-    check_effort_unit,
-    check_efforts,
-    effort_factor,
-    friction_by_joint,
-    identified_model,
-    relative_covariance,
-)
+from robocal_ros.robot import check_effort_unit, check_efforts, effort_factor, friction_by_joint
 from robocal_ros.wrench import tare
 from robocal_ros.wrench.health import WrenchHealth
 from robocal_ros.wrench.inputs import WrenchInputs
@@ -30,35 +19,9 @@ from robocal_ros.wrench.outputs import WrenchOutputs
 from robocal_ros.wrench.parameters import TARE, WrenchParameters
 from robocal_ros.wrench.tare_procedure import TareOutcome, TareProcedure
 
-# Periods of the timers that poll inputs and look for subscribers [s].
-_POLL_PERIOD, _LOOK_PERIOD = 0.02, 0.2
 # Observations computed at a time, so that services are answered in between: those of the period in
 # which subscribers are looked for, at 2 kHz.
 _AT_A_TIME = 400
-
-
-class _Periodic:
-    """Calls a function periodically while the node is active."""
-
-    def __init__(
-        self, node: CalibrationNode, period: float, call: Callable[[], None],
-        begin: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._node = node
-        self._begin = begin
-        self._timer = node.create_timer(
-            period, call, node.group, clock=Clock(clock_type=ClockType.STEADY_TIME))
-        self._timer.cancel()
-
-    def start(self) -> None:
-        self._begin()
-        self._timer.reset()
-
-    def stop(self) -> None:
-        self._timer.cancel()
-
-    def destroy(self) -> None:
-        self._node.destroy_timer(self._timer)
 
 
 class WrenchObserverNode(CalibrationNode):
@@ -83,15 +46,14 @@ class WrenchObserverNode(CalibrationNode):
             self.get_logger().warning(remark)
         self.outputs = self.part(WrenchOutputs(self, self.observer, self.markers))
         self.inputs = self.stream(WrenchInputs(
-            self, self.observer, effort_factor(self.robot, values), max_delay=values.max_delay,
-            on_ready=self._observe))
-        self.health = WrenchHealth(self, self.observer, self.inputs, self.outputs)
-        self._poll = self.stream(_Periodic(self, _POLL_PERIOD, self.inputs.poll))
-        self.stream(_Periodic(self, _LOOK_PERIOD, self._look, self.health.begin))
+            self, self.observer, effort_factor(self.robot, values), self._observe))
+        self.health = self.stream(
+            WrenchHealth(self, self.observer, self.inputs, self.outputs))
         self.marks = self.part(Marks(self, self.group))
         self._result_topic = self.publisher(String, '~/result')
         self._tare = TareProcedure(
-            self.observer, self.store.robot, self.waiter, lambda: self.health.first_reason)
+            self.observer, self.store.robot, self.waiter.until_stopped,
+            lambda: self.health.first_reason)
         DriveGains(self, self.inputs, on_use=self._use_gains)
         if values.use_payload:
             self.results.follow('payload', self._carry)
@@ -105,11 +67,7 @@ class WrenchObserverNode(CalibrationNode):
 
     def _use_gains(self, result: CalibrationResult) -> None:
         """Use drive gains, and the links if they were identified with them."""
-        self.observer.gain_covariance = relative_covariance(
-            self.robot, result, self.values.gain_std)
-        identified = result.kind == ARM and self.values.use_arm_model
-        if identified or self.observer.identified:
-            self.observer.use_arm(identified_model(self.robot, result) if identified else None)
+        if self.observer.use_gains(result):
             self._tare.clear()
 
     def _carry(self, result: CalibrationResult) -> None:
@@ -135,19 +93,6 @@ class WrenchObserverNode(CalibrationNode):
                 self.outputs.publish(observation)
             except (ArithmeticError, ValueError) as error:
                 self.health.note_failure(failure(error))
-
-    def _look(self) -> None:
-        self.outputs.look()
-        if not self.is_active:
-            return
-        at_once = self.outputs.subscribed or self.busy
-        if at_once != self.inputs.at_once:
-            self.inputs.attend(at_once)
-            # Otherwise it is done here.
-            (self._poll.start if at_once else self._poll.stop)()
-        if not at_once:
-            self.inputs.poll()
-        self.health.report()
 
     # -------------------------------------------------------------------- services
 

@@ -30,11 +30,11 @@ from robocal_ros.robot import (
     SteadyFriction,
     alternative_loads,
     carried_load,
+    identified_arm,
     mesh_folders,
     relative_covariance,
 )
 from robocal_ros.wrench.alignment import (
-    ACCELERATION_RATE,
     COLUMNS,
     LONGEST,
     NEVER,
@@ -48,7 +48,7 @@ from robocal_ros.wrench.alignment import (
 from robocal_ros.wrench.contact import Contact, Contacts, Surface
 from robocal_ros.wrench.model import ImuLink, LinkBias, SensedArm, SensorMount, TareReference
 from robocal_ros.wrench.model_errors import ForceTest, ModelErrors, Motion
-from robocal_ros.wrench.parameters import WrenchParameters, sensor_std, sensors_of
+from robocal_ros.wrench.parameters import Source, WrenchParameters, sensor_std, sensors_of
 from robocal_ros.wrench.tare import Instant, LinkInstant, TareRecord, biases, reference
 from robocal_ros.wrench.torque import JointTorques
 
@@ -63,14 +63,14 @@ NUMBERS = re.compile(r'[0-9.]+')
 """Numbers in sentences that differ in nothing else."""
 
 IMPOSSIBLE = 1e7
-"""What no joint reaches [rad, rad/s, N·m], and no wrench [N, N·m]."""
+"""Wrench or torque that no arm takes [N, N·m]."""
 
-IMPLAUSIBLE = ('Joint angles, velocities or torques are beyond those of any arm; expected '
-               'radians, rad/s and N·m. Check the driver of joint_states.')
-"""Sentence on a joint state that is not used."""
+IMPLAUSIBLE = ('Velocities or accelerations are beyond those of any arm. Check the stamps and '
+               'velocities of joint_states.')
+"""Sentence on an instant with such a wrench or torque."""
 
 _NONE: npt.NDArray[np.intp] = np.empty(0, dtype=np.intp)
-_NOTHING = (0.0,) * COLUMNS
+_EMPTY = frozen(())
 # Deviations of a load that is known exactly.
 _EXACT = frozen(np.zeros((10, 0)))
 # Largest change of a joint angle [rad] or of an IMU's specific force [m/s²] in which model errors
@@ -79,7 +79,6 @@ _NEAR, _NEAR_BY_IMU = 0.3, 3.0
 # Multiple of the threshold that a force must reach when leaps have been removed: what remains
 # is less certain.
 _WITHOUT_LEAPS = 1.5
-_TURN = 2.0 * np.pi
 # Component of a direction that counts as zero.
 _PARALLEL = 1e-9
 
@@ -98,15 +97,13 @@ class Observation:
         contacts: Contacts by sub-chain.
         external: External joint torques; None without efforts, shape (n,) [N·m].
         colliding: Whether each joint's torque exceeds its threshold, shape (n,).
-        posture: Joint angles; None without joint states, shape (n,) [rad].
-        velocity: Joint velocities; None without joint states, shape (n,) [rad/s].
-        acceleration: Joint accelerations; None without joint states, shape (n,) [rad/s²].
+        motion: Motion of the joints, or of a link as its IMU measures it; None if nothing is
+            known.
         distal: Sum of the external wrenches distal to each sensor, in its link's frame; undefined
-            where readings are missing; None without joint states, shape (k, 6) [N, N·m].
-        held: As for ``SensedArm.held``; None without joint states, shape (k, 6) [N, N·m].
+            where readings are missing; empty without joint states, shape (k, 6) [N, N·m].
+        held: As for ``SensedArm.held``; empty without joint states, shape (k, 6) [N, N·m].
         missing: By sensor, why its readings are missing; None if none are.
-        needed: Joint torques that the rigid arm takes; None without joint states, (n,) [N·m].
-        measured: Motion as the IMU of a link measures it; None without one.
+        needed: Joint torques that the rigid arm takes; empty without joint states, (n,) [N·m].
         instants: Number of instants since the last observation, skipped ones and its own.
         problem: Why nothing is known about the instant; empty if something is.
         failed: Whether that is because its computation failed.
@@ -121,14 +118,11 @@ class Observation:
     contacts: dict[int, Contact] = field(default_factory=dict)
     external: Array | None = None
     colliding: Flags | None = None
-    posture: Array | None = None
-    velocity: Array | None = None
-    acceleration: Array | None = None
-    distal: Array | None = None
-    held: Array | None = None
+    motion: Motion | None = None
+    distal: Array = field(default_factory=lambda: _EMPTY)
+    held: Array = field(default_factory=lambda: _EMPTY)
     missing: list[str] | None = None
-    needed: Array | None = None
-    measured: Motion | None = None
+    needed: Array = field(default_factory=lambda: _EMPTY)
     instants: int = 1
     problem: str = ''
     failed: bool = False
@@ -147,9 +141,8 @@ class WrenchObserver:
         sensors: The F/T sensors, in the order of all arrays, k of them.
         arm: The arm cut at them.
         feeds: Their readings.
-        imu_feeds: Readings of IMUs (specific force [m/s²], then angular velocity [rad/s]), by
-            sub-chain.
-        imu_links: The links with IMUs, by sub-chain.
+        imu_chains: Links with IMUs, by sub-chain.
+        inputs: Sensors and IMUs with their readings.
         windows: Windows over the samples.
         bias: Bias of each sensor, in its measurement frame, shape (k, 6) [N, N·m].
         tared: Whether biases are known.
@@ -159,7 +152,6 @@ class WrenchObserver:
         recorder: Collects samples during a tare, else None.
         remarks: Sentences on the collision geometry.
         errors: Errors of wrenches and torques due to the model.
-        identified: Whether links and rotors of an identified arm are used.
         gain_covariance: Covariance of the relative errors of the drive gains, shape (n, n).
 
     """
@@ -201,18 +193,20 @@ class WrenchObserver:
         self.reference: TareReference | None = None
         self._load: tuple[RigidBodyInertia | None, str, Array] = None, '', _EXACT
         self.errors = ModelErrors(self.arm, values.arm_model_std)
-        self.identified = False
-        self.gain_covariance = relative_covariance(robot, None, values.gain_std)
-        self.contacts = Contacts(self.arm.chains, values, surface)
-        self._imu_chains = {
-            index: _ImuChain(self, index, sensor.imu.frame)
+        self._identified = False
+        self.use_gains(None)
+        self.contacts = Contacts(values, surface)
+        self.imu_chains = {
+            index: ImuChain(self, index, sensor.imu.frame)
             for index, sensor in enumerate(self.sensors) if sensor.imu is not None}
-        self.imu_feeds = {index: chain.imu for index, chain in self._imu_chains.items()}
-        self.imu_links = {index: chain.link for index, chain in self._imu_chains.items()}
+        self.inputs: tuple[tuple[Source, Feed], ...] = (
+            *zip(self.sensors, self.feeds, strict=True),
+            *((sensor.imu, self.imu_chains[index].imu)
+              for index, sensor in enumerate(self.sensors) if sensor.imu is not None))
         self.joint_chains = JointChains(
-            self, tuple(i for i in range(len(self.sensors)) if i not in self._imu_chains))
+            self, tuple(i for i in range(len(self.sensors)) if i not in self.imu_chains))
         self._all_chains: tuple[_Chains, ...] = (
-            self.joint_chains, *self._imu_chains.values())
+            self.joint_chains, *self.imu_chains.values())
         self.windows = [chains.samples for chains in self._all_chains]
 
     # ------------------------------------------------------------------------ input
@@ -222,8 +216,9 @@ class WrenchObserver:
 
         Args:
             stamp: Its stamp, newer than the newest [ns].
-            row: Joint angles [rad], velocities [rad/s], NaN for joints whose velocity is not
-                known, and drive torques [N·m], not used if one is NaN; shape (3 n,).
+            row: Plausible joint angles without turns [rad], velocities [rad/s], NaN for joints
+                whose velocity is not known, and drive torques [N·m], not used if one is NaN, as
+                from ``JointIntake``; shape (3 n,).
 
         """
         self.joint_chains.add(stamp, row)
@@ -237,31 +232,17 @@ class WrenchObserver:
             values: Force [N], then moment [N·m].
 
         """
-        feed = self.feeds[index]
-        feed.add(stamp, values)
-        if index in self._imu_chains:
-            self._imu_chains[index].add(feed, values)
-
-    def refuse_reading(self, index: int, stamp: int, problem: str) -> None:
-        """Note an unusable reading of an F/T sensor.
-
-        Args:
-            index: The sensor.
-            stamp: Its stamp, newer than the newest [ns].
-            problem: Its problem, as a sentence.
-
-        """
-        self.feeds[index].refuse(stamp, problem)
-        if index in self._imu_chains:
-            self._imu_chains[index].add(self.feeds[index], _NOTHING)
+        self.feeds[index].add(stamp, values)
 
     def clear(self) -> None:
         """Discard all samples, as after a jump of the clock; biases stay."""
-        for feed in (*self.feeds, *self.imu_feeds.values()):
+        for _, feed in self.inputs:
             feed.clear()
         for window in self.windows:
             window.clear()
         self.joint_chains.clear()
+        if self.recorder is not None:
+            self.recorder.clear()
         self._end_contacts()
 
     def _end_contacts(self) -> None:
@@ -301,7 +282,7 @@ class WrenchObserver:
             links: By sub-chain; other links are not tared as a whole.
 
         """
-        for index, chain in self._imu_chains.items():
+        for index, chain in self.imu_chains.items():
             chain.bias = links[index].net if index in links else None
         self.errors.tare(self.reference, {
             index: bias.regressor for index, bias in links.items()})
@@ -344,9 +325,6 @@ class WrenchObserver:
         """
         self._load = payload, frame, deviations
         self.arm.carry(payload, frame)
-        self.contacts.use(self.arm.chains)
-        for index, chain in self._imu_chains.items():
-            chain.link.use(self.arm.chains[index])
         redone = False
         if self.reference is not None:
             bias = self.reference.readings - self.arm.expected(self.reference.posture)
@@ -357,12 +335,26 @@ class WrenchObserver:
         self._end_contacts()
         return redone
 
+    def use_gains(self, gains: CalibrationResult | None) -> bool:
+        """Use drive gains, None for none, and the arm if it was identified with them.
+
+        Returns:
+            Whether links and rotors were replaced.
+
+        """
+        self.gain_covariance = relative_covariance(self.arm.robot, gains, self.values.gain_std)
+        arm = identified_arm(self.arm.robot, self.values, gains)
+        if arm is None and not self._identified:
+            return False
+        self.use_arm(arm)
+        return True
+
     def use_arm(self, identified: ArmModel | None) -> None:
         """Use links and rotors of an identified arm, or of the robot description.
 
         Biases are computed anew as by ``carry``.
         """
-        self.identified = identified is not None
+        self._identified = identified is not None
         known = self.arm.robot if identified is None else identified.robot
         self.arm.use_links(known)
         self.errors.use_links(identified)
@@ -460,6 +452,17 @@ class _Chains(ABC):
             np.zeros((self._count, COLUMNS)), [problem] * self._count,
             instants=instants, problem=problem, failed=failed)
 
+    def find_contacts(
+        self, observation: Observation, motion: Motion,
+        consistency: Callable[[int, Array], float],
+    ) -> None:
+        """Set the contacts; consistency as for ``ContactJudge.update``."""
+        stamp, wrench, reasons = observation.nanoseconds, observation.wrench, observation.reasons
+        observation.contacts = self._contacts.update(
+            stamp / SECOND - observation.delay, self.links, wrench, reasons, consistency,
+            partial(self.test.size, stamp, motion))
+        self.test.note(stamp, motion, wrench, reasons, observation.contacts)
+
     @abstractmethod
     def _observed(self, stamp: int, instants: int) -> Observation:
         """Return the observation of the newest window, at its stamp [ns]."""
@@ -506,7 +509,6 @@ class JointChains(_Chains):
     Attributes:
         problem: Problem of the newest joint state, empty if there is none.
         refused: Number of joint states that were not usable, and the problem of the last one.
-        continuous: Whether each joint turns without limits, shape (n,).
 
     """
 
@@ -523,8 +525,6 @@ class JointChains(_Chains):
         self._n = robot.n
         # Joints whose velocity the newest joint state lacks.
         self._unknown = _NONE
-        self.continuous = np.isinf(robot.lower) & np.isinf(robot.upper)
-        self._wraps = bool(self.continuous.any())
         # Means of a window, and its wrenches without leaps: computed once for all sub-chains.
         self._settled: tuple[Array, Array | None] | None = None
         self.clear()
@@ -533,7 +533,6 @@ class JointChains(_Chains):
         """Discard what was derived from samples."""
         # Newest joint states without torques, and without any of velocities and torques.
         self._without_effort = self._incomplete = NEVER
-        self._position: Array | None = None
         # Newest means of motion and readings.
         self._latest: tuple[Array, Array, Array] | None = None
         if self._torques is not None:
@@ -557,27 +556,20 @@ class JointChains(_Chains):
 
     def add(self, stamp: int, row: Array) -> None:
         """Add a joint state; arguments as for ``WrenchObserver.add_joint_state``."""
-        n = self._n
-        # Unlike a product, it does not overflow.
-        known = math.hypot(*row.tolist()) < IMPOSSIBLE
-        if not known and implausible(row):
-            self.refuse(IMPLAUSIBLE)
-            return
-        if self._wraps or not self._values.use_velocity:
-            row = row.copy()
         if not self._values.use_velocity:
-            row[n:2 * n], known = np.nan, False
-        if self._wraps:
-            # The angles of continuous joints go on from those of the row before.
-            q = row[:n]
-            if self._position is not None:
-                turns = np.rint((self._position - q) / _TURN)
-                q += np.where(self.continuous, turns * _TURN, 0.0)
-            self._position = q
-        if not known:
+            row = row.copy()
+            row[self._n:2 * self._n] = np.nan
+        if not math.isfinite(sum(row.tolist())):
             self._incomplete = stamp
         self.problem = ''
         self.samples.add(stamp, row)
+
+    def take_state(self, stamp: int | None, content: Array | str) -> None:
+        """Add a joint state, or refuse it, given its problem; arguments as for these."""
+        if isinstance(content, str):
+            self.refuse(content)
+        elif stamp is not None:
+            self.add(stamp, content)
 
     def refuse(self, problem: str) -> None:
         """Note the problem of a joint state that is not usable."""
@@ -625,7 +617,7 @@ class JointChains(_Chains):
         missing = samples.missing(oldest)
         observation = Observation(
             stamp, delay, self.links, arm.between(distal), [''] * count, {}, None, None,
-            *motion, distal, held, missing, needed, None, instants)
+            motion, distal, held, missing, needed, instants)
         if missing is None:
             self._latest = means, a, raw
         else:
@@ -633,13 +625,8 @@ class JointChains(_Chains):
                 observation.reasons[index] = missing[index] or next(
                     (missing[d] for d in arm.chains[index].distal if missing[d]), '')
             self.bound(stamp, delay, held, [feed.around(stamp) for feed in self._feeds], motion)
-        observation.contacts = self._contacts.update(
-            stamp / SECOND - delay, self.links, observation.wrench, observation.reasons,
-            lambda index, wrench: self.consistency(
-                both[0], window.time, rows, means, readings, index, wrench),
-            partial(self.test.size, stamp, motion))
-        self.test.note(stamp, motion, observation.wrench, observation.reasons,
-                       observation.contacts)
+        self.find_contacts(observation, motion, lambda index, wrench: self.consistency(
+            both[0], window.time, rows, means, readings, index, wrench))
         if self._torques is not None and self._without_effort < oldest:
             observation.external = self._torques.update(
                 needed, v, a, means[2 * n:3 * n],
@@ -753,12 +740,12 @@ class JointChains(_Chains):
             means[:n], means[n:2 * n], slopes_without(time, velocity, leaping)))
 
 
-class _ImuChain(_Chains):
+class ImuChain(_Chains):
     """Rigid link whose motion its IMU measures, at the instants of its proximal sensor.
 
     Attributes:
         link: The link.
-        imu: Readings of its IMU.
+        imu: Readings of its IMU: specific force [m/s²], then angular velocity [rad/s].
         bias: Its net wrench at rest if it was tared as a whole, else None, shape (6,).
 
     """
@@ -766,7 +753,7 @@ class _ImuChain(_Chains):
     def __init__(self, observer: WrenchObserver, index: int, frame: str) -> None:
         chain, values = observer.arm.chains[index], observer.values
         self.link = link = ImuLink(observer.arm, chain, frame)
-        self.imu = Feed(frame, values, plausible=ACCELERATION_RATE)
+        self.imu = Feed(frame, values)
         # Readings of the proximal sensor, then of IMU and distal sensor.
         super().__init__(
             observer, (index,),
@@ -777,14 +764,7 @@ class _ImuChain(_Chains):
         self.bias: Array | None = None
         self._index = index
         self._sensors = [index, *chain.distal]
-        # Newest refused reading of the proximal sensor.
-        self._refused = (NEVER, '')
-
-    def add(self, feed: Feed, values: Reading) -> None:
-        """Add a reading of the proximal sensor, after the feed has checked it."""
-        if feed.problem:
-            self._refused = feed.newest, feed.problem
-        self.samples.add(feed.newest, _NOTHING if feed.problem else values)
+        observer.feeds[index].on_reading = self.samples.add
 
     def _observed(self, stamp: int, instants: int) -> Observation:
         window, index = self.samples.window, self._index
@@ -793,8 +773,8 @@ class _ImuChain(_Chains):
             return self._invalid(
                 stamp, instants, f'{FILLING} of {window.length / SECOND:g} s.')
         missing = self.samples.missing(window.oldest)
-        problem = self._refused[1] if self._refused[0] >= window.oldest else next(
-            (why for why in missing or () if why), '')
+        refused, why = self._feeds[index].refused
+        problem = why if refused >= window.oldest else next(filter(None, missing or ()), '')
         if problem and missing is not None and missing[0]:
             return self._invalid(stamp, instants, problem)
         (mean, slope), _, delay, scale = weights
@@ -804,32 +784,25 @@ class _ImuChain(_Chains):
         motion = means[6:9], rate, scale * (slope @ rows[:, 9:12])
         observation = Observation(
             stamp, delay, self.links, np.zeros((self._count, COLUMNS)), [''] * self._count,
-            measured=motion, instants=instants)
+            motion=motion, instants=instants)
         regressor = self.link.regressor(*motion)
         inertial = self.link.inertial(regressor)
-        excess = partial(self.test.size, stamp, motion)
         if problem:
             observation.reasons[index] = problem
             # The proximal sensor reads at the instant itself, the others beside it.
             pairs = [self._feeds[i].around(stamp) for i in self._sensors]
             pairs[0] = pairs[0][:1]
-            if all(pairs):
-                self._bound(index, stamp, delay, self._sensors, pairs, inertial[:3], motion)
+            self._bound(index, stamp, delay, self._sensors, pairs, inertial[:3], motion)
         else:
             readings = self._arm.in_links(
                 self._all_sensors(means[None])[0] - self._observer.bias)
-            net = self.link.net(inertial, *(readings[i] for i in self._sensors))
+            net = inertial + self._arm.between(readings)[index]
             if not _within(net, IMPOSSIBLE):
                 raise ArithmeticError('Its force or moment is beyond that of any arm.')
             if (recorder := self._observer.recorder) is not None:
-                recorder.add_link(index, LinkInstant(stamp, net, rate, regressor))
+                recorder.add(LinkInstant(stamp, net, rate, regressor), index)
             observation.wrench[index] = net if self.bias is None else net - self.bias
-        observation.contacts = self._contacts.update(
-            stamp / SECOND - delay, self.links, observation.wrench,
-            observation.reasons, partial(self._consistency, mean, rows), excess)
-        if not problem:
-            self.test.note(stamp, motion, observation.wrench, observation.reasons,
-                           observation.contacts)
+        self.find_contacts(observation, motion, partial(self._consistency, mean, rows))
         return observation
 
     def _all_sensors(self, rows: Array) -> Array:
@@ -868,11 +841,6 @@ def _within(values: Array, limit: float) -> bool:
     """
     # For small arrays, dot is faster than @.
     return bool(values.dot(values) < limit * limit)
-
-
-def implausible(rows: Array) -> Flags:
-    """Return which joint states no arm reaches, given rows of shape (…, 3 n)."""
-    return np.asarray((np.abs(rows) > IMPOSSIBLE).any(axis=-1))
 
 
 def failure(error: Exception) -> str:

@@ -21,15 +21,13 @@ from robocal_ros.arrays import Array, Flags
 from robocal_ros.messages import SECOND, Stamps
 from robocal_ros.wrench.alignment import (
     COLUMNS,
-    FULL,
     GAP,
-    LONGEST,
     NEVER,
     UNEVEN,
     Feed,
     Reading,
     Saturated,
-    Weights,
+    Window,
     even_weights,
     matched_weights,
 )
@@ -43,7 +41,6 @@ from robocal_ros.wrench.observer import (
     Observation,
     WrenchObserver,
     failure,
-    implausible,
 )
 from robocal_ros.wrench.sensor_delay import SensorDelays
 from robocal_ros.wrench.tare import Instant
@@ -145,28 +142,24 @@ class _Samples:
         times: Times of their recording, shape (m,) [ns].
         rows: Their values, shape (m, columns).
         why: Why each is not usable, as an index of sentences, negative for a saturated sensor.
-        newest: Newest stamp, also of those not joined yet [ns].
 
     """
 
     def __init__(self, columns: int) -> None:
         none = np.zeros(0, dtype=np.int64)
         self._set(none, none, np.zeros((0, columns)), np.zeros(0, dtype=np.intp))
-        self._waiting: list[tuple[Stamps, Stamps, Array, Rows]] = []
-        self.newest = NEVER
 
     def _set(self, *columns: Any) -> None:
         self.stamps, self.times, self.rows, self.why = self._columns = columns
 
-    def append(self, stamps: Stamps, times: Stamps, rows: Array, why: Rows) -> None:
-        if len(stamps):
-            self._waiting.append((stamps, times, rows, why))
-            self.newest = int(stamps[-1])
+    @property
+    def newest(self) -> int:
+        """Newest stamp, ``NEVER`` before the first [ns]."""
+        return int(self.stamps[-1]) if len(self.stamps) else NEVER
 
-    def join(self) -> None:
-        if self._waiting:
-            self._set(*map(np.concatenate, zip(self._columns, *self._waiting, strict=True)))
-            self._waiting.clear()
+    def append(self, stamps: Stamps, times: Stamps, rows: Array, why: Rows) -> None:
+        self._set(*map(np.concatenate, zip(
+            self._columns, (stamps, times, rows, why), strict=True)))
 
     def drop(self, count: int) -> None:
         if count > 0:
@@ -178,8 +171,11 @@ class _Readings(_Samples):
 
     def __init__(self, feed: Feed) -> None:
         super().__init__(COLUMNS)
+        # As if one had been refused long ago.
+        long_ago = np.full(1, NEVER)
+        self._set(long_ago, long_ago, np.zeros((1, COLUMNS)), np.ones(1, dtype=np.intp))
         self.feed = feed
-        self.sentences = ['']
+        self.sentences = ['', '']
         # By stamp of joint states: why those of the sensor were ahead of them.
         self.ahead: dict[int, str] = {}
         self._last: Array = np.full(COLUMNS, np.nan)
@@ -200,7 +196,8 @@ class _Readings(_Samples):
             if problem and not why[row]:
                 why[row] = self._sentence(problem) * (-1 if bounding else 1)
         self._find_stuck(stamps, rows, why)
-        self.append(stamps, times, rows, why)
+        # What is not finite would spoil sums.
+        self.append(stamps, times, np.where((why > 0)[:, None], 0.0, rows), why)
 
     def _find_stuck(self, stamps: Stamps, rows: Array, why: Rows) -> None:
         live = np.flatnonzero(why == 0)
@@ -223,21 +220,14 @@ class _Readings(_Samples):
 
     def at(self, time: Stamps) -> tuple[Array, Flags, Rows]:
         """Return values at instants, which of them are missing, and the row before each."""
-        if not len(self.stamps):
-            return np.zeros((len(time), COLUMNS)), np.ones(len(time), bool), np.full(
-                len(time), -1)
         before = np.searchsorted(self.stamps, time, 'right') - 1
-        first, after = np.maximum(before, 0), np.minimum(before + 1, len(self.stamps) - 1)
-        begin = self.stamps[first]
+        after = np.minimum(before + 1, len(self.stamps) - 1)
+        begin, good = self.stamps[before], self.why == 0
         elapsed, gap = time - begin, self.stamps[after] - begin
-        usable = before >= 0
-        between = usable & (after > before) & (gap <= self.feed.max_gap)
-        if self.why.any():
-            usable &= self.why[first] == 0
-            between &= usable & (self.why[after] == 0)
+        between = good[before] & good[after] & (after > before) & (gap <= self.feed.max_gap)
         share = np.where(between, elapsed / np.maximum(gap, 1), 0.0)
-        low, high = self.rows.take(first, axis=0), self.rows.take(after, axis=0)
-        missing = ~(between | (usable & (elapsed == 0)))
+        low, high = self.rows.take(before, axis=0), self.rows.take(after, axis=0)
+        missing = ~(between | (good[before] & (elapsed == 0)))
         values = low + share[:, None] * (high - low)
         values[missing] = 0.0
         return values, missing, before
@@ -246,27 +236,24 @@ class _Readings(_Samples):
         """Return the readings at a row and the next one, as ``Feed.around``."""
         return [None if self.why[place] > 0 else
                 (Saturated if self.why[place] else tuple)(self.rows[place].tolist())
-                for place in range(max(0, before), min(before + 2, len(self.stamps)))]
+                for place in range(before, min(before + 2, len(self.stamps)))]
 
     def saturated(self, before: Rows) -> Flags:
         """Return whether the reading at a row or the next one is saturated."""
-        if not len(self.stamps):
-            return np.zeros(len(before), bool)
         clipped = self.why < 0
         return np.asarray(
-            (clipped[np.maximum(before, 0)] & (before >= 0))
-            | clipped[np.minimum(before + 1, len(clipped) - 1)])
+            clipped[before] | clipped[np.minimum(before + 1, len(clipped) - 1)])
 
     def reason(self, before: int, time: int) -> str:
         """Return why the values at an instant are missing [ns]."""
         if time in self.ahead:
             return self.ahead[time]
-        refused = [place for place in range(min(before + 1, len(self.stamps) - 1), -1, -1)
-                   if self.why[place] and place >= before - 1000][:1]
-        if refused and time - int(self.stamps[refused[0]]) < self.feed.max_gap:
-            return self.sentences[abs(self.why[refused[0]])]
+        first = max(0, before - 1000)
+        for place in np.flatnonzero(self.why[first:before + 2])[-1:] + first:
+            if time - int(self.stamps[place]) < self.feed.max_gap:
+                return self.sentences[abs(self.why[place])]
         return self.feed.absence(
-            np.inf if before < 0 else (time - int(self.stamps[before])) / SECOND)
+            np.inf if before == 0 else (time - int(self.stamps[before])) / SECOND)
 
 
 class _Instants:
@@ -274,9 +261,8 @@ class _Instants:
 
     Attributes:
         time: Stamps of the rows, shape (rows,) [ns].
-        new: Newest row of each window, shape (m,).
-        first: Its first row, shape (m,).
-        windows: Weights of the windows.
+        windows: Windows with their weights.
+        stamps: Stamps of their newest rows, shape (m,) [ns].
         rows: Angles, velocities, torques and readings, shape (rows, 3 n + 6 k).
         missing: Whether the readings of a sensor are missing, shape (rows, k).
         before: Row of each sensor's samples before each row, shape (rows, k).
@@ -284,6 +270,8 @@ class _Instants:
         full: Whether a window is full and its values are plausible, shape (m,).
         wild: Whether values of a full window are implausible, shape (m,).
         means: Means of the rows, shape (m, 3 n + 6 k).
+        q: Joint angles, shape (m, n) [rad].
+        v: Joint velocities, shape (m, n) [rad/s].
         a: Accelerations, shape (m, n) [rad/s²].
         held: As for ``SensedArm.held``, shape (m, k, 6).
         torque: Torques that the rigid arm takes, shape (m, n) [N·m].
@@ -310,18 +298,9 @@ class _Instants:
         n, count = arm.robot.n, len(sensors)
         self._n = n
         time = self.time = joints.stamps[:end]
-        new = self.new = np.arange(begin, end)
-        first = self.first = np.maximum(np.minimum(
-            np.searchsorted(time, time[new] - window.slack), new - window.fewest + 1), 0)
-        size, span = new - first + 1, time[new] - time[first]
-        full = ((size >= window.fewest) & (FULL * window.length <= span)
-                & (span <= max(window.slack, LONGEST)))
-        steps = np.diff(time)
-        uneven = np.zeros(end, bool)
-        uneven[2:] = np.abs(np.diff(steps)) > UNEVEN * np.minimum(steps[1:], steps[:-1])
-        last_uneven = np.maximum.accumulate(np.where(uneven, np.arange(end), -1))
-        windows = self.windows = _Windows(
-            time, new, np.where(full, size, 0), last_uneven[new] <= first + 1, window.length)
+        windows = self.windows = _Windows(time, begin, window)
+        new, first = windows.new, windows.first
+        self.stamps = time[new]
         # Rows of zeros for windows that would begin before the first row.
         table = np.zeros((windows.before + end, 3 * n + count * COLUMNS))
         rows = self.rows = table[windows.before:]
@@ -338,11 +317,12 @@ class _Instants:
             if sensor.ahead:
                 self.missing[:, index] |= np.isin(time, list(sensor.ahead))
         means = self.means = windows.sums(windows.mean, table)
+        self.q, self.v = means[:, :n], means[:, n:2 * n]
         self.a = windows.rate[:, None] * windows.sums(windows.slope, table[:, n:2 * n])
         if backward is not None:
             # The newest velocity is a backward difference; in later windows it is a central one.
             change = backward[new] - rows[new, n:2 * n]
-            means[:, n:2 * n] += windows.mean[:, -1:] * change
+            self.v += windows.mean[:, -1:] * change
             self.a += windows.rate[:, None] * windows.slope[:, -1:] * change
         excess = np.zeros((windows.before + end, count * COLUMNS))
         between = excess[windows.before:].reshape(end, count, COLUMNS)
@@ -400,48 +380,24 @@ class _Instants:
         """
         time, before, missing = self.time, self.before[:, index], self.missing[:, index]
         stamps, rows = sensor.stamps, sensor.rows
-        if not len(stamps):
-            return False
         begin, end = before[:-1] + 1, before[1:] + 1
         end = end - (stamps[end - 1] == time[1:])
-        several = np.flatnonzero((end - begin > 1) & ~missing[1:] & ~missing[:-1])
-        if sensor.why.any():
-            refused = np.cumsum(np.concatenate(([0], sensor.why != 0)))
-            bad = refused[end[several]] > refused[begin[several]]
-            missing[several[bad] + 1] = True
-            several = several[~bad]
-        if not len(several):
+        several = (end - begin > 1) & ~missing[1:] & ~missing[:-1]
+        refused = np.cumsum(sensor.why != 0)
+        bad = several & (refused[end - 1] > refused[begin - 1])
+        missing[1:] |= bad
+        several &= ~bad
+        if not several.any():
             return False
-        begin, end = begin[several], end[several]
-        # Integrals of the linear interpolation, first between the readings.
-        count = end - begin - 1
-        starts = np.cumsum(count) - count
-        place = np.arange(count.sum()) + np.repeat(begin - starts, count)
-        steps = (stamps[place + 1] - stamps[place]) / SECOND
-        between = np.add.reduceat(0.5 * steps[:, None] * (rows[place + 1] + rows[place]), starts)
-        last, low, high = end - 1, readings[several], readings[several + 1]
-        after = ((time[several + 1] - stamps[last]) / SECOND)[:, None]
-        before_first = ((time[several] - stamps[begin]) / SECOND)[:, None]
-        integral = (between + 0.5 * after * (high + rows[last])
-                    - 0.5 * before_first * (low + rows[begin]))
-        span = (time[several + 1] - time[several]) / SECOND
-        excess[several + 1] = integral / span[:, None] - 0.5 * (low + high)
+        # Integrals of the linear interpolation up to the readings, then up to the rows.
+        area = np.zeros_like(rows)
+        area[2:] = np.cumsum(
+            0.5 * (np.diff(stamps[1:]) / SECOND)[:, None] * (rows[2:] + rows[1:-1]), axis=0)
+        integral = area[before] + 0.5 * ((time - stamps[before]) / SECOND)[:, None] * (
+            rows[before] + readings)
+        means = np.diff(integral, axis=0) / (np.diff(time) / SECOND)[:, None]
+        excess[1:][several] = (means - 0.5 * (readings[1:] + readings[:-1]))[several]
         return True
-
-    @property
-    def stamps(self) -> Stamps:
-        """Stamps of the newest rows, shape (m,) [ns]."""
-        return self.time[self.new]
-
-    @property
-    def q(self) -> Array:
-        """Joint angles, shape (m, n) [rad]."""
-        return self.means[:, :self._n]
-
-    @property
-    def v(self) -> Array:
-        """Joint velocities, shape (m, n) [rad/s]."""
-        return self.means[:, self._n:2 * self._n]
 
     def motion(self, row: int) -> Motion:
         """Return the motion at an instant."""
@@ -475,12 +431,7 @@ class OfflineObserver:
         self.delays = SensorDelays(len(observer.feeds), observer.values.window)
         # Number of joint states that are already observed and kept for windows.
         self._begun = 0
-        self._turns = np.zeros(self._n)
-        self._angles: Array | None = None
-        observer.contacts.clear()
-        observer.joint_chains.test.clear()
-        if observer.torques is not None:
-            observer.torques.clear()
+        observer.clear()
 
     def add_joint_states(
         self, stamps: Stamps, rows: Array, times: Stamps | None = None
@@ -489,28 +440,14 @@ class OfflineObserver:
 
         Args:
             stamps: Increasing stamps, shape (m,) [ns].
-            rows: Angles, velocities and torques, NaN if unknown, shape (m, 3 n).
+            rows: As for ``WrenchObserver.add_joint_state``, shape (m, 3 n).
             times: Times of recording, shape (m,) [ns]; the stamps if None.
 
         """
         times = stamps if times is None else times
-        if not np.abs(rows).max(initial=0.0) <= IMPOSSIBLE:
-            odd = implausible(rows)
-            for _ in range(int(odd.sum())):
-                self._chains.refuse(IMPLAUSIBLE)
-            stamps, times, rows = stamps[~odd], times[~odd], rows[~odd]
-        if not len(stamps):
-            return
-        n = self._n
-        rows = rows.copy()
-        q = rows[:, :n]
-        before = q[:1] if self._angles is None else self._angles[None]
-        turns = self._turns - np.cumsum(np.rint(
-            np.diff(np.vstack((before, q)), axis=0) / (2.0 * np.pi)), axis=0)
-        self._angles, self._turns = q[-1].copy(), turns[-1]
-        q += np.where(self._chains.continuous, 2.0 * np.pi * turns, 0.0)
         if not self._values.use_velocity:
-            rows[:, n:2 * n] = np.nan
+            rows = rows.copy()
+            rows[:, self._n:2 * self._n] = np.nan
         self._joints.append(stamps, times, rows, np.zeros(len(stamps), np.intp))
 
     def add_readings(
@@ -537,8 +474,6 @@ class OfflineObserver:
             until: Newest stamp to be observed now [ns]; None for all.
 
         """
-        for source in (self._joints, *self._sensors):
-            source.join()
         stamps = self._joints.stamps
         end = self._complete(final)
         if until is not None:
@@ -573,8 +508,7 @@ class OfflineObserver:
         window, joints = self._chains.samples, self._joints
         stamps, arrived = joints.stamps[begin:end], joints.times[begin:end]
         for index, sensor in enumerate(self._sensors):
-            newest = np.append(sensor.stamps, NEVER)[
-                np.searchsorted(sensor.times, arrived, 'right') - 1]
+            newest = sensor.stamps[np.searchsorted(sensor.times, arrived, 'right') - 1]
             skew = newest - stamps
             # In step throughout, the last one tells as much.
             first = 0 if (skew > sensor.feed.max_gap).any() else -1
@@ -626,26 +560,26 @@ class OfflineObserver:
                 block.colliding[row] = torques.colliding
         if self._observer.recorder is not None:
             for row in np.flatnonzero(at.full).tolist():
-                newest = at.rows[at.new[row]].copy()
+                newest = at.rows[at.windows.new[row]].copy()
                 self._observer.recorder.add(Instant(
                     int(block.stamps[row]), newest[:n], newest[3 * n:].reshape(count, COLUMNS),
-                    at.held[row].copy(), [
-                        (why or 'A reading is missing.') if lacks else '' for why, lacks in zip(
-                            block.reasons_at(row), lacking[row], strict=True)]))
-        self._find_contacts(block, at, loud)
+                    at.held[row].copy(), _of_sensors(block.reasons_at(row), lacking[row])))
+        self._find_contacts(block, at, loud, lacking)
         if self._fusion is not None:
             block.fused = self._fusion.all_of([
                 self._observation(block, at, lacking, row) for row in range(len(block))])
         return block
 
-    def _find_contacts(self, block: Block, at: _Instants, loud: Flags) -> None:
+    def _find_contacts(
+        self, block: Block, at: _Instants, loud: Flags, lacking: Flags
+    ) -> None:
         """Find contacts one by one, where a force is loud or a sensor saturated."""
         contacts, chains, test = self._observer.contacts, self._chains, self._chains.test
-        count, time = len(self._sensors), at.time
+        count, time, new = len(self._sensors), at.time, at.windows.new
         saturated = np.zeros(len(block), bool)
         for index, sensor in enumerate(self._sensors):
             if at.missing[:, index].any():
-                saturated |= at.missing[at.new, index] & sensor.saturated(at.before[at.new, index])
+                saturated |= at.missing[new, index] & sensor.saturated(at.before[new, index])
         moving = np.flatnonzero(at.full)
         kept = deque(moving[np.diff(block.stamps[moving] // EVERY, prepend=-1) > 0].tolist())
 
@@ -662,27 +596,25 @@ class OfflineObserver:
                 contacts.clear(chains.links)
                 continue
             instant, motion = int(block.stamps[row]), at.motion(row)
-            delay, inside = float(block.delay[row]), slice(at.first[row], at.new[row] + 1)
+            delay, inside = float(block.delay[row]), slice(at.windows.first[row], new[row] + 1)
             try:
                 exact = self._arm.held(*motion)
                 if saturated[row]:
                     chains.bound(instant, delay, exact, [
-                        sensor.around(int(at.before[at.new[row], index]))
+                        sensor.around(int(at.before[new[row], index]))
                         for index, sensor in enumerate(self._sensors)], motion)
-                found = contacts.update(
-                    instant / SECOND - delay, chains.links, block.wrench[row],
-                    block.reasons_at(row), partial(
-                        chains.consistency, at.windows.mean[row, inside.start - inside.stop:],
-                        time[inside], at.rows[inside], at.means[row], at.seen[row]),
-                    partial(test.size, instant, motion))
+                item = self._observation(block, at, lacking, row)
+                chains.find_contacts(item, motion, partial(
+                    chains.consistency, at.windows.mean[row, inside.start - inside.stop:],
+                    time[inside], at.rows[inside], at.means[row], at.seen[row]))
             except (ArithmeticError, ValueError) as error:
                 contacts.clear(chains.links)
                 block.valid[row] = at.full[row] = False
                 block.reasons[row] = [failure(error)] * count
                 block.external[row] = np.nan
                 continue
-            if found:
-                block.contacts[row] = found
+            if item.contacts:
+                block.contacts[row] = item.contacts
         keep(len(block))
 
     def _observation(self, block: Block, at: _Instants, lacking: Flags, row: int) -> Observation:
@@ -695,21 +627,19 @@ class OfflineObserver:
         if not at.full[row]:
             item.problem = item.reasons[0] if count else FILLING
             return item
-        item.posture, item.velocity, item.acceleration = at.motion(row)
-        item.distal, item.held, item.needed = at.distal[row], at.held[row], at.torque[row]
-        # What a sensor lacks is what the link that it carries lacks first.
-        item.missing = [why if lost else '' for why, lost in zip(
-            item.reasons, lacking[row].tolist(), strict=True)]
+        item.motion, item.distal = at.motion(row), at.distal[row]
+        item.held, item.needed = at.held[row], at.torque[row]
+        item.missing = _of_sensors(item.reasons, lacking[row])
         return item
 
     def _judge_validity(self, block: Block, at: _Instants) -> Flags:
         """Set the validity of sub-chains; return which sensors lack readings, shape (m, k)."""
-        full, missing, new = at.full, at.missing, at.new
+        full, missing, new, first = at.full, at.missing, at.windows.new, at.windows.first
         block.valid[:] = full[:, None]
         if not missing.any() and full.all():
             return np.zeros((len(new), len(self._sensors)), bool)
         missed = np.cumsum(missing, axis=0)
-        lacking = missed[new] - missed[at.first] + missing[at.first] > 0
+        lacking = missed[new] - missed[first] + missing[first] > 0
         last = np.maximum.accumulate(
             np.where(missing, np.arange(len(missing))[:, None], -1), axis=0)
         for index, chain in enumerate(self._arm.chains):
@@ -735,6 +665,12 @@ class OfflineObserver:
         return np.asarray(lacking)
 
 
+def _of_sensors(reasons: Sequence[str], lacking: Flags) -> list[str]:
+    """Return why readings of sensors are missing, given the reasons of sub-chains."""
+    # What a sensor lacks is what the link that it carries lacks first.
+    return [why if lost else '' for why, lost in zip(reasons, lacking.tolist(), strict=True)]
+
+
 def _until_over(begins: Flags, lasts: Callable[[], bool]) -> Iterator[int]:
     """Yield the rows at which something may begin, and those after them while it lasts."""
     candidates, row = np.flatnonzero(begins), 0
@@ -756,10 +692,12 @@ def _any(flags: Flags) -> Flags:
 
 
 class _Windows:
-    """Weights of successive windows, equal to ``Window.weights``; zero before a window begins.
+    """Successive windows with weights equal to ``Window.weights``; zero before a window begins.
 
     Attributes:
-        full: Whether each window exists and has no gaps, shape (m,).
+        new: Newest row of each window, shape (m,).
+        first: Its first row, shape (m,).
+        full: Whether each window is full and has no gaps, shape (m,).
         before: Number of rows by which the longest window exceeds those before the first newest.
         mean: Weights of means, shape (m, longest).
         slope: Weights of slopes times ``rate``, shape (m, longest).
@@ -769,46 +707,46 @@ class _Windows:
 
     """
 
-    def __init__(
-        self, time: Stamps, newest: Rows, size: Rows, even: Flags, length: int
-    ) -> None:
+    def __init__(self, time: Stamps, begin: int, window: Window) -> None:
         """Compute the weights.
 
         Args:
             time: Increasing stamps, shape (rows,) [ns].
-            newest: Newest row of each window, successive, shape (m,).
-            size: Number of rows of each window, 0 for none, shape (m,).
-            even: Whether the steps of each window count as even, shape (m,).
-            length: Length that windows should have [ns].
+            begin: Newest row of the first window.
+            window: A window with the length and number of rows that are wanted.
 
         """
-        longest = int(size.max(initial=1))
-        self._newest = newest
-        self.full = size > 0
-        self.before = max(0, longest - 1 - int(newest[0]))
-        span = (time[newest] - time[np.maximum(newest - size + 1, 0)]) / SECOND
-        self.rate, self.delay = np.ones(len(newest)), 0.5 * span
-        # Distinct weights, and which of them each window has: none, or those of even steps.
-        kinds, kind, known = [np.zeros((1, 3, longest))], np.zeros(len(newest), np.intp), 1
-        for count in np.unique(size[size > 0]).tolist():
-            chosen = (size == count) & even
-            if chosen.any():
-                kinds.append(_padded(longest, even_weights(count)))
-                kind[chosen] = known
-                known += 1
-                self.rate[chosen] = (count - 1) / span[chosen]
-            uneven = np.flatnonzero((size == count) & ~even)
-            if len(uneven):
-                elapsed = (time[newest[uneven][:, None] + np.arange(1 - count, 1)]
-                           - time[newest[uneven]][:, None])
-                self.full[uneven] = np.diff(elapsed, axis=1).max(axis=1) <= GAP * np.maximum(
-                    length, -elapsed[:, 0])
-                found = matched_weights(elapsed / SECOND)
-                self.delay[uneven] = found.delay
-                kinds.append(_padded(longest, found))
-                kind[uneven] = known + np.arange(len(uneven))
-                known += len(uneven)
-        self.mean, self.slope, self.intervals = np.concatenate(kinds)[kind].transpose(1, 0, 2)
+        new = self.new = np.arange(begin, len(time))
+        first = self.first = np.maximum(np.minimum(
+            np.searchsorted(time, time[new] - window.slack), new - window.fewest + 1), 0)
+        size, span = new - first + 1, time[new] - time[first]
+        self.full = ((size >= window.fewest) & (window.shortest <= span)
+                     & (span <= window.longest))
+        steps = np.diff(time)
+        leaps = np.zeros(len(time), bool)
+        leaps[2:] = np.abs(np.diff(steps)) > UNEVEN * np.minimum(steps[1:], steps[:-1])
+        last_leap = np.maximum.accumulate(np.where(leaps, np.arange(len(time)), -1))
+        even = last_leap[new] <= first + 1
+        longest = int(size[self.full].max(initial=1))
+        self.before = max(0, longest - 1 - begin)
+        self.rate, self.delay = np.ones(len(new)), 0.5 * span / SECOND
+        weights = np.zeros((3, len(new), longest))
+        self.mean, self.slope, self.intervals = weights
+        for count in np.unique(size[self.full]).tolist():
+            chosen = self.full & (size == count)
+            found, rows = even_weights(count), chosen & even
+            weights[:2, rows, -count:] = found.both[:, None]
+            self.intervals[rows, -count:] = found.intervals
+            self.rate[rows] = (count - 1) / (span[rows] / SECOND)
+            uneven = np.flatnonzero(chosen & ~even)
+            elapsed = time[new[uneven][:, None] + np.arange(1 - count, 1)] - time[
+                new[uneven], None]
+            self.full[uneven] = np.diff(elapsed, axis=1).max(axis=1) <= GAP * np.maximum(
+                window.length, -elapsed[:, 0])
+            found = matched_weights(elapsed / SECOND)
+            weights[:2, uneven, -count:] = found.both.transpose(1, 0, 2)
+            self.intervals[uneven, -count:] = found.intervals
+            self.delay[uneven] = found.delay
 
     def sums(self, weights: Array, rows: Array) -> Array:
         """Return weighted sums over the windows, shape (m, columns).
@@ -819,13 +757,6 @@ class _Windows:
 
         """
         longest = weights.shape[1]
-        begin = self.before + int(self._newest[0]) - longest + 1
+        begin = self.before + int(self.new[0]) - longest + 1
         views = sliding_window_view(rows, longest, axis=0)[begin:begin + len(weights)]
         return np.asarray(np.matmul(views, weights[:, :, None])[:, :, 0])
-
-
-def _padded(longest: int, found: Weights) -> Array:
-    """Return the weights of one window or m of them after zeros, shape (m, 3, longest)."""
-    rows = np.concatenate((found.both, found.intervals[..., None, :]), axis=-2)
-    rows = rows.reshape(-1, *rows.shape[-2:])
-    return np.pad(rows, ((0, 0), (0, 0), (longest - rows.shape[-1], 0)))

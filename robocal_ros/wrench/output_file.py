@@ -17,7 +17,7 @@ import numpy.typing as npt
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.files import PartFile
-from robocal_ros.messages import McapWriter, Stamps, to_seconds
+from robocal_ros.messages import WRENCH, McapWriter, Stamps, to_seconds
 from robocal_ros.wrench.contact import Contact
 from robocal_ros.wrench.fusion import Fused
 from robocal_ros.wrench.observer import FILLING, NUMBERS
@@ -28,7 +28,8 @@ COLUMNS = ('stamp', 'link', *CHANNELS, 'contact', 'contact_x', 'contact_y', 'con
            'reason')
 """Seconds, N, N·m and m, in the link's frame; flags are 0 or 1."""
 
-_SOURCE, _STATUS = 'tool_wrench/source', 'diagnostic_msgs/msg/DiagnosticStatus'
+_SOURCE = 'tool_wrench/source'
+_BOOL = 'std_msgs/msg/Bool'
 _NO_WRENCH = ('',) * 6
 _NO_POINT = ('',) * 3
 
@@ -64,39 +65,40 @@ class McapSeries(McapWriter):
     ) -> None:
         """Create the file; arguments and errors as for ``series_file``."""
         self._links, self._joints, self._tool_frame = tuple(links), tuple(joints), tool_frame
+        self._covariances = (
+            'tool_wrench_covariance', *(f'links/{link}/wrench_covariance' for link in links),
+            'external_torque_covariance')
         super().__init__(path)
 
     def _begin(self) -> None:
         super()._begin()
-        joints = len(self._joints)
-        topics: list[tuple[str, str, dict[str, Any]]] = [
-            (f'links/{link}/{name}', kind, {'header': {'frame_id': link}} if stamped else {})
-            for link in self._links for name, kind, stamped in (
-                ('wrench', 'geometry_msgs/msg/WrenchStamped', True),
-                ('contact', 'geometry_msgs/msg/PointStamped', True),
-                ('force_lower_bound', 'std_msgs/msg/Float64', False),
-                ('in_contact', 'std_msgs/msg/Bool', False),
-                ('reason', 'std_msgs/msg/String', False))]
-        topics.append(('external_torque', 'sensor_msgs/msg/JointState',
-                       {'name': list(self._joints), 'effort': np.zeros(joints)}))
-        topics += [(f'joints/{name}/in_contact', 'std_msgs/msg/Bool', {})
-                   for name in self._joints]
-        if self._tool_frame:
-            topics += [('tool_wrench', 'geometry_msgs/msg/WrenchStamped',
-                        {'header': {'frame_id': self._tool_frame}}),
-                       (_SOURCE, _STATUS, {'values': []})]
-            topics += [(name, 'std_msgs/msg/Float64MultiArray', {
-                'data': np.zeros(size * size), 'layout': {'dim': [
-                    {'label': 'row', 'size': size, 'stride': size * size},
-                    {'label': 'column', 'size': size, 'stride': size}]}})
-                for name, size in (
-                    ('tool_wrench_covariance', 6),
-                    *((f'links/{link}/wrench_covariance', 6) for link in self._links),
-                    ('external_torque_covariance', joints))]
-        self._topics = {
-            name: (self.add_topic(f'/{NODE}/{name}', kind), kind, self.message(kind, **fields))
-            for name, kind, fields in topics}
+        self._topics: dict[str, tuple[int, str, npt.NDArray[np.uint8]]] = {}
         self._said: dict[str, object] = {}
+        for link in self._links:
+            self._announce(f'links/{link}/wrench', WRENCH, header={'frame_id': link})
+            self._announce(f'links/{link}/contact', 'geometry_msgs/msg/PointStamped',
+                           header={'frame_id': link})
+            self._announce(f'links/{link}/force_lower_bound', 'std_msgs/msg/Float64')
+            self._announce(f'links/{link}/in_contact', _BOOL)
+            self._announce(f'links/{link}/reason', 'std_msgs/msg/String')
+        count = len(self._joints)
+        self._announce('external_torque', 'sensor_msgs/msg/JointState', name=list(self._joints),
+                       effort=np.zeros(count))
+        for joint in self._joints:
+            self._announce(f'joints/{joint}/in_contact', _BOOL)
+        if self._tool_frame:
+            self._announce('tool_wrench', WRENCH, header={'frame_id': self._tool_frame})
+            self._announce(_SOURCE, 'diagnostic_msgs/msg/DiagnosticStatus', values=[])
+            for name in self._covariances:
+                size = count if name == self._covariances[-1] else 6
+                self._announce(name, 'std_msgs/msg/Float64MultiArray', data=np.zeros(size * size),
+                               layout={'dim': [
+                                   {'label': 'row', 'size': size, 'stride': size * size},
+                                   {'label': 'column', 'size': size, 'stride': size}]})
+
+    def _announce(self, name: str, kind: str, /, **fields: Any) -> None:
+        self._topics[name] = (
+            self.add_topic(f'/{NODE}/{name}', kind), kind, self.message(kind, **fields))
 
     def add(self, stamps: Stamps, block: Block) -> None:
         """Write observations with the stamps of their publication [ns]."""
@@ -137,12 +139,8 @@ class McapSeries(McapWriter):
                     level=bool(problem) if source else 2, name='tool wrench',
                     hardware_id=self._tool_frame, message=problem or f'Valid, from {source}.',
                     values=[{'key': 'source', 'value': source or 'none'}])
-        for name, rows in (
-            ('tool_wrench_covariance', fused.tool_covariance),
-            *((f'links/{link}/wrench_covariance', fused.links[:, index])
-              for index, link in enumerate(self._links)),
-            ('external_torque_covariance', fused.torque),
-        ):
+        for name, rows in zip(self._covariances, (
+                fused.tool_covariance, *fused.links.swapaxes(0, 1), fused.torque), strict=True):
             told = ~np.isnan(rows[:, 0])
             self._write(name, stamps[told], rows[told], stamped=False)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,23 +54,22 @@ class _Topic:
     """
 
     def __init__(
-        self, node: CalibrationNode, kind: Any, name: str, message: Any = None,
-        numbers: Sequence[float] = (), profile: QoSProfile = qos.STREAM,
+        self, node: CalibrationNode, name: str, message: Any, numbers: Sequence[float] = (),
+        profile: QoSProfile = qos.STREAM,
     ) -> None:
         """Create the publisher.
 
         Args:
             node: The node.
-            kind: Type of the messages.
             name: The topic.
-            message: A message like those to be published; None for an empty one.
+            message: A message like those to be published.
             numbers: The doubles at its end, for ``send_numbers``.
             profile: Quality of service.
 
         """
         self._node = node
-        self._publisher = node.create_publisher(kind, name, profile)
-        self.message = kind() if message is None else message
+        self._publisher = node.create_publisher(type(message), name, profile)
+        self.message = message
         self.subscribed = False
         self._said: object = None
         self._sent = float('-inf')
@@ -131,55 +131,46 @@ class _LinkTopics:
 
     def __init__(self, node: CalibrationNode, link: str) -> None:
         base, header = f'~/links/{link}', Header(frame_id=link)
-        self.wrench = _Topic(
-            node, WrenchStamped, f'{base}/wrench', WrenchStamped(header=header), _ZEROS)
-        self.contact = _Topic(
-            node, PointStamped, f'{base}/contact', PointStamped(header=header), _ZEROS[:3])
-        self.pitch = _Topic(node, Float64, f'{base}/pitch')
-        self.bound = _Topic(node, Float64, f'{base}/force_lower_bound')
-        self.covariance = _Topic(node, Float64MultiArray, f'{base}/wrench_covariance')
-        self.flag = _Topic(node, Bool, f'{base}/in_contact')
+        self.wrench = _Topic(node, f'{base}/wrench', WrenchStamped(header=header), _ZEROS)
+        self.contact = _Topic(node, f'{base}/contact', PointStamped(header=header), _ZEROS[:3])
+        self.pitch = _Topic(node, f'{base}/pitch', Float64())
+        self.bound = _Topic(node, f'{base}/force_lower_bound', Float64())
+        self.covariance = _Topic(node, f'{base}/wrench_covariance', Float64MultiArray())
+        self.flag = _Topic(node, f'{base}/in_contact', Bool())
 
 
-class _Transforms:
-    """Subscriptions to /tf_static and /tf, read when a transform is needed."""
+def _subscribe_transforms(node: CalibrationNode, frames: FrameTree) -> Subscriber:
+    """Subscribe to constant transforms, and to the others while the node is active.
 
-    def __init__(self, node: CalibrationNode, frames: FrameTree) -> None:
-        """Subscribe to constant transforms, and to the others while the node is active.
+    Returns:
+        The subscription to the others, to be drained when a transform is needed.
 
-        Raises:
-            ConfigurationError: If the type of these topics is not installed.
+    Raises:
+        ConfigurationError: If the type of these topics is not installed.
 
-        """
-        try:
-            from tf2_msgs.msg import TFMessage
-        except ImportError as error:
-            raise ConfigurationError(
-                "tool_wrench_frame is not in the robot description, and package 'tf2_msgs', which "
-                'is needed to look it up on /tf, is not installed. Install it, or name a frame of '
-                'the robot description.') from error
-        self._node = node
-        self._frames = frames
-        node.subscription(TFMessage, '/tf_static', lambda message: self._take(message, True),
-                          qos.TRANSFORMS)
-        self._moving = node.stream(Subscriber(
-            node, ConditionalGroup(lambda: False), TFMessage, '/tf',
-            lambda message: self._take(message, False), profile=qos.MOVING_TRANSFORMS))
+    """
+    try:
+        from tf2_msgs.msg import TFMessage
+    except ImportError as error:
+        raise ConfigurationError(
+            "tool_wrench_frame is not in the robot description, and package 'tf2_msgs', which "
+            'is needed to look it up on /tf, is not installed. Install it, or name a frame of '
+            'the robot description.') from error
 
-    def read(self) -> None:
-        """Read what has arrived."""
-        self._moving.drain()
-
-    def _take(self, message: Any, constant: bool) -> None:
+    def take(message: Any, *, constant: bool = False) -> None:
         for item in message.transforms:
             place, turn = item.transform.translation, item.transform.rotation
             stamp = SECOND * item.header.stamp.sec + item.header.stamp.nanosec
-            if self._frames.add(
+            if frames.add(
                     item.header.frame_id, item.child_frame_id, None if constant else stamp,
                     (place.x, place.y, place.z), (turn.x, turn.y, turn.z, turn.w)):
-                faults_of(self._node).note('frame', DataError(
+                faults_of(node).note('frame', DataError(
                     f'More than {MOST_FRAMES} are published on /tf and /tf_static; that which was '
                     'not published for longest is forgotten.'))
+
+    node.subscription(TFMessage, '/tf_static', partial(take, constant=True), qos.TRANSFORMS)
+    return node.stream(Subscriber(node, ConditionalGroup(lambda: False), TFMessage, '/tf', take,
+                                  profile=qos.MOVING_TRANSFORMS))
 
 
 class WrenchOutputs:
@@ -212,23 +203,24 @@ class WrenchOutputs:
         frames = FrameTree({frame.name for frame in arm.robot.model.frames[1:]},
                            arm.robot.root_frame)
         self._fusion = Fusion(observer, frames)
-        self._transforms = None if self._fusion.described else _Transforms(node, frames)
+        self._transforms = None if self._fusion.described else _subscribe_transforms(
+            node, frames)
         joint_names = arm.robot.joint_names
         self._links = [_LinkTopics(node, link) for link in self._names]
-        self._tool = _Topic(node, WrenchStamped, '~/tool_wrench', WrenchStamped(
+        self._tool = _Topic(node, '~/tool_wrench', WrenchStamped(
             header=Header(frame_id=self._fusion.frame)), _ZEROS)
         name = node.get_fully_qualified_name().lstrip('/')
-        self._source = _Topic(node, DiagnosticStatus, '~/tool_wrench/source', DiagnosticStatus(
+        self._source = _Topic(node, '~/tool_wrench/source', DiagnosticStatus(
             name=f'{name}: tool wrench', hardware_id=self._fusion.frame), profile=qos.LATCHED)
-        self._tool_covariance = _Topic(node, Float64MultiArray, '~/tool_wrench_covariance')
-        self._singular = _Topic(node, Float64, '~/smallest_singular_value')
+        self._tool_covariance = _Topic(node, '~/tool_wrench_covariance', Float64MultiArray())
+        self._singular = _Topic(node, '~/smallest_singular_value', Float64())
         ones = [1.0] * len(joint_names)
-        self._external = _Topic(node, JointState, '~/external_torque', JointState(
+        self._external = _Topic(node, '~/external_torque', JointState(
             name=list(joint_names), effort=ones), ones)
         self._external_covariance = _Topic(
-            node, Float64MultiArray, '~/external_torque_covariance')
-        self._joints = [
-            _Topic(node, Bool, f'~/joints/{name}/in_contact') for name in joint_names]
+            node, '~/external_torque_covariance', Float64MultiArray())
+        self._joints = [_Topic(node, f'~/joints/{name}/in_contact', Bool())
+                        for name in joint_names]
         self._tools = self._tool, self._source, self._tool_covariance, self._singular
         self._topics: list[_Topic] = [
             *(topic for link in self._links for topic in vars(link).values()), *self._tools,
@@ -249,7 +241,7 @@ class WrenchOutputs:
         for topic in self._topics:
             topic.look()
         if self._transforms is not None:
-            self._transforms.read()
+            self._transforms.drain()
         self._joints_subscribed = any(topic.subscribed for topic in self._joints)
         self._markers_subscribed = self._markers.get_subscription_count() > 0
 
@@ -306,7 +298,7 @@ class WrenchOutputs:
             self.tool_problem = ''
             return
         if self._transforms is not None:
-            self._transforms.read()
+            self._transforms.drain()
         try:
             found = self._fusion.tool(observation)
         except RobocalError as error:

@@ -11,7 +11,7 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.messages import SensorDecoder, decode
+from robocal_ros.messages import WRENCH, SensorDecoder, decode
 from robocal_ros.parameters import RobotParameters, named, parameter
 
 NODE = 'wrench_observer'
@@ -25,6 +25,8 @@ RELEASE = 0.6
 
 CHANNELS = ('force_x', 'force_y', 'force_z', 'torque_x', 'torque_y', 'torque_z')
 """Components of a reading, in N and N·m."""
+
+IMU = 'sensor_msgs/msg/Imu'
 
 # Prefix of the names of links that an F/T sensor carries.
 _PREFIX = 'ft_'
@@ -169,17 +171,19 @@ class WrenchParameters(RobotParameters):
 
 
 @dataclass(frozen=True)
-class ImuSource:
-    """IMU that measures the motion of the link distal to a sensor.
+class Source:
+    """IMU that measures the motion of the link distal to a sensor, or a sensor.
 
     Attributes:
-        topic: Its topic.
         frame: Its measurement frame.
+        topic: Its topic.
+        kind: Type of its messages.
 
     """
 
-    topic: str
     frame: str
+    topic: str
+    kind = IMU
 
     def decoder(self) -> SensorDecoder:
         """Return the decoder of its messages."""
@@ -187,12 +191,10 @@ class ImuSource:
 
 
 @dataclass(frozen=True)
-class SensorSource:
+class SensorSource(Source):
     """F/T sensor as described by the parameters.
 
     Attributes:
-        frame: Its measurement frame.
-        topic: Its topic.
         link: First link distal to it; empty for that of its frame.
         sign: +1, or -1 for a sensor that reports the opposite.
         ranges: Measuring range of each component, 0 if unknown [N, N·m].
@@ -202,14 +204,13 @@ class SensorSource:
 
     """
 
-    frame: str
-    topic: str
     link: str
     sign: float
     ranges: tuple[float, ...]
     delay: float
-    imu: ImuSource | None
+    imu: Source | None
     message_frame: str = ''
+    kind = WRENCH
 
     def decoder(self) -> SensorDecoder:
         """Return the decoder of its messages."""
@@ -285,11 +286,11 @@ def _per_sensor(values: list[Any], count: int, name: str) -> list[Any]:
     return list(values) if len(values) == count else list(values) * count
 
 
-def _imu(sensor: str, kinematics: str, topic: str, frame: str) -> ImuSource | None:
+def _imu(sensor: str, kinematics: str, topic: str, frame: str) -> Source | None:
     if kinematics != 'imu':
         return None
     if not topic or not frame:
         raise ConfigurationError(
             f"kinematics of sensor '{sensor}' is imu, but imu_topics or imu_frames has no entry "
             'for it; set both.')
-    return ImuSource(topic, frame)
+    return Source(frame, topic)

@@ -63,7 +63,7 @@ class Instant(NamedTuple):
     posture: Array
     readings: Array
     held: Array
-    reasons: Sequence[str]
+    reasons: Any
 
 
 class LinkInstant(NamedTuple):
@@ -99,18 +99,16 @@ class TareRecord:
         self.rows: list[Instant] = []
         self.links: defaultdict[int, list[LinkInstant]] = defaultdict(list)
 
-    def add(self, instant: Instant) -> None:
-        """Add an instant if it is within the span."""
-        if self._holds(instant.stamp):
-            self.rows.append(instant)
+    def add(self, instant: Instant | LinkInstant, index: int | None = None) -> None:
+        """Add an instant if it is within the span, of a sub-chain if its index is given."""
+        rows: list[Any] = self.rows if index is None else self.links[index]
+        if self.span[0] <= to_seconds(instant.stamp) <= self.span[1]:
+            rows.append(instant)
 
-    def add_link(self, index: int, instant: LinkInstant) -> None:
-        """Add an instant of the link with an IMU of a sub-chain if it is within the span."""
-        if self._holds(instant.stamp):
-            self.links[index].append(instant)
-
-    def _holds(self, stamp: int) -> bool:
-        return self.span[0] <= to_seconds(stamp) <= self.span[1]
+    def clear(self) -> None:
+        """Discard all instants."""
+        self.rows.clear()
+        self.links.clear()
 
     def drop(self, duration: float) -> None:
         """Discard the first instants, over a time [s]."""
@@ -136,10 +134,8 @@ class TareRecord:
         return min(map(_duration, self.links.values()), default=0.0)
 
     def stacked(self) -> Instant:
-        """Return all instants; the reason of a sensor is the first one, empty without any."""
-        stamps, postures, readings, held, reasons = zip(*self.rows, strict=True)
-        return Instant(np.array(stamps), np.array(postures), np.array(readings), np.array(held), [
-            next(filter(None, column), '') for column in zip(*reasons, strict=True)])
+        """Return all instants."""
+        return Instant(*map(np.array, zip(*self.rows, strict=True)))
 
 
 def _duration(rows: Sequence[Instant | LinkInstant]) -> float:
@@ -261,8 +257,8 @@ class Taring:
             raise DataError(
                 f'A joint moved by {travel:.4f} rad during the tare; expected less than '
                 f'{_MAX_TRAVEL:g} rad. Hold the arm still and call again.')
-        for name, reason in zip(self.names, rest.reasons, strict=True):
-            if reason:
+        for name, reasons in zip(self.names, rest.reasons.T, strict=True):
+            if reason := next(filter(None, reasons), ''):
                 raise DataError(
                     f"Sensor '{name}' had unusable readings during the tare. {reason}")
         for i, name in enumerate(self.names):
@@ -322,8 +318,10 @@ class Taring:
         if size == 0.0:
             return ''
         down = np.array(self.arm.robot.gravity) / size
-        turned = np.einsum('kij,kj->ki', self.arm.rotations_to_root(posture),
-                           self.arm.in_links(bias)[:, :3])
+        turned = np.array([
+            self.arm.robot.transform_frame_to_root(posture, chain.link).rotation @ force
+            for chain, force in zip(
+                self.arm.chains, self.arm.in_links(bias)[:, :3], strict=True)])
         weight = float((turned[list(odd)] @ down).mean())
         left = turned[list(odd)] - weight * down
         if weight < _LOAD * limit or np.abs(left).max() > limit:
@@ -421,10 +419,9 @@ def to_result(
         source: ``live``, or the name of the bag.
 
     """
-    parameters = tuple(
-        Parameter(name, unit, value, std) for name, unit, value, std in zip(
-            _names(frames), _UNITS * len(frames), tare.bias.ravel().tolist(),
-            tare.std.ravel().tolist(), strict=True))
+    parameters = tuple(map(
+        Parameter, _names(frames), _UNITS * len(frames), tare.bias.ravel().tolist(),
+        tare.std.ravel().tolist()))
     fits, held_out, checks = [], [], []
     for i, frame in enumerate(frames):
         for what, unit, part, limit in (

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from robocal_ros.errors import DataError
 from robocal_ros.results import CalibrationResult, RobotIdentity
@@ -18,18 +17,6 @@ _PATIENCE_FACTOR = 10.0
 _LEAST_PATIENCE = 5.0
 # Longest wait for the first sample [s].
 _FIRST = 2.0
-
-
-class Waiting(Protocol):
-    """Waiting for samples."""
-
-    async def until_stopped(self, condition: Callable[[], bool], timeout: float) -> bool:
-        """Wait until a condition holds, at most ``timeout`` [s]; return whether it does.
-
-        Raises:
-            CancelledError: If the procedure was cancelled.
-
-        """
 
 
 @dataclass(frozen=True)
@@ -57,7 +44,8 @@ class TareProcedure:
     """
 
     def __init__(
-        self, observer: WrenchObserver, robot: RobotIdentity, waiting: Waiting,
+        self, observer: WrenchObserver, robot: RobotIdentity,
+        until_stopped: Callable[[Callable[[], bool], float], Awaitable[bool]],
         why_silent: Callable[[], str],
     ) -> None:
         """Set the attributes.
@@ -65,14 +53,15 @@ class TareProcedure:
         Args:
             observer: The observer.
             robot: Identity of the robot.
-            waiting: Waits for samples.
+            until_stopped: Waits until a condition holds, at most for a time [s]; returns whether
+                it does, and raises CancelledError if the procedure was cancelled.
             why_silent: Returns why no wrench is valid, empty if unknown.
 
         """
         self.taring = Taring(observer.arm)
         self._observer = observer
         self._robot = robot
-        self._waiting = waiting
+        self._until_stopped = until_stopped
         self._why_silent = why_silent
         self._record = TareRecord()
 
@@ -105,9 +94,9 @@ class TareProcedure:
                             'tare.')
         record = self._record = observer.recorder = TareRecord()
         try:
-            if await self._waiting.until_stopped(
+            if await self._until_stopped(
                     lambda: bool(record.rows or record.link_duration), _FIRST):
-                await self._waiting.until_stopped(
+                await self._until_stopped(
                     lambda: (record.duration if record.rows else record.link_duration)
                     >= duration,
                     max(_LEAST_PATIENCE, _PATIENCE_FACTOR * duration))

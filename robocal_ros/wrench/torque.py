@@ -40,7 +40,6 @@ class FrictionInUse:
     Attributes:
         known: Whether the friction of each joint is identified, shape (n,).
         any_known: Whether that of any joint is.
-        breakaway: Largest friction at standstill, zero if unknown, shape (n,) [N·m].
         std: Standard deviation of the friction model, ``unidentified_friction`` if there is
             none, shape (n,) [N·m].
 
@@ -61,27 +60,24 @@ class FrictionInUse:
             ConfigurationError: If ``unidentified_friction`` does not fit the arm.
 
         """
-        found = [laws.get(name) for name in joint_names]
-        self.known: Flags = np.array([law is not None for law in found])
+        self._laws = [laws.get(name, _NO_FRICTION) for name in joint_names]
+        self.known: Flags = np.array([name in laws for name in joint_names])
         self.any_known = bool(self.known.any())
-        unknown = per_joint(values.unidentified_friction, len(found), 'unidentified_friction')
-        self.std = np.array([width if law is None else law.std
-                             for law, width in zip(found, unknown.tolist(), strict=True)])
+        self.std = np.where(
+            self.known, [law.std for law in self._laws],
+            per_joint(values.unidentified_friction, len(joint_names), 'unidentified_friction'))
         self._width = values.friction_width
-
-        # One row for each direction; a joint without a law has no friction.
         coulomb, static, speed, viscous, exponent = (
-            np.array([getattr(law or _NO_FRICTION, name) for law in found]).T
+            np.array([getattr(law, name) for law in self._laws])
             for name in ('coulomb', 'static', 'stribeck_velocity', 'viscous', 'exponent'))
-        # By direction: level, excess at standstill, 1 / Stribeck speed, viscous, exponent of the
-        # speed; (2, 5, n).
-        self._numbers = np.stack(
-            (coulomb, static - coulomb, 1.0 / speed, viscous, exponent), 1)
-        self._by_joint = self._numbers.transpose(2, 0, 1).tolist()
+        # By joint and direction: level, excess at standstill, 1 / Stribeck speed, viscous,
+        # exponent of the speed.
+        self._by_joint = np.stack(
+            (coulomb, static - coulomb, 1.0 / speed, viscous, exponent), 2).tolist()
         self.lines = [(*self._line(1.0, *forward), *self._line(-1.0, *backward))
                       for forward, backward in self._by_joint]
-        self.breakaway = np.maximum(coulomb, static).max(axis=0)
-        self._reversal = self.breakaway + coulomb.max(axis=0)
+        breakaway = np.maximum(coulomb, static).max(axis=1)
+        self._reversal = breakaway + coulomb.max(axis=1)
         # Threshold added to that of contact torques, where a joint moves.
         self._margin = np.where(self.known, _WIDTH * self.std, self.std)
 
@@ -105,13 +101,8 @@ class FrictionInUse:
             velocity: Joint velocities, shape (..., n) [rad/s].
 
         """
-        forward = velocity >= 0.0
-        coulomb, excess, inverse, viscous, exponent = (
-            np.where(forward, *sides) for sides in zip(*self._numbers, strict=True))
-        ratio = velocity * inverse
-        level = coulomb + excess * np.exp(-ratio * ratio)
-        power = np.copysign(np.abs(velocity) ** exponent, velocity)
-        return np.asarray(level * np.tanh(velocity / self._width) + viscous * power)
+        sharp = [law.torque(velocity[..., joint]) for joint, law in enumerate(self._laws)]
+        return np.asarray(np.abs(np.tanh(velocity / self._width)) * np.stack(sharp, axis=-1))
 
     def near_standstill(self, joint: int, v: float) -> float:
         """Return the friction torque of one joint, as for ``torque`` [N·m].
@@ -123,9 +114,8 @@ class FrictionInUse:
         """
         coulomb, excess, inverse, viscous, exponent = self._by_joint[joint][v < 0.0]
         ratio = v * inverse
-        size = coulomb + excess * math.exp(-ratio * ratio)
-        power = v if exponent == 1.0 else math.copysign(abs(v) ** exponent, v)
-        return size * math.tanh(v / self._width) + viscous * power
+        size = coulomb + excess * math.exp(-ratio * ratio) + viscous * abs(v)**exponent
+        return float(size * math.tanh(v / self._width))
 
     def variance(self, velocity: Array) -> Array:
         """Return the variance of the friction model's error, shape (..., n) [N²·m²].

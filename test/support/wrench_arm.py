@@ -203,11 +203,11 @@ class ObservedArm:
             if math.isfinite(sum(values)):
                 observer.add_reading(index, from_seconds(stamp), values)
             else:
-                observer.refuse_reading(
-                    index, from_seconds(stamp), f"Sensor '{observer.feeds[index].name}' sends "
+                observer.feeds[index].refuse(
+                    from_seconds(stamp), f"Sensor '{observer.feeds[index].name}' sends "
                     'values that are not finite numbers.')
         for index, stamp, values in imus:
-            observer.imu_feeds[index].add(from_seconds(stamp), values)
+            observer.imu_chains[index].imu.add(from_seconds(stamp), values)
         for joint in readings.joints:
             observer.add_joint_state(from_seconds(joint.time), joint_row(joint))
         while (observation := observer.take()) is not None:

@@ -201,14 +201,14 @@ def test_links_with_imus_are_tared_as_a_whole() -> None:
     record = TareRecord()
     net = np.array([3.0, -2.0, 1.0, 0.1, 0.2, -0.1])
     for number in range(200):
-        record.add_link(2, LinkInstant(
+        record.add(LinkInstant(
             10**7 * number, net + 0.01 * bench.generator.normal(size=6),
-            1e-3 * bench.generator.normal(size=3), number * np.ones((6, 10))))
+            1e-3 * bench.generator.normal(size=3), number * np.ones((6, 10))), 2)
     assert record.link_duration == pytest.approx(1.99)
     found = bench.taring.find_links(record, bench.values)[2]
     np.testing.assert_allclose(found.net, net, atol=0.01)
     np.testing.assert_allclose(found.regressor, 99.5)
-    record.add_link(2, LinkInstant(2 * 10**9, net, np.full(3, 50.0), np.zeros((6, 10))))
+    record.add(LinkInstant(2 * 10**9, net, np.full(3, 50.0), np.zeros((6, 10))), 2)
     with pytest.raises(DataError, match='rotated at'):
         bench.taring.find_links(record, bench.values)
 

@@ -28,7 +28,7 @@ class Bench:
         robot = self.arm.robot
         self.procedure = TareProcedure(
             self.arm.observer,
-            robot.identity, self,
+            robot.identity, self.until_stopped,
             lambda: 'The reason.')
         self.stop_after = np.inf
 

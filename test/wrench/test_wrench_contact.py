@@ -117,7 +117,7 @@ class Pushed:
     """A sub-chain that is pushed for some samples."""
 
     def __init__(self, cut: SensedArm, surface: Surface, chain: int = 0) -> None:
-        self.judge = ContactJudge(cut.chains[chain], 5.0, 0.02, surface)
+        self.judge = ContactJudge(chain, 5.0, 0.02, surface)
         self.stamp = 0.0
 
     def __call__(

@@ -73,10 +73,10 @@ class Cell:
             own[row] -= self.moved(FRAMES[row + 1], FRAMES[row]) @ np.broadcast_to(
                 noise, (count, 6))[row + 1]
         return Observation(
-            1, 0.01, tuple(range(count)), own, [''] * count, posture=POSTURE,
-            acceleration=np.zeros(6), distal=distal, held=np.zeros((count, 6)),
-            needed=np.zeros(6), **{'external': self.torque + torque_noise,
-                                   'velocity': np.full(6, 1.0), **given})
+            1, 0.01, tuple(range(count)), own, [''] * count, distal=distal,
+            held=np.zeros((count, 6)), needed=np.zeros(6),
+            **{'external': self.torque + torque_noise,
+               'motion': (POSTURE, np.full(6, 1.0), np.zeros(6)), **given})
 
 
 def test_the_covariance_is_that_of_the_error() -> None:
@@ -192,12 +192,12 @@ def test_a_model_error_counts_as_far_as_the_load_changed() -> None:
     observer = WrenchObserver(arm('robocal').robot(), WrenchParameters(
         sensor_frames=['ft_wrist'], arm_model_std=0.1, require_tare=False))
     made, rest = Fusion(observer), np.zeros(6)
-    seen = Cell(['ft_wrist']).seen(velocity=rest)
+    seen = Cell(['ft_wrist']).seen(motion=(POSTURE, rest, rest))
     extra = made.link_covariance(seen, 0) - np.diag(STD**2)
     # The link by itself, and as one of links that are all too light or too heavy.
     assert np.trace(extra[:3, :3]) == pytest.approx(2.0 * (0.1 * 0.35 * 9.81)**2)
     observer.use_bias(np.zeros((1, 6)), TareReference(POSTURE, np.zeros((1, 6))))
-    seen = Cell(['ft_wrist']).seen(velocity=rest)
+    seen = Cell(['ft_wrist']).seen(motion=(POSTURE, rest, rest))
     np.testing.assert_allclose(made.link_covariance(seen, 0), np.diag(STD**2), atol=1e-12)
 
 
@@ -239,9 +239,8 @@ def test_the_covariance_of_the_payload_is_that_of_the_scatter() -> None:
         distal = held - tared + truth.held(posture, rest, rest) - truth.held(*motion) + noise
         own = observer.arm.between_many(POSTURE[None], distal[None])[0]
         return Observation(
-            1, 0.01, tuple(range(5)), own, [''] * 5, posture=POSTURE, velocity=motion[1],
-            acceleration=motion[2], distal=distal, held=held, needed=needed,
-            external=needed - truth.torque)
+            1, 0.01, tuple(range(5)), own, [''] * 5, motion=motion, distal=distal, held=held,
+            needed=needed, external=needed - truth.torque)
 
     told = [seen(factor @ draw.normal(size=10), 0.0 * STD) for _ in range(1500)]
     for index in (1, 4):

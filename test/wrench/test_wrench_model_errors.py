@@ -59,7 +59,7 @@ def streams(
     sensors = [Stream(stamps, expected[index] + 0.05 * draw.normal(size=(count, 6)))
                for index in range(len(FRAMES))]
     if push is not None:
-        moved = truth.lever(0, 2), truth.lever(1, 2), np.eye(6)
+        moved = *(truth.transform(inner, 2, aside=True) for inner in (0, 1)), np.eye(6)
         for index, lever in enumerate(moved):
             sensors[index].values += np.hstack((push, np.zeros((count, 3)))) @ lever.T
     return Stream(stamps, np.tile(np.concatenate((posture, REST, torque)), (count, 1))), sensors
@@ -187,7 +187,7 @@ def test_a_load_mounted_after_the_tare_is_not_in_it() -> None:
     assert not np.any(made.errors.link(4, (TARED, REST, REST)))
     # Readings without the load show that it was mounted later.
     truth.carry(made.arm.robot.distal_inertia('flange'), 'flange')
-    assert seen.posture is not None
+    assert seen.motion is not None
     other = tared(observer(arm_model_std=0.0), truth)
     loaded = SensedArm(arm('robocal').robot(), made.arm.mounts)
     loaded.carry(RigidBodyInertia(1.5, np.array([0.018, -0.011, 0.102]), np.zeros((3, 3))),

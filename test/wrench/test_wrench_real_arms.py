@@ -14,6 +14,7 @@ from support.friction_results import payload_result
 from benchmarks import seven_joints
 from benchmarks.wrench_samples import FORCE_NOISE, Impact, SampledArm, Settings, follow
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.messages.posture_check import PostureCheck
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.wrench.contact import Place
 from robocal_ros.wrench.model import SensedArm, SensorMount, TareReference
@@ -87,7 +88,7 @@ class TestSaturation:
         for number in range(300):
             stamp = 10**9 + number * 10**6
             push = 500.0 * (150 <= number < 165)
-            made.imu_feeds[0].add(stamp, tuple(1e-3 * draw.normal(size=6)))
+            made.imu_chains[0].imu.add(stamp, tuple(1e-3 * draw.normal(size=6)))
             for index in reversed(range(count)):
                 values = 0.1 * draw.normal(size=6)
                 values[0] += push * (index == 0)
@@ -157,7 +158,10 @@ def test_continuous_joints_may_wrap() -> None:
     wrapped = (joints.values[:, :7] + math.pi) % (2.0 * math.pi) - math.pi
     assert np.abs(np.diff(wrapped, axis=0)).max() > 6.0
     joints.values[:, :7] = wrapped
-    found = follow(observer(urdf), joints, sensors)
+    made = observer(urdf)
+    # As joint states are taken in.
+    assert PostureCheck(made.arm.robot).check_block(joints.stamps, joints.values) == ({}, {})
+    found = follow(made, joints, sensors)
     assert max(np.abs(forces(found, chain)).max() for chain in range(4)) < 2.0
 
 

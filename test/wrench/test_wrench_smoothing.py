@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from robocal_ros.messages.stamps import from_seconds as ns
 from robocal_ros.wrench.alignment import (
+    Weights,
     Window,
     even_weights,
     leaps,
@@ -16,6 +17,12 @@ from robocal_ros.wrench.alignment import (
     slopes_without,
 )
 from robocal_ros.wrench.parameters import WrenchParameters
+
+
+def split(weights: Weights) -> tuple[np.ndarray, np.ndarray]:
+    """Return the weights of means, and those of slopes [1/s]."""
+    mean, slope = weights.both
+    return mean, weights.rate * slope
 
 
 def uneven(seed: int, count: int) -> np.ndarray:
@@ -27,7 +34,7 @@ def uneven(seed: int, count: int) -> np.ndarray:
 def test_weights_are_exact_for_straight_lines_whatever_the_stamps(seed: int, count: int) -> None:
     time = uneven(seed, count)
     weights = matched_weights(time)
-    mean, slope = weights.mean, weights.slope
+    mean, slope = split(weights)
     assert mean.sum() == pytest.approx(1.0)
     assert (mean > -1e-12).all()
     assert slope @ (3.0 + 7.0 * time) == pytest.approx(7.0, rel=1e-9)
@@ -38,7 +45,7 @@ def test_slope_of_velocity_and_mean_of_acceleration_agree() -> None:
     """What makes inertia cancel against the readings, however fast it changes."""
     time = np.arange(21) * 1e-3
     weights = matched_weights(time)
-    mean, slope = weights.mean, weights.slope
+    mean, slope = split(weights)
     for frequency in (2.0, 10.0, 40.0):
         rate = 2.0 * np.pi * frequency
         velocity, acceleration = np.sin(rate * time), rate * np.cos(rate * time)
@@ -60,7 +67,7 @@ def test_stamps_may_be_those_of_a_wall_clock() -> None:
     for number in range(3000):
         window.add(begin + 10**6 * number, np.array([0.001 * number]))
     weights = window.weights()
-    slope, delay = weights.slope, weights.delay
+    slope, delay = split(weights)[1], weights.delay
     assert slope @ window.rows[:, 0] == pytest.approx(1.0, rel=1e-9)
     assert delay == pytest.approx(0.01, rel=1e-9)
 
@@ -93,7 +100,7 @@ def test_one_lost_sample_does_not_bias_the_slope() -> None:
         if number != 4:
             window.add(ns(0.002 * number), np.array([5.0 * 0.002 * number]))
     weights = window.weights()
-    mean, slope = weights.mean, weights.slope
+    mean, slope = split(weights)
     assert slope @ window.rows[:, 0] == pytest.approx(5.0)
     assert mean.sum() == pytest.approx(1.0)
 
@@ -105,7 +112,7 @@ def test_the_default_window_works_at_any_rate(rate: int) -> None:
     for number in range(200):
         window.add(ns(number / rate), np.array([3.0 * number / rate]))
     weights = window.weights()
-    slope, delay = weights.slope, weights.delay
+    slope, delay = split(weights)[1], weights.delay
     assert slope @ window.rows[:, 0] == pytest.approx(3.0)
     assert delay == pytest.approx(max(0.5 * values.window, 2.0 / rate), rel=0.2)
 
@@ -119,12 +126,12 @@ def test_jitter_of_stamps_shares_the_weights_of_even_ones() -> None:
         weights = window.weights()
         if weights is not None:
             even.append(weights.both is even_weights(len(window)).both)
-            errors.append(weights.slope @ window.rows[:, 0] - 2.0)
+            errors.append(split(weights)[1] @ window.rows[:, 0] - 2.0)
     # 0.05 ms of jitter in 1 ms.
     assert np.mean(even) > 0.9
     assert np.std(errors) < 0.005 * 2.0
     window.add(stamp + 3 * 10**6, np.array([2.0e-9 * (stamp + 3 * 10**6)]))
-    assert window.weights().slope @ window.rows[:, 0] == pytest.approx(2.0, rel=1e-9)
+    assert split(window.weights())[1] @ window.rows[:, 0] == pytest.approx(2.0, rel=1e-9)
 
 
 @pytest.mark.parametrize('place', range(11))

@@ -98,7 +98,16 @@ class OfflineEstimation:
             span=self._span(needs.tracker.topic), stationary=self._stationary())
         self._temperature = temperature_intake(
             needs.temperature_topic, source=name, span=self._span(marks.JOINTS))
-        self._intakes = dict(self._found())
+        streams: list[tuple[str, str, Intake]] = [
+            ('joint_states', JOINT_STATE, self._joints),
+            *((topic, WRENCH, intake) for topic, intake in self._wrenches.items())]
+        if needs.tracker is not None and self._tracker is not None:
+            streams.append((needs.tracker.topic, POSE if needs.tracker.orientation else POINT,
+                            self._tracker))
+        if needs.temperature_topic:
+            streams.append((needs.temperature_topic, TEMPERATURE, self._temperature))
+        self._intakes = {selection.topic(bag, topic, kind): (topic, intake)
+                         for topic, kind, intake in streams}
 
     @property
     def messages(self) -> int:
@@ -119,7 +128,8 @@ class OfflineEstimation:
             RobocalError: If bag or data are unsuitable.
 
         """
-        self._bag.read({topic: intake.take for topic, intake in self._intakes.items()}, progress)
+        self._bag.read(
+            {topic: intake.take for topic, (_, intake) in self._intakes.items()}, progress)
         recording = Recording(
             self._joints.bag_samples(),
             {name: intake.bag_samples() for name, intake in self._wrenches.items()},
@@ -135,22 +145,8 @@ class OfflineEstimation:
         merged = None if merge is None else merge(self.store.load(result.kind), result)
         return self.store.save(result if merged is None else merged)
 
-    def _found(self) -> Iterator[tuple[str, Intake]]:
-        """Yield topics in the bag and their intakes."""
-        bag, needs, topic = self._bag, self._needs, self._selection.topic
-        yield topic(bag, 'joint_states', JOINT_STATE), self._joints
-        for name, intake in self._wrenches.items():
-            yield topic(bag, name, WRENCH), intake
-        if needs.tracker is not None and self._tracker is not None:
-            kind = POSE if needs.tracker.orientation else POINT
-            yield topic(bag, needs.tracker.topic, kind), self._tracker
-        if needs.temperature_topic:
-            yield topic(bag, needs.temperature_topic, TEMPERATURE), self._temperature
-
     def _wrench_intake(self, need: WrenchNeed) -> WrenchIntake:
         self.robot.frame_id(need.frame)
-        if abs(need.sign) != 1.0:
-            raise ConfigurationError(f'sensor_sign must be 1.0 or -1.0, got {need.sign}.')
         return WrenchIntake(need.topic, need.frame, need.sign, need.message_frame,
                             source=self._bag.name, span=self._span(need.topic),
                             budget=self._needs.budget)
@@ -180,10 +176,7 @@ class OfflineEstimation:
                      if span.begin < rest.begin and rest.end <= span.end)
 
     def _messages(self) -> Iterator[str]:
-        intakes: dict[str, Intake] = {marks.JOINTS: self._joints, **self._wrenches}
-        if self._tracker is not None:
-            intakes['the tracker'] = self._tracker
-        for name, intake in intakes.items():
+        for name, intake in self._intakes.values():
             if intake.averaged > 1:
                 yield (f'{intake.recorded} messages of {name} are more than needed: groups of '
                        f'{intake.averaged} neighbours were averaged.')

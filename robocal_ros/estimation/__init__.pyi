@@ -21,7 +21,6 @@ from .delay import (
 )
 from .effort_contents import (
     check_contents as check_contents,
-    torque_model as torque_model,
 )
 from .integrated import (
     IntegratedFit as IntegratedFit,

@@ -11,7 +11,7 @@ from .block_averages import (
     Blocks as Blocks,
     Channels as Channels,
     Kinematics as Kinematics,
-    interpolated as interpolated,
+    derivatives as derivatives,
     low_passed as low_passed,
 )
 from .delay import (

@@ -20,7 +20,6 @@ from robocal_ros.results import (
     Z95,
     CalibrationResult,
     Check,
-    Fit,
     Parameter,
     Series,
     State,
@@ -353,32 +352,6 @@ def _torque_check(
 def _half_width(parameter: Parameter) -> float:
     half = parameter.half_width()
     return np.nan if half is None else half
-
-
-def motion_checks(
-    fitted: Sequence[Fit], held_out: Sequence[Fit], where: Sequence[str], expected: Array,
-    limit: float,
-) -> list[Check]:
-    """Check the prediction of the held-out part of an exciting motion.
-
-    Args:
-        fitted: Residuals of the fit, channel by channel.
-        held_out: Residuals of the held-out part; empty where there is none.
-        where: Names of the channels, for the text.
-        expected: RMS error of the prediction by the covariance, shape (channels,).
-        limit: Largest ratio of the residuals, as the parameter ``max_held_out_ratio``.
-
-    """
-    if not held_out:
-        return []
-    ratios = [after.after / max(float(np.hypot(before.after, part)), 1e-12)
-              for after, before, part in zip(held_out, fitted, expected, strict=True)]
-    worst = int(np.argmax(ratios))
-    return [at_most(
-        'held-out part of the motion', ratios[worst], limit, '1',
-        f'The last part of the motion is predicted with residuals up to {ratios[worst]:.2f} '
-        f'times those of the fit and of its uncertainty, {where[worst]} (limit '
-        f'{limit:.1f}, max_held_out_ratio).', 'adequate')]
 
 
 def summary(result: CalibrationResult) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from robocal_ros.errors import ConfigurationError, FileFormatError
-from robocal_ros.estimators import Estimator, Needs, WrenchNeed
+from robocal_ros.estimators import Estimator
 from robocal_ros.files import load, read_text
 from robocal_ros.messages import (
     JOINT_STATE,
@@ -85,14 +85,17 @@ class OfflineEstimation:
         self.store = store
         self._inputs = capability.inputs(
             self.robot, values, lambda kind: newer[kind] if kind in newer else store.load(kind))
-        self._needs: Needs = capability.needs(values)
         self._spans, self._remarks = self._marked()
-        needs, name = self._needs, bag.name
+        needs, name = capability.needs(values), bag.name
         self._joints = JointIntake(
             self.robot, torque_factor(self.robot, values, self._inputs.gains),
             need_effort=needs.effort, source=name, span=self._span(marks.JOINTS),
             budget=needs.budget, stationary=self._stationary())
-        self._wrenches = {need.topic: self._wrench_intake(need) for need in needs.wrenches}
+        for need in needs.wrenches:
+            self.robot.frame_id(need.frame)
+        self._wrenches = {need.topic: WrenchIntake(
+            need.topic, need.frame, need.sign, need.message_frame, source=name,
+            span=self._span(need.topic), budget=needs.budget) for need in needs.wrenches}
         self._tracker = None if needs.tracker is None else TrackerIntake(
             needs.tracker.topic, orientation=needs.tracker.orientation, source=name,
             span=self._span(needs.tracker.topic), stationary=self._stationary())
@@ -144,12 +147,6 @@ class OfflineEstimation:
         merge = self._capability.merge
         merged = None if merge is None else merge(self.store.load(result.kind), result)
         return self.store.save(result if merged is None else merged)
-
-    def _wrench_intake(self, need: WrenchNeed) -> WrenchIntake:
-        self.robot.frame_id(need.frame)
-        return WrenchIntake(need.topic, need.frame, need.sign, need.message_frame,
-                            source=self._bag.name, span=self._span(need.topic),
-                            budget=self._needs.budget)
 
     # ------------------------------------------------------------------------ marks
 

@@ -11,9 +11,10 @@ Biometrika 58 (1971) 545, doi 10.1093/biomet/58.3.545). Computed by the mixed-mo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -53,8 +54,7 @@ class Effect:
     estimated: bool = True
 
 
-@dataclass(frozen=True)
-class MixedFit:
+class MixedFit(NamedTuple):
     """Estimate of a mixed model.
 
     Attributes:
@@ -62,6 +62,10 @@ class MixedFit:
         covariance: Their covariance, shape (p, p).
         coefficients: Predicted coefficients of each effect with columns, by name.
         std: Standard deviation of each effect, stated and estimated part, by name.
+        freedom: Returns the degrees of freedom of the variance of a weighted sum of the fixed
+            parameters, given the weights, shape (p,); None if it is known.
+        left_out: Returns fixed parameters and coefficients, shape (p + q,), estimated without
+            some rows.
 
     """
 
@@ -69,33 +73,13 @@ class MixedFit:
     covariance: Array
     coefficients: dict[str, Array]
     std: dict[str, float]
-    _slopes: Array
-    _size_covariance: Array
-    _equations: _Equations
-
-    def freedom(self, direction: Array) -> float | None:
-        """Return the degrees of freedom of a variance, None if it is known.
-
-        Args:
-            direction: Weights of the fixed parameters, shape (p,).
-
-        """
-        slope = np.array([direction @ part @ direction for part in self._slopes])
-        return degrees_of_freedom(
-            float(direction @ self.covariance @ direction),
-            float(slope @ self._size_covariance @ slope))
-
-    def left_out(self, rows: slice) -> Array:
-        """Return fixed parameters and coefficients estimated without some rows, (p + q,)."""
-        part = self._equations
-        matrix = part.matrix - part.weighted[rows].T @ part.weighted[rows]
-        right = part.weighted.T @ part.right - part.weighted[rows].T @ part.right[rows]
-        return np.asarray(part.start + scaled_inverse(matrix) @ right)
+    freedom: Callable[[Array], float | None]
+    left_out: Callable[[slice], Array]
 
 
 @dataclass(frozen=True)
 class _Equations:
-    """Mixed-model equations for given sizes, about a first solution ``start``.
+    """Mixed-model equations for given sizes, about a first solution.
 
     Attributes:
         weighted: Columns of fixed parameters and coefficients over the noise, shape (k, p + q).
@@ -104,7 +88,6 @@ class _Equations:
         inverse: Their inverse.
         objective: Minus the logarithm of the restricted likelihood, apart from a constant.
         slope: Its derivatives by the logarithms of the unknown sizes.
-        start: First solution, shape (p + q,).
 
     """
 
@@ -114,12 +97,6 @@ class _Equations:
     inverse: Array
     objective: float
     slope: Array
-    start: Array
-
-    @property
-    def solution(self) -> Array:
-        """Fixed parameters and coefficients, shape (p + q,)."""
-        return np.asarray(self.start + self.inverse @ (self.weighted.T @ self.right))
 
 
 class _Problem:
@@ -170,7 +147,7 @@ class _Problem:
         factor, info = scipy.linalg.lapack.dpotrf(matrix * np.outer(scale, scale), lower=1)
         if info != 0:
             return _Equations(weighted, right, matrix, scaled_inverse(matrix), np.inf,
-                              np.zeros(len(logarithms)), self.start)
+                              np.zeros(len(logarithms)))
         lower = np.tril(scipy.linalg.lapack.dpotri(factor, lower=1)[0])
         inverse = (lower + np.tril(lower, -1).T) * np.outer(scale, scale)
         projected = weighted.T @ right
@@ -188,7 +165,7 @@ class _Problem:
                    for (effect, part), size in zip(self.effects, sizes, strict=True)
                    if effect.estimated]
         slope = np.array(by_size) * (self.scales * np.exp(logarithms))**2
-        return _Equations(weighted, right, matrix, inverse, objective, slope, self.start)
+        return _Equations(weighted, right, matrix, inverse, objective, slope)
 
     def objective(self, logarithms: Array) -> tuple[float, Array]:
         """Return the objective and its derivatives."""
@@ -224,15 +201,27 @@ def fit_mixed(
     ends = [(problem.equations(best + step), problem.equations(best - step)) for step in steps]
     slopes = np.array([(above.inverse - below.inverse)[:p, :p] for above, below in ends])
     curvature = np.array([(above.slope - below.slope)[active] for above, below in ends])
-    solution = equations.solution
+    covariance = equations.inverse[:p, :p]
+    of_sizes = _covariance_of_sizes(curvature.reshape(len(active), len(active)) / (2.0 * _STEP))
+    weighted, right = equations.weighted, equations.right
+
+    def freedom(direction: Array) -> float | None:
+        slope = np.array([direction @ part @ direction for part in slopes / (2.0 * _STEP)])
+        return degrees_of_freedom(float(direction @ covariance @ direction),
+                                  float(slope @ of_sizes @ slope))
+
+    def left_out(rows: slice) -> Array:
+        matrix = equations.matrix - weighted[rows].T @ weighted[rows]
+        return np.asarray(problem.start + scaled_inverse(matrix) @ (
+            weighted.T @ right - weighted[rows].T @ right[rows]))
+
+    solution = problem.start + equations.inverse @ (weighted.T @ right)
     return MixedFit(
-        solution[:p], equations.inverse[:p, :p],
+        solution[:p], covariance,
         {effect.name: solution[part] for effect, part in problem.effects if effect.rows is None},
         {effect.name: size for (effect, _), size in zip(
             problem.effects, problem.sizes(best), strict=True)},
-        slopes.reshape(len(active), p, p) / (2.0 * _STEP),
-        _covariance_of_sizes(curvature.reshape(len(active), len(active)) / (2.0 * _STEP)),
-        equations)
+        freedom, left_out)
 
 
 def _covariance_of_sizes(information: Array) -> Array:

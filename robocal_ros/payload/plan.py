@@ -110,13 +110,10 @@ def _quality(robot: Robot, planned: Sequence[SweepRange]) -> float:
     for sweep in planned:
         plane = Plane.at(robot, sweep.posture, sweep.joint)
         angle = np.linspace(sweep.low, sweep.high, 60)
-        columns = np.hstack((plane.regressor(angle, 1.0 / float(np.linalg.norm(robot.gravity))),
-                             np.ones((60, 1))))
-        normal = columns.T @ columns / 60.0
-        # Friction is estimated jointly: Schur complement.
-        lever = normal[:2, :2] - np.outer(normal[:2, 2], normal[2, :2]) / normal[2, 2]
-        rows, _ = plane.lever_rows(robot)
-        information += rows.T @ lever @ rows
+        columns = plane.regressor(angle, 1.0 / float(np.linalg.norm(robot.gravity)))
+        # Friction is estimated jointly: what is constant tells nothing.
+        columns = (columns - columns.mean(axis=0)) @ plane.lever_rows(robot)[0]
+        information += columns.T @ columns / len(angle)
     smallest = float(np.linalg.eigvalsh(information)[0])
     return 1.0 / np.sqrt(smallest) if smallest > 1e-9 else float('inf')
 

@@ -57,7 +57,7 @@ from robocal_ros.results import (
     rms,
     spread,
 )
-from robocal_ros.robot import ArmModel, RigidBodyInertia, Robot, SteadyFriction, on_leaning_base
+from robocal_ros.robot import ArmModel, RigidBodyInertia, Robot, SteadyFriction, gravity_changes
 
 MIN_SWEEP = float(np.radians(20.0))
 """Shortest sweep that counts [rad]."""
@@ -72,8 +72,8 @@ _SIGNIFICANCE = 0.05
 _LEAST_MARGIN = 1.1
 # Probability of a contradiction between a stored result and this one by chance.
 _CONTRADICTION = 1e-3
-# Steps of the mass, as a share, and of the tilt [rad] for numerical derivatives.
-_STEP, _TILT = 1e-4, 1e-4
+# Step of the mass, as a share, for numerical derivatives.
+_STEP = 1e-4
 # Sweeps are wide enough to separate ripple of so few periods per turn from weight.
 _FEWEST_CYCLES = 6.0
 _PLOT_POINTS = 150
@@ -591,10 +591,8 @@ def _sources(
 
         def tilted(position: Array, *_: Array) -> Array:
             # Torques of one standard deviation of each tilt of the base, shape (k, n, 2).
-            level = loaded.gravity_torques(position)
-            return np.stack([
-                (on_leaning_base(loaded, _TILT * axis).gravity_torques(position) - level)
-                * (tilt_std / _TILT) for axis in np.eye(2)], axis=2)
+            return tilt_std * np.stack([other.gravity_torques(position)
+                                        for other in gravity_changes(loaded)], axis=2)
 
         parts['the tilt of the base: level it, or state how level it is (tilt_std)'] = (
             recording.propagated(planes, com, tilted))

@@ -682,7 +682,8 @@ def _torque_check(
         torque += float(lever @ np.linalg.solve(
             plane.covariance + turned @ covariance @ turned.T, lever))
     limit = float(scipy.special.chdtri(3, _CONTRADICTION))
-    missing = apart > limit and torque < scipy.special.chdtri(2 * len(planes), _CONTRADICTION)
+    missing = apart > limit and torque < float(
+        scipy.special.chdtri(2 * len(planes), _CONTRADICTION))
     yield mounted_check(
         missing, apart, limit, '1',
         f'The payload exerts no torque, but by the stored result ({stored.method}, '

@@ -115,8 +115,7 @@ class Estimator(BagReader):
             set the unit of efforts, given the parameters.
         estimate: Returns the result, given the arm, the recording, the parameters and the inputs.
         summary: Returns a result in a sentence.
-        carried: Returns the kinds of inputs whose covariance the estimator itself propagates,
-            given the parameters.
+        carried: Kinds of inputs whose covariance the estimator itself propagates.
         beside: Kinds of results that an estimate is only compared with.
         merge: Returns what is stored, given the stored result (None for none) and a new one, or
             None to store the new one by its verdict.
@@ -127,7 +126,7 @@ class Estimator(BagReader):
     kinds: Callable[[Any], tuple[str, ...]]
     estimate: Callable[[Robot, Recording, Any, Inputs], CalibrationResult]
     summary: Callable[[CalibrationResult], str]
-    carried: Callable[[Any], tuple[str, ...]] = lambda values: ()
+    carried: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     merge: Callable[
         [CalibrationResult | None, CalibrationResult], CalibrationResult | None] | None = None
@@ -184,7 +183,7 @@ class Estimator(BagReader):
             return self.estimate(robot, replace(thin, joints=joints), values, moved)
 
         result = with_inputs(self.estimate(robot, recording, values, inputs), inputs, again,
-                             self.carried(values))
+                             self.carried)
         return replace(result, efforts=efforts_of(robot, values) if effort else None)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from robocal_ros.errors import ConfigurationError, FileFormatError
-from robocal_ros.estimators import Estimator, Needs, WrenchNeed
+from robocal_ros.estimators import Estimator
 from robocal_ros.files import load, read_text
 from robocal_ros.messages import (
     JOINT_STATE,
@@ -85,20 +85,32 @@ class OfflineEstimation:
         self.store = store
         self._inputs = capability.inputs(
             self.robot, values, lambda kind: newer[kind] if kind in newer else store.load(kind))
-        self._needs: Needs = capability.needs(values)
         self._spans, self._remarks = self._marked()
-        needs, name = self._needs, bag.name
+        needs, name = capability.needs(values), bag.name
         self._joints = JointIntake(
             self.robot, torque_factor(self.robot, values, self._inputs.gains),
             need_effort=needs.effort, source=name, span=self._span(marks.JOINTS),
             budget=needs.budget, stationary=self._stationary())
-        self._wrenches = {need.topic: self._wrench_intake(need) for need in needs.wrenches}
+        for need in needs.wrenches:
+            self.robot.frame_id(need.frame)
+        self._wrenches = {need.topic: WrenchIntake(
+            need.topic, need.frame, need.sign, need.message_frame, source=name,
+            span=self._span(need.topic), budget=needs.budget) for need in needs.wrenches}
         self._tracker = None if needs.tracker is None else TrackerIntake(
             needs.tracker.topic, orientation=needs.tracker.orientation, source=name,
             span=self._span(needs.tracker.topic), stationary=self._stationary())
         self._temperature = temperature_intake(
             needs.temperature_topic, source=name, span=self._span(marks.JOINTS))
-        self._intakes = dict(self._found())
+        streams: list[tuple[str, str, Intake]] = [
+            ('joint_states', JOINT_STATE, self._joints),
+            *((topic, WRENCH, intake) for topic, intake in self._wrenches.items())]
+        if needs.tracker is not None and self._tracker is not None:
+            streams.append((needs.tracker.topic, POSE if needs.tracker.orientation else POINT,
+                            self._tracker))
+        if needs.temperature_topic:
+            streams.append((needs.temperature_topic, TEMPERATURE, self._temperature))
+        self._intakes = {selection.topic(bag, topic, kind): (topic, intake)
+                         for topic, kind, intake in streams}
 
     @property
     def messages(self) -> int:
@@ -119,7 +131,8 @@ class OfflineEstimation:
             RobocalError: If bag or data are unsuitable.
 
         """
-        self._bag.read({topic: intake.take for topic, intake in self._intakes.items()}, progress)
+        self._bag.read(
+            {topic: intake.take for topic, (_, intake) in self._intakes.items()}, progress)
         recording = Recording(
             self._joints.bag_samples(),
             {name: intake.bag_samples() for name, intake in self._wrenches.items()},
@@ -134,26 +147,6 @@ class OfflineEstimation:
         merge = self._capability.merge
         merged = None if merge is None else merge(self.store.load(result.kind), result)
         return self.store.save(result if merged is None else merged)
-
-    def _found(self) -> Iterator[tuple[str, Intake]]:
-        """Yield topics in the bag and their intakes."""
-        bag, needs, topic = self._bag, self._needs, self._selection.topic
-        yield topic(bag, 'joint_states', JOINT_STATE), self._joints
-        for name, intake in self._wrenches.items():
-            yield topic(bag, name, WRENCH), intake
-        if needs.tracker is not None and self._tracker is not None:
-            kind = POSE if needs.tracker.orientation else POINT
-            yield topic(bag, needs.tracker.topic, kind), self._tracker
-        if needs.temperature_topic:
-            yield topic(bag, needs.temperature_topic, TEMPERATURE), self._temperature
-
-    def _wrench_intake(self, need: WrenchNeed) -> WrenchIntake:
-        self.robot.frame_id(need.frame)
-        if abs(need.sign) != 1.0:
-            raise ConfigurationError(f'sensor_sign must be 1.0 or -1.0, got {need.sign}.')
-        return WrenchIntake(need.topic, need.frame, need.sign, need.message_frame,
-                            source=self._bag.name, span=self._span(need.topic),
-                            budget=self._needs.budget)
 
     # ------------------------------------------------------------------------ marks
 
@@ -180,10 +173,7 @@ class OfflineEstimation:
                      if span.begin < rest.begin and rest.end <= span.end)
 
     def _messages(self) -> Iterator[str]:
-        intakes: dict[str, Intake] = {marks.JOINTS: self._joints, **self._wrenches}
-        if self._tracker is not None:
-            intakes['the tracker'] = self._tracker
-        for name, intake in intakes.items():
+        for name, intake in self._intakes.values():
             if intake.averaged > 1:
                 yield (f'{intake.recorded} messages of {name} are more than needed: groups of '
                        f'{intake.averaged} neighbours were averaged.')

@@ -495,4 +495,4 @@ SERVICES = ('run', 'estimate', 'register_tracker', 'measure_unloaded', 'measure_
 
 COMPLIANCE = Estimator(
     'compliance', ComplianceParameters, SERVICES, needs, kinds,
-    _estimate, summary, lambda values: ('payload',))
+    _estimate, summary, ('payload',))

@@ -11,7 +11,7 @@ from .block_averages import (
     Blocks as Blocks,
     Channels as Channels,
     Kinematics as Kinematics,
-    interpolated as interpolated,
+    derivatives as derivatives,
     low_passed as low_passed,
 )
 from .delay import (
@@ -21,7 +21,6 @@ from .delay import (
 )
 from .effort_contents import (
     check_contents as check_contents,
-    torque_model as torque_model,
 )
 from .integrated import (
     IntegratedFit as IntegratedFit,

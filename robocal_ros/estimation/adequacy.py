@@ -9,8 +9,9 @@ has content where the regressors have it, so it enters the covariance by its spe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -69,60 +70,18 @@ def lack_of_fit(residual: Array, used: Flags, repeats: int, fitted: float) -> La
                      float(np.sqrt(max(common - pure, 0.0) * places / count)))
 
 
-@dataclass(frozen=True)
-class _Spectrum:
-    """One channel's contribution to a structured covariance, line by line.
-
-    Attributes:
-        lines: Discrete Fourier transform of the columns, shape (f, p).
-        weight: Factor of |direction · H⁻¹ x(f)|² S(f) in a variance, shape (f,).
-        free: Sum of the power's freedom over the neighbours of each line, shape (f,).
-        deviation: Standard deviation of the power of a line, shape (f,).
-
-    """
-
-    lines: npt.NDArray[np.complex128]
-    weight: Array
-    free: Array
-    deviation: Array
-
-
-@dataclass(frozen=True)
-class StructuredCovariance:
+class StructuredCovariance(NamedTuple):
     """Covariance of an estimate whose residuals are not white.
 
     Attributes:
         matrix: The covariance, shape (p, p).
+        freedom: Returns the degrees of freedom of the variance along a direction, shape (p,);
+            None if it is known.
 
     """
 
     matrix: Array
-    _inverse: Array
-    _guessed: Array
-    _spectra: tuple[_Spectrum, ...]
-    _repeats: int
-
-    def freedom(self, direction: Array) -> float | None:
-        """Return the degrees of freedom of a variance, None if it is known.
-
-        By Satterthwaite's approximation (An Approximate Distribution of Estimates of Variance
-        Components, Biometrics Bull. 2 (1946) 110, doi 10.2307/3002019).
-
-        Args:
-            direction: Weights of the unknowns, shape (p,).
-
-        """
-        slope = self._inverse @ direction
-        variance = float(direction @ self.matrix @ direction)
-        # The width of a prior that follows from one estimate has one degree of freedom.
-        spread = 2.0 * float(np.sum((slope**2 * self._guessed) ** 2))
-        for part in self._spectra:
-            share = part.weight * np.abs(part.lines @ slope) ** 2
-            spread += float(np.sum((part.deviation * _neighbours(
-                share / part.free, self._repeats)) ** 2))
-        if spread <= 1e-6 * variance**2:
-            return None
-        return max(2.0 * variance**2 / spread, 1.0)
+    freedom: Callable[[Array], float | None]
 
 
 def structured_covariance(
@@ -151,7 +110,10 @@ def structured_covariance(
         repeats: Number of repeats of the motion.
 
     """
-    middle, spectra = prior.astype(float), []
+    middle = prior.astype(float)
+    # Of each channel: lines x(f), factor of |direction · H⁻¹ x(f)|² S(f) in a variance, freedom of
+    # the power summed over the neighbours of each line, standard deviation of the line's power.
+    spectra: list[tuple[npt.NDArray[np.complex128], Array, Array, Array]] = []
     for rows, left, std in zip(columns, residual, noise, strict=True):
         used = np.isfinite(std)
         if not used.any():
@@ -173,24 +135,48 @@ def structured_covariance(
         factor = weight**2 / length * both
         middle += np.asarray((lines.conj() * (spectrum * factor)[:, None]).T @ lines).real
         # A line of which the fit leaves the share s has 2 s degrees of freedom.
-        spectra.append(_Spectrum(lines, factor, free, spectrum * np.sqrt(rest * count)))
+        spectra.append((lines, factor, free, spectrum * np.sqrt(rest * count)))
     found = inverse @ middle @ inverse
-    return StructuredCovariance(
-        np.asarray(0.5 * (found + found.T)), inverse, guessed, tuple(spectra), repeats)
+    matrix = np.asarray(0.5 * (found + found.T))
+
+    def freedom(direction: Array) -> float | None:
+        slope = inverse @ direction
+        # The width of a prior that follows from one estimate has one degree of freedom.
+        spread = 2.0 * float(np.sum((slope**2 * guessed) ** 2))
+        for lines, factor, free, deviation in spectra:
+            share = factor * np.abs(lines @ slope) ** 2 / free
+            spread += float(np.sum((deviation * _neighbours(share, repeats)) ** 2))
+        return degrees_of_freedom(float(direction @ matrix @ direction), spread)
+
+    return StructuredCovariance(matrix, freedom)
+
+
+def degrees_of_freedom(variance: float, spread: float) -> float | None:
+    """Return the degrees of freedom of an estimated variance, None if it is known.
+
+    By Satterthwaite's approximation (An Approximate Distribution of Estimates of Variance
+    Components, Biometrics Bull. 2 (1946) 110, doi 10.2307/3002019).
+
+    Args:
+        variance: The variance.
+        spread: Variance of its estimate.
+
+    """
+    return None if spread <= 1e-6 * variance**2 else max(2.0 * variance**2 / spread, 1.0)
 
 
 def combined_freedom(
     variance: float, parts: Sequence[tuple[float, float | None]]
 ) -> float | None:
-    """Return the degrees of freedom of a sum of variances, by Satterthwaite; None if it is known.
+    """Return the degrees of freedom of a sum of variances; None if it is known.
 
     Args:
         variance: The sum.
         parts: Each part that was estimated, with its degrees of freedom, None if it is known.
 
     """
-    spread = sum(part**2 / freedom for part, freedom in parts if freedom is not None)
-    return max(float(variance**2 / spread), 1.0) if spread > 1e-6 * variance**2 else None
+    return degrees_of_freedom(float(variance), 2.0 * float(sum(
+        part**2 / freedom for part, freedom in parts if freedom is not None)))
 
 
 def _neighbours(values: Array, repeats: int) -> Array:

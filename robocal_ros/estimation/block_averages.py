@@ -11,7 +11,7 @@ block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,26 +24,13 @@ from robocal_ros.estimation.periodic import means_between, periodic_motion, shar
 from robocal_ros.estimation.signals import gaps, in_gap
 from robocal_ros.messages import JointSamples
 
+Curve = Callable[[Array], tuple[Array, Array, Array]]
+"""Function of times, shape (m,) [s], with values and their first two derivatives, (m, c) each."""
 
-def interpolated(
-    start: float, period: float, values: Array
-) -> Callable[[Array], tuple[Array, Array, Array]]:
-    """Return a quintic spline through evenly spaced values.
 
-    Args:
-        start: Time of the first value [s].
-        period: Time between values [s].
-        values: Shape (k, c).
-
-    Returns:
-        A function of times within the record, shape (m,) [s], that returns the values there and
-        their first two derivatives, each of shape (m, c).
-
-    """
-    spline = scipy.interpolate.make_interp_spline(
-        start + period * np.arange(len(values)), values, k=5)
-    slope, curvature = spline.derivative(), spline.derivative(2)
-    return lambda time: (spline(time), slope(time), curvature(time))
+def _curve(spline: scipy.interpolate.BSpline) -> Curve:
+    value, slope, curvature = (spline.derivative(order) for order in range(3))
+    return lambda time: (value(time), slope(time), curvature(time))
 
 
 _NODES, _WEIGHTS = (0.5 * part for part in np.polynomial.legendre.leggauss(5))
@@ -148,7 +135,7 @@ class Blocks:
         if count < _LEAST_BLOCKS:
             raise DataError(f'The record lasts {time[-1] - time[0]:.2f} s, too short to excite '
                             'anything; several seconds are needed.')
-        curve: Callable[[Array], tuple[Array, Array, Array]]
+        curve: Curve
         lost, motion = gaps(time), periodic_motion(time, position, _POSITION_CUTOFF * band)
         if motion is not None:
             each, repeats, curve, noise = (round(motion.period / length), motion.repeats,
@@ -191,11 +178,8 @@ class Blocks:
 
     def means(self, function: Channels) -> Array:
         """Return the means over the blocks of a function of the motion, shape (k, …)."""
-        return _averaged(node.values_of(function) for node in self.nodes)
-
-    def velocity_means(self, function: Callable[[Array], Array]) -> Array:
-        """Return the means over the blocks of a function of velocities alone, shape (k, …)."""
-        return _averaged(function(node.velocity) for node in self.nodes)
+        return np.asarray(sum(weight * node.values_of(function) for weight, node in zip(
+            _WEIGHTS, self.nodes, strict=True)))
 
     def seen(self, time: Array) -> Flags:
         """Return the blocks away from gaps of joint states and other stamps, shape (k,)."""
@@ -240,17 +224,19 @@ class Blocks:
         return np.column_stack([np.interp(middle, middle[filled], c) for c in means.T])
 
 
-def _averaged(values: Iterable[Array]) -> Array:
-    """Return the quadrature over each block from the values at its nodes."""
-    total: Array | float = 0.0
-    for weight, part in zip(_WEIGHTS, values, strict=True):
-        total = total + weight * part
-    return np.asarray(total)
+def derivatives(blocks: Blocks, values: Array) -> tuple[Array, Array, Array]:
+    """Return values at the middles of the blocks, and their first two derivatives.
+
+    Args:
+        blocks: The blocks.
+        values: Shape (k, c); they are interpolated by a quintic spline.
+
+    """
+    time: Array = blocks.period * np.arange(len(values), dtype=float)
+    return _curve(scipy.interpolate.make_interp_spline(time, values, k=5))(time)
 
 
-def _smooth_motion(
-    time: Array, position: Array
-) -> tuple[Callable[[Array], tuple[Array, Array, Array]], Array]:
+def _smooth_motion(time: Array, position: Array) -> tuple[Curve, Array]:
     """Return positions and derivatives as functions of time, and the noise of accelerations.
 
     Positions are a quintic spline of least squares. Splines through the two halves of the samples
@@ -282,8 +268,7 @@ def _smooth_motion(
             best, least = whole, share
         if least.max() <= _SMOOTH:
             break
-    spline, slope, curvature = (best.derivative(order) for order in range(3))
-    return lambda at: (spline(at), slope(at), curvature(at)), least
+    return _curve(best), least
 
 
 def _spline(time: Array, values: Array, spacing: float) -> scipy.interpolate.BSpline:

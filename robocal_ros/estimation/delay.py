@@ -40,8 +40,8 @@ class Delay:
 
     """
 
-    value: float
-    std: float
+    value: float = 0.0
+    std: float = np.inf
 
     @property
     def identified(self) -> bool:
@@ -106,7 +106,5 @@ def find_delay(
 def orthonormal(columns: Array) -> Array:
     """Return an orthonormal basis of the span of columns, shape (k, r)."""
     scale = np.linalg.norm(columns, axis=0)
-    kept = columns[:, scale > 0.0] / scale[scale > 0.0]
-    basis, triangle, _ = scipy.linalg.qr(kept, mode='economic', pivoting=True)
-    size = np.abs(np.diag(triangle))
-    return np.asarray(basis[:, size > 1e-8 * size.max(initial=0.0)])
+    return np.asarray(scipy.linalg.orth(
+        columns[:, scale > 0.0] / scale[scale > 0.0], rcond=1e-8))

@@ -36,17 +36,6 @@ _NEGATIVE = 0.3
 _DETERMINED = 0.05
 
 
-def torque_model(robot: Robot, contents: str) -> Robot:
-    """Return the arm whose own dynamics the efforts contain.
-
-    Args:
-        robot: The arm.
-        contents: ``all``; or ``external``, for which the arm counts as massless.
-
-    """
-    return robot.without_mass() if contents == 'external' else robot
-
-
 def _check_units(effort: Array, held: Array, robot: Robot) -> None:
     """Raise a ConfigurationError with the likely unit if efforts far exceed the URDF's limits.
 

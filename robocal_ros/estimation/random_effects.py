@@ -6,20 +6,21 @@ deviation √(prior_j² + s_j²): ``prior_j`` is stated, s_j is estimated by res
 likelihood (Patterson, Thompson, Recovery of Inter-Block Information when Block Sizes are Unequal,
 Biometrika 58 (1971) 545, doi 10.1093/biomet/58.3.545). Computed by the mixed-model equations
 (Henderson, Best Linear Unbiased Estimation and Prediction under a Selection Model, Biometrics 31
-(1975) 423, doi 10.2307/2529430). Degrees of freedom by Satterthwaite's approximation (An
-Approximate Distribution of Estimates of Variance Components, Biometrics Bull. 2 (1946) 110, doi
-10.2307/3002019).
+(1975) 423, doi 10.2307/2529430).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import scipy
 
 from robocal_ros.arrays import Array, Flags
+from robocal_ros.estimation.adequacy import degrees_of_freedom
 from robocal_ros.estimation.least_squares import scaled_inverse
 
 # Range in which the sizes of random effects are searched, relative to the residuals.
@@ -53,8 +54,7 @@ class Effect:
     estimated: bool = True
 
 
-@dataclass(frozen=True)
-class MixedFit:
+class MixedFit(NamedTuple):
     """Estimate of a mixed model.
 
     Attributes:
@@ -62,7 +62,10 @@ class MixedFit:
         covariance: Their covariance, shape (p, p).
         coefficients: Predicted coefficients of each effect with columns, by name.
         std: Standard deviation of each effect, stated and estimated part, by name.
-        residual: Measured minus fixed part, shape (k,).
+        freedom: Returns the degrees of freedom of the variance of a weighted sum of the fixed
+            parameters, given the weights, shape (p,); None if it is known.
+        left_out: Returns fixed parameters and coefficients, shape (p + q,), estimated without
+            some rows.
 
     """
 
@@ -70,36 +73,13 @@ class MixedFit:
     covariance: Array
     coefficients: dict[str, Array]
     std: dict[str, float]
-    residual: Array
-    _slopes: Array
-    _size_covariance: Array
-    _equations: _Equations
-
-    def freedom(self, direction: Array) -> float | None:
-        """Return the degrees of freedom of a variance, None if it is known.
-
-        Args:
-            direction: Weights of the fixed parameters, shape (p,).
-
-        """
-        variance = float(direction @ self.covariance @ direction)
-        slope = np.array([direction @ part @ direction for part in self._slopes])
-        spread = float(slope @ self._size_covariance @ slope) if len(slope) else 0.0
-        if spread <= 1e-6 * variance**2:
-            return None
-        return max(2.0 * variance**2 / spread, 1.0)
-
-    def left_out(self, rows: slice) -> Array:
-        """Return fixed parameters and coefficients estimated without some rows, (p + q,)."""
-        part = self._equations
-        matrix = part.matrix - part.weighted[rows].T @ part.weighted[rows]
-        right = part.weighted.T @ part.right - part.weighted[rows].T @ part.right[rows]
-        return np.asarray(part.start + scaled_inverse(matrix) @ right)
+    freedom: Callable[[Array], float | None]
+    left_out: Callable[[slice], Array]
 
 
 @dataclass(frozen=True)
 class _Equations:
-    """Mixed-model equations for given sizes, about a first solution ``start``.
+    """Mixed-model equations for given sizes, about a first solution.
 
     Attributes:
         weighted: Columns of fixed parameters and coefficients over the noise, shape (k, p + q).
@@ -108,7 +88,6 @@ class _Equations:
         inverse: Their inverse.
         objective: Minus the logarithm of the restricted likelihood, apart from a constant.
         slope: Its derivatives by the logarithms of the unknown sizes.
-        start: First solution, shape (p + q,).
 
     """
 
@@ -118,12 +97,6 @@ class _Equations:
     inverse: Array
     objective: float
     slope: Array
-    start: Array
-
-    @property
-    def solution(self) -> Array:
-        """Fixed parameters and coefficients, shape (p + q,)."""
-        return np.asarray(self.start + self.inverse @ (self.weighted.T @ self.right))
 
 
 class _Problem:
@@ -135,7 +108,9 @@ class _Problem:
         self._std2 = std**2
         self.fixed = regressor.shape[1]
         self._columns = np.hstack((regressor, *(e.columns for e in effects)))
-        self._effects = effects
+        ends = np.cumsum([self.fixed, *(e.columns.shape[1] for e in effects)])
+        self.effects = [(effect, slice(*borders)) for effect, borders in zip(
+            effects, pairwise(ends), strict=True)]
         self.unknown = [effect for effect in effects if effect.estimated]
         # Likelihoods of residuals of a first solution: the same, without cancellation.
         first = np.linalg.lstsq(regressor, measured, rcond=None)[0]
@@ -145,31 +120,26 @@ class _Problem:
 
     def _scale(self, effect: Effect) -> float:
         """Return the size of an effect that would explain the residuals."""
-        if effect.rows is not None:
-            size = np.sqrt(np.mean(np.square(self._residual[effect.rows])))
-        else:
-            rows = effect.columns.any(axis=1)
+        rows, power = effect.rows, 1.0
+        if rows is None:
+            rows = np.asarray(effect.columns.any(axis=1))
             power = np.square(effect.columns[rows]).sum(axis=1).mean()
-            size = np.sqrt(np.mean(np.square(self._residual[rows])) / power)
-        return max(float(size), 1e-12)
+        return max(float(np.sqrt(np.mean(np.square(self._residual[rows])) / power)), 1e-12)
 
     def sizes(self, logarithms: Array) -> list[float]:
         """Return the standard deviation of each effect."""
         unknown = iter(self.scales * np.exp(logarithms))
         return [float(np.hypot(effect.prior_std, next(unknown) if effect.estimated else 0.0))
-                for effect in self._effects]
+                for effect, _ in self.effects]
 
     def equations(self, logarithms: Array) -> _Equations:
         variance, penalty, size_term = self._std2.copy(), np.zeros(self._columns.shape[1]), 0.0
-        at, sizes = self.fixed, [max(size, 1e-12) for size in self.sizes(logarithms)]
-        for effect, size in zip(self._effects, sizes, strict=True):
+        sizes = [max(size, 1e-12) for size in self.sizes(logarithms)]
+        for (effect, part), size in zip(self.effects, sizes, strict=True):
             if effect.rows is not None:
                 variance[effect.rows] += size**2
-                continue
-            width = effect.columns.shape[1]
-            penalty[at:at + width] = size**-2
-            size_term += 2.0 * width * np.log(size)
-            at += width
+            penalty[part] = size**-2
+            size_term += 2.0 * effect.columns.shape[1] * np.log(size)
         weight = 1.0 / np.sqrt(variance)
         weighted, right = self._columns * weight[:, None], self._residual * weight
         matrix = weighted.T @ weighted + np.diag(penalty)
@@ -177,7 +147,7 @@ class _Problem:
         factor, info = scipy.linalg.lapack.dpotrf(matrix * np.outer(scale, scale), lower=1)
         if info != 0:
             return _Equations(weighted, right, matrix, scaled_inverse(matrix), np.inf,
-                              np.zeros(len(logarithms)), self.start)
+                              np.zeros(len(logarithms)))
         lower = np.tril(scipy.linalg.lapack.dpotri(factor, lower=1)[0])
         inverse = (lower + np.tril(lower, -1).T) * np.outer(scale, scale)
         projected = weighted.T @ right
@@ -189,19 +159,13 @@ class _Problem:
         # The solution minimises the squares, so that only what depends on sizes explicitly counts.
         by_variance = (1.0 - ((weighted @ inverse) * weighted).sum(axis=1)
                        - (right - weighted @ solution)**2) / variance
-        by_size, at = [], self.fixed
-        for effect, size in zip(self._effects, sizes, strict=True):
-            if effect.rows is not None:
-                found = float(by_variance[effect.rows].sum())
-            else:
-                part = slice(at, at + effect.columns.shape[1])
-                moment = np.diag(inverse)[part] + solution[part]**2
-                found = float((1.0 - moment / size**2).sum()) / size**2
-                at = part.stop
-            if effect.estimated:
-                by_size.append(found)
+        moments = np.diag(inverse) + solution**2
+        by_size = [float(by_variance[effect.rows].sum()) if effect.rows is not None else
+                   float((1.0 - moments[part] / size**2).sum()) / size**2
+                   for (effect, part), size in zip(self.effects, sizes, strict=True)
+                   if effect.estimated]
         slope = np.array(by_size) * (self.scales * np.exp(logarithms))**2
-        return _Equations(weighted, right, matrix, inverse, objective, slope, self.start)
+        return _Equations(weighted, right, matrix, inverse, objective, slope)
 
     def objective(self, logarithms: Array) -> tuple[float, Array]:
         """Return the objective and its derivatives."""
@@ -228,7 +192,8 @@ def fit_mixed(
     if count:
         found = scipy.optimize.minimize(
             problem.objective, np.full(count, -1.0), jac=True, method='L-BFGS-B',
-            bounds=[(low, high)] * count, options={'ftol': 1e-13, 'gtol': 1e-7, 'maxcor': 20})
+            bounds=[(low, high)] * count,
+            options={'ftol': 1e-13, 'gtol': 1e-7, 'maxcor': 20})
         best = found.x
     equations = problem.equations(best)
     active, p = np.flatnonzero(best > low + _AT_END), problem.fixed
@@ -236,19 +201,27 @@ def fit_mixed(
     ends = [(problem.equations(best + step), problem.equations(best - step)) for step in steps]
     slopes = np.array([(above.inverse - below.inverse)[:p, :p] for above, below in ends])
     curvature = np.array([(above.slope - below.slope)[active] for above, below in ends])
-    solution = equations.solution
-    coefficients, at = {}, p
-    for effect in effects:
-        if effect.rows is None:
-            coefficients[effect.name] = solution[at:at + effect.columns.shape[1]]
-            at += effect.columns.shape[1]
+    covariance = equations.inverse[:p, :p]
+    of_sizes = _covariance_of_sizes(curvature.reshape(len(active), len(active)) / (2.0 * _STEP))
+    weighted, right = equations.weighted, equations.right
+
+    def freedom(direction: Array) -> float | None:
+        slope = np.array([direction @ part @ direction for part in slopes / (2.0 * _STEP)])
+        return degrees_of_freedom(float(direction @ covariance @ direction),
+                                  float(slope @ of_sizes @ slope))
+
+    def left_out(rows: slice) -> Array:
+        matrix = equations.matrix - weighted[rows].T @ weighted[rows]
+        return np.asarray(problem.start + scaled_inverse(matrix) @ (
+            weighted.T @ right - weighted[rows].T @ right[rows]))
+
+    solution = problem.start + equations.inverse @ (weighted.T @ right)
     return MixedFit(
-        solution[:p], equations.inverse[:p, :p], coefficients,
-        dict(zip((effect.name for effect in effects), problem.sizes(best), strict=True)),
-        measured - regressor @ solution[:p],
-        slopes.reshape(len(active), p, p) / (2.0 * _STEP),
-        _covariance_of_sizes(curvature.reshape(len(active), len(active)) / (2.0 * _STEP)),
-        equations)
+        solution[:p], covariance,
+        {effect.name: solution[part] for effect, part in problem.effects if effect.rows is None},
+        {effect.name: size for (effect, _), size in zip(
+            problem.effects, problem.sizes(best), strict=True)},
+        freedom, left_out)
 
 
 def _covariance_of_sizes(information: Array) -> Array:

@@ -11,7 +11,7 @@ one is kept if it is significant.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -98,11 +98,6 @@ class RippleRun:
     angle: Array
     torque: Array
 
-    @property
-    def step(self) -> float:
-        """Angle covered by a block [rad]."""
-        return float(np.ptp(self.angle)) / max(len(self.angle) - 1, 1)
-
     @classmethod
     def of_samples(cls, angle: Array, torque: Array) -> RippleRun:
         """Average samples over blocks that are short against every searched period.
@@ -118,6 +113,46 @@ class RippleRun:
         lengths = np.diff(np.append(starts, len(angle)))
         return cls(*(np.asarray(np.add.reduceat(values, starts) / lengths)
                      for values in (angle, torque)))
+
+    @property
+    def step(self) -> float:
+        """Angle covered by a block [rad]."""
+        return float(np.ptp(self.angle)) / max(len(self.angle) - 1, 1)
+
+    @property
+    def variance(self) -> float:
+        """Variance of blocks from successive differences, insensitive to slow ripple."""
+        return max(0.5 * float(np.mean(np.diff(self.torque) ** 2)), 1e-12)
+
+    def without(self, ripple: Ripple) -> RippleRun:
+        """Return the run with a component of ripple subtracted."""
+        return replace(self, torque=self.torque - ripple.torque(self.angle))
+
+    def weight(self, cycles: Array) -> Array:
+        """Return the weight at each k, zero if a block is long against the cycle."""
+        return np.where(self.step * cycles < 2.0 * np.pi * _MAX_BLOCK_SHARE,
+                        1.0 / self.variance, 0.0)
+
+    def products(self, cycles: Array) -> Array:
+        """Return weighted products with the torque, whose mean, which is friction, is removed.
+
+        Returns:
+            sine·sine, sine·cosine, cosine·cosine, sine·torque and cosine·torque, shape (5, k).
+
+        """
+        # exp(i (k + l) θ) = exp(i k θ) exp(i l θ): few exponentials make all evenly spaced k.
+        width = int(np.ceil(np.sqrt(len(cycles))))
+        coarse = np.exp(1j * np.outer(cycles[::width], self.angle))
+        fine = np.exp(1j * np.outer(self.angle, cycles[:width] - cycles[0]))
+        total, double, torque = ((one @ other).ravel()[:len(cycles)] for one, other in (
+            (coarse, fine), (coarse**2, fine**2),
+            (coarse * (self.torque - self.torque.mean()), fine)))
+        count = len(self.angle)
+        return np.asarray(self.weight(cycles) * (
+            0.5 * (count - double.real) - total.imag**2 / count,
+            0.5 * double.imag - total.real * total.imag / count,
+            0.5 * (count + double.real) - total.real**2 / count,
+            torque.imag, torque.real))
 
 
 def find_ripple(
@@ -136,60 +171,22 @@ def find_ripple(
         return ()
     # Thinned evenly; ripple is the same in both directions.
     usable = usable[::-(-blocks // _MOST_BLOCKS)]
-    left = [run.torque for run in usable]
     found: list[Ripple] = []
-    while len(found) < _MOST_COMPONENTS:
-        ripple = _strongest(usable, left, fewest_cycles)
-        if ripple is None:
-            break
+    while len(found) < _MOST_COMPONENTS and (ripple := _strongest(usable, fewest_cycles)):
         found.append(ripple)
-        left = [item - ripple.torque(run.angle) for item, run in zip(left, usable, strict=True)]
+        usable = [run.without(ripple) for run in usable]
     return tuple(found)
 
 
-@dataclass(frozen=True)
-class _Blocks:
-    """Blocks of one run, whose mean torque, which is friction, is removed."""
-
-    angle: Array
-    step: float
-    torque: Array
-    weight: float
-
-    @classmethod
-    def of(cls, run: RippleRun, left: Array) -> _Blocks:
-        """Return the blocks of a run and what is left of its torque."""
-        return cls(run.angle, run.step, left - left.mean(), 1.0 / _block_variance(left))
-
-    def seen(self, cycles: Array) -> Array:
-        """Return the weight at each k, zero if a block is long against the cycle."""
-        return np.where(self.step * cycles < 2.0 * np.pi * _MAX_BLOCK_SHARE, self.weight, 0.0)
-
-    def products(self, cycles: Array) -> Array:
-        """Return sine·sine, sine·cosine, cosine·cosine, sine·torque and cosine·torque, (5, k)."""
-        # exp(i (k + l) θ) = exp(i k θ) exp(i l θ): few exponentials make all evenly spaced k.
-        width = int(np.ceil(np.sqrt(len(cycles))))
-        coarse = np.exp(1j * np.outer(cycles[::width], self.angle))
-        fine = np.exp(1j * np.outer(self.angle, cycles[:width] - cycles[0]))
-        total, double, torque = ((one @ other).ravel()[:len(cycles)] for one, other in (
-            (coarse, fine), (coarse**2, fine**2), (coarse * self.torque, fine)))
-        count = len(self.angle)
-        return np.asarray(self.seen(cycles) * (
-            0.5 * (count - double.real) - total.imag**2 / count,
-            0.5 * double.imag - total.real * total.imag / count,
-            0.5 * (count + double.real) - total.real**2 / count,
-            torque.imag, torque.real))
-
-
-def _fit(blocks: Sequence[_Blocks], cycles: Array) -> tuple[Array, Array, Array]:
+def _fit(runs: Sequence[RippleRun], cycles: Array) -> tuple[Array, Array, Array]:
     """Return the decrease of chi-square, sine and cosine of the best sinusoid of each k.
 
     Args:
-        blocks: Blocks of all runs.
+        runs: The runs.
         cycles: The k, evenly spaced, shape (m,).
 
     """
-    ss, sc, cc, s, c = np.sum([item.products(cycles) for item in blocks], axis=0)
+    ss, sc, cc, s, c = np.sum([run.products(cycles) for run in runs], axis=0)
     determinant = ss * cc - sc * sc
     solvable = determinant > 1e-3 * ss * cc
     inverse = np.where(solvable, 1.0, 0.0) / np.where(solvable, determinant, 1.0)
@@ -197,47 +194,38 @@ def _fit(blocks: Sequence[_Blocks], cycles: Array) -> tuple[Array, Array, Array]
     return sine * s + cosine * c, sine, cosine
 
 
-def _covariance(blocks: Sequence[_Blocks], cycles: float, sine: float, cosine: float) -> Array:
+def _covariance(runs: Sequence[RippleRun], cycles: float, sine: float, cosine: float) -> Array:
     """Return the covariance of sine, cosine and cycles, shape (3, 3)."""
     information = np.zeros((3, 3))
-    for item in blocks:
-        slopes = _slopes(cycles, sine, cosine, item.angle)
+    for run in runs:
+        slopes = _slopes(cycles, sine, cosine, run.angle)
         slopes -= slopes.mean(axis=0)
-        information += slopes.T @ slopes * item.seen(np.array(cycles))
+        information += slopes.T @ slopes * run.weight(np.array(cycles))
     return np.asarray(np.linalg.pinv(information))
 
 
-def _strongest(
-    runs: Sequence[RippleRun], left: Sequence[Array], fewest_cycles: float
-) -> Ripple | None:
+def _strongest(runs: Sequence[RippleRun], fewest_cycles: float) -> Ripple | None:
     """Return the strongest sinusoid, None if it is not significant."""
-    blocks = [_Blocks.of(run, item) for run, item in zip(runs, left, strict=True)]
     candidates = _candidates(runs, fewest_cycles)
     if not len(candidates):
         return None
-    gains, *_ = _fit(blocks, candidates)
+    gains, *_ = _fit(runs, candidates)
     best = int(np.argmax(gains))
     if gains[best] <= _SIGNIFICANT:
         return None
     refined = np.linspace(candidates[max(best - 1, 0)],
                           candidates[min(best + 1, len(candidates) - 1)], _REFINEMENT)
-    fits = _fit(blocks, refined)
+    fits = _fit(runs, refined)
     best = int(np.argmax(fits[0]))
     cycles = float(refined[best])
     gain, sine, cosine = (float(column[best]) for column in fits)
-    ripple = Ripple(cycles, sine, cosine, _covariance(blocks, cycles, sine, cosine))
+    ripple = Ripple(cycles, sine, cosine, _covariance(runs, cycles, sine, cosine))
     # Correlated noise raises many k and remains after subtraction of the best one.
-    return ripple if gain > _SIGNIFICANT * _memory(runs, left, ripple) else None
-
-
-def _memory(runs: Sequence[RippleRun], left: Sequence[Array], ripple: Ripple) -> float:
-    """Return the ratio of slow noise to that of neighbouring blocks, 1 if white."""
-    factors = []
-    for run, item in zip(runs, left, strict=True):
-        rest = item - ripple.torque(run.angle)
-        slow = float(np.var(rest)) * autocorrelation_time(rest)
-        factors.append(slow / _block_variance(rest))
-    return max(1.0, float(np.average(factors, weights=[len(item) for item in left])))
+    rest = [run.without(ripple) for run in runs]
+    memory = np.average(
+        [float(np.var(run.torque)) * autocorrelation_time(run.torque) / run.variance
+         for run in rest], weights=[len(run.torque) for run in rest])
+    return ripple if gain > _SIGNIFICANT * max(1.0, float(memory)) else None
 
 
 def _candidates(runs: Sequence[RippleRun], fewest: float) -> Array:
@@ -249,8 +237,3 @@ def _candidates(runs: Sequence[RippleRun], fewest: float) -> Array:
     most = min(2.0 * np.pi * _MAX_BLOCK_SHARE / finest, _MOST_CYCLES)
     count = int((most - fewest) * width / (2.0 * np.pi) * _OVERSAMPLING) + 1
     return np.linspace(fewest, most, count) if most > fewest else np.zeros(0)
-
-
-def _block_variance(values: Array) -> float:
-    """Return the variance of blocks from successive differences, insensitive to slow ripple."""
-    return max(0.5 * float(np.mean(np.diff(values) ** 2)), 1e-12)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -164,12 +163,9 @@ def in_gap(time: Array, at: Array, reach: float) -> Flags:
 
 def _without_gaps(time: Array, mask: np.ndarray) -> list[tuple[int, int]]:
     """Split the intervals of ``mask`` at gaps of the stamps."""
-    pieces = []
-    for start, stop in runs(mask):
-        cuts = start + 1 + np.flatnonzero(np.diff(time[start:stop]) > _MAX_GAP)
-        borders = [start, *cuts.tolist(), stop]
-        pieces += list(pairwise(borders))
-    return pieces
+    cuts = 1 + np.flatnonzero((np.diff(time) > _MAX_GAP) & mask[1:] & mask[:-1])
+    borders = np.sort(np.concatenate((np.ravel(runs(mask)), cuts, cuts))).astype(int)
+    return [(int(a), int(b)) for a, b in borders.reshape(-1, 2)]
 
 
 def _trimmed(time: Array, start: int, stop: int, settle: float) -> tuple[int, int]:

@@ -586,4 +586,4 @@ def _estimate(
 FRICTION = Estimator(
     'friction', FrictionParameters, ('run', 'estimate'), needs,
     lambda values: ('payload',) if values.use_payload else (), _estimate, summary,
-    lambda values: ('payload',), merge=merge)
+    ('payload',), merge=merge)

@@ -25,16 +25,15 @@ from robocal_ros.payload.regression import (
     BAND,
     MIN_MOTION,
     Iteration,
-    NuisanceParameters,
     Rows,
     RowsFit,
-    held_out_fits,
     loss_columns,
     on_found_base,
     scatter,
     torque_rows,
+    validated,
 )
-from robocal_ros.payload.result import MAX_GAIN_STD, make_result, motion_checks, settings_of
+from robocal_ros.payload.result import MAX_GAIN_STD, identified, make_result, settings_of
 from robocal_ros.results import CalibrationResult, Check, Parameter, State, rms
 from robocal_ros.robot import DRIVE_GAINS, REVERSED, ArmModel, NewtonEuler, Robot, urdf_model
 
@@ -83,49 +82,41 @@ def estimate(
     rough = (_rough_gain(robot, samples, mass) if values.effort_source == 'unknown'
              else np.ones(n))
     scaled = replace(samples, effort=samples.effort / rough)
-    rows = torque_rows(arm.robot, scaled, values, arm=arm)
-    fit = _fit(rows, mass)
+    fit = _fit(torque_rows(arm.robot, scaled, values, arm=arm), mass)
     found = on_found_base(arm.robot, fit.tilt, values)
     if found is not None:
         leaning, tilted = found
-        rows = torque_rows(leaning, scaled, tilted, arm=replace(arm, robot=leaning))
-        fit = _fit(rows, mass)
-    fit = rows.inflated(_about(rows, fit), fit)
+        fit = _fit(torque_rows(leaning, scaled, tilted, arm=replace(arm, robot=leaning)), mass)
+    fit = fit.inflated(_about(fit.rows, fit))
     gain, covariance = fit.gain, fit.covariance[:n, :n]
     if values.known_mass_std > 0.0:
         step = 1e-3 * mass
-        slope = (_fit(rows, mass + step, fit.nuisance).gain - gain) / step
+        slope = (_settled(fit.rows, np.array([mass + step])).gain - gain) / step
         covariance = covariance + np.outer(slope, slope) * values.known_mass_std**2
     std = np.sqrt(np.diag(covariance))
     freedom = [combined_freedom(std[i]**2, [(fit.covariance[i, i], fit.freedom(direction))])
                for i, direction in enumerate(np.eye(n, len(fit.covariance)))]
-    effort = rows.measured + rows.known
-    fitted = rows.fits(fit.used, fit.residual, effort, rows.lack_of_fit(fit))
-    validation, expected = held_out_fits(
-        rows, fit, lambda part, nuisance: _fit(part, mass, nuisance), _about, effort)
+    fitted, validation, checks = validated(
+        fit, lambda part: _settled(part, np.array([mass])), _about,
+        fit.rows.measured + fit.rows.known, values.max_held_out_ratio)
     known = std <= MAX_GAIN_STD
     names = [f'{name}.effort_scale' for name in robot.joint_names]
     unit = '1/(N·m)' if values.effort_source == 'unknown' else '1'
-    identified = np.flatnonzero(known)
+    places, units = np.flatnonzero(known), np.outer(rough, rough)
+    scales = identified(names, [unit] * n, rough * gain, covariance * units, freedom)
     return make_result(
         robot, samples, kind=DRIVE_GAINS, method='known_mass', frame='',
         parameters=tuple(
-            Parameter(name, unit, float(rough[i] * gain[i]), float(rough[i] * std[i]),
-                      freedom=freedom[i])
-            if known[i] else
-            Parameter(name, unit, state=State.NOT_IDENTIFIED,
-                      note=f'standard deviation {100 * std[i]:.1f} % (limit '
+            scale if share <= MAX_GAIN_STD else
+            Parameter(scale.name, unit, state=State.NOT_IDENTIFIED,
+                      note=f'standard deviation {100 * share:.1f} % (limit '
                            f'{100 * MAX_GAIN_STD:.1f} %)')
-            for i, name in enumerate(names)),
-        covariance_names=tuple(names[i] for i in identified),
-        covariance=(covariance * np.outer(rough, rough))[np.ix_(identified, identified)],
+            for scale, share in zip(scales, std, strict=True)),
+        covariance_names=tuple(names[i] for i in places),
+        covariance=(covariance * units)[np.ix_(places, places)],
         fit=fitted, validation=validation,
-        checks=(*_checks(robot.joint_names, gain, std), *rows.recording,
-                rows.unexplained_check(fit, values.unexplained_torque(robot.effort_limit)),
-                *motion_checks(
-            fitted, validation, [f"at '{name}'" for name in robot.joint_names], expected,
-            values.max_held_out_ratio)),
-        settings={'band': BAND, 'widened_priors': sorted(fit.nuisance.contradicted), **settings_of(
+        checks=(*_checks(robot.joint_names, gain, std), *checks),
+        settings={'band': BAND, 'widened_priors': sorted(fit.rows.contradicted), **settings_of(
             values, 'known_mass', 'known_mass_std', 'posture_std', 'sag_std', 'delay_std',
             'load_friction_std', 'friction_change_std', 'arm_model_std',
             'max_unexplained_torque')})
@@ -159,34 +150,36 @@ def _rough_gain(robot: Robot, samples: JointSamples, mass: float) -> Array:
     return gain
 
 
-def _fit(rows: Rows, mass: float, nuisance: NuisanceParameters | None = None) -> RowsFit:
-    """Solve; missing nuisance columns are computed about a first estimate of the payload."""
-    start = np.concatenate(([mass], np.zeros(rows.width - 1)))
-    if nuisance is not None:
-        return _settled(rows, np.ones(len(rows.channels)), start, nuisance)
-    fit = _settled(rows, np.ones(len(rows.channels)), start, rows.no_nuisance())
-    body, losses, _ = rows.split(fit.value)
-    return _settled(rows, fit.gain, fit.value,
-                    rows.nuisance_about(body, losses / fit.gain[:, None]))
+def _fit(rows: Rows, mass: float) -> RowsFit:
+    """Solve, with nuisance columns that are computed about a first estimate of the payload."""
+    fit = _settled(rows, np.array([mass]))
+    body, losses = rows.split(fit.value)
+    return _settled(rows.with_nuisance(body, losses / fit.gain[:, None]), fit.value, fit.gain)
 
 
-def _settled(
-    rows: Rows, gain: Array, value: Array, nuisance: NuisanceParameters
-) -> RowsFit:
-    """Iterate from gains and values of all columns to convergence; the mass stays fixed."""
-    n = len(gain)
-    names = [*(f'drive gain of {name}' for name in rows.channels), *rows.names(nuisance)[1:]]
-    value = np.concatenate((value[:rows.width], np.zeros(len(nuisance.names))))
-    state = Iteration(rows, nuisance, np.where(rows.valid, 1.0, np.inf), with_gains=True)
+def _settled(rows: Rows, value: Array, gain: Array | None = None) -> RowsFit:
+    """Iterate to convergence; the mass stays fixed.
+
+    Args:
+        rows: The problem.
+        value: Start of the first unknowns, at least the mass; the others start at zero.
+        gain: Start of the gains, shape (n,); 1 by default.
+
+    """
+    n = len(rows.channels)
+    gain = np.ones(n) if gain is None else gain
+    names = [*(f'drive gain of {name}' for name in rows.channels), *rows.names[1:]]
+    value = np.concatenate((value, np.zeros(len(rows.names) - len(value))))
+    state = Iteration(rows, np.where(rows.valid, 1.0, np.inf))
     for step in range(_STEPS):
         # Linearised about the current payload: e (τ + Y dp), with unknowns e and p.
         few = state.few
-        regressor, explained = _linearised(few, few.columns(state.shared), gain, value)
+        regressor, explained = _linearised(few, gain, value)
         fit = state.solve(regressor, few.measured + few.known + explained, names, _MAX_CONDITION)
         # In standard deviations.
         change = float((np.abs(fit.value[:n] - gain) / fit.std()[:n]).max())
         gain, value = fit.value[:n], np.concatenate((value[:1], fit.value[n:]))
-        residual = rows.residual(value, state.nuisance, gain)
+        residual = rows.residual(value, gain)
         if change < _CONVERGED:
             return state.fit(value, fit, residual, gain)
         if step < _WEIGHED:
@@ -198,24 +191,23 @@ def _settled(
 
 def _about(rows: Rows, fit: RowsFit) -> Array:
     """Return the columns of all unknowns about a fit."""
-    return _linearised(rows, rows.columns(fit.nuisance), fit.gain, fit.value)[0]
+    return _linearised(rows, fit.gain, fit.value)[0]
 
 
-def _linearised(rows: Rows, columns: Array, gain: Array, value: Array) -> tuple[Array, Array]:
+def _linearised(rows: Rows, gain: Array, value: Array) -> tuple[Array, Array]:
     """Linearise about an estimate.
 
     Args:
         rows: The problem.
-        columns: All of its columns, as from ``Rows.columns``.
         gain: Scale of each joint, shape (n,).
         value: Values of the columns; the first one, the mass, is fixed.
 
     Returns:
-        Regressor of gains and of all columns except the mass, shape (n, k, p), and the part
+        Regressor of gains and of all columns except the mass, shape (n, k, q), and the part
         that both current gains and current values explain, shape (n, k).
 
     """
-    n, width = len(gain), rows.width
+    n, width, columns = len(gain), rows.width, rows.columns
     variable = columns[:, :, 1:10] @ value[1:10] + columns[:, :, width:] @ value[width:]
     regressor = np.concatenate((np.zeros((*rows.measured.shape, n)), columns[:, :, 1:]), axis=2)
     joints = np.arange(n)

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimators of payload, by a table of methods, and of drive gains and arm from recordings."""
+"""Estimators of payload, by each method, and of drive gains and arm from recordings."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
+from dataclasses import replace
 
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimation import check_contents
@@ -18,14 +17,9 @@ from robocal_ros.payload import (
     static_poses,
     two_plane,
 )
+from robocal_ros.payload.model import second_plane
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.payload.result import (
-    centre_text,
-    fitness_text,
-    mass_text,
-    mounted_text,
-    stored_load_checks,
-)
+from robocal_ros.payload.result import stored_load_checks, summary
 from robocal_ros.results import CalibrationResult, Inputs, Load, absence
 from robocal_ros.robot import (
     ARM,
@@ -42,10 +36,6 @@ from robocal_ros.robot import (
     urdf_model,
 )
 
-if TYPE_CHECKING:
-    from robocal_ros.arm import Keep
-    from robocal_ros.payload.procedure import PayloadProcedure, Sensor
-
 EXCITATION_BUDGET = 2**15
 """Number of samples of an exciting motion; it is filtered to a few hertz, and more of them carry
 no more information."""
@@ -54,36 +44,24 @@ no more information."""
 _UNKNOWN_STD = 10.0
 
 
-@dataclass(frozen=True)
-class Method:
-    """Method of payload identification.
-
-    Attributes:
-        reads_wrench: Returns whether it reads the wrist sensor, and efforts otherwise.
-        kinds: Returns the kinds of results that it builds on besides friction and drive gains.
-        check: Raises a ConfigurationError for parameters that fit neither arm nor results.
-        run: Plans and carries out its motions, given the sensor, if any, the stored results, and
-            what keeps an unfinished measurement.
-        estimate: Estimates from a recording, given the arm by its URDF, parameters and inputs.
-        summary: Returns a result in a sentence.
-        budget: Largest number of samples per stream.
-
-    """
-
-    reads_wrench: Callable[[PayloadParameters], bool]
-    kinds: Callable[[PayloadParameters], tuple[str, ...]]
-    check: Callable[[Robot, PayloadParameters, Load], None]
-    run: Callable[[PayloadProcedure, Sensor | None, Load, Keep], Awaitable[None]]
-    estimate: Callable[[Robot, Recording, PayloadParameters, Inputs], CalibrationResult]
-    summary: Callable[[CalibrationResult], str]
-    budget: int = BUDGET
+def reads_wrench(values: PayloadParameters) -> bool:
+    """Return whether the method reads the wrist sensor, and efforts otherwise."""
+    return values.method == 'static_poses' or (
+        values.method == 'excitation' and values.excitation_source == 'wrench')
 
 
-def check_sensor(robot: Robot, values: PayloadParameters) -> None:
-    """Raise a ConfigurationError if frame or sign of the wrist sensor are invalid."""
-    robot.frame_id(values.sensor_frame)
-    if abs(values.sensor_sign) != 1.0:
-        raise ConfigurationError(f'sensor_sign must be 1.0 or -1.0, got {values.sensor_sign}.')
+def check(robot: Robot, values: PayloadParameters, load: Load) -> None:
+    """Raise a ConfigurationError for parameters that fit neither arm nor stored results."""
+    if values.method == 'two_plane':
+        two_plane.check_sweeps(values)
+        second_plane(robot, values.second_joint)
+        if values.known_mass > 0.0:
+            two_plane.known_mass(values, None)
+    elif values.method == 'excitation':
+        excitation.check_reference(robot, values, load(excitation.REFERENCE),
+                                   absence(load, excitation.REFERENCE))
+    for need in needs(values).wrenches:
+        robot.frame_id(need.frame)
 
 
 def gain_std(values: PayloadParameters) -> float:
@@ -120,48 +98,6 @@ def _by_torque(
     return arm, {} if friction is None else friction_by_joint(friction)
 
 
-# ------------------------------------------------------------------------------- two planes
-
-
-def _check_two_plane(robot: Robot, values: PayloadParameters, load: Load) -> None:
-    two_plane.check_sweeps(values)
-    if values.known_mass > 0.0:
-        two_plane.known_mass(robot, values, None)
-    elif values.second_joint:
-        robot.index(values.second_joint)
-
-
-def _estimate_two_plane(
-    robot: Robot, recording: Recording, values: PayloadParameters, inputs: Inputs
-) -> CalibrationResult:
-    arm, friction = _by_torque(robot, recording.joints, values, inputs, values.known_mass)
-    return two_plane.estimate(
-        arm.robot, recording.joints, values, friction, inputs.get('payload'), arm)
-
-
-def _summary_two_plane(result: CalibrationResult) -> str:
-    return (f'Centre of mass {centre_text(result)} for a mass of {mass_text(result)}.'
-            f'{fitness_text(result)}')
-
-
-# ----------------------------------------------------------------------------- static poses
-
-
-def _estimate_static_poses(
-    robot: Robot, recording: Recording, values: PayloadParameters, inputs: Inputs
-) -> CalibrationResult:
-    return static_poses.estimate(
-        robot, recording.joints, recording.wrench(values.sensor_topic), values)
-
-
-def _summary_static_poses(result: CalibrationResult) -> str:
-    return (f'Mass {mass_text(result)}, centre of mass {centre_text(result)}'
-            f'{mounted_text(result)}.{fitness_text(result)}')
-
-
-# ------------------------------------------------------------------------------- excitation
-
-
 def _estimate_excitation(
     robot: Robot, recording: Recording, values: PayloadParameters, inputs: Inputs
 ) -> CalibrationResult:
@@ -190,58 +126,12 @@ def _check_gains(reference: CalibrationResult, gains: CalibrationResult | None) 
             "recording, or record it again with reference_run 'record'.")
 
 
-def _summary_excitation(result: CalibrationResult) -> str:
-    if result.kind == excitation.REFERENCE:
-        return ("Reference recorded: runs with reference_run 'subtract' subtract the error of "
-                "the arm's own model.")
-    moments = [result.parameter(f'inertia_{axis}') for axis in ('xx', 'yy', 'zz')]
-    inertia = ('not identified' if any(p.value is None for p in moments) else ', '.join(
-        f'{p.name[-2:]} {p.text(5)}' for p in moments)
-        + ' kg·m²')
-    return (f'Mass {mass_text(result)}, centre of mass {centre_text(result)}, inertia about it '
-            f'{inertia}{mounted_text(result)}.{fitness_text(result)}')
-
-
-METHODS = {
-    'two_plane': Method(
-        reads_wrench=lambda values: False,
-        kinds=lambda values: ('payload',),
-        check=_check_two_plane,
-        run=lambda procedure, sensor, load, keep: procedure.two_plane(two_plane.known_mass(
-            procedure.arm.robot, procedure.values, load('payload')).value),
-        estimate=_estimate_two_plane,
-        summary=_summary_two_plane),
-    'static_poses': Method(
-        reads_wrench=lambda values: True,
-        kinds=lambda values: (),
-        check=lambda robot, values, load: None,
-        run=lambda procedure, sensor, load, keep: procedure.static_poses(
-            cast('Sensor', sensor), keep),
-        estimate=_estimate_static_poses,
-        summary=_summary_static_poses),
-    'excitation': Method(
-        reads_wrench=lambda values: values.excitation_source == 'wrench',
-        kinds=lambda values: (
-            (excitation.REFERENCE,) if values.reference_run == 'subtract' else ()),
-        check=lambda robot, values, load: excitation.check_reference(
-            robot, values, load(excitation.REFERENCE), absence(load, excitation.REFERENCE)),
-        run=lambda procedure, sensor, load, keep: procedure.excitation(sensor),
-        estimate=_estimate_excitation,
-        summary=_summary_excitation,
-        budget=EXCITATION_BUDGET),
-}
-"""The methods by the value of parameter ``method``."""
-
-
-# ------------------------------------------------------------------------------ estimators
-
-
 def needs(values: PayloadParameters) -> Needs:
     """Return the streams that the method reads."""
-    method = METHODS[values.method]
-    if not method.reads_wrench(values):
-        return Needs(effort=True, budget=method.budget)
-    return Needs(effort=False, budget=method.budget, wrenches=(WrenchNeed(
+    budget = EXCITATION_BUDGET if values.method == 'excitation' else BUDGET
+    if not reads_wrench(values):
+        return Needs(effort=True, budget=budget)
+    return Needs(effort=False, budget=budget, wrenches=(WrenchNeed(
         values.sensor_topic, values.sensor_frame, values.sensor_sign,
         values.sensor_message_frame),))
 
@@ -266,7 +156,15 @@ def estimate(
         RobocalError: If parameters or data are unsuitable.
 
     """
-    return METHODS[values.method].estimate(robot, recording, values, inputs)
+    joints = recording.joints
+    if values.method == 'static_poses':
+        return static_poses.estimate(
+            robot, joints, recording.wrench(values.sensor_topic), values)
+    if values.method == 'two_plane':
+        arm, friction = _by_torque(robot, joints, values, inputs, values.known_mass)
+        return two_plane.estimate(
+            arm.robot, joints, values, friction, inputs.get('payload'), arm)
+    return _estimate_excitation(robot, recording, values, inputs)
 
 
 def estimate_gains(
@@ -338,24 +236,23 @@ def arm_summary(result: CalibrationResult) -> str:
 
 def kinds(values: PayloadParameters) -> tuple[str, ...]:
     """Return the kinds of results that an estimate of the payload uses."""
-    method = METHODS[values.method]
-    friction = values.use_friction and not method.reads_wrench(values)
-    return (*(('friction',) if friction else ()), *method.kinds(values))
+    return tuple(kind for kind, used in (
+        ('friction', values.use_friction and not reads_wrench(values)),
+        ('payload', values.method == 'two_plane'),
+        (excitation.REFERENCE,
+         values.method == 'excitation' and values.reference_run == 'subtract')) if used)
 
 
-def _carried(values: PayloadParameters) -> tuple[str, ...]:
-    """Return the inputs whose uncertainty the methods themselves propagate."""
-    return 'payload', excitation.REFERENCE, 'friction', DRIVE_GAINS, ARM
-
-
+# Inputs whose uncertainty the methods themselves propagate.
+_CARRIED = 'payload', excitation.REFERENCE, 'friction', DRIVE_GAINS, ARM
 PAYLOAD = Estimator(
     'payload', PayloadParameters, ('run', 'estimate'), needs, kinds, estimate,
-    lambda result: METHODS[result.method].summary(result), _carried, beside=('payload',))
+    summary, _CARRIED, beside=('payload',))
 ARM_IDENTIFICATION = Estimator(
     ARM, PayloadParameters, ('identify_arm',), gain_needs,
-    lambda values: (ARM,) if values.arm_load > 0.0 else (), estimate_arm, arm_summary, _carried,
+    lambda values: (ARM,) if values.arm_load > 0.0 else (), estimate_arm, arm_summary, _CARRIED,
     beside=('payload',))
 GAINS = Estimator(
     DRIVE_GAINS, PayloadParameters, ('calibrate_gains',), gain_needs,
     lambda values: (ARM,) if values.use_arm_model else (), estimate_gains, gains_summary,
-    _carried)
+    _CARRIED)

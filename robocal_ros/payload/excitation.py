@@ -8,10 +8,10 @@ physical consistency → mass, centre of mass, inertia about it → checks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy
 
 from robocal_ros.arrays import Array
@@ -32,13 +32,12 @@ from robocal_ros.payload.regression import (
     BAND,
     MIN_MOTION,
     Iteration,
-    NuisanceParameters,
     Rows,
     RowsFit,
-    held_out_fits,
     on_found_base,
     scatter,
     torque_rows,
+    validated,
     wrench_rows,
 )
 from robocal_ros.payload.result import (
@@ -53,7 +52,6 @@ from robocal_ros.payload.result import (
     largest_source,
     links_cause,
     make_result,
-    motion_checks,
     settings_of,
     unidentified_inertia,
 )
@@ -62,6 +60,9 @@ from robocal_ros.robot import URDF_FREEDOM, ArmModel, Robot, SteadyFriction, bod
 
 REFERENCE = 'payload_reference'
 """Kind of the result of a reference run."""
+
+Earlier = Mapping[str, Any]
+"""Settings of a reference run that state its fit, see ``_for_later``."""
 
 MAX_INERTIA_STD = 0.1
 """Largest standard deviation of an element of inertia, as a share of the mean moment, that counts
@@ -89,7 +90,6 @@ _SAME_MOTION = 0.1
 _MAX_CONDITION = 1e5
 # Least passes, for the weights, and most, for priors that the data contradict.
 _PASSES, _MOST_PASSES = 3, 12
-_LEAST_HELD_OUT = 50
 # Standard deviation of a channel without usable rows.
 _UNUSED = 1e9
 # Standard deviation of nuisance parameters that are not estimated.
@@ -138,17 +138,16 @@ def check_fit(
         reference: Result of the reference run.
 
     """
-    wrong = ''
-    centre, extent = (np.array(reference.settings.get(f'motion_{what}', np.full(robot.n, np.nan)))
-                      for what in ('centre', 'extent'))
+    wrong, settings = '', reference.settings
     if not reference.robot.is_described_as(robot.identity):
         wrong = 'was recorded with another robot description'
-    elif 'motion_phase' not in reference.settings:
+    elif 'motion_phase' not in settings:
         wrong = 'does not state its residuals'
-    elif reference.settings.get('channels') != list(channels):
-        wrong = f'measured {reference.settings.get("channels")}, not {list(channels)}'
-    elif not (np.abs(joints.position.mean(axis=0) - centre).max() <= _SAME_MOTION
-              and np.abs(np.ptp(joints.position, axis=0) - extent).max() <= _SAME_MOTION):
+    elif settings['channels'] != list(channels):
+        wrong = f'measured {settings["channels"]}, not {list(channels)}'
+    elif np.abs([joints.position.mean(axis=0) - settings['motion_centre'],
+                 np.ptp(joints.position, axis=0) - settings['motion_extent']
+                 ]).max() > _SAME_MOTION:
         wrong = (f'is of another motion: mean or range of a joint differs by more than '
                  f'{_SAME_MOTION} rad')
     if wrong:
@@ -157,95 +156,73 @@ def check_fit(
             "reference_run 'record'.")
 
 
-@dataclass(frozen=True)
-class EarlierFit:
-    """Fit of a reference run.
+def _for_later(fit: RowsFit) -> dict[str, object]:
+    """Return the fit of a reference run as settings of its result.
 
-    Attributes:
-        noise: Standard deviation of the rows of each channel, shape (channels,).
-        prior: Standard deviations of nuisance parameters, by name; others are not estimated.
-        residual: Mean residuals at each place of the motion, zero where no row was used, shape
-            (channels, places).
-        fundamental: Fundamental of the positions, shape (n,) [rad].
-
+    ``noise``: standard deviation of the rows of each channel; ``nuisance_std``: those of nuisance
+    parameters, by name; ``residual``: mean residuals at each place of the motion, zero where no
+    row was used, shape (channels, places); ``motion_phase``: real and imaginary part of the
+    fundamental of the positions, shape (2, n) [rad].
     """
-
-    noise: Array
-    prior: Mapping[str, float]
-    residual: Array
-    fundamental: npt.NDArray[np.complex128]
-
-    @staticmethod
-    def settings(rows: Rows, fit: RowsFit) -> dict[str, object]:
-        """Return a fit as settings of its result."""
-        used = fit.used.astype(float)
-        total, count = (values.reshape(len(values), rows.repeats, -1).sum(axis=1)
-                        for values in (used * fit.residual, used))
-        residual = total / np.maximum(count, 1.0)
-        return {
-            'noise': np.nan_to_num(fit.noise.min(axis=1), posinf=_UNUSED).tolist(),
-            'nuisance_std': dict(
-                zip(fit.nuisance.names, fit.nuisance.std.tolist(), strict=True)),
-            'residual': [[float(f'{value:.3g}') for value in channel] for channel in residual],
-            'motion_phase': [rows.fundamental.real.tolist(), rows.fundamental.imag.tolist()]}
-
-    @classmethod
-    def of(cls, reference: CalibrationResult) -> EarlierFit:
-        """Return the fit of a reference run."""
-        told = reference.settings
-        real, imaginary = np.array(told['motion_phase'])
-        return cls(np.array(told['noise']), told['nuisance_std'], np.array(told['residual']),
-                   real + 1j * imaginary)
-
-    def residual_at(self, rows: Rows) -> Array | None:
-        """Return the residuals at the places of some rows, shape (channels, k).
-
-        None if motions do not repeat, so that places cannot be found again.
-        """
-        places = self.residual.shape[1]
-        if rows.repeats < 2 or places * rows.repeats != rows.measured.shape[1]:
-            return None
-        ahead = np.angle(np.vdot(self.fundamental, rows.fundamental)) / (2.0 * np.pi) * places
-        at = np.arange(places) + ahead
-        return np.tile([np.interp(at, np.arange(places), channel, period=places)
-                        for channel in self.residual], rows.repeats)
+    rows, used = fit.rows, fit.used.astype(float)
+    total, count = (values.reshape(len(values), rows.repeats, -1).sum(axis=1)
+                    for values in (used * fit.residual, used))
+    residual = total / np.maximum(count, 1.0)
+    return {
+        'noise': np.nan_to_num(fit.noise.min(axis=1), posinf=_UNUSED).tolist(),
+        'nuisance_std': dict(zip(
+            rows.names[rows.width:], rows.std[rows.width:].tolist(), strict=True)),
+        'residual': [[float(f'{value:.3g}') for value in channel] for channel in residual],
+        'motion_phase': [rows.fundamental.real.tolist(), rows.fundamental.imag.tolist()]}
 
 
-def fit_rows(
-    rows: Rows, nuisance: NuisanceParameters | None = None, earlier: EarlierFit | None = None
-) -> RowsFit:
+def _earlier_residual(earlier: Earlier, rows: Rows) -> Array | None:
+    """Return the residuals of a reference run at the places of some rows, shape (channels, k).
+
+    None if motions do not repeat, so that places cannot be found again.
+    """
+    residual, (real, imaginary) = np.array(earlier['residual']), np.array(earlier['motion_phase'])
+    places = residual.shape[1]
+    if rows.repeats < 2 or places * rows.repeats != rows.measured.shape[1]:
+        return None
+    ahead = np.angle(np.vdot(real + 1j * imaginary, rows.fundamental)) / (2.0 * np.pi) * places
+    at = np.arange(places) + ahead
+    return np.tile([np.interp(at, np.arange(places), channel, period=places)
+                    for channel in residual], rows.repeats)
+
+
+def fit_rows(rows: Rows, earlier: Earlier | None = None) -> RowsFit:
+    """Solve, with nuisance columns that are computed about a first estimate; see ``solved``."""
+    return solved(rows.with_nuisance(*rows.split(solved(rows, earlier).value)), earlier)
+
+
+def solved(rows: Rows, earlier: Earlier | None = None) -> RowsFit:
     """Solve with each channel weighted by the scatter of its residuals, iteratively.
 
     Args:
         rows: The problem.
-        nuisance: The nuisance columns; by default they are computed about a first estimate.
-        earlier: An earlier fit, with whose weights errors that both motions share enter both
-            estimates alike.
+        earlier: The fit of a reference run, with whose weights errors that both motions share
+            enter both estimates alike.
 
     Raises:
         DataError: If rows are too few.
         ExcitationError: If directions are unobservable; they are named.
 
     """
-    if nuisance is None:
-        body, own, _ = rows.split(fit_rows(rows, rows.no_nuisance(), earlier).value)
-        nuisance = rows.nuisance_about(body, own)
     if earlier is not None:
-        nuisance = replace(nuisance, std=np.array([
-            earlier.prior.get(name, _FIXED)
-            for name in nuisance.names]))
+        rows = replace(rows, std=np.where(np.isinf(rows.std), np.inf, [
+            earlier['nuisance_std'].get(name, _FIXED) for name in rows.names]))
 
     def noise_of(residual: Array) -> Array:
         found = scatter(residual, rows.valid, rows.near_reversal)
         return found if earlier is None else np.where(
-            np.isfinite(found), earlier.noise[:, None], np.inf)
+            np.isfinite(found), np.array(earlier['noise'])[:, None], np.inf)
 
-    state, gain = Iteration(rows, nuisance, noise_of(rows.measured)), np.ones(len(rows.channels))
-    names, settled = rows.names(nuisance), False
+    state, gain = Iteration(rows, noise_of(rows.measured)), np.ones(len(rows.channels))
+    settled = False
     for repetition in range(_MOST_PASSES + 1):
-        few = state.few
-        fit = state.solve(few.columns(state.shared), few.measured, names, _MAX_CONDITION)
-        residual = rows.residual(fit.value, state.nuisance, gain)
+        fit = state.solve(state.few.columns, state.few.measured, rows.names, _MAX_CONDITION)
+        residual = rows.residual(fit.value, gain)
         if repetition == _MOST_PASSES or (repetition >= _PASSES and settled):
             break
         settled = state.update(
@@ -253,38 +230,19 @@ def fit_rows(
     return state.fit(fit.value, fit, residual, gain)
 
 
-@dataclass(frozen=True)
-class _Solution:
-    """Fit of a motion, and what a reference run of it adds.
-
-    Attributes:
-        rows: The problem.
-        fit: Its fit, with the structure of the residuals in the covariance.
-        common: Residuals that the reference run has in common, shape (channels, k); None if there
-            is none or their places are not known.
-        reference: The reference run that is subtracted, None without one.
-
-    """
-
-    rows: Rows
-    fit: RowsFit
-    common: Array | None
-    reference: CalibrationResult | None
-
-    @property
-    def independent(self) -> CalibrationResult | None:
-        """The reference run if it counts as independent, without residuals in common."""
-        return self.reference if self.common is None else None
-
-
 def _solved(
     robot: Robot, joints: JointSamples, values: PayloadParameters, sensor: WrenchSamples | None,
     friction: Mapping[str, SteadyFriction] | None, reference: CalibrationResult | None,
     arm: ArmModel | None,
-) -> _Solution:
-    earlier = None if reference is None else EarlierFit.of(reference)
+) -> tuple[RowsFit, Array | None]:
+    """Return the fit, with the structure of its residuals, and what a reference run of it adds.
 
-    def fitted(robot: Robot, values: PayloadParameters) -> tuple[Rows, RowsFit]:
+    Those are the residuals that the reference run has in common, shape (channels, k); None if
+    there is none or their places are not known.
+    """
+    earlier = None if reference is None else reference.settings
+
+    def fitted(robot: Robot, values: PayloadParameters) -> RowsFit:
         known = None if arm is None else replace(arm, robot=robot)
         if sensor is not None:
             rows = wrench_rows(robot, joints, sensor, values)
@@ -297,18 +255,15 @@ def _solved(
                                known if values.reference_run == 'off' else None)
         if reference is not None:
             check_fit(robot, joints, rows.channels, reference)
-        return rows, fit_rows(rows, earlier=earlier)
+        return fit_rows(rows, earlier)
 
-    rows, fit = fitted(robot, values)
+    fit = fitted(robot, values)
     found = on_found_base(robot, fit.tilt, values)
     if found is not None:
-        rows, fit = fitted(*found)
-    columns = rows.columns(fit.nuisance)
-    common = None if earlier is None else earlier.residual_at(rows)
-    fit = rows.inflated(columns, fit, common)
-    if earlier is not None:
-        fit = _with_considered(rows, fit, columns)
-    return _Solution(rows, fit, common, reference)
+        fit = fitted(*found)
+    common = None if earlier is None else _earlier_residual(earlier, fit.rows)
+    fit = fit.inflated(fit.rows.columns, common)
+    return fit if earlier is None else _with_considered(fit), common
 
 
 def estimate(
@@ -345,60 +300,59 @@ def estimate(
     check_reference(robot, values, reference)
     if values.reference_run != 'subtract':
         reference = None
-    found = _solved(robot, joints, values, sensor, friction, reference, arm)
-    fit, move = found.fit, moving(robot, found.rows.frame)
+    fit, common = _solved(robot, joints, values, sensor, friction, reference, arm)
+    # Without residuals in common, the reference run counts as independent.
+    independent = reference if common is None else None
+    move = moving(robot, fit.rows.frame)
     body, covariance = move @ fit.value[:10], move @ fit.covariance[:10, :10] @ move.T
-    links = np.zeros((10, 10))
-    if sensor is not None and values.reference_run == 'off':
+    # What else the variance of the ten parameters has, with degrees of freedom.
+    others: list[tuple[Array, float | None]] = []
+    distal = None if sensor is None else robot.distal_inertia(sensor.frame)
+    if distal is not None and values.reference_run == 'off':
         # Links between sensor and payload are subtracted by the URDF.
-        links = move @ body_covariance(
-            robot.distal_inertia(sensor.frame), values.arm_model_std) @ move.T
-        covariance = covariance + links
+        others.append((move @ body_covariance(distal, values.arm_model_std) @ move.T,
+                       URDF_FREEDOM))
+    if independent is not None:
+        known = [item.freedom for item in independent.parameters if item.freedom is not None]
+        others.append((independent.covariance, min(known, default=None)))
+    for part, _ in others:
+        covariance = covariance + part
     if values.reference_run == 'record':
         parameters = identified(BODY, ('kg', *['kg·m'] * 3, *['kg·m²'] * 6), body, covariance,
-                                _freedom(found, move, np.eye(10), covariance))
-        return _result(robot, joints, values, found, REFERENCE, parameters, BODY, covariance)
+                                _freedom(fit, others, move, np.eye(10), covariance))
+        return _result(robot, joints, values, fit, None, REFERENCE, parameters, BODY, covariance)
     if reference is not None:
         body = body - reference.values(BODY)
-    if found.independent is not None:
-        covariance = covariance + np.array(found.independent.covariance)
-    if sensor is not None:
-        check_sign(float(body[0]), float(np.sqrt(covariance[0, 0])),
-                   robot.distal_inertia(sensor.frame).mass, values)
+    if distal is not None:
+        check_sign(float(body[0]), float(np.sqrt(covariance[0, 0])), distal.mass, values)
     body, distance = consistent(body, covariance)
     check_payload_limit(float(body[0]), values)
     jacobian = centred_jacobian(body)
     covariance = jacobian @ covariance @ jacobian.T
     parameters = _parameters(centred(body), covariance,
-                             _freedom(found, move, jacobian, covariance, links))
-    cause = '' if sensor is None else links_cause(
-        robot.distal_inertia(sensor.frame).mass, parameters[0], values)
-    of_mass, of_centre = (cause or largest_source(_variances(found, places))
+                             _freedom(fit, others, move, jacobian, covariance))
+    cause = '' if distal is None else links_cause(distal.mass, parameters[0], values)
+    of_mass, of_centre = (cause or largest_source(_variances(fit, independent, places))
                           for places in (slice(0, 1), slice(1, 4)))
-    known = [i for i, parameter in enumerate(parameters) if parameter.value is not None]
-    checks = (*accuracy_checks(robot, parameters, covariance[np.ix_(known, known)], values,
+    found = [i for i, parameter in enumerate(parameters) if parameter.value is not None]
+    checks = (*accuracy_checks(robot, parameters, covariance[np.ix_(found, found)], values,
                                of_mass, of_centre),
               *_consistency_check(distance),
               *(() if sensor is not None else _evidence(values, arm)))
     return _result(
-        robot, joints, values, found, 'payload', (*parameters, *_delay(found.rows, fit)),
-        tuple(PARAMETERS[i] for i in known), covariance[np.ix_(known, known)], checks)
+        robot, joints, values, fit, common, 'payload', (*parameters, *_delay(fit)),
+        tuple(PARAMETERS[i] for i in found), covariance[np.ix_(found, found)], checks)
 
 
-def _with_considered(rows: Rows, fit: RowsFit, columns: Array) -> RowsFit:
+def _with_considered(fit: RowsFit) -> RowsFit:
     """Return a fit with what errors of the drive gains add, which it does not estimate.
 
     Estimated here, they would absorb errors of the arm that the reference run contains otherwise
     (consider filter: Schmidt, Application of State-Space Methods to Navigation Problems, Adv.
     Control Syst. 3 (1966) 293).
-
-    Args:
-        rows: The problem.
-        fit: Its fit.
-        columns: Columns of all unknowns, shape (channels, k, p).
-
     """
-    at = np.flatnonzero([name.startswith('arm') for name in rows.names(fit.nuisance)])
+    columns = fit.rows.columns
+    at = np.flatnonzero([name.startswith('arm') for name in fit.rows.names])
     shift = fit.inverse @ np.einsum(
         'ckp,ckr->pr', columns / fit.noise[:, :, None]**2, columns[:, :, at])
     covariance = fit.covariance + shift @ shift.T
@@ -408,25 +362,20 @@ def _with_considered(rows: Rows, fit: RowsFit, columns: Array) -> RowsFit:
 
 
 def _freedom(
-    found: _Solution, move: Array, change: Array, covariance: Array, links: Array | None = None
+    fit: RowsFit, others: Sequence[tuple[Array, float | None]], move: Array, change: Array,
+    covariance: Array,
 ) -> list[float | None]:
     """Return the degrees of freedom of parameters of the body, by Satterthwaite.
 
     Args:
-        found: The fit.
-        move: Transform of the body's ten parameters from the fit's frame, shape (10, 10).
-        change: Derivatives of the parameters by these ten, shape (10, 10).
+        fit: The fit.
+        others: Other parts of the covariance of the body's ten parameters, shape (10, 10), with
+            their degrees of freedom.
+        move: Transform of the ten from the fit's frame, shape (10, 10).
+        change: Derivatives of the parameters by the ten, shape (10, 10).
         covariance: Covariance of the parameters, shape (10, 10).
-        links: Part of the covariance of the ten that is due to links by the URDF, shape (10, 10).
 
     """
-    fit = found.fit
-    others: list[tuple[Array, float | None]] = []
-    if links is not None:
-        others.append((links, URDF_FREEDOM))
-    if found.independent is not None:
-        known = [item.freedom for item in found.independent.parameters if item.freedom is not None]
-        others.append((np.array(found.independent.covariance), min(known, default=None)))
     freedom = []
     for row, variance in zip(change, np.diag(covariance), strict=True):
         direction = np.concatenate((row @ move, np.zeros(len(fit.value) - 10)))
@@ -436,24 +385,23 @@ def _freedom(
     return freedom
 
 
-def _variances(found: _Solution, places: slice) -> dict[str, float]:
+def _variances(
+    fit: RowsFit, independent: CalibrationResult | None, places: slice
+) -> dict[str, float]:
     """Return by source what it contributes to the variance of some of the ten parameters.
 
     That of nuisance parameters is what the variance would lose if they were known.
     """
-    fit, names = found.fit, found.fit.nuisance.names
-    first = len(fit.value) - len(names)
     parts, own = {}, fit.covariance[places, places]
     for source, starts in _SOURCES.items():
-        at = [first + i for i, name in enumerate(names) if name.startswith(starts)]
+        at = [i for i, name in enumerate(fit.rows.names) if name.startswith(starts)]
         if at:
             cross = fit.covariance[places, at]
             parts[source] = float(np.trace(
                 cross @ np.linalg.pinv(fit.covariance[np.ix_(at, at)]) @ cross.T))
     parts[_NOISE] = max(float(np.trace(own)) - sum(parts.values()), 0.0)
-    if found.independent is not None:
-        parts[_REFERENCE_NOISE] = float(
-            np.trace(np.array(found.independent.covariance)[places, places]))
+    if independent is not None:
+        parts[_REFERENCE_NOISE] = float(np.trace(independent.covariance[places, places]))
     return parts
 
 
@@ -471,26 +419,18 @@ def _evidence(values: PayloadParameters, arm: ArmModel | None) -> list[Check]:
 
 
 def _result(
-    robot: Robot, joints: JointSamples, values: PayloadParameters, found: _Solution, kind: str,
-    parameters: tuple[Parameter, ...], names: tuple[str, ...], covariance: Array,
-    checks: tuple[Check, ...] = (),
+    robot: Robot, joints: JointSamples, values: PayloadParameters, fit: RowsFit,
+    common: Array | None, kind: str, parameters: tuple[Parameter, ...], names: tuple[str, ...],
+    covariance: Array, checks: tuple[Check, ...] = (),
 ) -> CalibrationResult:
-    rows, fit, common = found.rows, found.fit, found.common
-    fitted = rows.fits(fit.used, fit.residual, rows.measured, rows.lack_of_fit(fit))
-    by_torque = () if rows.readings else (
-        rows.unexplained_check(
-            fit if common is None else replace(fit, residual=fit.residual - common),
-            values.unexplained_torque(robot.effort_limit)),)
-    validation, expected = held_out_fits(
-        rows, fit, fit_rows, lambda part, first: part.columns(first.nuisance), rows.measured,
-        _LEAST_HELD_OUT)
+    rows = fit.rows
+    fitted, validation, adequate = validated(
+        fit, solved, lambda part, _: part.columns, rows.measured, values.max_held_out_ratio,
+        0.0 if common is None else common)
     return make_result(
         robot, joints, kind=kind, method='excitation', parameters=parameters,
         covariance_names=names, covariance=covariance, fit=fitted, validation=validation,
-        checks=(*checks, *rows.recording, *by_torque,
-                *_wrench_checks(fitted, validation, values), *motion_checks(
-            fitted, validation, [f'in {channel}' for channel in rows.channels], expected,
-            values.max_held_out_ratio)),
+        checks=(*checks, *adequate, *_wrench_checks(fitted, validation, values)),
         counts={'rows': int(fit.used.sum()), **rows.readings},
         settings={
             'band': BAND, 'min_motion': MIN_MOTION,
@@ -502,8 +442,8 @@ def _result(
                           'max_force_residual', 'max_torque_residual', 'max_residual_share',
                           *ACCURACY_SETTINGS),
             'channels': list(rows.channels),
-            'widened_priors': sorted(fit.nuisance.contradicted),
-            **(EarlierFit.settings(rows, fit) if kind == REFERENCE else {}),
+            'widened_priors': sorted(rows.contradicted),
+            **(_for_later(fit) if kind == REFERENCE else {}),
             'reference_run': values.reference_run == 'subtract',
             'motion_centre': joints.position.mean(axis=0).tolist(),
             'motion_extent': np.ptp(joints.position, axis=0).tolist()},
@@ -549,12 +489,11 @@ def _parameters(
         f'{100 * MAX_INERTIA_STD:.0f} %)', State.NOT_IDENTIFIED))
 
 
-def _delay(rows: Rows, fit: RowsFit) -> tuple[Parameter, ...]:
-    names = fit.nuisance.names
-    if 'delay' not in names:
+def _delay(fit: RowsFit) -> tuple[Parameter, ...]:
+    if 'delay' not in fit.rows.names:
         return ()
-    at = len(fit.value) - len(names) + names.index('delay')
-    return (Parameter('delay', 's', rows.delay.value + float(fit.value[at]),
+    at = fit.rows.names.index('delay')
+    return (Parameter('delay', 's', fit.rows.delay.value + float(fit.value[at]),
                       float(np.sqrt(fit.covariance[at, at])),
                       note='of the measured values against the positions'),)
 

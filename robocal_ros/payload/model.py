@@ -16,8 +16,8 @@ import pinocchio as pin
 import scipy
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ExcitationError
-from robocal_ros.robot import Robot
+from robocal_ros.errors import ConfigurationError, ExcitationError
+from robocal_ros.robot import PSEUDO_INERTIA, Robot
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,22 @@ class Plane:
         return self.regressor(angle, mass) @ (rows @ com + offset)
 
 
+def second_plane(robot: Robot, name: str) -> int | None:
+    """Return the column of the second plane's joint by its name, None for an empty one.
+
+    Raises:
+        ConfigurationError: If there is no such joint, or it is the last one.
+
+    """
+    if not name:
+        return None
+    joint = robot.index(name)
+    if joint == robot.n - 1:
+        raise ConfigurationError(
+            f"second_joint '{name}' is the last joint; name one before it.")
+    return joint
+
+
 WRENCH_PARAMETERS = (
     'mass', 'moment_x', 'moment_y', 'moment_z',
     'bias_fx', 'bias_fy', 'bias_fz', 'bias_tx', 'bias_ty', 'bias_tz',
@@ -155,43 +171,6 @@ PARAMETERS = ('mass', 'com_x', 'com_y', 'com_z',
 
 UNITS = ('kg', 'm', 'm', 'm', *['kg·m²'] * 6)
 """Units of ``PARAMETERS``."""
-
-
-def body_regressor(robot: Robot, frame: str, q: Array, v: Array, a: Array) -> Array:
-    """Return the wrench that carries a body in motion, linear in its ten parameters.
-
-    Args:
-        robot: The arm.
-        frame: Frame on which the body is mounted.
-        q: Joint angles, shape (n,) [rad].
-        v: Joint velocities, shape (n,) [rad/s].
-        a: Joint accelerations, shape (n,) [rad/s²].
-
-    Returns:
-        Shape (6, 10), force first, in the frame; columns as ``BODY``.
-
-    """
-    # frameBodyRegressor reads the accelerations, gravity included, that rnea left in the data.
-    pin.rnea(robot.model, robot.data, q, v, a)
-    return np.array(pin.frameBodyRegressor(robot.model, robot.data, robot.frame_id(frame)))
-
-
-def torque_regressor(robot: Robot, q: Array, v: Array, a: Array, frame: str = '') -> Array:
-    """Return the regressor of joint torques for a body's ten parameters, shape (n, 10).
-
-    Args:
-        robot: The arm.
-        q: Joint angles, shape (n,) [rad].
-        v: Joint velocities, shape (n,) [rad/s].
-        a: Joint accelerations, shape (n,) [rad/s²].
-        frame: Frame on which the body is mounted; the tool frame by default.
-
-    """
-    frame = frame or robot.tool_frame
-    rows = body_regressor(robot, frame, q, v, a)
-    jacobian = pin.computeFrameJacobian(
-        robot.model, robot.data, q, robot.frame_id(frame), pin.ReferenceFrame.LOCAL)
-    return np.asarray(jacobian.T @ rows)
 
 
 def centred(parameters: Array) -> Array:
@@ -268,12 +247,7 @@ def moving(robot: Robot, frame: str) -> Array:
     """
     posture = np.zeros(robot.n)
     tool = robot.transform_frame_to_root(posture, robot.tool_frame)
-    transform = tool.actInv(robot.transform_frame_to_root(posture, frame))
-
-    def moved(parameters: Array) -> Array:
-        return np.asarray(transform.act(
-            pin.Inertia.FromDynamicParameters(parameters)).toDynamicParameters())
-
-    # The transform is linear; a body with mass keeps Pinocchio's centre of mass finite.
-    unit = np.array([1.0, *[0.0] * 9])
-    return np.column_stack([moved(unit + column) - moved(unit) for column in np.eye(10)])
+    turn = tool.actInv(robot.transform_frame_to_root(posture, frame)).homogeneous
+    moved = turn @ PSEUDO_INERTIA @ turn.T
+    units = PSEUDO_INERTIA.reshape(10, 16).T
+    return np.asarray(np.linalg.lstsq(units, moved.reshape(10, 16).T)[0])

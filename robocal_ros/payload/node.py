@@ -12,7 +12,7 @@ from geometry_msgs.msg import InertiaStamped
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros.arm import GuardedArm, Keep, PreviewArm, PreviewRecorder, keep_nothing
+from robocal_ros.arm import GuardedArm, PreviewArm, PreviewRecorder
 from robocal_ros.arrays import Array
 from robocal_ros.estimators import Estimator
 from robocal_ros.messages import JointStateStream, Recording, WrenchStream, conversions
@@ -28,12 +28,18 @@ from robocal_ros.node import (
 from robocal_ros.payload import estimator
 from robocal_ros.payload.arm_identification import check_load
 from robocal_ros.payload.drive_gain_regression import check_mass
-from robocal_ros.payload.estimator import METHODS, check_sensor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.procedure import KeptPostures, PayloadProcedure
 from robocal_ros.payload.result import COM
-from robocal_ros.results import CalibrationResult, Inputs, State, absence, to_yaml
-from robocal_ros.robot import ARM, DRIVE_GAINS, check_effort_unit, effort_factor, friction_by_joint
+from robocal_ros.results import CalibrationResult, Inputs, absence, to_yaml
+from robocal_ros.robot import (
+    ARM,
+    DRIVE_GAINS,
+    carried_load,
+    check_effort_unit,
+    effort_factor,
+    friction_by_joint,
+)
 
 
 class PayloadIdentification(CalibrationNode):
@@ -49,10 +55,7 @@ class PayloadIdentification(CalibrationNode):
 
     def check(self, values: PayloadParameters) -> None:
         """Check the parameters against the robot and stored results."""
-        method = METHODS[values.method]
-        method.check(self.robot, values, self.store.load)
-        if method.reads_wrench(values):
-            check_sensor(self.robot, values)
+        estimator.check(self.robot, values, self.store.load)
 
     def build(self) -> None:
         """Create streams, arm and recorder, and publish the last good results."""
@@ -106,18 +109,15 @@ class PayloadIdentification(CalibrationNode):
             self.get_logger().warning(f'{reason} Measuring begins anew.')
             self.journal.forget()
         self.recorder.clear()
-        await self._move(procedure, self.journal.keep)
+        await procedure.run(self._sensor, self.store.load, self.journal.keep)
 
     async def rehearse(self, arm: PreviewArm) -> str:
         """Carry out the motions of ``values.method`` in a dry run."""
-        await self._move(self._rehearsal(arm))
+        await self._rehearsal(arm).run(self._sensor, self.store.load)
         return f'Method {self.values.method}:'
 
     def _rehearsal(self, arm: PreviewArm) -> PayloadProcedure:
         return PayloadProcedure(arm, PreviewRecorder(self.recorder), self.status, self.values)
-
-    async def _move(self, procedure: PayloadProcedure, keep: Keep = keep_nothing) -> None:
-        await METHODS[self.values.method].run(procedure, self._sensor, self.store.load, keep)
 
     async def estimate(self) -> Answer:
         """Estimate the payload from the recorded samples."""
@@ -239,12 +239,10 @@ def payload_markers(result: CalibrationResult) -> MarkerArray:
                    (0.95, 0.45, 0.1, 1.0)),
         _ellipsoid(result.frame, 'interval_95', 1, com, axes, 2.0 * half, (0.95, 0.8, 0.1, 0.4)),
     ]
-    inertia = [result.parameter(f'inertia_{a}') for a in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')]
-    mass = result.parameter('mass').value
-    if mass and all(p.state is State.IDENTIFIED and p.value is not None for p in inertia):
-        xx, xy, xz, yy, yz, zz = (float(p.value or 0.0) for p in inertia)
-        moments, turn = np.linalg.eigh(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
-        squares = 2.5 / mass * (moments.sum() - 2.0 * moments)
+    body = carried_load(result)
+    if body.mass and np.any(body.inertia):
+        moments, turn = np.linalg.eigh(body.inertia)
+        squares = 2.5 / body.mass * (moments.sum() - 2.0 * moments)
         markers.append(_ellipsoid(
             result.frame, 'equivalent_inertia', 2, com, turn,
             2.0 * np.sqrt(np.maximum(squares, 0.0)), (0.2, 0.5, 0.95, 0.35)))

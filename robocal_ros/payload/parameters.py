@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robocal_ros.arrays import Array
+from robocal_ros.errors import ConfigurationError
 from robocal_ros.parameters import ResumableParameters, parameter
 from robocal_ros.robot import per_joint
 
@@ -156,6 +157,11 @@ class PayloadParameters(ResumableParameters):
         [0.0], unit='N·m', minimum=0.0, maximum=1e4, dynamic=True)
     max_com_distance: float = parameter(1.0, unit='m', minimum=0.01, maximum=10.0, dynamic=True)
     max_com_interval: float = parameter(0.0, unit='m', minimum=0.0, maximum=1.0, dynamic=True)
+
+    def check(self) -> None:
+        """Raise a ConfigurationError for a sign that is none."""
+        if abs(self.sensor_sign) != 1.0:
+            raise ConfigurationError(f'sensor_sign must be 1.0 or -1.0, got {self.sensor_sign}.')
 
     def unexplained_torque(self, effort_limit: Array) -> Array:
         """Return the largest torque that may be left unexplained, shape (n,) [N·m].

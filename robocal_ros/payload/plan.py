@@ -10,20 +10,22 @@ rest at both ends.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 import scipy
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError, ConvergenceError, ExcitationError, MotionError
-from robocal_ros.estimation import d_optimal, short_tour
-from robocal_ros.payload.model import Plane, static_wrench_regressor
+from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
+from robocal_ros.estimation import d_optimal, runs, short_tour
+from robocal_ros.payload.model import Plane, second_plane, static_wrench_regressor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.robot import (
     CollisionChecker,
     MotionLimits,
+    NewtonEuler,
     RigidBodyInertia,
     Robot,
     Trajectory,
@@ -44,8 +46,8 @@ _INFORMATION_SAMPLES = 80
 _SPEED_SHARE = 0.8
 _EXCITED_EFFORT_SHARE = 0.8
 
-Regressor = Callable[[Robot, Array, Array, Array], Array]
-"""Regressor of one instant, from robot, position, velocity, acceleration; (rows, parameters)."""
+Regressor = Callable[[Array, Array, Array], Array]
+"""Regressor of positions, velocities and accelerations, (k, n) each; (k, rows, parameters)."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +110,10 @@ def _quality(robot: Robot, planned: Sequence[SweepRange]) -> float:
     for sweep in planned:
         plane = Plane.at(robot, sweep.posture, sweep.joint)
         angle = np.linspace(sweep.low, sweep.high, 60)
-        columns = np.hstack((plane.regressor(angle, 1.0 / float(np.linalg.norm(robot.gravity))),
-                             np.ones((60, 1))))
-        normal = columns.T @ columns / 60.0
-        # Friction is estimated jointly: Schur complement.
-        lever = normal[:2, :2] - np.outer(normal[:2, 2], normal[2, :2]) / normal[2, 2]
-        rows, _ = plane.lever_rows(robot)
-        information += rows.T @ lever @ rows
+        columns = plane.regressor(angle, 1.0 / float(np.linalg.norm(robot.gravity)))
+        # Friction is estimated jointly: what is constant tells nothing.
+        columns = (columns - columns.mean(axis=0)) @ plane.lever_rows(robot)[0]
+        information += columns.T @ columns / len(angle)
     smallest = float(np.linalg.eigvalsh(information)[0])
     return 1.0 / np.sqrt(smallest) if smallest > 1e-9 else float('inf')
 
@@ -125,30 +124,33 @@ def _holdable(robot: Robot, checker: CollisionChecker, q: Array) -> bool:
     return bool((torque <= _EFFORT_SHARE * robot.effort_limit).all()) and checker.is_free(q)
 
 
-_NOT_HORIZONTAL = 'an axis cannot be made horizontal'
-
-
 class _Refused(Exception):
     """Refusal of a candidate posture, with the reason."""
 
 
+@dataclass
 class _TwoPlaneSearch:
-    """Search for a start posture; counts the reasons of refused candidates."""
+    """Search for a start posture.
 
-    def __init__(
-        self, robot: Robot, checker: CollisionChecker, second: int, current: Array,
-        payload: RigidBodyInertia,
-    ) -> None:
-        self.robot = robot
-        self.checker = checker
-        self.second = second
-        self.current = current
-        self.loaded = robot.with_payload(payload)
-        self.reasons: Counter[str] = Counter()
-        self.found: list[TwoPlanePlan] = []
+    Attributes:
+        robot: The arm.
+        loaded: The arm with the payload.
+        checker: Its collision geometry.
+        second: Column of the second plane's joint.
+        current: Current posture, shape (n,) [rad].
+        reasons: Number of refused candidates by reason.
 
-    def run(self, generator: np.random.Generator) -> None:
-        """Try postures near the current one first, then farther away."""
+    """
+
+    robot: Robot
+    loaded: Robot
+    checker: CollisionChecker
+    second: int
+    current: Array
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    def run(self, generator: np.random.Generator) -> Iterator[TwoPlanePlan]:
+        """Try postures near the current one first, then farther away; yield those that fit."""
         low, high = self.robot.sampling_limits()
         low, high = low + 2.0 * _MARGIN, high - 2.0 * _MARGIN
         middle = np.clip(self.current, low, high)
@@ -156,13 +158,9 @@ class _TwoPlaneSearch:
             spread = min(1.0, 0.1 + attempt / 40.0)
             start = np.clip(middle + spread * (generator.uniform(low, high) - middle), low, high)
             try:
-                self.found.append(self._candidate(start, low, high))
+                yield self._candidate(start, low, high)
             except _Refused as refusal:
                 self.reasons[str(refusal)] += 1
-            except ExcitationError:
-                self.reasons[_NOT_HORIZONTAL] += 1
-            if len(self.found) >= _ENOUGH:
-                return
 
     def _candidate(self, start: Array, low: Array, high: Array) -> TwoPlanePlan:
         robot, last, second = self.robot, self.robot.n - 1, self.second
@@ -179,7 +177,7 @@ class _TwoPlaneSearch:
             residual, start, jac=slopes, bounds=(low, high), max_nfev=60).x
         tilts, _ = _axis_tilts(robot, posture, (last, second))
         if np.abs(tilts).max() > _HORIZONTAL:
-            raise _Refused(_NOT_HORIZONTAL)
+            raise _Refused('an axis cannot be made horizontal')
         # The last joint's own angle changes neither axis: centre it for a wide sweep.
         if np.isfinite(robot.lower[last]) and np.isfinite(robot.upper[last]):
             room = (robot.lower[last] + _MARGIN + LAST_RANGE,
@@ -206,14 +204,11 @@ class _TwoPlaneSearch:
         postures[:, joint] = angles
         free = np.array([_holdable(self.loaded, self.checker, q) for q in postures])
         centre = int(np.argmin(np.abs(angles - posture[joint])))
-        if not free[centre]:
+        around = [part for part in runs(free) if part[0] <= centre < part[1]]
+        if not around:
             raise _Refused('the arm would collide or exceed a torque limit')
-        first, last = centre, centre
-        while first > 0 and free[first - 1]:
-            first -= 1
-        while last < len(angles) - 1 and free[last + 1]:
-            last += 1
-        low, high = float(angles[first]), float(angles[last])
+        first, end = around[0]
+        low, high = float(angles[first]), float(angles[end - 1])
         if high - low < 2.0 * (_MIN_HELD_OUT if held_out else _MIN_RANGE):
             raise _Refused('joint limits or collisions leave too short a sweep')
         return SweepRange(joint, posture.copy(), low, high, held_out)
@@ -280,19 +275,15 @@ def plan_two_plane(
         raise ConfigurationError(
             f"Method 'two_plane' needs two joints; this arm has {robot.n}. Use another method.")
     _check_gravity(robot)
-    if second_joint:
-        seconds = [robot.index(second_joint)]
-        if seconds[0] == robot.n - 1:
-            raise ConfigurationError(
-                f"second_joint '{second_joint}' is the last joint; name one before it.")
-    else:
-        seconds = list(range(robot.n - 2, max(-1, robot.n - 5), -1))
-    payload = RigidBodyInertia(mass, np.zeros(3), np.zeros((3, 3)))
+    named = second_plane(robot, second_joint)
+    seconds: Sequence[int] = (
+        range(robot.n - 2, max(-1, robot.n - 5), -1) if named is None else (named,))
+    loaded = robot.with_payload(RigidBodyInertia(mass, np.zeros(3), np.zeros((3, 3))))
     reasons = []
     for second in seconds:
-        search = _TwoPlaneSearch(robot, checker, second, current, payload)
-        search.run(np.random.default_rng(seed))
-        for plan in sorted(search.found, key=lambda plan: _cost(robot, plan, current)):
+        search = _TwoPlaneSearch(robot, loaded, checker, second, current)
+        found = islice(search.run(np.random.default_rng(seed)), _ENOUGH)
+        for plan in sorted(found, key=lambda plan: _cost(robot, plan, current)):
             try:
                 return replace(plan, approach=connect(robot, checker, current, plan.posture))
             except MotionError as error:
@@ -438,7 +429,7 @@ def plan_excitation(
         checker: Its collision geometry.
         limits: Limits of the motion.
         middle: Posture at both ends, about which the arm moves, shape (n,) [rad].
-        regressor: Regressor of one instant.
+        regressor: Regressor of the motion.
         values: For period, repeats and range of the motion.
         harmonics: Number of harmonics; the band ends at harmonics / period [Hz].
         candidates: Number of random series to choose from.
@@ -462,19 +453,21 @@ def plan_excitation(
         coefficients *= _scale(values.excitation_range, limits, middle,
                                *basis.series(coefficients, fine))[:, None]
         excursion, velocity, acceleration = basis.series(coefficients, sparse)
-        rows = np.vstack([
-            regressor(robot, middle + e, v, a)
-            for e, v, a in zip(excursion, velocity, acceleration, strict=True)])
+        rows = regressor(middle + excursion, velocity, acceleration)
+        rows = rows.reshape(-1, rows.shape[2])
         sign, logarithm = np.linalg.slogdet(rows.T @ rows + 1e-12 * np.eye(rows.shape[1]))
         ranked.append((logarithm if sign > 0 else -np.inf, coefficients))
     ranked.sort(key=lambda item: -item[0])
     reasons = {'collides': 0, 'overloads a joint': 0}
+    torque = NewtonEuler(robot, robot.tool_frame).torque
+    limit = _EXCITED_EFFORT_SHARE * robot.effort_limit
     for _, coefficients in ranked:
         for shrink in (1.0, 0.7):
             excursion, velocity, acceleration = basis.series(shrink * coefficients, fine)
             if checker.first_contact(middle + excursion):
                 reasons['collides'] += 1
-            elif _overloaded(robot, middle + excursion, velocity, acceleration):
+            elif (np.abs(torque(middle + excursion[::3], velocity[::3], acceleration[::3]))
+                  > limit).any():
                 reasons['overloads a joint'] += 1
             else:
                 return _repeated(basis, shrink * coefficients, middle, period,
@@ -484,13 +477,6 @@ def plan_excitation(
         f'None of {candidates} exciting motions about this posture is feasible: the arm {text}. '
         'Start from a posture with more free space, or lower excitation_range or '
         'excitation_acceleration.')
-
-
-def _overloaded(robot: Robot, position: Array, velocity: Array, acceleration: Array) -> bool:
-    limit = _EXCITED_EFFORT_SHARE * robot.effort_limit
-    return any(
-        (np.abs(robot.inverse_dynamics(q, v, a)) > limit).any()
-        for q, v, a in zip(position[::3], velocity[::3], acceleration[::3], strict=True))
 
 
 def _repeated(

@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pinocchio as pin
 
 from robocal_ros.arm import Arm, Keep, Recorder, Report, Watch, keep_nothing
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ExcitationError
-from robocal_ros.estimation import check_contents, torque_model
-from robocal_ros.messages import Silence, WrenchSamples, check_effort
-from robocal_ros.payload.model import Plane, body_regressor, torque_regressor
+from robocal_ros.estimation import check_contents
+from robocal_ros.messages import Silence, check_effort
+from robocal_ros.payload.model import Plane
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.plan import (
     Regressor,
@@ -23,9 +21,12 @@ from robocal_ros.payload.plan import (
     plan_static_poses,
     plan_two_plane,
 )
-from robocal_ros.payload.two_plane import PlaneEstimator
-from robocal_ros.results import Z95
-from robocal_ros.robot import Lspb, RigidBodyInertia, Robot
+from robocal_ros.payload.two_plane import PlaneEstimator, known_mass
+from robocal_ros.results import Z95, Load
+from robocal_ros.robot import Lspb, NewtonEuler, RigidBodyInertia, wrench_regressor
+
+if TYPE_CHECKING:
+    from robocal_ros.messages import WrenchStream
 
 # Standstill before the arm moves, in which efforts are checked [s].
 _PREFLIGHT = 0.3
@@ -37,38 +38,6 @@ _LIVE_EVERY = 25
 _REST = 0.5
 # Payload mass that plans assume while it is unknown [kg].
 _GUESS = 1.0
-
-
-class Sensor(Protocol):
-    """The wrist F/T sensor.
-
-    Attributes:
-        topic: Its topic.
-
-    """
-
-    topic: str
-
-    @property
-    def recorded(self) -> int:
-        """Number of readings recorded."""
-
-    def problem(self, patience: float) -> str:
-        """Return the fault of the readings, silence beyond ``patience`` [s] included, or ''."""
-
-    @property
-    def newest(self) -> float:
-        """Newest stamp, -inf before the first [s]."""
-
-    @property
-    def usual_interval(self) -> float:
-        """Usual interval between readings, 0 until it is known [s]."""
-
-    def catch_up(self) -> None:
-        """Take the readings that have been received and not been taken yet."""
-
-    def samples(self) -> WrenchSamples:
-        """Return the recorded readings."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +58,7 @@ class KeptPostures:
     reading: Array
 
 
-def silence_of(sensor: Sensor, recorder: Recorder, longest: float) -> Silence:
+def silence_of(sensor: WrenchStream, recorder: Recorder, longest: float) -> Silence:
     """Return the judge of a sensor that falls silent while joint states go on.
 
     Args:
@@ -122,6 +91,24 @@ class PayloadProcedure:
         self._report = report
         self.values = values
         self._silence: Silence | None = None
+
+    async def run(
+        self, sensor: WrenchStream | None, load: Load, keep: Keep = keep_nothing
+    ) -> None:
+        """Carry out the motions of the method.
+
+        Args:
+            sensor: The wrist sensor, None for methods that read efforts.
+            load: Returns the stored results.
+            keep: Keeps the state of an unfinished measurement.
+
+        """
+        if self.values.method == 'two_plane':
+            await self.two_plane(known_mass(self.values, load('payload')).value)
+        elif self.values.method == 'excitation':
+            await self.excitation(sensor)
+        elif sensor is not None:
+            await self.static_poses(sensor, keep)
 
     # ------------------------------------------------------------------- two planes
 
@@ -163,7 +150,8 @@ class PayloadProcedure:
                         share=(begin, begin + 0.2 * width))
         speed = min(values.sweep_speed, 0.9 * float(arm.robot.velocity_limit[sweep.joint]))
         what = 'held-out sweep' if sweep.held_out else 'sweep'
-        tracker = None if sweep.held_out else self._tracker(sweep, mass)
+        tracker = None if sweep.held_out else PlaneEstimator(
+            Plane.at(arm.robot, sweep.posture, sweep.joint), mass, _LIVE_NOISE)
         for turn, (start, goal) in enumerate(((sweep.low, sweep.high), (sweep.high, sweep.low))):
             segment = Lspb.with_acceleration(start, goal, speed, values.max_acceleration)
             margin = 0.5 * speed * segment.blend + 0.3 * speed
@@ -180,19 +168,13 @@ class PayloadProcedure:
             finally:
                 self._recorder.on_sample = None
 
-    def _tracker(self, sweep: SweepRange, mass: float) -> PlaneEstimator | None:
-        """Return a recursive estimator; None if the axis is too close to vertical."""
-        try:
-            plane = Plane.at(self.arm.robot, sweep.posture, sweep.joint)
-            return PlaneEstimator(plane, mass, _LIVE_NOISE)
-        except ExcitationError:
-            return None
-
     def _show_while_turning(
         self, tracker: PlaneEstimator, low: float, high: float, direction: int
     ) -> None:
         """Update the recursive estimate while the joint turns at constant speed, and report it."""
-        robot = torque_model(self.arm.robot, self.values.effort_contains)
+        robot = self.arm.robot
+        if self.values.effort_contains == 'external':
+            robot = robot.without_mass()
         joint = tracker.plane.joint
         name = robot.joint_names[joint]
 
@@ -212,7 +194,7 @@ class PayloadProcedure:
     # ----------------------------------------------------------------- static poses
 
     async def static_poses(
-        self, sensor: Sensor, keep: Keep = keep_nothing, kept: KeptPostures | None = None
+        self, sensor: WrenchStream, keep: Keep = keep_nothing, kept: KeptPostures | None = None
     ) -> None:
         """Measure with the wrist sensor in each posture, and return.
 
@@ -238,7 +220,7 @@ class PayloadProcedure:
                        f'{number + 1} of {len(postures)} postures')
         await self._return(home)
 
-    async def _measure(self, sensor: Sensor, postures: Array, number: int) -> Array:
+    async def _measure(self, sensor: WrenchStream, postures: Array, number: int) -> Array:
         """Measure in a posture; return the mean reading, shape (6,) [N, N·m]."""
         arm = self.arm
         width = (93.0 - 3.0) / len(postures)
@@ -258,7 +240,7 @@ class PayloadProcedure:
         await self.arm.go_to(home, phase='moving', message='Returning to the initial posture.',
                               share=(93.0, 98.0))
 
-    async def changed(self, sensor: Sensor, kept: KeptPostures) -> str:
+    async def changed(self, sensor: WrenchStream, kept: KeptPostures) -> str:
         """Measure the last posture before a restart again, and return how its reading differs.
 
         Args:
@@ -281,10 +263,10 @@ class PayloadProcedure:
                 f'max_force_residual, and {values.max_torque_residual:g} N·m, '
                 'max_torque_residual): load or sensor has changed.')
 
-    def _watch(self, sensor: Sensor) -> Watch:
+    def _watch(self, sensor: WrenchStream) -> Watch:
         return lambda: sensor.problem(self.values.state_timeout)
 
-    def _watch_moving(self, sensor: Sensor) -> Watch:
+    def _watch_moving(self, sensor: WrenchStream) -> Watch:
         """Return the watch of a motion, which is repeated after a silence that ended."""
         if self._silence is None:
             self._silence = silence_of(sensor, self._recorder, self.values.state_timeout)
@@ -301,26 +283,30 @@ class PayloadProcedure:
 
     # ------------------------------------------------------------------- excitation
 
-    async def excitation(self, sensor: Sensor | None) -> None:
+    async def excitation(self, sensor: WrenchStream | None) -> None:
         """Run an exciting motion for the wrist sensor, or for joint torques if it is None."""
+        robot = self.arm.robot
         if sensor is None:
-            await self._excite(torque_regressor)
+            await self._excite(NewtonEuler(robot, robot.tool_frame).torque_regressor)
             return
         await self.arm.await_readings(self._watch(sensor))
-        frame = self.values.sensor_frame
-        await self._excite(lambda robot, q, v, a: body_regressor(robot, frame, q, v, a), sensor)
+        terms = NewtonEuler(robot, self.values.sensor_frame).terms
+        await self._excite(lambda q, v, a: wrench_regressor(terms(q, v, a)), sensor)
 
     async def arm_excitation(self) -> None:
-        """Run an exciting motion for the arm's own parameters, with ``arm_load`` if any."""
-        await self._excite(_arm_rows, mass=self.values.arm_load)
+        """Run an exciting motion for the arm's links and rotors, with ``arm_load`` if any."""
+        robot = self.arm.robot
+        links = NewtonEuler(robot, robot.tool_frame).link_regressor
+        await self._excite(lambda q, v, a: np.concatenate(
+            (links(q, v, a), a[:, :, None] * np.eye(robot.n)), axis=2), mass=self.values.arm_load)
 
     async def _excite(
-        self, regressor: Regressor, sensor: Sensor | None = None, mass: float | None = None
+        self, regressor: Regressor, sensor: WrenchStream | None = None, mass: float | None = None
     ) -> None:
         """Plan an exciting motion about the current posture, and run it.
 
         Args:
-            regressor: Regressor rows of one instant.
+            regressor: Regressor of the motion.
             sensor: The sensor that the motion is for, None for joint torques.
             mass: Mass of the payload [kg]; by default known_mass, or a guess.
 
@@ -342,9 +328,3 @@ class PayloadProcedure:
                        share=(4.0, 95.0), limits=limits,
                        watch=None if sensor is None else self._watch_moving(sensor))
         await arm.dwell(_REST, watch)
-
-
-def _arm_rows(robot: Robot, q: Array, v: Array, a: Array) -> Array:
-    """Return the regressor of links and rotors, shape (n, 11 n)."""
-    return np.hstack((pin.computeJointTorqueRegressor(robot.model, robot.data, q, v, a),
-                      np.diag(a)))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +29,8 @@ from robocal_ros.estimation import (
     LackOfFit,
     LinearFit,
     autocorrelation_time,
+    derivatives,
     find_delay,
-    interpolated,
     lack_of_fit,
     likely_cause,
     low_passed,
@@ -106,8 +107,10 @@ _TOLD = 0.1
 _SIGNIFICANT = 2.7e-3
 # Ratio of squared estimates to the most likely prior variances at which widening ends.
 _CONVERGED = 1.1
-# Last part of an exciting motion that is held out for validation, as a share.
+# Last part of an exciting motion that is held out for validation, as a share, and least number of
+# its rows.
 _HELD_OUT_SHARE = 0.25
+_LEAST_HELD_OUT = 50
 _HINT = 'Use a motion that is faster and wider and turns all joints.'
 
 
@@ -124,14 +127,12 @@ class NuisanceParameters:
         names: Names of the s columns.
         std: Their prior standard deviations, shape (s,).
         columns: Derivatives of the measured values, shape (channels, k, s).
-        contradicted: Names of those whose prior was widened.
 
     """
 
     names: tuple[str, ...]
     std: Array
     columns: Array
-    contradicted: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, terms: Iterable[Term], shape: tuple[int, ...]) -> NuisanceParameters:
@@ -148,25 +149,6 @@ class NuisanceParameters:
             columns[:, :, place] = column.T
         return cls(tuple(name for name, _, _ in kept), np.array([std for _, std, _ in kept]),
                    columns)
-
-    def widened(self, value: Array, covariance: Array) -> NuisanceParameters:
-        """Return these with wider priors where the data contradict them; see ``widened_std``.
-
-        Args:
-            value: Estimates, of all unknowns, these last, shape (p,).
-            covariance: Their covariance, shape (p, p).
-
-        """
-        own = slice(len(value) - len(self.names), None)
-        std = widened_std(self.names, self.std, value[own], np.diag(covariance)[own],
-                          self.contradicted)
-        wider = {name for name, now, before in zip(self.names, std, self.std, strict=True)
-                 if now > before}
-        return replace(self, std=std, contradicted=self.contradicted | wider)
-
-    def part(self, rows: slice) -> NuisanceParameters:
-        """Return some of the instants."""
-        return replace(self, columns=self.columns[:, rows])
 
 
 def widened_std(
@@ -331,12 +313,6 @@ def recording_check(blocks: Blocks, joint_names: Sequence[str]) -> Check:
         'trustworthy', evaluated=small)
 
 
-def derivatives(blocks: Blocks, values: Array) -> tuple[Array, Array, Array]:
-    """Return values at the middles of the blocks, and their first two derivatives."""
-    time: Array = blocks.period * np.arange(len(values), dtype=float)
-    return interpolated(0.0, blocks.period, values)(time)
-
-
 def without_noise(blocks: Blocks, torque: Array) -> Array:
     """Return torques at the middles of the blocks without noise of their second derivative.
 
@@ -350,11 +326,15 @@ def without_noise(blocks: Blocks, torque: Array) -> Array:
 
 @dataclass(frozen=True)
 class Rows:
-    """Block averages of an exciting motion: measured values and their regressor.
+    """Linear problem of an exciting motion: block averages, and the columns of all unknowns.
+
+    The unknowns are the payload's ten parameters, own columns of each channel (friction or a
+    bias), which are zero in all others, and nuisance parameters, which alone have priors.
 
     Attributes:
-        regressor: Columns of the payload's ten parameters, and m own columns of the channel,
-            friction or a bias; shape (channels, k, 10 + m).
+        names: Names of the p unknowns.
+        std: Prior standard deviations about zero, infinite for unknowns without one, shape (p,).
+        columns: Shape (channels, k, p).
         measured: Measured values minus ``known``, shape (channels, k).
         known: Prediction of the arm's model without payload, shape (channels, k).
         valid: Rows that are used, shape (channels, k); friction near standstill is not a
@@ -364,20 +344,24 @@ class Rows:
         frame: Frame in which the payload's parameters are expressed.
         channels: Names of the channels.
         units: Their units.
-        own_names: Names of the m columns.
         nuisance_about: Returns the nuisance columns about an estimate of the payload, shape
             (10,), and of the channels' own columns, shape (channels, m).
         fundamental: Fundamental of the positions over one repeat, shape (n,) [rad].
+        recording: Check of the recording.
+        delay: Corrected delay of measured values relative to positions.
         readings: Counts of the sensor's readings by name; empty without a sensor.
         repeats: Number of repeats of the motion, each with the same number of rows.
-        delay: Corrected delay of measured values relative to positions.
+        limits: Largest RMS of each channel that may be unexplained, shape (channels,); None for
+            any.
         causes: Returns columns of possible causes of a lack of fit, shape (channels, k, q), by
             name.
-        recording: Check of the recording.
+        contradicted: Names of unknowns whose prior was widened.
 
     """
 
-    regressor: Array
+    names: tuple[str, ...]
+    std: Array
+    columns: Array
     measured: Array
     known: Array
     valid: Flags
@@ -385,156 +369,86 @@ class Rows:
     frame: str
     channels: tuple[str, ...]
     units: tuple[str, ...]
-    own_names: tuple[str, ...]
     nuisance_about: Callable[[Array, Array], NuisanceParameters]
     fundamental: npt.NDArray[np.complex128]
+    recording: Check
+    delay: Delay
     readings: Mapping[str, int] = field(default_factory=dict)
     repeats: int = 1
-    delay: Delay = field(default_factory=lambda: Delay(0.0, np.inf))
+    limits: Array | None = None
     causes: Callable[[], Mapping[str, Array]] = dict
-    recording: tuple[Check, ...] = ()
+    contradicted: frozenset[str] = frozenset()
 
     @property
     def width(self) -> int:
-        """Number of columns of the payload and the channels' own columns."""
-        return 10 + len(self.channels) * len(self.own_names)
+        """Number of unknowns without a prior, which come first."""
+        return int(np.isinf(self.std).sum())
 
-    def names(self, nuisance: NuisanceParameters) -> list[str]:
-        """Return the names of all columns, as for ``columns``."""
-        return [*BODY, *(f'{channel}: {name}' for channel in self.channels
-                         for name in self.own_names), *nuisance.names]
+    def split(self, value: Array) -> tuple[Array, Array]:
+        """Return values of the payload, and of the channels' own columns, shape (channels, m)."""
+        return value[:10], value[10:self.width].reshape(len(self.channels), -1)
 
-    def columns(self, nuisance: NuisanceParameters) -> Array:
-        """Return the full regressor: payload, the channels' own columns, nuisance parameters.
+    def with_nuisance(self, body: Array, own: Array) -> Rows:
+        """Return the problem with nuisance parameters; arguments as for ``nuisance_about``."""
+        more = self.nuisance_about(body, own)
+        return replace(self, names=(*self.names, *more.names),
+                       std=np.concatenate((self.std, more.std)),
+                       columns=np.concatenate((self.columns, more.columns), axis=2))
 
-        Returns:
-            Shape (channels, k, p); the own columns of a channel are zero in all others.
-
-        """
-        extra = len(self.own_names)
-        full = np.zeros((*self.measured.shape, self.width + len(nuisance.names)))
-        full[:, :, :10] = self.regressor[:, :, :10]
-        for channel, columns in enumerate(self.regressor):
-            at = 10 + channel * extra
-            full[channel, :, at:at + extra] = columns[:, 10:]
-        full[:, :, self.width:] = nuisance.columns
-        return full
-
-    def split(self, value: Array) -> tuple[Array, Array, Array]:
-        """Return values of the payload, of the channels, shape (channels, m), and of nuisances."""
-        own = value[10:self.width].reshape(len(self.channels), len(self.own_names))
-        return value[:10], own, value[self.width:]
-
-    def residual(
-        self, value: Array, nuisance: NuisanceParameters, gain: Array
-    ) -> Array:
+    def residual(self, value: Array, gain: Array) -> Array:
         """Return measured minus fitted, shape (channels, k).
 
         Args:
-            value: Values of all columns, as for ``columns``, shape (p,).
-            nuisance: The nuisance parameters.
+            value: Values of all unknowns, shape (p,).
             gain: Factor of all columns except the own ones, shape (channels,).
 
         """
-        body, own, shared = self.split(value)
-        values = np.hstack((np.outer(gain, body), own))
-        fitted = ((self.regressor @ values[:, :, None])[:, :, 0]
-                  + gain[:, None] * (nuisance.columns @ shared))
+        values = np.outer(gain, value)
+        values[:, 10:self.width] = value[10:self.width]
+        fitted = (self.columns @ values[:, :, None])[:, :, 0]
         return np.asarray(self.measured - fitted - (gain[:, None] - 1.0) * self.known)
-
-    def no_nuisance(self) -> NuisanceParameters:
-        """Return an empty set of nuisance parameters."""
-        return NuisanceParameters.of((), self.measured.shape)
 
     def part(self, rows: slice) -> Rows:
         """Return some of the instants."""
         return replace(self, repeats=1, **{name: getattr(self, name)[:, rows] for name in (
-            'regressor', 'measured', 'known', 'valid', 'near_reversal')})
+            'columns', 'measured', 'known', 'valid', 'near_reversal')})
 
-    def condensed(
-        self, nuisance: NuisanceParameters, used: Flags, *, with_gains: bool = False
-    ) -> tuple[Rows, NuisanceParameters]:
+    def widened(self, value: Array, covariance: Array) -> Rows:
+        """Return the problem with wider priors where data contradict them; see ``widened_std``.
+
+        Args:
+            value: Estimates, those of nuisance parameters last, shape (q,).
+            covariance: Their covariance, shape (q, q).
+
+        """
+        width, std = self.width, self.std.copy()
+        own = slice(len(value) + width - len(std), None)
+        std[width:] = widened_std(self.names[width:], std[width:], value[own],
+                                  np.diag(covariance)[own], self.contradicted)
+        wider = {name for name, now, before in zip(self.names, std, self.std, strict=True)
+                 if now > before}
+        return replace(self, std=std, contradicted=self.contradicted | wider)
+
+    def condensed(self, used: Flags) -> Rows:
         """Return an equivalent problem with few rows: the triangular factor of each channel.
 
         Its normal equations are those of all used rows, which are weighted alike, so iterations
-        can reuse it. Rows of zeros pad it up to the number of unknowns, which keeps the
-        distinction between too few rows and unobservable directions.
+        can reuse it. It has as many rows as are used, up to the number of unknowns, which keeps
+        the distinction between too few rows and unobservable directions.
 
         Args:
-            nuisance: The nuisance parameters.
             used: Rows that are used, shape (channels, k).
-            with_gains: Whether the gain of each channel is unknown; else ``known`` is dropped.
 
         """
-        own, size = self.regressor.shape[2], len(nuisance.names)
-        few = np.zeros((len(used), self.width + size + 2, own + size + 2))
+        every = np.concatenate(
+            (self.columns, self.measured[:, :, None], self.known[:, :, None]), axis=2)
+        few = np.zeros((len(used), every.shape[2], every.shape[2]))
         valid = np.zeros(few.shape[:2], dtype=bool)
-        every = np.concatenate((self.regressor, nuisance.columns, self.measured[:, :, None],
-                                *((self.known[:, :, None],) if with_gains else ())), axis=2)
         for channel, counted in enumerate(used):
             factor = np.asarray(np.linalg.qr(every[channel, counted], mode='r'))
-            few[channel, :len(factor), :factor.shape[1]] = factor
-            least = min(int(counted.sum()), self.width + size + 1)
-            valid[channel, :max(len(factor), least)] = True
-        return (
-            replace(self, regressor=few[:, :, :own], measured=few[:, :, -2],
-                    known=few[:, :, -1], valid=valid, near_reversal=np.zeros_like(valid)),
-            replace(nuisance, columns=few[:, :, own:-2]))
-
-    def inflated(
-        self, regressor: Array, fit: RowsFit, common: Array | None = None
-    ) -> RowsFit:
-        """Return a fit with the structure of its residuals in the covariance.
-
-        Args:
-            regressor: Of all unknowns, shape (channels, k, p).
-            fit: The fit.
-            common: Residuals of a fit of the same motion with the same weights, shape
-                (channels, k); the covariance is that of the difference of both estimates then.
-
-        """
-        names = fit.nuisance.names
-        own = slice(regressor.shape[2] - len(names), None)
-        prior, guessed = np.zeros((2, regressor.shape[2]))
-        prior[own] = fit.nuisance.std**-2.0
-        guessed[own] = prior[own] * [name in fit.nuisance.contradicted for name in names]
-        residual = fit.residual
-        if common is not None:
-            residual, prior, guessed = residual - common, 2.0 * prior, 2.0 * guessed
-        structure = structured_covariance(
-            regressor, residual, fit.noise, fit.inverse, np.diag(prior), guessed, self.repeats)
-        return replace(fit, covariance=structure.matrix, freedom=structure.freedom)
-
-    def lack_of_fit(self, fit: RowsFit) -> tuple[LackOfFit, ...]:
-        """Return the lack of fit of each channel."""
-        own = len(self.own_names) + 10.0 / len(self.channels)
-        return tuple(lack_of_fit(left, used, self.repeats, own)
-                     for left, used in zip(fit.residual, fit.used, strict=True))
-
-    def unexplained_check(self, fit: RowsFit, limits: Array) -> Check:
-        """Check the lack of fit of each channel, and name its likely cause.
-
-        Args:
-            fit: The fit.
-            limits: Shape (channels,).
-
-        """
-        found = self.lack_of_fit(fit)
-        size = np.array([item.unexplained for item in found])
-        worst = int(np.argmax(size / limits))
-        used, unit = fit.used[worst], self.units[worst]
-        columns = self.columns(fit.nuisance)[worst][used]
-        cause = likely_cause(
-            fit.residual[worst][used], columns,
-            {name: item[worst][used] for name, item in self.causes().items()})
-        pure = found[worst].pure_error
-        return at_most(
-            'unexplained torque', size[worst], limits[worst], unit,
-            f'{size[worst]:.3g} {unit} RMS of the {self.channels[worst]} are not explained '
-            f'(limit {limits[worst]:.3g} {unit}, max_unexplained_torque'
-            f'{f"; pure error {pure:.2g} {unit}" if pure is not None else ""}). '
-            + (f'{100.0 * cause[1]:.0f} % of their power look like {cause[0]}.' if cause else
-               'No single one of the usual causes explains them.'), 'adequate')
+            few[channel, :len(factor)], valid[channel, :len(factor)] = factor, True
+        return replace(self, columns=few[:, :, :-2], measured=few[:, :, -2],
+                       known=few[:, :, -1], valid=valid, near_reversal=np.zeros_like(valid))
 
     def fits(
         self, used: Flags, residual: Array, before: Array, lack: Sequence[LackOfFit] = ()
@@ -561,25 +475,25 @@ class RowsFit:
     """Solution of a regression.
 
     Attributes:
-        value: Values of all columns, as for ``Rows.columns``.
+        rows: The problem, with nuisance parameters and the priors in use.
+        value: Values of all its unknowns.
         covariance: Covariance of all unknowns, from the scatter and correlation of the
             residuals.
         inverse: Inverse of the information that weighted the rows.
         residual: Measured minus fitted of all rows, shape (channels, k).
         noise: Standard deviation of each row, infinite for unused ones, shape (channels, k).
-        nuisance: The nuisance columns.
         gain: Factor of each channel, shape (channels,).
         freedom: Returns the degrees of freedom of the variance along a direction, shape (p,);
             None if it is known.
 
     """
 
+    rows: Rows
     value: Array
     covariance: Array
     inverse: Array
     residual: Array
     noise: Array
-    nuisance: NuisanceParameters
     gain: Array
     freedom: Callable[[Array], float | None] = lambda _: None
 
@@ -591,33 +505,72 @@ class RowsFit:
     @property
     def tilt(self) -> Array:
         """Tilts of the base; empty if they are not estimated [rad]."""
-        names = self.nuisance.names
-        return self.value[len(self.value) - len(names):][
-            [name.startswith(TILT) for name in names]]
+        return self.value[[name.startswith(TILT) for name in self.rows.names]]
+
+    def inflated(self, regressor: Array, common: Array | None = None) -> RowsFit:
+        """Return the fit with the structure of its residuals in the covariance.
+
+        Args:
+            regressor: Of all unknowns, nuisance parameters last, shape (channels, k, q).
+            common: Residuals of a fit of the same motion with the same weights, shape
+                (channels, k); the covariance is that of the difference of both estimates then.
+
+        """
+        prior, guessed = np.zeros((2, regressor.shape[2]))
+        own = slice(len(prior) - len(self.rows.names), None)
+        prior[own] = self.rows.std**-2.0
+        guessed[own] = prior[own] * [name in self.rows.contradicted for name in self.rows.names]
+        residual = self.residual
+        if common is not None:
+            residual, prior, guessed = residual - common, 2.0 * prior, 2.0 * guessed
+        structure = structured_covariance(
+            regressor, residual, self.noise, self.inverse, np.diag(prior), guessed,
+            self.rows.repeats)
+        return replace(self, covariance=structure.matrix, freedom=structure.freedom)
+
+    def lack_of_fit(self) -> tuple[LackOfFit, ...]:
+        """Return the lack of fit of each channel."""
+        own = self.rows.width / len(self.rows.channels)
+        return tuple(lack_of_fit(left, used, self.rows.repeats, own)
+                     for left, used in zip(self.residual, self.used, strict=True))
+
+    def unexplained_check(self, limits: Array) -> Check:
+        """Check the lack of fit of each channel, and name its likely cause.
+
+        Args:
+            limits: Shape (channels,).
+
+        """
+        rows, found = self.rows, self.lack_of_fit()
+        size = np.array([item.unexplained for item in found])
+        worst = int(np.argmax(size / limits))
+        used, unit, pure = self.used[worst], rows.units[worst], found[worst].pure_error
+        cause = likely_cause(
+            self.residual[worst][used], rows.columns[worst][used],
+            {name: item[worst][used] for name, item in rows.causes().items()})
+        return at_most(
+            'unexplained torque', size[worst], limits[worst], unit,
+            f'{size[worst]:.3g} {unit} RMS of the {rows.channels[worst]} are not explained '
+            f'(limit {limits[worst]:.3g} {unit}, max_unexplained_torque'
+            f'{f"; pure error {pure:.2g} {unit}" if pure is not None else ""}). '
+            + (f'{100.0 * cause[1]:.0f} % of their power look like {cause[0]}.' if cause else
+               'No single one of the usual causes explains them.'), 'adequate')
 
 
 class Iteration:
     """Weights, priors and condensed rows of a fit that is repeated.
 
     Attributes:
-        nuisance: The nuisance parameters, with the present priors.
+        rows: The problem, with the present priors.
         noise: Standard deviation of each row, infinite for unused ones, shape (channels, k).
-        few: The rows condensed to few, as by ``Rows.condensed``.
-        shared: The nuisance parameters with the columns of these.
+        few: The problem condensed to few rows.
 
     """
 
-    def __init__(
-        self, rows: Rows, nuisance: NuisanceParameters, noise: Array, *, with_gains: bool = False
-    ) -> None:
-        """Start with given weights; arguments as for ``Rows.condensed``."""
-        self._rows, self._with_gains = rows, with_gains
-        self.nuisance, self.noise = nuisance, noise
-        self._condense()
-
-    def _condense(self) -> None:
-        self.few, self.shared = self._rows.condensed(
-            self.nuisance, np.isfinite(self.noise), with_gains=self._with_gains)
+    def __init__(self, rows: Rows, noise: Array) -> None:
+        """Start with given weights, as the attributes."""
+        self.rows, self.noise = rows, noise
+        self.few = rows.condensed(np.isfinite(noise))
 
     def update(self, noise: Array, fit: LinearFit | None) -> bool:
         """Set new weights, and wider priors where a fit contradicts them.
@@ -630,14 +583,13 @@ class Iteration:
             Whether the priors are the same.
 
         """
-        std, used = self.nuisance.std, np.isfinite(self.noise)
+        before, used = self.rows.std, np.isfinite(self.noise)
         self.noise = noise
         if fit is not None:
-            self.nuisance = self.nuisance.widened(fit.value, fit.covariance)
-            self.shared = replace(self.shared, std=self.nuisance.std)
+            self.rows = self.rows.widened(fit.value, fit.covariance)
         if (np.isfinite(noise) != used).any():
-            self._condense()
-        return bool((self.nuisance.std == std).all())
+            self.few = self.rows.condensed(np.isfinite(noise))
+        return bool((self.rows.std == before).all())
 
     def solve(
         self, regressor: Array, measured: Array, names: Sequence[str], max_condition: float
@@ -645,67 +597,74 @@ class Iteration:
         """Solve the condensed rows with the present weights and priors.
 
         Args:
-            regressor: Shape (channels, k, p), the nuisance parameters in the last columns.
+            regressor: Shape (channels, k, q), the nuisance parameters in the last columns.
             measured: Shape (channels, k).
             names: Names of the columns.
             max_condition: As for ``solve``, like the errors.
 
         """
-        valid, size, width = self.few.valid, len(self.nuisance.names), regressor.shape[2]
+        valid, prior = self.few.valid, self.rows.std[self.rows.width:]
+        size, width = len(prior), regressor.shape[2]
         std = np.broadcast_to(self.noise.min(axis=1)[:, None], valid.shape)[valid]
         # Priors are measurements of zero.
         return solve(
             np.vstack((regressor[valid], np.eye(size, width, width - size))),
             np.concatenate((measured[valid], np.zeros(size))),
-            np.concatenate((std, self.nuisance.std)), names, max_condition=max_condition,
-            hint=_HINT)
+            np.concatenate((std, prior)), names, max_condition=max_condition, hint=_HINT)
 
     def fit(self, value: Array, solution: LinearFit, residual: Array, gain: Array) -> RowsFit:
-        """Return the fit, given values of all columns, and the last solution."""
-        count = int(np.isfinite(self.noise).sum())
-        freedom = max(count - (len(solution.value) - len(self.nuisance.names)), 1)
-        return RowsFit(value, solution.covariance * (count / freedom), solution.covariance,
-                       residual, self.noise, self.nuisance, gain)
+        """Return the fit, given values of all unknowns, and the last solution."""
+        count, priors = int(np.isfinite(self.noise).sum()), len(self.rows.std) - self.rows.width
+        freedom = max(count - (len(solution.value) - priors), 1)
+        return RowsFit(self.rows, value, solution.covariance * (count / freedom),
+                       solution.covariance, residual, self.noise, gain)
 
 
-def held_out_fits(
-    rows: Rows, fit: RowsFit, again: Callable[[Rows, NuisanceParameters], RowsFit],
-    columns: Callable[[Rows, RowsFit], Array], before: Array, least: int = 0,
-) -> tuple[tuple[Fit, ...], Array]:
-    """Return residuals of the last part of a motion, predicted by a fit of the first part.
+def validated(
+    fit: RowsFit, again: Callable[[Rows], RowsFit], columns: Callable[[Rows, RowsFit], Array],
+    before: Array, max_ratio: float, common: Array | float = 0.0,
+) -> tuple[tuple[Fit, ...], tuple[Fit, ...], tuple[Check, ...]]:
+    """Validate a fit, also by a prediction of the last part of the motion from the first.
 
     Args:
-        rows: The whole motion.
-        fit: Its fit.
-        again: Fits a part with the given nuisance columns.
-        columns: Returns the columns of all unknowns, linearised about a fit.
+        fit: The fit.
+        again: Fits a part.
+        columns: Returns the columns of all unknowns of a part, linearised about a fit.
         before: Measured values before the fit, shape (channels, k).
-        least: Smallest number of used rows in the last part.
+        max_ratio: Largest ratio of residuals, as the parameter ``max_held_out_ratio``.
+        common: Residuals that a reference run has in common, shape (channels, k).
 
     Returns:
-        One per channel, none if a part is too short; and the RMS error of the prediction that the
-        covariance of the first part's fit states, shape (channels,).
+        Residuals of each channel in the fit, and in the last part, none if a part is too short;
+        and the checks.
 
     """
-    unknown = np.zeros(len(rows.channels))
-    count = rows.measured.shape[1]
-    border = int((1.0 - _HELD_OUT_SHARE) * count)
-    first, last = slice(0, border), slice(border, count)
-    used = fit.used[:, last]
-    if int(used.sum()) < least:
-        return (), unknown
+    rows, whole = fit.rows, fit.rows.fits(fit.used, fit.residual, before, fit.lack_of_fit())
+    checks = (rows.recording,) if rows.limits is None else (
+        rows.recording,
+        replace(fit, residual=fit.residual - common).unexplained_check(rows.limits))
+    border = int((1.0 - _HELD_OUT_SHARE) * before.shape[1])
+    last, used = rows.part(slice(border, None)), fit.used[:, border:]
+    if used.sum() < _LEAST_HELD_OUT:
+        return whole, (), checks
     try:
-        part = again(rows.part(first), fit.nuisance.part(first))
+        part = again(rows.part(slice(0, border)))
     except (DataError, ExcitationError, ConvergenceError):
-        return (), unknown
-    rest = replace(part, nuisance=fit.nuisance.part(last))
-    residual = rows.part(last).residual(rest.value, rest.nuisance, rest.gain)
-    regressor = columns(rows.part(last), rest)
-    expected = [
-        rms(np.sqrt(np.maximum(np.sum(chosen @ part.covariance * chosen, axis=1), 0.0)))
-        if len(chosen := every[counted]) else 0.0
-        for every, counted in zip(regressor, used, strict=True)]
-    return rows.fits(used, residual, before[:, last]), np.array(expected)
+        return whole, (), checks
+    held_out = last.fits(used, last.residual(part.value, part.gain), before[:, border:])
+    # By the covariance, the prediction errs too.
+    ratios = []
+    for fitted, after, every, counted in zip(
+            whole, held_out, columns(last, part), used, strict=True):
+        variance = np.sum(every[counted] @ part.covariance * every[counted], axis=1)
+        expected = rms(np.sqrt(np.maximum(variance, 0.0)))
+        ratios.append(after.after / max(float(np.hypot(fitted.after, expected)), 1e-12))
+    worst = int(np.argmax(ratios))
+    return whole, held_out, (*checks, at_most(
+        'held-out part of the motion', ratios[worst], max_ratio, '1',
+        f'The last part of the motion is predicted with residuals up to {ratios[worst]:.2f} '
+        f'times those of the fit and of its uncertainty, in {rows.channels[worst]} (limit '
+        f'{max_ratio:.1f}, max_held_out_ratio).', 'adequate'))
 
 
 def scatter(values: Array, valid: Flags, near_reversal: Flags) -> Array:
@@ -780,15 +739,15 @@ def torque_rows(
     dynamics = NewtonEuler(robot, robot.tool_frame)
     own = blocks.means(dynamics.torque)
     columns = np.concatenate((blocks.means(dynamics.torque_regressor),
-                              blocks.velocity_means(loss_columns)), axis=2)
-    known = blocks.velocity_means(identified)
+                              blocks.means(lambda q, v, a: loss_columns(v))), axis=2)
+    known = blocks.means(lambda q, v, a: identified(v))
 
     def effort(delay: float) -> Array:
         return blocks.sample_means(samples.time - delay, samples.effort)
 
     valid = (blocks.slowest >= SLOWEST).T & blocks.seen(samples.time)
     rotors, smooth = blocks.centre.acceleration, partial(without_noise, blocks)
-    delay = _found_delay(values, effort, [
+    delay = Delay() if values.delay_std <= 0.0 else find_delay(effort, [
         np.column_stack((columns[:, joint], own[:, joint], rotors[:, joint]))
         for joint in range(robot.n)], known, blocks.period, valid.T)
 
@@ -804,8 +763,7 @@ def torque_rows(
             *joint_terms(robot, blocks, smooth(transmitted), effort_of, values, delay.value),
             *tilt_terms(blocks, [partial(tilted.torque, parameters=body)
                                  for tilted in dynamics.tilts()], values.tilt_std),
-            *friction_terms(robot.joint_names, blocks, size, values),
-            *_speed_and_load_terms(robot.joint_names, blocks, transmitted, size, values)]
+            *friction_terms(robot.joint_names, blocks, size, values, transmitted)]
         if arm is not None:
             unknown = blocks.centre.values_of(lambda q, v, a: arm.uncertain_torques(
                 q, v, a, carried(q, v, a) - (
@@ -815,13 +773,40 @@ def torque_rows(
                       for number, column in enumerate(np.moveaxis(unknown, 2, 0), 1)]
         return NuisanceParameters.of(terms, (robot.n, len(own)))
 
+    return _rows(
+        columns, effort(delay.value) - known - own, own, valid,
+        tuple(f'torque of {name}' for name in robot.joint_names), LOSSES, blocks,
+        near_reversal=beside_invalid(valid), frame=robot.tool_frame, units=('N·m',) * robot.n,
+        nuisance_about=nuisance_about, delay=delay,
+        recording=recording_check(blocks, robot.joint_names),
+        limits=values.unexplained_torque(robot.effort_limit),
+        causes=lambda: _torque_causes(robot, blocks, own))
+
+
+def _rows(
+    columns: Array, measured: Array, known: Array, valid: Flags, channels: tuple[str, ...],
+    own: Sequence[str], blocks: Blocks, **more: Any,
+) -> Rows:
+    """Return the problem without nuisance parameters.
+
+    Args:
+        columns: Of the payload and of each channel's own unknowns, shape (k, channels, 10 + m).
+        measured: Shape (k, channels).
+        known: Shape (k, channels).
+        valid: Shape (channels, k).
+        channels: Names of the channels.
+        own: Names of the m own unknowns.
+        blocks: The motion.
+        more: Further attributes of ``Rows``.
+
+    """
+    alone = columns[:, :, None, 10:] * np.eye(len(channels))[:, :, None]
+    whole = np.concatenate((columns[:, :, :10], alone.reshape(*known.shape, -1)), axis=2)
+    names = (*BODY, *(f'{channel}: {name}' for channel in channels for name in own))
     return Rows(
-        _by_channel(columns), (effort(delay.value) - known - own).T, own.T, valid,
-        beside_invalid(valid), robot.tool_frame,
-        tuple(f'torque of {name}' for name in robot.joint_names), ('N·m',) * robot.n, LOSSES,
-        nuisance_about, blocks.fundamental, repeats=blocks.repeats, delay=delay,
-        causes=lambda: _torque_causes(robot, blocks, own),
-        recording=(recording_check(blocks, robot.joint_names),))
+        names, np.full(len(names), np.inf), np.ascontiguousarray(np.moveaxis(whole, 1, 0)),
+        measured.T, known.T, valid, channels=channels, fundamental=blocks.fundamental,
+        repeats=blocks.repeats, **more)
 
 
 def _torque_causes(robot: Robot, blocks: Blocks, own: Array) -> Mapping[str, Array]:
@@ -841,7 +826,7 @@ def _torque_causes(robot: Robot, blocks: Blocks, own: Array) -> Mapping[str, Arr
     }
     return {**{name: item.T[:, :, None] for name, item in single.items()},
             'links that differ from the URDF (identify the arm)':
-                _by_channel(arm_regressor(robot, q, v, a))}
+                np.moveaxis(arm_regressor(robot, q, v, a), 1, 0)}
 
 
 # Angle over which friction builds up after a reversal: gears and seals [rad].
@@ -856,70 +841,39 @@ def _since_reversal(position: Array, direction: Array) -> Array:
     return np.abs(position - np.take_along_axis(position, last, axis=0))
 
 
-def _found_delay(
-    values: PayloadParameters, shifted: Callable[[float], Array], columns: Sequence[Array],
-    known: Array, period: float, used: Flags | None = None,
-) -> Delay:
-    """Return the delay of measured values; zero if it is not to be estimated, or unknown."""
-    if values.delay_std <= 0.0:
-        return Delay(0.0, np.inf)
-    return find_delay(shifted, columns, known, period, used)
-
-
 def friction_terms(
-    joint_names: Sequence[str], blocks: Blocks, size: Array, values: PayloadParameters
+    joint_names: Sequence[str], blocks: Blocks, size: Array, values: PayloadParameters,
+    torque: Array | None = None,
 ) -> Iterator[Term]:
-    """Yield friction besides functions of speed and load: drift, and what reversals leave.
+    """Yield friction besides functions of speed: drift, and what reversals leave.
 
     After a reversal, friction builds up in phase with the acceleration, and resembles inertia.
+    Friction that grows with load or less than with speed, and its rise towards standstill, are
+    unknowns of their own where the torque is given.
 
     Args:
         joint_names: Names of the joints.
         blocks: The motion.
         size: Friction of each joint, shape (n,) [N·m].
         values: For the prior standard deviations.
-
-    """
-    direction = np.sign(blocks.centre.velocity)
-    middle, change = np.linspace(-0.5, 0.5, len(direction)), values.friction_change_std
-    yield from _each_joint('drift of friction', change, joint_names,
-                           direction * size * middle[:, None])
-    turned = _since_reversal(blocks.centre.position, direction)
-    for angle in _BUILD_UPS:
-        yield from _each_joint(f'build-up of friction over {angle} rad', _DRY * change,
-                               joint_names, direction * size * np.exp(-turned / angle))
-
-
-def _each_joint(
-    name: str, std: float, joint_names: Sequence[str], columns: Array
-) -> Iterator[Term]:
-    """Yield one parameter of each joint, whose column is zero in all other channels."""
-    for joint, alone in zip(joint_names, np.eye(len(joint_names)), strict=True):
-        yield f'{name} of {joint}', std, columns * alone
-
-
-def _speed_and_load_terms(
-    joint_names: Sequence[str], blocks: Blocks, torque: Array, size: Array,
-    values: PayloadParameters,
-) -> Iterator[Term]:
-    """Yield friction that grows with load or speed, and its rise towards standstill.
-
-    Args:
-        joint_names: Names of the joints.
-        blocks: The motion.
         torque: Torques that the joints transmit, shape (k, n) [N·m].
-        size: Friction of each joint, shape (n,) [N·m].
-        values: For the prior standard deviations.
 
     """
     speed, direction = np.abs(blocks.centre.velocity), np.sign(blocks.centre.velocity)
-    highest, change = np.maximum(speed.max(axis=0), 1e-9), values.friction_change_std
-    for name, std, columns in (
-            ('load-dependent friction', values.load_friction_std, np.abs(torque)),
-            ('sublinear friction', change, size * np.sqrt(speed / highest)),
-            *((f'rise of friction below {limit} rad/s', _DRY * change,
-               size * np.exp(-speed / limit)) for limit in _RISES)):
-        yield from _each_joint(name, std, joint_names, direction * columns)
+    change = values.friction_change_std
+    turned = _since_reversal(blocks.centre.position, direction)
+    shapes = [('drift of friction', change, size * np.linspace(-0.5, 0.5, len(speed))[:, None]),
+              *((f'build-up of friction over {angle} rad', _DRY * change,
+                 size * np.exp(-turned / angle)) for angle in _BUILD_UPS)]
+    if torque is not None:
+        highest = np.maximum(speed.max(axis=0), 1e-9)
+        shapes += [('load-dependent friction', values.load_friction_std, np.abs(torque)),
+                   ('sublinear friction', change, size * np.sqrt(speed / highest)),
+                   *((f'rise of friction below {limit} rad/s', _DRY * change,
+                      size * np.exp(-speed / limit)) for limit in _RISES)]
+    for name, std, shape in shapes:
+        for joint, alone in zip(joint_names, np.eye(len(joint_names)), strict=True):
+            yield f'{name} of {joint}', std, direction * shape * alone
 
 
 def wrench_rows(
@@ -960,28 +914,30 @@ def wrench_rows(
         return blocks.sample_means(sensor.time - delay, sensor.wrench)
 
     every = np.tile(blocks.seen(sensor.time), (len(CHANNELS), 1))
-    delay = _found_delay(
-        values, wrench, list(_by_channel(columns)), known, blocks.period, every.T)
+    delay = Delay() if values.delay_std <= 0.0 else find_delay(
+        wrench, list(np.moveaxis(columns, 1, 0)), known, blocks.period, every.T)
 
     def nuisance_about(body: Array, bias: Array) -> NuisanceParameters:
         read = -wrench_matrix(body + distal)
         torque = blocks.centre.values_of(partial(dynamics.torque, parameters=body))
         reading = partial(_read, dynamics, read)
+        angle, stiffness = blocks.centre.position[:, -1], values.cable_stiffness_std
         return NuisanceParameters.of([
             *joint_terms(robot, blocks, torque, reading, values, delay.value),
             *tilt_terms(blocks, [partial(_read, tilted, read) for tilted in dynamics.tilts()],
                         values.tilt_std),
-            *_cable_terms(blocks.centre.position[:, -1], values.cable_stiffness_std),
-            *_drift_terms(len(known), values),
+            # A cable that the last joint winds up; biases that drift as far as residuals may.
+            *_channel_terms('cable', (stiffness / _CABLE_LEVER, stiffness), angle - angle.mean()),
+            *_channel_terms('sensor drift', (
+                values.max_force_residual, values.max_torque_residual),
+                np.linspace(-0.5, 0.5, len(known))),
             *_gain_terms(blocks.means(reading), values.sensor_gain_std)], known.T.shape)
 
-    return Rows(
-        _by_channel(columns), (wrench(delay.value) - known).T, known.T, every,
-        np.zeros_like(every),
-        sensor.frame,
-        CHANNELS, ('N',) * 3 + ('N·m',) * 3, ('bias',), nuisance_about, blocks.fundamental,
-        sensor.counted(), blocks.repeats, delay,
-        recording=(recording_check(blocks, robot.joint_names),))
+    return _rows(
+        columns, wrench(delay.value) - known, known, every, CHANNELS, ('bias',), blocks,
+        near_reversal=np.zeros_like(every), frame=sensor.frame,
+        units=('N',) * 3 + ('N·m',) * 3, nuisance_about=nuisance_about, delay=delay,
+        recording=recording_check(blocks, robot.joint_names), readings=sensor.counted())
 
 
 def _read(dynamics: NewtonEuler, wrench: Array, q: Array, v: Array, a: Array) -> Array:
@@ -989,30 +945,17 @@ def _read(dynamics: NewtonEuler, wrench: Array, q: Array, v: Array, a: Array) ->
     return np.asarray(dynamics.terms(q, v, a) @ wrench.T)
 
 
-def _cable_terms(angle: Array, std: float) -> Iterator[Term]:
-    """Yield forces and torques of a cable that the last joint winds up.
+def _channel_terms(name: str, std: tuple[float, float], series: Array) -> Iterator[Term]:
+    """Yield one parameter of each channel of a wrist sensor, all with the same course of time.
 
     Args:
-        angle: Of the last joint, shape (k,) [rad].
-        std: Prior standard deviation of its torsional stiffness [N·m/rad].
+        name: Name.
+        std: Prior standard deviations for forces and for torques.
+        series: Shape (k,).
 
     """
-    for channel, name in enumerate(CHANNELS):
-        yield (f'cable, {name}', std / _CABLE_LEVER if channel < 3 else std,
-               np.outer(angle - angle.mean(), np.eye(6)[channel]))
-
-
-def _drift_terms(count: int, values: PayloadParameters) -> Iterator[Term]:
-    """Yield changes of the biases from begin to end, as large as residuals that pass.
-
-    Args:
-        count: Number of blocks.
-        values: For the prior standard deviations.
-
-    """
-    for axis, name in zip(np.eye(6), CHANNELS, strict=True):
-        yield (f'sensor drift, {name}', values.max_force_residual if 'force' in name else
-               values.max_torque_residual, np.outer(np.linspace(-0.5, 0.5, count), axis))
+    for channel, axis, size in zip(CHANNELS, np.eye(6), np.repeat(std, 3), strict=True):
+        yield f'{name}, {channel}', float(size), np.outer(series, axis)
 
 
 def _gain_terms(reading: Array, std: float) -> Iterator[Term]:
@@ -1033,11 +976,6 @@ def _gain_terms(reading: Array, std: float) -> Iterator[Term]:
     for row, column in np.ndindex(6, 6):
         yield (f'{_CALIBRATION} of {CHANNELS[row]} by {CHANNELS[column]}', std,
                np.outer(reading[:, column] * size[row] / size[column], np.eye(6)[row]))
-
-
-def _by_channel(columns: Array) -> Array:
-    """Return columns of shape (k, channels, p) in the order (channels, k, p)."""
-    return np.ascontiguousarray(np.moveaxis(columns, 1, 0))
 
 
 def beside_invalid(valid: Flags) -> Flags:

@@ -14,13 +14,12 @@ from robocal_ros import __version__
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import DataError
 from robocal_ros.messages import JointSamples
-from robocal_ros.payload.model import centred_jacobian
+from robocal_ros.payload.model import PARAMETERS, centred_jacobian
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results import (
     Z95,
     CalibrationResult,
     Check,
-    Fit,
     Parameter,
     Series,
     State,
@@ -28,7 +27,7 @@ from robocal_ros.results import (
 )
 from robocal_ros.robot import NewtonEuler, Robot
 
-COM = ('com_x', 'com_y', 'com_z')
+COM = PARAMETERS[1:4]
 ARM_SOURCE = (
     "the arm's links and drive gains: identify the arm with a weighed load, calibrate the drive "
     'gains, or state what is known (gain_std, arm_model_std)')
@@ -36,11 +35,6 @@ ARM_SOURCE = (
 MAX_GAIN_STD = 0.05
 """Largest standard deviation of a drive gain that counts as known; it is in the intervals of what
 is estimated with it."""
-
-NOT_MOUNTED = (
-    'Either it is not mounted, or the arm was identified with it: identify the arm without a '
-    'tool. If the tool is another one, name it (tool).')
-"""What torques mean that lack those of a stored payload."""
 
 TORQUE_ERROR = 'torque error'
 """Name of the check of what a payload is fit for."""
@@ -61,43 +55,30 @@ ACCURACY_SETTINGS = (
 
 
 def make_result(
-    robot: Robot, samples: JointSamples, *, kind: str = 'payload', method: str,
-    frame: str | None = None, parameters: tuple[Parameter, ...],
-    covariance_names: tuple[str, ...], covariance: Array, fit: tuple[Fit, ...],
-    validation: tuple[Fit, ...], checks: tuple[Check, ...], settings: Mapping[str, Any],
-    counts: Mapping[str, int] | None = None, series: tuple[Series, ...] = (),
+    robot: Robot, samples: JointSamples, *, settings: Mapping[str, Any],
+    counts: Mapping[str, int] | None = None, kind: str = 'payload', frame: str | None = None,
+    **fields: Any,
 ) -> CalibrationResult:
     """Return a result, with identity, counts and time from the arm and its joint states.
 
     Args:
         robot: The arm without the payload.
         samples: Joint states behind the result.
-        kind: As for ``CalibrationResult``, like all that are not named here.
-        method: Method.
-        frame: Frame of the result; the tool frame by default.
-        parameters: The numbers.
-        covariance_names: Row order of the covariance.
-        covariance: Covariance of the identified parameters.
-        fit: Residuals on the data the model was fitted to.
-        validation: Residuals on held-out data.
-        checks: Checks behind the verdict.
         settings: Settings other than tool frame and gravity.
         counts: Counts other than those of the joint states.
-        series: Plots.
+        kind: As for ``CalibrationResult``.
+        frame: Frame of the result; the tool frame by default.
+        fields: Further fields of ``CalibrationResult``.
 
     """
     return CalibrationResult(
-        kind=kind, method=method,
-        robot=robot.identity,
-        frame=robot.tool_frame if frame is None else frame, parameters=parameters,
-        covariance_names=covariance_names, covariance=covariance, fit=fit, validation=validation,
-        checks=checks,
+        kind=kind, robot=robot.identity, frame=robot.tool_frame if frame is None else frame,
         counts={'samples': len(samples), **(counts or {}), **asdict(samples.counts)},
         settings={**settings, 'tool_frame': robot.tool_frame,
                   'urdf_payload_mass': robot.distal_inertia(robot.tool_frame).mass,
                   'gravity': [float(g) for g in robot.gravity]},
         source=samples.source, time=float(samples.time[-1]), software_version=__version__,
-        series=series)
+        **fields)
 
 
 def identified(
@@ -157,8 +138,7 @@ def settings_of(values: PayloadParameters, *names: str) -> dict[str, Any]:
 
 def unidentified_inertia(note: str, state: State = State.NOT_EVALUATED) -> list[Parameter]:
     """Return the elements of inertia as not evaluated, or not identified, with the reason."""
-    return [Parameter(f'inertia_{axes}', 'kg·m²', state=state, note=note)
-            for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')]
+    return [Parameter(name, 'kg·m²', state=state, note=note) for name in PARAMETERS[4:]]
 
 
 def check_payload_limit(mass: float, values: PayloadParameters) -> None:
@@ -281,10 +261,27 @@ def stored_load_checks(
     apart = abs((mass.value or 0.0) - (other.value or 0.0))
     limit = float(np.hypot(none, _CERTAIN * (other.std or 0.0)))
     missing = (mass.value or 0.0) < none and apart > limit
-    yield Check(
-        'torque of the payload', not missing, apart, limit, 'kg',
+    yield mounted_check(
+        missing, apart, limit, 'kg',
         f'The payload weighs {mass.text(3)} kg by its torque, but {other.text(3)} kg by the '
-        f'stored result ({stored.method}, {stored.source}). {NOT_MOUNTED}' if missing else
+        f'stored result ({stored.method}, {stored.source}).')
+
+
+def mounted_check(missing: bool, apart: float, limit: float, unit: str, reason: str) -> Check:
+    """Return the check that torques do not lack those of a stored payload.
+
+    Args:
+        missing: Whether they do.
+        apart: How far the payload is from the stored one.
+        limit: Largest distance by chance.
+        unit: Unit of both.
+        reason: Sentence for torques that do.
+
+    """
+    return Check(
+        'torque of the payload', not missing, apart, limit, unit,
+        f'{reason} Either it is not mounted, or the arm was identified with it: identify the arm '
+        'without a tool. If the tool is another one, name it (tool).' if missing else
         'The torques do not contradict the stored result by being none.', 'trustworthy')
 
 
@@ -357,54 +354,26 @@ def _half_width(parameter: Parameter) -> float:
     return np.nan if half is None else half
 
 
-def motion_checks(
-    fitted: Sequence[Fit], held_out: Sequence[Fit], where: Sequence[str], expected: Array,
-    limit: float,
-) -> list[Check]:
-    """Check the prediction of the held-out part of an exciting motion.
-
-    Args:
-        fitted: Residuals of the fit, channel by channel.
-        held_out: Residuals of the held-out part; empty where there is none.
-        where: Names of the channels, for the text.
-        expected: RMS error of the prediction by the covariance, shape (channels,).
-        limit: Largest ratio of the residuals, as the parameter ``max_held_out_ratio``.
-
-    """
-    if not held_out:
-        return []
-    ratios = [after.after / max(float(np.hypot(before.after, part)), 1e-12)
-              for after, before, part in zip(held_out, fitted, expected, strict=True)]
-    worst = int(np.argmax(ratios))
-    return [at_most(
-        'held-out part of the motion', ratios[worst], limit, '1',
-        f'The last part of the motion is predicted with residuals up to {ratios[worst]:.2f} '
-        f'times those of the fit and of its uncertainty, {where[worst]} (limit '
-        f'{limit:.1f}, max_held_out_ratio).', 'adequate')]
-
-
-def centre_text(result: CalibrationResult) -> str:
-    """Return the centre of mass with 95 % intervals as text."""
-    found = [result.parameter(name) for name in COM]
-    parts = ', '.join(f'{p.name[-1]} {p.text(2, 1e3)} mm' for p in found)
-    return f'{parts} in {result.frame} (95 %)'
-
-
-def mass_text(result: CalibrationResult) -> str:
-    """Return the mass with its 95 % interval as text."""
-    return f'{result.parameter("mass").text(4)} kg'
-
-
-def fitness_text(result: CalibrationResult) -> str:
-    """Return what a payload is fit for and what not, with a space before it."""
-    return ''.join(f' {check.reason}' for check in result.checks if check.name == TORQUE_ERROR)
-
-
-def mounted_text(result: CalibrationResult) -> str:
-    """Return the URDF's inertia at the tool frame as text, empty without any."""
-    mounted = result.settings.get('urdf_payload_mass', 0.0)
-    if not mounted:
-        return ''
-    total = mounted + (result.parameter('mass').value or 0.0)
-    return (f"; extra to the {mounted:.4f} kg that the URDF has distal to '{result.frame}', "
-            f'{total:.4f} kg in total')
+def summary(result: CalibrationResult) -> str:
+    """Return a payload, and what it is fit for and what not, in sentences."""
+    if result.kind != 'payload':
+        return ("Reference recorded: runs with reference_run 'subtract' subtract the error of "
+                "the arm's own model.")
+    mass = f'{result.parameter("mass").text(4)} kg'
+    centre = ', '.join(f'{p.name[-1]} {p.text(2, 1e3)} mm' for p in map(result.parameter, COM))
+    centre = f'{centre} in {result.frame} (95 %)'
+    if result.method == 'two_plane':
+        text = f'Centre of mass {centre} for a mass of {mass}.'
+    else:
+        inertia, mounted = '', result.settings.get('urdf_payload_mass', 0.0)
+        if result.method == 'excitation':
+            moments = [result.parameter(f'inertia_{axis}') for axis in ('xx', 'yy', 'zz')]
+            inertia = ', inertia about it ' + (
+                'not identified' if any(p.value is None for p in moments) else ', '.join(
+                    f'{p.name[-2:]} {p.text(5)}' for p in moments) + ' kg·m²')
+        text = f'Mass {mass}, centre of mass {centre}{inertia}' + (
+            f"; extra to the {mounted:.4f} kg that the URDF has distal to '{result.frame}', "
+            f'{mounted + (result.parameter("mass").value or 0.0):.4f} kg in total.'
+            if mounted else '.')
+    return text + ''.join(
+        f' {check.reason}' for check in result.checks if check.name == TORQUE_ERROR)

@@ -25,10 +25,16 @@ from robocal_ros.estimation import (
     dwells,
     fit_mixed,
     grouped,
+    likely_cause,
     solve,
 )
 from robocal_ros.messages import JointSamples, WrenchSamples, check_joints
-from robocal_ros.payload.model import CHANNELS, WRENCH_PARAMETERS, static_wrench_regressor
+from robocal_ros.payload.model import (
+    CHANNELS,
+    WRENCH_PARAMETERS,
+    moving,
+    static_wrench_regressor,
+)
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import (
     ACCURACY_SETTINGS,
@@ -43,7 +49,6 @@ from robocal_ros.payload.result import (
     settings_of,
     unidentified_inertia,
 )
-from robocal_ros.payload.wrench_faults import Static, most_likely_cause
 from robocal_ros.results import CalibrationResult, Check, Fit, Parameter, Series, State, rms
 from robocal_ros.robot import RigidBodyInertia, Robot, body_covariance, level_axes
 
@@ -78,6 +83,11 @@ _DRIFT_TERMS = 4
 # Least arm of force that relates errors of torque channels to those of force channels [m].
 _LEAST_ARM = 0.01
 _STEPS = 5
+# Least deviation of the load's direction for a wrong posture rather than a push [°].
+_LEAST_ANGLE = 1.0
+# A channel is saturated if this number of postures read its extreme value within this share of
+# its range.
+_SATURATED, _SAME_READING = 3, 2e-3
 _PARTS = (('force', 'N', slice(0, 3)), ('torque', 'N·m', slice(3, 6)))
 _HINT = ('The gravity directions seen by the sensor must span all three axes: tilt the sensor '
          'about both horizontal axes, also upside down if the arm allows it.')
@@ -188,52 +198,56 @@ def _pooled(poses: Sequence[PoseMeasurement]) -> PoseMeasurement:
 
 @dataclass(frozen=True)
 class _Postures:
-    """All postures as arrays, shapes (n, …), with one direction of gravity in the root frame."""
+    """Postures with one direction of gravity.
 
+    Attributes:
+        poses: The n postures.
+        gravity: Gravity in the root frame, shape (3,) [m/s²].
+        std: Noise of the mean readings, shape (n, 6) [N, N·m].
+
+    """
+
+    poses: Sequence[PoseMeasurement]
     gravity: Array
-    rotation: Array
-    distal_mass: Array
-    distal_moment: Array
-    wrench: Array
     std: Array
-    time: Array
-    last_joint: Array
 
-    @classmethod
-    def of(cls, poses: Sequence[PoseMeasurement], gravity: Array, noise: Array) -> _Postures:
-        mass = np.array([pose.distal.mass for pose in poses])
-        return cls(
-            gravity, np.array([pose.rotation for pose in poses]), mass,
-            mass[:, None] * np.array([pose.distal.com for pose in poses]),
-            np.array([pose.wrench for pose in poses]),
-            noise / np.sqrt([[pose.count] for pose in poses]),
-            np.array([pose.time for pose in poses]),
-            np.array([pose.posture[-1] for pose in poses]))
+    def _rows(self, gravity: Array) -> Array:
+        """Return the regressor under a gravity in the root frame, shape (n, 6, 10)."""
+        return np.array([static_wrench_regressor(pose.rotation.T @ gravity)
+                         for pose in self.poses])
 
-    def __len__(self) -> int:
-        return len(self.wrench)
+    @property
+    def wrench(self) -> Array:
+        """Mean readings, shape (n, 6) [N, N·m]."""
+        return np.array([pose.wrench for pose in self.poses])
 
-    def _seen(self, vector: Array) -> Array:
-        """Return a vector of the root frame in all sensor frames, shape (n, 3)."""
-        return np.asarray(np.einsum('kji,j->ki', self.rotation, vector))
+    @property
+    def time(self) -> Array:
+        """Mean stamps, shape (n,) [s]."""
+        return np.array([pose.time for pose in self.poses])
 
     @property
     def regressor(self) -> Array:
         """Columns of mass, first moments and biases, shape (n, 6, 10)."""
-        return np.array([static_wrench_regressor(g) for g in self._seen(self.gravity)])
+        return self._rows(self.gravity)
 
     @property
     def measured(self) -> Array:
         """Reading minus the wrench of links distal to the sensor, shape (n, 6)."""
-        return self.wrench - self._carried(self._seen(self.gravity), 0.0, np.zeros(3))
+        return self.wrench - self.carried(np.zeros(4), self.gravity)
 
-    def _carried(self, gravity: Array, mass: float, moment: Array) -> Array:
-        return np.hstack(((mass + self.distal_mass)[:, None] * gravity,
-                          np.cross(moment + self.distal_moment, gravity)))
+    def carried(self, value: Array, gravity: Array) -> Array:
+        """Return the wrench of load and links, shape (n, 6).
 
-    def carried(self, value: Array) -> Array:
-        """Return the wrench of load and links of given mass and first moments, (n, 6)."""
-        return self._carried(self._seen(self.gravity), value[0], value[1:4])
+        Args:
+            value: Mass and first moments of the load, first of all.
+            gravity: Gravity in the root frame, shape (3,) [m/s²].
+
+        """
+        links = np.array([(1.0, *pose.distal.com) for pose in self.poses])
+        links *= [[pose.distal.mass] for pose in self.poses]
+        return np.asarray(
+            (self._rows(gravity)[:, :, :4] @ (value[:4] + links)[:, :, None])[:, :, 0])
 
     def tilt(self, value: Array) -> Array:
         """Return the derivative of the wrench by tilts of gravity, shape (n, 6, 2).
@@ -242,8 +256,8 @@ class _Postures:
             value: Mass, first moments and biases.
 
         """
-        return np.stack([self._carried(self._seen(np.cross(axis, self.gravity)), value[0],
-                                       value[1:4]) for axis in self.axes], axis=2)
+        return np.stack([self.carried(value, np.cross(axis, self.gravity))
+                         for axis in self.axes], axis=2)
 
     @property
     def axes(self) -> Array:
@@ -279,6 +293,11 @@ class _Estimate:
     angles: Array
     gravity_estimated: bool
 
+    @property
+    def load(self) -> Array:
+        """Wrench of the load, shape (n, 6) [N, N·m]."""
+        return np.asarray(self.columns[:, :, :4] @ self.fit.value[:4])
+
     def residual(self, number: int | None = None) -> Array:
         """Return the residuals of the rigid load, or those of a posture without it, (…, 6)."""
         if number is None:
@@ -296,7 +315,7 @@ class _Estimate:
 
 def _fitted(postures: _Postures, values: PayloadParameters) -> _Estimate:
     """Fit the mixed model; raises ExcitationError if a direction is unobservable."""
-    count, rows = len(postures), postures.regressor.reshape(-1, 10)
+    count, rows = len(postures.poses), postures.regressor.reshape(-1, 10)
     # Weights of a first solution: the scatter about plain least squares.
     left = postures.measured.ravel() - rows @ np.linalg.lstsq(
         rows, postures.measured.ravel(), rcond=None)[0]
@@ -337,13 +356,13 @@ def _effects(postures: _Postures, value: Array, values: PayloadParameters) -> li
     centre: the former has the stated prior, which also adds to the size of all elements; what
     exceeds it is estimated from the elements that the load cannot explain.
     """
-    count = len(postures)
-    carried = postures.carried(value)
+    count, time = len(postures.poses), postures.time
+    carried = postures.carried(value, postures.gravity)
     force, torque = carried[:, :3], carried[:, 3:]
     arm = max(rms(torque.ravel()) / max(rms(force.ravel()), 1e-9), _LEAST_ARM)
-    span = max(float(np.ptp(postures.time)), 1e-9)
+    span = max(float(np.ptp(time)), 1e-9)
     order = np.pi * (np.arange(_DRIFT_TERMS) + 0.5)
-    walk = np.sqrt(2.0) * np.sin(np.outer((postures.time - postures.time.min()) / span, order))
+    walk = np.sqrt(2.0) * np.sin(np.outer((time - time.min()) / span, order))
     walk = (walk - walk.mean(axis=0)) / order
     effects = []
     for what, _, part in _PARTS:
@@ -391,7 +410,9 @@ def estimate(
             f'{len(poses)} different postures at rest are recorded; the method needs at least '
             f'{MIN_POSES}. Hold each for at least a second.')
     noise = _noise(poses, sensor.frame)
-    found = _fitted(_Postures.of(poses, np.array(robot.gravity), np.nan_to_num(noise)), values)
+    found = _fitted(_Postures(
+        poses, np.array(robot.gravity),
+        np.nan_to_num(noise) / np.sqrt([[pose.count] for pose in poses])), values)
     mass = float(found.fit.value[0])
     check_sign(mass, float(np.sqrt(found.fit.covariance[0, 0])), poses[0].distal.mass, values)
     if mass < MIN_MASS:
@@ -430,7 +451,7 @@ def estimate(
                 'max_force_residual', 'max_torque_residual', 'max_residual_share',
                 *ACCURACY_SETTINGS),
             'sensor_frame': sensor.frame,
-            'distal_mass': float(found.postures.distal_mass.mean()),
+            'distal_mass': float(np.mean([pose.distal.mass for pose in poses])),
             'random_effects': found.fit.std},
         series=_series(residual, left_out))
 
@@ -461,17 +482,14 @@ def _load_in_tool_frame(
             are subtracted by the URDF, shape (4, 4).
 
     """
-    posture, fit = np.zeros(robot.n), found.fit
-    transform_sensor_to_tool = robot.transform_frame_to_root(posture, robot.tool_frame).actInv(
-        robot.transform_frame_to_root(posture, frame))
-    mass, com = fit.value[0], fit.value[1:4] / fit.value[0]
-    rotation = transform_sensor_to_tool.rotation
+    fit, move = found.fit, moving(robot, frame)[:4, :4]
     value = fit.value.copy()
-    value[1:4] = rotation @ com + transform_sensor_to_tool.translation
+    value[:4] = move @ value[:4]
+    value[1:4] /= value[0]
     value[10:] = found.angles if found.gravity_estimated else value[10:]
     jacobian = np.eye(len(value))
-    jacobian[1:4, 0] = -rotation @ com / mass
-    jacobian[1:4, 1:4] = rotation / mass
+    jacobian[1:4, :4] = move[1:] / value[0]
+    jacobian[1:4, 0] -= value[1:4] / value[0]
     covariance = np.array(fit.covariance)
     covariance[:4, :4] += distal
     covariance = jacobian @ covariance @ jacobian.T
@@ -495,7 +513,7 @@ def _residual_checks(
     found: _Estimate, left_out: Array, noise: Array, values: PayloadParameters
 ) -> list[Check]:
     """Check each posture against its prediction from all others, in newtons."""
-    load = found.columns[:, :, :4] @ found.fit.value[:4]
+    load = found.load
     limits = [max(limit, values.max_residual_share * rms(load[:, part].ravel()))
               for limit, (_, _, part) in zip(
                   (values.max_force_residual, values.max_torque_residual), _PARTS, strict=True)]
@@ -518,10 +536,7 @@ def _residual_checks(
                     'adequate')]
     if all(check.passed for check in checks):
         return checks
-    cause = most_likely_cause(Static(
-        found.postures.regressor, load, found.tilt, found.postures.wrench,
-        found.postures.measured - found.columns @ found.fit.value, found.postures.time,
-        found.postures.last_joint, limits))
+    cause = _most_likely_cause(found, limits)
     return [replace(check, reason=f'{check.reason} Most likely cause: {cause}.')
             if not check.passed else check for check in checks]
 
@@ -563,3 +578,131 @@ def _series(residual: Array, left_out: Array) -> tuple[Series, ...]:
                number, {**{axis: residual[:, part][:, i] for i, axis in enumerate('xyz')},
                 **{f'{axis}, held out': left_out[:, part][:, i] for i, axis in enumerate('xyz')}})
         for what, unit, part in _PARTS)
+
+# ------------------------------------------------------------------------------ causes
+
+
+def _most_likely_cause(found: _Estimate, limits: Sequence[float]) -> str:
+    """Return the most likely physical cause of the residuals, with figures and a remedy.
+
+    Each cause adds columns to those of the rigid load; see ``likely_cause`` for the choice.
+
+    Args:
+        found: The fitted postures.
+        limits: Limits of the RMS residuals of force [N] and torque [N·m], which weight them.
+
+    """
+    residual = found.postures.measured - found.columns @ found.fit.value
+    if saturated := _saturation(found.postures.wrench, residual):
+        return saturated
+    weight = np.repeat(1.0 / np.maximum(limits, 1e-12), 3)
+
+    def rows(columns: Array) -> Array:
+        return np.asarray((columns * weight[:, None]).reshape(residual.size, -1))
+
+    regressor, causes = found.postures.regressor, _causes(found)
+    fitted, target = rows(regressor), (residual * weight).ravel()
+    likely = likely_cause(
+        target - fitted @ np.linalg.lstsq(fitted, target, rcond=None)[0], fitted,
+        {name: rows(columns) for name, columns in causes.items()})
+    if likely is None:
+        return ('none of drift, calibration, orientation, cable or contact alone: check for '
+                'several of them, and for a load that is not rigid')
+    columns = causes[likely[0]]
+    both = np.column_stack((fitted, rows(columns)))
+    scale = np.maximum(np.linalg.norm(both, axis=0), 1e-300)
+    value = np.linalg.lstsq(both / scale, target, rcond=1e-9)[0] / scale
+    return _sentence(likely[0], columns, value[fitted.shape[1]:],
+                     found.load + regressor[:, :, :4] @ value[:4], found.postures.time)
+
+
+def _causes(found: _Estimate) -> dict[str, Array]:
+    """Return the columns of each cause, shape (n, 6, q), by its kind and number of posture."""
+    load, time = found.load, found.postures.time
+    count, channels = len(load), np.broadcast_to(np.eye(6), (len(load), 6, 6))
+    last = np.array([pose.posture[-1] for pose in found.postures.poses])
+    return {
+        'drift': channels * ((time - time.mean()) / max(
+            float(np.ptp(time)), 1e-12))[:, None, None],
+        'gain': channels * load[:, :, None],
+        'rotation': np.stack([np.cross(axis, load.reshape(-1, 2, 3)).reshape(-1, 6)
+                              for axis in np.eye(3)], axis=2),
+        'tilt': found.tilt,
+        'cable': channels * (last - last.mean())[:, None, None],
+        **{f'posture {number}': channels * (np.arange(count) == number)[:, None, None]
+           for number in range(count)},
+    }
+
+
+def _sentence(cause: str, columns: Array, value: Array, load: Array, time: Array) -> str:
+    """Return a cause in physical units and the remedy.
+
+    Args:
+        cause: Kind, and number of the posture.
+        columns: Its columns, shape (n, 6, q).
+        value: Coefficients of the columns.
+        load: Wrench of the load fitted jointly with the cause, shape (n, 6) [N, N·m].
+        time: Stamps, shape (n,) [s].
+
+    """
+    effect = columns @ value
+    force, torque = (float(np.linalg.norm(part, axis=1).max())
+                     for part in (effect[:, :3], effect[:, 3:]))
+    size = f'{force:.2f} N and {torque:.3f} N·m'
+    angle = f'{np.degrees(np.linalg.norm(value)):.1f}°'
+    if cause == 'drift':
+        return (f'a drift of the sensor over time, up to {size} within '
+                f'{float(np.ptp(time)):.0f} s: let it warm up, and measure again')
+    if cause == 'gain':
+        # A common gain of all three channels of a kind is not observable.
+        value = (value.reshape(2, 3) - np.median(value.reshape(2, 3), axis=1)[:, None]).ravel()
+        worst = int(np.argmax(np.abs(value)))
+        return (f'a calibration error of the sensor: gain of {CHANNELS[worst]} '
+                f'{100.0 * value[worst]:+.1f} % against the other channels, up to {size}: '
+                'check its calibration file and units, or recalibrate it')
+    if cause == 'rotation':
+        return (f'a wrong orientation of the sensor in the URDF, by {angle} about axis '
+                f'({", ".join(f"{v:.2f}" for v in value / np.linalg.norm(value))}) of its '
+                'frame: correct sensor_frame in the URDF')
+    if cause == 'tilt':
+        return f'a base tilted by {angle}: set estimate_gravity, or the parameter gravity'
+    if cause == 'cable':
+        return (f'a cable or hose that pulls with the angle of the last joint, up to {size}: '
+                'route it with slack, or hold it')
+    return _posture_sentence(int(cause.split()[1]), load, effect)
+
+
+def _posture_sentence(number: int, load: Array, effect: Array) -> str:
+    """Return the sentence for a posture that contradicts all others.
+
+    In a wrong posture, the load has another direction but the same weight, and its torque
+    follows from its force; neither is true of a push.
+    """
+    force, (extra, moment) = load[number, :3], effect[number].reshape(2, 3)
+    lever = np.linalg.lstsq(load[:, :3], load[:, 3:], rcond=None)[0]
+    turned = float(np.linalg.norm(moment - extra @ lever)) < 0.3 * float(
+        np.linalg.norm(moment) + np.linalg.norm(extra @ lever))
+    size, weight = float(np.linalg.norm(extra)), float(np.linalg.norm(force))
+    where = f'posture {number + 1}'
+    angle = 2.0 * float(np.degrees(np.arcsin(min(1.0, 0.5 * size / weight))))
+    if turned and angle > _LEAST_ANGLE and (
+        abs(float(np.linalg.norm(force + extra)) - weight) < 0.2 * size
+    ):
+        return (f'a wrong posture: in {where} the direction of the load is off by '
+                f'{angle:.1f}°; measure it again, with positions and wrench on the same clock')
+    return (f'a contact or push in {where} of {size:.2f} N and '
+            f'{float(np.linalg.norm(moment)):.3f} N·m: clear the space, and measure again')
+
+
+def _saturation(readings: Array, residual: Array) -> str:
+    """Return a sentence if a channel reads the same extreme value in several postures."""
+    for name, reading, left in zip(CHANNELS, readings.T, residual.T, strict=True):
+        for sign in (1.0, -1.0):
+            extreme = float((sign * reading).max())
+            at = sign * reading > extreme - _SAME_READING * float(np.ptp(reading))
+            expected = sign * (reading - left)[at]
+            if at.sum() >= _SATURATED and np.ptp(expected) > 10.0 * np.ptp(reading[at]):
+                unit = 'N' if name in CHANNELS[:3] else 'N·m'
+                return (f'a saturated channel: {name} reads {sign * extreme:.2f} {unit} in '
+                        f'{int(at.sum())} postures; use a lighter load, or a larger range')
+    return ''

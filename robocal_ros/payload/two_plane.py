@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -19,7 +19,6 @@ from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
 from robocal_ros.estimation import (
     SLOWEST_SWEEP,
     LinearFit,
-    Ripple,
     RippleRun,
     Sweep,
     autocorrelation_time,
@@ -31,19 +30,19 @@ from robocal_ros.estimation import (
     steady_sweeps,
 )
 from robocal_ros.messages import JointSamples, check_effort, check_joints
-from robocal_ros.payload.model import Plane
+from robocal_ros.payload.model import Plane, second_plane
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import (
     ACCURACY_SETTINGS,
     ARM_SOURCE,
     COM,
     MAX_GAIN_STD,
-    NOT_MOUNTED,
     accuracy_checks,
     at_most,
     identified,
     largest_source,
     make_result,
+    mounted_check,
     same_tool,
     settings_of,
     unidentified_inertia,
@@ -58,7 +57,7 @@ from robocal_ros.results import (
     rms,
     spread,
 )
-from robocal_ros.robot import ArmModel, RigidBodyInertia, Robot, SteadyFriction, on_leaning_base
+from robocal_ros.robot import ArmModel, RigidBodyInertia, Robot, SteadyFriction, gravity_changes
 
 MIN_SWEEP = float(np.radians(20.0))
 """Shortest sweep that counts [rad]."""
@@ -73,8 +72,8 @@ _SIGNIFICANCE = 0.05
 _LEAST_MARGIN = 1.1
 # Probability of a contradiction between a stored result and this one by chance.
 _CONTRADICTION = 1e-3
-# Steps of the mass, as a share, and of the tilt [rad] for numerical derivatives.
-_STEP, _TILT = 1e-4, 1e-4
+# Step of the mass, as a share, for numerical derivatives.
+_STEP = 1e-4
 # Sweeps are wide enough to separate ripple of so few periods per turn from weight.
 _FEWEST_CYCLES = 6.0
 _PLOT_POINTS = 150
@@ -84,8 +83,6 @@ _LEAST_NOISE = 1e-6
 _LEAST_SHARE = 1e-6
 # Prior standard deviations of (x, y) [m] and of one friction torque per direction [N·m].
 _PRIOR_STD = np.array([1.0, 1.0, 100.0, 100.0])
-_SETTINGS = ('tool', 'posture_std', 'friction_change_std', 'arm_model_std', 'tilt_std', 'gain_std',
-             *ACCURACY_SETTINGS)
 
 
 class KnownMass(NamedTuple):
@@ -114,20 +111,18 @@ def check_sweeps(values: PayloadParameters) -> None:
 
 
 def known_mass(
-    robot: Robot, values: PayloadParameters, stored: CalibrationResult | None,
-    now: float = np.nan,
+    values: PayloadParameters, stored: CalibrationResult | None, now: float = np.nan
 ) -> KnownMass:
     """Return the mass from known_mass, else from a stored payload result of the same tool.
 
     Args:
-        robot: The arm.
         values: The node's parameters.
         stored: Stored payload result, None without one.
         now: Present stamp, for the age of the stored result [s].
 
     Raises:
-        ConfigurationError: If there is neither, the stored mass is that of another tool, the mass
-            exceeds max_payload, or second_joint is invalid.
+        ConfigurationError: If there is neither, the stored mass is that of another tool, or the
+            mass exceeds max_payload.
 
     """
     if values.known_mass > 0.0:
@@ -154,9 +149,6 @@ def known_mass(
         raise ConfigurationError(
             f'known_mass is {mass.value} kg, but max_payload allows '
             f'{values.max_payload} kg. Mount a lighter tool or correct the limit.')
-    if values.second_joint and robot.index(values.second_joint) == robot.n - 1:
-        raise ConfigurationError(
-            f"second_joint '{values.second_joint}' is the last joint; name one before it.")
     return mass
 
 
@@ -171,12 +163,11 @@ class PlaneFit:
         directions: Directions present, in the order of the fit's friction columns.
         fit: (x, y) and one friction torque per direction; covariance from the scatter and
             correlation of the residuals.
+        covariance: Covariance of (x, y), with that of the rotation's zero against gravity, shape
+            (2, 2) [m²].
         target: Torque of payload and friction, shape (k,) [N·m].
         angle: Joint angles, shape (k,) [rad].
-        sign: Direction of each sample, shape (k,).
-        ripple: Torque ripple that was detected and fitted jointly.
         lever_change: Derivative of (x, y) with respect to ``target``, shape (2, k).
-        posture_std: Standard deviation of the rotation's zero against gravity [rad].
 
     """
 
@@ -185,19 +176,10 @@ class PlaneFit:
     friction_model: SteadyFriction | None
     directions: tuple[int, ...]
     fit: LinearFit
+    covariance: Array
     target: Array
     angle: Array
-    sign: Array
     lever_change: Array
-    ripple: tuple[Ripple, ...] = ()
-    posture_std: float = 0.0
-
-    @property
-    def covariance(self) -> Array:
-        """Covariance of (x, y), shape (2, 2) [m²]."""
-        x, y = self.fit.value[:2]
-        turn = self.posture_std * np.array([-y, x])
-        return self.fit.covariance[:2, :2] + np.outer(turn, turn)
 
     @property
     def residual(self) -> Array:
@@ -210,11 +192,6 @@ class PlaneFit:
             return 0.0
         return float(self.fit.value[2 + self.directions.index(direction)])
 
-    @property
-    def half_friction_std(self) -> float:
-        """Standard deviation of half the sum of both directions' friction [N·m]."""
-        return 0.5 * float(np.hypot(*self.fit.std()[2:2 + len(self.directions)]))
-
 
 @dataclass(frozen=True)
 class HeldOut:
@@ -222,6 +199,7 @@ class HeldOut:
 
     Attributes:
         fit: Residuals.
+        fitted: RMS residual of the fitted sweeps [N·m].
         lever: Error of the lever that would explain them, shape (2,) [m]; empty if it is
             unobservable.
         std: Its standard deviation, prediction included, same shape [m].
@@ -229,6 +207,7 @@ class HeldOut:
     """
 
     fit: Fit
+    fitted: float
     lever: Array
     std: Array
 
@@ -262,7 +241,8 @@ class PlaneEstimator:
             direction: +1 or -1.
 
         """
-        row = _plane_rows(self.plane, np.array([angle]), np.array([direction]), self._mass)[0]
+        row = np.append(self.plane.regressor(np.array([angle]), self._mass),
+                        (direction > 0, direction < 0))
         self._information += np.outer(row, row) / self._noise**2
         self._right += row * torque / self._noise**2
         self.count += 1
@@ -271,11 +251,6 @@ class PlaneEstimator:
         """Return the unknowns and their standard deviations, shape (4,) each."""
         covariance = scaled_inverse(self._information)
         return covariance @ self._right, np.sqrt(np.diag(covariance))
-
-
-def _plane_rows(plane: Plane, angle: Array, direction: Array, mass: float) -> Array:
-    """Return the regressor of (x, y) and of one friction torque per direction, (k, 4)."""
-    return np.column_stack((plane.regressor(angle, mass), direction > 0, direction < 0))
 
 
 def _groups(sweeps: Iterable[Sweep]) -> list[list[Sweep]]:
@@ -376,18 +351,20 @@ class _Recording:
         regressor = np.column_stack((regressor, drift))
         names += ['friction_drift']
         change = self.values.friction_change_std
-        prior, prior_std = np.eye(regressor.shape[1])[-1:], [max(change, _LEAST_SHARE)]
+        priors = {len(names) - 1: max(change, _LEAST_SHARE)}
         if friction is not None:
-            law = [max(float(friction.deviation(d * speed)), 1e-3) for d in directions]
-            prior = np.vstack((prior, np.eye(len(directions), regressor.shape[1], 2)))
-            prior_std += np.hypot(law, [change * torque for torque in known]).tolist()
-        std = np.concatenate((np.full(len(target), noise), prior_std))
-        regressor = np.vstack((regressor, prior))
-        fit = solve(regressor, np.concatenate((target, np.zeros(len(prior)))), std, names,
+            for place, (d, torque) in enumerate(zip(directions, known, strict=True), start=2):
+                priors[place] = float(np.hypot(
+                    max(float(friction.deviation(d * speed)), 1e-3), change * torque))
+        std = np.concatenate((np.full(len(target), noise), list(priors.values())))
+        regressor = np.vstack((regressor, np.eye(len(names))[list(priors)]))
+        fit = solve(regressor, np.concatenate((target, np.zeros(len(priors)))), std, names,
                     max_condition=1e3, hint=hint)
-        lever_change = fit.covariance[:2] @ (regressor / std[:, None]**2).T[:, :len(target)]
-        return PlaneFit(plane, tuple(sweeps), friction, directions, fit, target, angle, sign,
-                        lever_change, ripples, self.values.posture_std)
+        turn = self.values.posture_std * np.array([-fit.value[1], fit.value[0]])
+        return PlaneFit(
+            plane, tuple(sweeps), friction, directions, fit,
+            fit.covariance[:2, :2] + np.outer(turn, turn), target, angle,
+            fit.covariance[:2] @ (regressor / std[:, None]**2).T[:, :len(target)])
 
     def propagated(
         self, planes: Sequence[PlaneFit], com: LinearFit,
@@ -443,10 +420,10 @@ class _Recording:
         try:
             lever = solve(regressor, left, rms(left) or 1.0, ('x', 'y'), max_condition=1e3)
         except ExcitationError:
-            return HeldOut(fit, np.empty(0), np.empty(0))
+            return HeldOut(fit, rms(plane.residual), np.empty(0), np.empty(0))
         correlated = autocorrelation_time(lever.residual)
         std = np.sqrt(np.diag(lever.covariance) * correlated + np.diag(plane.covariance))
-        return HeldOut(fit, lever.value, std)
+        return HeldOut(fit, rms(plane.residual), lever.value, std)
 
 
 def _combine(robot: Robot, fits: Sequence[PlaneFit], between: float = 0.0) -> LinearFit:
@@ -479,9 +456,9 @@ def _planes(
     """
     groups = {joint: _groups(sweep for sweep in sweeps if sweep.joint == joint)
               for joint in {sweep.joint for sweep in sweeps}}
-    second = robot.index(values.second_joint) if values.second_joint else max(
-        (joint for joint in groups if joint < robot.n - 1), default=robot.n - 2)
-    return groups, second
+    second = second_plane(robot, values.second_joint)
+    return groups, max((joint for joint in groups if joint < robot.n - 1),
+                       default=robot.n - 2) if second is None else second
 
 
 _OF_MASS = 'the mass: weigh the payload more accurately (known_mass_std)'
@@ -538,7 +515,7 @@ def estimate(
     """
     if not len(samples):
         raise DataError('No joint states are recorded; call run, or play a bag first.')
-    mass = known_mass(robot, values, stored, float(samples.time[-1]))
+    mass = known_mass(values, stored, float(samples.time[-1]))
     check_joints(samples, robot.joint_names)
     found = steady_sweeps(samples, min_span=0.17)
     groups, second = _planes(robot, found, values)
@@ -548,8 +525,8 @@ def estimate(
         samples.time[max(s.stop for s in found) - 1] - samples.time[min(s.start for s in found)]))
     planes = [recording.plane_fit(sweeps, mass.value) for sweeps in used]
     com = _combine(robot, planes)
-    held_out = [recording.held_out(plane, groups[joint][1:], mass.value, com.value)
-                for plane, joint in zip(planes, joints, strict=True)]
+    held_out = [item for plane, joint in zip(planes, joints, strict=True) if (
+        item := recording.held_out(plane, groups[joint][1:], mass.value, com.value))]
     disagreement, unlikely = _disagreement(robot, planes, com)
     own = com.covariance * (com.reduced_chi_square if unlikely else 1.0)
     between = _between_postures(held_out)
@@ -570,38 +547,35 @@ def estimate(
                       f'given: {mass.source}')
     whole = np.pad(covariance, ((1, 0), (1, 0)))
     whole[0] = whole[:, 0] = mass.std * np.concatenate(([mass.std], change))
+    losses = [_losses(robot.joint_names[plane.plane.joint], plane) for plane in planes
+              if len(plane.directions) > 1]
     return make_result(
         robot, samples, method='two_plane',
         parameters=(
             given, *centre, *unidentified_inertia('static torques do not depend on inertia'),
-            *_losses(robot, planes)),
+            *(parameter for found, _ in losses for parameter in found)),
         covariance_names=COM, covariance=covariance,
         fit=tuple(Fit(f'torque of {robot.joint_names[p.plane.joint]}', 'N·m', rms(p.target),
                       rms(p.residual), len(p.target)) for p in planes),
-        validation=tuple(item.fit for item in held_out if item is not None),
+        validation=tuple(item.fit for item in held_out),
         checks=(*accuracy_checks(robot, (given, *centre), whole, values, source, source),
                 *(() if arm is None else (_gain_check(robot, joints, arm),)),
-                *_checks(planes, disagreement, unlikely, held_out),
-                *_friction_checks(robot, planes),
+                *_checks(disagreement, unlikely, held_out),
+                *(check for _, check in losses),
                 *_torque_check(robot, planes, com.value, covariance, stored, values)),
         counts={'fitted': sum(len(p.target) for p in planes),
                 'sweeps': sum(len(p.sweeps) for p in planes),
                 'held_out_sweeps': sum(len(g) for joint in joints for g in groups[joint][1:])},
-        settings={**_settings(robot, planes, values, mass), 'lever_scatter': between},
+        settings={
+            **settings_of(values, 'tool', 'posture_std', 'friction_change_std', 'arm_model_std',
+                          'tilt_std', 'gain_std', *ACCURACY_SETTINGS),
+            'min_sweep': MIN_SWEEP, 'known_mass': mass.value, 'known_mass_std': mass.std,
+            'mass_source': mass.source, 'max_plane_disagreement': MAX_PLANE_DISAGREEMENT,
+            'second_joint': robot.joint_names[second],
+            'friction_model': [robot.joint_names[p.plane.joint] for p in planes
+                               if p.friction_model is not None],
+            'lever_scatter': between},
         series=tuple(item for plane in planes for item in _series(robot, plane, mass.value)))
-
-
-def _settings(
-    robot: Robot, planes: Sequence[PlaneFit], values: PayloadParameters, mass: KnownMass
-) -> dict[str, Any]:
-    """Return what the result states of its inputs."""
-    return {
-        **settings_of(values, *_SETTINGS), 'min_sweep': MIN_SWEEP,
-        'known_mass': mass.value, 'known_mass_std': mass.std, 'mass_source': mass.source,
-        'max_plane_disagreement': MAX_PLANE_DISAGREEMENT,
-        'second_joint': robot.joint_names[planes[1].plane.joint],
-        'friction_model': [robot.joint_names[p.plane.joint] for p in planes
-                           if p.friction_model is not None]}
 
 
 def _sources(
@@ -617,35 +591,32 @@ def _sources(
 
         def tilted(position: Array, *_: Array) -> Array:
             # Torques of one standard deviation of each tilt of the base, shape (k, n, 2).
-            level = loaded.gravity_torques(position)
-            return np.stack([
-                (on_leaning_base(loaded, _TILT * axis).gravity_torques(position) - level)
-                * (tilt_std / _TILT) for axis in np.eye(2)], axis=2)
+            return tilt_std * np.stack([other.gravity_torques(position)
+                                        for other in gravity_changes(loaded)], axis=2)
 
         parts['the tilt of the base: level it, or state how level it is (tilt_std)'] = (
             recording.propagated(planes, com, tilted))
     return parts
 
 
-def _between_postures(held_out: Sequence[HeldOut | None]) -> float:
+def _between_postures(held_out: Sequence[HeldOut]) -> float:
     """Return the standard deviation of levers between postures [m], 0 if not significant.
 
     A moment estimate: what the errors of the levers in held-out postures exceed their own
     variance by.
     """
-    found = [item for item in held_out if item is not None]
-    if not found:
+    if not held_out:
         return 0.0
     error, std = (np.concatenate(parts) for parts in zip(
-        *((item.lever, item.std) for item in found), strict=True))
+        *((item.lever, item.std) for item in held_out), strict=True))
     if np.sum((error / std) ** 2) <= scipy.special.chdtri(len(error), _SIGNIFICANCE):
         return 0.0
     return float(np.sqrt(max(np.mean(error**2 - std**2), 0.0)))
 
 
-def _freedom(own: Array, total: Array, held_out: Sequence[HeldOut | None]) -> list[float | None]:
+def _freedom(own: Array, total: Array, held_out: Sequence[HeldOut]) -> list[float | None]:
     """Return the degrees of freedom of each element of the centre, by Satterthwaite."""
-    count = sum(len(item.lever) for item in held_out if item is not None)
+    count = sum(len(item.lever) for item in held_out)
     shares = 1.0 - np.diag(own) / np.diag(total)
     return [float(count / share**2) if share > 1e-3 else None for share in shares]
 
@@ -675,19 +646,16 @@ def _disagreement(
 
 
 def _checks(
-    planes: Sequence[PlaneFit], disagreement: float, unlikely: bool,
-    held_out: Sequence[HeldOut | None],
+    disagreement: float, unlikely: bool, held_out: Sequence[HeldOut]
 ) -> Iterator[Check]:
     limit = MAX_PLANE_DISAGREEMENT
     yield Check('planes agree', not (unlikely and disagreement > limit), disagreement, limit, 'm',
                 f'The two planes agree within {1e3 * disagreement:.2f} mm '
                 f'(limit {1e3 * limit:.1f} mm beyond chance).', 'adequate')
-    for plane, item in zip(planes, held_out, strict=True):
-        if item is None:
-            continue
-        fit, fitted = item.fit, rms(plane.residual)
+    for item in held_out:
+        fit = item.fit
         lever, std = (float(np.abs(part).max(initial=0.0)) for part in (item.lever, item.std))
-        ratio = fit.after / fitted if fitted > 0.0 else float('inf')
+        ratio = fit.after / item.fitted if item.fitted > 0.0 else float('inf')
         yield at_most(
             f'held-out {fit.what}', ratio, 2.0, '1',
             f'Held-out {fit.what}: RMS residual {fit.after:.3f} N·m of {fit.before:.3f} N·m, '
@@ -696,23 +664,6 @@ def _checks(
             f'held-out lever, {fit.what}', lever, limit + 4.0 * std, 'm',
             f'Held-out {fit.what}: {1e3 * lever:.2f} mm of lever unexplained '
             f'(limit {1e3 * (limit + 4.0 * std):.1f} mm).', 'adequate')
-
-
-def _friction_checks(robot: Robot, planes: Sequence[PlaneFit]) -> Iterator[Check]:
-    """Check that friction dissipates power at each joint, which fails for a wrong effort sign."""
-    for plane in planes:
-        if len(plane.directions) < 2:
-            continue
-        loss, model = 0.5 * (plane.friction(1) - plane.friction(-1)), plane.friction_model
-        if model is not None:
-            speed = float(np.mean([abs(sweep.speed) for sweep in plane.sweeps]))
-            loss += 0.5 * float(model.torque(speed) - model.torque(-speed))
-        limit = -4.0 * plane.half_friction_std
-        name = robot.joint_names[plane.plane.joint]
-        yield Check(
-            f'sign of effort, {name}', loss >= limit, loss, limit, 'N·m',
-            f"Friction of joint '{name}' is {loss:.3f} N·m; a significantly negative value means "
-            'that the sign of its effort is wrong.', 'trustworthy')
 
 
 def _torque_check(
@@ -731,25 +682,34 @@ def _torque_check(
         torque += float(lever @ np.linalg.solve(
             plane.covariance + turned @ covariance @ turned.T, lever))
     limit = float(scipy.special.chdtri(3, _CONTRADICTION))
-    missing = apart > limit and torque < scipy.special.chdtri(2 * len(planes), _CONTRADICTION)
-    yield Check(
-        'torque of the payload', not missing, apart, limit, '1',
+    missing = apart > limit and torque < float(
+        scipy.special.chdtri(2 * len(planes), _CONTRADICTION))
+    yield mounted_check(
+        missing, apart, limit, '1',
         f'The payload exerts no torque, but by the stored result ({stored.method}, '
-        f'{stored.source}) its centre is {1e3 * float(np.linalg.norm(off)):.0f} mm off. '
-        f'{NOT_MOUNTED}' if missing else
-        'The torques do not contradict the stored result by being none.', 'trustworthy')
+        f'{stored.source}) its centre is {1e3 * float(np.linalg.norm(off)):.0f} mm off.')
 
 
-def _losses(robot: Robot, planes: Sequence[PlaneFit]) -> Iterator[Parameter]:
-    for plane in planes:
-        if len(plane.directions) < 2:
-            continue
-        name = robot.joint_names[plane.plane.joint]
-        forward, backward = plane.friction(1), plane.friction(-1)
-        yield Parameter(f'{name}.friction_cancelled', 'N·m', 0.5 * (forward - backward),
-                        plane.half_friction_std, note='opposite in the two directions')
-        yield Parameter(f'{name}.torque_offset', 'N·m', 0.5 * (forward + backward),
-                        plane.half_friction_std, note='the same in both directions')
+def _losses(name: str, plane: PlaneFit) -> tuple[tuple[Parameter, ...], Check]:
+    """Return the friction of a joint that was swept in both directions, and a check of it.
+
+    Friction dissipates power, except for a wrong sign of the effort.
+    """
+    forward, backward = plane.friction(1), plane.friction(-1)
+    std = 0.5 * float(np.hypot(*plane.fit.std()[2:4]))
+    loss, model = 0.5 * (forward - backward), plane.friction_model
+    parameters = (
+        Parameter(f'{name}.friction_cancelled', 'N·m', loss, std,
+                  note='opposite in the two directions'),
+        Parameter(f'{name}.torque_offset', 'N·m', 0.5 * (forward + backward), std,
+                  note='the same in both directions'))
+    if model is not None:
+        speed = float(np.mean([abs(sweep.speed) for sweep in plane.sweeps]))
+        loss += 0.5 * float(model.torque(speed) - model.torque(-speed))
+    return parameters, Check(
+        f'sign of effort, {name}', loss >= -4.0 * std, loss, -4.0 * std, 'N·m',
+        f"Friction of joint '{name}' is {loss:.3f} N·m; a significantly negative value means "
+        'that the sign of its effort is wrong.', 'trustworthy')
 
 
 def _series(robot: Robot, plane: PlaneFit, mass: float) -> tuple[Series, ...]:

@@ -31,13 +31,13 @@ from robocal_ros.estimators import Estimator
 from robocal_ros.messages import Recording
 from robocal_ros.node.calibration_node import SUCCESS
 from robocal_ros.payload import ARM_IDENTIFICATION, PAYLOAD, plan
-from robocal_ros.payload.model import torque_regressor
 from robocal_ros.payload.node import PayloadIdentification
 from robocal_ros.payload.result import COM
 from robocal_ros.results import State, Verdict
 from robocal_ros.robot import (
     CollisionChecker,
     MotionLimits,
+    NewtonEuler,
     RigidBodyInertia,
     Trajectory,
     torque_factor,
@@ -195,8 +195,8 @@ class Robot:
                               np.full(robot.n, self.values.excitation_acceleration))
         guess = RigidBodyInertia(1.0, np.zeros(3), np.zeros((3, 3)))
         return [plan.plan_excitation(
-            robot.with_payload(guess), self.checker, limits, self.home, torque_regressor,
-            self.values)]
+            robot.with_payload(guess), self.checker, limits, self.home,
+            NewtonEuler(robot, robot.tool_frame).torque_regressor, self.values)]
 
     def postures(self) -> list[Trajectory]:
         """Return rests in the postures that the node would plan."""

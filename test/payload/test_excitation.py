@@ -299,20 +299,17 @@ def test_the_fit_is_that_of_all_rows(usual, source):
     """Against one system of every row that counts and of what is known beforehand."""
     rows = rows_of(usual, source, WITH_PRIORS, 7)
     fit = excitation.fit_rows(rows)
-    channels, count, width = rows.regressor.shape
-    own = 10 + channels * (width - 10)
-    system = np.zeros((channels, count, own + len(fit.nuisance.names)))
-    system[:, :, :10] = rows.regressor[:, :, :10]
-    for channel in range(channels):
-        at = 10 + channel * (width - 10)
-        system[channel, :, at:at + width - 10] = rows.regressor[channel, :, 10:]
-    system[:, :, own:] = fit.nuisance.columns
+    own, system, priors = rows.width, fit.rows.columns, fit.rows.std[rows.width:]
+    np.testing.assert_array_equal(system[:, :, :own], rows.columns)
+    # The own columns of a channel are zero in all others.
+    each = system[:, :, 10:own].reshape(*rows.measured.shape, len(rows.channels), -1)
+    assert not each[~np.eye(len(rows.channels), dtype=bool)[:, None].repeat(
+        each.shape[1], axis=1)].any()
     np.testing.assert_allclose(fit.residual, rows.measured - system @ fit.value, atol=1e-9)
-    weight = 1.0 / np.concatenate((fit.noise[fit.used], fit.nuisance.std))
-    prior = np.eye(len(fit.nuisance.names), system.shape[2], own)
+    weight = 1.0 / np.concatenate((fit.noise[fit.used], priors))
+    prior = np.eye(len(priors), system.shape[2], own)
     regressor = np.vstack((system[fit.used], prior)) * weight[:, None]
-    measured = weight * np.concatenate(
-        (rows.measured[fit.used], np.zeros(len(fit.nuisance.names))))
+    measured = weight * np.concatenate((rows.measured[fit.used], np.zeros(len(priors))))
     freedom = fit.used.sum() / (fit.used.sum() - own)
     covariance = np.linalg.inv(regressor.T @ regressor) * freedom
     std = np.sqrt(np.diag(covariance))

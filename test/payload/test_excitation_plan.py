@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from support.arms import arm
 
 from robocal_ros.errors import ConvergenceError
-from robocal_ros.payload.model import body_regressor, torque_regressor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.plan import FourierBasis, plan_excitation
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.newton_euler import NewtonEuler, wrench_regressor
 from robocal_ros.robot.trajectories import MotionLimits
 
 PERIOD, REPEATS, HARMONICS = 6.0, 2, 5
@@ -22,8 +23,8 @@ VALUES = PayloadParameters(excitation_period=PERIOD, excitation_repeats=REPEATS)
 HEAVY = RigidBodyInertia(2.0, np.array([0.0, 0.0, 0.1]), 0.01 * np.eye(3))
 
 
-def wrench_regressor(robot: Robot, q: np.ndarray, v: np.ndarray, a: np.ndarray) -> np.ndarray:
-    return body_regressor(robot, robot.tool_frame, q, v, a)
+def wrench_rows(robot: Robot, q: np.ndarray, v: np.ndarray, a: np.ndarray) -> np.ndarray:
+    return wrench_regressor(NewtonEuler(robot, robot.tool_frame).terms(q, v, a))
 
 
 def limits_of(robot: Robot, acceleration: float = 6.0) -> MotionLimits:
@@ -35,7 +36,7 @@ def planned(robot: Robot, middle: np.ndarray | None = None, limits: MotionLimits
             candidates: int = 60, seed: int = 0, values: PayloadParameters = VALUES):
     return plan_excitation(
         robot.with_payload(HEAVY), CollisionChecker(robot.copy()), limits or limits_of(robot),
-        np.zeros(robot.n) if middle is None else middle, wrench_regressor, values,
+        np.zeros(robot.n) if middle is None else middle, partial(wrench_rows, robot), values,
         harmonics=HARMONICS, candidates=candidates, seed=seed)
 
 
@@ -109,8 +110,7 @@ def test_the_motion_has_no_collision_and_no_overload(robocal, motion):
 
 
 def information(robot: Robot, motion) -> float:
-    rows = np.vstack([wrench_regressor(robot, q, v, a) for q, v, a in zip(
-        *motion.sample(np.arange(0.0, PERIOD, 0.1)), strict=True)])
+    rows = np.vstack(wrench_rows(robot, *motion.sample(np.arange(0.0, PERIOD, 0.1))))
     return float(np.linalg.slogdet(rows.T @ rows)[1])
 
 
@@ -129,12 +129,12 @@ def test_the_same_seed_chooses_the_same_motion(robocal, motion):
 
 def test_torques_of_a_seven_joint_arm_separate_all_ten_parameters(panda):
     middle = np.array([0.0, 0.0, 0.0, -1.6, 0.0, 1.6, 0.0])
+    torque_regressor = NewtonEuler(panda, panda.tool_frame).torque_regressor
     motion = plan_excitation(
         panda, CollisionChecker(panda.copy(), package_dirs=arm('panda').package_dirs),
         limits_of(panda), middle, torque_regressor, VALUES,
         harmonics=HARMONICS, candidates=20)
-    rows = np.vstack([torque_regressor(panda, q, v, a) for q, v, a in zip(
-        *motion.sample(np.arange(0.0, PERIOD, 0.1)), strict=True)])
+    rows = np.vstack(torque_regressor(*motion.sample(np.arange(0.0, PERIOD, 0.1))))
     lengths = np.linalg.norm(rows, axis=0)
     assert np.linalg.cond(rows / lengths) < 100.0
 

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of methods against the parameter that chooses one of them."""
+"""What each method reads."""
 
-from robocal_ros.parameters import declarations
+import pytest
+
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.parameters import checked
 from robocal_ros.payload import PAYLOAD
-from robocal_ros.payload.estimator import METHODS
 from robocal_ros.payload.parameters import PayloadParameters
-
-
-def test_the_table_holds_every_method_that_the_parameter_offers() -> None:
-    (offered,) = (item.choices for item in declarations(PayloadParameters)
-                  if item.name == 'method')
-    assert tuple(METHODS) == offered
 
 
 def test_the_frame_that_messages_name_may_be_none_of_the_urdf() -> None:
     values = PayloadParameters(method='static_poses', sensor_message_frame='tool0_controller')
     (sensor,) = PAYLOAD.needs(values).wrenches
     assert (sensor.frame, sensor.message_frame) == ('ft_wrist', 'tool0_controller')
+
+
+@pytest.mark.parametrize('method', ['two_plane', 'static_poses', 'excitation'])
+def test_a_sign_that_is_none_is_refused_whatever_the_method(method: str) -> None:
+    with pytest.raises(ConfigurationError, match='sensor_sign must be 1.0 or -1.0, got 0.5'):
+        checked(PayloadParameters, {'method': method, 'sensor_sign': 0.5})

@@ -9,15 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 from support.excitation_cell import random_tool, tensor_of, wrench_of
 
-from robocal_ros.payload.model import (
-    body_regressor,
-    centred,
-    centred_jacobian,
-    consistent,
-    moving,
-    torque_regressor,
-)
+from robocal_ros.payload.model import centred, centred_jacobian, consistent, moving
 from robocal_ros.robot.model import RigidBodyInertia
+from robocal_ros.robot.newton_euler import NewtonEuler, wrench_regressor
 
 SEEDS = st.integers(0, 10_000)
 
@@ -37,7 +31,8 @@ def test_the_wrench_is_that_of_newton_and_euler(robocal, seed):
     with_tool, without = (wrench_of('robocal', t, q[None], v[None], a[None])[0]
                           for t in (tool, None))
     move = np.linalg.inv(moving(robocal, 'ft_wrist'))
-    found = body_regressor(robocal, 'ft_wrist', q, v, a) @ (move @ dynamic(tool))
+    terms = NewtonEuler(robocal, 'ft_wrist').terms(q[None], v[None], a[None])
+    found = wrench_regressor(terms)[0] @ (move @ dynamic(tool))
     # The sensor reads the reaction.
     np.testing.assert_allclose(-found, with_tool - without, rtol=1e-7, atol=1e-8)
 
@@ -48,7 +43,8 @@ def test_torques_are_those_of_the_arm_that_carries_the_body(robocal, seed):
     tool, (q, v, a) = random_tool(generator), random_motion(generator)
     loaded = robocal.with_payload(RigidBodyInertia(tool.mass, tool.com, tool.inertia))
     expected = loaded.inverse_dynamics(q, v, a)
-    rows = torque_regressor(robocal, q, v, a)
+    dynamics = NewtonEuler(robocal, robocal.tool_frame)
+    rows = dynamics.torque_regressor(q[None], v[None], a[None])[0]
     np.testing.assert_allclose(rows @ dynamic(tool) + robocal.inverse_dynamics(q, v, a), expected,
                                rtol=1e-8, atol=1e-8)
 

@@ -105,6 +105,20 @@ def test_a_dead_effort_is_refused_before_the_arm_moves(
     assert [phase for phase, _ in arm.log] == ['dwell']
 
 
+@pytest.mark.parametrize('motion', [
+    lambda procedure: procedure.run(None, lambda kind: None),
+    lambda procedure: procedure.arm_excitation()], ids=['payload', 'arm'])
+def test_a_joint_that_follows_another_one_is_refused_before_the_arm_moves(
+    arm: FakeArm, recorder: FakeRecorder, motion: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arm.robot, 'mimicking', {'joint_6': 'joint_5'})
+    procedure = PayloadProcedure(
+        arm, recorder, FakeReport(), PayloadParameters(method='excitation'))
+    with pytest.raises(ConfigurationError, match='needs a drive on every joint'):
+        asyncio.run(motion(procedure))
+    assert arm.log == []
+
+
 def test_static_poses_dwell_in_each_posture_and_watch_the_sensor(
     arm: FakeArm, recorder: FakeRecorder
 ) -> None:

@@ -138,13 +138,12 @@ def test_the_result_names_a_stored_mass_as_the_source(records) -> None:
         robot, records['static_poses'].joints, records['static_poses'].wrench,
         values)
     mass = stored.parameter('mass')
-    assert two_plane.known_mass(robot, values, stored) == two_plane.KnownMass(
+    assert two_plane.known_mass(values, stored) == two_plane.KnownMass(
         mass.value, mass.std, "the stored result of static_poses of tool ''")
-    assert two_plane.known_mass(
-        robot, PayloadParameters(known_mass=1.5), stored
-    ) == two_plane.KnownMass(1.5, 0.0, 'known_mass')
+    assert two_plane.known_mass(PayloadParameters(known_mass=1.5), stored) == (
+        two_plane.KnownMass(1.5, 0.0, 'known_mass'))
     with pytest.raises(ConfigurationError, match="needs the payload's mass"):
-        two_plane.known_mass(robot, values, None)
+        two_plane.known_mass(values, None)
 
 
 def test_drive_gains(records, bags, replay, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 from support.arms import ARMS, arm
 
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.payload.model import body_regressor, torque_regressor
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.newton_euler import (
     NewtonEuler,
@@ -44,6 +43,24 @@ def motion(robot: Robot, count: int = 30) -> np.ndarray:
     return np.random.default_rng(4).uniform(-1.5, 1.5, (3, count, robot.n))
 
 
+def body_regressor(
+    robot: Robot, frame: str, q: np.ndarray, v: np.ndarray, a: np.ndarray
+) -> np.ndarray:
+    """Return the regressor of the wrench of a body on a frame at one instant, by Pinocchio."""
+    # frameBodyRegressor reads the accelerations, gravity included, that rnea left in the data.
+    pin.rnea(robot.model, robot.data, q, v, a)
+    return np.array(pin.frameBodyRegressor(robot.model, robot.data, robot.frame_id(frame)))
+
+
+def body_torques(
+    robot: Robot, frame: str, q: np.ndarray, v: np.ndarray, a: np.ndarray
+) -> np.ndarray:
+    """Return the regressor of its joint torques."""
+    rows = body_regressor(robot, frame, q, v, a)
+    return pin.computeFrameJacobian(robot.model, robot.data, q, robot.frame_id(frame),
+                                    pin.ReferenceFrame.LOCAL).T @ rows
+
+
 def frames(robot: Robot) -> list[str]:
     """Return a frame on the tip, one on a link half-way, and one on the base."""
     half = next(frame.name for frame in robot.model.frames if frame.parentJoint == robot.n // 2)
@@ -67,7 +84,7 @@ def test_the_torque_of_a_body_is_that_of_its_regressor(robot):
     parameters = np.random.default_rng(5).normal(size=10)
     for frame in frames(robot):
         dynamics = NewtonEuler(robot, frame)
-        expected = np.array([torque_regressor(robot, *row, frame)
+        expected = np.array([body_torques(robot, frame, *row)
                              for row in zip(*motion(robot), strict=True)])
         np.testing.assert_allclose(
             dynamics.torque_regressor(*motion(robot)), expected, atol=1e-11)

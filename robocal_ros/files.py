@@ -38,6 +38,9 @@ FILE_LIMIT = 16 * 10**6
 Finite = Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
 """A number that is neither infinite nor NaN."""
 
+NonNegative = Annotated[float, msgspec.Meta(ge=0.0, le=_LARGEST)]
+Positive = Annotated[float, msgspec.Meta(gt=0.0, le=_LARGEST)]
+
 
 class Section(msgspec.Struct, forbid_unknown_fields=True):
     """Mapping of a file with exactly the keys of its schema."""
@@ -90,8 +93,7 @@ class _StrictLoader(_Loader):  # type: ignore[misc]
                 raise yaml.constructor.ConstructorError(
                     None, None, f"key '{key.value}' is duplicate", key.start_mark)
             seen.add((key.tag, key.value))
-        built: dict[Hashable, Any] = super().construct_mapping(node, deep)
-        return built
+        return super().construct_mapping(node, deep)
 
     def number(self, node: yaml.ScalarNode) -> Any:
         """Return a number."""
@@ -336,6 +338,26 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_output(path: Path, content: str, what: str) -> None:
+    """Write a file that the user has named, atomically.
+
+    Args:
+        path: The file.
+        content: Its content.
+        what: What it is, for the message.
+
+    Raises:
+        ConfigurationError: If it cannot be written.
+
+    """
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise ConfigurationError(
+            f'The {what} could not be written to {path} ({error.strerror or error}). Make the '
+            'folder writable or name another file.') from error
 
 
 class PartFile:

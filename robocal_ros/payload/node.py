@@ -231,8 +231,7 @@ def payload_markers(result: CalibrationResult) -> MarkerArray:
     inertia was not identified.
     """
     com = result.values(COM)
-    rows = [result.covariance_names.index(name) for name in COM]
-    variances, axes = np.linalg.eigh(result.covariance[np.ix_(rows, rows)])
+    variances, axes = np.linalg.eigh(result.covariance_of(COM))
     half = np.sqrt(np.maximum(variances, 0.0) * scipy.special.chdtri(3, 0.05))
     markers = [
         _ellipsoid(result.frame, 'centre_of_mass', 0, com, np.eye(3), np.full(3, 0.012),

@@ -66,7 +66,7 @@ class PayloadIdentification(CalibrationNode):
             self._sensor = self.stream(WrenchStream(
                 self, self.group, need.topic, need.frame, need.sign, now=self.waiter.now,
                 busy=lambda: self.busy, message_frame=need.message_frame))
-        self._gains = DriveGains(self, self.joints)
+        self._gains = DriveGains(self, self.joints.set_factor)
         self.arm = self.stream(GuardedArm(
             self.waiter, self.robot, self.joints, lambda: self.values, self.status))
         self.recorder = self.stream(SampleRecorder(
@@ -114,7 +114,7 @@ class PayloadIdentification(CalibrationNode):
         return f'Method {self.values.method}:'
 
     def _rehearsal(self, arm: PreviewArm) -> PayloadProcedure:
-        return PayloadProcedure(arm, PreviewRecorder(self.recorder), self.status, self.values)
+        return PayloadProcedure(arm, PreviewRecorder(self.joints), self.status, self.values)
 
     async def _move(self, procedure: PayloadProcedure, keep: Keep = keep_nothing) -> None:
         await METHODS[self.values.method].run(procedure, self._sensor, self.store.load, keep)

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pinocchio as pin
 
-from robocal_ros.arm import Arm, Keep, Recorder, Report, Watch, keep_nothing
+from robocal_ros.arm import Keep, Recorder, Report, Watch, keep_nothing
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ExcitationError
 from robocal_ros.estimation import check_contents, torque_model
@@ -26,6 +26,9 @@ from robocal_ros.payload.plan import (
 from robocal_ros.payload.two_plane import PlaneEstimator
 from robocal_ros.results import Z95
 from robocal_ros.robot import Lspb, RigidBodyInertia, Robot
+
+if TYPE_CHECKING:
+    from robocal_ros.arm import Arm
 
 # Standstill before the arm moves, in which efforts are checked [s].
 _PREFLIGHT = 0.3

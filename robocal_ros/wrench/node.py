@@ -92,7 +92,7 @@ class WrenchObserverNode(CalibrationNode):
         self._result_topic = self.publisher(String, '~/result')
         self._tare = TareProcedure(
             self.observer, self.store.robot, self.waiter, lambda: self.health.first_reason)
-        DriveGains(self, self.inputs, on_use=self._use_gains)
+        DriveGains(self, self.inputs.set_factor, on_use=self._use_gains)
         if values.use_payload:
             self.results.follow('payload', self._carry)
         if values.use_friction and self.observer.torques is not None:

@@ -39,7 +39,10 @@ Finite = Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
 """A number that is neither infinite nor NaN."""
 
 NonNegative = Annotated[float, msgspec.Meta(ge=0.0, le=_LARGEST)]
+"""A finite number that is not negative."""
+
 Positive = Annotated[float, msgspec.Meta(gt=0.0, le=_LARGEST)]
+"""A finite number above zero."""
 
 
 class Section(msgspec.Struct, forbid_unknown_fields=True):

@@ -156,9 +156,9 @@ def fuzz(messages: int, duration: float, output: Path, seed: int) -> int:
                 refused, future = refused + 1, None
             ended += cell.generation != generation
             # Few topics at a time, for strange joint states alone end a motion.
-            chosen = hostile.chance.sample(targets, hostile.chance.randint(1, len(targets)))
+            few = hostile.chance.sample(targets, hostile.chance.randint(1, len(targets)))
             for _ in range(burst):
-                publisher, example = hostile.chance.choice(chosen)
+                publisher, example = hostile.chance.choice(few)
                 publisher.publish(hostile.changed(example, cell.motion[-1][0]))
                 session.take(3)
             sent += burst

@@ -167,7 +167,8 @@ def _write(
 ) -> None:
     """Write summary, result files and report."""
     from robocal_ros.cli.next_steps import next_steps
-    from robocal_ros.results import Advice, to_yaml, write_report
+    from robocal_ros.files import write_output
+    from robocal_ros.results import Advice, report_html, to_yaml
 
     summary = [item.summary() for item in comparisons]
     (output / 'summary.json').write_text(json.dumps(summary, indent=2) + '\n', encoding='utf-8')
@@ -180,8 +181,8 @@ def _write(
     truth = {outcome.result.kind: outcome.truth
              for outcome in outcomes if outcome.result is not None}
     panels = [outcome.panel for outcome in outcomes if outcome.panel is not None]
-    write_report(results, output / 'report.html', truth, 'Calibration of a simulated arm',
-                 panels, advice)
+    write_output(output / 'report.html', report_html(
+        results, truth, 'Calibration of a simulated arm', panels, advice), 'report')
 
 
 def _problems(

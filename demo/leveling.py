@@ -188,7 +188,8 @@ def _links(stage: Stage, encoders: Array) -> Array:
                            for name in robot.joint_names])
     carrying = robot if truth.tool is None else robot.with_payload(
         rigid_body(truth.tool), truth.tool.parent or None)
-    return np.array([deflected(carrying, angles, compliance)[0] for angles in encoders])
+    return np.array([deflected(carrying.gravity_torque, angles, compliance)[0]
+                     for angles in encoders])
 
 
 def leveling_panel(

@@ -211,5 +211,4 @@ def estimator(name: str) -> Estimator | Follower[Any]:
             f"'{name}' is not a capability that estimates from bags; expected one of "
             f'{", ".join(known)}.')
     module, _, item = known[name].partition(':')
-    found: Estimator | Follower[Any] = getattr(import_module(module), item)
-    return found
+    return getattr(import_module(module), item)

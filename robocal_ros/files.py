@@ -38,6 +38,12 @@ FILE_LIMIT = 16 * 10**6
 Finite = Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
 """A number that is neither infinite nor NaN."""
 
+NonNegative = Annotated[float, msgspec.Meta(ge=0.0, le=_LARGEST)]
+"""A finite number that is not negative."""
+
+Positive = Annotated[float, msgspec.Meta(gt=0.0, le=_LARGEST)]
+"""A finite number above zero."""
+
 
 class Section(msgspec.Struct, forbid_unknown_fields=True):
     """Mapping of a file with exactly the keys of its schema."""
@@ -90,8 +96,7 @@ class _StrictLoader(_Loader):  # type: ignore[misc]
                 raise yaml.constructor.ConstructorError(
                     None, None, f"key '{key.value}' is duplicate", key.start_mark)
             seen.add((key.tag, key.value))
-        built: dict[Hashable, Any] = super().construct_mapping(node, deep)
-        return built
+        return super().construct_mapping(node, deep)
 
     def number(self, node: yaml.ScalarNode) -> Any:
         """Return a number."""

@@ -144,15 +144,10 @@ def checked(table: type[T], values: Mapping[str, Any]) -> T:
             other.
 
     """
-    problems = []
-    given = {}
-    for item in declarations(table):
-        value = values.get(item.name, item.default)
-        given[item.name] = list(value) if isinstance(item.default, list) else value
-        problem = item.problem(given[item.name])
-        if problem:
-            problems.append(problem)
-    if problems:
+    items = list(declarations(table))
+    given = {item.name: list(value) if isinstance(item.default, list) else value
+             for item in items for value in [values.get(item.name, item.default)]}
+    if problems := list(filter(None, (item.problem(given[item.name]) for item in items))):
         raise ConfigurationError(' '.join(problems))
     made = table(**given)
     made.check()

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from robocal_ros.errors import ConfigurationError
-
 
 @dataclass(frozen=True)
 class Procedure:
@@ -86,7 +84,7 @@ class Capability:
         return (f'{self.node}/marks', *self.results.values()) if self.results else ()
 
 
-_CAPABILITIES = [
+_CAPABILITIES = (
     Capability('payload_identification', 'robocal_ros.payload', 'payload.md', (
         Procedure(
             'payload', 'mass, centre of mass and inertia of the tool or load', kind='payload',
@@ -114,26 +112,12 @@ _CAPABILITIES = [
                   'tare', 'tare', estimator='robocal_ros.wrench.bag:FOLLOWER'),)),
     Capability('leveling', 'robocal_ros.leveling', 'leveling.md', (
         Procedure('leveling', 'a level tool, without a result file'),)),
-]
+)
 
 
 def capabilities() -> tuple[Capability, ...]:
     """Return all capabilities, in the order in which they are listed to users."""
-    return tuple(_CAPABILITIES)
-
-
-def add(capability: Capability) -> None:
-    """Register a further capability; raises ConfigurationError if a name is already used."""
-    for name in (capability.node, *(item.name for item in capability.procedures)):
-        if name in nodes() or name in procedures():
-            raise ConfigurationError(f"There is a capability or node '{name}' already; choose "
-                                     'another name.')
-    _CAPABILITIES.append(capability)
-
-
-def remove(capability: Capability) -> None:
-    """Remove an added capability."""
-    _CAPABILITIES.remove(capability)
+    return _CAPABILITIES
 
 
 def nodes() -> dict[str, str]:

@@ -3,11 +3,11 @@ from .gate import (
     GuardedArm as GuardedArm,
 )
 from .preview import (
+    Arm as Arm,
     PreviewArm as PreviewArm,
     PreviewRecorder as PreviewRecorder,
 )
 from .protocols import (
-    Arm as Arm,
     Keep as Keep,
     MotionFailedError as MotionFailedError,
     MotionStatus as MotionStatus,

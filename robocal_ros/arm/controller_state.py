@@ -13,7 +13,7 @@ from trajectory_msgs.msg import JointTrajectoryPoint
 
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.arrays import Array
-from robocal_ros.messages import SECOND, ConditionalGroup, RecentPostures, Subscriber, to_seconds
+from robocal_ros.messages import ConditionalGroup, RecentPostures, Subscriber, conversions
 
 PAUSED = ('The speed scaling of the controller is zero: the robot is paused, or in a protective '
           'or emergency stop.')
@@ -82,8 +82,7 @@ class ControllerState:
 
     def _take(self, message: JointTrajectoryControllerState) -> None:
         self.joints = tuple(message.joint_names)
-        stamp = message.header.stamp
-        self.stamp = to_seconds(stamp.sec * SECOND + stamp.nanosec)
+        self.stamp = conversions.seconds(message.header.stamp)
         self._received = self._now()
         # A controller that does not know the field leaves it at zero.
         self._scales |= message.speed_scaling_factor > 0.0

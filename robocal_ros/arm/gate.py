@@ -8,7 +8,6 @@ limits, collisions and the present posture before the client sends and monitors 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
 
 import numpy as np
 from rclpy.clock import Clock
@@ -34,7 +33,6 @@ from robocal_ros.robot import (
     quintic_path,
 )
 
-T = TypeVar('T')
 # Largest distance of the arm from a motion's start [rad].
 _START_TOLERANCE = 0.02
 # Interval at which an active node looks for joint states and controller: that of idle
@@ -48,13 +46,15 @@ _MAX_REPEATS, _RECOVERY, _STATES_RECOVERY = 3, 5.0, 0.6
 
 
 class GuardedArm:
-    """The arm as procedures move it: the protocol ``robocal_ros.arm.protocols.Arm``.
+    """The arm as procedures move it; every motion is checked before it is sent.
 
     Attributes:
         robot: The arm's model.
         checker: Its collision geometry.
         owner: Claims the arm for this node.
         recorder: Records the motions; what it recorded of an interrupted motion is discarded.
+        check_stopped: Raises CancelledError once a stop was requested; called between the steps.
+        compute: Runs a long computation, such as planning, in the worker thread.
 
     """
 
@@ -78,6 +78,7 @@ class GuardedArm:
 
         """
         self._waiter = waiter
+        self.check_stopped, self.compute = waiter.check_stopped, waiter.compute
         self._joints = joints
         self._parameters = parameters
         self._report = report
@@ -144,14 +145,6 @@ class GuardedArm:
     def posture(self) -> Array:
         """Return a copy of the posture, shape (n,) [rad]; raises DataError if it is unknown."""
         return self._joints.posture().copy()
-
-    def check_stopped(self) -> None:
-        """Raise CancelledError once a stop was requested."""
-        self._waiter.check_stopped()
-
-    async def compute(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Run a function in the worker thread."""
-        return await self._waiter.compute(function, *args, **kwargs)
 
     # --------------------------------------------------------------------- the gate
 
@@ -313,7 +306,22 @@ class GuardedArm:
         watch: Watch | None = None, limits: MotionLimits | None = None,
         effort: EffortLimits | None = None,
     ) -> None:
-        """Move and report progress; a motion that a transient fault ended is repeated."""
+        """Move and report progress; a motion that a transient fault ended is repeated.
+
+        Args:
+            trajectory: The motion, from the present posture.
+            phase: Phase shown during it.
+            message: Sentence shown during it.
+            share: Progress of the procedure at its start and end [%].
+            watch: Returns a sentence when data are lost.
+            limits: Limits of this motion instead of the usual ones.
+            effort: Limits of the drive efforts on the way back to a motion that is repeated.
+
+        Raises:
+            MotionFailedError: If it was refused or did not end at its goal.
+            CancelledError: If it was ended on request.
+
+        """
         def progress(done: float) -> None:
             self._report.update(phase, message,
                                 progress=share[0] + done * (share[1] - share[0]),
@@ -365,7 +373,16 @@ class GuardedArm:
         self, posture: Array, *, phase: str, message: str, share: tuple[float, float],
         watch: Watch | None = None, effort: EffortLimits | None = None,
     ) -> None:
-        """Move to a posture on a collision-free path."""
+        """Move to a posture on a collision-free path; arguments as for ``move``.
+
+        With ``effort``, the path stays where the drives can hold the arm, and the motion is
+        slowed where necessary.
+
+        Raises:
+            MotionError: As for ``move``, or if no such path is found.
+            CancelledError: If it was ended on request.
+
+        """
         self.check_stopped()
         await self.move(await self.way(self.posture(), posture, effort), phase=phase,
                         message=message, share=share, watch=watch, effort=effort)
@@ -378,7 +395,13 @@ class GuardedArm:
         return trajectory if effort is None else await self.compute(effort.slowed, trajectory)
 
     async def dwell(self, duration: float, watch: Watch | None = None) -> None:
-        """Rest for a time, by the stamps of the joint states."""
+        """Rest for a time, by the stamps of the joint states [s].
+
+        Raises:
+            DataError: If joint states stop or ``watch`` returns a problem.
+            CancelledError: If a stop was requested.
+
+        """
         latest = self._joints.latest
         end = (latest[0] if latest else 0.0) + duration
         while (latest := self._joints.latest) is not None and latest[0] < end:
@@ -391,13 +414,28 @@ class GuardedArm:
                 raise DataError(f'{problem} The arm {held}.')
 
     async def await_readings(self, watch: Watch) -> None:
-        """Wait until a sensor that the motion needs delivers usable readings."""
+        """Wait until a sensor that the motion needs delivers usable readings.
+
+        Args:
+            watch: Returns the problem of the sensor, empty for none.
+
+        Raises:
+            DataError: If it delivers none in time.
+            CancelledError: If a stop was requested.
+
+        """
         await self._waiter.until_stopped(lambda: not watch(), self._parameters().connect_timeout)
         if problem := watch():
             raise DataError(f'{problem} The arm was not moved.')
 
     async def await_rest(self) -> None:
-        """Wait for joint states of an arm at rest."""
+        """Wait for joint states of an arm at rest.
+
+        Raises:
+            DataError: If there are none, or the arm keeps moving.
+            CancelledError: If a stop was requested.
+
+        """
         if await self._waiter.until_stopped(
                 lambda: self.resting, self._parameters().connect_timeout):
             return

@@ -3,20 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
-
 import numpy as np
 from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import Marker
 
+from robocal_ros.arm.gate import GuardedArm
 from robocal_ros.arm.protocols import Recorder, Report, Watch
 from robocal_ros.arrays import Array
-from robocal_ros.messages import JointSamples, StationaryInterval, conversions
+from robocal_ros.messages import JointSamples, conversions
 from robocal_ros.robot import EffortLimits, MotionLimits, Trajectory
-
-if TYPE_CHECKING:
-    from robocal_ros.arm.gate import GuardedArm
 
 # Postures of each motion at which the place of the tool is computed.
 _SHOWN = 25
@@ -25,7 +20,7 @@ _REST = 0.5
 
 
 class PreviewArm:
-    """The arm in a dry run: the protocol ``robocal_ros.arm.protocols.Arm``.
+    """The arm in a dry run, moved as a ``GuardedArm`` is.
 
     Attributes:
         robot: The arm's model.
@@ -136,45 +131,16 @@ class PreviewArm:
         return whole
 
 
-class PreviewRecorder:
-    """Recorder of a dry run: shows the newest samples of the resting arm, and records nothing.
+class PreviewRecorder(Recorder):
+    """Recorder of a dry run: shows the newest samples of the resting arm, and records nothing."""
 
-    Attributes:
-        on_sample: Never called.
-        recorded: Zero.
-
-    """
-
-    def __init__(self, recorder: Recorder) -> None:
-        """Set the recorder whose samples are shown."""
-        self._recorder = recorder
-        self.on_sample: Callable[[float, Array, Array], None] | None = None
-        self.recorded = 0
-
-    @property
-    def newest(self) -> float:
-        """Newest stamp received, -inf before the first [s]."""
-        return self._recorder.newest
+    on_sample = None
+    recorded = 0
 
     def samples(self, after: float = -np.inf) -> JointSamples:
         """Return the newest samples recorded."""
-        return self._recorder.samples(self.newest - _REST)
+        return super().samples(self.newest - _REST)
 
-    def stamps(self) -> dict[str, float]:
-        """Return nothing: no motion is repeated."""
-        return {}
 
-    def discard_after(self, stamp: float) -> None:
-        """Do nothing."""
-
-    def rewind(self, begin: Mapping[str, float]) -> None:
-        """Do nothing."""
-
-    def resume(self, begin: Mapping[str, float]) -> None:
-        """Do nothing."""
-
-    def mark_discarded(self, span: tuple[float, float]) -> None:
-        """Do nothing."""
-
-    def mark_stationary(self, interval: StationaryInterval) -> None:
-        """Do nothing."""
+Arm = GuardedArm | PreviewArm
+"""The arm as procedures move it; every motion is checked before it is sent."""

@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Protocols of arm, recorder and status as procedures use them, without ROS."""
+"""Outcome of motions, and recorder and status as procedures use them, without ROS."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import CancelledError, MotionError
 from robocal_ros.messages import JointSamples, StationaryInterval
-from robocal_ros.robot import CollisionChecker, EffortLimits, MotionLimits, Robot, Trajectory
 
-T = TypeVar('T')
+if TYPE_CHECKING:
+    from robocal_ros.messages import JointStateStream
+
 Watch = Callable[[], str]
 """Returns a sentence when data are lost, which ends a motion; empty otherwise."""
 
@@ -111,130 +114,45 @@ class Report(Protocol):
         """Add values to what is shown."""
 
 
-class Arm(Protocol):
-    """The arm; every motion is checked before it is sent.
+class Recorder:
+    """Recorder of joint states, as procedures use it; derived ones rewind and publish marks."""
 
-    Attributes:
-        robot: The arm's model.
-        checker: Its collision geometry.
-
-    """
-
-    robot: Robot
-    checker: CollisionChecker
-
-    @property
-    def limits(self) -> MotionLimits:
-        """Limits of every motion."""
-
-    def posture(self) -> Array:
-        """Return the posture, shape (n,) [rad]; raises DataError if it is unknown."""
-
-    def check_stopped(self) -> None:
-        """Raise CancelledError once a stop was requested; called between the steps."""
-
-    async def compute(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Run a long computation, such as planning, in the worker thread."""
-
-    async def move(
-        self, trajectory: Trajectory, *, phase: str, message: str, share: tuple[float, float],
-        watch: Watch | None = None, limits: MotionLimits | None = None,
-    ) -> None:
-        """Move and report progress.
-
-        Args:
-            trajectory: The motion, from the present posture.
-            phase: Phase shown during it.
-            message: Sentence shown during it.
-            share: Progress of the procedure at its start and end [%].
-            watch: Returns a sentence when data are lost.
-            limits: Limits of this motion instead of the usual ones.
-
-        Raises:
-            MotionFailedError: If it was refused or did not end at its goal.
-            CancelledError: If it was ended on request.
-
-        """
-
-    async def go_to(
-        self, posture: Array, *, phase: str, message: str, share: tuple[float, float],
-        watch: Watch | None = None, effort: EffortLimits | None = None,
-    ) -> None:
-        """Move to a posture on a collision-free path; arguments as for ``move``.
-
-        With ``effort``, the path stays where the drives can hold the arm, and the motion is
-        slowed where necessary.
-
-        Raises:
-            MotionError: As for ``move``, or if no such path is found.
-            CancelledError: If it was ended on request.
-
-        """
-
-    async def dwell(self, duration: float, watch: Watch | None = None) -> None:
-        """Rest for a time, by the stamps of the joint states [s].
-
-        Raises:
-            DataError: If joint states stop or ``watch`` returns a problem.
-            CancelledError: If a stop was requested.
-
-        """
-
-    async def await_readings(self, watch: Watch) -> None:
-        """Wait until a sensor that the motion needs delivers usable readings.
-
-        Args:
-            watch: Returns the problem of the sensor, empty for none.
-
-        Raises:
-            DataError: If it delivers none in time.
-            CancelledError: If a stop was requested.
-
-        """
-
-    async def await_rest(self) -> None:
-        """Wait for joint states of an arm at rest.
-
-        Raises:
-            DataError: If there are none, or the arm keeps moving.
-            CancelledError: If a stop was requested.
-
-        """
-
-    def speed_limits(self) -> tuple[Array, Array]:
-        """Return the speeds and accelerations of moves between postures, shape (n,) each."""
-
-    def path_trajectory(self, postures: Array) -> Trajectory:
-        """Return a motion through postures, shape (k, n) [rad], at rest in each."""
-
-
-class Recorder(Protocol):
-    """Recorder of joint states."""
+    def __init__(self, joints: JointStateStream) -> None:
+        """Set the joint states."""
+        self._joints = joints
 
     @property
     def on_sample(self) -> Callable[[float, Array, Array], None] | None:
-        """Called with stamp [s], position [rad] and torque [N·m] of every recorded sample."""
+        """Called with stamp [s], position [rad] and torque [N·m] of every recorded sample.
+
+        None for no callback.
+        """
+        return self._joints.on_sample
 
     @on_sample.setter
     def on_sample(self, receive: Callable[[float, Array, Array], None] | None) -> None:
-        """Set the callback; None for no callback."""
+        self._joints.on_sample = receive
 
     @property
     def recorded(self) -> int:
-        """Number of samples recorded."""
+        """Number of joint samples recorded."""
+        return self._joints.recorded
 
     @property
     def newest(self) -> float:
-        """Newest stamp received, -inf before the first [s]."""
+        """Newest stamp of the joint states, -inf before the first [s]."""
+        return self._joints.newest
 
-    def samples(self, after: float = ...) -> JointSamples:
-        """Return the samples recorded after a stamp [s]; all of them by default."""
-
-    def discard_after(self, stamp: float) -> None:
-        """Discard the samples after a stamp [s], those of an interrupted motion."""
+    def samples(self, after: float = -np.inf) -> JointSamples:
+        """Return the joint samples recorded after a stamp [s]; all of them by default."""
+        return self._joints.samples(after)
 
     def stamps(self) -> dict[str, float]:
         """Return the newest stamp of each stream [s]."""
+        return {}
+
+    def discard_after(self, stamp: float) -> None:
+        """Discard the samples after a stamp [s], those of an interrupted motion."""
 
     def rewind(self, begin: Mapping[str, float]) -> None:
         """Discard the samples of all streams after these stamps [s], and pause recording."""

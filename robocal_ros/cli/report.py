@@ -8,7 +8,8 @@ import argparse
 from robocal_ros.cli.console import OUT, QUIET, ProgressView
 from robocal_ros.cli.next_steps import next_steps
 from robocal_ros.cli.show import current_results, result_files, stored_files
-from robocal_ros.results import Advice, Verdict, read_result, stale_inputs, write_report
+from robocal_ros.files import write_output
+from robocal_ros.results import Advice, Verdict, read_result, report_html, stale_inputs
 from robocal_ros.robot import read_urdf
 
 
@@ -35,6 +36,7 @@ def run(options: argparse.Namespace) -> int:
             results.append(result)
             advice.append(Advice(next_steps(result, path, bool(stale), urdf), stale))
         view.update(100.0 * len(files) / (len(files) + 1), 'writing')
-        write_report(results, options.output, title=options.title, advice=advice)
+        write_output(options.output, report_html(
+            results, title=options.title, advice=advice), 'report')
     OUT.print(f'Report of {len(results)} result(s): {options.output}', soft_wrap=True)
     return 0

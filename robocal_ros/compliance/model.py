@@ -172,8 +172,8 @@ def predicted(
         compliances, to first order, shape (rows, n).
 
     """
-    q0, torque0 = deflected(robot, without, compliance)
-    q1, torque1 = deflected(loaded, with_load, compliance)
+    q0, torque0 = deflected(robot.gravity_torque, without, compliance)
+    q1, torque1 = deflected(loaded.gravity_torque, with_load, compliance)
     slope = (target_jacobian(robot, q0, target) * torque0
              - target_jacobian(robot, q1, target) * torque1)[:rows]
     turn0, point0 = target_pose(robot, q0, target)

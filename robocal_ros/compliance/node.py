@@ -100,7 +100,7 @@ class ComplianceCalibration(CalibrationNode):
         self._payload: CalibrationResult | None = None
         self._friction: dict[str, SteadyFriction] = {}
         self._use_arm(self.robot)
-        DriveGains(self, self.joints, self._use_arm)
+        DriveGains(self, self.joints.set_factor, self._use_arm)
         self.results.follow('payload', self._carry)
         self.results.follow('friction', self._use_friction,
                     remedy='Motions are planned without friction.')
@@ -150,7 +150,7 @@ class ComplianceCalibration(CalibrationNode):
 
     async def rehearse(self, arm: PreviewArm) -> str:
         """Carry out the motions of both sets in a dry run."""
-        procedure = self._procedure(arm, PreviewRecorder(self.recorder))
+        procedure = self._procedure(arm, PreviewRecorder(self.joints))
         procedure.state.postures, procedure.state.registration = (
             self._method.state.postures, self._method.state.registration)
         return await procedure.rehearse()

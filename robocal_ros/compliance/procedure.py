@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from robocal_ros.arm import (
-    Arm,
     Keep,
     MotionFailedError,
     MotionStatus,
@@ -53,7 +52,7 @@ from robocal_ros.errors import DataError, MotionError, RobocalError
 from robocal_ros.robot import EffortLimits, SteadyFriction
 
 if TYPE_CHECKING:
-    from robocal_ros.arm import ServiceCall
+    from robocal_ros.arm import Arm, ServiceCall
     from robocal_ros.messages import JointStateStream, TrackerStream
 
 _LOG = logging.getLogger(__name__)

@@ -18,6 +18,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.files import write_output
 from robocal_ros.fleet.catalogue import Catalogue
 from robocal_ros.fleet.review import (
     Finding,
@@ -31,7 +32,7 @@ from robocal_ros.fleet.review import (
     name_of,
     review,
 )
-from robocal_ros.results import Z95, band, plural, rendered, wording, write_page
+from robocal_ros.results import Z95, band, plural, rendered, wording
 
 ROBOTS = 12
 """Largest number of robots drawn in detail."""
@@ -67,7 +68,7 @@ def write_dashboard(output: str, path: Path, *, robot: str = '*', robots: int = 
                 f"The catalogue in '{output}' has no robot '{robot}'. Name the output folder of "
                 'robocal fleet estimate, and a robot of it.')
         found = review(query, robot)
-    write_page(dashboard_html(found, facts, robots), path, 'dashboard')
+    write_output(path, dashboard_html(found, facts, robots), 'dashboard')
     return found
 
 

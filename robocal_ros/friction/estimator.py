@@ -241,8 +241,7 @@ def _width_checks(result: CalibrationResult, limit: float) -> list[Check]:
         speed = np.append(speed, -speed)
         half = Z95 * rms(law.deviation(speed))
         share = half / max(rms(law.torque(speed)), 1e-12)
-        rows = [result.covariance_names.index(f'{joint}.coulomb_{side}') for side in DIRECTIONS]
-        between = result.covariance[np.ix_(rows, rows)]
+        between = result.covariance_of([f'{joint}.coulomb_{side}' for side in DIRECTIONS])
         alike = between[0, 1] / np.sqrt(between[0, 0] * between[1, 1])
         cure = ('Gravity makes most of it: identify the payload and the arm, measure the tilt of '
                 'the base, and lower arm_model_std and tilt_std accordingly.' if alike < -0.5 else

@@ -94,7 +94,7 @@ class FrictionIdentification(CalibrationNode):
         self._curve_topic = self.publisher(JointState, '~/curve')
         self._method = self._procedure(self.arm, self.recorder, self.journal.keep)
         self._feed_forward = FrictionFeedForward(self, self.joints)
-        DriveGains(self, self.joints, self._use_arm)
+        DriveGains(self, self.joints.set_factor, self._use_arm)
         if values.use_payload:
             self.results.follow('payload', self._use_payload)
         if last_good := self.store.load('friction'):
@@ -174,7 +174,7 @@ class FrictionIdentification(CalibrationNode):
 
     async def rehearse(self, arm: PreviewArm) -> str:
         """Carry out the first round of each joint in a dry run."""
-        await self._procedure(arm, PreviewRecorder(self.recorder)).rehearse(self.values)
+        await self._procedure(arm, PreviewRecorder(self.joints)).rehearse(self.values)
         return 'First round of each joint; further ones depend on what is measured:'
 
     async def estimate(self) -> Answer:

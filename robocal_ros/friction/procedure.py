@@ -6,11 +6,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robocal_ros.arm import (
-    Arm,
     Keep,
     MotionFailedError,
     MotionStatus,
@@ -26,6 +26,9 @@ from robocal_ros.friction.plan import FrictionRun, plan_reversals, plan_runs, we
 from robocal_ros.friction.runs import find_runs, read_runs
 from robocal_ros.messages import JointSamples, check_effort
 from robocal_ros.robot import Robot
+
+if TYPE_CHECKING:
+    from robocal_ros.arm import Arm
 
 _LOG = logging.getLogger(__name__)
 

@@ -52,7 +52,7 @@ class Leveling(CalibrationNode):
             factor=effort_factor(self.robot, values), busy=lambda: self.busy))
         self._known_robot = self._carrying = self.robot
         self._payload: CalibrationResult | None = None
-        DriveGains(self, self.joints, self._use_arm)
+        DriveGains(self, self.joints.set_factor, self._use_arm)
         self.arm = self.stream(GuardedArm(
             self.waiter, self.robot, self.joints, lambda: self.values, self.status))
         self._compliance: dict[str, float] = {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from robocal_ros.arm import Arm, Report
+from robocal_ros.arm import Report
 from robocal_ros.arrays import Array
 from robocal_ros.leveling.estimator import check_level, tilt_by_imu
 from robocal_ros.leveling.model import LevelingTask, Tool, tilt
@@ -20,6 +20,7 @@ from robocal_ros.results import spread
 from robocal_ros.robot import MotionLimits, SagCorrection, Trajectory
 
 if TYPE_CHECKING:
+    from robocal_ros.arm import Arm
     from robocal_ros.messages import JointStateStream
 
 # Postures of a motion at which the sag is computed.

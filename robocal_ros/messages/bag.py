@@ -35,7 +35,7 @@ from robocal_ros.messages.decode import Messages
 from robocal_ros.messages.marks import Mark
 
 CHUNK = 4096
-"""Largest number of messages passed on at once."""
+"""Number of messages that are passed on at once; what is read together stays together."""
 
 JOINT_STATE = 'sensor_msgs/msg/JointState'
 WRENCH = 'geometry_msgs/msg/WrenchStamped'
@@ -169,7 +169,7 @@ class Bag(AbstractContextManager['Bag']):
         """Pass on serialized messages of some topics in the order of recording.
 
         Args:
-            sinks: Functions by topic that receive up to ``CHUNK`` messages at a time.
+            sinks: Functions by topic that receive ``CHUNK`` messages or more at a time.
             progress: Called from time to time with the number of messages read so far.
 
         Raises:
@@ -180,15 +180,16 @@ class Bag(AbstractContextManager['Bag']):
         for topic, messages, _ in self.batches(sinks):
             sinks[topic](messages)
             count += len(messages)
-            if progress is not None and len(messages) == CHUNK:
+            if progress is not None and len(messages) >= CHUNK:
                 progress(count)
 
     def batches(
         self, topics: Collection[str]
     ) -> Generator[tuple[str, Messages, Offsets], None, None]:
-        """Yield a topic, up to ``CHUNK`` of its serialized messages, and their times of recording.
+        """Yield a topic, a block of its serialized messages, and their times of recording.
 
-        Messages are in order of recording, times in ns.
+        A block has ``CHUNK`` messages or more, but for the last, in order of recording, times in
+        ns.
 
         Args:
             topics: Names of the topics.
@@ -198,27 +199,20 @@ class Bag(AbstractContextManager['Bag']):
 
         """
         waiting: dict[str, list[tuple[Messages, Offsets]]] = {topic: [] for topic in topics}
-        sizes = dict.fromkeys(topics, 0)
         for reader in self._readers:
             chosen = [item for item in reader.connections if item.topic in topics]
             for part in chain.from_iterable(_groups(reader, chosen)):
-                topic = part.topic
-                waiting[topic].append((part.messages, part.times))
-                sizes[topic] += len(part.messages)
-                if sizes[topic] < CHUNK:
-                    continue
-                held, times = _joined_pieces(waiting[topic])
-                left = sizes[topic] % CHUNK
-                end = sizes[topic] - left
-                for begin in range(0, end, CHUNK):
-                    yield topic, held[begin:begin + CHUNK], times[begin:begin + CHUNK]
-                waiting[topic], sizes[topic] = [(held[end:], times[end:])], left
-        for topic, pieces in waiting.items():
-            if sizes[topic]:
-                yield topic, *_joined_pieces(pieces)
+                held = waiting[part.topic]
+                held.append((part.messages, part.times))
+                if sum(len(times) for _, times in held) >= CHUNK:
+                    yield part.topic, *_joined_pieces(held)
+                    held.clear()
+        for topic, held in waiting.items():
+            if held:
+                yield topic, *_joined_pieces(held)
 
     def blocks(self, topics: Collection[str]) -> Iterator[list[tuple[str, bytes]]]:
-        """Yield topics and up to ``CHUNK`` of their serialized messages, in order of recording.
+        """Yield topics and their serialized messages, ``CHUNK`` or so, in order of recording.
 
         Args:
             topics: Names of the topics.
@@ -233,9 +227,9 @@ class Bag(AbstractContextManager['Bag']):
             for group in _groups(reader, chosen):
                 pairs = [(part.topic, data) for part in group for data in listed(part.messages)]
                 block += [pairs[row] for row in _order(group).tolist()]
-                while len(block) >= CHUNK:
-                    yield block[:CHUNK]
-                    del block[:CHUNK]
+                if len(block) >= CHUNK:
+                    yield block
+                    block = []
         if block:
             yield block
 
@@ -520,8 +514,10 @@ def _parts_of(file: Any, number: int, chunk: Any, topics: Mapping[int, str]) -> 
     begin = chunk.chunk_start_offset + chunk.chunk_length
     found = []
     for channel, at in chunk.message_index_offsets.items():
-        if channel in topics:
-            times, offsets = _index_of(index, at - begin, channel)
+        if channel not in topics:
+            continue
+        times, offsets = _index_of(index, at - begin, channel)
+        if len(times):
             found.append(Part(topics[channel], times, offsets + (number << 32),
                               _cut(raw, channel, offsets)))
     return found
@@ -551,8 +547,6 @@ def _index_of(index: bytes, at: int, channel: int) -> tuple[Offsets, Offsets]:
 
 def _cut(raw: bytes, channel: int, offsets: Offsets) -> Messages:
     """Return the messages at offsets within a chunk."""
-    if not len(offsets):
-        return []
     if offsets.min() < 0 or offsets.max() > len(raw) - _DATA_AT:
         raise ReaderError('The index of a chunk names places outside of it.')
     lengths = _read(raw, offsets + _LENGTH_AT, '<i8')
@@ -630,6 +624,4 @@ def description_in(bag: Bag, selection: Selection) -> str:
 def marks_in(bag: Bag, topic: str) -> Iterator[Mark]:
     """Yield the marks of a topic, in the order in which they were recorded."""
     for message in bag.messages(topic):
-        for status in message.status:
-            yield Mark(str(status.name), str(status.message),
-                       {str(item.key): str(item.value) for item in status.values})
+        yield from map(Mark.of, message.status)

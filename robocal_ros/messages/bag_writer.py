@@ -113,11 +113,8 @@ class BagWriter(AbstractContextManager['BagWriter']):
                 f"The definition of message type '{kind}' is not known here. Source the "
                 'workspace that has it, or leave its topic out.')
         learnt = get_types_from_msg(text, kind)
-        for name, (_, fields) in learnt.items():
-            if name == kind:
-                for _, description in fields:
-                    for part in _named_types(description):
-                        self._know(part)
+        for part in _named_types(learnt[kind][1]):
+            self._know(part)
         self._store.register({kind: learnt[kind]})
 
 

@@ -178,54 +178,6 @@ class BoundedBuffer:
         return 2**(self._level + 1) < _PIECE and usual * 2**(self._level + 1) <= self._longest
 
 
-class Averages(BoundedBuffer):
-    """Record of averages over given intervals; other rows are left out.
-
-    Rows are kept until the end of their interval, so that the average is that of all of them to
-    the last bit. There is no budget.
-    """
-
-    def __init__(self, columns: int, stretches: Sequence[tuple[float, float]]) -> None:
-        """Start empty.
-
-        Args:
-            columns: Number of columns with the stamp.
-            stretches: Intervals, from the first to before the second stamp [s].
-
-        """
-        super().__init__(columns)
-        self._columns = columns
-        self._stretches = sorted(stretches)
-        self._held: dict[int, list[Array]] = {}
-        self._means: dict[int, Array] = {}
-
-    def add(self, rows: Array) -> None:
-        """Add rows with increasing stamps, shape (k, columns)."""
-        if not len(rows):
-            return
-        for number, (begin, end) in enumerate(self._stretches):
-            first, last = np.searchsorted(rows[:, 0], (begin, end)).tolist()
-            if first < last:
-                self._held.setdefault(number, []).append(rows[first:last].copy())
-        # A single stamp may be corrupt.
-        passed = rows[-2, 0] if len(rows) > 1 else -np.inf
-        for number in [item for item in self._held if passed >= self._stretches[item][1]]:
-            self._means[number] = np.concatenate(self._held.pop(number)).mean(axis=0)
-
-    def clear(self) -> None:
-        """Discard all rows."""
-        self._held.clear()
-        self._means.clear()
-
-    def release(self) -> Array:
-        """Return and release one row per interval with rows, in the order of time."""
-        means = {**self._means, **{number: np.concatenate(held).mean(axis=0)
-                                   for number, held in self._held.items()}}
-        self.clear()
-        rows = np.array([means[number] for number in sorted(means)])
-        return rows.reshape(-1, self._columns)
-
-
 def _halved(rows: Array, times: int) -> Array:
     """Return neighbours averaged pairwise several times; a last row without partner stays."""
     for _ in range(times):
@@ -244,5 +196,4 @@ def within_budget(samples: S, budget: int = BUDGET) -> S:
     record.add(np.column_stack([getattr(samples, name) for name in ('time', *widths)]))
     time, *arrays = np.split(record.rows(), np.cumsum([1, *widths.values()])[:-1], axis=1)
     whole: Any = samples
-    made: S = replace(whole, time=time[:, 0], **dict(zip(widths, arrays, strict=True)))
-    return made
+    return replace(whole, time=time[:, 0], **dict(zip(widths, arrays, strict=True)))

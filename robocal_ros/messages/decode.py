@@ -113,6 +113,8 @@ class _Layout:
         order: Byte order in the notation of ``struct``.
         names: The frame, or the names of the joints.
         blocks: Offset and number of doubles of each block.
+        begin: Offset of the first double.
+        doubles: Number of doubles, with the lengths between the blocks.
         plan: Result of a decoder's ``_plan`` for this layout.
 
     """
@@ -127,16 +129,18 @@ class _Layout:
         self._at = _AFTER_STAMP
         self.names = walk(self)
         self.plan: Any = None
+        # All blocks have the same alignment, so all doubles are columns of one array.
+        self.begin, (last, count) = self.blocks[0][0], max(self.blocks)
+        self.doubles = (last - self.begin) // _NUMBER + count
+        self.kind = f'{self.order}f8'
         self._parts = [(begin, end, raw[begin:end]) for begin, end in self._fixed]
         self._arrays = [(begin, end, np.frombuffer(part, np.uint8))
                         for begin, end, part in self._parts]
         self._stamp = struct.Struct(f'{self.order}iI')
         self._table = np.dtype({
-            'names': ['sec', 'nanosec', *(f'numbers{i}' for i in range(len(self.blocks)))],
-            'formats': [f'{self.order}i4', f'{self.order}u4',
-                        *((f'{self.order}f8', (count,)) for _, count in self.blocks)],
-            'offsets': [_STAMP_AT, _STAMP_AT + 4, *(at for at, _ in self.blocks)],
-            'itemsize': len(raw)})
+            'names': ['sec', 'nanosec', 'numbers'],
+            'formats': [f'{self.order}i4', f'{self.order}u4', (self.kind, (self.doubles,))],
+            'offsets': [_STAMP_AT, _STAMP_AT + 4, self.begin], 'itemsize': len(raw)})
 
     # ---- walking through the message
 
@@ -198,11 +202,10 @@ class _Layout:
             fits &= (table[:, begin:end] == part).all(axis=1)
         return fits
 
-    def read(self, table: npt.NDArray[np.uint8]) -> tuple[Stamps, list[Array]]:
-        """Return stamps [ns] and blocks of numbers of messages, given their bytes, (k, length)."""
+    def read(self, table: npt.NDArray[np.uint8]) -> tuple[Stamps, Array]:
+        """Return stamps [ns] and numbers of messages, given their bytes, shape (k, length)."""
         rows = table.view(self._table)[:, 0]
-        stamps = rows['sec'].astype(np.int64) * SECOND + rows['nanosec']
-        return stamps, [rows[f'numbers{i}'] for i in range(len(self.blocks))]
+        return rows['sec'].astype(np.int64) * SECOND + rows['nanosec'], rows['numbers']
 
     def stamp(self, raw: bytes) -> int:
         """Return the stamp of one message [ns]."""
@@ -258,8 +261,8 @@ class Decoder(ABC):
                 made.refuse(rows, State.UNREADABLE,
                         f'{self.source} holds messages that do not have the layout of their type.')
                 continue
-            made.stamps[rows], blocks = layout.read(table)
-            self._fill(made, rows, layout, blocks)
+            made.stamps[rows], numbers = layout.read(table)
+            self._fill(made, rows, layout, numbers)
         return made
 
     def recordable(self, values: Array) -> Array:
@@ -279,7 +282,7 @@ class Decoder(ABC):
         """Return a usable message; None to decode it by ``_fill``."""
 
     @abstractmethod
-    def _fill(self, made: Decoded, rows: Rows, layout: _Layout, blocks: list[Array]) -> None:
+    def _fill(self, made: Decoded, rows: Rows, layout: _Layout, numbers: Array) -> None:
         """Fill in the rows of messages with one layout."""
 
     def _alike(
@@ -341,7 +344,7 @@ class SensorDecoder(Decoder):
         Args:
             source: Name of the source in error texts, such as ``F/T topic '/ft'``.
             numbers: Number of doubles after the header.
-            columns: Doubles to read; None for all.
+            columns: Doubles to read, at least two; None for all.
             largest: Largest plausible size of each of them.
             frame: Required frame of the messages; empty for any.
             sign: Factor of all numbers.
@@ -351,7 +354,7 @@ class SensorDecoder(Decoder):
         super().__init__(source, partial(_walk_stamped, numbers=numbers),
                          numbers if columns is None else len(columns))
         self._columns = None if columns is None else list(columns)
-        self._pick = None if columns is None else _picker(columns)
+        self._pick = None if columns is None else itemgetter(*columns)
         self._largest = np.array(largest)
         self._plain = min(largest)
         self._frame = frame
@@ -362,10 +365,8 @@ class SensorDecoder(Decoder):
         if self._unit_from is not None or (self._frame and layout.names[0] != self._frame):
             return None
         if layout.plan is None:
-            ((at, count),) = layout.blocks
-            layout.plan = struct.Struct(f'{layout.order}{count}d'), at
-        numbers, at = layout.plan
-        values = numbers.unpack_from(raw, at)
+            layout.plan = struct.Struct(f'{layout.order}{layout.doubles}d')
+        values = layout.plan.unpack_from(raw, layout.begin)
         if self._pick is not None:
             values = self._pick(values)
         if self._sign != 1.0:
@@ -374,11 +375,9 @@ class SensorDecoder(Decoder):
             return None
         return Message(layout.stamp(raw), values, State.USABLE, '', layout.names[0])
 
-    def _fill(self, made: Decoded, rows: Rows, layout: _Layout, blocks: list[Array]) -> None:
-        (values,) = blocks
+    def _fill(self, made: Decoded, rows: Rows, layout: _Layout, numbers: Array) -> None:
         (frame,) = layout.names
-        if self._columns is not None:
-            values = values[:, self._columns]
+        values = numbers if self._columns is None else numbers[:, self._columns]
         made.values[rows] = values = self._sign * values
         made.frames[rows] = frame
         if self._frame and frame != self._frame:
@@ -405,12 +404,6 @@ class SensorDecoder(Decoder):
             finite = np.isfinite(values).all(axis=1)
             made.refuse(rows[~finite], State.NOT_FINITE,
                     f'{self.source} sends values that are not finite numbers; check the sensor.')
-
-
-def _picker(columns: Sequence[int]) -> Callable[[tuple[float, ...]], tuple[float, ...]]:
-    if len(columns) == 1:
-        return itemgetter(slice(columns[0], columns[0] + 1))
-    return itemgetter(*columns)
 
 
 # Largest deviation of a quaternion from unit length, by rounding of drivers.
@@ -457,7 +450,7 @@ def poses(source: str) -> SensorDecoder:
 
 def temperatures(source: str) -> SensorDecoder:
     """Return a decoder of sensor_msgs/Temperature: the temperature [°C]."""
-    return SensorDecoder(source, numbers=2, columns=(0,), largest=(_HOTTEST,))
+    return SensorDecoder(source, numbers=1, largest=(_HOTTEST,))
 
 
 # Scale of positions, whose plausibility is judged with those before: any finite one is small.
@@ -521,26 +514,23 @@ class JointDecoder(Decoder):
             values[..., 2 * n:] = 0.0
         return values
 
-    def _fill(self, made: Decoded, rows: Rows, layout: _Layout, blocks: list[Array]) -> None:
+    def _fill(self, made: Decoded, rows: Rows, layout: _Layout, numbers: Array) -> None:
         names, n, plan = layout.names, len(self.names), self._plan(layout)
         if isinstance(plan, str):
             foreign = bool(names) and not set(names) & set(self.names)
             state = State.FOREIGN if foreign else State.UNREADABLE
             made.refuse(rows, state, plan)
             return
-        position, velocity, effort = blocks
-        if position.shape[1] != len(names):
+        (_, positions), _, (_, efforts) = layout.blocks
+        if plan.places is None:
             made.refuse(rows, State.INCOMPLETE,
-                    f'joint_states holds {position.shape[1]} positions for {len(names)} joints.')
+                        f'joint_states holds {positions} positions for {len(names)} joints.')
             return
-        values = np.full((len(rows), 3 * n), np.nan)
-        values[:, :n] = position[:, plan.columns]
-        if velocity.shape[1] == len(names):
-            values[:, n:2 * n] = velocity[:, plan.columns]
-        has_effort = effort.shape[1] == len(names)
-        if has_effort:
-            with np.errstate(over='ignore'):
-                values[:, 2 * n:] = effort[:, plan.columns] * self.factor
+        values = numbers[:, plan.places]
+        for part in plan.absent:
+            values[:, part] = np.nan
+        with np.errstate(over='ignore'):
+            values[:, 2 * n:] *= self.factor
         finite = np.isfinite(values)
         beyond = finite[:, n:] & (np.abs(values[:, n:]) > self._largest)
         if beyond.any():
@@ -552,9 +542,9 @@ class JointDecoder(Decoder):
         made.values[rows] = values
         if whole:
             return
-        if self.need_effort and not has_effort:
+        if self.need_effort and efforts != len(names):
             made.refuse(rows, State.INCOMPLETE, (
-                f'joint_states holds {effort.shape[1]} efforts for {len(names)} joints; '
+                f'joint_states holds {efforts} efforts for {len(names)} joints; '
                 f'the method needs the drive torque of every joint. {_remedy(2)}'))
             return
         finite[:, n:2 * n] = True
@@ -595,14 +585,13 @@ class JointDecoder(Decoder):
                 f'{", ".join(names) or "no names"}. Check joint_state_broadcaster.'
                 if missing else
                 _JointPlan(layout, [names.index(name) for name in self.names]))
-        plan: _JointPlan | str = layout.plan
-        return plan
+        return layout.plan
 
     def _fast(self, raw: bytes, layout: _Layout) -> Message | None:
         plan, n = self._plan(layout), len(self.names)
         if isinstance(plan, str) or plan.places is None:
             return None
-        values = np.frombuffer(raw, plan.kind, plan.count, plan.begin)[plan.places]
+        values = np.frombuffer(raw, layout.kind, layout.doubles, layout.begin)[plan.places]
         for part in plan.absent:
             values[part] = np.nan
         # For a few values, this is faster than testing each of them.
@@ -621,30 +610,18 @@ class _JointPlan:
     """Places of the arm's joints in messages of one layout.
 
     Attributes:
-        columns: Indices of the joints in the names.
-        kind: Type of the doubles.
-        begin: Offset of the first double.
-        count: Number of doubles, with the lengths between the blocks.
-        places: Indices of position, velocity and effort in them; None without positions.
+        places: Indices of position, velocity and effort in the numbers; None without positions.
         absent: Missing numbers of a row.
 
     """
 
     def __init__(self, layout: _Layout, columns: list[int]) -> None:
         n, joints = len(columns), len(layout.names)
-        self.columns = columns
-        self.kind = f'{layout.order}f8'
-        self.begin = layout.blocks[0][0]
-        last, count = max(layout.blocks)
-        self.count = (last - self.begin) // _NUMBER + count
-        self.places: Rows | None = None
         self.absent = [slice(i * n, (i + 1) * n)
                        for i, (_, count) in enumerate(layout.blocks) if count != joints]
-        if layout.blocks[0][1] == joints:
-            # All blocks have the same alignment, so all doubles are columns of one array.
-            self.places = np.concatenate([
-                (at - self.begin) // _NUMBER * (count == joints) + np.array(columns, np.intp)
-                for at, count in layout.blocks])
+        self.places: Any = None if layout.blocks[0][1] != joints else np.concatenate([
+            (at - layout.begin) // _NUMBER * (count == joints) + np.array(columns, np.intp)
+            for at, count in layout.blocks])
 
 
 def _remedy(quantity: int) -> str:

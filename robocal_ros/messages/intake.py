@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import DataError
 from robocal_ros.messages import decode
 from robocal_ros.messages.bag import Bag
-from robocal_ros.messages.bounded_buffer import BUDGET, LONGEST, Averages, BoundedBuffer
+from robocal_ros.messages.bounded_buffer import BUDGET, LONGEST, BoundedBuffer
 from robocal_ros.messages.decode import (
     Decoded,
     Decoder,
@@ -74,6 +74,7 @@ class Intake:
         decoder: Decoder of the messages.
         guard: Check and counts of the stamps.
         recording: Whether usable messages are recorded.
+        recorded: Number of recorded messages.
         problem: Problem of the newest unusable message, empty if there was none.
         on_jump: Called before the record is emptied because the clock jumped back, with the new
             stamp [s].
@@ -109,7 +110,7 @@ class Intake:
         self._record = BoundedBuffer(1 + decoder.width, budget, longest)
         self._begun = span.begin == -np.inf
         self._ended = False
-        self._kept = 0
+        self.recorded = 0
         # Messages that the driver sent before it had read the joints; they are not faults.
         self._unread = 0
 
@@ -192,7 +193,7 @@ class Intake:
         message = self._checked(message)
         if message.state is State.USABLE:
             if self.recording:
-                self._kept += 1
+                self.recorded += 1
                 self._record.add_one(to_seconds(stamp), self.decoder.recordable(
                     np.asarray(message.values)))
         else:
@@ -250,13 +251,16 @@ class Intake:
             return counted
         usable = counted[decoded.states[counted] == State.USABLE]
         chosen = usable[self._holds(time[usable])]
-        self._kept += len(chosen)
+        self.recorded += len(chosen)
         self._record.add(np.column_stack((
             time[chosen], self.decoder.recordable(decoded.values[chosen]))))
         return counted
 
-    def _holds(self, time: Array) -> Any:
-        return self._span.holds(time)
+    def _holds(self, time: Array) -> Flags:
+        held = self._span.holds(time)
+        if self._stationary:
+            held &= np.any([rest.holds(time) for rest in self._stationary], axis=0)
+        return held
 
     def _checked(self, message: Message) -> Message:
         """Return a counted message, as unusable if it contradicts earlier ones."""
@@ -280,7 +284,7 @@ class Intake:
 
     def _forget(self) -> None:
         self._record.clear()
-        self._kept = 0
+        self.recorded = 0
 
     def forget_after(self, time: float) -> tuple[float, float]:
         """Discard the samples after a stamp [s], those of an interrupted motion.
@@ -291,7 +295,7 @@ class Intake:
         """
         before = len(self._record)
         self._record.forget_after(time)
-        self._kept -= (before - len(self._record)) * self._record.averaged
+        self.recorded -= (before - len(self._record)) * self._record.averaged
         return time, self.newest
 
     def _forget_from(self, time: float) -> None:
@@ -308,7 +312,7 @@ class Intake:
         """Replace recording and counts by earlier ones, older than all messages to come."""
         self.clear()
         self._record.restore(earlier.rows, earlier.averaged, earlier.forgotten)
-        self._kept = len(earlier.rows) * earlier.averaged
+        self.recorded = len(earlier.rows) * earlier.averaged
         self.guard.count(**asdict(earlier.counts))
 
     @property
@@ -320,11 +324,6 @@ class Intake:
     def counts(self) -> StreamCounts:
         """Counts since the last clear."""
         return self.guard.counts
-
-    @property
-    def recorded(self) -> int:
-        """Number of recorded messages."""
-        return self._kept
 
     @property
     def averaged(self) -> int:
@@ -339,6 +338,10 @@ class Intake:
     def rows(self, after: float = -np.inf) -> Array:
         """Return the recorded rows of stamp [s] and values after a stamp [s]."""
         return self._record.rows(after)
+
+    def samples(self, after: float = -np.inf) -> Any:
+        """Return the samples recorded after a stamp [s]."""
+        return self._samples(self.rows(after))
 
     def bag_samples(self) -> Any:
         """Return and release the samples, which may be large.
@@ -379,8 +382,7 @@ class JointIntake(Intake):
     decoder: JointDecoder
 
     def __init__(
-        self, joints: Robot, factor: Array, *, need_effort: bool = False,
-        stationary: Sequence[StationaryInterval] = (), **others: Any,
+        self, joints: Robot, factor: Array, *, need_effort: bool = False, **others: Any
     ) -> None:
         """Start empty.
 
@@ -388,7 +390,6 @@ class JointIntake(Intake):
             joints: The n joints of the arm.
             factor: Factors from the driver's efforts to torques, shape (n,).
             need_effort: True to refuse messages without effort.
-            stationary: Intervals that are averaged into one sample each; empty for all samples.
             others: As for ``Intake``.
 
         """
@@ -397,9 +398,6 @@ class JointIntake(Intake):
                          largest=largest_values(joints)), **others)
         self._what = 'joint state', ''
         self._posture = PostureCheck(joints)
-        if stationary:
-            self._record = Averages(
-                1 + 3 * len(joints.joint_names), [(r.begin, r.end) for r in stationary])
 
     def _checked(self, message: Message) -> Message:
         if not np.isfinite(message.values[:len(self.decoder.names)]).all():
@@ -434,10 +432,6 @@ class JointIntake(Intake):
         self.decoder.set_factor(factor)
         self._forget()
 
-    def samples(self, after: float = -np.inf) -> JointSamples:
-        """Return the samples recorded after a stamp [s]."""
-        return self._samples(self.rows(after))
-
     def _samples(self, rows: Array) -> JointSamples:
         n = len(self.decoder.names)
         return JointSamples(
@@ -465,10 +459,6 @@ class WrenchIntake(Intake):
             decode.wrenches(f"F/T topic '{topic}'", message_frame or frame, sign), **others)
         self._what = 'reading', f" on '{topic}'"
         self._frame = frame
-
-    def samples(self) -> WrenchSamples:
-        """Return the recorded samples."""
-        return self._samples(self.rows())
 
     def _samples(self, rows: Array) -> WrenchSamples:
         return WrenchSamples(self._frame, rows[:, 0], rows[:, 1:], self.counts)
@@ -503,11 +493,6 @@ class TrackerIntake(Intake):
         super().clear()
         self.frame = ''
 
-    def _holds(self, time: Array) -> Any:
-        held = self._span.holds(time)
-        return held & np.any([rest.holds(time) for rest in self._stationary], axis=0) \
-            if self._stationary else held
-
     def _checked(self, message: Message) -> Message:
         if message.state is not State.USABLE:
             return message
@@ -529,10 +514,6 @@ class TrackerIntake(Intake):
     def _other_frame(self, frame: str) -> str:
         return (f"{self.decoder.source} names frame '{frame}' now and '{self.frame}' before; "
                 'let one tracker send, in one frame.')
-
-    def samples(self, after: float = -np.inf) -> TrackerSamples:
-        """Return the samples recorded after a stamp [s]."""
-        return self._samples(self.rows(after))
 
     def _samples(self, rows: Array) -> TrackerSamples:
         return TrackerSamples(self.frame, rows[:, 0], rows[:, 1:4],

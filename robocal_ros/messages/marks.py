@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -59,6 +60,11 @@ class Mark:
     name: str
     service: str
     values: Mapping[str, str]
+
+    @classmethod
+    def of(cls, status: Any) -> Mark:
+        """Return the mark of a diagnostic_msgs/DiagnosticStatus."""
+        return cls(status.name, status.message, {item.key: item.value for item in status.values})
 
 
 @dataclass(frozen=True)
@@ -103,8 +109,7 @@ class StationaryInterval:
 
     def holds(self, time: Array) -> Flags:
         """Return the mask of the stamps inside, shape (k,)."""
-        inside: Flags = (time >= self.begin) & (time < self.end)
-        return inside
+        return (time >= self.begin) & (time < self.end)
 
 
 @dataclass(frozen=True)
@@ -173,27 +178,29 @@ def tares(marks: Iterable[Mark]) -> tuple[tuple[float, float], ...]:
 
 
 def _spans(begin: Mark | None, between: Sequence[Mark], end: Mark | None) -> Spans:
-    discards = [mark for mark in between if mark.name == DISCARD]
     names = [name for mark in (begin, end) if mark is not None for name in mark.values
              if name != WANTED]
-    by_stream = {}
-    for name in dict.fromkeys(names):
-        cut = tuple(_stamps(mark, name, 2) for mark in discards if name in mark.values)
-        by_stream[name] = Span(
-            _stamps(begin, name, 1)[0] if begin and name in begin.values else -np.inf,
-            _stamps(end, name, 1)[0] if end and name in end.values else np.inf,
-            tuple((first, last) for first, last in cut))
+    by_stream = {name: Span(
+        _stamps(begin, name, 1)[0] if begin and name in begin.values else -np.inf,
+        _stamps(end, name, 1)[0] if end and name in end.values else np.inf,
+        _discarded(between, name)) for name in dict.fromkeys(names)}
     wanted = end.values.get(WANTED, '') if end is not None else ''
     return Spans(by_stream, tuple(filter(None, wanted.split(','))), _intervals(between))
 
 
 def _intervals(between: Sequence[Mark]) -> tuple[StationaryInterval, ...]:
     """Return the stationary intervals whose end is not within a discarded one."""
-    cut = [_stamps(mark, JOINTS, 2) for mark in between
-           if mark.name == DISCARD and JOINTS in mark.values]
+    cut = _discarded(between, JOINTS)
     intervals = [_interval(mark) for mark in between if mark.name == REST]
     return tuple(interval for interval in intervals
                  if not any(first < interval.end <= last for first, last in cut))
+
+
+def _discarded(between: Sequence[Mark], name: str) -> tuple[tuple[float, float], ...]:
+    """Return the discarded intervals of a stream."""
+    return tuple((first, last) for mark in between
+                 if mark.name == DISCARD and name in mark.values
+                 for first, last in [_stamps(mark, name, 2)])
 
 
 def _interval(mark: Mark) -> StationaryInterval:

@@ -36,6 +36,8 @@ _FARTHEST = 1e6
 _OVERSPEED, _FASTEST = 10.0, {False: 100.0, True: 20.0}
 # The same for efforts. Their unit may be unknown: some drivers send mA.
 _OVERLOAD, _STRONGEST = 1e3, 1e5
+_UNFILLED = ('Every position in joint_states is zero though the arm was not there: the row was '
+             'never filled in; check the driver.')
 # Number of consecutive consistent rows that are accepted although they contradict earlier ones.
 _IN_A_ROW = 10
 
@@ -139,10 +141,10 @@ class PostureCheck:
                 # All earlier rows were zeros: the driver had not read the joints yet.
                 self.restarted, self._zeros = self._zeros, 0
             elif zeros and not self._zeros and not near:
-                return self._jump(step, interval, zeros=True)
+                return _UNFILLED
             elif not (np.abs(step) <= self._speed * max(interval, _LEAST_INTERVAL)).all():
                 if not self._believed(stamp, position):
-                    return self._jump(step, interval, zeros=False)
+                    return self._jump(step, interval)
             else:
                 self._turns[self._wraps] -= np.round(
                     (position - self._last[1])[self._wraps] / _TURN)
@@ -219,10 +221,7 @@ class PostureCheck:
 
     # -------------------------------------------------------------------- sentences
 
-    def _jump(self, step: Array, interval: float, *, zeros: bool) -> str:
-        if zeros:
-            return ('Every position in joint_states is zero though the arm was not there: the '
-                    'row was never filled in; check the driver.')
+    def _jump(self, step: Array, interval: float) -> str:
         joint = int(np.argmax(np.abs(step) / self._speed))
         return (f"Position of joint '{self._names[joint]}' jumps by {step[joint]:.4g} "
                 f'{self._unit(joint)} within {interval:.3g} s in joint_states; the row is '

@@ -84,9 +84,8 @@ class Samples(ABC):
 
     def _part(self: S, rows: slice | Flags) -> S:
         whole: Any = self
-        made: S = replace(whole, **{
-            name: getattr(self, name)[rows] for name in ('time', *self.columns)})
-        return made
+        return replace(whole, **{name: getattr(self, name)[rows]
+                                 for name in ('time', *self.columns)})
 
 
 def _check_time(time: Array, what: str) -> None:

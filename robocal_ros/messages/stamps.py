@@ -47,7 +47,7 @@ _PAUSE = 60 * SECOND
 # The usual interval is updated after this number of stamps, at this place among them.
 _LEARN_EVERY, _LEARN_AT = 50, 20
 _REMEMBERED = 101
-# Fewest intervals that tell what is usual.
+# Fewest intervals that show what is usual.
 _FEWEST = 4
 _GAP = 1.5
 
@@ -151,7 +151,7 @@ class StampGuard:
 
     @property
     def is_doubted(self) -> bool:
-        """True if the newest stamp ends a gap, or is corrupt: the next one tells."""
+        """True if the newest stamp ends a gap, or is corrupt, which is known with the next one."""
         return (self.newest is not None and self._before is not None
                 and self.newest - self._before > self.doubted)
 

@@ -20,7 +20,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.messages.decode import Decoded, Message, Rows, State
 from robocal_ros.messages.intake import Intake, JointIntake, TrackerIntake, WrenchIntake
-from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples, WrenchSamples
+from robocal_ros.messages.samples import StreamCounts
 from robocal_ros.messages.stamps import to_seconds
 from robocal_ros.messages.subscription import Subscriber, publisher_hint
 
@@ -50,6 +50,9 @@ class Stream(Subscriber, Generic[I]):
 
     Attributes:
         intake: Turns its messages into samples.
+        samples: Returns the samples recorded, on request after a stamp [s].
+        clear: Discards the recording and resets the counts.
+        forget_after: Discards the samples after a stamp [s]; see ``Intake.forget_after``.
 
     """
 
@@ -76,6 +79,8 @@ class Stream(Subscriber, Generic[I]):
         """
         super().__init__(node, group, kind, topic, self._take, raw=True, **others)
         self.intake = intake
+        self.clear, self.forget_after = intake.clear, intake.forget_after
+        self.samples = intake.samples
         intake.recording = False
         self._now = now
         self._remedy = remedy
@@ -93,8 +98,6 @@ class Stream(Subscriber, Generic[I]):
         """Unsubscribe; recorded samples are kept."""
         super().stop()
         self._last_received, self._usable = -np.inf, 0
-
-    destroy = stop
 
     def _take(self, raw: bytes) -> None:
         message = self.intake.take_one(raw)
@@ -123,7 +126,7 @@ class Stream(Subscriber, Generic[I]):
             self._note_values(message)
         else:
             self._bad_in_a_row += 1
-        # A message after a gap is recorded, but what follows tells whether its stamp is corrupt.
+        # A message after a gap is recorded; the next one shows whether its stamp is corrupt.
         if self._on_message is not None and not self.intake.guard.is_doubted:
             self._on_message(message)
 
@@ -197,14 +200,6 @@ class Stream(Subscriber, Generic[I]):
         """Number of messages recorded."""
         return self.intake.recorded
 
-    def clear(self) -> None:
-        """Discard the recording and reset the counts."""
-        self.intake.clear()
-
-    def forget_after(self, time: float) -> tuple[float, float]:
-        """Discard the samples after a stamp [s]; see ``Intake.forget_after``."""
-        return self.intake.forget_after(time)
-
 
 class RecentPostures(deque[tuple[float, Array]]):
     """Stamps [s] and postures, shape (n,) [rad], of the last 0.3 s."""
@@ -248,13 +243,14 @@ class JointStateStream(Stream[JointIntake]):
 
     Attributes:
         on_sample: Called while recording with stamp, position and torque; None for no callback.
+        set_factor: Sets the factors from the driver's efforts to torques, shape (n,), and discards
+            recorded samples.
 
     """
 
     def __init__(
         self, node: Node, group: CallbackGroup, joints: Robot, *, now: Callable[[], float],
-        factor: Array, on_sample: Callable[[float, Array, Array], None] | None = None,
-        busy: Callable[[], bool] | None = None,
+        factor: Array, busy: Callable[[], bool] | None = None,
     ) -> None:
         """Prepare the subscription.
 
@@ -264,7 +260,6 @@ class JointStateStream(Stream[JointIntake]):
             joints: The n joints of the arm.
             now: Steady clock [s], for detecting silence.
             factor: Factors from the driver's efforts to torques, shape (n,).
-            on_sample: Called while recording with stamp, position and torque.
             busy: As for ``Subscriber``.
 
         """
@@ -272,8 +267,9 @@ class JointStateStream(Stream[JointIntake]):
             node, group, JointState, 'joint_states', JointIntake(joints, factor), now=now,
             on_message=self._note, linger=_LINGER, busy=busy)
         self.intake.on_jump = self._forget_before_jump
+        self.set_factor = self.intake.set_factor
         self._n = len(joints.joint_names)
-        self.on_sample = on_sample
+        self.on_sample: Callable[[float, Array, Array], None] | None = None
         self._recent = RecentPostures()
         self._newest_values: Array | None = None
         self._listeners: list[tuple[Listener, Callable[[], bool]]] = []
@@ -282,8 +278,6 @@ class JointStateStream(Stream[JointIntake]):
         """Unsubscribe; recorded samples are kept, the posture is discarded."""
         super().stop()
         self._recent.clear()
-
-    destroy = stop
 
     def listen(self, listener: Listener, wanted: Callable[[], bool]) -> None:
         """Call a function with usable messages.
@@ -400,16 +394,6 @@ class JointStateStream(Stream[JointIntake]):
         recent = self._recent
         return (recent[-1][0] - recent[0][0]) / (len(recent) - 1) if len(recent) > 1 else 0.0
 
-    # ------------------------------------------------------------------- recording
-
-    def set_factor(self, factor: Array) -> None:
-        """Set the factors from the driver's efforts to torques; discard recorded samples."""
-        self.intake.set_factor(factor)
-
-    def samples(self, after: float = -np.inf) -> JointSamples:
-        """Return the samples recorded after a stamp [s]."""
-        return self.intake.samples(after)
-
 
 class WrenchStream(Stream[WrenchIntake]):
     """One F/T sensor's readings."""
@@ -441,10 +425,6 @@ class WrenchStream(Stream[WrenchIntake]):
         """Usual interval between readings by their stamps, 0 until it is known [s]."""
         return self.intake.guard.period
 
-    def samples(self) -> WrenchSamples:
-        """Return the recorded samples."""
-        return self.intake.samples()
-
 
 class TrackerStream(Stream[TrackerIntake]):
     """Readings of one target by a tracker."""
@@ -473,7 +453,3 @@ class TrackerStream(Stream[TrackerIntake]):
     def frame(self) -> str:
         """Frame of the readings, empty before the first."""
         return self.intake.frame
-
-    def samples(self, after: float = -np.inf) -> TrackerSamples:
-        """Return the readings kept after a stamp [s]."""
-        return self.intake.samples(after)

@@ -251,7 +251,9 @@ class Subscriber:
             self._node.destroy_timer(self._timer)
             self._timer = None
 
-    destroy = stop
+    def destroy(self) -> None:
+        """Unsubscribe."""
+        self.stop()
 
     def drain(self) -> int:
         """Take all queued messages; return their number.

@@ -44,16 +44,15 @@ from rclpy.service import Service
 from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros import registry
 from robocal_ros.arm import PreviewArm, Waiter
 from robocal_ros.errors import ConfigurationError, DataError, RobocalError
 from robocal_ros.messages import LIMIT, Subscriber, receiver
 from robocal_ros.node import parameters, status
 from robocal_ros.node.followed_results import FollowedResults
-from robocal_ros.node.guarded_node import GuardedNode, Part
+from robocal_ros.node.guarded_node import Part
 from robocal_ros.node.instance import ActiveInstance
 from robocal_ros.node.robot_description import AwaitedDescription, read_description
-from robocal_ros.node.services import Action, Answer, ProcedureServices
+from robocal_ros.node.services import Answer, ProcedureNode
 from robocal_ros.node.status import StatusReporter
 from robocal_ros.parameters import RobotParameters
 from robocal_ros.results import CalibrationResult, Verdict
@@ -98,13 +97,12 @@ class _ForwardToRos(logging.Handler):
             self._logger.info(record.getMessage())
 
 
-class CalibrationNode(GuardedNode, ABC):
+class CalibrationNode(ProcedureNode, ABC):
     """Lifecycle node of one capability: guarded transitions, parameters, services, release.
 
     The constructor only declares parameters; configure creates everything else.
 
     Attributes:
-        procedures: Services that carry out procedures.
         results: Results of other nodes that it uses.
 
     """
@@ -113,9 +111,6 @@ class CalibrationNode(GuardedNode, ABC):
 
     arm: GuardedArm
     """The arm; only of nodes that move it."""
-
-    capability: str
-    """Name by which the capability is registered: that of its node, if it has no other."""
 
     verbs: tuple[str, ...] = ('run', 'estimate', 'clear', 'preview')
     """Trigger services ``~/name``; each calls the method of its name."""
@@ -138,9 +133,7 @@ class CalibrationNode(GuardedNode, ABC):
             **kwargs: Passed on to rclpy.
 
         """
-        self.results = FollowedResults(
-            self, lambda: registry.of_node(self.capability).kinds, lambda: not self.running)
-        self.procedures = ProcedureServices(self, self._catch_up, lambda: not self.results.reading)
+        self.results = FollowedResults(self)
         super().__init__(name, **kwargs)
         self._awaited: AwaitedDescription | None = None
         self._started_itself = False
@@ -258,8 +251,7 @@ class CalibrationNode(GuardedNode, ABC):
             self._awaited = AwaitedDescription(self, self._start)
 
     def _offer_services(self) -> list[Service[Any, Any]]:
-        return self.procedures.offer(
-            {name: getattr(self, name) for name in self.verbs}, self.answer)
+        return self.offer({name: getattr(self, name) for name in self.verbs})
 
     def _start(self) -> None:
         if self.trigger_configure() != SUCCESS or self.trigger_activate() != SUCCESS:
@@ -270,7 +262,7 @@ class CalibrationNode(GuardedNode, ABC):
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Read the parameters and the robot description, and create all parts."""
-        outcome = self._guarded('configure', self.procedures.refuse_while_ending)
+        outcome = self._guarded('configure', self.refuse_while_ending)
         if outcome == SUCCESS:
             outcome = self._guarded('configure', self._configure)
             if outcome != SUCCESS:
@@ -295,7 +287,7 @@ class CalibrationNode(GuardedNode, ABC):
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Release everything."""
         def cleanup() -> None:
-            self.procedures.refuse_while_ending()
+            self.refuse_while_ending()
             self.release()
 
         return self._guarded('cleanup', cleanup)
@@ -382,9 +374,9 @@ class CalibrationNode(GuardedNode, ABC):
             return
         if not self.running:
             self.status.update('idle', 'Inactive; samples are kept.')
-        self.procedures.stop('The node was deactivated.')
+        self.stop_procedure('The node was deactivated.')
         # A motion that is being stopped is monitored to its end.
-        self.procedures.when_ended(self._stop_unless_active)
+        self.when_ended(self._stop_unless_active)
 
     def _give_way(self, reason: str) -> None:
         """Deactivate in favour of the node of this name that was active before."""
@@ -409,27 +401,19 @@ class CalibrationNode(GuardedNode, ABC):
 
     def _release_when_ended(self) -> None:
         # The ending motion and services that still answer need the parts.
-        self.procedures.stop('The node releases the robot.')
+        self.stop_procedure('The node releases the robot.')
         # An answer whose service is removed right after it was sent can be lost.
-        self.procedures.when_ended(self.release, DELIVERY_TIME)
+        self.when_ended(self.release, DELIVERY_TIME)
 
     # ------------------------------------------------------------------ services
 
     @property
-    def running(self) -> str:
-        """Name of the running service, empty for none."""
-        return self.procedures.running
+    def reading(self) -> bool:
+        """True while published results are being read."""
+        return self.results.reading
 
-    @property
-    def busy(self) -> bool:
-        """True while a procedure runs or a transition waits for its end."""
-        return self.procedures.busy
-
-    async def answer(self, name: str, action: Action) -> Answer:
-        """Run the action of a service; return its answer, also for an exception."""
-        return await self.procedures.answer(name, action)
-
-    def _catch_up(self) -> None:
+    def catch_up(self) -> None:
+        """Receive what was sent last."""
         for stream in self._streams:
             if isinstance(stream, Subscriber):
                 stream.catch_up()

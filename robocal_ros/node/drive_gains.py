@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
@@ -23,13 +22,6 @@ from robocal_ros.robot import (
 )
 
 
-class Scaled(Protocol):
-    """Joint states whose efforts are scaled."""
-
-    def set_factor(self, factor: Array) -> None:
-        """Set the factors from the driver's efforts to torques, shape (n,)."""
-
-
 class DriveGains:
     """Drive gains and identified arms, stored and as published, in use by a node.
 
@@ -39,7 +31,7 @@ class DriveGains:
     """
 
     def __init__(
-        self, node: CalibrationNode, joints: Scaled,
+        self, node: CalibrationNode, set_factor: Callable[[Array], None],
         use_arm: Callable[[Robot], object] | None = None,
         on_use: Callable[[CalibrationResult], object] | None = None,
     ) -> None:
@@ -47,13 +39,14 @@ class DriveGains:
 
         Args:
             node: The node.
-            joints: The joint states, scaled by ``effort_factor`` so far.
+            set_factor: Sets the factors from efforts to torques, shape (n,), which have been those
+                of ``effort_factor`` so far.
             use_arm: Uses the arm with its identified links from now on, or that of the URDF.
             on_use: Called with the result that is in use from now on.
 
         """
         self._node = node
-        self._joints = joints
+        self._set_factor = set_factor
         self.scale = np.ones(node.robot.n)
         self._known: dict[str, CalibrationResult] = {}
         self._used: CalibrationResult | None = None
@@ -89,7 +82,7 @@ class DriveGains:
         if np.array_equal(scale, self.scale):
             return
         self.scale = scale
-        self._joints.set_factor(effort_factor(node.robot, node.values) / scale)
+        self._set_factor(effort_factor(node.robot, node.values) / scale)
         known = effort_scales(result)
         scales = ', '.join(f'{name} {known[name]:.3f}' for name in known)
         node.get_logger().info(f'Efforts are divided by the identified scales: {scales}.')

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from std_msgs.msg import String
 
 from robocal_ros import registry
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import TEXT_LIMIT, ConditionalGroup, Subscriber, guarded, qos
-from robocal_ros.node.guarded_node import GuardedNode
+from robocal_ros.node.services import ProcedureNode
 from robocal_ros.results import CalibrationResult, choose, from_yaml, stale_text
 from robocal_ros.robot import EFFORT_UNITS, check_efforts, effort_units
 
@@ -26,20 +26,14 @@ class FollowedResults:
 
     """
 
-    def __init__(
-        self, node: GuardedNode, kinds: Callable[[], Sequence[str]], idle: Callable[[], bool]
-    ) -> None:
+    def __init__(self, node: ProcedureNode) -> None:
         """Follow nothing yet.
 
         Args:
             node: The node.
-            kinds: Returns the kinds of its own results.
-            idle: Returns whether no service runs.
 
         """
         self._node = node
-        self._kinds = kinds
-        self._idle = idle
         self._known: dict[str, CalibrationResult | None] = {}
         self._topics: list[Subscriber] = []
         self._unread: dict[str, tuple[Callable[[str], Awaitable[None]], str]] = {}
@@ -100,7 +94,7 @@ class FollowedResults:
                 node.begin('result', self._read())
 
         subscriber = node.part(Subscriber(
-            node, ConditionalGroup(lambda: self._idle() and not self.reading), String, topic,
+            node, ConditionalGroup(lambda: not node.running and not self.reading), String, topic,
             receive, profile=qos.LATCHED, limit=TEXT_LIMIT))
         subscriber.start()
         self._topics.append(subscriber)
@@ -147,7 +141,7 @@ class FollowedResults:
 
     def _stale_texts(self) -> list[str]:
         texts = []
-        for kind in self._kinds():
+        for kind in registry.of_node(self._node.capability).kinds:
             try:
                 stored = self._node.store.load(kind)
                 texts.append('' if stored is None else stale_text(stored, self.current))

@@ -79,7 +79,7 @@ def _hold(node: CalibrationNode, executor: TimedExecutor, reason: str) -> None:
     """Stop a running motion and wait until the arm is at rest."""
     if not node.busy:
         return
-    node.procedures.stop(reason)
+    node.stop_procedure(reason)
     end = time.monotonic() + _STOP_TIMEOUT
     while node.busy and time.monotonic() < end:
         executor.spin_once(timeout_sec=0.05)

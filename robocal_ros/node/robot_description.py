@@ -49,7 +49,7 @@ def read_description(node: GuardedNode) -> str:
 
 
 class AwaitedDescription:
-    """Starts a node with the first usable description, and tells meanwhile what it waits for.
+    """Starts a node with the first usable description, and reports what it waits for until then.
 
     Attributes:
         text: The received description.

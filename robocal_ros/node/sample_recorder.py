@@ -12,13 +12,12 @@ import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.callback_groups import CallbackGroup
 
-from robocal_ros.arrays import Array
+from robocal_ros.arm import Recorder
 from robocal_ros.errors import DataError
 from robocal_ros.estimators import Needs
 from robocal_ros.messages import (
     TOPIC,
     Intake,
-    JointSamples,
     JointStateStream,
     Mark,
     Recorded,
@@ -40,7 +39,7 @@ from robocal_ros.node.calibration_node import CalibrationNode
 _MOST, _LIMIT = 4000, 8000
 
 
-class SampleRecorder:
+class SampleRecorder(Recorder):
     """Recorder of joint states, F/T readings and a tracker while the node is active.
 
     If a replayed bag contains marks, only the samples that they assign to its last run are used.
@@ -64,8 +63,8 @@ class SampleRecorder:
             services: Services whose marks in a replayed bag delimit a run.
 
         """
+        super().__init__(joints)
         self._node = node
-        self._joints = joints
         self._wrenches = dict(wrenches or {})
         self._tracker = tracker
         self._temperature = temperature
@@ -98,29 +97,6 @@ class SampleRecorder:
         return self._live and (self._node.running not in ('', 'estimate')
                                or not self._joints.counts.clock_jumps)
 
-    @property
-    def on_sample(self) -> Callable[[float, Array, Array], None] | None:
-        """Called with every joint sample as it is recorded; None for no callback."""
-        return self._joints.on_sample
-
-    @on_sample.setter
-    def on_sample(self, receive: Callable[[float, Array, Array], None] | None) -> None:
-        self._joints.on_sample = receive
-
-    @property
-    def recorded(self) -> int:
-        """Number of joint samples recorded."""
-        return self._joints.recorded
-
-    @property
-    def newest(self) -> float:
-        """Newest stamp of the joint states, -inf before the first [s]."""
-        return self._joints.newest
-
-    def samples(self, after: float = -np.inf) -> JointSamples:
-        """Return the joint samples recorded after a stamp [s]."""
-        return self._joints.samples(after)
-
     def clear(self) -> int:
         """Discard all recorded samples, publish the mark, return the number of joint samples."""
         count = self._joints.recorded
@@ -152,8 +128,7 @@ class SampleRecorder:
         found = no_readings() if self._temperature is None else self._temperature.intake.rows()
         self._mark(marks.END, words or {})
         return Recording(
-            # Averages over stationary intervals must be exact; otherwise neighbours may be
-            # averaged.
+            # Intervals at rest are averaged by the estimator, each over its samples.
             joints if spans.stationary else within_budget(joints, needs.budget), wrenches,
             found[span.holds(found[:, 0])], spans.joints_wanted, tracked, spans.stationary)
 
@@ -283,6 +258,5 @@ class Marks:
 
     def _take(self, message: DiagnosticArray) -> None:
         if self._replays():
-            self._received += [
-                Mark(status.name, status.message, {item.key: item.value for item in status.values})
-                for status in message.status if status.hardware_id != self._own]
+            self._received += [Mark.of(status) for status in message.status
+                               if status.hardware_id != self._own]

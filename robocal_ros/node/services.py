@@ -38,76 +38,68 @@ class Answer(NamedTuple):
 Action = Callable[[], Awaitable[Answer | str]]
 
 
-class ProcedureServices:
-    """Trigger services that carry out procedures.
+class ProcedureNode(GuardedNode):
+    """Node with Trigger services that carry out procedures, one at a time.
 
     Attributes:
         running: Name of the running service, empty for none.
+        capability: Name by which the capability is registered: that of its node, if it has no
+            other.
 
     """
 
-    def __init__(
-        self, node: GuardedNode, catch_up: Callable[[], None], ready: Callable[[], bool]
-    ) -> None:
-        """Offer nothing yet.
-
-        Args:
-            node: The node.
-            catch_up: Receives what was sent last, before a service begins.
-            ready: Returns whether what was received has been read.
-
-        """
-        self._node = node
-        self._catch_up = catch_up
-        self._ready = ready
-        self.running = ''
-        self._ending = 0
+    capability: str
+    running = ''
+    _ending = 0
 
     @property
     def busy(self) -> bool:
         """True while a procedure runs or a transition waits for its end."""
         return bool(self.running) or self._ending > 0
 
-    def offer(
-        self, actions: Mapping[str, Action], answer: Callable[[str, Action], Awaitable[Answer]]
-    ) -> list[Service[Any, Any]]:
+    def catch_up(self) -> None:
+        """Receive what was sent last, before a service begins."""
+
+    @property
+    def reading(self) -> bool:
+        """True while what was received is still being read."""
+        return False
+
+    def offer(self, actions: Mapping[str, Action]) -> list[Service[Any, Any]]:
         """Create the services; while one of them runs, the others but cancel are refused.
 
         Args:
             actions: What they carry out, by name.
-            answer: Runs an action, as ``self.answer`` does.
 
         """
         async def serve(
             name: str, action: Action, request: Trigger.Request, response: Trigger.Response
         ) -> Any:
-            response.success, response.message = await answer(name, action)
+            response.success, response.message = await self.answer(name, action)
             return response
 
         callbacks: dict[str, Callable[..., Any]] = {'cancel': self._cancel} | {
             name: partial(serve, name, action) for name, action in actions.items()}
-        return [self._node.create_service(Trigger, f'~/{name}', callback,
-                                          callback_group=self._node.group)
+        return [self.create_service(Trigger, f'~/{name}', callback, callback_group=self.group)
                 for name, callback in callbacks.items()]
 
     async def answer(self, name: str, action: Action) -> Answer:
         """Run the action of a service; return its answer, also for an exception."""
-        node = self._node
-        if not node.is_active:
-            why = f'. {node.why_inactive}' if node.why_inactive else (
+        if not self.is_active:
+            why = f'. {self.why_inactive}' if self.why_inactive else (
                 f'; activate it before calling {name}.')
             return Answer(False, f'The node is not active{why}')
         if self.running:
             return Answer(False, f'{self.running} is under way; call cancel first, or wait.')
-        self._catch_up()
+        self.catch_up()
         self.running = name
-        node.waiter.allow()
-        if node.journal is not None:
-            node.journal.sentence = ''
+        self.waiter.allow()
+        if self.journal is not None:
+            self.journal.sentence = ''
         level = status.ERROR
         try:
-            await node.waiter.until(lambda: not node.waiter.loading, _IMPORT_TIMEOUT)
-            await node.waiter.until_stopped(self._ready, math.inf)
+            await self.waiter.until(lambda: not self.waiter.loading, _IMPORT_TIMEOUT)
+            await self.waiter.until_stopped(lambda: not self.reading, math.inf)
             outcome = await action()
             answer = outcome if isinstance(outcome, Answer) else Answer(True, outcome)
             level = status.OK if answer.success else status.WARN
@@ -117,45 +109,44 @@ class ProcedureServices:
             answer = Answer(False, str(error))
         except Exception as error:  # noqa: BLE001
             # The node stays usable after a defect.
-            node.get_logger().fatal(f'Defect in {name}:\n{traceback.format_exc()}')
+            self.get_logger().fatal(f'Defect in {name}:\n{traceback.format_exc()}')
             answer = Answer(
                 False, f'Defect in {name} ({type(error).__name__}: {error}); see the log.')
         finally:
             self.running = ''
-            node.waiter.end()
-        resumed = '' if node.journal is None else f' {node.journal.sentence}'.rstrip()
-        answer = answer._replace(message=node.robot.in_own_units(answer.message) + resumed)
+            self.waiter.end()
+        resumed = '' if self.journal is None else f' {self.journal.sentence}'.rstrip()
+        answer = answer._replace(message=self.robot.in_own_units(answer.message) + resumed)
         # Two calls on two lines: rclpy allows one severity for each place that logs.
         if answer.success:
-            node.get_logger().info(f'{name}: {answer.message}')
+            self.get_logger().info(f'{name}: {answer.message}')
         else:
-            node.get_logger().error(f'{name}: {answer.message}')
-        node.status.update('idle', answer.message, progress=100.0 if answer.success else None,
+            self.get_logger().error(f'{name}: {answer.message}')
+        self.status.update('idle', answer.message, progress=100.0 if answer.success else None,
                            level=level)
         return answer
 
-    def stop(self, reason: str) -> None:
+    def stop_procedure(self, reason: str) -> None:
         """Request that the running procedure ends and the arm is held; return at once."""
         if self.running:
-            self._node.waiter.stop(reason)
+            self.waiter.stop(reason)
 
     def when_ended(self, callback: Callable[[], None], delay: float = 0.0) -> None:
         """Call a function now, or after the end of the procedure that is being stopped."""
-        node = self._node
-        if not self.busy or node.executor is None:
+        if not self.busy or self.executor is None:
             callback()
             return
 
         async def wait() -> None:
-            await node.waiter.until(lambda: not self.busy, _END_TIMEOUT)
+            await self.waiter.until(lambda: not self.busy, _END_TIMEOUT)
             self._ending += 1
             try:
-                await node.waiter.until(lambda: False, delay)
+                await self.waiter.until(lambda: False, delay)
             finally:
                 self._ending -= 1
             callback()
 
-        node.executor.create_task(wait)
+        self.executor.create_task(wait)
 
     def refuse_while_ending(self) -> None:
         """Raise a ConfigurationError while a procedure ends."""
@@ -164,14 +155,14 @@ class ProcedureServices:
                 f'{self.running or "cancel"} is still ending; call again in a moment.')
 
     async def _cancel(self, request: Trigger.Request, response: Trigger.Response) -> Any:
-        running, journal = self.running, self._node.journal
+        running, journal = self.running, self.journal
         if not running:
             response.success, response.message = True, 'Nothing is running; the arm was not moved.'
             return response
-        self.stop('Cancelled on request.')
+        self.stop_procedure('Cancelled on request.')
         self._ending += 1
         try:
-            response.success = await self._node.waiter.until(
+            response.success = await self.waiter.until(
                 lambda: not self.running, _END_TIMEOUT)
         finally:
             self._ending -= 1

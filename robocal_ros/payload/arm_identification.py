@@ -216,8 +216,7 @@ def _prior(
     names = parameter_names(robot.joint_names)
     shown = np.concatenate((np.ones(11 * n), scale))
     mean = before.values(names) / shown
-    rows = [before.covariance_names.index(name) for name in names]
-    covariance = np.array(before.covariance)[np.ix_(rows, rows)] / np.outer(shown, shown)
+    covariance = before.covariance_of(names) / np.outer(shown, shown)
     size = np.sqrt(np.diag(covariance))
     information = np.linalg.inv(
         covariance / np.outer(size, size) + 1e-9 * np.eye(12 * n)) / np.outer(size, size)

@@ -61,7 +61,7 @@ class Plane:
             ExcitationError: If the axis is too close to vertical.
 
         """
-        axis, origin = robot.joint_axis(reference, joint)
+        axis, origin, _ = robot.joint_axis(reference, joint)
         gravity = np.array(robot.gravity)
         total = float(np.linalg.norm(gravity))
         perpendicular = gravity - (gravity @ axis) * axis

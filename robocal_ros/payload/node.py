@@ -69,7 +69,7 @@ class PayloadIdentification(CalibrationNode):
             self._sensor = self.stream(WrenchStream(
                 self, self.group, need.topic, need.frame, need.sign, now=self.waiter.now,
                 busy=lambda: self.busy, message_frame=need.message_frame))
-        self._gains = DriveGains(self, self.joints)
+        self._gains = DriveGains(self, self.joints.set_factor)
         self.arm = self.stream(GuardedArm(
             self.waiter, self.robot, self.joints, lambda: self.values, self.status))
         self.recorder = self.stream(SampleRecorder(
@@ -117,7 +117,7 @@ class PayloadIdentification(CalibrationNode):
         return f'Method {self.values.method}:'
 
     def _rehearsal(self, arm: PreviewArm) -> PayloadProcedure:
-        return PayloadProcedure(arm, PreviewRecorder(self.recorder), self.status, self.values)
+        return PayloadProcedure(arm, PreviewRecorder(self.joints), self.status, self.values)
 
     async def estimate(self) -> Answer:
         """Estimate the payload from the recorded samples."""
@@ -231,8 +231,7 @@ def payload_markers(result: CalibrationResult) -> MarkerArray:
     inertia was not identified.
     """
     com = result.values(COM)
-    rows = [result.covariance_names.index(name) for name in COM]
-    variances, axes = np.linalg.eigh(result.covariance[np.ix_(rows, rows)])
+    variances, axes = np.linalg.eigh(result.covariance_of(COM))
     half = np.sqrt(np.maximum(variances, 0.0) * scipy.special.chdtri(3, 0.05))
     markers = [
         _ellipsoid(result.frame, 'centre_of_mass', 0, com, np.eye(3), np.full(3, 0.012),

@@ -100,8 +100,8 @@ class TwoPlanePlan:
 def _axis_tilts(robot: Robot, q: Array, joints: Sequence[int]) -> tuple[Array, Array]:
     """Return the vertical components of joint axes (0: horizontal), and their Jacobian."""
     up = -np.array(robot.gravity) / np.linalg.norm(robot.gravity)
-    axes = [robot.joint_axis_slopes(q, joint) for joint in joints]
-    return np.array([axis @ up for axis, _ in axes]), np.array([up @ slope for _, slope in axes])
+    axes, _, slopes = zip(*(robot.joint_axis(q, joint) for joint in joints), strict=True)
+    return np.array(axes) @ up, up @ np.array(slopes)
 
 
 def _quality(robot: Robot, planned: Sequence[SweepRange]) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robocal_ros.arm import Arm, Keep, Recorder, Report, Watch, keep_nothing
+from robocal_ros.arm import Keep, Recorder, Report, Watch, keep_nothing
 from robocal_ros.arrays import Array
 from robocal_ros.estimation import check_contents
 from robocal_ros.messages import Silence, check_effort
@@ -26,6 +26,7 @@ from robocal_ros.results import Z95, Load
 from robocal_ros.robot import Lspb, NewtonEuler, RigidBodyInertia, wrench_regressor
 
 if TYPE_CHECKING:
+    from robocal_ros.arm import Arm
     from robocal_ros.messages import WrenchStream
 
 # Standstill before the arm moves, in which efforts are checked [s].

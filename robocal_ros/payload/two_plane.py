@@ -673,9 +673,8 @@ def _torque_check(
     """Check that there are torques where a stored result of the same tool expects them."""
     if stored is None or not same_tool(stored, values.tool, robot.tool_frame):
         return
-    rows = [stored.covariance_names.index(name) for name in COM]
     off = com - stored.values(COM)
-    apart = float(off @ np.linalg.solve(covariance + stored.covariance[np.ix_(rows, rows)], off))
+    apart = float(off @ np.linalg.solve(covariance + stored.covariance_of(COM), off))
     torque = 0.0
     for plane in planes:
         lever, (turned, _) = plane.fit.value[:2], plane.plane.lever_rows(robot)

@@ -4,7 +4,6 @@ from .page import (
     environment as environment,
     plural as plural,
     rendered as rendered,
-    write_page as write_page,
 )
 from .plots import (
     band as band,
@@ -23,7 +22,7 @@ from .provenance import (
 from .report import (
     Advice as Advice,
     Step as Step,
-    write_report as write_report,
+    report_html as report_html,
 )
 from .result import (
     Z95 as Z95,

@@ -7,14 +7,11 @@ import json
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from robocal_ros import __version__
-from robocal_ros.errors import ConfigurationError
-from robocal_ros.files import write_atomically
 from robocal_ros.results import wording
 
 if TYPE_CHECKING:
@@ -59,20 +56,3 @@ def rendered(
         # "<" in a name could end the script element.
         figures=figures.replace('<', '\\u003c') if plots else '',
         plotly=get_plotlyjs() if plots else '', **content)
-
-
-def write_page(page: str, path: Path, what: str) -> None:
-    """Write a page atomically; raises ConfigurationError if the file cannot be written.
-
-    Args:
-        page: The page.
-        path: The file.
-        what: What it is, for the message.
-
-    """
-    try:
-        write_atomically(path, page)
-    except OSError as error:
-        raise ConfigurationError(
-            f'The {what} could not be written to {path} ({error.strerror}). '
-            'Make the folder writable or name another file.') from error

@@ -8,18 +8,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, covariance_factor
 from robocal_ros.errors import RobocalError
-from robocal_ros.results.result import CalibrationResult, Check, Input, Parameter, State
+from robocal_ros.results.result import CalibrationResult, Check, Input, State
 
 DRIVE_GAINS = 'drive_gains'
 """Kind of the result of a calibration of drive gains."""
 
 CHECK = 'inputs'
 """Name of the check that the inputs of a result are current."""
-
-# Directions whose variance is below this share of the largest one of an input are negligible.
-_NEGLIGIBLE = 1e-12
 
 FAILED = '.failed'
 """Suffix of a kind, of which the newest result that did not pass is asked for."""
@@ -206,28 +203,14 @@ def with_inputs(
 
 
 def alternatives(result: CalibrationResult) -> list[CalibrationResult]:
-    """Return a result moved by one standard deviation along each of its principal directions.
-
-    Parameters are scaled to unit standard deviation first, because their units differ.
-    """
-    std = np.sqrt(np.maximum(np.diag(result.covariance), 0.0))
-    known = np.flatnonzero(std > 0.0)
-    if not len(known):
-        return []
-    scale = std[known]
-    variance, directions = np.linalg.eigh(
-        result.covariance[np.ix_(known, known)] / np.outer(scale, scale))
-    names = [result.covariance_names[i] for i in known]
-    return [
-        _moved(result, dict(zip(names, np.sqrt(size) * scale * direction, strict=True)))
-        for size, direction in zip(variance, directions.T, strict=True)
-        if size > _NEGLIGIBLE * variance[-1]]
-
-
-def _moved(result: CalibrationResult, steps: Mapping[str, float]) -> CalibrationResult:
-    return replace(result, parameters=tuple(
-        p if p.value is None or p.name not in steps
-        else replace(p, value=p.value + float(steps[p.name])) for p in result.parameters))
+    """Return a result moved by one standard deviation along each of its principal directions."""
+    moved = []
+    for column in covariance_factor(result.covariance).T:
+        steps = dict(zip(result.covariance_names, column.tolist(), strict=True))
+        moved.append(replace(result, parameters=tuple(
+            p if p.value is None else replace(p, value=p.value + steps.get(p.name, 0.0))
+            for p in result.parameters)))
+    return moved
 
 
 def widened(result: CalibrationResult, extra: Array) -> CalibrationResult:
@@ -239,12 +222,7 @@ def widened(result: CalibrationResult, extra: Array) -> CalibrationResult:
 
     """
     covariance = result.covariance + extra
-    std = dict(zip(result.covariance_names, np.sqrt(np.diag(covariance)), strict=True))
-
-    def wider(parameter: Parameter) -> Parameter:
-        if parameter.name not in std or parameter.state is not State.IDENTIFIED:
-            return parameter
-        return replace(parameter, std=float(std[parameter.name]))
-
-    return replace(result, covariance=covariance,
-                   parameters=tuple(wider(parameter) for parameter in result.parameters))
+    std = dict(zip(result.covariance_names, np.sqrt(np.diag(covariance)).tolist(), strict=True))
+    return replace(result, covariance=covariance, parameters=tuple(
+        replace(p, std=std[p.name]) if p.name in std and p.state is State.IDENTIFIED else p
+        for p in result.parameters))

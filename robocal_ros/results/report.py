@@ -6,13 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 
 from robocal_ros.results import wording
-from robocal_ros.results.page import plural, rendered, write_page
+from robocal_ros.results.page import plural, rendered
 from robocal_ros.results.plots import description, figure
 from robocal_ros.results.result import CalibrationResult, Fit, Parameter, Verdict
 
@@ -46,7 +45,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Advice:
-    """What a reader is told about a result in addition to its content.
+    """Information for the reader about a result in addition to its content.
 
     Attributes:
         steps: What to do now, in order.
@@ -85,31 +84,6 @@ class Panel:
         return [(text, 'number' if number else 'words') for text, number in self.columns]
 
 
-def write_report(
-    results: Sequence[CalibrationResult],
-    path: Path,
-    truth: Truth | None = None,
-    title: str = 'Calibration report',
-    panels: Sequence[Panel] = (),
-    advice: Sequence[Advice] = (),
-) -> None:
-    """Write the report.
-
-    Args:
-        results: Results in this order.
-        path: The HTML file.
-        truth: Known values for comparison.
-        title: Title of the page.
-        panels: Further sections after the results.
-        advice: What to do with each result, in their order; empty for nothing.
-
-    Raises:
-        ConfigurationError: If the file cannot be written.
-
-    """
-    write_page(report_html(results, truth, title, panels, advice), path, 'report')
-
-
 def report_html(
     results: Sequence[CalibrationResult],
     truth: Truth | None = None,
@@ -117,7 +91,16 @@ def report_html(
     panels: Sequence[Panel] = (),
     advice: Sequence[Advice] = (),
 ) -> str:
-    """Return the page; see ``write_report`` for the arguments."""
+    """Return the report as an HTML page.
+
+    Args:
+        results: Results in this order.
+        truth: Known values for comparison.
+        title: Title of the page.
+        panels: Further sections after the results.
+        advice: What to do with each result, in their order; empty for nothing.
+
+    """
     items = [_Item(i, result, own, (truth or {}).get(result.kind, {})) for i, (result, own)
              in enumerate(zip(results, advice or [Advice()] * len(results), strict=True))]
     for item in items:

@@ -18,7 +18,7 @@ import scipy
 
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.errors import DataError
-from robocal_ros.files import Finite
+from robocal_ros.files import Finite, NonNegative, Positive
 
 SCHEMA_VERSION = 1
 # A number, because scipy.special takes long to import.
@@ -62,10 +62,10 @@ class Parameter:
     name: str
     unit: str
     value: Finite | None = None
-    std: Finite | None = None
+    std: NonNegative | None = None
     state: State = State.IDENTIFIED
     note: str = ''
-    freedom: Finite | None = None
+    freedom: Positive | None = None
 
     def half_width(self, level: float = 0.95) -> float | None:
         """Return half the width of the confidence interval, None without value or std."""
@@ -314,9 +314,21 @@ class CalibrationResult:
             content.append(asdict(self.efforts))
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
+    def check_kind(self, *kinds: str) -> None:
+        """Raise a DataError unless the result is of one of these kinds."""
+        if self.kind not in kinds:
+            expected = "' or '".join(kinds)
+            raise DataError(f"Expected a result of kind '{expected}', got '{self.kind}'.")
+
     def as_input(self) -> Input:
         """Return the entry of this result among the inputs of another one."""
         return Input(self.kind, f'{self.method}, {self.source}', self.sha256)
+
+    def covariance_of(self, names: Sequence[str]) -> Array:
+        """Return the covariance of parameters, zero where there is none, shape (k, k)."""
+        known = self.covariance_names
+        rows = [known.index(name) if name in known else -1 for name in names]
+        return np.pad(self.covariance, (0, 1))[np.ix_(rows, rows)]
 
     def parameter(self, name: str) -> Parameter:
         """Return a parameter by name; raises DataError with the existing names."""

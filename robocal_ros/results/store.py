@@ -29,6 +29,7 @@ from robocal_ros.files import (
     read_text,
     refuse,
     write_atomically,
+    write_output,
 )
 from robocal_ros.results.provenance import FAILED
 from robocal_ros.results.result import (
@@ -65,6 +66,7 @@ _TYPES = {**get_type_hints(CalibrationResult, include_extras=True),
 _ADDED = {'freedom', 'pure_error', 'unexplained', 'question', 'evaluated', 'inputs',
           'efforts'}
 _MISSING = object()
+_INTERVAL: Any = tuple[Finite, Finite] | None
 
 
 # ---------------------------------------------------------------------------- writing
@@ -101,15 +103,12 @@ def to_yaml(result: CalibrationResult) -> str:
     try:
         document = _document(result)
         _result(document, 'the result')
-        text: str = yaml.dump(
-            document, Dumper=_Dumper, sort_keys=False, allow_unicode=True,
-            width=99, default_flow_style=False, explicit_end=True,
-        )
+        return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True,
+                         width=99, default_flow_style=False, explicit_end=True)
     except (FileFormatError, TypeError, UnicodeEncodeError) as error:
         raise DataError(
             f'The {result.kind} result is not valid and was not written: {error}'
         ) from error
-    return text
 
 
 def _document(result: CalibrationResult) -> dict[str, Any]:
@@ -187,7 +186,9 @@ def _result(document: object, name: str) -> CalibrationResult:
         if value is not _MISSING:
             content[field.name] = convert(value, _TYPES[field.name], name, place, arrays=_unread)
     for row, parameter in enumerate(content['parameters']):
-        _check_parameter(parameter, name, f'parameters[{row}]')
+        if parameter.state is State.IDENTIFIED and parameter.value is None:
+            raise refuse(name, f'parameters[{row}].value',
+                         f"a number, because '{parameter.name}' is identified", None)
     for key, names in (('parameters', [item.name for item in content['parameters']]),
                        ('covariance.names', content['covariance_names']),
                        ('robot.joint_names', content['robot'].joint_names)):
@@ -209,9 +210,16 @@ def _result(document: object, name: str) -> CalibrationResult:
     if (value := _at(document, 'verdict.value', name)) != result.verdict.value:
         raise refuse(name, 'verdict.value',
                      f"'{result.verdict.value}', which follows from the checks", value)
-    for row, parameter in enumerate(result.parameters):
-        _check_interval(_at(document, 'parameters', name)[row]['interval_95'],
-                        parameter.interval(), name, f'parameters[{row}].interval_95')
+    for row, (entry, parameter) in enumerate(zip(
+            _at(document, 'parameters', name), result.parameters, strict=True)):
+        key, interval = f'parameters[{row}].interval_95', parameter.interval()
+        found = convert(entry['interval_95'], _INTERVAL, name, key)
+        # Relative to the larger of value and interval: the ends are differences of the two.
+        if found != interval and not (found and interval and np.allclose(
+                found, interval, rtol=0.0, atol=_RELATIVE * max(
+                    abs(interval[1] - interval[0]), 1e-9 * abs(interval[0])))):
+            raise refuse(name, key, f'{list(interval) if interval else "null"}, which follows '
+                         'from value and std', entry['interval_95'])
     return result
 
 
@@ -253,30 +261,6 @@ def _check_keys(read: Any, written: Any, name: str, at: str = '') -> None:
                 _check_keys(read[key], written[key], name, place)
             elif key not in _ADDED:
                 raise refuse(name, place, 'a value', 'nothing')
-
-
-def _check_parameter(parameter: Parameter, name: str, at: str) -> None:
-    if parameter.state is State.IDENTIFIED and parameter.value is None:
-        raise refuse(name, f'{at}.value', f"a number, because '{parameter.name}' is identified",
-                     None)
-    if parameter.std is not None and parameter.std < 0.0:
-        raise refuse(name, f'{at}.std', 'a number that is not negative', parameter.std)
-    if parameter.freedom is not None and parameter.freedom <= 0.0:
-        raise refuse(name, f'{at}.freedom', 'a positive number or null', parameter.freedom)
-
-
-def _check_interval(
-    written: object, interval: tuple[float, float] | None, name: str, at: str
-) -> None:
-    if interval is None:
-        if written is not None:
-            raise refuse(name, at, 'null, because value or std is missing', written)
-        return
-    found = convert(written, tuple[Finite, Finite], name, at)
-    # Relative to the larger of value and interval: the ends are differences of the two.
-    tolerance = _RELATIVE * max(abs(interval[1] - interval[0]), 1e-9 * abs(interval[0]))
-    if not np.allclose(found, interval, rtol=0.0, atol=tolerance):
-        raise refuse(name, at, f'{list(interval)}, which follows from value and std', written)
 
 
 def _covariance(
@@ -396,14 +380,7 @@ def write_result(result: CalibrationResult, path: Path) -> None:
         DataError: If the result is not valid.
 
     """
-    text = to_yaml(result)
-    try:
-        write_atomically(path, text)
-    except OSError as error:
-        raise ConfigurationError(
-            f'The {result.kind} result could not be written to {path} '
-            f'({error.strerror or error}). Make the folder writable or name another file.'
-        ) from error
+    write_output(path, to_yaml(result), f'{result.kind} result')
 
 
 def default_directory(robot_name: str) -> Path:

@@ -19,11 +19,6 @@ _NAMES = {
 }
 _AXES = ('x', 'y', 'z', 'xx', 'xy', 'xz', 'yy', 'yz', 'zz')
 
-STATE_WORDS = {
-    State.IDENTIFIED: 'identified',
-    State.NOT_IDENTIFIED: 'not identified',
-    State.NOT_EVALUATED: 'not evaluated',
-}
 VERDICT_WORDS = {
     Verdict.PASS: 'Pass: every check was met, also on held-out data.',
     Verdict.FAIL: 'Fail: do not use these values. Failed checks:',
@@ -112,19 +107,15 @@ class Reading:
 def reading(parameter: Parameter) -> Reading:
     """Return a parameter as shown, with its 95 % interval."""
     unit, factor = handy(parameter.unit)
-    state = STATE_WORDS[parameter.state]
+    state = heading(parameter.state.value)
     if parameter.state is not State.IDENTIFIED and parameter.value is not None:
         state = 'given'
     if parameter.value is None:
         return Reading('', '', unit, state)
     half = parameter.half_width()
     scaled = None if half is None else factor * half
-    return Reading(
-        rounded(factor * parameter.value, scaled),
-        '' if not scaled else rounded(scaled, scaled),
-        unit,
-        state,
-    )
+    return Reading(rounded(factor * parameter.value, scaled),
+                   rounded(scaled, scaled) if scaled else '', unit, state)
 
 
 def without_value(parameters: Iterable[Parameter]) -> list[str]:
@@ -132,7 +123,7 @@ def without_value(parameters: Iterable[Parameter]) -> list[str]:
     reasons: dict[tuple[str, str], list[str]] = {}
     for parameter in parameters:
         if parameter.value is None:
-            key = (STATE_WORDS[parameter.state], parameter.note)
+            key = (heading(parameter.state.value), parameter.note)
             reasons.setdefault(key, []).append(parameter.name)
     return [
         f'{state.capitalize()}: {_listed(names)}{f" ({note})" if note else ""}.'

@@ -8,7 +8,6 @@ from .arm_model import (
     ArmModel as ArmModel,
     arm_regressor as arm_regressor,
     body_covariance as body_covariance,
-    covariance_factor as covariance_factor,
     expected_rotors as expected_rotors,
     identified_arm as identified_arm,
     identified_model as identified_model,

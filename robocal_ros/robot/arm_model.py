@@ -16,7 +16,7 @@ import numpy as np
 import pinocchio as pin
 import scipy
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, covariance_factor
 from robocal_ros.errors import DataError
 from robocal_ros.parameters import RobotParameters
 from robocal_ros.results import CalibrationResult
@@ -46,9 +46,6 @@ ROTOR_SPREAD = 3.0
 URDF_FREEDOM = 5.0
 """Degrees of freedom of the standard deviation of links by the URDF: it is known to a factor of
 about two either way, as masses and centres of real arms are 3 to 10 % off."""
-
-# Directions whose variance is below this share of the largest count as exact.
-_NEGLIGIBLE = 1e-14
 
 
 def _units() -> Array:
@@ -98,10 +95,8 @@ def physically_consistent(parameters: Array) -> Array:
         second = matrix[:3, :3] - mass * np.outer(com, com)
         values, axes = np.linalg.eigh(0.5 * (second + second.T))
         second = (axes * np.maximum(values, mass * _LEAST_EXTENT**2 / 3.0)) @ axes.T
-        about = second + mass * np.outer(com, com)
-        tensor = np.trace(about) * np.eye(3) - about
-        bodies.append(np.array([mass, *(mass * com), tensor[0, 0], tensor[0, 1], tensor[1, 1],
-                                tensor[0, 2], tensor[1, 2], tensor[2, 2]]))
+        bodies.append(pin.Inertia(
+            mass, com, np.trace(second) * np.eye(3) - second).toDynamicParameters())
     return np.array(bodies)
 
 
@@ -172,14 +167,15 @@ class ArmModel:
 
     def without_gains(self) -> ArmModel:
         """Return the same model with exact drive gains."""
-        covariance = self.covariance.copy()
-        covariance[11 * self.robot.n:] = covariance[:, 11 * self.robot.n:] = 0.0
-        return replace(self, covariance=covariance)
+        return self._with_exact(slice(11 * self.robot.n, None))
 
     def gains_alone(self) -> ArmModel:
         """Return the drive gains alone, links and rotors exact."""
+        return self._with_exact(slice(11 * self.robot.n))
+
+    def _with_exact(self, rows: slice) -> ArmModel:
         covariance = self.covariance.copy()
-        covariance[:11 * self.robot.n] = covariance[:, :11 * self.robot.n] = 0.0
+        covariance[rows] = covariance[:, rows] = 0.0
         return replace(self, covariance=covariance)
 
     def uncertain_torques(self, q: Array, v: Array, a: Array, torque: Array) -> Array:
@@ -203,15 +199,6 @@ class ArmModel:
         columns += a[:, :, None] * factor[10 * n:11 * n]
         columns += torque[:, :, None] * factor[11 * n:]
         return columns
-
-
-def covariance_factor(covariance: Array) -> Array:
-    """Return F with F Fᵀ the covariance, columns in order of descending size, shape (p, r)."""
-    scale = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    safe = np.where(scale > 0.0, scale, 1.0)
-    values, vectors = np.linalg.eigh(covariance / np.outer(safe, safe))
-    kept = values > _NEGLIGIBLE * max(float(values[-1]), 1e-300)
-    return np.asarray(safe[:, None] * vectors[:, kept] * np.sqrt(values[kept]))[:, ::-1]
 
 
 def arm_regressor(robot: Robot, q: Array, v: Array, a: Array) -> Array:
@@ -282,16 +269,13 @@ def identified_model(robot: Robot, result: CalibrationResult) -> ArmModel:
         DataError: If the result is of another kind, or holds no covariance.
 
     """
-    if result.kind != ARM:
-        raise DataError(f"Expected a result of kind '{ARM}', got '{result.kind}'.")
+    result.check_kind(ARM)
     n, names = robot.n, parameter_names(robot.joint_names)
     values = result.values(names)
-    rows = [result.covariance_names.index(name) for name in names
-            if name in result.covariance_names]
-    if len(rows) != len(names):
+    if not set(names) <= set(result.covariance_names):
         raise DataError('The result of the arm identification has no covariance of its '
                         'parameters; identify the arm again.')
-    covariance = np.array(result.covariance)[np.ix_(rows, rows)]
+    covariance = result.covariance_of(names)
     # Efforts are divided by the identified scales before they are used.
     scale = np.concatenate((np.ones(11 * n), values[11 * n:]))
     return ArmModel(
@@ -325,9 +309,7 @@ def with_links(robot: Robot, links: Array, rotor_inertia: Array) -> Robot:
 
     """
     changed = robot.copy()
-    changed.model = pin.Model(robot.model)
     for index, body in enumerate(links, start=1):
         changed.model.inertias[index] = pin.Inertia.FromDynamicParameters(body)
     changed.model.armature = np.array(rotor_inertia, dtype=float)
-    changed.data = changed.model.createData()
     return changed

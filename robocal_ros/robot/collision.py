@@ -14,7 +14,7 @@ import pinocchio as pin
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ModelError
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot.model import Robot, link_of
 
 # Random postures that show which bodies touch by design, and what a deviation sweeps.
 _POSTURES = 200
@@ -198,10 +198,8 @@ class CollisionChecker:
 
     def _pairs(self, links: Sequence[str]) -> Iterator[tuple[int, int]]:
         """Yield the bodies that move against each other and are on no two connected links."""
-        connected = {frozenset((parent.get('link'), child.get('link')))
-                     for joint in ElementTree.fromstring(self.robot.urdf).iter('joint')
-                     for parent, child in zip(joint.iter('parent'), joint.iter('child'),
-                                              strict=True)}
+        connected = {frozenset((link_of(joint, 'parent'), link_of(joint, 'child')))
+                     for joint in ElementTree.fromstring(self.robot.urdf).iter('joint')}
         items = self._geometry.geometryObjects
         for i, j in combinations(range(len(items)), 2):
             if items[i].parentJoint == items[j].parentJoint:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from robocal_ros.arrays import Array, freeze
-from robocal_ros.errors import DataError
 from robocal_ros.results import CalibrationResult, State
 
 DIRECTIONS = ('forward', 'backward')
@@ -141,41 +140,24 @@ def friction_by_joint(result: CalibrationResult) -> dict[str, SteadyFriction]:
         DataError: If the result is of another kind.
 
     """
-    if result.kind != 'friction':
-        raise DataError(f"Expected a result of kind 'friction', got '{result.kind}'.")
-    known = {p.name: p for p in result.parameters if p.state is State.IDENTIFIED}
+    result.check_kind('friction')
+    known = {p.name: p.value for p in result.parameters if p.state is State.IDENTIFIED}
     residual = {fit.what: fit.after for fit in result.fit}
-    rows = {name: row for row, name in enumerate(result.covariance_names)}
     settings = result.settings.get('laws') or {}
     models = {}
     for joint in result.robot.joint_names:
-
-        def pair(name: str, fallback: tuple[float, float], joint: str = joint) -> Array:
-            found = [known.get(f'{joint}.{name}_{direction}') for direction in DIRECTIONS]
-            return np.array([
-                p.value if p is not None else default
-                for p, default in zip(found, fallback, strict=True)])
-
-        if f'{joint}.coulomb_forward' not in known or f'{joint}.coulomb_backward' not in known:
+        names = [[f'{joint}.{name}_{direction}' for name in LAW_PARAMETERS]
+                 for direction in DIRECTIONS]
+        values = np.array([[known.get(name, np.nan) for name in own] for own in names]).T
+        coulomb = values[0]
+        if np.isnan(coulomb).any():
             continue
-        coulomb = pair('coulomb', (0.0, 0.0))
-        covariance = np.zeros((2, len(LAW_PARAMETERS), len(LAW_PARAMETERS)))
-        for side, direction in enumerate(DIRECTIONS):
-            found = [(at, rows[f'{joint}.{name}_{direction}'])
-                     for at, name in enumerate(LAW_PARAMETERS)
-                     if f'{joint}.{name}_{direction}' in rows]
-            at, row = (list(column) for column in zip(*found, strict=True)) if found else ([], [])
-            covariance[side][np.ix_(at, at)] = result.covariance[np.ix_(row, row)]
         law = settings.get(joint) or {}
         models[joint] = SteadyFriction(
-            coulomb=coulomb,
-            static=pair('static', (float(coulomb[0]), float(coulomb[1]))),
-            stribeck_velocity=pair('stribeck_velocity', (1.0, 1.0)),
-            viscous=pair('viscous', (0.0, 0.0)),
+            **{name: np.where(np.isnan(pair), default, pair) for name, pair, default in zip(
+                LAW_PARAMETERS, values, (coulomb, coulomb, 1.0, 0.0, 1.0, 0.0), strict=True)},
             std=law.get('std', residual.get(joint, 0.0)),
-            exponent=pair('exponent', (1.0, 1.0)),
-            load_factor=pair('load_factor', (0.0, 0.0)),
             reference_load=law.get('reference_load', 0.0),
-            covariance=covariance,
+            covariance=np.array([result.covariance_of(own) for own in names]),
             speeds=np.asarray(law.get('speeds', (0.0, np.inf)), dtype=float))
     return models

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from robocal_ros.arrays import Array, frozen
-from robocal_ros.errors import DataError
+from robocal_ros.arrays import Array, covariance_factor, frozen
 from robocal_ros.results import CalibrationResult, State
 from robocal_ros.robot.model import RigidBodyInertia
 
@@ -23,8 +22,7 @@ def carried_load(result: CalibrationResult) -> RigidBodyInertia:
         DataError: If the result is of another kind, or lacks mass or centre of mass.
 
     """
-    if result.kind != 'payload':
-        raise DataError(f"Expected a result of kind 'payload', got '{result.kind}'.")
+    result.check_kind('payload')
     inertia = result.values(_INERTIA) if _has_inertia(result) else np.zeros(len(_INERTIA))
     return _body(np.concatenate((result.values(_WEIGHT), inertia)))
 
@@ -48,19 +46,10 @@ def alternative_loads(
     body = carried_load(result)
     estimate = np.array([body.mass, *body.com, *np.asarray(body.inertia)[np.triu_indices(3)]])
     names = _WEIGHT + (_INERTIA if inertia and _has_inertia(result) else ())
-    stated = [result.parameter(name).std or 0.0 for name in names]
-    covariance = np.diag(np.square(stated))
-    known = [i for i, name in enumerate(names) if name in result.covariance_names]
-    rows = [result.covariance_names.index(names[i]) for i in known]
-    covariance[np.ix_(known, known)] = result.covariance[np.ix_(rows, rows)]
-    variance, directions = np.linalg.eigh(covariance)
-    loads = []
-    for size, direction in zip(variance, directions.T, strict=True):
-        if size > 0.0:
-            off = np.zeros(len(estimate))
-            off[:len(names)] = np.sqrt(size) * direction
-            loads.append(_body(estimate + off))
-    return loads
+    covariance = result.covariance_of(names)
+    np.fill_diagonal(covariance, [(result.parameter(name).std or 0.0)**2 for name in names])
+    steps = np.pad(covariance_factor(covariance), ((0, len(estimate) - len(names)), (0, 0)))
+    return [_body(estimate + step) for step in steps.T]
 
 
 def _has_inertia(result: CalibrationResult) -> bool:

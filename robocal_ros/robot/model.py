@@ -111,6 +111,12 @@ def parse_urdf(urdf: str) -> ElementTree.Element:
     return root
 
 
+def link_of(joint: ElementTree.Element, side: str) -> str:
+    """Return the link on a side of a joint, ``parent`` or ``child``; empty for none."""
+    end = joint.find(side)
+    return '' if end is None else end.get('link', '')
+
+
 def identity_of(urdf: str, name: str = '', joint_names: Sequence[str] = ()) -> RobotIdentity:
     """Return what results say about a robot, from its URDF.
 
@@ -146,9 +152,7 @@ def _check_tree(joints: Sequence[ElementTree.Element]) -> None:
     """Raise a ModelError if links form a loop, in which Pinocchio's parser recurses for ever."""
     parents: dict[str, str] = {}
     for joint in joints:
-        child, parent = (
-            '' if (end := joint.find(side)) is None else end.get('link', '')
-            for side in ('child', 'parent'))
+        child, parent = link_of(joint, 'child'), link_of(joint, 'parent')
         if child in parents:
             raise ModelError(f"Link '{child}' is the child of two joints, one of them "
                              f"'{joint.get('name', '')}'; expected a tree. Correct the URDF.")
@@ -277,9 +281,7 @@ def _links_beyond(urdf: str, link: str) -> list[tuple[str, pin.Inertia]]:
     tree = ElementTree.fromstring(urdf)
     children: dict[str, list[str]] = {}
     for joint in tree.findall('joint'):
-        parent, child = joint.find('parent'), joint.find('child')
-        if parent is not None and child is not None:
-            children.setdefault(parent.get('link', ''), []).append(child.get('link', ''))
+        children.setdefault(link_of(joint, 'parent'), []).append(link_of(joint, 'child'))
     inertials = {item.get('name', ''): item.find('inertial') for item in tree.findall('link')}
     found, waiting = [], [link]
     while waiting:
@@ -338,8 +340,7 @@ class Robot:
 
     def __init__(
         self, urdf: str, *, tool_frame: str = 'tool0', joints: Sequence[str] = (),
-        gravity: Sequence[float] = STANDARD_GRAVITY, locked: Mapping[str, float] | None = None,
-        name: str = '',
+        gravity: Sequence[float] = STANDARD_GRAVITY, name: str = '',
     ) -> None:
         """Build the model.
 
@@ -347,15 +348,13 @@ class Robot:
             urdf: URDF text.
             tool_frame: Frame of the flange or tool; the arm is the chain from the root to it.
             joints: Names of the arm's joints; all movable joints of that chain by default.
-                Other joints (fingers, a track) are locked.
+                Other joints (fingers, a track) are locked at 0, or their nearest limit.
             gravity: Gravity in the root frame, for tilted bases [m/s²].
-            locked: Angles of locked joints by name; 0, or the nearest limit, by default.
             name: Name of this arm, to distinguish two of one type; the URDF's by default.
 
         Raises:
             ModelError: If the text is not a URDF that Pinocchio accepts.
-            ConfigurationError: If a frame or joint does not exist, a joint of the arm is to be
-                locked, or gravity is invalid.
+            ConfigurationError: If a frame or joint does not exist, or gravity is invalid.
 
         """
         single, continuous, mimics = _single_angle_joints(urdf)
@@ -371,8 +370,6 @@ class Robot:
         chain = [str(name) for name in full.names if name in driven]
         self._check_joints(full, joints, chain, tool_frame, mimics)
         self.joint_names = tuple(name for name in chain if not joints or name in joints)
-        self._locked = dict(locked or {})
-        self._check_locked(full, self._locked)
         tied = {name: mimic for name, mimic in mimics.items() if mimic.driver in self.joint_names}
         self.mimicking = {name: mimic.driver for name, mimic in tied.items()}
         if tied:
@@ -428,14 +425,6 @@ class Robot:
                     f"Joint '{name}' {known} the chain to '{tool_frame}'; "
                     f'its movable joints are {_listed(chain)}.')
 
-    def _check_locked(self, model: pin.Model, locked: Mapping[str, float]) -> None:
-        others = [name for name in list(model.names)[1:] if name not in self.joint_names]
-        for name in locked:
-            if name not in others:
-                raise ConfigurationError(
-                    f"Joint '{name}' cannot be locked: it is one of the arm's, or not in the "
-                    f'robot description; the joints to lock are {_listed(others)}.')
-
     def model_of(self, urdf: str, movable: Sequence[str]) -> pin.Model:
         """Return the model of another description of this arm, whose other joints are locked.
 
@@ -454,14 +443,11 @@ class Robot:
         self, full: pin.Model, mimics: Mapping[str, _Mimic], movable: Sequence[str]
     ) -> pin.Model:
         """Lock every joint that is neither movable nor follows one of the arm's."""
-        locked = self._locked
         reference = pin.neutral(full)
 
         def at(name: str) -> float:
             """Return the angle at which a joint is locked; mimic joints follow their driver."""
             mimic = mimics.get(name)
-            if name in locked:
-                return locked[name]
             if mimic is not None and full.existJointName(mimic.driver):
                 return mimic.multiplier * at(mimic.driver) + mimic.offset
             column = full.joints[full.getJointId(name)].idx_q
@@ -553,31 +539,18 @@ class Robot:
         pin.forwardKinematics(self.model, self.data, q)
         return pin.SE3(pin.updateFramePlacement(self.model, self.data, index))
 
-    def joint_axis(self, q: Array, joint: int) -> tuple[Array, Array]:
-        """Return a joint's axis (unit vector) and a point on it, in the root frame.
+    def joint_axis(self, q: Array, joint: int) -> tuple[Array, Array, Array]:
+        """Return a joint's axis, a point on it, and the slopes of the axis, in the root frame.
 
         Args:
             q: Joint angles, shape (n,) [rad].
             joint: Column of the joint.
 
-        """
-        axis, _, point = self._axis(q, joint)
-        return axis, point
-
-    def joint_axis_slopes(self, q: Array, joint: int) -> tuple[Array, Array]:
-        """Return a joint's axis and its derivatives by the joint angles, root frame, (3, n).
-
-        Args:
-            q: Joint angles, shape (n,) [rad].
-            joint: Column of the joint.
+        Returns:
+            Unit vector, shape (3,), point, shape (3,) [m], and the derivatives of the unit vector
+            by the joint angles, shape (3, n) [1/rad].
 
         """
-        axis, rates, _ = self._axis(q, joint)
-        # A unit vector z that turns at the rate ω changes by ω × z.
-        return axis, -pin.skew(axis) @ rates
-
-    def _axis(self, q: Array, joint: int) -> tuple[Array, Array, Array]:
-        """Return a joint's axis, the angular Jacobian of its link and a point on the axis."""
         if self.prismatic[joint]:
             raise ModelError(
                 f"Joint '{self.joint_names[joint]}' is prismatic; expected a revolute one.")
@@ -587,7 +560,9 @@ class Robot:
         pin.forwardKinematics(self.model, self.data, q)
         placement = self.data.oMi[index]
         rates = placement.rotation @ local[3:]
-        return rates[:, joint], rates, placement.translation.copy()
+        axis = rates[:, joint]
+        # A unit vector z that turns at the rate ω changes by ω × z.
+        return axis, placement.translation.copy(), -pin.skew(axis) @ rates
 
     def tool_jacobian(self, q: Array) -> Array:
         """Return the Jacobian of the tool frame, linear rows first, root axes, shape (6, n)."""
@@ -613,10 +588,7 @@ class Robot:
             positions: Joint angles, shape (k, n) [rad].
 
         """
-        torques = np.empty_like(positions)
-        for row, q in enumerate(positions):
-            torques[row] = pin.computeGeneralizedGravity(self.model, self.data, q)
-        return torques
+        return np.array([self.gravity_torque(q) for q in positions]).reshape(positions.shape)
 
     def inverse_dynamics(self, q: Array, v: Array, a: Array) -> Array:
         """Return the joint torques of a motion (recursive Newton-Euler), shape (n,) [N·m].
@@ -650,19 +622,18 @@ class Robot:
         return RigidBodyInertia(total.mass, frozen(total.lever), frozen(total.inertia))
 
     def copy(self) -> Robot:
-        """Return a copy with its own Pinocchio data, for use in another thread."""
+        """Return a copy with its own Pinocchio model and data, for use in another thread."""
         twin = Robot.__new__(Robot)
         twin.__dict__.update(self.__dict__)
+        twin.model = pin.Model(self.model)
         twin.data = twin.model.createData()
         return twin
 
     def without_mass(self) -> Robot:
         """Return a copy of the arm with massless links."""
         twin = self.copy()
-        twin.model = pin.Model(self.model)
         for joint in range(twin.model.njoints):
             twin.model.inertias[joint] = pin.Inertia.Zero()
-        twin.data = twin.model.createData()
         return twin
 
     def with_payload(self, payload: RigidBodyInertia, frame: str | None = None) -> Robot:
@@ -674,9 +645,7 @@ class Robot:
 
         """
         loaded = self.copy()
-        loaded.model = pin.Model(self.model)
         carrier = loaded.model.frames[loaded.frame_id(frame or self.tool_frame)]
         loaded.model.appendBodyToJoint(
             carrier.parentJoint, payload.to_pinocchio(), carrier.placement)
-        loaded.data = loaded.model.createData()
         return loaded

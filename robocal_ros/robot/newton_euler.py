@@ -87,9 +87,7 @@ def _under(robot: Robot, gravity: Array) -> Robot:
     """Return a copy of the arm under another gravity [m/s²]."""
     other = robot.copy()
     other.gravity = frozen(gravity)
-    other.model = pin.Model(robot.model)
     other.model.gravity.linear = gravity
-    other.data = other.model.createData()
     return other
 
 
@@ -297,20 +295,14 @@ class NewtonEuler:
             Shape (k, n, 10).
 
         """
-        motion = self._motion(q, v, a, self._carrier)
         regressor = np.zeros((len(self._joints), 10, len(q)))
         if self._carrier:
-            units = np.repeat(self._mount.wrench[:, :, None], len(q), axis=2)
-            levers = self._torques(motion, {self._carrier: units})
-            wrenches = (_LAWS.reshape(TERMS, 60).T @ self._body(motion)).reshape(6, 10, -1)
-            np.einsum('nrk,rpk->npk', levers, wrenches, out=regressor[:self._carrier])
+            self._write_regressor(self._motion(q, v, a, self._carrier), self._carrier,
+                                  self._mount, regressor[:self._carrier])
         return regressor.transpose(2, 0, 1)
 
     def link_regressor(self, q: Array, v: Array, a: Array) -> Array:
         """Return the regressor of the joint torques in the ten parameters of every link.
-
-        The lever of a joint, which turns a wrench on a link into the joint's torque, follows from
-        that on the link before.
 
         Args:
             q: Joint angles, shape (k, n) [rad].
@@ -324,23 +316,24 @@ class NewtonEuler:
         n, count = len(self._joints), len(q)
         motion = self._motion(q, v, a, n)
         regressor = np.zeros((n, n, 10, count))
-        levers = np.empty((6, 0, count))
-        for index, joint in enumerate(self._joints):
-            parts = (joint.mount.wrench.T @ levers.reshape(6, -1)).reshape(2, 3, index, count)
-            if joint.revolute:
-                _turn(parts, motion.cosine[index], -motion.sine[index])
-            else:
-                parts[0, 1] -= motion.position[index] * parts[1, 0]
-                parts[0, 0] += motion.position[index] * parts[1, 1]
-            own = np.zeros((6, 1, count))
-            own[5 if joint.revolute else 2] = 1.0
-            levers = np.concatenate((parts.reshape(6, index, count), own), axis=1)
-            frame = self._frames[index]
-            body = _terms(frame.moved(motion.terms[index + 1], motion.speed[index + 1]))
-            wrenches = (_LAWS.reshape(TERMS, 60).T @ body).reshape(6, 10, count)
-            turned = (frame.wrench.T @ levers.reshape(6, -1)).reshape(levers.shape)
-            np.einsum('rnk,rpk->npk', turned, wrenches, out=regressor[:index + 1, index])
+        for index, frame in enumerate(self._frames):
+            self._write_regressor(motion, index + 1, frame, regressor[:index + 1, index])
         return regressor.reshape(n, 10 * n, count).transpose(2, 0, 1)
+
+    def _write_regressor(self, motion: _Motion, link: int, mount: _Mount, out: Array) -> None:
+        """Write the regressor of the torques in the parameters of a body that a link carries.
+
+        Args:
+            motion: The motion.
+            link: Number of the link.
+            mount: Placement of the body on it.
+            out: Shape (link, 10, k).
+
+        """
+        units = np.repeat(mount.wrench[:, :, None], out.shape[2], axis=2)
+        body = _terms(mount.moved(motion.terms[link], motion.speed[link]))
+        wrenches = (_LAWS.reshape(TERMS, 60).T @ body).reshape(6, 10, -1)
+        np.einsum('nrk,rpk->npk', self._torques(motion, {link: units}), wrenches, out=out)
 
     def _motion(self, q: Array, v: Array, a: Array, links: int) -> _Motion:
         """Return the motion of the first links (forward recursion)."""

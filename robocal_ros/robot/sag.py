@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import DataError
 from robocal_ros.results import CalibrationResult, State
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.trajectories import Trajectory
@@ -20,13 +20,15 @@ _ITERATIONS = 4
 _STEP = 1e-3
 
 
-def deflected(robot: Robot, encoders: Array, compliance: Array) -> tuple[Array, Array]:
+def deflected(
+    holding: Callable[[Array], Array], encoders: Array, compliance: Array
+) -> tuple[Array, Array]:
     """Return the link angles of a compliant arm in equilibrium.
 
     Solves q = encoders − c ∘ G(q), where G is the torque that holds the arm against gravity.
 
     Args:
-        robot: The arm with its payload.
+        holding: Returns G at link angles, shape (n,) [N·m].
         encoders: Encoder angles, shape (n,) [rad].
         compliance: c, shape (n,) [rad/(N·m)].
 
@@ -34,13 +36,11 @@ def deflected(robot: Robot, encoders: Array, compliance: Array) -> tuple[Array, 
         Link angles, shape (n,) [rad], and G there, shape (n,) [N·m].
 
     """
-    angles = np.asarray(encoders)
-    torque = robot.gravity_torque(angles)
-    if not compliance.any():
-        return angles, torque
-    for _ in range(_ITERATIONS):
+    angles = np.asarray(encoders, dtype=float)
+    torque = holding(angles)
+    for _ in range(_ITERATIONS if compliance.any() else 0):
         angles = encoders - compliance * torque
-        torque = robot.gravity_torque(angles)
+        torque = holding(angles)
     return angles, torque
 
 
@@ -53,8 +53,7 @@ def compliance_by_joint(result: CalibrationResult) -> dict[str, float]:
         DataError: If the result is of another kind.
 
     """
-    if result.kind != 'compliance':
-        raise DataError(f"Expected a result of kind 'compliance', got '{result.kind}'.")
+    result.check_kind('compliance')
     correction = result.settings.get('correction', {})
     found = ((p.name.rpartition('.')[0], p) for p in result.parameters)
     return {name: correction.get(name, p.value) for name, p in found
@@ -94,11 +93,8 @@ class SagCorrection:
 
     def link_angles(self, encoders: Array, *, payload_alone: bool = False) -> Array:
         """Return the link angles at given encoder angles, shape (n,) [rad]."""
-        angles = np.asarray(encoders, dtype=float)
-        for _ in range(_ITERATIONS):
-            angles = encoders - self._compliance * self.torque(
-                angles, payload_alone=payload_alone)
-        return angles
+        return deflected(partial(self.torque, payload_alone=payload_alone), encoders,
+                         self._compliance)[0]
 
     def sag(self, encoders: Array, *, payload_alone: bool = False) -> Array:
         """Return the sag of the tool frame's origin in root axes, shape (3,) [m].

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.errors import ConfigurationError
 from robocal_ros.parameters import RobotParameters, named
 from robocal_ros.results import (
     CalibrationResult,
@@ -135,9 +135,7 @@ def effort_scales(drive_gains: CalibrationResult) -> dict[str, float]:
         DataError: If the result is of another kind.
 
     """
-    if drive_gains.kind not in (DRIVE_GAINS, ARM):
-        raise DataError(
-            f"Expected a result of kind '{DRIVE_GAINS}' or '{ARM}', got '{drive_gains.kind}'.")
+    drive_gains.check_kind(*EFFORT_UNITS)
     return {p.name.removesuffix('.effort_scale'): p.value for p in drive_gains.parameters
             if p.name.endswith('.effort_scale') and p.value is not None}
 
@@ -186,12 +184,10 @@ def relative_covariance(
     if gains is None:
         return covariance
     names = [f'{joint}.effort_scale' for joint in robot.joint_names]
-    known = [i for i, name in enumerate(names) if name in gains.covariance_names]
-    rows = [gains.covariance_names.index(names[i]) for i in known]
-    scale = effort_scale(robot, gains)[known]
-    covariance[np.ix_(known, known)] = (
-        gains.covariance[np.ix_(rows, rows)] / np.outer(scale, scale))
-    return covariance
+    known = np.isin(names, gains.covariance_names)
+    scale = effort_scale(robot, gains)
+    return np.where(np.outer(known, known),
+                    gains.covariance_of(names) / np.outer(scale, scale), covariance)
 
 
 def with_own_units(robot: Robot, result: CalibrationResult) -> CalibrationResult:

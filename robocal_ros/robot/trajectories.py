@@ -191,16 +191,11 @@ class Lspb:
             MotionError: If the distance is too short to reach the speed.
 
         """
-        span = abs(goal - start)
         if not (speed > 0.0 and acceleration > 0.0):
             raise MotionError(
                 f'Speed and acceleration must be positive, got {speed} rad/s, '
                 f'{acceleration} rad/s².')
-        if span < speed**2 / acceleration * (1.0 - 1e-12):
-            raise MotionError(
-                f'{span:.4g} rad are too short to reach {speed:.4g} rad/s at '
-                f'{acceleration:.4g} rad/s²; {speed**2 / acceleration:.4g} rad are needed.')
-        return cls(start, goal, speed, span / speed + speed / acceleration)
+        return cls(start, goal, speed, abs(goal - start) / speed + speed / acceleration)
 
     @property
     def cruise(self) -> tuple[float, float]:

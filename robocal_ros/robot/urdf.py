@@ -12,7 +12,7 @@ import numpy as np
 from robocal_ros.errors import ConfigurationError, DataError, FileFormatError
 from robocal_ros.files import read_text
 from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.model import RigidBodyInertia, parse_urdf
+from robocal_ros.robot.model import RigidBodyInertia, link_of, parse_urdf
 
 PAYLOAD_LINK = 'robocal_payload'
 """Name of the link of an identified payload."""
@@ -126,15 +126,11 @@ def with_links(
     joints = _joints(root, bodies, 'link')
     links = {item.get('name', ''): item for item in root.findall('link')}
 
-    def end(joint: ElementTree.Element, side: str) -> str:
-        element = joint.find(side)
-        return '' if element is None else element.get('link', '')
-
     for name, body in bodies.items():
-        carriers = [end(joints[name], 'child')]
+        carriers = [link_of(joints[name], 'child')]
         for carrier in carriers:
-            carriers += [end(joint, 'child') for other, joint in joints.items()
-                         if other not in bodies and end(joint, 'parent') == carrier]
+            carriers += [link_of(joint, 'child') for other, joint in joints.items()
+                         if other not in bodies and link_of(joint, 'parent') == carrier]
             old = links[carrier].find('inertial')
             if old is not None and carrier not in kept:
                 links[carrier].remove(old)

@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from robocal_ros.arrays import Array
-from robocal_ros.robot import ArmModel, covariance_factor, link_covariance, physically_consistent
+from robocal_ros.arrays import Array, covariance_factor
+from robocal_ros.robot import ArmModel, link_covariance, physically_consistent
 from robocal_ros.wrench.model import SensedArm, TareReference, moved_parameters
 
 Motion = tuple[Array, Array, Array]

@@ -54,7 +54,7 @@ class WrenchObserverNode(CalibrationNode):
         self._tare = TareProcedure(
             self.observer, self.store.robot, self.waiter.until_stopped,
             lambda: self.health.first_reason)
-        DriveGains(self, self.inputs, on_use=self._use_gains)
+        DriveGains(self, self.inputs.set_factor, on_use=self._use_gains)
         if values.use_payload:
             self.results.follow('payload', self._carry)
         if values.use_friction and self.observer.torques is not None:

@@ -459,8 +459,7 @@ def biases(result: CalibrationResult, frames: Sequence[str]) -> Array:
         DataError: If it is not a tare, or lacks a sensor.
 
     """
-    if result.kind != KIND:
-        raise DataError(f"Expected a result of kind '{KIND}', got '{result.kind}'.")
+    result.check_kind(KIND)
     return result.values(_names(frames)).reshape(-1, 6)
 
 

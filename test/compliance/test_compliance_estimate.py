@@ -23,7 +23,6 @@ from robocal_ros.compliance.model import Load, given_load, identified_load, moun
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.messages.bounded_buffer import Averages
 from robocal_ros.messages.marks import StationaryInterval
 from robocal_ros.messages.samples import JointSamples, Recording, TrackerSamples
 from robocal_ros.parameters import checked
@@ -377,16 +376,12 @@ class TestRecord:
         assert told.counts == found.counts
         assert told.time == found.time
 
-    def test_averages_over_rests_do_as_well_as_all_samples(self):
+    def test_samples_of_the_rests_do_as_well_as_all(self):
         cell, where = Cell(), postures(10, seed=6)
         joints, readings = self.record(cell, where)
         rests = self.marked(joints, readings)
-        averages = Averages(1 + 3 * 6, [(rest.begin, rest.end) for rest in rests])
-        averages.add(np.column_stack((joints.time, joints.position, joints.velocity,
-                                      joints.effort)))
-        rows = averages.release()
-        few = JointSamples(JOINTS, rows[:, 0], rows[:, 1:7], rows[:, 7:13], rows[:, 13:],
-                           joints.counts, joints.source)
+        few = joints.chosen(np.any([rest.holds(joints.time) for rest in rests], axis=0))
+        assert len(few) < len(joints)
         one, other = (estimate(cell.robot(), Recording(part, tracker=readings, stationary=rests),
                                VALUES, cell.known_load()) for part in (joints, few))
         assert [p.value for p in one.parameters] == [p.value for p in other.parameters]

@@ -250,7 +250,7 @@ def bending_tensors(robot: Robot, across: np.ndarray, q: np.ndarray) -> np.ndarr
     """Return the compliance of each joint about all three axes of the root, shape (n, 3, 3)."""
     tensors = []
     for joint, share in enumerate(across):
-        axis, _ = robot.joint_axis(q, joint)
+        axis, *_ = robot.joint_axis(q, joint)
         tensors.append(share * (np.eye(3) - np.outer(axis, axis)))
     return np.array(tensors)
 
@@ -262,7 +262,7 @@ def bent(cell: Cell, where: np.ndarray, across: np.ndarray) -> np.ndarray:
     for row, q in enumerate(where):
         place = robot.transform_frame_to_root(q, cell.tool)
         for joint, tensor in enumerate(bending_tensors(robot, across, q)):
-            _, at = robot.joint_axis(q, joint)
+            _, at, _ = robot.joint_axis(q, joint)
             turn = tensor @ np.cross(place.act(cell.load.com) - at, weight)
             moved[row] += np.cross(turn, place.act(cell.target) - at)
     return moved

@@ -45,7 +45,7 @@ def by_formula(cell: Cell, q: np.ndarray) -> np.ndarray:
     weight = cell.load.mass * np.array(robot.gravity)
     columns = []
     for joint in range(robot.n):
-        axis, origin = robot.joint_axis(q, joint)
+        axis, origin, _ = robot.joint_axis(q, joint)
         columns.append(np.cross(axis, p - origin) * (axis @ np.cross(p_load - origin, weight)))
     return np.column_stack(columns)
 

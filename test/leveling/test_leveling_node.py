@@ -301,11 +301,11 @@ class TestByRule:
         made, reasons = ruled
         publish = self.hand(made)
         publish((1, GoalStatus.STATUS_EXECUTING))
-        made.node.procedures.running = 'level'
+        made.node.running = 'level'
         publish((1, GoalStatus.STATUS_SUCCEEDED))
         end = made.time + 0.3
         made.spinner.until(lambda: made.time > end)
-        made.node.procedures.running = ''
+        made.node.running = ''
         self.quiet(made, reasons)
 
     def test_not_while_inactive(self, ruled: tuple[Rig, list[str]]) -> None:

@@ -43,8 +43,9 @@ def test_a_folder_is_read_in_order_and_in_chunks(good: Path, messages: list[byte
         assert bag.topics == {'/joint_states': JOINT_STATE}
         assert bag.counts == {'/joint_states': COUNT}
         bag.read({'/joint_states': lambda raw: sizes.append(len(raw))}, told.append)
-    assert sizes == [CHUNK, 7]
-    assert told == [CHUNK]
+    assert sum(sizes) == COUNT
+    assert sizes[0] >= CHUNK
+    assert told == sizes[:1]
     assert all_of(good) == messages
 
 

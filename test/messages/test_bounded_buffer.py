@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from robocal_ros.messages.bounded_buffer import (
-    Averages,
     BoundedBuffer,
     within_budget,
 )
@@ -149,35 +148,6 @@ def test_samples_within_the_budget_are_themselves() -> None:
     assert len(fewer) == len(less) == 1500
     assert np.array_equal(fewer.position[:, 0], rows[:, 1].reshape(-1, 2).mean(axis=1))
     assert np.array_equal(less.wrench[:, 5], rows[:, 2].reshape(-1, 2).mean(axis=1))
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.integers(1, 700), min_size=1, max_size=12), st.integers(1, 7))
-def test_averages_are_those_of_the_whole_stretch_to_the_last_bit(
-    sizes: list[int], columns: int
-) -> None:
-    rows = np.column_stack((0.001 * np.arange(4000), RNG.normal(size=(4000, 1 + columns))))
-    stretches = [(0.1, 0.1005), (2.0, 3.0), (0.5, 1.5), (3.9, 9.0), (-1.0, -0.5)]
-    averages = Averages(rows.shape[1], stretches)
-    at = 0
-    for size in [*sizes, 4000]:
-        averages.add(rows[at:at + size])
-        at += size
-    found = averages.release()
-    assert len(found) == 4
-    for row, (begin, end) in zip(found, sorted(stretches)[1:], strict=True):
-        inside = rows[(rows[:, 0] >= begin) & (rows[:, 0] < end)]
-        assert begin <= row[0] < end
-        assert np.array_equal(row[1:], inside[:, 1:].mean(axis=0))
-
-
-def test_averages_hold_no_more_than_what_is_open() -> None:
-    averages = Averages(3, [(0.0, 1.0), (2.0, 4.0)])
-    averages.add(rows_of(3000))
-    assert len(averages._means) == 1
-    assert {number: sum(map(len, held)) for number, held in averages._held.items()} == {1: 1000}
-    averages.clear()
-    assert averages.release().shape == (0, 3)
 
 
 @pytest.mark.parametrize('cut', [0, 700, 20000])

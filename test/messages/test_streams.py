@@ -51,8 +51,8 @@ class Rig:
         self.seen: list[tuple[float, tuple[float, ...], tuple[float, ...]]] = []
         self.stream = JointStateStream(
             self.node, ReentrantCallbackGroup(), plain(NAMES), now=self.clock,
-            factor=np.array(factor),
-            on_sample=lambda t, q, tau: self.seen.append((t, tuple(q), tuple(tau))))
+            factor=np.array(factor))
+        self.stream.on_sample = lambda t, q, tau: self.seen.append((t, tuple(q), tuple(tau)))
         self.stream.recording = True
         self.stream.start()
         self.publisher = self.talker.create_publisher(JointState, 'joint_states', qos.RELIABLE)

@@ -328,7 +328,7 @@ def test_ticks_of_the_simulated_clock_wake_a_busy_node_only(make: Make) -> None:
     tick.clock.sec = 5
     began = time.monotonic()
     assert 1 <= seen(100) <= 2 + (time.monotonic() - began) / 0.2
-    node.procedures.running = 'run'
+    node.running = 'run'
     assert seen(100) > 50
     assert node.get_clock().now().nanoseconds > 5_000_000_150
-    node.procedures.running = ''
+    node.running = ''

@@ -13,8 +13,9 @@ from plotly.offline import get_plotlyjs
 from support.result_examples import example, failing
 
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.files import write_output
 from robocal_ros.results.plots import description, figure
-from robocal_ros.results.report import Advice, Panel, Step, report_html, write_report
+from robocal_ros.results.report import Advice, Panel, Step, report_html
 from robocal_ros.results.result import Check, Input, Series
 
 VOID = {'meta', 'br', 'link', 'img', 'input', 'hr'}
@@ -197,14 +198,14 @@ def test_texts_cannot_break_the_page(evil: str) -> None:
 
 def test_report_is_written_into_a_new_folder(tmp_path: Path) -> None:
     path = tmp_path / 'new' / 'report.html'
-    write_report([example()], path)
+    write_output(path, report_html([example()]), 'report')
     assert path.read_text(encoding='utf-8').startswith('<!DOCTYPE html>')
 
 
 def test_unwritable_report_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / 'file').write_text('')
     with pytest.raises(ConfigurationError, match=r'could not be written.*\.$'):
-        write_report([example()], tmp_path / 'file' / 'report.html')
+        write_output(tmp_path / 'file' / 'report.html', report_html([example()]), 'report')
 
 
 def series(x_label: str, y_label: str, **curves: np.ndarray) -> Series:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import numpy as np
@@ -148,9 +149,14 @@ class TestIdentity:
         assert not earlier.is_described_as(identity_of(text + ' '))
 
 
-def test_locked_fingers_weigh_where_they_are_told_to_be():
-    fingers = {'panda_finger_joint1': 0.04, 'panda_finger_joint2': 0.0}
-    there = Robot(arm('panda').urdf, tool_frame='panda_hand', locked=fingers)
+def test_a_locked_finger_weighs_at_its_limit_that_is_nearest_to_zero():
+    tree = ElementTree.fromstring(arm('panda').urdf)
+    for joint in tree.iter('joint'):
+        if joint.get('name') == 'panda_finger_joint1':
+            joint.find('limit').set('lower', '0.04')
+        elif (mimic := joint.find('mimic')) is not None:
+            joint.remove(mimic)
+    there = Robot(ElementTree.tostring(tree, 'unicode'), tool_frame='panda_hand')
     shut = arm('panda').robot()
     assert there.n == 7
     offset = there.distal_inertia('panda_hand').com - shut.distal_inertia('panda_hand').com
@@ -206,7 +212,7 @@ def test_a_payload_adds_its_weight_times_its_lever(name, mount):
         extra = loaded.gravity_torque(q) - robot.gravity_torque(q)
         tool = robot.transform_frame_to_root(q, robot.tool_frame)
         for joint in range(robot.n):
-            axis, origin = robot.joint_axis(q, joint)
+            axis, origin, _ = robot.joint_axis(q, joint)
             lever = tool.act(com) - origin
             moment = axis @ np.cross(lever, 1.7 * np.array(MOUNTS[mount]))
             assert extra[joint] == pytest.approx(-moment, abs=1e-9)
@@ -250,11 +256,11 @@ def test_jacobian_and_axes_are_derivatives_of_the_kinematics(name):
         linear = (there.translation - here.translation) / step
         angular = pin.log3(there.rotation @ here.rotation.T) / step
         np.testing.assert_allclose(jacobian[:, joint], [*linear, *angular], atol=1e-5)
-        axis, origin = robot.joint_axis(q, joint)
+        axis, origin, _ = robot.joint_axis(q, joint)
         np.testing.assert_allclose(axis, angular, atol=1e-5)
         for other in range(robot.n):
-            before, slopes = robot.joint_axis_slopes(q, other)
-            after, _ = robot.joint_axis_slopes(moved, other)
+            before, _, slopes = robot.joint_axis(q, other)
+            after, *_ = robot.joint_axis(moved, other)
             np.testing.assert_allclose(slopes[:, joint], (after - before) / step, atol=1e-5)
         np.testing.assert_allclose(
             np.cross(axis, here.translation - origin), linear, atol=1e-5)
@@ -280,14 +286,6 @@ def test_refusals_list_what_there_is(robocal):
         Robot(urdf, joints=['base_joint'])
     with pytest.raises(ConfigurationError, match=r'No movable joint .*tool_frame'):
         Robot(urdf, tool_frame='base_link')
-
-
-def test_a_locked_joint_must_exist_and_not_be_the_arms():
-    urdf = arm('panda').urdf
-    with pytest.raises(ConfigurationError, match=r"'panda_finger'.*panda_finger_joint1"):
-        Robot(urdf, tool_frame='panda_hand', locked={'panda_finger': 0.02})
-    with pytest.raises(ConfigurationError, match=r"'panda_joint3'.*panda_finger_joint1"):
-        Robot(urdf, tool_frame='panda_hand', locked={'panda_joint3': 0.0})
 
 
 @pytest.mark.parametrize('gravity', [(0.0, 0.0), (0.0, np.nan, -9.81), (0.0, 0.0, np.inf)])
@@ -364,19 +362,17 @@ class TestMimic:
         np.testing.assert_allclose(
             tied.tool_jacobian(self.Q), free.tool_jacobian(q) @ slope, atol=1e-12)
         for joint, column in ((0, 0), (1, 2)):
-            for one, other in zip(tied.joint_axis(self.Q, joint), free.joint_axis(q, column),
-                                  strict=True):
-                np.testing.assert_allclose(one, other, atol=1e-12)
-            _, slopes = free.joint_axis_slopes(q, column)
-            np.testing.assert_allclose(
-                tied.joint_axis_slopes(self.Q, joint)[1], slopes @ slope, atol=1e-12)
+            *one, own = tied.joint_axis(self.Q, joint)
+            *other, slopes = free.joint_axis(q, column)
+            np.testing.assert_allclose(one, other, atol=1e-12)
+            np.testing.assert_allclose(own, slopes @ slope, atol=1e-12)
 
     def test_a_locked_one_stands_where_the_joint_it_follows_is_locked(self):
-        tied = Robot(self.urdf(), tool_frame='hand')
-        apart = Robot(self.urdf(), tool_frame='hand', locked={'finger': 0.1, 'other_finger': 0.1})
-        mirrored = Robot(self.urdf(), tool_frame='hand',
-                         locked={'finger': 0.1, 'other_finger': -0.1})
-        at = [robot.distal_inertia('hand').com for robot in (tied, apart, mirrored)]
+        head, _, tail = self.urdf().rpartition('lower="-3" upper="3"')
+        free = tail.replace(self.TIED.format('finger', -1.0, 0.0), '')
+        texts = (self.urdf(), *(f'{head}lower="{low}" upper="{high}"{free}'
+                                for low, high in ((0.1, 3), (-3, -0.1))))
+        at = [Robot(text, tool_frame='hand').distal_inertia('hand').com for text in texts]
         np.testing.assert_allclose(at[0], at[2])
         assert np.abs(at[0] - at[1]).max() > 1e-4
 

@@ -140,7 +140,7 @@ def test_a_segment_by_its_acceleration_has_it(start, goal, speed, acceleration):
         assert s.acceleration == pytest.approx(acceleration, rel=1e-6)
         assert s.speed == speed
     else:
-        with pytest.raises(MotionError, match=r'too short to reach .* are needed'):
+        with pytest.raises(MotionError, match='does not fit'):
             Lspb.with_acceleration(start, goal, speed, acceleration)
 
 

@@ -17,13 +17,7 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.measurement import Displacements
-from robocal_ros.compliance.model import (
-    GEAR_ERROR,
-    Target,
-    bending_columns,
-    predicted,
-    target_jacobian,
-)
+from robocal_ros.compliance.model import GEAR_ERROR, Target, bending_columns, predicted
 from robocal_ros.errors import DataError, ExcitationError
 from robocal_ros.estimation import integrate, solve
 from robocal_ros.robot import Robot
@@ -78,7 +72,8 @@ class _Problem:
         self.offset = False
         self.seen: list[int] = list(range(robot.n))
         self.jacobians = np.array([
-            target_jacobian(robot, q, target)[:self.rows] for q in data.loaded])
+            robot.pose_and_jacobian(q, target.frame, target.xyz)[2][:self.rows]
+            for q in data.loaded])
         # Links follow the encoders' differences but for the transmission error of the gears.
         unsure = self.jacobians * (GEAR_ERROR * (data.loaded - data.unloaded))[:, None]
         self.covariance = data.covariance + unsure @ unsure.transpose(0, 2, 1)

@@ -339,8 +339,8 @@ class Displacements:
             [rad] if orientation is measured, shape (k, d).
         covariance: Of each displacement, shape (k, d, d).
         held_out: Mask of the postures for validation, shape (k,).
-        time: Stamps without and with the load, each from -1 to 1 over its set, by which a drift
-            is told, shape (k, 2).
+        time: Stamps without and with the load, each from -1 to 1 over its set: regressors of the
+            drift, shape (k, 2).
 
     """
 

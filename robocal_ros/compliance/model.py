@@ -92,17 +92,6 @@ def target_motion(robot: Robot, target: Target, rotation: Array) -> TargetMotion
     return motion
 
 
-def target_jacobian(robot: Robot, q: Array, target: Target) -> Array:
-    """Return the geometric Jacobian of the target in root axes, linear first, shape (6, n)."""
-    jacobian = np.array(pin.computeFrameJacobian(
-        robot.model, robot.data, q, robot.frame_id(target.frame),
-        pin.ReferenceFrame.LOCAL_WORLD_ALIGNED)).reshape(6, robot.n)
-    rotation, _ = target_pose(robot, q, target)
-    lever = rotation @ np.asarray(target.xyz)
-    jacobian[:3] += np.cross(jacobian[3:].T, lever).T
-    return jacobian
-
-
 def bending_columns(
     robot: Robot, loaded: Robot, target: Target, q: Array, rows: int = 3
 ) -> Array:
@@ -127,8 +116,8 @@ def bending_columns(
     masses = [pin.computeTotalMass(arm.model) for arm in (robot, loaded)]
     first = [mass * pin.centerOfMass(arm.model, arm.data, q)
              for mass, arm in zip(masses, (robot, loaded), strict=True)]
-    axis = target_jacobian(robot, q, target)[3:].T
-    _, point = target_pose(robot, q, target)
+    _, point, jacobian = robot.pose_and_jacobian(q, target.frame, target.xyz)
+    axis = jacobian[3:].T
     places = [robot.data.oMi[robot.model.getJointId(name)] for name in robot.joint_names]
     at = np.array([place.translation for place in places])
     moment = np.cross(first[1] - first[0] - (masses[1] - masses[0]) * at, robot.gravity)
@@ -174,11 +163,9 @@ def predicted(
     """
     q0, torque0 = deflected(robot, without, compliance)
     q1, torque1 = deflected(loaded, with_load, compliance)
-    slope = (target_jacobian(robot, q0, target) * torque0
-             - target_jacobian(robot, q1, target) * torque1)[:rows]
-    turn0, point0 = target_pose(robot, q0, target)
-    turn1, point1 = target_pose(robot, q1, target)
-    change = point1 - point0
+    turn0, point0, jacobian0 = robot.pose_and_jacobian(q0, target.frame, target.xyz)
+    turn1, point1, jacobian1 = robot.pose_and_jacobian(q1, target.frame, target.xyz)
+    slope, change = (jacobian0 * torque0 - jacobian1 * torque1)[:rows], point1 - point0
     if rows == 6:
         change = np.concatenate((change, pin.log3(turn1 @ turn0.T)))
     return change, slope

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -45,24 +45,16 @@ class FrictionRun:
 
     Attributes:
         joint: Column of the joint.
-        posture: Angles of the other joints, shape (n,) [rad].
         segment: Linear segment with parabolic blends.
 
     """
 
     joint: int
-    posture: Array
     segment: Lspb
 
-    def trajectory(self) -> Trajectory:
-        """Return the motion of the arm."""
-        return self.segment.trajectory(self.posture, self.joint)
-
-    def start_posture(self) -> Array:
-        """Return the posture at its start, shape (n,) [rad]."""
-        posture = self.posture.copy()
-        posture[self.joint] = self.segment.start
-        return posture
+    def trajectory(self, posture: Array) -> Trajectory:
+        """Return the motion of the arm, the other joints as in a posture, shape (n,) [rad]."""
+        return self.segment.trajectory(posture, self.joint)
 
 
 def planned_speeds(values: FrictionParameters, limit: float) -> Array:
@@ -175,7 +167,7 @@ def plan_runs(
         start = low + share * (high - low - span)
         goal = start + span
         for begin, end in ((start, goal), (goal, start)):
-            runs.append(FrictionRun(joint, posture.copy(), Lspb.with_acceleration(
+            runs.append(FrictionRun(joint, Lspb.with_acceleration(
                 begin, end, speed, values.max_acceleration)))
     if not runs:
         raise ConvergenceError(
@@ -239,7 +231,7 @@ def load_trajectory_set(path: str, robot: Robot) -> list[FrictionRun]:
 
         - {joint: joint_6, start: -0.4, goal: 0.4, speed: 0.25, duration: 3.4}
 
-    The other joints keep the angles at the start of the procedure; here they are set to zero.
+    The other joints keep the angles at the start of the procedure.
 
     Args:
         path: The file.
@@ -262,7 +254,7 @@ def load_trajectory_set(path: str, robot: Robot) -> list[FrictionRun]:
             segment = Lspb(item.start, item.goal, item.speed, item.duration)
         except MotionError as error:
             raise FileFormatError(f'{file.name}, run {number}: {error}') from error
-        runs.append(FrictionRun(joint, np.zeros(robot.n), segment))
+        runs.append(FrictionRun(joint, segment))
     return runs
 
 
@@ -278,7 +270,7 @@ def check_given(
     inside = np.clip(np.zeros(robot.n), robot.lower, robot.upper)
     for number, run in enumerate(runs, 1):
         try:
-            limits.check(replace(run, posture=inside).trajectory())
+            limits.check(run.trajectory(inside))
         except MotionError as error:
             raise MotionError(f'Run {number} of the trajectory set: {error}') from error
 

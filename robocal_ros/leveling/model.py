@@ -248,10 +248,10 @@ class Tool:
             raise ConfigurationError(
                 f'tool_point must be three finite numbers in m, got {list(point)}.')
         self.robot = robot.copy()
-        self._frame = robot.frame_id(robot.tool_frame)
         model = robot.model
         offsets = [placement.translation for placement in list(model.jointPlacements)[2:]]
-        offsets.append(model.frames[self._frame].placement.act(self.point))
+        flange = model.frames[robot.frame_id(robot.tool_frame)]
+        offsets.append(flange.placement.act(self.point))
         self.length = max(0.5 * sum(float(np.linalg.norm(offset)) for offset in offsets), 1e-2)
 
     def pose(self, q: Array) -> tuple[Array, Array]:
@@ -284,30 +284,19 @@ class Tool:
         return np.array([np.zeros(3), *joints, placement.translation,
                          placement.act(self.point)])
 
-    def pose_and_jacobian(self, q: Array) -> tuple[Array, Array, Array]:
-        """Return orientation, held point, and the Jacobian of both, shape (6, n).
-
-        The Jacobian is in root axes: velocity of the held point first, then angular velocity.
-        """
-        model, data = self.robot.model, self.robot.data
-        pin.computeJointJacobians(model, data, q)
-        placement = pin.updateFramePlacement(model, data, self._frame)
-        rotation = placement.rotation.copy()
-        lever = rotation @ self.point
-        jacobian = np.array(pin.getFrameJacobian(
-            model, data, self._frame, pin.ReferenceFrame.LOCAL_WORLD_ALIGNED)).reshape(6, -1)
-        jacobian[:3] -= pin.skew(lever) @ jacobian[3:]
-        return rotation, placement.translation + lever, jacobian
-
     def least_singular_value(self, jacobian: Array) -> float:
         """Return the smallest singular value of the Jacobian, linear rows divided by ``length``.
 
         It is 0 at a singularity and about 1 in the best posture (Yoshikawa, Foundations of
         Robotics, sec. 4.3).
         """
-        scaled = jacobian.copy()
+        return float(np.linalg.svd(self.scaled(jacobian), compute_uv=False)[-1])
+
+    def scaled(self, rows: Array) -> Array:
+        """Return a copy of task rows, the linear ones, which come first, over ``length``."""
+        scaled = rows.copy()
         scaled[:3] /= self.length
-        return float(np.linalg.svd(scaled, compute_uv=False)[-1])
+        return scaled
 
 
 class LevelingTask:
@@ -390,7 +379,9 @@ class LevelingTask:
             (rows, n); Jacobian of the tool, shape (6, n).
 
         """
-        rotation, point, jacobian = self.tool.pose_and_jacobian(q)
+        tool = self.tool
+        rotation, point, jacobian = tool.robot.pose_and_jacobian(
+            q, tool.robot.tool_frame, tool.point)
         wanted = self.orientation(share)
         error = np.empty(self.rows)
         error[:3] = self.point - point

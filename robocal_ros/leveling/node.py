@@ -11,7 +11,7 @@ from sensor_msgs.msg import Imu
 from std_msgs.msg import ColorRGBA
 from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros.arm import GuardedArm, PreviewArm
+from robocal_ros.arm import PreviewArm
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.leveling.model import Tool, reference_axis
@@ -19,27 +19,20 @@ from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelPlan
 from robocal_ros.leveling.procedure import LevelingProcedure
 from robocal_ros.leveling.rules import AutoLeveling
-from robocal_ros.messages import Intake, JointStateStream, Stream, conversions, decode
-from robocal_ros.node import Answer, CalibrationNode, DriveGains, StopRequest, spin
-from robocal_ros.parameters import named
+from robocal_ros.messages import Intake, Stream, conversions, decode
+from robocal_ros.node import Answer, ArmNode, StopRequest, spin
 from robocal_ros.results import CalibrationResult
-from robocal_ros.robot import (
-    Robot,
-    SagCorrection,
-    carried_load,
-    compliance_by_joint,
-    effort_factor,
-)
+from robocal_ros.robot import Robot, SagCorrection, carried_load, compliance_by_joint
 
 
-class Leveling(CalibrationNode):
+class Leveling(ArmNode):
     """Plans, shows, executes and verifies leveling motions."""
 
     capability = 'leveling'
     parameter_table = LevelingParameters
-    verbs = (*CalibrationNode.verbs, 'level')
+    verbs = (*ArmNode.verbs, 'level')
     values: LevelingParameters
-    late_modules = (*CalibrationNode.late_modules, 'scipy.ndimage')
+    late_modules = (*ArmNode.late_modules, 'scipy.ndimage')
     idle_message = 'Active; call run or preview.'
 
     def build(self) -> None:
@@ -47,34 +40,21 @@ class Leveling(CalibrationNode):
         values = self.values
         self._axis = reference_axis(self.robot, values.reference)
         self._tool = Tool(self.robot, values.tool_point)
-        self.joints = self.stream(JointStateStream(
-            self, self.group, self.robot, now=self.waiter.now,
-            factor=effort_factor(self.robot, values), busy=lambda: self.busy))
-        self._known_robot = self._carrying = self.robot
-        self._payload: CalibrationResult | None = None
-        DriveGains(self, self.joints, self._use_arm)
-        self.arm = self.stream(GuardedArm(
-            self.waiter, self.robot, self.joints, lambda: self.values, self.status))
+        self.make_arm()
         self._compliance: dict[str, float] = {}
         if values.use_compliance:
             self.results.follow('compliance', self._use_compliance)
-            self.results.follow('payload', self._use_payload)
+        self.follow_load(self._use_arm, payload=values.use_compliance)
         self.imu = ToolImu(self) if values.imu_topic else None
         self.rules = AutoLeveling(
-            self, self.arm, lambda: self._tool.pose(self.arm.posture())[1],
-            named(values.auto_level_after), values.auto_level_box, self._level_by_rule)
+            self, lambda: self._tool.pose(self.arm.posture())[1], self._level_by_rule)
 
     def _use_compliance(self, result: CalibrationResult) -> None:
         self._compliance = compliance_by_joint(result)
 
-    def _use_payload(self, result: CalibrationResult) -> None:
-        self._payload = result
-        self._use_arm(self._known_robot)
-
-    def _use_arm(self, known: Robot) -> None:
-        self._known_robot = self._carrying = known
-        if self._payload is not None:
-            self._carrying = known.with_payload(carried_load(self._payload), self._payload.frame)
+    def _use_arm(self, known: Robot, payload: CalibrationResult | None) -> None:
+        self._carrying = known if payload is None else known.with_payload(
+            carried_load(payload), payload.frame)
 
     # -------------------------------------------------------------------- services
 
@@ -110,7 +90,7 @@ class Leveling(CalibrationNode):
         await self.answer('level', self.run)
 
     def _procedure(self) -> LevelingProcedure:
-        sag = (SagCorrection(self._known_robot, self._carrying, self._compliance)
+        sag = (SagCorrection(self.known_robot, self._carrying, self._compliance)
                if self._compliance else None)
         return LevelingProcedure(
             self.arm, self.joints, self.status, self.values, self._axis, self.imu, self._show,

@@ -20,10 +20,8 @@ from robocal_ros.compliance.model import (
     given_load,
     mounted_of,
     predicted,
-    target_jacobian,
 )
 from robocal_ros.compliance.parameters import ComplianceParameters
-from robocal_ros.compliance.plan import information_block
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.sag import SagCorrection, compliance_by_joint
@@ -57,7 +55,8 @@ def test_the_regressor_is_the_textbooks(name: str, mount: str) -> None:
     robot, loaded, target = parts(cell)
     for q in postures(4, name=name):
         np.testing.assert_allclose(
-            information_block(robot, loaded, q, target), by_formula(cell, q), atol=1e-9)
+            predicted(robot, loaded, target, q, q, np.zeros(robot.n))[1], by_formula(cell, q),
+            atol=1e-9)
 
 
 def test_a_small_sag_is_first_order() -> None:
@@ -107,7 +106,7 @@ def test_what_encoders_see_counts_by_kinematics() -> None:
 def test_the_targets_jacobian_by_finite_differences() -> None:
     robot, _, target = parts(Cell())
     for q in WHERE[:3]:
-        jacobian = target_jacobian(robot, q, target)
+        jacobian = robot.pose_and_jacobian(q, target.frame, target.xyz)[2]
         for joint in range(robot.n):
             step = np.zeros(robot.n)
             step[joint] = 1e-6

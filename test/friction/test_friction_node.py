@@ -235,7 +235,7 @@ class TestCompensation:
         into = active.publisher(JointTrajectory, f'{active.node.get_name()}/trajectory_in')
         into.publish(JointTrajectory(joint_names=['joint_1']))
         active.spinner.until(lambda: active.log['error'])
-        assert 'Trajectory not published: Expected at least two points' in active.log['error'][-1]
+        assert 'Trajectory not passed on: Expected at least two points' in active.log['error'][-1]
         assert not out
 
     def test_without_a_result_the_effort_lacks_friction_and_says_so(self, rig):
@@ -273,11 +273,11 @@ class TestHandOver:
 
         store(tmp_path, payload_result(1.5))
         made = rig().start()
-        np.testing.assert_allclose(made.node._robot_loaded.gravity_torque(posture), weight(1.5))
+        np.testing.assert_allclose(made.node._load()[0].gravity_torque(posture), weight(1.5))
         results = made.publisher(String, 'payload_identification/result', qos.LATCHED)
         results.publish(String(data=to_yaml(payload_result(2.5))))
         made.spinner.until(lambda: np.allclose(
-            made.node._robot_loaded.gravity_torque(posture), weight(2.5)))
+            made.node._load()[0].gravity_torque(posture), weight(2.5)))
 
 class TestTemperature:
     """A law is good near the temperature it was identified at."""

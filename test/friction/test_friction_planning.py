@@ -53,14 +53,14 @@ def test_planned_runs_are_valid_segments_within_all_limits(robocal, checker, joi
         blend = segment.duration - way / segment.speed
         assert segment.blend == pytest.approx(blend)
         assert segment.acceleration == pytest.approx(segment.speed / blend)
-        limits_of(robocal).check(run.trajectory())
-        time = run.trajectory().dense(0.05)
-        position, velocity, _ = run.trajectory().sample(time)
+        motion = run.trajectory(home(robocal))
+        limits_of(robocal).check(motion)
+        position, velocity, _ = motion.sample(motion.dense(0.05))
         still = np.delete(np.arange(robocal.n), joint)
         np.testing.assert_array_equal(position[:, still], 0.0)
         np.testing.assert_allclose(velocity[:, still], 0.0, atol=1e-15)
         assert checker.first_contact(position) is None
-        np.testing.assert_array_equal(run.trajectory().start, run.start_posture())
+        assert motion.start[joint] == segment.start
 
 
 def test_forward_and_back_over_the_same_positions_elsewhere_for_each_speed(robocal, checker):
@@ -157,7 +157,7 @@ class TestGivenSets:
 
     def test_limits_of_the_moving_joint(self, robocal):
         limits = limits_of(robocal)
-        good = FrictionRun(5, home(robocal), Lspb.with_acceleration(-0.4, 0.4, 0.3, 2.0))
+        good = FrictionRun(5, Lspb.with_acceleration(-0.4, 0.4, 0.3, 2.0))
         check_given(robocal, limits, [good])
         for segment, words in (
             (Lspb.with_acceleration(5.0, 6.5, 0.3, 2.0), "'joint_6' goes up to 6.5"),
@@ -171,7 +171,7 @@ class TestGivenSets:
         robot = arm('panda').robot()
         # The fourth joint of this arm cannot be at zero.
         assert robot.upper[3] < 0.0
-        run = FrictionRun(6, np.zeros(robot.n), Lspb.with_acceleration(0.1, 0.6, 0.2, 2.0))
+        run = FrictionRun(6, Lspb.with_acceleration(0.1, 0.6, 0.2, 2.0))
         check_given(robot, limits_of(robot), [run])
         assert (middle(robot)[3]) < 0.0
 

@@ -354,7 +354,7 @@ def _sag(
 
 
 def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ...]:
-    relative, correlation = fit.relative_std(), fit.correlation()
+    std, correlation = fit.std(), fit.correlation()
     parameters = []
     for joint, name in enumerate(names):
         full = f'{name}.compliance'
@@ -366,17 +366,18 @@ def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ..
         if joint in fit.clipped:
             notes.append('at its bound of zero: too stiff to be observed')
         else:
-            weak = ', weak' if relative[joint] > WEAK else ''
-            notes.append(f'relative standard deviation {100.0 * relative[joint]:.2g} %{weak}')
+            relative = std[joint] / fit.value[joint]
+            weak = ', weak' if relative > WEAK else ''
+            notes.append(f'relative standard deviation {100.0 * relative:.2g} %{weak}')
         notes += [f'correlation {correlation[joint, other]:+.2f} with {names[other]}'
                   for other in fit.seen
                   if other != joint and abs(correlation[joint, other]) > CORRELATED]
-        alike = fit.bending_covariance[joint] / (fit.std()[joint] * fit.bending_std)
+        alike = fit.bending_covariance[joint] / (std[joint] * fit.bending_std)
         notes += [f'correlation {alike[other]:+.2f} with bending across {names[other]}'
                   for other in np.flatnonzero(np.abs(alike) > CORRELATED).tolist()]
         freedom = float(fit.freedom[joint])
         parameters.append(Parameter(
-            full, UNIT, float(fit.value[joint]), float(fit.std()[joint]), note='; '.join(notes),
+            full, UNIT, float(fit.value[joint]), float(std[joint]), note='; '.join(notes),
             freedom=freedom if freedom < _NORMAL else None))
     return tuple(parameters)
 

@@ -57,6 +57,7 @@ class _Problem:
         offset: Whether a common displacement of the tracker is estimated jointly.
         covariance: Covariance of the displacements by the tracker's scatter, and by the
             compensation of different joint angles, shape (k, d, d).
+        white: Whitening matrix of each displacement, shape (k, d, d).
         torque: Torques of the load, shape (k, n) [N·m].
         bending: Displacements per compliance across the joints, shape (k, d, n, 5).
         encoder_share: Share of the encoders' differences between the sets that is used, 0 … 1.
@@ -77,6 +78,7 @@ class _Problem:
         # Links follow the encoders' differences but for the transmission error of the gears.
         unsure = self.jacobians * (GEAR_ERROR * (data.loaded - data.unloaded))[:, None]
         self.covariance = data.covariance + unsure @ unsure.transpose(0, 2, 1)
+        self.white = np.linalg.inv(np.linalg.cholesky(self.covariance))
         self.torque = np.array([
             loaded.gravity_torque(q) - robot.gravity_torque(q) for q in data.loaded])
         self.encoder_share = 1.0
@@ -93,18 +95,20 @@ class _Problem:
                 for a, b in zip(self.data.unloaded, angles, strict=True)]
         return np.array([p for p, _ in both]), np.array([s for _, s in both])
 
-    def whitening(self) -> Array:
-        """Return the whitening matrix of each displacement, shape (k, d, d)."""
-        return np.linalg.inv(np.linalg.cholesky(self.covariance))
+    def whitened(self, rows: Array) -> Array:
+        """Return displacements, shape (k, d), in standard deviations."""
+        return np.einsum('kij,kj->ki', self.white, rows)
+
+    @property
+    def shift(self) -> Array:
+        """Displacements by a shift of the tracker, shape (k, d, 3)."""
+        return np.tile(np.eye(self.rows, 3), (self.count, 1, 1))
 
     def regressor(self, slope: Array) -> Array:
-        """Return the regressor of observable joints and offset, shape (k, d, p)."""
+        """Return the whitened regressor of observable joints and offset, shape (k, d, p)."""
         columns = slope[:, :, self.seen]
-        if not self.offset:
-            return columns
-        shift = np.zeros((self.count, self.rows, 3))
-        shift[:, :3] = np.eye(3)
-        return np.concatenate((columns, shift), axis=2)
+        return self.white @ (
+            np.concatenate((columns, self.shift), axis=2) if self.offset else columns)
 
     @property
     def unknowns(self) -> int:
@@ -148,12 +152,12 @@ def _without_torque(problem: _Problem) -> dict[int, str]:
     return unobservable
 
 
-def _drop_unobservable(problem: _Problem, white: Array, unobservable: dict[int, str]) -> float:
+def _drop_unobservable(problem: _Problem, unobservable: dict[int, str]) -> float:
     """Remove joints that are not separable from others; return the condition of the rest."""
     names = problem.robot.joint_names
     _, slope = problem.linearised(np.zeros(problem.robot.n))
     while problem.seen:
-        columns = (white @ problem.regressor(slope)).reshape(-1, problem.unknowns)
+        columns = problem.regressor(slope).reshape(-1, problem.unknowns)
         labels = [names[i] for i in problem.seen] + ['x', 'y', 'z'][:3 * problem.offset]
         try:
             return solve(columns, np.zeros(len(columns)), 1.0, labels,
@@ -189,11 +193,10 @@ def _robust_scale(distance: Array, rows: int) -> float:
 
 
 def _robust_solution(
-    problem: _Problem, white: Array, slope: Array, measured: Array
+    problem: _Problem, slope: Array, measured: Array
 ) -> tuple[Array, np.ndarray]:
     """Return the robust solution and the mask of displacements that agree with it."""
-    rows = white @ problem.regressor(slope)
-    aims = np.einsum('kij,kj->ki', white, measured)
+    rows, aims = problem.regressor(slope), problem.whitened(measured)
     size = rows.shape[2]
     weight = np.ones(problem.count)
     bend = float(np.sqrt(scipy.stats.chi2.isf(_DOWNWEIGHTED, problem.rows)))
@@ -268,13 +271,6 @@ class ComplianceFit:
         """Return the standard deviations, 0 where unobservable, shape (n,)."""
         return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
 
-    def relative_std(self) -> Array:
-        """Return standard deviation over value, infinite at zero, NaN where unobservable, (n,)."""
-        seen, ratio = list(self.seen), np.full(len(self.value), np.nan)
-        with np.errstate(divide='ignore'):
-            ratio[seen] = self.std()[seen] / np.maximum(self.value[seen], 0.0)
-        return ratio
-
     def correlation(self) -> Array:
         """Return the correlation matrix, 0 where unobservable, shape (n, n)."""
         std = self.std()
@@ -282,14 +278,14 @@ class ComplianceFit:
         return np.asarray(self.covariance / np.outer(scale, scale))
 
 
-def _offset_needed(problem: _Problem, white: Array, residual: Array, slope: Array) -> bool:
+def _offset_needed(problem: _Problem, residual: Array, slope: Array) -> bool:
     """Return whether a common displacement of the tracker explains the residuals significantly."""
     kept = problem.kept
-    aims = np.einsum('kij,kj->ki', white, residual)[kept].ravel()
+    aims = problem.whitened(residual)[kept].ravel()
     squares = []
     for offset in (False, True):
         problem.offset = offset
-        columns = (white @ problem.regressor(slope))[kept]
+        columns = problem.regressor(slope)[kept]
         columns = columns.reshape(-1, columns.shape[2])
         left = aims - columns @ np.linalg.lstsq(columns, aims, rcond=None)[0]
         squares.append(float(left @ left))
@@ -326,17 +322,16 @@ def fit_compliance(
     unobservable = _without_torque(problem)
     problem.seen = [joint for joint in problem.seen if joint not in unobservable]
     problem.freedom()
-    white = problem.whitening()
-    condition = _drop_unobservable(problem, white, unobservable)
+    condition = _drop_unobservable(problem, unobservable)
     compliance = np.zeros(robot.n)
     for step in range(_LINEARISATIONS):
         prediction, slope = problem.linearised(compliance)
         aims = data.value - prediction + slope @ compliance
-        solution, fits = _robust_solution(problem, white, slope, aims)
+        solution, fits = _robust_solution(problem, slope, aims)
         if step:
             problem.kept = fits
             left = aims - slope[:, :, problem.seen] @ solution[:len(problem.seen)]
-            if not problem.offset and _offset_needed(problem, white, left, slope):
+            if not problem.offset and _offset_needed(problem, left, slope):
                 problem.offset = True
                 continue
         compliance = np.zeros(robot.n)
@@ -389,7 +384,7 @@ def _finished(
     together = np.zeros((n, n))
     together[seen] = fit.covariance[:size, bends] @ across.T
     residual = aims - slope @ compliance
-    plain = np.einsum('kij,kj->ki', problem.whitening(), residual)[kept]
+    plain = problem.whitened(residual)[kept]
     return ComplianceFit(
         compliance, full, unobservable,
         {joint: float(free[i]) for i, joint in enumerate(seen) if free[i] < 0.0}, residual, kept,
@@ -446,9 +441,7 @@ def _effects(
     # Between a bending in proportion to each joint's compliance, and one alike in all joints.
     sizes = np.sqrt(scale * np.exp(np.log(scale[known]).mean()))[nearest][:, None]
     across = sizes * np.linalg.cholesky(np.ones((robot.n, robot.n)) + np.eye(robot.n))
-    shift = np.zeros((problem.count, problem.rows, 3))
-    shift[:, :3] = np.eye(3)
-    drift = [shift, *(shift * part[:, None, None] for part in data.time.T)]
+    drift = [problem.shift, *(problem.shift * part[:, None, None] for part in data.time.T)]
     return across, {
         'drift': np.concatenate(drift, axis=2),
         give: problem.jacobians * np.sign(problem.torque)[:, None],

@@ -265,67 +265,41 @@ def visits(positions: Sequence[EndPosition], tolerance: float) -> list[list[EndP
     return grouped(positions, lambda one, other: same_posture(one, other, tolerance))
 
 
-@dataclass(frozen=True)
-class Drift:
-    """Drift of the tracker during a set, from repeated visits of the reference posture.
-
-    Attributes:
-        time: Stamps of the visits including the first, shape (k,) [s].
-        shift: Change of the target's position since the first visit, in the tracker's frame,
-            shape (k, 3) [m].
-        std: Standard deviation of each coordinate of a shift, shape (k,) [m].
-
-    """
-
-    time: Array
-    shift: Array
-    std: Array
-
-    @property
-    def largest(self) -> float:
-        """Largest shift [m]."""
-        return float(np.linalg.norm(self.shift, axis=1).max()) if len(self.time) else 0.0
-
-    def beyond(self, limit: float) -> Array:
-        """Return the mask of the visits that are surely off by more than a limit [m], (k,)."""
-        by_noise = np.sqrt(scipy.stats.chi2.isf(_NO_DRIFT, 3)) * self.std
-        return np.asarray(np.linalg.norm(self.shift, axis=1) > limit + by_noise)
-
-
-def drift_of(positions: Sequence[EndPosition], tolerance: float, motion: TargetMotion) -> Drift:
-    """Return the drift of the tracker from the posture that was visited most often.
+def check_drift(
+    positions: Sequence[EndPosition], values: ComplianceParameters, motion: TargetMotion,
+    which: str,
+) -> float:
+    """Return the largest drift of the tracker from the posture that was visited most often [m].
 
     Args:
         positions: End positions of one set, in the order of time.
-        tolerance: Largest difference of joint angles between visits [rad].
+        values: The node's parameters.
         motion: Forward kinematics, for visits at different joint angles.
+        which: Name of the set.
+
+    Raises:
+        DataError: If a visit is surely off by more than ``max_drift``.
 
     """
-    groups = visits(positions, tolerance)
-    again = max(groups, key=len, default=[])
+    again = max(visits(positions, values.match_tolerance), key=len, default=[])
     if len(again) < 2:
-        return Drift(np.empty(0), np.empty((0, 3)), np.empty(0))
+        return 0.0
     covariance = pooled_covariances(list(positions))
     variance = np.trace(covariance[:, :3, :3], axis1=1, axis2=2) / 3.0
     rows = [next(i for i, item in enumerate(positions) if item is visit) for visit in again]
     moved = np.array([motion(again[0].posture, item.posture) for item in again])
     unsure = GEAR_ERROR * np.linalg.norm(moved, axis=1)
     std = np.sqrt(variance[rows] + variance[rows[0]] + unsure**2)
-    std[0] = 0.0
-    return Drift(np.array([item.time for item in again]),
-                 np.array([item.point - again[0].point for item in again]) - moved, std)
-
-
-def check_drift(drift: Drift, limit: float, which: str) -> None:
-    """Raise a DataError if the drift of the named set exceeds a limit [m]."""
-    if not drift.beyond(limit).any():
-        return
-    first = int(np.argmax(drift.beyond(limit)))
-    raise DataError(
-        f'The tracker drifted: in the {which} set the reference posture reads '
-        f'{1e6 * float(np.linalg.norm(drift.shift[first])):.0f} µm off its first reading after '
-        f'{drift.time[first] - drift.time[0]:.0f} s (limit {1e6 * limit:.0f} µm). Let the '
-        'tracker warm up, fix its stand and the target, then measure again.')
+    shift = np.linalg.norm([item.point - again[0].point for item in again] - moved, axis=1)
+    beyond = shift > values.max_drift + np.sqrt(scipy.stats.chi2.isf(_NO_DRIFT, 3)) * std
+    if beyond.any():
+        first = int(np.argmax(beyond))
+        raise DataError(
+            f'The tracker drifted: in the {which} set the reference posture reads '
+            f'{1e6 * shift[first]:.0f} µm off its first reading after '
+            f'{again[first].time - again[0].time:.0f} s (limit {1e6 * values.max_drift:.0f} µm). '
+            'Let the tracker warm up, fix its stand and the target, then measure again.')
+    return float(shift.max())
 
 
 @dataclass(frozen=True)
@@ -441,7 +415,7 @@ def displacements(
         raise DataError('Some end positions are poses, others points; measure both sets with one '
                         'kind of tracker message.')
     for which, positions in (('unloaded', unloaded), ('loaded', loaded)):
-        check_drift(drift_of(positions, values.match_tolerance, motion), values.max_drift, which)
+        check_drift(positions, values, motion, which)
     everything = [*unloaded, *loaded]
     covariance = {id(item): c for item, c in zip(
         everything, pooled_covariances(everything), strict=True)}

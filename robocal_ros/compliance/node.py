@@ -4,21 +4,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 from geometry_msgs.msg import TransformStamped
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros.arm import (
-    Arm,
-    Keep,
-    PreviewArm,
-    PreviewRecorder,
-    Recorder,
-    ServiceCall,
-    keep_nothing,
-)
+from robocal_ros.arm import PreviewArm, PreviewRecorder, ServiceCall
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.estimator import (
     COMPLIANCE,
@@ -72,7 +65,10 @@ class ComplianceCalibration(ArmNode):
         self._reader = StationaryReader(
             self.arm, self.joints, self._tracker, lambda: self.values, self.waiter.until_stopped,
             lambda: self.count_publishers(self._tracker.topic) > 0)
-        self._method = self._procedure(self.arm, self.recorder, self.journal.keep)
+        self._method = ComplianceProcedure(
+            self.arm, self.recorder, self.status, self._reader, lambda: self.values,
+            self._mounted, lambda: self._friction, self._show_registration,
+            given_postures(values, self.robot, self.arm.checker), self.journal.keep)
         self._feed_forward = SagFeedForward(self)
         self._attach, self._detach = (
             self.part(ServiceCall(self.waiter, name)) if name else None
@@ -83,14 +79,6 @@ class ComplianceCalibration(ArmNode):
                     remedy='Motions are planned without friction.')
         if last_good := self.store.load('compliance'):
             self._publish(last_good)
-
-    def _procedure(
-        self, arm: Arm, recorder: Recorder, keep: Keep = keep_nothing
-    ) -> ComplianceProcedure:
-        return ComplianceProcedure(
-            arm, recorder, self.status, self._reader, lambda: self.values, self._mounted,
-            lambda: self._friction, self._show_registration,
-            given_postures(self.values, self.robot, self.arm.checker), keep)
 
     def _mounted(self) -> Mounted:
         """Return what is mounted in both sets; raises as ``mounted_of``."""
@@ -122,10 +110,10 @@ class ComplianceCalibration(ArmNode):
 
     async def rehearse(self, arm: PreviewArm) -> str:
         """Carry out the motions of both sets in a dry run."""
-        procedure = self._procedure(arm, PreviewRecorder(self.recorder))
-        procedure.state.postures, procedure.state.registration = (
-            self._method.state.postures, self._method.state.registration)
-        return await procedure.rehearse()
+        state = self._method.state
+        return await replace(
+            self._method, arm=arm, recorder=PreviewRecorder(self.recorder),
+            state=KeptSets(postures=state.postures, registration=state.registration)).rehearse()
 
     async def estimate(self) -> Answer:
         """Estimate compliance from the measured sets, else from the recording."""

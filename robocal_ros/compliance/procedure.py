@@ -35,7 +35,6 @@ from robocal_ros.compliance.measurement import (
     UNLOADED,
     EndPosition,
     check_drift,
-    drift_of,
     find_end_positions,
     mismatch,
     rest_of,
@@ -568,9 +567,8 @@ class ComplianceProcedure:
         if not references:
             await self._keep(done, 0, position)
             return
-        drift = drift_of([*references, position], values.match_tolerance, self._motion(values))
         try:
-            check_drift(drift, values.max_drift, done.name)
+            drift = check_drift([*references, position], values, self._motion(values), done.name)
         except DataError as error:
             count = done.since_reference()
             del done.visits[len(done.visits) - count:]
@@ -580,7 +578,7 @@ class ComplianceProcedure:
                 f'{error} {count} postures since the last good reference are discarded, '
                 f'{len(done.postures)} are kept; call measure_{done.name} to continue.') from error
         await self._keep(done, 0, position)
-        self.report.note(**{'drift [µm]': f'{1e6 * drift.largest:.1f}'})
+        self.report.note(**{'drift [µm]': f'{1e6 * drift:.1f}'})
 
     def _motion(self, values: ComplianceParameters) -> TargetMotion:
         """Return forward kinematics of the target in the tracker's axes, zero if unknown."""

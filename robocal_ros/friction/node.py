@@ -12,7 +12,7 @@ from sensor_msgs.msg import JointState, Temperature
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros.arm import Arm, Keep, PreviewArm, PreviewRecorder, Recorder, keep_nothing
+from robocal_ros.arm import PreviewArm, PreviewRecorder
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.friction.estimator import FRICTION, loaded, merge, needs, summary
@@ -58,7 +58,10 @@ class FrictionIdentification(ArmNode):
         self._result_topic = self.publisher(String, '~/result')
         self._points_topic = self.publisher(JointState, '~/points')
         self._curve_topic = self.publisher(JointState, '~/curve')
-        self._method = self._procedure(self.arm, self.recorder, self.journal.keep)
+        given = self._given()
+        self._method = FrictionProcedure(
+            self.arm, self.recorder, self.status, self._wanted(given), given, self._load,
+            self._show, self.journal.keep)
         self._feed_forward = FrictionFeedForward(self)
         self.follow_load(self._use_arm, payload=values.use_payload)
         if last_good := self.store.load('friction'):
@@ -66,13 +69,6 @@ class FrictionIdentification(ArmNode):
                 self.get_logger().warning(text)
             else:
                 self._publish(last_good)
-
-    def _procedure(
-        self, arm: Arm, recorder: Recorder, keep: Keep = keep_nothing
-    ) -> FrictionProcedure:
-        given = self._given()
-        return FrictionProcedure(
-            arm, recorder, self.status, self._wanted(given), given, self._load, self._show, keep)
 
     def _given(self) -> list[FrictionRun]:
         """Return the runs of the user's trajectory set; empty to plan them."""
@@ -134,7 +130,8 @@ class FrictionIdentification(ArmNode):
 
     async def rehearse(self, arm: PreviewArm) -> str:
         """Carry out the first round of each joint in a dry run."""
-        await self._procedure(arm, PreviewRecorder(self.recorder)).rehearse(self.values)
+        await replace(self._method, arm=arm, recorder=PreviewRecorder(self.recorder),
+                      problems=[]).rehearse(self.values)
         return 'First round of each joint; further ones depend on what is measured:'
 
     async def estimate(self) -> Answer:

@@ -13,11 +13,11 @@ from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arm import PreviewArm
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.errors import ConfigurationError
 from robocal_ros.leveling.model import Tool, reference_axis
 from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelPlan
-from robocal_ros.leveling.procedure import LevelingProcedure
+from robocal_ros.leveling.procedure import LevelingProcedure, ToolImu
 from robocal_ros.leveling.rules import AutoLeveling
 from robocal_ros.messages import Intake, Stream, conversions, decode
 from robocal_ros.node import Answer, ArmNode, StopRequest, spin
@@ -45,9 +45,25 @@ class Leveling(ArmNode):
         if values.use_compliance:
             self.results.follow('compliance', self._use_compliance)
         self.follow_load(self._use_arm, payload=values.use_compliance)
-        self.imu = ToolImu(self) if values.imu_topic else None
+        self.imu = self._tool_imu() if values.imu_topic else None
         self.rules = AutoLeveling(
             self, lambda: self._tool.pose(self.arm.posture())[1], self._level_by_rule)
+
+    def _tool_imu(self) -> ToolImu:
+        """Return the IMU on the tool; raises ConfigurationError if it is not fixed to the tool."""
+        frame, robot = self.values.imu_frame, self.robot
+        own, tool = (robot.model.frames[robot.frame_id(name)]
+                     for name in (frame, robot.tool_frame))
+        if own.parentJoint != tool.parentJoint:
+            raise ConfigurationError(
+                f"imu_frame '{frame}' is not fixed to the tool frame '{robot.tool_frame}': a "
+                'joint lies between them. Name the frame of an IMU on the tool.')
+        topic = self.values.imu_topic
+        return ToolImu(
+            np.array((tool.placement.inverse() * own.placement).rotation),
+            self.stream(Stream(
+                self, self.group, Imu, topic, Intake(decode.imus(f"IMU topic '{topic}'", frame)),
+                now=self.waiter.now, remedy='Check imu_topic and the sensor.', tolerated=0)))
 
     def _use_compliance(self, result: CalibrationResult) -> None:
         self._compliance = compliance_by_joint(result)
@@ -98,59 +114,6 @@ class Leveling(ArmNode):
 
     def _show(self, start: Array, plan: LevelPlan) -> None:
         self.publish_markers(leveling_markers(self._tool, start, plan, self.values.max_step))
-
-
-class ToolImu:
-    """IMU on the tool, averaged at rest.
-
-    Attributes:
-        rotation: Orientation of the IMU in the tool frame, shape (3, 3).
-
-    """
-
-    def __init__(self, node: Leveling) -> None:
-        """Subscribe to ``imu_topic`` while the node is active.
-
-        Raises:
-            ConfigurationError: If ``imu_frame`` does not exist or is not fixed to the tool.
-
-        """
-        topic, frame = node.values.imu_topic, node.values.imu_frame
-        robot = node.robot
-        frames = robot.model.frames
-        own, tool = (frames[robot.frame_id(name)] for name in (frame, robot.tool_frame))
-        if own.parentJoint != tool.parentJoint:
-            raise ConfigurationError(
-                f"imu_frame '{frame}' is not fixed to the tool frame "
-                f"'{robot.tool_frame}': a joint lies between them. Name the frame of an IMU on "
-                'the tool.')
-        self.rotation: Array = np.array((tool.placement.inverse() * own.placement).rotation)
-        self._stream = node.stream(Stream(
-            node, node.group, Imu, topic, Intake(decode.imus(f"IMU topic '{topic}'", frame)),
-            now=node.waiter.now, remedy='Check imu_topic and the sensor.', tolerated=0))
-
-    def problem(self, patience: float) -> str:
-        """Return what is wrong with the readings, or silent for so long [s], or nothing."""
-        return self._stream.problem(patience)
-
-    def begin(self) -> None:
-        """Begin averaging."""
-        self._stream.clear()
-        self._stream.recording = True
-
-    def mean(self) -> Array:
-        """Return the mean specific force since ``begin``, IMU frame, shape (3,) [m/s²].
-
-        Raises:
-            DataError: If there were no readings.
-
-        """
-        rows = self._stream.intake.rows()
-        if not len(rows):
-            raise DataError(f'No readings were received from {self._stream.intake.decoder.source} '
-                            'while the arm was at rest; check the sensor.')
-        mean: Array = rows[:, 1:4].mean(axis=0)
-        return mean
 
 
 # ----------------------------------------------------------------------------- markers

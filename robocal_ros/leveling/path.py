@@ -121,26 +121,26 @@ class _Checks:
         return Obstacle.COLLISION if touching else None, touching
 
 
-def follow(task: LevelingTask, rules: PathRules, *, bounded: bool = True) -> JointPath:
+def follow(task: LevelingTask, rules: PathRules) -> JointPath:
     """Follow the task from its start as far as possible.
+
+    A redundant arm is kept within its bounds, and moves away from them where it can; those of
+    others are only checked.
 
     Args:
         task: The task.
         rules: Constraints.
-        bounded: Whether a redundant arm is kept within its bounds, and moves away from them
-            where it can; otherwise they are only checked, as for other arms.
 
     Returns:
         The path, complete or with the obstacle that ended it.
 
     """
-    return _Follower(task, rules, bounded).run()
+    return _Follower(task, rules).run()
 
 
 class _Follower:
-    def __init__(self, task: LevelingTask, rules: PathRules, bounded: bool) -> None:
+    def __init__(self, task: LevelingTask, rules: PathRules) -> None:
         self._task, self._rules = task, rules
-        self._bounds = rules.bounds if bounded else None
         self._checks = _Checks(task, rules)
         self._now = self._checks.start
         self._shares = [0.0]
@@ -171,7 +171,7 @@ class _Follower:
             goal = min(1.0, share + self._step)
             # A shorter step has less of the null-space step.
             reached = converge(
-                self._task, self._now.q, goal, bias=self._bias(), bounds=self._bounds)
+                self._task, self._now.q, goal, bias=self._bias(), bounds=self._rules.bounds)
             shrink = 0.4 if reached is None else self._shrink(reached)
             if reached is not None and shrink >= 1.0:
                 self._step = min(longest, self._step * min(_GROWTH, shrink))
@@ -181,10 +181,11 @@ class _Follower:
 
     def _bias(self) -> Array | None:
         """Return the joint step of a redundant arm away from nearby limits, (n,) [rad]."""
-        if self._bounds is None or self._task.redundancy <= 0:
+        if self._task.redundancy <= 0:
             return None
-        into_lower = np.clip(1.0 - (self._now.q - self._bounds.lower) / _ZONE, 0.0, 1.0)
-        into_upper = np.clip(1.0 - (self._bounds.upper - self._now.q) / _ZONE, 0.0, 1.0)
+        q, bounds = self._now.q, self._rules.bounds
+        into_lower = np.clip(1.0 - (q - bounds.lower) / _ZONE, 0.0, 1.0)
+        into_upper = np.clip(1.0 - (bounds.upper - q) / _ZONE, 0.0, 1.0)
         return 0.5 * self._step * self._task.angle * (into_lower - into_upper)
 
     def _shrink(self, reached: Reached) -> float:
@@ -203,12 +204,10 @@ class _Follower:
     def _reason(self) -> Obstacle:
         if self._task.redundancy < 0:
             return Obstacle.FREEDOM
-        if self._task.redundancy > 0 and self._bounds is not None:
-            bounds = self._rules.bounds
-            near = np.minimum(self._now.q - bounds.lower, bounds.upper - self._now.q)
-            if near.min() < self._rules.max_step:
-                return Obstacle.LIMIT
-        return Obstacle.SINGULARITY
+        bounds = self._rules.bounds
+        near = np.minimum(self._now.q - bounds.lower, bounds.upper - self._now.q)
+        return (Obstacle.LIMIT if self._task.redundancy > 0 and near.min() < self._rules.max_step
+                else Obstacle.SINGULARITY)
 
     def _ended(self, obstacle: Obstacle | None, touching: str = '') -> JointPath:
         return JointPath(np.array(self._shares), np.array(self._positions), obstacle, touching)

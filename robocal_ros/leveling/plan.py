@@ -278,7 +278,7 @@ def explain(task: LevelingTask, rules: PathRules, path: JointPath) -> LevelingRe
     """
     without_limits = np.full(task.tool.robot.n, np.inf)
     free = follow(task, replace(rules, bounds=Bounds(-without_limits, without_limits),
-                                checker=None), bounded=False)
+                                checker=None))
     past = next((row for row, q in enumerate(free.positions) if rules.bounds.excess(q).any()),
                 None)
     obstacle = path.obstacle or Obstacle.LIMIT

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robocal_ros.arm import Arm, Report
 from robocal_ros.arrays import Array
+from robocal_ros.errors import DataError
 from robocal_ros.leveling.estimator import check_level, tilt_by_imu
 from robocal_ros.leveling.model import LevelingTask, Tool, tilt
 from robocal_ros.leveling.parameters import LevelingParameters
@@ -20,7 +21,7 @@ from robocal_ros.results import spread
 from robocal_ros.robot import MotionLimits, SagCorrection, Trajectory
 
 if TYPE_CHECKING:
-    from robocal_ros.messages import JointStateStream
+    from robocal_ros.messages import Intake, JointStateStream, Stream
 
 # Postures of a motion at which the sag is computed.
 _SAG_ROWS = 200
@@ -28,24 +29,40 @@ _SAG_ROWS = 200
 _SAG_MARGIN = 0.98
 
 
-class Imu(Protocol):
-    """IMU on the tool.
+@dataclass(frozen=True)
+class ToolImu:
+    """IMU on the tool, averaged at rest.
 
     Attributes:
         rotation: Its orientation in the tool frame, shape (3, 3).
+        stream: Its readings.
 
     """
 
     rotation: Array
+    stream: Stream[Intake]
 
     def problem(self, patience: float) -> str:
         """Return what is wrong with the readings, or silent for so long [s], or nothing."""
+        return self.stream.problem(patience)
 
     def begin(self) -> None:
         """Begin averaging."""
+        self.stream.clear()
+        self.stream.recording = True
 
     def mean(self) -> Array:
-        """Return the mean specific force since ``begin``, shape (3,) [m/s²]."""
+        """Return the mean specific force since ``begin``, IMU frame, shape (3,) [m/s²].
+
+        Raises:
+            DataError: If there were no readings.
+
+        """
+        rows = self.stream.intake.rows()
+        if not len(rows):
+            raise DataError(f'No readings were received from {self.stream.intake.decoder.source} '
+                            'while the arm was at rest; check the sensor.')
+        return np.asarray(rows[:, 1:4].mean(axis=0))
 
 
 @dataclass(eq=False)
@@ -69,7 +86,7 @@ class LevelingProcedure:
     report: Report
     values: LevelingParameters
     axis: Array
-    imu: Imu | None
+    imu: ToolImu | None
     show: Callable[[Array, LevelPlan], None]
     sag: SagCorrection | None = None
 
@@ -209,7 +226,7 @@ class LevelingProcedure:
             return False, f'{message} Not verified: {"; ".join(bad)}.'
         return True, f'{message} {plan.note}'.rstrip()
 
-    def _tilt_by_imu(self, rotation: Array, imu: Imu, *, up: bool) -> float:
+    def _tilt_by_imu(self, rotation: Array, imu: ToolImu, *, up: bool) -> float:
         return tilt_by_imu(imu.mean(), imu.rotation, rotation, np.array(self.arm.robot.gravity),
                            self.axis if up else -self.axis)
 

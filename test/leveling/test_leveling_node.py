@@ -233,7 +233,7 @@ class TestImu:
             message.header.stamp.sec = round(value)
             message.linear_acceleration.z = value
             publisher.publish(message)
-        made.spinner.until(lambda: imu._stream.recorded == 2)
+        made.spinner.until(lambda: imu.stream.recorded == 2)
         np.testing.assert_allclose(imu.mean(), [0.0, 0.0, 2.0])
         imu.begin()
         with pytest.raises(DataError, match='No readings were received'):

@@ -29,7 +29,6 @@ from robocal_ros.compliance.model import (
     Load,
     Mounted,
     Target,
-    check_revolute,
     mounted_of,
     predicted,
     target_motion,
@@ -42,7 +41,7 @@ from robocal_ros.compliance.registration import (
     register_with_target,
     three_point,
 )
-from robocal_ros.errors import DataError
+from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimators import Estimator, Needs, TrackerNeed
 from robocal_ros.messages import JointSamples, Recording, StreamCounts, TrackerSamples
 from robocal_ros.results import (
@@ -74,7 +73,12 @@ _NORMAL = 1e3
 
 def check_arm(robot: Robot, values: ComplianceParameters) -> None:
     """Raise a ConfigurationError if the arm lacks a frame or has a prismatic joint."""
-    check_revolute(robot)
+    sliding = [name for name, slides in zip(robot.joint_names, robot.prismatic, strict=True)
+               if slides]
+    if sliding:
+        raise ConfigurationError(
+            f"Joint '{sliding[0]}' is prismatic; compliance is identified for revolute joints "
+            'only, in rad/(N·m). Remove it from the parameter joints.')
     for frame in (values.target_frame, values.load_frame):
         robot.frame_id(frame or robot.tool_frame)
 

@@ -21,7 +21,7 @@ import pinocchio as pin
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
-from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.errors import DataError
 from robocal_ros.results import CalibrationResult
 from robocal_ros.robot import RigidBodyInertia, Robot, alternative_loads, carried_load, deflected
 
@@ -47,16 +47,6 @@ class Target:
         found = None if registration is None else registration.target
         return cls(values.target_frame or robot.tool_frame,
                    np.array(values.target_xyz) if found is None else found)
-
-
-def check_revolute(robot: Robot) -> None:
-    """Raise a ConfigurationError if the arm has a prismatic joint."""
-    sliding = [name for name, slides in zip(robot.joint_names, robot.prismatic, strict=True)
-               if slides]
-    if sliding:
-        raise ConfigurationError(
-            f"Joint '{sliding[0]}' is prismatic; compliance is identified for revolute joints "
-            'only, in rad/(N·m). Remove it from the parameter joints.')
 
 
 def target_pose(robot: Robot, q: Array, target: Target) -> tuple[Array, Array]:

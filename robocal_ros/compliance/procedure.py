@@ -687,12 +687,9 @@ class StationaryReader:
         await self.arm.await_readings(problem)
 
     def silence(self) -> str:
-        """Return the time without readings as a sentence with a space, empty if short."""
-        age = self.tracker.age()
-        if age <= self.parameters().tracker_timeout:
-            return ''
-        since = f'for {age:.0f} s' if np.isfinite(age) else 'so far'
-        return f"No reading was received on '{self.tracker.topic}' {since}. "
+        """Return a long time without readings as a sentence with a space, empty if short."""
+        problem = self.tracker.problem(self.parameters().tracker_timeout)
+        return f'{problem} ' if problem else ''
 
     def fault(self) -> str:
         """Return the fault of the tracker's messages as a sentence, empty for none."""

@@ -19,7 +19,7 @@ from robocal_ros.friction.estimator import FRICTION, loaded, merge, needs, summa
 from robocal_ros.friction.feed_forward import FrictionFeedForward
 from robocal_ros.friction.fit import FrictionFit
 from robocal_ros.friction.parameters import FrictionParameters
-from robocal_ros.friction.plan import FrictionRun, check_given, load_trajectory_set
+from robocal_ros.friction.plan import FrictionRun, load_trajectory_set
 from robocal_ros.friction.procedure import FrictionProcedure, KeptJoints
 from robocal_ros.messages import Message, State, Stream, conversions, marks, temperature_intake
 from robocal_ros.node import Answer, ArmNode, Journal, StopRequest, spin
@@ -58,7 +58,8 @@ class FrictionIdentification(ArmNode):
         self._result_topic = self.publisher(String, '~/result')
         self._points_topic = self.publisher(JointState, '~/points')
         self._curve_topic = self.publisher(JointState, '~/curve')
-        given = self._given()
+        given = [] if not values.trajectory_file else load_trajectory_set(
+            values.trajectory_file, self.robot, self.arm.limits)
         self._method = FrictionProcedure(
             self.arm, self.recorder, self.status, self._wanted(given), given, self._load,
             self._show, self.journal.keep)
@@ -69,14 +70,6 @@ class FrictionIdentification(ArmNode):
                 self.get_logger().warning(text)
             else:
                 self._publish(last_good)
-
-    def _given(self) -> list[FrictionRun]:
-        """Return the runs of the user's trajectory set; empty to plan them."""
-        if not self.values.trajectory_file:
-            return []
-        runs = load_trajectory_set(self.values.trajectory_file, self.robot)
-        check_given(self.robot, self.arm.limits, runs)
-        return runs
 
     def _wanted(self, given: list[FrictionRun]) -> tuple[str, ...]:
         """Return the joints to measure: the named ones, those of the set, or all."""

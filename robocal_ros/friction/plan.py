@@ -223,7 +223,9 @@ class _GivenRun(Section):
     duration: Finite
 
 
-def load_trajectory_set(path: str, robot: Robot) -> list[FrictionRun]:
+def load_trajectory_set(
+    path: str, robot: Robot, limits: MotionLimits | None = None
+) -> list[FrictionRun]:
     """Read a user's set of constant-speed runs from a YAML file.
 
     The file is a list; each entry names a joint and gives ``start``, ``goal`` [rad], ``speed``
@@ -236,9 +238,11 @@ def load_trajectory_set(path: str, robot: Robot) -> list[FrictionRun]:
     Args:
         path: The file.
         robot: The arm.
+        limits: Limits of the moving joint; None to check none.
 
     Raises:
-        FileFormatError: If the file is not such a list, or an entry's numbers don't fit.
+        FileFormatError: If the file is not such a list, or an entry's numbers don't fit, or exceed
+            the limits; with the number of the run, the joint, the value and the limit.
         ConfigurationError: If the file can't be read or a joint is unknown.
 
     """
@@ -247,32 +251,18 @@ def load_trajectory_set(path: str, robot: Robot) -> list[FrictionRun]:
     if not isinstance(document, list) or not document:
         raise refuse(file.name, 'the whole file', 'a list of runs', document)
     runs = []
+    inside = np.clip(np.zeros(robot.n), robot.lower, robot.upper)
     for number, entry in enumerate(document, 1):
         item = convert(entry, _GivenRun, file.name, f'run {number}')
         joint = robot.index(item.joint)
         try:
-            segment = Lspb(item.start, item.goal, item.speed, item.duration)
+            runs.append(FrictionRun(joint, Lspb(
+                item.start, item.goal, item.speed, item.duration)))
+            if limits is not None:
+                limits.check(runs[-1].trajectory(inside))
         except MotionError as error:
             raise FileFormatError(f'{file.name}, run {number}: {error}') from error
-        runs.append(FrictionRun(joint, segment))
     return runs
-
-
-def check_given(
-    robot: Robot, limits: MotionLimits, runs: Sequence[FrictionRun]
-) -> None:
-    """Refuse a given set that exceeds the limits of the moving joint.
-
-    Raises:
-        MotionError: With the number of the run, the joint, the value and the limit.
-
-    """
-    inside = np.clip(np.zeros(robot.n), robot.lower, robot.upper)
-    for number, run in enumerate(runs, 1):
-        try:
-            limits.check(run.trajectory(inside))
-        except MotionError as error:
-            raise MotionError(f'Run {number} of the trajectory set: {error}') from error
 
 
 def weak_speeds(measured: Array, stribeck_velocity: float | None) -> Array:

@@ -61,9 +61,6 @@ class AutoLeveling:
 
         """
         names, size = named(node.values.auto_level_after), node.values.auto_level_box
-        if len(size) != 3:
-            raise ConfigurationError(
-                f'auto_level_box must be three lengths in m, got {list(size)}.')
         self._node = node
         self._tool_point = tool_point
         self._level = level

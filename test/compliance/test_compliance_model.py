@@ -12,11 +12,11 @@ from support.arms import arm
 from support.compliance_cell import COMPLIANCE, TARGET, Cell, Tool, postures
 from support.friction_results import payload_result
 
+from robocal_ros.compliance.estimator import check_arm
 from robocal_ros.compliance.model import (
     Mounted,
     Target,
     carried_on,
-    check_revolute,
     given_load,
     mounted_of,
     predicted,
@@ -136,7 +136,7 @@ def test_a_prismatic_joint_is_refused_by_name() -> None:
     urdf = arm('robocal').urdf.replace(
         '<joint name="joint_3" type="revolute">', '<joint name="joint_3" type="prismatic">')
     with pytest.raises(ConfigurationError, match="Joint 'joint_3' is prismatic"):
-        check_revolute(Robot(urdf))
+        check_arm(Robot(urdf), ComplianceParameters())
 
 
 @pytest.mark.parametrize(('mass', 'com'), [(0.0, (0, 0, 0)), (-2.0, (0, 0, 0)),

@@ -68,7 +68,7 @@ class TestRefusedAtConfigure:
          ('run 1', 'Cruise speed 0.2 rad/s does not fit')),
         ('{joint: joint_9, start: -0.4, goal: 0.4, speed: 0.25, duration: 3.4}', ('joint_9',)),
         ('{joint: joint_6, start: 0.0, goal: 0.4, speed: 0.4, duration: 1.1}',
-         ('Run 1', 'accelerates at 4')),
+         ('run 1', 'accelerates at 4')),
     ])
     def test_sets(self, rig, tmp_path, entry, words):
         path = tmp_path / 'set.yaml'

@@ -4,18 +4,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from support.arms import CHAIN, arm, middle
 
-from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
+from robocal_ros.errors import (
+    ConfigurationError,
+    ConvergenceError,
+    FileFormatError,
+    MotionError,
+)
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import (
-    FrictionRun,
-    check_given,
     free_range,
+    load_trajectory_set,
     plan_runs,
     planned_speeds,
     weak_speeds,
@@ -155,24 +160,30 @@ def test_longer_cruises_for_further_rounds(robocal, checker):
 class TestGivenSets:
     """What a user asks for is checked joint by joint, wherever the others stand."""
 
-    def test_limits_of_the_moving_joint(self, robocal):
-        limits = limits_of(robocal)
-        good = FrictionRun(5, Lspb.with_acceleration(-0.4, 0.4, 0.3, 2.0))
-        check_given(robocal, limits, [good])
+    def load(self, folder: Path, robot: Robot, joint: str, *segments: Lspb) -> None:
+        path = folder / 'set.yaml'
+        path.write_text('\n'.join(
+            f'- {{joint: {joint}, start: {item.start}, goal: {item.goal}, speed: {item.speed}, '
+            f'duration: {item.duration!r}}}' for item in segments))
+        load_trajectory_set(str(path), robot, limits_of(robot))
+
+    def test_limits_of_the_moving_joint(self, robocal, tmp_path):
+        good = Lspb.with_acceleration(-0.4, 0.4, 0.3, 2.0)
+        self.load(tmp_path, robocal, 'joint_6', good)
         for segment, words in (
             (Lspb.with_acceleration(5.0, 6.5, 0.3, 2.0), "'joint_6' goes up to 6.5"),
             (Lspb.with_acceleration(-0.4, 0.4, 0.3, 2.5), "'joint_6' accelerates at 2.5"),
             (Lspb.with_acceleration(-5.0, 5.0, 3.6, 2.0), "'joint_6' moves at 3.6"),
         ):
-            with pytest.raises(MotionError, match=f'Run 2 of the trajectory set: .*{words}'):
-                check_given(robocal, limits, [good, replace(good, segment=segment)])
+            with pytest.raises(FileFormatError, match=f'set.yaml, run 2: .*{words}'):
+                self.load(tmp_path, robocal, 'joint_6', good, segment)
 
-    def test_other_joints_need_not_reach_zero(self):
+    def test_other_joints_need_not_reach_zero(self, tmp_path):
         robot = arm('panda').robot()
         # The fourth joint of this arm cannot be at zero.
         assert robot.upper[3] < 0.0
-        run = FrictionRun(6, Lspb.with_acceleration(0.1, 0.6, 0.2, 2.0))
-        check_given(robot, limits_of(robot), [run])
+        self.load(tmp_path, robot, robot.joint_names[6],
+                  Lspb.with_acceleration(0.1, 0.6, 0.2, 2.0))
         assert (middle(robot)[3]) < 0.0
 
 

@@ -21,7 +21,6 @@ from robocal_ros.compliance.measurement import (
     displacements,
     find_end_positions,
     measured,
-    same_posture,
     split_by_load,
     visits,
 )
@@ -136,14 +135,9 @@ def _found_sets(
     placed = register(robot, found, replace(values, max_registration_residual=np.inf))
     unloaded, loaded = split_by_load(
         found, tolerance, target_motion(robot, Target.of(robot, values), placed.rotation))
-    both = [group[0] for group in visits(found, tolerance)
+    both = [item for group in visits(found, tolerance) for item in group
             if any(a in unloaded for a in group) and any(b in loaded for b in group)]
-
-    def kept(positions: Sequence[EndPosition]) -> list[EndPosition]:
-        return [item for item in positions if any(
-            same_posture(item, first, tolerance) for first in both)]
-
-    return kept(unloaded), kept(loaded)
+    return [a for a in unloaded if a in both], [b for b in loaded if b in both]
 
 
 def estimate_sets(

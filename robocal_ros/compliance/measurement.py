@@ -249,11 +249,6 @@ def _inflation(positions: Sequence[EndPosition]) -> float:
     return max(1.0, float(best))
 
 
-def same_posture(one: EndPosition, other: EndPosition, tolerance: float) -> bool:
-    """Return whether two end positions were measured in the same posture."""
-    return bool(np.abs(one.posture - other.posture).max() <= tolerance)
-
-
 def visits(positions: Sequence[EndPosition], tolerance: float) -> list[list[EndPosition]]:
     """Group end positions of one set by posture, in the order of the first visits.
 
@@ -262,7 +257,8 @@ def visits(positions: Sequence[EndPosition], tolerance: float) -> list[list[EndP
         tolerance: Largest difference of joint angles within a group [rad].
 
     """
-    return grouped(positions, lambda one, other: same_posture(one, other, tolerance))
+    return grouped(positions, lambda one, other: bool(
+        np.abs(one.posture - other.posture).max() <= tolerance))
 
 
 def check_drift(
@@ -344,24 +340,22 @@ def _pairs(
         DataError: If more than ``MAX_LOST`` of the postures do not match.
 
     """
-    without = [group[0] for group in visits(unloaded, tolerance)]
-    with_load = [group[0] for group in visits(loaded, tolerance)]
-    pairs, missing, poor = [], [], ''
-    for number, item in enumerate(without, 1):
-        partner = next((p for p in with_load if same_posture(item, p, tolerance)), None)
-        if partner is not None:
-            pairs.append((item, partner))
-            continue
-        gaps = np.abs(np.array([p.posture for p in with_load]) - item.posture)
-        gap = gaps[int(np.argmin(gaps.max(axis=1)))]
-        if gap.max() <= _ANOTHER:
-            poor = poor or f' Posture {number} does not match: {mismatch(gap, names, tolerance)}.'
-        missing.append(number)
+    without, with_load = ([group[0] for group in visits(part, tolerance)]
+                          for part in (unloaded, loaded))
+    gaps = np.abs([[a.posture - b.posture for b in with_load] for a in without])
+    apart = gaps.max(axis=2)
+    pairs = [(item, with_load[int(np.argmax(row <= tolerance))])
+             for item, row in zip(without, apart, strict=True) if row.min() <= tolerance]
+    missing = np.flatnonzero(apart.min(axis=1) > tolerance)
+    poor = next((
+        f' Posture {row + 1} does not match: '
+        f'{mismatch(gaps[row, np.argmin(apart[row])], names, tolerance)}.'
+        for row in missing if apart[row].min() <= _ANOTHER), '')
     least = (1.0 - MAX_LOST) * len(without)
     if len(pairs) < least:
         raise DataError(
             f'{len(without)} postures are measured without the load, but only {len(pairs)} of '
-            f'them with it; missing: {", ".join(map(str, missing[:10]))}'
+            f'them with it; missing: {", ".join(map(str, missing[:10] + 1))}'
             f'{" …" if len(missing) > 10 else ""}.{poor} Call measure_loaded to continue.')
     if len(with_load) - len(pairs) > MAX_LOST * len(with_load):
         raise DataError(
@@ -420,21 +414,19 @@ def displacements(
     covariance = {id(item): c for item, c in zip(
         everything, pooled_covariances(everything), strict=True)}
     pairs = _pairs(unloaded, loaded, joint_names, values.match_tolerance)
-    changes, covariances = [], []
-    for without, with_load in pairs:
-        change = with_load.point - without.point
-        if without.rotation is not None and with_load.rotation is not None:
-            change = np.concatenate((change, scipy.spatial.transform.Rotation.from_matrix(
-                with_load.rotation @ without.rotation.T).as_rotvec()))
-        turn = np.kron(np.eye(len(change) // 3), registration.rotation)
-        changes.append(turn @ change)
-        covariances.append(
-            turn @ (covariance[id(without)] + covariance[id(with_load)]) @ turn.T)
+    change = np.array([b.point - a.point for a, b in pairs])
+    turns = [b.rotation @ a.rotation.T for a, b in pairs
+             if a.rotation is not None and b.rotation is not None]
+    if turns:
+        change = np.hstack((
+            change, scipy.spatial.transform.Rotation.from_matrix(turns).as_rotvec()))
+    to_base = np.kron(np.eye(change.shape[1] // 3), registration.rotation)
     time = np.array([(a.time, b.time) for a, b in pairs])
     middle, half = 0.5 * (time.min(axis=0) + time.max(axis=0)), 0.5 * np.ptp(time, axis=0)
     return Displacements(
         np.array([a.posture for a, _ in pairs]), np.array([b.posture for _, b in pairs]),
-        np.array(changes), np.array(covariances),
+        change @ to_base.T,
+        to_base @ np.array([covariance[id(a)] + covariance[id(b)] for a, b in pairs]) @ to_base.T,
         np.arange(1, len(pairs) + 1) % HELD_OUT_EVERY == 0,
         (time - middle) / np.maximum(half, 1e-9))
 

@@ -185,9 +185,8 @@ class FrictionIdentification(ArmNode):
         self._points_topic.publish(self._plot(found.joint, speed, torque))
         if found.choice is None or found.missing:
             return
-        fine = np.concatenate([sign * np.geomspace(np.abs(speed).min(), np.abs(speed).max(), 60)
-                               for sign in (-1.0, 1.0)])
-        fine.sort()
+        side = np.geomspace(np.abs(speed).min(), np.abs(speed).max(), 60)
+        fine = np.concatenate((-side[::-1], side))
         curve = found.law().torque(fine)
         self._curve_topic.publish(self._plot(found.joint, fine, curve))
         plot = curve_markers(self.robot.root_frame, speed, torque, fine, curve, found.joint)

@@ -207,12 +207,10 @@ def plan_reversals(
     window = rise**4 * (35.0 - 84.0 * rise + 70.0 * rise**2 - 20.0 * rise**3)
     spline = scipy.interpolate.make_interp_spline(
         time, size * window * np.sin(pulsation * time), k=5)
-    position = np.tile(posture, (len(time), 1))
-    velocity, acceleration = np.zeros_like(position), np.zeros_like(position)
-    position[:, joint] += spline(time)
-    velocity[1:-1, joint] = spline(time, nu=1)[1:-1]
-    acceleration[1:-1, joint] = spline(time, nu=2)[1:-1]
-    return Trajectory(time, position, velocity, acceleration)
+    move, velocity, acceleration = (
+        np.outer(spline(time, nu=order), np.eye(robot.n)[joint]) for order in range(3))
+    velocity[[0, -1]] = acceleration[[0, -1]] = 0.0
+    return Trajectory(time, posture + move, velocity, acceleration)
 
 
 class _GivenRun(Section):

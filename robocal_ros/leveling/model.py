@@ -51,13 +51,27 @@ def reference_axis(robot: Robot, reference: str) -> Array:
                 'root frame, or another reference.')
         return frozen(-robot.gravity / strength)
     frame = base_frame(robot) if reference == BASE else reference
-    index = robot.frame_id(frame)
-    if robot.model.frames[index].parentJoint != 0:
-        raise ConfigurationError(
-            f"The reference '{frame}' moves with the arm; name a fixed frame, '{BASE}' or "
-            f"'{GRAVITY}'.")
-    rotation = robot.transform_frame_to_root(np.zeros(robot.n), frame).rotation
-    return frozen(rotation[:, 2])
+    placement = fixed_placement(robot, frame, 'reference', f", '{BASE}' or '{GRAVITY}'")
+    return frozen(placement.rotation[:, 2])
+
+
+def fixed_placement(robot: Robot, frame: str, parameter: str, others: str = '') -> pin.SE3:
+    """Return the pose of a frame in the root frame.
+
+    Args:
+        robot: The arm.
+        frame: The frame.
+        parameter: Name of the parameter that names it.
+        others: What else the parameter may be, in words.
+
+    Raises:
+        ConfigurationError: If the frame does not exist, or moves with the arm.
+
+    """
+    if robot.model.frames[robot.frame_id(frame)].parentJoint != 0:
+        raise ConfigurationError(f"{parameter} names the frame '{frame}', which moves with the "
+                                 f'arm; name a fixed frame{others}.')
+    return robot.transform_frame_to_root(np.zeros(robot.n), frame)
 
 
 HEADINGS = ('nearest', 'x', 'y', 'free')
@@ -154,33 +168,29 @@ def level_targets(
 
 
 def _least_turns(rotation: Array, goal: Array, up: bool) -> list[LevelTarget]:
+    """Return the smallest turn, or those about several equally near horizontal axes."""
     turn = _shortest(rotation[:, 2], goal)
     if np.linalg.norm(turn) <= np.pi - TIE:
         return [LevelTarget(frozen(pin.exp3(turn) @ rotation), frozen(turn), up)]
-    return [_half_turn(rotation, goal, up, number) for number in range(_AXES_OF_A_TIE)]
-
-
-def _half_turn(rotation: Array, goal: Array, up: bool, number: int) -> LevelTarget:
-    """Return the turn about one of several equally near horizontal axes."""
-    first = rotation[:, 0] - (rotation[:, 0] @ goal) * goal
+    first = _projected(rotation[:, 0], goal)
     first /= np.linalg.norm(first)
-    phase = 2.0 * np.pi * number / _AXES_OF_A_TIE
-    normal = np.cos(phase) * first + np.sin(phase) * np.cross(goal, first)
-    # Add the remaining turn, because the tool is not exactly upside down.
-    about = pin.exp3(np.pi * normal)
-    rest = _shortest(about @ rotation[:, 2], goal)
-    turn = _rotation_vector(pin.exp3(rest) @ about, normal)
-    return LevelTarget(
-        frozen(pin.exp3(turn) @ rotation), frozen(turn), up,
-        'The tool is upside down, so that the turn is equally large about every horizontal axis; '
-        'the one with the least joint travel was selected.')
+    targets = []
+    for phase in 2.0 * np.pi * np.arange(_AXES_OF_A_TIE) / _AXES_OF_A_TIE:
+        normal = np.cos(phase) * first + np.sin(phase) * np.cross(goal, first)
+        # Add the remaining turn, because the tool is not exactly upside down.
+        about = pin.exp3(np.pi * normal)
+        turn = _rotation_vector(
+            pin.exp3(_shortest(about @ rotation[:, 2], goal)) @ about, normal)
+        targets.append(LevelTarget(
+            frozen(pin.exp3(turn) @ rotation), frozen(turn), up,
+            'The tool is upside down, so that the turn is equally large about every horizontal '
+            'axis; the one with the least joint travel was selected.'))
+    return targets
 
 
 def _shortest(z: Array, goal: Array) -> Array:
-    """Return the smallest turn that takes one unit vector to the other."""
-    normal = np.cross(z, goal)
-    length = float(np.linalg.norm(normal))
-    return normal * (angle_between(z, goal) / length) if length > 0.0 else np.zeros(3)
+    """Return the smallest turn that takes one unit vector to the other, also to its opposite."""
+    return np.array(pin.log3(pin.Quaternion.FromTwoVectors(z, goal).matrix()))
 
 
 def _rotation_vector(rotation: Array, axis: Array | None = None) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 from std_msgs.msg import String
 
 from robocal_ros.arrays import Array, frozen
-from robocal_ros.errors import ConfigurationError
+from robocal_ros.leveling.model import fixed_placement
 from robocal_ros.messages import qos
 from robocal_ros.node import ArmNode
 from robocal_ros.parameters import named
@@ -24,11 +24,7 @@ class _Region:
     """A box about a fixed frame."""
 
     def __init__(self, robot: Robot, frame: str, size: Sequence[float]) -> None:
-        if robot.model.frames[robot.frame_id(frame)].parentJoint != 0:
-            raise ConfigurationError(
-                f"auto_level_after names the frame '{frame}', which moves with the arm; name a "
-                'fixed frame.')
-        placement = robot.transform_frame_to_root(np.zeros(robot.n), frame)
+        placement = fixed_placement(robot, frame, 'auto_level_after')
         self.frame = frame
         self._rotation, self._centre = frozen(placement.rotation), frozen(placement.translation)
         self._half = 0.5 * frozen(size)

@@ -60,7 +60,7 @@ def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
 
 @pytest.mark.parametrize(('values', 'words'), [
     ({'reference': 'table'}, ("Frame 'table' is not in the robot description", 'base_link')),
-    ({'reference': 'link_4'}, ("'link_4' moves with the arm",)),
+    ({'reference': 'link_4'}, ("'link_4', which moves with the arm",)),
     ({'tool_frame': 'tool_zero'}, ("Frame 'tool_zero'", 'tool0')),
     ({'tool_point': [0.1, 0.2]}, ("'tool_point' has 2 values; expected three",)),
     ({'imu_topic': 'imu', 'imu_frame': 'imu_nose'}, ("Frame 'imu_nose'",)),

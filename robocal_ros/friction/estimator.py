@@ -117,24 +117,17 @@ def estimate_motion(
     _check_torques(samples, values)
     check_effort(samples, wanted)
     check_contents(samples, robot, values.effort_contains, values.min_weight_share)
-    found = friction_from_motion(robot, samples, values)
-    joints = [item for item in found.joints if item.joint in wanted]
-    bad = {item.joint for item in joints if item.unidentified}
-    rows = {name: row for row, name in enumerate(found.names)
-            if all(joint in wanted and joint not in bad
-                   for joint in name.partition('.')[0].split('+'))}
-    variances = np.maximum(np.diag(found.covariance), 0.0)
-    numbers = {name: (float(found.value[row]), float(np.sqrt(variances[row])))
-               for name, row in rows.items()}
+    found = friction_from_motion(robot, samples, values, wanted)
+    joints, stds = found.joints, np.sqrt(np.maximum(np.diag(found.covariance), 0.0)).tolist()
+    numbers = {name: (value, std)
+               for (name, value), std in zip(found.numbers.items(), stds, strict=True)}
     parameters = [parameter for item in joints for parameter in _law_parameters(
         item.joint, numbers, item.unidentified or {'viscous': 'it is zero within its interval'})]
     coupled = {'coulomb': 'N·m', 'viscous': 'N·m·s/rad', 'inertia': 'kg·m²'}
     parameters += [Parameter(name, coupled[name.partition('.')[2]], *numbers[name])
-                   for name in rows if '+' in name]
-    order = list(rows.values())
+                   for name in numbers if '+' in name]
     return _finished(
-        robot, recording, values, 'motion', parameters, tuple(rows),
-        found.covariance[np.ix_(order, order)],
+        robot, recording, values, 'motion', parameters, tuple(numbers), found.covariance,
         fit=tuple(Fit(item.joint, 'N·m', item.torque, item.residual, found.rows)
                   for item in joints),
         validation=tuple(Fit(item.joint, 'N·m', item.torque, item.held_out[item.model], found.rows)

@@ -83,19 +83,17 @@ class MotionJoint:
 
 @dataclass(frozen=True)
 class MotionFriction:
-    """Friction of all joints from a motion.
+    """Friction of joints from a motion.
 
     Attributes:
-        names: Names of the friction parameters, as in results.
-        value: Their values, shape (p,).
+        numbers: Values of the identified friction parameters by name, as in results.
         covariance: Their covariance, shape (p, p).
         joints: The joints.
         rows: Number of rows of each joint.
 
     """
 
-    names: tuple[str, ...]
-    value: Array
+    numbers: dict[str, float]
     covariance: Array
     joints: tuple[MotionJoint, ...]
     rows: int
@@ -221,14 +219,15 @@ class _Motion:
 
 
 def friction_from_motion(
-    robot: Robot, samples: JointSamples, values: FrictionParameters
+    robot: Robot, samples: JointSamples, values: FrictionParameters, wanted: Sequence[str]
 ) -> MotionFriction:
-    """Estimate Coulomb and viscous friction of all joints from one exciting motion.
+    """Estimate Coulomb and viscous friction of joints from one exciting motion.
 
     Args:
         robot: The arm; of its rigid bodies only the kinematics are used.
         samples: Joint states.
         values: The node's parameters; ``coupled_joints`` names pairs with a common motor.
+        wanted: Names of the joints that are stated; all are estimated.
 
     Raises:
         ConfigurationError: If the arm lacks a coupled joint.
@@ -274,15 +273,17 @@ def friction_from_motion(
     for joint, item in enumerate(joints):
         for row in (4 * joint, 4 * joint + 1):
             covariance[row, row] += item.misfit**2
-    rows = [row for row in range(len(motion.names)) if row not in absent]
-    names, values_ = [motion.names[row] for row in rows], list(value[rows])
+    joints = tuple(item for item in joints if item.joint in wanted)
+    good = {item.joint for item in joints if not item.unidentified}
+    rows = [row for row, name in enumerate(motion.names)
+            if row not in absent and good.issuperset(name.partition('.')[0].split('+'))]
+    numbers = {motion.names[row]: float(value[row]) for row in rows}
     for number, joint in enumerate(np.flatnonzero(exponents < 1.0).tolist()):
-        for direction in DIRECTIONS if 4 * joint + 2 not in absent else ():
+        name = robot.joint_names[joint]
+        for direction in DIRECTIONS if name in good and 4 * joint + 2 not in absent else ():
             rows.append(len(value) + number)
-            names.append(f'{robot.joint_names[joint]}.exponent_{direction}')
-            values_.append(exponents[joint])
-    return MotionFriction(tuple(names), np.array(values_), covariance[np.ix_(rows, rows)],
-                          joints, count)
+            numbers[f'{name}.exponent_{direction}'] = float(exponents[joint])
+    return MotionFriction(numbers, covariance[np.ix_(rows, rows)], joints, count)
 
 
 def _of_one_sign(

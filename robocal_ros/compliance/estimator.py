@@ -160,12 +160,12 @@ def estimate_sets(
 
     Raises:
         ConfigurationError: If the parameters do not fit the arm.
-        DataError: If the load is not physical, the sets do not match, the tracker drifted, or
-            the tracker frame does not fit the arm.
+        DataError: If the sets do not match, the tracker drifted, or the tracker frame does not
+            fit the arm.
         ExcitationError: If no joint's compliance is observable.
 
     """
-    mounted = Mounted(load.check(), tool)
+    mounted = Mounted(load, tool)
     robot = mounted.on(robot, loaded=False)
     if registration is None:
         registration = register(robot, unloaded, values)

@@ -53,7 +53,7 @@ class _Problem:
 
     Attributes:
         kept: Displacements used in the fit, shape (k,).
-        seen: Columns of the observable joints.
+        unobservable: Reason why a joint's compliance is not observable, by its column.
         offset: Whether a common displacement of the tracker is estimated jointly.
         covariance: Covariance of the displacements by the tracker's scatter, and by the
             compensation of different joint angles, shape (k, d, d).
@@ -71,7 +71,7 @@ class _Problem:
         self.count, self.rows = data.value.shape
         self.kept = np.ones(self.count, dtype=bool)
         self.offset = False
-        self.seen: list[int] = list(range(robot.n))
+        self.unobservable: dict[int, str] = {}
         self.jacobians = np.array([
             robot.pose_and_jacobian(q, target.frame, target.xyz)[2][:self.rows]
             for q in data.loaded])
@@ -111,6 +111,11 @@ class _Problem:
             np.concatenate((columns, self.shift), axis=2) if self.offset else columns)
 
     @property
+    def seen(self) -> list[int]:
+        """Columns of the observable joints."""
+        return [joint for joint in range(self.robot.n) if joint not in self.unobservable]
+
+    @property
     def unknowns(self) -> int:
         """Number of unknowns: observable joints and offset."""
         return len(self.seen) + 3 * self.offset
@@ -131,50 +136,43 @@ class _Problem:
         return kept * self.rows - self.unknowns
 
 
-def _without_torque(problem: _Problem) -> dict[int, str]:
-    """Return joints without torque by the load, or without effect on the target, and why."""
+def _drop_without_torque(problem: _Problem) -> None:
+    """Drop joints without torque by the load, or without effect on the target."""
     robot, torque = problem.robot, problem.torque
     weight = np.linalg.norm(robot.gravity) * (
         pin.computeTotalMass(problem.loaded.model) - pin.computeTotalMass(robot.model))
     largest = np.abs(torque).max(axis=0)
     lever = np.linalg.norm(problem.jacobians[:, :3], axis=1).max(axis=0)
-    unobservable = {}
     for joint in range(robot.n):
         if largest[joint] < _NO_TORQUE * weight:
-            unobservable[joint] = (
+            problem.unobservable[joint] = (
                 'the weight of the load exerts no torque about it (at most '
                 f'{largest[joint]:.2g} N·m): its axis is parallel to gravity, or the load is '
                 'centred on it')
         elif lever[joint] < _NO_LEVER and problem.rows == 3:
-            unobservable[joint] = (
+            problem.unobservable[joint] = (
                 f'the target lies on its axis (at most {1e3 * lever[joint]:.2g} mm off), so that '
                 'it does not move; mount the target off the axis')
-    return unobservable
 
 
-def _drop_unobservable(problem: _Problem, unobservable: dict[int, str]) -> float:
-    """Remove joints that are not separable from others; return the condition of the rest."""
+def _drop_inseparable(problem: _Problem) -> float:
+    """Drop joints that are not separable from others; return the condition of the rest."""
     names = problem.robot.joint_names
     _, slope = problem.linearised(np.zeros(problem.robot.n))
-    while problem.seen:
+    while seen := problem.seen:
         columns = problem.regressor(slope).reshape(-1, problem.unknowns)
-        labels = [names[i] for i in problem.seen] + ['x', 'y', 'z'][:3 * problem.offset]
         try:
-            return solve(columns, np.zeros(len(columns)), 1.0, labels,
+            return solve(columns, np.zeros(len(columns)), 1.0, [names[i] for i in seen],
                          max_condition=_MAX_CONDITION).condition
         except ExcitationError as error:
-            together = ([i for i in problem.seen if names[i] in error.unobservable]
-                        or problem.seen[-1:])
-            group = ', '.join(names[i] for i in together)
-            for joint in together:
-                problem.seen.remove(joint)
-                unobservable[joint] = (
-                    f'in these postures the effects of {group} are not separable (condition '
-                    f'number {error.condition:.2g})')
+            together = [i for i in seen if names[i] in error.unobservable] or seen[-1:]
+            problem.unobservable |= dict.fromkeys(together, (
+                f'in these postures the effects of {", ".join(names[i] for i in together)} are '
+                f'not separable (condition number {error.condition:.2g})'))
     raise ExcitationError(
-        'These postures and this load make no joint compliance observable: '
-        + '; '.join(f"'{names[i]}': {reason}" for i, reason in sorted(unobservable.items())) + '.',
-        needed=problem.robot.n, unobservable=tuple(names[i] for i in unobservable))
+        'These postures and this load make no joint compliance observable: ' + '; '.join(
+            f"'{names[i]}': {reason}" for i, reason in sorted(problem.unobservable.items())) + '.',
+        needed=problem.robot.n, unobservable=tuple(names[i] for i in problem.unobservable))
 
 
 def _solve_bounded(columns: Array, measured: Array, count: int) -> Array:
@@ -319,10 +317,9 @@ def fit_compliance(
 
     """
     problem = _Problem(robot, loaded, target, data)
-    unobservable = _without_torque(problem)
-    problem.seen = [joint for joint in problem.seen if joint not in unobservable]
+    _drop_without_torque(problem)
     problem.freedom()
-    condition = _drop_unobservable(problem, unobservable)
+    condition = _drop_inseparable(problem)
     compliance = np.zeros(robot.n)
     for step in range(_LINEARISATIONS):
         prediction, slope = problem.linearised(compliance)
@@ -336,12 +333,12 @@ def fit_compliance(
                 continue
         compliance = np.zeros(robot.n)
         compliance[problem.seen] = solution[:len(problem.seen)]
-    return _finished(problem, compliance, unobservable, condition, encoder_std, others)
+    return _finished(problem, compliance, condition, encoder_std, others)
 
 
 def _finished(
-    problem: _Problem, compliance: Array, unobservable: dict[int, str], condition: float,
-    encoder_std: float, others: Sequence[Robot],
+    problem: _Problem, compliance: Array, condition: float, encoder_std: float,
+    others: Sequence[Robot],
 ) -> ComplianceFit:
     """Return the fit with all that the model of the robust fit leaves out."""
     data, kept, seen, size = problem.data, problem.kept, problem.seen, len(problem.seen)
@@ -386,7 +383,7 @@ def _finished(
     residual = aims - slope @ compliance
     plain = problem.whitened(residual)[kept]
     return ComplianceFit(
-        compliance, full, unobservable,
+        compliance, full, problem.unobservable,
         {joint: float(free[i]) for i, joint in enumerate(seen) if free[i] < 0.0}, residual, kept,
         fit.size, fit.mean[size:size + 3] if problem.offset else None,
         float((plain**2).sum()) / problem.freedom(), condition, correction,

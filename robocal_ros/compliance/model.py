@@ -179,8 +179,8 @@ class Load:
     alternatives: tuple[RigidBodyInertia, ...] = ()
     source: str = 'load_mass'
 
-    def check(self) -> Load:
-        """Return itself; raises DataError if mass or centre of mass is not physical."""
+    def __post_init__(self) -> None:
+        """Raise a DataError if mass or centre of mass is not physical."""
         numbers = [self.body.mass, *self.body.com]
         if not np.isfinite(numbers).all():
             raise DataError(
@@ -190,7 +190,6 @@ class Load:
             raise DataError(
                 f'The mass of the load ({self.source}) is {self.body.mass:g} kg; expected more '
                 'than 0. Set load_mass and load_com, or identify the payload first.')
-        return self
 
     def on(self, robot: Robot) -> Robot:
         """Return the arm with the load on it."""
@@ -227,7 +226,7 @@ def given_load(
     if com_std > 0.0:
         others += [RigidBodyInertia(mass, frozen(centre + com_std * axis), point)
                    for axis in np.eye(3)]
-    return Load(RigidBodyInertia(mass, centre, point), frame, tuple(others)).check()
+    return Load(RigidBodyInertia(mass, centre, point), frame, tuple(others))
 
 
 def identified_load(result: CalibrationResult) -> Load:
@@ -238,7 +237,7 @@ def identified_load(result: CalibrationResult) -> Load:
 
     """
     return Load(carried_load(result), result.frame, tuple(alternative_loads(result)),
-                'payload result').check()
+                'payload result')
 
 
 @dataclass(frozen=True)

@@ -45,11 +45,9 @@ from robocal_ros.robot import (
     identified_arm,
 )
 
-NAMES = ('coulomb', 'static', 'stribeck_velocity', 'viscous')
 UNITS = {'coulomb': 'N·m', 'static': 'N·m', 'stribeck_velocity': 'rad/s',
-         'viscous': 'N·m·s/rad'}
-FURTHER = {'exponent': '1', 'load_factor': '1'}
-"""Parameters of laws that are sublinear in speed or depend on load, with units."""
+         'viscous': 'N·m·s/rad', 'exponent': '1', 'load_factor': '1'}
+"""Parameters of a law by direction, with units."""
 BRISTLES = {'bristle_stiffness': 'N·m/rad', 'bristle_damping': 'N·m·s/rad'}
 """Additional parameters of the dynamic law, with units."""
 # Settings by joint, and parts of a result with what names their joint.
@@ -187,7 +185,7 @@ def _law_parameters(
     """
     found = []
     for direction in DIRECTIONS:
-        for name, unit in {**UNITS, **FURTHER}.items():
+        for name, unit in UNITS.items():
             full = f'{joint}.{name}_{direction}'
             if name == 'viscous' and f'{joint}.exponent_{direction}' in numbers:
                 unit = 'N·m·(s/rad)^exponent'

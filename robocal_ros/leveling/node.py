@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from sensor_msgs.msg import Imu
@@ -85,11 +86,7 @@ class Leveling(ArmNode):
 
     async def rehearse(self, arm: PreviewArm) -> str:
         """Plan and show the motion."""
-        motion, sentence = await self._procedure().preview()
-        if motion is not None:
-            await arm.move(motion, phase='planning', message='Checking the turn.',
-                           share=(50.0, 90.0))
-        return sentence
+        return await replace(self._procedure(), arm=arm).rehearse()
 
     async def estimate(self) -> str:
         """Measure the tilt without moving."""

@@ -72,7 +72,8 @@ def tilted_posture(name: str, seed: int) -> Array:
     generator = np.random.default_rng([seed, robot.n])
     while True:
         q = generator.uniform(*robot.sampling_limits())
-        rotation, _, jacobian = planner.tool.pose_and_jacobian(q)
+        rotation, _, jacobian = planner.tool.robot.pose_and_jacobian(
+            q, planner.tool.robot.tool_frame, planner.tool.point)
         if (tilt(rotation, _UP, 'nearest') > _LEAST_TILT and checker.is_free(q)
                 and planner.tool.least_singular_value(jacobian) > _SETTINGS.singularity_margin):
             return np.asarray(q)
@@ -86,7 +87,7 @@ def attempt(name: str, seed: int) -> Attempt:
         plan = planner.plan(start)
     except LevelingRefusal as refusal:
         return Attempt(name, 1e3 * (perf_counter() - began),
-                       obstacle=refusal.refusal.obstacle.value)
+                       obstacle=refusal.obstacle.value)
     taken = 1e3 * (perf_counter() - began)
     if plan.trajectory is None:
         raise RobocalError(f'Defect: the planner considers a tilted {name} level.')

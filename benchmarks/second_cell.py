@@ -120,6 +120,7 @@ class _Rehearsal:
         pass
 
     check_stopped = update = note = nothing
+    newest = 0.0
 
     def samples(self) -> JointSamples:
         """Return the resting arm, whose efforts procedures check."""

@@ -8,7 +8,6 @@ from typing import Any
 
 from demo.stage import Stage
 from demo.tour import Tour, TourOutcome, run_method
-from robocal_ros.friction.estimator import NAMES
 from robocal_ros.robot import DIRECTIONS
 from robocal_sim.truth import FrictionTruth, HiddenTruth
 
@@ -31,7 +30,7 @@ def friction_truth(truth: HiddenTruth, joints: Sequence[str]) -> dict[str, float
         f'{joint}.{name}_{direction}': values[name][side]
         for joint in joints
         for values in [_by_name(truth.joints[joint].friction)]
-        for name in NAMES
+        for name in values
         for side, direction in enumerate(DIRECTIONS)
     }
 

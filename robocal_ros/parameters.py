@@ -58,8 +58,13 @@ class Declaration:
         return f'{low} … {high}'
 
     def problem(self, value: Any) -> str:
-        """Return the violated range or choice as a sentence, empty for a valid value."""
+        """Return the violated range, choice or length as a sentence, empty for a valid value.
+
+        A list with three elements by default, x, y, z, has three.
+        """
         unit = f' {self.unit}' if self.unit else ''
+        if isinstance(self.default, list) and len(self.default) == len('xyz') != len(value):
+            return f"Parameter '{self.name}' has {len(value)} values; expected three."
         for element in value if isinstance(value, list | tuple) else (value,):
             if self.choices and element not in self.choices:
                 return f"Parameter '{self.name}' is '{element}'; expected {self.range_text()}."

@@ -33,6 +33,8 @@ class ControllerState:
         joints: Joints that the controller moves; empty until it has published them.
         stamp: Stamp of the newest state, -inf before the first [s].
         paused: Whether its speed scaling has fallen to zero.
+        commanded_velocity: Commanded velocities of the newest state, NaN where it has none,
+            shape (n,) [rad/s].
 
     """
 
@@ -54,6 +56,7 @@ class ControllerState:
         self._commanded = RecentPostures()
         self.stamp = -np.inf
         self.paused = self._scales = False
+        self.commanded_velocity = np.full(len(self._joint_names), np.nan)
         self._subscriber = Subscriber(
             waiter.node, ConditionalGroup(lambda: False), JointTrajectoryControllerState, topic,
             self._queued.append, raw=True)
@@ -89,10 +92,15 @@ class ControllerState:
         self.paused = self._scales and message.speed_scaling_factor <= 0.0
         self._note(message.feedback, self._recent)
         self._note(message.reference, self._commanded)
+        self.commanded_velocity = self._of_arm(message.reference.velocities)
+
+    def _of_arm(self, values: Sequence[float]) -> Array:
+        """Return what the controller states for its joints, NaN for missing ones, shape (n,)."""
+        known = dict(zip(self.joints, values, strict=False))
+        return np.array([known.get(name, np.nan) for name in self._joint_names])
 
     def _note(self, point: JointTrajectoryPoint, recent: RecentPostures) -> None:
-        angles = dict(zip(self.joints, point.positions, strict=False))
-        posture = np.array([angles.get(name, np.nan) for name in self._joint_names])
+        posture = self._of_arm(point.positions)
         if not np.isfinite(posture).all():
             return
         if recent and self.stamp < recent[-1][0]:

@@ -231,8 +231,9 @@ class GuardedArm:
         await self._waiter.until_stopped(
             self.client.goals.is_known, self._parameters().connect_timeout)
         # Its refusal names the node, where that of a goal knows only that it is another client's.
-        self.owner.claim()
+        self.owner.check()
         self.client.goals.check()
+        self.owner.claim()
         if self._joints.need_effort:
             await self._check_efforts()
         await self.keep_clear()

@@ -21,7 +21,6 @@ from robocal_ros.compliance.measurement import (
     displacements,
     find_end_positions,
     measured,
-    same_posture,
     split_by_load,
     visits,
 )
@@ -29,7 +28,6 @@ from robocal_ros.compliance.model import (
     Load,
     Mounted,
     Target,
-    check_revolute,
     mounted_of,
     predicted,
     target_motion,
@@ -42,7 +40,7 @@ from robocal_ros.compliance.registration import (
     register_with_target,
     three_point,
 )
-from robocal_ros.errors import DataError
+from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimators import Estimator, Needs, TrackerNeed
 from robocal_ros.messages import JointSamples, Recording, StreamCounts, TrackerSamples
 from robocal_ros.results import (
@@ -74,7 +72,12 @@ _NORMAL = 1e3
 
 def check_arm(robot: Robot, values: ComplianceParameters) -> None:
     """Raise a ConfigurationError if the arm lacks a frame or has a prismatic joint."""
-    check_revolute(robot)
+    sliding = [name for name, slides in zip(robot.joint_names, robot.prismatic, strict=True)
+               if slides]
+    if sliding:
+        raise ConfigurationError(
+            f"Joint '{sliding[0]}' is prismatic; compliance is identified for revolute joints "
+            'only, in rad/(N·m). Remove it from the parameter joints.')
     for frame in (values.target_frame, values.load_frame):
         robot.frame_id(frame or robot.tool_frame)
 
@@ -132,14 +135,9 @@ def _found_sets(
     placed = register(robot, found, replace(values, max_registration_residual=np.inf))
     unloaded, loaded = split_by_load(
         found, tolerance, target_motion(robot, Target.of(robot, values), placed.rotation))
-    both = [group[0] for group in visits(found, tolerance)
+    both = [item for group in visits(found, tolerance) for item in group
             if any(a in unloaded for a in group) and any(b in loaded for b in group)]
-
-    def kept(positions: Sequence[EndPosition]) -> list[EndPosition]:
-        return [item for item in positions if any(
-            same_posture(item, first, tolerance) for first in both)]
-
-    return kept(unloaded), kept(loaded)
+    return [a for a in unloaded if a in both], [b for b in loaded if b in both]
 
 
 def estimate_sets(
@@ -162,12 +160,12 @@ def estimate_sets(
 
     Raises:
         ConfigurationError: If the parameters do not fit the arm.
-        DataError: If the load is not physical, the sets do not match, the tracker drifted, or
-            the tracker frame does not fit the arm.
+        DataError: If the sets do not match, the tracker drifted, or the tracker frame does not
+            fit the arm.
         ExcitationError: If no joint's compliance is observable.
 
     """
-    mounted = Mounted(load.check(), tool)
+    mounted = Mounted(load, tool)
     robot = mounted.on(robot, loaded=False)
     if registration is None:
         registration = register(robot, unloaded, values)
@@ -354,7 +352,7 @@ def _sag(
 
 
 def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ...]:
-    relative, correlation = fit.relative_std(), fit.correlation()
+    std, correlation = fit.std(), fit.correlation()
     parameters = []
     for joint, name in enumerate(names):
         full = f'{name}.compliance'
@@ -366,17 +364,18 @@ def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ..
         if joint in fit.clipped:
             notes.append('at its bound of zero: too stiff to be observed')
         else:
-            weak = ', weak' if relative[joint] > WEAK else ''
-            notes.append(f'relative standard deviation {100.0 * relative[joint]:.2g} %{weak}')
+            relative = std[joint] / fit.value[joint]
+            weak = ', weak' if relative > WEAK else ''
+            notes.append(f'relative standard deviation {100.0 * relative:.2g} %{weak}')
         notes += [f'correlation {correlation[joint, other]:+.2f} with {names[other]}'
                   for other in fit.seen
                   if other != joint and abs(correlation[joint, other]) > CORRELATED]
-        alike = fit.bending_covariance[joint] / (fit.std()[joint] * fit.bending_std)
+        alike = fit.bending_covariance[joint] / (std[joint] * fit.bending_std)
         notes += [f'correlation {alike[other]:+.2f} with bending across {names[other]}'
                   for other in np.flatnonzero(np.abs(alike) > CORRELATED).tolist()]
         freedom = float(fit.freedom[joint])
         parameters.append(Parameter(
-            full, UNIT, float(fit.value[joint]), float(fit.std()[joint]), note='; '.join(notes),
+            full, UNIT, float(fit.value[joint]), float(std[joint]), note='; '.join(notes),
             freedom=freedom if freedom < _NORMAL else None))
     return tuple(parameters)
 

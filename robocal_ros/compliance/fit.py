@@ -17,13 +17,7 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.measurement import Displacements
-from robocal_ros.compliance.model import (
-    GEAR_ERROR,
-    Target,
-    bending_columns,
-    predicted,
-    target_jacobian,
-)
+from robocal_ros.compliance.model import GEAR_ERROR, Target, bending_columns, predicted
 from robocal_ros.errors import DataError, ExcitationError
 from robocal_ros.estimation import integrate, solve
 from robocal_ros.robot import Robot
@@ -59,10 +53,11 @@ class _Problem:
 
     Attributes:
         kept: Displacements used in the fit, shape (k,).
-        seen: Columns of the observable joints.
+        unobservable: Reason why a joint's compliance is not observable, by its column.
         offset: Whether a common displacement of the tracker is estimated jointly.
         covariance: Covariance of the displacements by the tracker's scatter, and by the
             compensation of different joint angles, shape (k, d, d).
+        white: Whitening matrix of each displacement, shape (k, d, d).
         torque: Torques of the load, shape (k, n) [N·m].
         bending: Displacements per compliance across the joints, shape (k, d, n, 5).
         encoder_share: Share of the encoders' differences between the sets that is used, 0 … 1.
@@ -76,12 +71,14 @@ class _Problem:
         self.count, self.rows = data.value.shape
         self.kept = np.ones(self.count, dtype=bool)
         self.offset = False
-        self.seen: list[int] = list(range(robot.n))
+        self.unobservable: dict[int, str] = {}
         self.jacobians = np.array([
-            target_jacobian(robot, q, target)[:self.rows] for q in data.loaded])
+            robot.pose_and_jacobian(q, target.frame, target.xyz)[2][:self.rows]
+            for q in data.loaded])
         # Links follow the encoders' differences but for the transmission error of the gears.
         unsure = self.jacobians * (GEAR_ERROR * (data.loaded - data.unloaded))[:, None]
         self.covariance = data.covariance + unsure @ unsure.transpose(0, 2, 1)
+        self.white = np.linalg.inv(np.linalg.cholesky(self.covariance))
         self.torque = np.array([
             loaded.gravity_torque(q) - robot.gravity_torque(q) for q in data.loaded])
         self.encoder_share = 1.0
@@ -98,18 +95,25 @@ class _Problem:
                 for a, b in zip(self.data.unloaded, angles, strict=True)]
         return np.array([p for p, _ in both]), np.array([s for _, s in both])
 
-    def whitening(self) -> Array:
-        """Return the whitening matrix of each displacement, shape (k, d, d)."""
-        return np.linalg.inv(np.linalg.cholesky(self.covariance))
+    def whitened(self, rows: Array) -> Array:
+        """Return displacements, shape (k, d), in standard deviations."""
+        return np.einsum('kij,kj->ki', self.white, rows)
+
+    @property
+    def shift(self) -> Array:
+        """Displacements by a shift of the tracker, shape (k, d, 3)."""
+        return np.tile(np.eye(self.rows, 3), (self.count, 1, 1))
 
     def regressor(self, slope: Array) -> Array:
-        """Return the regressor of observable joints and offset, shape (k, d, p)."""
+        """Return the whitened regressor of observable joints and offset, shape (k, d, p)."""
         columns = slope[:, :, self.seen]
-        if not self.offset:
-            return columns
-        shift = np.zeros((self.count, self.rows, 3))
-        shift[:, :3] = np.eye(3)
-        return np.concatenate((columns, shift), axis=2)
+        return self.white @ (
+            np.concatenate((columns, self.shift), axis=2) if self.offset else columns)
+
+    @property
+    def seen(self) -> list[int]:
+        """Columns of the observable joints."""
+        return [joint for joint in range(self.robot.n) if joint not in self.unobservable]
 
     @property
     def unknowns(self) -> int:
@@ -132,50 +136,43 @@ class _Problem:
         return kept * self.rows - self.unknowns
 
 
-def _without_torque(problem: _Problem) -> dict[int, str]:
-    """Return joints without torque by the load, or without effect on the target, and why."""
+def _drop_without_torque(problem: _Problem) -> None:
+    """Drop joints without torque by the load, or without effect on the target."""
     robot, torque = problem.robot, problem.torque
     weight = np.linalg.norm(robot.gravity) * (
         pin.computeTotalMass(problem.loaded.model) - pin.computeTotalMass(robot.model))
     largest = np.abs(torque).max(axis=0)
     lever = np.linalg.norm(problem.jacobians[:, :3], axis=1).max(axis=0)
-    unobservable = {}
     for joint in range(robot.n):
         if largest[joint] < _NO_TORQUE * weight:
-            unobservable[joint] = (
+            problem.unobservable[joint] = (
                 'the weight of the load exerts no torque about it (at most '
                 f'{largest[joint]:.2g} N·m): its axis is parallel to gravity, or the load is '
                 'centred on it')
         elif lever[joint] < _NO_LEVER and problem.rows == 3:
-            unobservable[joint] = (
+            problem.unobservable[joint] = (
                 f'the target lies on its axis (at most {1e3 * lever[joint]:.2g} mm off), so that '
                 'it does not move; mount the target off the axis')
-    return unobservable
 
 
-def _drop_unobservable(problem: _Problem, white: Array, unobservable: dict[int, str]) -> float:
-    """Remove joints that are not separable from others; return the condition of the rest."""
+def _drop_inseparable(problem: _Problem) -> float:
+    """Drop joints that are not separable from others; return the condition of the rest."""
     names = problem.robot.joint_names
     _, slope = problem.linearised(np.zeros(problem.robot.n))
-    while problem.seen:
-        columns = (white @ problem.regressor(slope)).reshape(-1, problem.unknowns)
-        labels = [names[i] for i in problem.seen] + ['x', 'y', 'z'][:3 * problem.offset]
+    while seen := problem.seen:
+        columns = problem.regressor(slope).reshape(-1, problem.unknowns)
         try:
-            return solve(columns, np.zeros(len(columns)), 1.0, labels,
+            return solve(columns, np.zeros(len(columns)), 1.0, [names[i] for i in seen],
                          max_condition=_MAX_CONDITION).condition
         except ExcitationError as error:
-            together = ([i for i in problem.seen if names[i] in error.unobservable]
-                        or problem.seen[-1:])
-            group = ', '.join(names[i] for i in together)
-            for joint in together:
-                problem.seen.remove(joint)
-                unobservable[joint] = (
-                    f'in these postures the effects of {group} are not separable (condition '
-                    f'number {error.condition:.2g})')
+            together = [i for i in seen if names[i] in error.unobservable] or seen[-1:]
+            problem.unobservable |= dict.fromkeys(together, (
+                f'in these postures the effects of {", ".join(names[i] for i in together)} are '
+                f'not separable (condition number {error.condition:.2g})'))
     raise ExcitationError(
-        'These postures and this load make no joint compliance observable: '
-        + '; '.join(f"'{names[i]}': {reason}" for i, reason in sorted(unobservable.items())) + '.',
-        needed=problem.robot.n, unobservable=tuple(names[i] for i in unobservable))
+        'These postures and this load make no joint compliance observable: ' + '; '.join(
+            f"'{names[i]}': {reason}" for i, reason in sorted(problem.unobservable.items())) + '.',
+        needed=problem.robot.n, unobservable=tuple(names[i] for i in problem.unobservable))
 
 
 def _solve_bounded(columns: Array, measured: Array, count: int) -> Array:
@@ -194,11 +191,10 @@ def _robust_scale(distance: Array, rows: int) -> float:
 
 
 def _robust_solution(
-    problem: _Problem, white: Array, slope: Array, measured: Array
+    problem: _Problem, slope: Array, measured: Array
 ) -> tuple[Array, np.ndarray]:
     """Return the robust solution and the mask of displacements that agree with it."""
-    rows = white @ problem.regressor(slope)
-    aims = np.einsum('kij,kj->ki', white, measured)
+    rows, aims = problem.regressor(slope), problem.whitened(measured)
     size = rows.shape[2]
     weight = np.ones(problem.count)
     bend = float(np.sqrt(scipy.stats.chi2.isf(_DOWNWEIGHTED, problem.rows)))
@@ -273,13 +269,6 @@ class ComplianceFit:
         """Return the standard deviations, 0 where unobservable, shape (n,)."""
         return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
 
-    def relative_std(self) -> Array:
-        """Return standard deviation over value, infinite at zero, NaN where unobservable, (n,)."""
-        seen, ratio = list(self.seen), np.full(len(self.value), np.nan)
-        with np.errstate(divide='ignore'):
-            ratio[seen] = self.std()[seen] / np.maximum(self.value[seen], 0.0)
-        return ratio
-
     def correlation(self) -> Array:
         """Return the correlation matrix, 0 where unobservable, shape (n, n)."""
         std = self.std()
@@ -287,14 +276,14 @@ class ComplianceFit:
         return np.asarray(self.covariance / np.outer(scale, scale))
 
 
-def _offset_needed(problem: _Problem, white: Array, residual: Array, slope: Array) -> bool:
+def _offset_needed(problem: _Problem, residual: Array, slope: Array) -> bool:
     """Return whether a common displacement of the tracker explains the residuals significantly."""
     kept = problem.kept
-    aims = np.einsum('kij,kj->ki', white, residual)[kept].ravel()
+    aims = problem.whitened(residual)[kept].ravel()
     squares = []
     for offset in (False, True):
         problem.offset = offset
-        columns = (white @ problem.regressor(slope))[kept]
+        columns = problem.regressor(slope)[kept]
         columns = columns.reshape(-1, columns.shape[2])
         left = aims - columns @ np.linalg.lstsq(columns, aims, rcond=None)[0]
         squares.append(float(left @ left))
@@ -328,30 +317,28 @@ def fit_compliance(
 
     """
     problem = _Problem(robot, loaded, target, data)
-    unobservable = _without_torque(problem)
-    problem.seen = [joint for joint in problem.seen if joint not in unobservable]
+    _drop_without_torque(problem)
     problem.freedom()
-    white = problem.whitening()
-    condition = _drop_unobservable(problem, white, unobservable)
+    condition = _drop_inseparable(problem)
     compliance = np.zeros(robot.n)
     for step in range(_LINEARISATIONS):
         prediction, slope = problem.linearised(compliance)
         aims = data.value - prediction + slope @ compliance
-        solution, fits = _robust_solution(problem, white, slope, aims)
+        solution, fits = _robust_solution(problem, slope, aims)
         if step:
             problem.kept = fits
             left = aims - slope[:, :, problem.seen] @ solution[:len(problem.seen)]
-            if not problem.offset and _offset_needed(problem, white, left, slope):
+            if not problem.offset and _offset_needed(problem, left, slope):
                 problem.offset = True
                 continue
         compliance = np.zeros(robot.n)
         compliance[problem.seen] = solution[:len(problem.seen)]
-    return _finished(problem, compliance, unobservable, condition, encoder_std, others)
+    return _finished(problem, compliance, condition, encoder_std, others)
 
 
 def _finished(
-    problem: _Problem, compliance: Array, unobservable: dict[int, str], condition: float,
-    encoder_std: float, others: Sequence[Robot],
+    problem: _Problem, compliance: Array, condition: float, encoder_std: float,
+    others: Sequence[Robot],
 ) -> ComplianceFit:
     """Return the fit with all that the model of the robust fit leaves out."""
     data, kept, seen, size = problem.data, problem.kept, problem.seen, len(problem.seen)
@@ -394,9 +381,9 @@ def _finished(
     together = np.zeros((n, n))
     together[seen] = fit.covariance[:size, bends] @ across.T
     residual = aims - slope @ compliance
-    plain = np.einsum('kij,kj->ki', problem.whitening(), residual)[kept]
+    plain = problem.whitened(residual)[kept]
     return ComplianceFit(
-        compliance, full, unobservable,
+        compliance, full, problem.unobservable,
         {joint: float(free[i]) for i, joint in enumerate(seen) if free[i] < 0.0}, residual, kept,
         fit.size, fit.mean[size:size + 3] if problem.offset else None,
         float((plain**2).sum()) / problem.freedom(), condition, correction,
@@ -451,9 +438,7 @@ def _effects(
     # Between a bending in proportion to each joint's compliance, and one alike in all joints.
     sizes = np.sqrt(scale * np.exp(np.log(scale[known]).mean()))[nearest][:, None]
     across = sizes * np.linalg.cholesky(np.ones((robot.n, robot.n)) + np.eye(robot.n))
-    shift = np.zeros((problem.count, problem.rows, 3))
-    shift[:, :3] = np.eye(3)
-    drift = [shift, *(shift * part[:, None, None] for part in data.time.T)]
+    drift = [problem.shift, *(problem.shift * part[:, None, None] for part in data.time.T)]
     return across, {
         'drift': np.concatenate(drift, axis=2),
         give: problem.jacobians * np.sign(problem.torque)[:, None],

@@ -249,11 +249,6 @@ def _inflation(positions: Sequence[EndPosition]) -> float:
     return max(1.0, float(best))
 
 
-def same_posture(one: EndPosition, other: EndPosition, tolerance: float) -> bool:
-    """Return whether two end positions were measured in the same posture."""
-    return bool(np.abs(one.posture - other.posture).max() <= tolerance)
-
-
 def visits(positions: Sequence[EndPosition], tolerance: float) -> list[list[EndPosition]]:
     """Group end positions of one set by posture, in the order of the first visits.
 
@@ -262,70 +257,45 @@ def visits(positions: Sequence[EndPosition], tolerance: float) -> list[list[EndP
         tolerance: Largest difference of joint angles within a group [rad].
 
     """
-    return grouped(positions, lambda one, other: same_posture(one, other, tolerance))
+    return grouped(positions, lambda one, other: bool(
+        np.abs(one.posture - other.posture).max() <= tolerance))
 
 
-@dataclass(frozen=True)
-class Drift:
-    """Drift of the tracker during a set, from repeated visits of the reference posture.
-
-    Attributes:
-        time: Stamps of the visits including the first, shape (k,) [s].
-        shift: Change of the target's position since the first visit, in the tracker's frame,
-            shape (k, 3) [m].
-        std: Standard deviation of each coordinate of a shift, shape (k,) [m].
-
-    """
-
-    time: Array
-    shift: Array
-    std: Array
-
-    @property
-    def largest(self) -> float:
-        """Largest shift [m]."""
-        return float(np.linalg.norm(self.shift, axis=1).max()) if len(self.time) else 0.0
-
-    def beyond(self, limit: float) -> Array:
-        """Return the mask of the visits that are surely off by more than a limit [m], (k,)."""
-        by_noise = np.sqrt(scipy.stats.chi2.isf(_NO_DRIFT, 3)) * self.std
-        return np.asarray(np.linalg.norm(self.shift, axis=1) > limit + by_noise)
-
-
-def drift_of(positions: Sequence[EndPosition], tolerance: float, motion: TargetMotion) -> Drift:
-    """Return the drift of the tracker from the posture that was visited most often.
+def check_drift(
+    positions: Sequence[EndPosition], values: ComplianceParameters, motion: TargetMotion,
+    which: str,
+) -> float:
+    """Return the largest drift of the tracker from the posture that was visited most often [m].
 
     Args:
         positions: End positions of one set, in the order of time.
-        tolerance: Largest difference of joint angles between visits [rad].
+        values: The node's parameters.
         motion: Forward kinematics, for visits at different joint angles.
+        which: Name of the set.
+
+    Raises:
+        DataError: If a visit is surely off by more than ``max_drift``.
 
     """
-    groups = visits(positions, tolerance)
-    again = max(groups, key=len, default=[])
+    again = max(visits(positions, values.match_tolerance), key=len, default=[])
     if len(again) < 2:
-        return Drift(np.empty(0), np.empty((0, 3)), np.empty(0))
+        return 0.0
     covariance = pooled_covariances(list(positions))
     variance = np.trace(covariance[:, :3, :3], axis1=1, axis2=2) / 3.0
     rows = [next(i for i, item in enumerate(positions) if item is visit) for visit in again]
     moved = np.array([motion(again[0].posture, item.posture) for item in again])
     unsure = GEAR_ERROR * np.linalg.norm(moved, axis=1)
     std = np.sqrt(variance[rows] + variance[rows[0]] + unsure**2)
-    std[0] = 0.0
-    return Drift(np.array([item.time for item in again]),
-                 np.array([item.point - again[0].point for item in again]) - moved, std)
-
-
-def check_drift(drift: Drift, limit: float, which: str) -> None:
-    """Raise a DataError if the drift of the named set exceeds a limit [m]."""
-    if not drift.beyond(limit).any():
-        return
-    first = int(np.argmax(drift.beyond(limit)))
-    raise DataError(
-        f'The tracker drifted: in the {which} set the reference posture reads '
-        f'{1e6 * float(np.linalg.norm(drift.shift[first])):.0f} µm off its first reading after '
-        f'{drift.time[first] - drift.time[0]:.0f} s (limit {1e6 * limit:.0f} µm). Let the '
-        'tracker warm up, fix its stand and the target, then measure again.')
+    shift = np.linalg.norm([item.point - again[0].point for item in again] - moved, axis=1)
+    beyond = shift > values.max_drift + np.sqrt(scipy.stats.chi2.isf(_NO_DRIFT, 3)) * std
+    if beyond.any():
+        first = int(np.argmax(beyond))
+        raise DataError(
+            f'The tracker drifted: in the {which} set the reference posture reads '
+            f'{1e6 * shift[first]:.0f} µm off its first reading after '
+            f'{again[first].time - again[0].time:.0f} s (limit {1e6 * values.max_drift:.0f} µm). '
+            'Let the tracker warm up, fix its stand and the target, then measure again.')
+    return float(shift.max())
 
 
 @dataclass(frozen=True)
@@ -339,8 +309,8 @@ class Displacements:
             [rad] if orientation is measured, shape (k, d).
         covariance: Of each displacement, shape (k, d, d).
         held_out: Mask of the postures for validation, shape (k,).
-        time: Stamps without and with the load, each from -1 to 1 over its set, by which a drift
-            is told, shape (k, 2).
+        time: Stamps without and with the load, each from -1 to 1 over its set: regressors of the
+            drift, shape (k, 2).
 
     """
 
@@ -370,24 +340,22 @@ def _pairs(
         DataError: If more than ``MAX_LOST`` of the postures do not match.
 
     """
-    without = [group[0] for group in visits(unloaded, tolerance)]
-    with_load = [group[0] for group in visits(loaded, tolerance)]
-    pairs, missing, poor = [], [], ''
-    for number, item in enumerate(without, 1):
-        partner = next((p for p in with_load if same_posture(item, p, tolerance)), None)
-        if partner is not None:
-            pairs.append((item, partner))
-            continue
-        gaps = np.abs(np.array([p.posture for p in with_load]) - item.posture)
-        gap = gaps[int(np.argmin(gaps.max(axis=1)))]
-        if gap.max() <= _ANOTHER:
-            poor = poor or f' Posture {number} does not match: {mismatch(gap, names, tolerance)}.'
-        missing.append(number)
+    without, with_load = ([group[0] for group in visits(part, tolerance)]
+                          for part in (unloaded, loaded))
+    gaps = np.abs([[a.posture - b.posture for b in with_load] for a in without])
+    apart = gaps.max(axis=2)
+    pairs = [(item, with_load[int(np.argmax(row <= tolerance))])
+             for item, row in zip(without, apart, strict=True) if row.min() <= tolerance]
+    missing = np.flatnonzero(apart.min(axis=1) > tolerance)
+    poor = next((
+        f' Posture {row + 1} does not match: '
+        f'{mismatch(gaps[row, np.argmin(apart[row])], names, tolerance)}.'
+        for row in missing if apart[row].min() <= _ANOTHER), '')
     least = (1.0 - MAX_LOST) * len(without)
     if len(pairs) < least:
         raise DataError(
             f'{len(without)} postures are measured without the load, but only {len(pairs)} of '
-            f'them with it; missing: {", ".join(map(str, missing[:10]))}'
+            f'them with it; missing: {", ".join(map(str, missing[:10] + 1))}'
             f'{" …" if len(missing) > 10 else ""}.{poor} Call measure_loaded to continue.')
     if len(with_load) - len(pairs) > MAX_LOST * len(with_load):
         raise DataError(
@@ -441,26 +409,24 @@ def displacements(
         raise DataError('Some end positions are poses, others points; measure both sets with one '
                         'kind of tracker message.')
     for which, positions in (('unloaded', unloaded), ('loaded', loaded)):
-        check_drift(drift_of(positions, values.match_tolerance, motion), values.max_drift, which)
+        check_drift(positions, values, motion, which)
     everything = [*unloaded, *loaded]
     covariance = {id(item): c for item, c in zip(
         everything, pooled_covariances(everything), strict=True)}
     pairs = _pairs(unloaded, loaded, joint_names, values.match_tolerance)
-    changes, covariances = [], []
-    for without, with_load in pairs:
-        change = with_load.point - without.point
-        if without.rotation is not None and with_load.rotation is not None:
-            change = np.concatenate((change, scipy.spatial.transform.Rotation.from_matrix(
-                with_load.rotation @ without.rotation.T).as_rotvec()))
-        turn = np.kron(np.eye(len(change) // 3), registration.rotation)
-        changes.append(turn @ change)
-        covariances.append(
-            turn @ (covariance[id(without)] + covariance[id(with_load)]) @ turn.T)
+    change = np.array([b.point - a.point for a, b in pairs])
+    turns = [b.rotation @ a.rotation.T for a, b in pairs
+             if a.rotation is not None and b.rotation is not None]
+    if turns:
+        change = np.hstack((
+            change, scipy.spatial.transform.Rotation.from_matrix(turns).as_rotvec()))
+    to_base = np.kron(np.eye(change.shape[1] // 3), registration.rotation)
     time = np.array([(a.time, b.time) for a, b in pairs])
     middle, half = 0.5 * (time.min(axis=0) + time.max(axis=0)), 0.5 * np.ptp(time, axis=0)
     return Displacements(
         np.array([a.posture for a, _ in pairs]), np.array([b.posture for _, b in pairs]),
-        np.array(changes), np.array(covariances),
+        change @ to_base.T,
+        to_base @ np.array([covariance[id(a)] + covariance[id(b)] for a, b in pairs]) @ to_base.T,
         np.arange(1, len(pairs) + 1) % HELD_OUT_EVERY == 0,
         (time - middle) / np.maximum(half, 1e-9))
 

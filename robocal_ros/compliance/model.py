@@ -21,7 +21,7 @@ import pinocchio as pin
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
-from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.errors import DataError
 from robocal_ros.results import CalibrationResult
 from robocal_ros.robot import RigidBodyInertia, Robot, alternative_loads, carried_load, deflected
 
@@ -47,16 +47,6 @@ class Target:
         found = None if registration is None else registration.target
         return cls(values.target_frame or robot.tool_frame,
                    np.array(values.target_xyz) if found is None else found)
-
-
-def check_revolute(robot: Robot) -> None:
-    """Raise a ConfigurationError if the arm has a prismatic joint."""
-    sliding = [name for name, slides in zip(robot.joint_names, robot.prismatic, strict=True)
-               if slides]
-    if sliding:
-        raise ConfigurationError(
-            f"Joint '{sliding[0]}' is prismatic; compliance is identified for revolute joints "
-            'only, in rad/(N·m). Remove it from the parameter joints.')
 
 
 def target_pose(robot: Robot, q: Array, target: Target) -> tuple[Array, Array]:
@@ -92,17 +82,6 @@ def target_motion(robot: Robot, target: Target, rotation: Array) -> TargetMotion
     return motion
 
 
-def target_jacobian(robot: Robot, q: Array, target: Target) -> Array:
-    """Return the geometric Jacobian of the target in root axes, linear first, shape (6, n)."""
-    jacobian = np.array(pin.computeFrameJacobian(
-        robot.model, robot.data, q, robot.frame_id(target.frame),
-        pin.ReferenceFrame.LOCAL_WORLD_ALIGNED)).reshape(6, robot.n)
-    rotation, _ = target_pose(robot, q, target)
-    lever = rotation @ np.asarray(target.xyz)
-    jacobian[:3] += np.cross(jacobian[3:].T, lever).T
-    return jacobian
-
-
 def bending_columns(
     robot: Robot, loaded: Robot, target: Target, q: Array, rows: int = 3
 ) -> Array:
@@ -127,8 +106,8 @@ def bending_columns(
     masses = [pin.computeTotalMass(arm.model) for arm in (robot, loaded)]
     first = [mass * pin.centerOfMass(arm.model, arm.data, q)
              for mass, arm in zip(masses, (robot, loaded), strict=True)]
-    axis = target_jacobian(robot, q, target)[3:].T
-    _, point = target_pose(robot, q, target)
+    _, point, jacobian = robot.pose_and_jacobian(q, target.frame, target.xyz)
+    axis = jacobian[3:].T
     places = [robot.data.oMi[robot.model.getJointId(name)] for name in robot.joint_names]
     at = np.array([place.translation for place in places])
     moment = np.cross(first[1] - first[0] - (masses[1] - masses[0]) * at, robot.gravity)
@@ -174,11 +153,9 @@ def predicted(
     """
     q0, torque0 = deflected(robot.gravity_torque, without, compliance)
     q1, torque1 = deflected(loaded.gravity_torque, with_load, compliance)
-    slope = (target_jacobian(robot, q0, target) * torque0
-             - target_jacobian(robot, q1, target) * torque1)[:rows]
-    turn0, point0 = target_pose(robot, q0, target)
-    turn1, point1 = target_pose(robot, q1, target)
-    change = point1 - point0
+    turn0, point0, jacobian0 = robot.pose_and_jacobian(q0, target.frame, target.xyz)
+    turn1, point1, jacobian1 = robot.pose_and_jacobian(q1, target.frame, target.xyz)
+    slope, change = (jacobian0 * torque0 - jacobian1 * torque1)[:rows], point1 - point0
     if rows == 6:
         change = np.concatenate((change, pin.log3(turn1 @ turn0.T)))
     return change, slope
@@ -202,8 +179,8 @@ class Load:
     alternatives: tuple[RigidBodyInertia, ...] = ()
     source: str = 'load_mass'
 
-    def check(self) -> Load:
-        """Return itself; raises DataError if mass or centre of mass is not physical."""
+    def __post_init__(self) -> None:
+        """Raise a DataError if mass or centre of mass is not physical."""
         numbers = [self.body.mass, *self.body.com]
         if not np.isfinite(numbers).all():
             raise DataError(
@@ -213,7 +190,6 @@ class Load:
             raise DataError(
                 f'The mass of the load ({self.source}) is {self.body.mass:g} kg; expected more '
                 'than 0. Set load_mass and load_com, or identify the payload first.')
-        return self
 
     def on(self, robot: Robot) -> Robot:
         """Return the arm with the load on it."""
@@ -250,7 +226,7 @@ def given_load(
     if com_std > 0.0:
         others += [RigidBodyInertia(mass, frozen(centre + com_std * axis), point)
                    for axis in np.eye(3)]
-    return Load(RigidBodyInertia(mass, centre, point), frame, tuple(others)).check()
+    return Load(RigidBodyInertia(mass, centre, point), frame, tuple(others))
 
 
 def identified_load(result: CalibrationResult) -> Load:
@@ -261,7 +237,7 @@ def identified_load(result: CalibrationResult) -> Load:
 
     """
     return Load(carried_load(result), result.frame, tuple(alternative_loads(result)),
-                'payload result').check()
+                'payload result')
 
 
 @dataclass(frozen=True)

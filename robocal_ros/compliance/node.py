@@ -4,22 +4,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 from geometry_msgs.msg import TransformStamped
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros.arm import (
-    Arm,
-    GuardedArm,
-    Keep,
-    PreviewArm,
-    PreviewRecorder,
-    Recorder,
-    ServiceCall,
-    keep_nothing,
-)
+from robocal_ros.arm import PreviewArm, PreviewRecorder, ServiceCall
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.estimator import (
     COMPLIANCE,
@@ -39,31 +31,21 @@ from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import given_postures
 from robocal_ros.compliance.procedure import ComplianceProcedure, KeptSets, StationaryReader
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.messages import JointStateStream, TrackerStream, conversions
-from robocal_ros.node import (
-    Action,
-    Answer,
-    CalibrationNode,
-    DriveGains,
-    Journal,
-    SampleRecorder,
-    StopRequest,
-    spin,
-)
+from robocal_ros.messages import TrackerStream, conversions
+from robocal_ros.node import Action, Answer, ArmNode, Journal, StopRequest, spin
 from robocal_ros.results import CalibrationResult, Verdict, to_yaml, with_inputs
-from robocal_ros.robot import Robot, SteadyFriction, effort_factor, friction_by_joint
+from robocal_ros.robot import Robot, SteadyFriction, friction_by_joint
 
 
-class ComplianceCalibration(CalibrationNode):
+class ComplianceCalibration(ArmNode):
     """Lifecycle node that identifies joint compliance from postures without and with a load."""
 
     capability = 'compliance_calibration'
     parameter_table = ComplianceParameters
-    verbs = (*CalibrationNode.verbs, 'measure_unloaded', 'measure_loaded',
-             'register_tracker')
+    verbs = (*ArmNode.verbs, 'measure_unloaded', 'measure_loaded', 'register_tracker')
     values: ComplianceParameters
     journal: Journal[KeptSets]
-    late_modules = (*CalibrationNode.late_modules, 'scipy.stats')
+    late_modules = (*ArmNode.late_modules, 'scipy.stats')
 
     def check(self, values: ComplianceParameters) -> None:
         """Raise a ConfigurationError for missing frames and prismatic joints."""
@@ -72,60 +54,38 @@ class ComplianceCalibration(CalibrationNode):
     def build(self) -> None:
         """Create streams, arm, recorder and correction, and use the stored result."""
         values = self.values
-        self.joints = self.stream(JointStateStream(
-            self, self.group, self.robot, now=self.waiter.now,
-            factor=effort_factor(self.robot, values),
-            busy=lambda: self.busy or self._feed_forward.subscribed))
+        self.make_arm(lambda: self._feed_forward.subscribed, values.load_box, values.load_frame)
         self._tracker = self.stream(TrackerStream(
             self, self.group, values.tracker_message, values.tracker_topic,
             now=self.waiter.now))
-        self.arm = self.stream(GuardedArm(
-            self.waiter, self.robot, self.joints, lambda: self.values, self.status,
-            values.load_box, values.load_frame))
-        self.recorder = self.stream(SampleRecorder(
-            self, self.joints, tracker=(tracker_of(values).topic, self._tracker),
-            services=SERVICES))
-        self.arm.recorder = self.recorder
-        self.journal = Journal(self, self.recorder, 'compliance', KeptSets)
+        self.make_recorder('compliance', KeptSets, services=SERVICES,
+                           tracker=(tracker_of(values).topic, self._tracker))
         self._result_topic = self.publisher(String, '~/result')
         self._placing_topic = self.publisher(TransformStamped, '~/tracker_transform')
         self._reader = StationaryReader(
             self.arm, self.joints, self._tracker, lambda: self.values, self.waiter.until_stopped,
             lambda: self.count_publishers(self._tracker.topic) > 0)
-        self._method = self._procedure(self.arm, self.recorder, self.journal.keep)
-        self._feed_forward = SagFeedForward(self, self.joints)
+        self._method = ComplianceProcedure(
+            self.arm, self.recorder, self.status, self._reader, lambda: self.values,
+            self._mounted, lambda: self._friction, self._show_registration,
+            given_postures(values, self.robot, self.arm.checker), self.journal.keep)
+        self._feed_forward = SagFeedForward(self)
         self._attach, self._detach = (
             self.part(ServiceCall(self.waiter, name)) if name else None
             for name in (values.attach_service, values.detach_service))
-        self._payload: CalibrationResult | None = None
         self._friction: dict[str, SteadyFriction] = {}
-        self._use_arm(self.robot)
-        DriveGains(self, self.joints.set_factor, self._use_arm)
-        self.results.follow('payload', self._carry)
+        self.follow_load(self._use_arm)
         self.results.follow('friction', self._use_friction,
                     remedy='Motions are planned without friction.')
         if last_good := self.store.load('compliance'):
             self._publish(last_good)
 
-    def _procedure(
-        self, arm: Arm, recorder: Recorder, keep: Keep = keep_nothing
-    ) -> ComplianceProcedure:
-        return ComplianceProcedure(
-            arm, recorder, self.status, self._reader, lambda: self.values, self._mounted,
-            lambda: self._friction, self._show_registration,
-            given_postures(self.values, self.robot, self.arm.checker), keep)
-
     def _mounted(self) -> Mounted:
         """Return what is mounted in both sets; raises as ``mounted_of``."""
-        return mounted_of(self.robot, self.values, self._payload)
+        return mounted_of(self.robot, self.values, self.payload)
 
-    def _carry(self, payload: CalibrationResult) -> None:
-        self._payload = payload
-        self._use_arm(self._known_robot)
-
-    def _use_arm(self, known: Robot) -> None:
-        self._known_robot = known
-        carrying, what = carried_on(known, self.values, self._payload)
+    def _use_arm(self, known: Robot, payload: CalibrationResult | None) -> None:
+        carrying, what = carried_on(known, self.values, payload)
         self._feed_forward.carry(known, carrying)
         self.get_logger().info(f'Deflection and trajectory correction assume {what}.')
 
@@ -150,10 +110,10 @@ class ComplianceCalibration(CalibrationNode):
 
     async def rehearse(self, arm: PreviewArm) -> str:
         """Carry out the motions of both sets in a dry run."""
-        procedure = self._procedure(arm, PreviewRecorder(self.joints))
-        procedure.state.postures, procedure.state.registration = (
-            self._method.state.postures, self._method.state.registration)
-        return await procedure.rehearse()
+        state = self._method.state
+        return await replace(
+            self._method, arm=arm, recorder=PreviewRecorder(self.joints),
+            state=KeptSets(postures=state.postures, registration=state.registration)).rehearse()
 
     async def estimate(self) -> Answer:
         """Estimate compliance from the measured sets, else from the recording."""
@@ -186,50 +146,40 @@ class ComplianceCalibration(CalibrationNode):
     async def measure_unloaded(self) -> str:
         """Measure what is missing of the unloaded set."""
         await self._begin()
-        mounted, again = self._mounted(), self._again()
+        mounted = self._mounted()
         load = mounted.known_load()
-        if self._method.complete(UNLOADED) and not again:
-            return ('The unloaded set is complete. Mount the load and call measure_loaded, or '
-                    'call clear to measure again.')
-        if self._method.state.sets[LOADED].visits and not again:
-            raise DataError('The loaded set has been started; finish it with measure_loaded, or '
-                            'call clear to measure again.')
-        await self._method.measure(UNLOADED, (0.0, 100.0))
-        if again:
-            return again
-        count = self._method.counts()[UNLOADED]
-        return (f'{count} postures are measured without the load.{self._left_out()} '
-                f'{mounted.note} Mount the load of {load.body.mass:g} kg on {load.frame} now, '
-                'then call measure_loaded.')
+        if not self.values.measure_posture:
+            if self._method.complete(UNLOADED):
+                return ('The unloaded set is complete. Mount the load and call measure_loaded, or '
+                        'call clear to measure again.')
+            if self._method.state.sets[LOADED].visits:
+                raise DataError('The loaded set has been started; finish it with measure_loaded, '
+                                'or call clear to measure again.')
+        return await self._measured(UNLOADED, 'without the load.', (
+            f'{mounted.note} Mount the load of {load.body.mass:g} kg on {load.frame} now, then '
+            'call measure_loaded.'))
 
     async def measure_loaded(self) -> str:
         """Measure what is missing of the loaded set."""
         await self._begin()
-        again = self._again()
         if not self._method.complete(UNLOADED):
             missing = len(self._method.missing(UNLOADED))
             raise DataError(
                 f'The unloaded set is not complete ({missing or "all"} postures are missing). '
                 'Remove the load and call measure_unloaded first.')
-        if self._method.complete(LOADED) and not again:
+        if self._method.complete(LOADED) and not self.values.measure_posture:
             return 'Both sets are complete; call estimate, or clear to measure again.'
-        await self._method.measure(LOADED, (0.0, 100.0))
-        if again:
-            return again
-        count = self._method.counts()[LOADED]
-        return (f'{count} postures are measured with the load.{self._left_out()} Call estimate; '
-                'the load may be removed.')
+        return await self._measured(LOADED, 'with the load.',
+                                    'Call estimate; the load may be removed.')
 
-    def _again(self) -> str:
-        """Return the answer after one posture was measured again, empty if all are measured."""
-        number = self.values.measure_posture
-        return '' if not number else (
-            f'Posture {number} is measured again. Set measure_posture to 0 to continue with the '
-            'others.')
-
-    def _left_out(self) -> str:
-        lost = self._method.state.lost
-        return f' {lost[-1]}' if lost else ''
+    async def _measured(self, which: str, how: str, further: str) -> str:
+        """Measure a set, or one posture of it again; return the answer."""
+        await self._method.measure(which, (0.0, 100.0))
+        if number := self.values.measure_posture:
+            return (f'Posture {number} is measured again. Set measure_posture to 0 to continue '
+                    'with the others.')
+        return ' '.join((f'{self._method.counts()[which]} postures are measured {how}',
+                         *self._method.state.lost[-1:], further))
 
     async def register_tracker(self) -> str:
         """Register the tracker."""

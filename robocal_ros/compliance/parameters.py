@@ -122,10 +122,6 @@ class ComplianceParameters(ResumableParameters):
 
     def check(self) -> None:
         """Raise a ConfigurationError if values contradict each other."""
-        for name in ('target_xyz', 'target_axis', 'tracker_position', 'load_com'):
-            if len(getattr(self, name)) != 3:
-                raise ConfigurationError(f"Parameter '{name}' has {len(getattr(self, name))} "
-                                         'values; expected three.')
         if self.visibility_angle < math.pi and not any(self.target_axis):
             raise ConfigurationError('target_axis is zero; expected the viewing direction of the '
                                      'target in target_frame.')

@@ -4,20 +4,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.measurement import HELD_OUT_EVERY
-from robocal_ros.compliance.model import Target, target_jacobian, target_pose
+from robocal_ros.compliance.model import Target, predicted, target_pose
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import ConfigurationError, ConvergenceError
 from robocal_ros.estimation import d_optimal, short_tour
 from robocal_ros.files import convert, load, read_text, refuse
-from robocal_ros.robot import CollisionChecker, EffortLimits, Robot, SteadyFriction
+from robocal_ros.robot import CollisionChecker, EffortLimits, Robot
 
 _MARGIN = 0.05
 # Margin to the rim of the cone for sag and for the tracker position, which is known roughly [rad].
@@ -115,67 +115,61 @@ def load_postures(path: str, robot: Robot) -> Array:
 
 
 def without_overload(
-    postures: Array, robot: Robot, efforts: Sequence[EffortLimits]
+    postures: Array, efforts: Sequence[EffortLimits]
 ) -> tuple[Array, list[str]]:
     """Return the postures of posture_file that the drives hold, and a sentence for each other one.
 
     Args:
         postures: Shape (k, n) [rad].
-        robot: The arm.
         efforts: Limits without and with the load.
 
     Raises:
         ConfigurationError: If too few are left.
 
     """
-    problems = [next(filter(None, (effort.exceeded(q[None]) for effort in efforts)), '')
-                for q in postures]
+    problems = [_overload(efforts, q) for q in postures]
     named = [f'Posture {number} of posture_file is not used: {problem}.'
              for number, problem in enumerate(problems, 1) if problem]
     held = postures[[not problem for problem in problems]]
-    if len(held) < least_count(robot.n):
+    least = least_count(postures.shape[1])
+    if len(held) < least:
         raise ConfigurationError(
-            f'Only {len(held)} postures of posture_file can be held; at least '
-            f'{least_count(robot.n)} are needed. {" ".join(named)} Use a lighter load or other '
-            'postures, or raise effort_share.')
+            f'Only {len(held)} postures of posture_file can be held; at least {least} are needed. '
+            f'{" ".join(named)} Use a lighter load or other postures, or raise effort_share.')
     return held, named
 
 
-def information_block(robot: Robot, loaded: Robot, q: Array, target: Target) -> Array:
-    """Return the derivative of the displacement by compliance, root axes, (3, n) [N·m²].
-
-    Column i is Δτ_i a_i × (p − o_i).
-    """
-    torque = loaded.gravity_torque(q) - robot.gravity_torque(q)
-    return np.asarray(-target_jacobian(robot, q, target)[:3] * torque)
+def _overload(efforts: Sequence[EffortLimits], q: Array) -> str:
+    """Return a clause about a joint that cannot hold a posture, empty for none."""
+    return next(filter(None, (effort.exceeded(q[None]) for effort in efforts)), '')
 
 
 def feasible_postures(
-    robot: Robot, loaded: Robot, checker: CollisionChecker, current: Array,
-    values: ComplianceParameters, count: int, *, registration: Registration | None = None,
-    friction: Mapping[str, SteadyFriction] | None = None, seed: int = 0,
+    efforts: Sequence[EffortLimits], checker: CollisionChecker, current: Array,
+    values: ComplianceParameters, count: int, least: int = 1, *,
+    registration: Registration | None = None, seed: int = 0,
 ) -> Array:
     """Draw random collision-free postures in which the load is held and the target is visible.
 
     The range about the current posture is widened if it gives too few.
 
-    Args as for ``plan_postures``; returns up to ``count`` postures, shape (k, n) [rad].
+    Args as for ``plan_postures``; returns ``least`` to ``count`` postures, shape (k, n) [rad].
 
     Raises:
-        ConvergenceError: If none is found, with the reasons.
+        ConvergenceError: If too few are found; if none, with the reasons.
 
     """
+    robot = efforts[0].robot
     target = Target.of(robot, values, registration)
     tracker = tracker_seen(values, registration)
     generator = np.random.default_rng(seed)
     found: list[Array] = []
-    efforts = [EffortLimits(arm, friction or {}, values.effort_share) for arm in (robot, loaded)]
     reasons: Counter[str] = Counter()
     for q in _drawn(robot, current, generator, _DRAWS_PER_CANDIDATE * count,
                     values.posture_range):
         if tracker is not None and not looks_at(tracker, robot, q, target, values):
             reasons['the target looks away from the tracker'] += 1
-        elif problem := next(filter(None, (effort.exceeded(q[None]) for effort in efforts)), ''):
+        elif problem := _overload(efforts, q):
             reasons[f'{problem.partition(" needs ")[0]} exceeds its effort limit'] += 1
         elif not checker.is_free(q):
             reasons['the arm touches something'] += 1
@@ -190,6 +184,11 @@ def feasible_postures(
             f'sees the target and the arm can hold the load. Rejected because {why}. Check '
             'tracker_position, target_axis, visibility_angle, the load and effort_share, or set '
             'posture_file.')
+    if len(found) < least:
+        raise ConvergenceError(
+            f'Only {len(found)} feasible postures were found, {least} are needed. Check '
+            'tracker_position, target_axis and visibility_angle, or lower posture_count or '
+            'registration_postures.')
     return np.array(found)
 
 
@@ -206,9 +205,8 @@ def _drawn(
 
 
 def plan_postures(
-    robot: Robot, loaded: Robot, checker: CollisionChecker, current: Array,
-    values: ComplianceParameters, registration: Registration | None = None, *,
-    friction: Mapping[str, SteadyFriction] | None = None, seed: int = 0,
+    unloaded: EffortLimits, loaded: EffortLimits, checker: CollisionChecker, current: Array,
+    values: ComplianceParameters, registration: Registration | None = None,
 ) -> Array:
     """Choose D-optimal postures for the fit and random ones for validation, in a short tour.
 
@@ -216,14 +214,12 @@ def plan_postures(
     displaces the target most.
 
     Args:
-        robot: The arm without the load, with the tool that stays mounted.
-        loaded: The arm with both.
+        unloaded: The arm without the load, with the tool that stays mounted, and its limits.
+        loaded: The arm with both, and its limits.
         checker: Collision checker.
         current: Current posture, shape (n,) [rad].
         values: The node's parameters.
         registration: Tracker pose; None to use the parameters.
-        friction: Identified friction by joint name, which the drives overcome.
-        seed: Seed of the search.
 
     Returns:
         Postures in the order of measurement, shape (count, n) [rad].
@@ -233,7 +229,8 @@ def plan_postures(
         ConvergenceError: If too few postures are feasible.
 
     """
-    count, least = values.posture_count, least_count(robot.n)
+    robot, count = unloaded.robot, values.posture_count
+    least = least_count(robot.n)
     if count < least:
         raise ConfigurationError(
             f'{count} postures are too few to identify and validate the compliances of {robot.n} '
@@ -241,15 +238,10 @@ def plan_postures(
     if not np.linalg.norm(robot.gravity) > 0.0:
         raise ConfigurationError('The gravity is zero, so that a load causes no sag; set gravity '
                                  'in the root frame in m/s².')
-    drawn = feasible_postures(robot, loaded, checker, current, values,
-                              max(_CANDIDATES, 3 * count), registration=registration,
-                              friction=friction, seed=seed)
-    if len(drawn) < count:
-        raise ConvergenceError(
-            f'Only {len(drawn)} feasible postures were found, {count} are wanted. Check '
-            'tracker_position, target_axis and visibility_angle, or lower posture_count.')
-    target = Target.of(robot, values, registration)
-    blocks = np.array([information_block(robot, loaded, q, target) for q in drawn])
+    drawn = feasible_postures((unloaded, loaded), checker, current, values,
+                              max(_CANDIDATES, 3 * count), count, registration=registration)
+    target, stiff = Target.of(robot, values, registration), np.zeros(robot.n)
+    blocks = np.array([predicted(robot, loaded.robot, target, q, q, stiff)[1] for q in drawn])
     size = np.linalg.norm(blocks, axis=1).max(axis=0)
     seen = size > 1e-6 * size.max()
     held_out = count // HELD_OUT_EVERY
@@ -281,15 +273,15 @@ def _interleaved(fitted: Array, held_out: Array) -> Array:
 
 
 def plan_registration(
-    robot: Robot, checker: CollisionChecker, current: Array, values: ComplianceParameters,
-    count: int
+    unloaded: EffortLimits, checker: CollisionChecker, current: Array,
+    values: ComplianceParameters, count: int
 ) -> Array:
     """Choose postures that spread the target widely, for registering the tracker.
 
     D-optimal for the scatter of the target's positions, in a short tour.
 
     Args:
-        robot: The arm.
+        unloaded: The arm without the load, and its limits.
         checker: Collision checker.
         current: Current posture, shape (n,) [rad].
         values: The node's parameters.
@@ -302,12 +294,9 @@ def plan_registration(
         ConvergenceError: If too few postures are feasible.
 
     """
+    robot = unloaded.robot
     drawn = feasible_postures(
-        robot, robot, checker, current, values, max(60, 8 * count), seed=1)
-    if len(drawn) < count:
-        raise ConvergenceError(
-            f'Only {len(drawn)} feasible postures were found, {count} are needed to '
-            'register the tracker. Check tracker_position, target_axis and visibility_angle.')
+        (unloaded,), checker, current, values, max(60, 8 * count), count, seed=1)
     target = Target.of(robot, values)
     points = np.array([target_pose(robot, q, target)[1] for q in drawn])
     centred = points - points.mean(axis=0)

@@ -34,7 +34,6 @@ from robocal_ros.compliance.measurement import (
     UNLOADED,
     EndPosition,
     check_drift,
-    drift_of,
     find_end_positions,
     mismatch,
     rest_of,
@@ -73,6 +72,19 @@ _LATE = 0.2
 
 Share = tuple[float, float]
 """Progress of the procedure at start and end [%]."""
+
+
+class UnusablePostureError(DataError):
+    """A posture that was not reached, seen or matched.
+
+    Attributes:
+        reason: A clause.
+
+    """
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(f'{what.capitalize()} cannot be used: {reason}.')
+        self.reason = reason
 
 
 @dataclass
@@ -164,6 +176,7 @@ class ComplianceProcedure:
     keep: Keep = keep_nothing
     state: KeptSets = field(default_factory=KeptSets)
     _resumed: bool = False
+    _share: Share = (0.0, 100.0)
 
     def clear(self) -> None:
         """Discard plan, measurements and registration."""
@@ -245,7 +258,7 @@ class ComplianceProcedure:
         """
         arm, values, home = self.arm, self.parameters(), self.arm.posture()
         self._check_held(home)
-        await self._plan(home, 0.0)
+        await self._plan(home)
         postures = self._known_postures()
         for part, which in enumerate((UNLOADED, LOADED)):
             arm.checker.loaded = which == LOADED
@@ -253,12 +266,9 @@ class ComplianceProcedure:
                 begin = 50.0 * (part + number / len(postures))
                 visits = [postures[0]] if number and not number % values.reference_every else []
                 for goal in (*visits, posture):
-                    if np.abs(goal - arm.posture()).max() > _ELSEWHERE:
-                        await arm.go_to(
-                            goal, phase='moving', message=f'Planning the {which} set.',
-                            share=(begin, begin), effort=self._effort(which))
+                    await self._move_to(goal, f'a posture ({which})', (begin, begin), which)
                     await arm.dwell(values.settle + values.dwell)
-            await self._go_home(home, 50.0 * (part + 1), which)
+            await self._move_to(home, 'the start', (50.0 * (part + 1),) * 2, which)
         return f'{self.mounted().note} {len(postures)} postures without and with the load:'
 
     async def _await_rest(self) -> None:
@@ -288,7 +298,7 @@ class ComplianceProcedure:
                          progress=share[0])
         # Spare postures: the tracker may not see the target everywhere.
         postures = await arm.compute(
-            plan_registration, self._effort(UNLOADED).robot, arm.checker, home, values,
+            plan_registration, self._effort(UNLOADED), arm.checker, home, values,
             count + max(2, count // 3))
         seen: list[EndPosition] = []
         width = (share[1] - share[0]) / len(postures)
@@ -296,13 +306,13 @@ class ComplianceProcedure:
             if len(seen) == count:
                 break
             begin = share[0] + number * width
-            what = f'posture {number + 1} of the registration'
-            position = await self._visit(posture, what, (begin, begin + width), UNLOADED)
-            if isinstance(position, str):
-                self._lose(f'{what.capitalize()} is not used: {position}.')
-            else:
-                seen.append(position)
-        await self._go_home(home, share[1], UNLOADED)
+            try:
+                seen.append(await self._visit(
+                    posture, f'posture {number + 1} of the registration', (begin, begin + width),
+                    UNLOADED))
+            except UnusablePostureError as error:
+                self._lose(str(error))
+        await self._move_to(home, 'the start', (share[1], share[1]), UNLOADED)
         if len(seen) < count:
             raise DataError(
                 f'The tracker saw the target in {len(seen)} of {len(postures)} postures; '
@@ -336,22 +346,21 @@ class ComplianceProcedure:
                 continues.
 
         """
-        done, home = self.state.sets[which], self._note_home()
+        done, home, self._share = self.state.sets[which], self._note_home(), share
         self._check_held(home)
         await self.rest.wait()
-        await self._plan(home, share[0])
+        await self._plan(home)
         self.arm.checker.loaded = which == LOADED
         if number := self.parameters().measure_posture:
-            await self._measure_again(done, number - 1, share)
-            await self._go_home(home, share[1], which)
-            return
-        if done.visits and self.missing(which):
-            # The tracker may have moved during a break.
-            await self._check_reference(done, share)
-        await self._visit_all(done, share)
-        if done.since_reference():
-            await self._check_reference(done, (share[1], share[1]))
-        await self._go_home(home, share[1], which)
+            await self._measure_again(done, number - 1)
+        else:
+            if done.visits and self.missing(which):
+                # The tracker may have moved during a break.
+                await self._check_reference(done)
+            await self._visit_all(done)
+            if done.since_reference():
+                await self._check_reference(done)
+        await self._move_to(home, 'the start', (share[1], share[1]), which)
 
     def _effort(self, which: str) -> EffortLimits:
         """Return the efforts that motions of a set may need."""
@@ -375,43 +384,39 @@ class ComplianceProcedure:
             raise MotionError(
                 f'With the load in the present posture, to which the arm returns, {contact}. Move '
                 'the arm clear, or correct tool_box, load_box or clearance.')
+        places = [(home[None], 'the present posture, to which the arm returns',
+                   'Move the arm to another posture and call again, or use a lighter load.')]
+        if self.state.postures is not None:
+            places.append((self.state.postures, 'one of the planned postures',
+                           'Use a lighter load, or call clear to choose other postures.'))
         for which in (LOADED, UNLOADED):
-            effort = self._effort(which)
-            bodies = self.mounted().described(loaded=which == LOADED)
-            if problem := effort.exceeded(home[None]):
-                raise MotionError(
-                    f'With {bodies} mounted in the present posture, to which the arm returns, '
-                    f'{problem}. Move the arm to another posture and call again, or use a '
-                    'lighter load.')
-            postures = self.state.postures
-            if postures is not None and (problem := effort.exceeded(postures)):
-                raise MotionError(
-                    f'With {bodies} mounted in one of the planned postures, {problem}. Use '
-                    'a lighter load, or call clear to choose other postures.')
+            effort, bodies = self._effort(which), self.mounted().described(loaded=which == LOADED)
+            for postures, where, remedy in places:
+                if problem := effort.exceeded(postures):
+                    raise MotionError(f'With {bodies} mounted in {where}, {problem}. {remedy}')
 
-    async def _plan(self, home: Array, progress: float) -> None:
-        """Choose postures unless there are some."""
-        if self.state.postures is None:
-            self.report.update('planning', 'Choosing postures.', progress=progress)
-            self.state.postures, overloaded = await self.arm.compute(self._planned, home)
-            for sentence in overloaded:
-                self._lose(sentence)
-
-    def _planned(self, home: Array) -> tuple[Array, list[str]]:
-        """Return the given or planned postures, (k, n) [rad], and what is not used of the given.
+    async def _plan(self, home: Array) -> None:
+        """Choose postures unless there are some.
 
         Raises:
             RobocalError: If there are too few.
 
         """
+        if self.state.postures is not None:
+            return
+        self.report.update('planning', 'Choosing postures.', progress=self._share[0])
         efforts = [self._effort(which) for which in (UNLOADED, LOADED)]
-        robot = efforts[0].robot
-        if self.given is not None:
-            return without_overload(self.given, robot, efforts)
-        return plan_postures(robot, efforts[1].robot, self.arm.checker, home, self.parameters(),
-                             self.state.registration, friction=self.friction()), []
+        if self.given is None:
+            self.state.postures = await self.arm.compute(
+                plan_postures, *efforts, self.arm.checker, home, self.parameters(),
+                self.state.registration)
+            return
+        self.state.postures, overloaded = await self.arm.compute(
+            without_overload, self.given, efforts)
+        for sentence in overloaded:
+            self._lose(sentence)
 
-    async def _measure_again(self, done: MeasuredSet, number: int, share: Share) -> None:
+    async def _measure_again(self, done: MeasuredSet, number: int) -> None:
         """Measure one posture again and replace its earlier measurement.
 
         Raises:
@@ -422,11 +427,9 @@ class ComplianceProcedure:
             raise DataError(f'measure_posture is {number + 1}, but only '
                             f'{len(self._known_postures())} postures are planned.')
         if number == 0 and done.visits:
-            await self._check_reference(done, share)
+            await self._check_reference(done)
             return
-        position = await self._measured(done, number, share)
-        if isinstance(position, str):
-            raise DataError(f'{self._name(done, number).capitalize()} cannot be used: {position}.')
+        position = await self._measured(done, number)
         for old in done.visits_of(number):
             self.recorder.mark_discarded((old.begin, old.end))
         done.visits = [visit for visit in done.visits if visit[0] != number]
@@ -434,52 +437,47 @@ class ComplianceProcedure:
         await self._keep(done, number, position)
         self.report.note(**self.counts())
 
-    async def _visit_all(self, done: MeasuredSet, share: Share) -> None:
+    async def _visit_all(self, done: MeasuredSet) -> None:
         """Visit the missing postures; those that cannot be used once more at the end."""
-        waiting, again, in_a_row = self.missing(done.name), False, 0
-        while waiting:
-            failed: dict[int, str] = {}
+        failed, in_a_row = dict.fromkeys(self.missing(done.name), ''), 0
+        for again in (False, True):
+            waiting, failed = list(failed), {}
             for place, number in enumerate(waiting):
                 if done.since_reference() >= self.parameters().reference_every:
-                    await self._check_reference(done, self._at(done, share))
-                position = await self._measured(done, number, self._at(done, share))
-                if isinstance(position, str):
-                    failed[number] = position
+                    await self._check_reference(done)
+                try:
+                    position = await self._measured(done, number)
+                except UnusablePostureError as error:
+                    failed[number] = error.reason
                     in_a_row += 1
-                    self._check_lost(done, in_a_row, number, waiting[place:], position)
+                    self._check_lost(done, in_a_row, number, waiting[place:], error.reason)
                     if not again:
-                        self._lose(f'{self._name(done, number).capitalize()} cannot be used: '
-                                   f'{position}. It is measured again at the end.')
+                        self._lose(f'{error} It is measured again at the end.')
                     continue
                 in_a_row = 0
                 await self._keep(done, number, position)
                 self.report.note(**self.counts())
-            if again:
-                self._leave_out(done, failed)
-                return
-            waiting, again = list(failed), True
+        self._leave_out(done, failed)
 
-    async def _measured(
-        self, done: MeasuredSet, number: int, share: Share
-    ) -> EndPosition | str:
-        """Measure a posture of a set; return the reason if the measurement cannot be used.
+    async def _measured(self, done: MeasuredSet, number: int) -> EndPosition:
+        """Measure a posture of a set.
 
         Raises:
+            UnusablePostureError: If the measurement cannot be used.
             RobocalError: As for ``measure``.
 
         """
+        what, robot, values = self._name(done, number), self.arm.robot, self.parameters()
         position = await self._visit(
-            self._known_postures()[number], self._name(done, number), share, done.name)
-        if isinstance(position, str):
-            return position
-        robot, values = self.arm.robot, self.parameters()
+            self._known_postures()[number], what, self._progress(done), done.name)
         if self.state.registration is not None and done.name == UNLOADED:
             check_registration(robot, [position], self.state.registration, values)
         other = self.state.sets[LOADED if done.name == UNLOADED else UNLOADED]
-        partner = other.visits_of(number)
-        return position if not partner else mismatch(
-            np.abs(position.posture - partner[0].posture), robot.joint_names,
-            values.match_tolerance) or position
+        for partner in other.visits_of(number)[:1]:
+            if reason := mismatch(np.abs(position.posture - partner.posture), robot.joint_names,
+                                  values.match_tolerance):
+                raise UnusablePostureError(what, reason)
+        return position
 
     def _known_postures(self) -> Array:
         if self.state.postures is None:
@@ -489,12 +487,11 @@ class ComplianceProcedure:
     def _name(self, done: MeasuredSet, number: int) -> str:
         return f'posture {number + 1} of {len(self._known_postures())} ({done.name})'
 
-    def _at(self, done: MeasuredSet, share: Share) -> Share:
+    def _progress(self, done: MeasuredSet) -> Share:
         """Return the progress before and after the next posture [%]."""
-        total = len(self._known_postures())
-        width = (share[1] - share[0]) / total
-        begin = share[0] + width * min(len(done.postures), total - 1)
-        return begin, begin + width
+        (begin, end), total = self._share, len(self._known_postures())
+        width, count = (end - begin) / total, min(len(done.postures), total - 1)
+        return begin + count * width, begin + (count + 1) * width
 
     async def _keep(self, done: MeasuredSet, number: int, position: EndPosition) -> None:
         done.visits.append((number, position))
@@ -554,22 +551,23 @@ class ComplianceProcedure:
             self._lose(f'Posture {number + 1} is left out: {reason}. To measure it again by '
                        f'itself, set measure_posture to {number + 1}.')
 
-    async def _check_reference(self, done: MeasuredSet, share: Share) -> None:
+    async def _check_reference(self, done: MeasuredSet) -> None:
         """Visit the reference posture again; raises DataError if the tracker drifted."""
-        values = self.parameters()
-        position = await self._visit(self._known_postures()[0], self._name(done, 0),
-                                     (share[0], share[0]), done.name)
-        if isinstance(position, str):
+        values, (progress, _) = self.parameters(), self._progress(done)
+        try:
+            position = await self._visit(self._known_postures()[0], self._name(done, 0),
+                                         (progress, progress), done.name)
+        except UnusablePostureError as error:
             raise DataError(
-                f'The reference posture of the {done.name} set cannot be used again: {position}. '
-                f'Measurements are kept; remove the cause and call measure_{done.name} again.')
+                f'The reference posture of the {done.name} set cannot be used again: '
+                f'{error.reason}. Measurements are kept; remove the cause and call '
+                f'measure_{done.name} again.') from error
         references = done.visits_of(0)
         if not references:
             await self._keep(done, 0, position)
             return
-        drift = drift_of([*references, position], values.match_tolerance, self._motion(values))
         try:
-            check_drift(drift, values.max_drift, done.name)
+            drift = check_drift([*references, position], values, self._motion(values), done.name)
         except DataError as error:
             count = done.since_reference()
             del done.visits[len(done.visits) - count:]
@@ -579,7 +577,7 @@ class ComplianceProcedure:
                 f'{error} {count} postures since the last good reference are discarded, '
                 f'{len(done.postures)} are kept; call measure_{done.name} to continue.') from error
         await self._keep(done, 0, position)
-        self.report.note(**{'drift [µm]': f'{1e6 * drift.largest:.1f}'})
+        self.report.note(**{'drift [µm]': f'{1e6 * drift:.1f}'})
 
     def _motion(self, values: ComplianceParameters) -> TargetMotion:
         """Return forward kinematics of the target in the tracker's axes, zero if unknown."""
@@ -598,7 +596,7 @@ class ComplianceProcedure:
 
     async def _visit(
         self, posture: Array, what: str, share: Share, which: str
-    ) -> EndPosition | str:
+    ) -> EndPosition:
         """Move to a posture and average the tracker there.
 
         Args:
@@ -607,33 +605,34 @@ class ComplianceProcedure:
             share: Progress before and after [%].
             which: Name of the set.
 
-        Returns:
-            The end position, or the reason why there is none.
-
         Raises:
-            MotionFailedError: If a motion failed, unless the controller ended it and the arm is
-                held.
+            UnusablePostureError: If there is no way, the controller ended the motion and holds the
+                arm, or the tracker does not see the target.
+            MotionFailedError: If a motion failed otherwise.
 
         """
-        arm = self.arm
         middle = share[0] + 0.5 * (share[1] - share[0])
-        if np.abs(posture - arm.posture()).max() > _ELSEWHERE:
-            try:
-                await arm.go_to(posture, phase='moving', message=f'Moving to {what}.',
-                                share=(share[0], middle), effort=self._effort(which))
-            except MotionFailedError as error:
-                outcome = error.outcome
-                if outcome.status is not MotionStatus.ABORTED or not outcome.held:
-                    raise
-                return f'the arm did not get there: {error}'.rstrip('.')
-            except MotionError as error:
-                return f'moving there was not possible: {error}'.rstrip('.')
-        self.report.update('measuring', f'Averaging the tracker in {what}.', progress=middle)
-        return await self.rest.read() or _UNSEEN
+        try:
+            await self._move_to(posture, what, (share[0], middle), which)
+        except MotionFailedError as error:
+            outcome = error.outcome
+            if outcome.status is not MotionStatus.ABORTED or not outcome.held:
+                raise
+            reason = f'the arm did not get there: {error}'
+        except MotionError as error:
+            reason = f'moving there was not possible: {error}'
+        else:
+            self.report.update('measuring', f'Averaging the tracker in {what}.', progress=middle)
+            if (position := await self.rest.read()) is not None:
+                return position
+            reason = _UNSEEN
+        raise UnusablePostureError(what, reason.rstrip('.'))
 
-    async def _go_home(self, home: Array, progress: float, which: str) -> None:
-        await self.arm.go_to(home, phase='moving', message='Moving back to the start.',
-                              share=(progress, progress), effort=self._effort(which))
+    async def _move_to(self, posture: Array, what: str, share: Share, which: str) -> None:
+        """Move to a posture with what is mounted in a set, unless the arm is there."""
+        if np.abs(posture - self.arm.posture()).max() > _ELSEWHERE:
+            await self.arm.go_to(posture, phase='moving', message=f'Moving to {what}.',
+                                 share=share, effort=self._effort(which))
 
     def _lose(self, sentence: str) -> None:
         """Report a loss at once, while the arm is still there."""
@@ -671,42 +670,40 @@ class StationaryReader:
         return self.joints.newest
 
     async def wait(self) -> None:
-        """Wait for usable tracker messages.
+        """Wait for usable tracker messages, or for a publisher while the target is not seen.
 
         Raises:
-            DataError: If none arrive within the tracker's timeout.
+            DataError: If there is none in time.
             CancelledError: On a stop request.
 
         """
-        tracker = self.tracker
-        await self.until(lambda: tracker.age() < np.inf or self.has_sender(),
-                          self.parameters().tracker_timeout)
-        if tracker.problem():
-            raise DataError(f'{tracker.problem()} The arm was not moved.')
-        if tracker.age() == np.inf and not self.has_sender():
-            raise DataError(
-                f"Topic '{tracker.topic}' has no publisher. Start the tracker's driver, "
-                'or correct tracker_topic and tracker_message. The arm was not moved.')
+        def problem() -> str:
+            if self.tracker.age() < np.inf or self.has_sender():
+                return self.tracker.problem()
+            return (f"Topic '{self.tracker.topic}' has no publisher. Start the tracker's driver, "
+                    'or correct tracker_topic and tracker_message.')
+
+        await self.arm.await_readings(problem)
 
     def silence(self) -> str:
-        """Return the time without readings as a sentence with a space, empty if short."""
-        age = self.tracker.age()
-        if age <= self.parameters().tracker_timeout:
-            return ''
-        since = f'for {age:.0f} s' if np.isfinite(age) else 'so far'
-        return f"No reading was received on '{self.tracker.topic}' {since}. "
+        """Return a long time without readings as a sentence with a space, empty if short."""
+        problem = self.tracker.problem(self.parameters().tracker_timeout)
+        return f'{problem} ' if problem else ''
 
     def fault(self) -> str:
         """Return the fault of the tracker's messages as a sentence, empty for none."""
         tracker = self.tracker
         if tracker.problem():
             return tracker.problem()
-        latest = self.joints.latest
-        apart = abs(tracker.newest - latest[0]) if latest else 0.0
+        apart = abs(tracker.newest - self.newest)
         if tracker.counts.received > self._received + 1 and apart > _OTHER_CLOCK:
             return (f'The newest tracker stamp differs by {apart:.1f} s from the joint '
                     'states; both must use one clock.')
         return ''
+
+    def _tracker_has(self, stamp: float) -> bool:
+        """Return whether there is a reading as new as a stamp [s]."""
+        return self.tracker.newest >= stamp
 
     async def read(self) -> EndPosition | None:
         """Rest until there are enough readings; return their average, None for too few.
@@ -716,32 +713,20 @@ class StationaryReader:
             CancelledError: On a stop request.
 
         """
-        values = self.parameters()
-        latest = self.joints.latest
-        begin = latest[0] if latest else 0.0
+        values, begin = self.parameters(), self.newest
         # Samples of the motion are not needed, and a measurement may last for hours.
         self.joints.forget_after(-np.inf)
         self._received = self.tracker.counts.received
         # Margin: the arm may still creep when it has arrived.
-        await self.arm.dwell(values.settle + values.dwell + 0.1)
-        await self._tracker_keeps_up()
-        for _ in range(_PATIENCE):
-            found = self._average(begin)
+        rest = values.settle + values.dwell + 0.1
+        for _ in range(_PATIENCE + 1):
+            await self.arm.dwell(rest)
+            await self.until(partial(self._tracker_has, self.newest - _LATE),
+                             min(1.0, values.tracker_timeout))
+            readings = self.tracker.samples(begin)
+            found = find_end_positions(self.joints.samples(), readings, values)
             # A longer rest helps only if there were readings at all.
-            if found is not None or not len(self.tracker.samples(begin)):
-                return found
-            await self.arm.dwell(values.dwell)
-            await self._tracker_keeps_up()
-        return self._average(begin)
-
-    async def _tracker_keeps_up(self) -> None:
-        """Wait for tracker readings older than the newest joint state."""
-        latest = self.joints.latest
-        newest = latest[0] if latest else 0.0
-        await self.until(lambda: self.tracker.newest >= newest - _LATE,
-                          min(1.0, self.parameters().tracker_timeout))
-
-    def _average(self, begin: float) -> EndPosition | None:
-        found = find_end_positions(
-            self.joints.samples(), self.tracker.samples(begin), self.parameters())
+            if found or not len(readings):
+                break
+            rest = values.dwell
         return found[-1] if found else None

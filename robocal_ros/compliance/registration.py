@@ -57,19 +57,16 @@ class Registration:
         return np.asarray(points @ self.rotation.T + self.translation)
 
 
-def _checked(tracker: Array, base: Array) -> tuple[Array, Array]:
-    tracker, base = np.asarray(tracker, dtype=float), np.asarray(base, dtype=float)
-    if tracker.shape != base.shape or tracker.ndim != 2 or tracker.shape[1:] != (3,):
-        raise DataError(
-            f'Registration needs the same points in both frames; expected two arrays of shape '
-            f'(k, 3), got {tracker.shape} and {base.shape}.')
+def _check_spread(tracker: Array, base: Array) -> None:
+    """Raise a DataError for points that are too few, not finite, too close, or collinear."""
     if len(tracker) < 3:
         raise DataError(
             f'{len(tracker)} points cannot register the tracker; at least 3 that are not '
             'collinear are needed. Measure more postures.')
-    if not (np.isfinite(tracker).all() and np.isfinite(base).all()):
-        row = int(np.argmin((np.isfinite(tracker) & np.isfinite(base)).all(axis=1)))
-        raise DataError(f'Point {row + 1} of the registration is not finite; remove it.')
+    finite = np.isfinite(tracker + base).all(axis=1)
+    if not finite.all():
+        raise DataError(f'Point {int(np.argmin(finite)) + 1} of the registration is not finite; '
+                        'remove it.')
     for points, where in ((tracker, "the tracker's"), (base, 'the base')):
         extent = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)
         extent = extent / np.sqrt(len(points))
@@ -82,7 +79,6 @@ def _checked(tracker: Array, base: Array) -> tuple[Array, Array]:
                 f'The {len(points)} points of the registration are collinear in {where} frame '
                 f'({1e3 * extent[0]:.0f} mm long, {1e3 * extent[1]:.2f} mm wide), so the rotation '
                 'about the line is unobservable. Add a point off the line.')
-    return tracker, base
 
 
 def _judged(
@@ -126,7 +122,7 @@ def three_point(tracker: Array, base: Array, limit: float = np.inf) -> Registrat
             ``limit``.
 
     """
-    tracker, base = _checked(tracker, base)
+    _check_spread(tracker, base)
     if len(tracker) != 3:
         raise DataError(f'Registration three_point takes 3 points, got {len(tracker)}; use '
                         'least_squares for more.')
@@ -152,16 +148,15 @@ def least_squares_transform(
             exceeds ``limit``.
 
     """
-    tracker, base = _checked(tracker, base)
+    _check_spread(tracker, base)
     return _judged(*_aligned(tracker, base), tracker, base, 'least_squares', limit)
 
 
 def _aligned(tracker: Array, base: Array) -> tuple[Array, Array]:
     """Return rotation and translation of least squared distances (Arun, Umeyama)."""
     centre_tracker, centre_base = tracker.mean(axis=0), base.mean(axis=0)
-    left, _, right = np.linalg.svd((base - centre_base).T @ (tracker - centre_tracker))
-    proper = np.diag([1.0, 1.0, np.linalg.det(left @ right)])
-    rotation = left @ proper @ right
+    rotation = scipy.spatial.transform.Rotation.align_vectors(
+        base - centre_base, tracker - centre_tracker)[0].as_matrix()
     return rotation, centre_base - rotation @ centre_tracker
 
 
@@ -188,7 +183,7 @@ def register_with_target(
     if len(tracker) < 4:
         raise DataError(
             f'{len(tracker)} points cannot register tracker and target; at least 4 are needed.')
-    _checked(tracker, origins + rotations[:, :, 0] * 1e-3)
+    _check_spread(tracker, origins + rotations[:, :, 0] * 1e-3)
     rotation, translation = _aligned(tracker, origins)
 
     def residual(values: Array) -> Array:

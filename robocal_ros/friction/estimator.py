@@ -45,15 +45,15 @@ from robocal_ros.robot import (
     identified_arm,
 )
 
-NAMES = ('coulomb', 'static', 'stribeck_velocity', 'viscous')
 UNITS = {'coulomb': 'N·m', 'static': 'N·m', 'stribeck_velocity': 'rad/s',
-         'viscous': 'N·m·s/rad'}
-FURTHER = {'exponent': '1', 'load_factor': '1'}
-"""Parameters of laws that are sublinear in speed or depend on load, with units."""
+         'viscous': 'N·m·s/rad', 'exponent': '1', 'load_factor': '1'}
+"""Parameters of a law by direction, with units."""
 BRISTLES = {'bristle_stiffness': 'N·m/rad', 'bristle_damping': 'N·m·s/rad'}
 """Additional parameters of the dynamic law, with units."""
-# Settings by joint.
+# Settings by joint, and parts of a result with what names their joint.
 _BY_JOINT = ('laws', 'temperatures')
+_PARTS = {'parameters': 'name', 'fit': 'what', 'validation': 'what', 'checks': 'name',
+          'series': 'title'}
 
 
 def loaded(robot: Robot, payload: CalibrationResult | None) -> tuple[Robot, list[Robot]]:
@@ -115,24 +115,17 @@ def estimate_motion(
     _check_torques(samples, values)
     check_effort(samples, wanted)
     check_contents(samples, robot, values.effort_contains, values.min_weight_share)
-    found = friction_from_motion(robot, samples, values)
-    joints = [item for item in found.joints if item.joint in wanted]
-    bad = {item.joint for item in joints if item.unidentified}
-    rows = {name: row for row, name in enumerate(found.names)
-            if all(joint in wanted and joint not in bad
-                   for joint in name.partition('.')[0].split('+'))}
-    variances = np.maximum(np.diag(found.covariance), 0.0)
-    numbers = {name: (float(found.value[row]), float(np.sqrt(variances[row])))
-               for name, row in rows.items()}
+    found = friction_from_motion(robot, samples, values, wanted)
+    joints, stds = found.joints, np.sqrt(np.maximum(np.diag(found.covariance), 0.0)).tolist()
+    numbers = {name: (value, std)
+               for (name, value), std in zip(found.numbers.items(), stds, strict=True)}
     parameters = [parameter for item in joints for parameter in _law_parameters(
         item.joint, numbers, item.unidentified or {'viscous': 'it is zero within its interval'})]
     coupled = {'coulomb': 'N·m', 'viscous': 'N·m·s/rad', 'inertia': 'kg·m²'}
     parameters += [Parameter(name, coupled[name.partition('.')[2]], *numbers[name])
-                   for name in rows if '+' in name]
-    order = list(rows.values())
+                   for name in numbers if '+' in name]
     return _finished(
-        robot, recording, values, 'motion', parameters, tuple(rows),
-        found.covariance[np.ix_(order, order)],
+        robot, recording, values, 'motion', parameters, tuple(numbers), found.covariance,
         fit=tuple(Fit(item.joint, 'N·m', item.torque, item.residual, found.rows)
                   for item in joints),
         validation=tuple(Fit(item.joint, 'N·m', item.torque, item.held_out[item.model], found.rows)
@@ -192,7 +185,7 @@ def _law_parameters(
     """
     found = []
     for direction in DIRECTIONS:
-        for name, unit in {**UNITS, **FURTHER}.items():
+        for name, unit in UNITS.items():
             full = f'{joint}.{name}_{direction}'
             if name == 'viscous' and f'{joint}.exponent_{direction}' in numbers:
                 unit = 'N·m·(s/rad)^exponent'
@@ -349,10 +342,10 @@ def _parameters(
     reasons = {**(item.choice.unidentified if item.choice else {}),
                'static': item.stribeck_unidentified}
     values = {f'{item.joint}.{name}_{direction}': value for direction, fit in fits.items()
-              for name, value in zip(parameter_names(fit.model), fit.value, strict=True)}
+              for name, value in fit.named(fit.value).items()}
     objections, found = ' '.join(item.objections), item.presliding
     parameters = _law_parameters(
-        item.joint, {name: (float(value), float(stds[name]))
+        item.joint, {name: (value, float(stds[name]))
                      for name, value in values.items() if name in stds},
         objections or {**reasons, **{direction: item.missing for direction in DIRECTIONS
                                      if direction not in fits}})
@@ -505,21 +498,23 @@ def friction_temperature(result: CalibrationResult) -> float:
 def select_joints(result: CalibrationResult, joints: Sequence[str]) -> CalibrationResult:
     """Return the part of a friction result that belongs to some joints."""
     def selected(name: str) -> bool:
-        return all(joint in joints for joint in name.split('.')[0].split(':')[0].split('+'))
+        return all(joint in joints for joint in _joint_of(name).split('+'))
 
     rows = [i for i, name in enumerate(result.covariance_names) if selected(name)]
+    parts: dict[str, Any] = {
+        part: tuple(item for item in getattr(result, part) if selected(getattr(item, name)))
+        for part, name in _PARTS.items()}
     return replace(
-        result,
-        parameters=tuple(p for p in result.parameters if selected(p.name)),
-        covariance_names=tuple(result.covariance_names[i] for i in rows),
+        result, covariance_names=tuple(result.covariance_names[i] for i in rows),
         covariance=result.covariance[np.ix_(rows, rows)],
-        fit=tuple(f for f in result.fit if selected(f.what)),
-        validation=tuple(f for f in result.validation if selected(f.what)),
-        checks=tuple(c for c in result.checks if selected(c.name)),
-        series=tuple(s for s in result.series if s.title.split()[-1] in joints),
         settings={name: {joint: item for joint, item in value.items() if joint in joints}
                   if name in _BY_JOINT else value for name, value in result.settings.items()},
-    )
+        **parts)
+
+
+def _joint_of(name: str) -> str:
+    """Return the joint, or the pair of joints, of a part of a result by its name."""
+    return name.rpartition(' of ')[2].partition('.')[0].partition(':')[0]
 
 
 def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationResult | None:
@@ -531,8 +526,8 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
         None if no joint is left.
 
     """
-    judged = dict.fromkeys(check.name.split(':')[0] for check in new.checks)
-    failed = {check.name.split(':')[0] for check in new.checks if not check.passed}
+    judged = dict.fromkeys(_joint_of(check.name) for check in new.checks)
+    failed = {_joint_of(check.name) for check in new.checks if not check.passed}
     if CHECK in failed:
         return None
     if old is not None and (
@@ -543,7 +538,7 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
     validated = {fit.what for fit in new.validation}
     passed = [name for name in judged if name in validated and name not in failed]
     others = [] if old is None else [
-        name for name in dict.fromkeys(p.name.split('.')[0] for p in old.parameters)
+        name for name in dict.fromkeys(_joint_of(p.name) for p in old.parameters)
         if name not in passed and '+' not in name]
     fresh = select_joints(new, passed)
     fresh = replace(fresh, checks=(
@@ -552,10 +547,10 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
         return fresh if passed else None
     kept = select_joints(old, others)
     order = {name: i for i, name in enumerate(new.robot.joint_names)}
-    joined: dict[str, Any] = {name: (*getattr(kept, name), *getattr(fresh, name)) for name in (
-        'parameters', 'covariance_names', 'fit', 'validation', 'checks', 'series')}
+    joined: dict[str, Any] = {name: (*getattr(kept, name), *getattr(fresh, name))
+                              for name in (*_PARTS, 'covariance_names')}
     joined['parameters'] = tuple(sorted(
-        joined['parameters'], key=lambda p: order[p.name.split('.')[0].split('+')[0]]))
+        joined['parameters'], key=lambda p: order[_joint_of(p.name).partition('+')[0]]))
     by_joint = {name: {**kept.settings.get(name, {}), **fresh.settings.get(name, {})}
                 for name in _BY_JOINT if name in {**kept.settings, **fresh.settings}}
     return replace(fresh, settings={**fresh.settings, **by_joint},

@@ -3,23 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
-from control_msgs.msg import JointTrajectoryControllerState
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
-from trajectory_msgs.msg import JointTrajectory
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import DataError, RobocalError
+from robocal_ros.errors import DataError
 from robocal_ros.friction.estimator import friction_temperature
 from robocal_ros.friction.model import Compensator, feed_forward
 from robocal_ros.friction.track import FrictionTracker, tracked_result
-from robocal_ros.messages import TEXT_LIMIT, JointStateStream, Subscriber, conversions, qos
-from robocal_ros.node import CalibrationNode
+from robocal_ros.messages import conversions, qos
+from robocal_ros.node import ArmNode
 from robocal_ros.results import CalibrationResult, to_yaml
-from robocal_ros.robot import DIRECTIONS, Robot, SteadyFriction, friction_by_joint
+from robocal_ros.robot import DIRECTIONS, Robot, Trajectory, friction_by_joint
 
 # A reference velocity older than this is not used [s].
 _REFERENCE_AGE = 0.1
@@ -37,18 +33,11 @@ class FrictionFeedForward:
 
     """
 
-    def __init__(self, node: CalibrationNode, joints: JointStateStream) -> None:
-        """Create the topics; nothing is published before the first result.
-
-        Args:
-            node: The node.
-            joints: The arm's joint states.
-
-        """
+    def __init__(self, node: ArmNode) -> None:
+        """Create the topics; nothing is published before the first result."""
         self.robot = node.robot
         self.temperature = self.newest_temperature = float('nan')
         self._node = node
-        self._laws: Mapping[str, SteadyFriction] = {}
         self._compensator = Compensator(
             {}, self.robot.joint_names, width=node.values.compensation_width,
             dead_band=node.values.compensation_dead_band)
@@ -56,24 +45,16 @@ class FrictionFeedForward:
         self._tracker: FrictionTracker | None = None
         self._reported = -np.inf
         self._tracked = node.publisher(String, '~/tracked')
-        self._reference: tuple[float, Array] | None = None
-        self._order: tuple[tuple[str, ...], list[int]] | None = None
         self._message = JointState(name=list(self.robot.joint_names))
         self._compensation = node.publisher(JointState, '~/compensation', qos.RELIABLE)
-        self._out = node.publisher(JointTrajectory, '~/trajectory_out', qos.RELIABLE)
-        node.subscription(JointTrajectory, '~/trajectory_in', self._pass, qos.RELIABLE,
-                          limit=TEXT_LIMIT, idle_only=True)
-        self._references = node.stream(Subscriber(
-            node, node.group, JointTrajectoryControllerState,
-            f'{node.values.controller}/controller_state', self._take_reference))
-        joints.listen(self._on_state, lambda: (
-            self.tracking or self.subscribed or self._references.subscription is not None))
+        node.filter_trajectories(self._filled)
+        node.joints.listen(self._on_state, lambda: self.tracking or self.subscribed)
 
     def use(self, result: CalibrationResult) -> None:
         """Replace the friction result in use."""
         self._result = result
         self.temperature = friction_temperature(result)
-        self._compensate(friction_by_joint(result))
+        self._compensator.laws = friction_by_joint(result)
         if self._tracker is not None or self._node.values.track:
             self.track(on=True)
 
@@ -82,10 +63,6 @@ class FrictionFeedForward:
         self.robot = robot
         if self._tracker is not None:
             self._tracker.use(robot)
-
-    def _compensate(self, laws: Mapping[str, SteadyFriction]) -> None:
-        self._laws = laws
-        self._compensator.use(laws)
 
     @property
     def tracking(self) -> bool:
@@ -102,7 +79,7 @@ class FrictionFeedForward:
         if self._result is None:
             raise DataError('No friction is identified yet; call run first.')
         laws, values = friction_by_joint(self._result), self._node.values
-        self._compensate(laws)
+        self._compensator.laws = laws
         self._tracker = FrictionTracker(
             self.robot, laws, drift=values.track_drift, model_std=values.arm_model_std,
             tilt_std=values.tilt_std, since=self._result.time, temperature=self.temperature,
@@ -119,7 +96,7 @@ class FrictionFeedForward:
         self._reported = stamp
         changes = tracker.changes(self.newest_temperature)
         tracked = tracked_result(result, changes, stamp)
-        self._compensate(friction_by_joint(tracked))
+        self._compensator.laws = friction_by_joint(tracked)
         self._tracked.publish(String(data=to_yaml(tracked)))
         self._node.status.note(**{
             f'{name}: friction {direction} since identification': str(change)
@@ -132,53 +109,27 @@ class FrictionFeedForward:
         """True while somebody subscribes to the compensation."""
         return self._compensation.get_subscription_count() > 0
 
-    def _take_reference(self, message: JointTrajectoryControllerState) -> None:
-        names = tuple(message.joint_names)
-        if self._order is None or self._order[0] != names:
-            if any(name not in names for name in self.robot.joint_names):
-                return
-            self._order = (names, [names.index(name) for name in self.robot.joint_names])
-        velocities = message.reference.velocities
-        if len(velocities) != len(names):
-            return
-        velocity = np.asarray(velocities)[self._order[1]]
-        if np.isfinite(velocity).all():
-            self._reference = (conversions.seconds(message.header.stamp), velocity)
-
     def _on_state(self, stamp: float, position: Array, velocity: Array, effort: Array) -> None:
         """Publish the friction torque for one joint state."""
         if self._node.is_active:
             self._follow(stamp, position, effort)
         if self._result is None or not self._node.is_active or not self.subscribed:
-            # The commanded velocities are not needed.
-            self._references.stop()
             return
-        self._references.start()
-        reference = self._reference
-        commanded = reference is not None and abs(stamp - reference[0]) < _REFERENCE_AGE
-        speed = reference[1] if commanded and reference is not None else velocity
+        controller = self._node.arm.client.controller
+        controller.look(every=True)
+        reference = controller.commanded_velocity
+        commanded = abs(stamp - controller.stamp) < _REFERENCE_AGE and (
+            bool(np.isfinite(reference).all()))
+        speed = reference if commanded else velocity
         self._message.header.stamp = conversions.to_stamp(stamp)
         self._message.velocity = speed.tolist()
         self._message.effort = self._compensator.torque(speed, measured=not commanded).tolist()
         self._compensation.publish(self._message)
 
-    def _pass(self, message: JointTrajectory) -> None:
-        """Fill in the effort of a trajectory and republish it; an invalid one is dropped."""
-        if not self._node.is_active:
-            return
+    def _filled(self, trajectory: Trajectory) -> dict[str, Array]:
+        """Return the effort of a trajectory."""
         if self._result is None:
             self._node.get_logger().warning(
                 'No friction result is available: the effort of this trajectory contains gravity '
                 'and inertia only.')
-        try:
-            trajectory, order = conversions.from_joint_trajectory(
-                message, self.robot.joint_names)
-            torque = feed_forward(self.robot, self._laws, trajectory)
-        except RobocalError as error:
-            self._node.get_logger().error(f'Trajectory not published: {error}')
-            return
-        for point, row in zip(message.points, torque, strict=True):
-            effort = np.zeros(len(message.joint_names))
-            effort[order] = row
-            point.effort = effort.tolist()
-        self._out.publish(message)
+        return {'effort': feed_forward(self.robot, self._compensator.laws, trajectory)}

@@ -46,6 +46,8 @@ GRAVITY_ERROR = 0.2
 MIN_POINTS = 3
 """Fewest usable runs in each direction that leave a residual for the simplest laws."""
 
+# Parameters of parts that a law lacks.
+_ABSENT = {'stribeck_velocity': 1.0, 'viscous': 0.0, 'exponent': 1.0, 'load_factor': 0.0}
 _GRID = 48
 _MAX_RELATIVE_STD = 0.5
 # Largest standard deviation of an identified exponent, and the range that is searched.
@@ -66,8 +68,8 @@ _DRIFT_STD = 0.1
 _RATES = (0.0, 1.5, 3.0, 6.0)
 # Most steps in which it is found.
 _DRIFT_STEPS = 5
-# Number of rises towards standstill that it is told from, and the least share of a function of
-# the speed that others do not contain.
+# Number of rises towards standstill beside which the change is estimated, and the least share of a
+# function of the speed that others do not contain.
 _RISES, _ALIKE = 3, 1e-4
 
 
@@ -112,6 +114,15 @@ class DirectionFit:
     covariance: Array
     chi_square: float
     residual: Array
+
+    def named(self, numbers: Array) -> dict[str, float]:
+        """Return numbers of the parameters, in their order, by name."""
+        return dict(zip(parameter_names(self.model), numbers.tolist(), strict=True))
+
+    @property
+    def std(self) -> Array:
+        """Standard deviations of the parameters, shape (p,)."""
+        return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
 
 
 def fit_direction(side: Side, model: str) -> DirectionFit:
@@ -193,10 +204,7 @@ def distinct(speed: Array) -> Array:
 
 def unidentified(fit: DirectionFit, side: Side) -> dict[str, str]:
     """Return reasons why parts of a law are not identified, by parameter; empty if all are."""
-    value = dict(zip(parameter_names(fit.model), fit.value, strict=True))
-    std = dict(zip(parameter_names(fit.model),
-                   np.sqrt(np.maximum(np.diag(fit.covariance), 0.0)), strict=True))
-    reasons = {}
+    value, std, reasons = fit.named(fit.value), fit.named(fit.std), {}
     if 'static' in value and (reason := _stribeck_unidentified(fit, side.speed)):
         reasons['stribeck_velocity'] = reason
     if 'exponent' in value:
@@ -216,7 +224,6 @@ def unidentified(fit: DirectionFit, side: Side) -> dict[str, str]:
 def _stribeck_unidentified(fit: DirectionFit, speed: Array) -> str:
     """Return the reason why the Stribeck part is not identified, empty if it is identified."""
     coulomb, static, velocity = fit.value[:3]
-    std = np.sqrt(np.maximum(np.diag(fit.covariance), 0.0))
     excess_std = float(np.sqrt(max(
         fit.covariance[0, 0] + fit.covariance[1, 1] - 2.0 * fit.covariance[0, 1], 0.0)))
     different = distinct(speed)
@@ -227,30 +234,42 @@ def _stribeck_unidentified(fit: DirectionFit, speed: Array) -> str:
                 f'{informative} below 1.5 times that (at least 1 and 2 needed); add lower speeds')
     if static - coulomb < 2.0 * excess_std:
         return 'the rise of friction towards low speed is within twice its standard deviation'
-    if std[2] > _MAX_RELATIVE_STD * velocity:
-        return (f'the Stribeck velocity is uncertain by {100 * std[2] / velocity:.0f} % '
+    if fit.std[2] > _MAX_RELATIVE_STD * velocity:
+        return (f'the Stribeck velocity is uncertain by {100 * fit.std[2] / velocity:.0f} % '
                 f'(limit {100 * _MAX_RELATIVE_STD:.0f} %)')
     return ''
 
 
 def information_criterion(
-    fits: Sequence[DirectionFit], held_out: tuple[float, float] | None = None
+    fits: Mapping[str, DirectionFit], sides: Mapping[str, Side],
+    predicted: Sequence[tuple[Array, Array, Array]] | None = None,
 ) -> float:
     """Return the Bayesian information criterion of all directions together.
 
     n ln(χ²/n) + p ln n, for noise of unknown scale (Schwarz, Ann. Statist. 6 (1978) 461, doi
-    10.1214/aos/1176344136). With ``held_out``, χ² contains the errors of runs predicted from the
-    others. Their optimism, twice their share of p on average (Stone, J. R. Stat. Soc. B 39 (1977)
-    44), is measured instead: n ln(χ²/n) + p ln n − 2 Σ h, with their leverages h.
+    10.1214/aos/1176344136). With ``predicted``, χ² contains the errors of runs predicted from the
+    others, and the residuals of outer runs. Their optimism, twice their share of p on average
+    (Stone, J. R. Stat. Soc. B 39 (1977) 44), is measured instead: n ln(χ²/n) + p ln n − 2 Σ h,
+    with their leverages h.
 
     Args:
         fits: The fit of each direction.
-        held_out: χ² and the sum of the leverages of held-out runs; None to count residuals.
+        sides: Runs of each direction.
+        predicted: As for ``Choice``; None to count residuals.
 
     """
-    count = sum(len(fit.residual) for fit in fits)
-    parameters = sum(len(fit.value) for fit in fits)
-    chi_square, known = held_out or (sum(fit.chi_square for fit in fits), 0.0)
+    count = sum(len(fit.residual) for fit in fits.values())
+    parameters = sum(len(fit.value) for fit in fits.values())
+    chi_square, known = sum(fit.chi_square for fit in fits.values()), 0.0
+    if predicted is not None:
+        chi_square = sum(float((((measured - torque) / std) ** 2).sum())
+                         for measured, torque, std in predicted)
+        for name, fit in fits.items():
+            side = sides[name]
+            chi_square += float(((fit.residual / side.std)[_OUTER] ** 2).sum())
+            slopes = jacobian(fit.model, fit.value, side.speed, side.load) / side.std[:, None]
+            known += float(np.delete(
+                np.einsum('ij,jk,ik->i', slopes, fit.covariance, slopes), _OUTER).sum())
     return count * float(np.log(max(chi_square, 1e-12) / count)) + (
         parameters * float(np.log(count)) - 2.0 * known)
 
@@ -399,17 +418,11 @@ def law(
         std: Standard deviation of a run; None for the RMS of the residuals [N·m].
 
     """
-    sides = [dict(zip(parameter_names(fit.model), fit.value, strict=True)) for fit in fits]
-
-    def pair(name: str, default: str | float) -> Array:
-        return np.array([side.get(name, side[default] if isinstance(default, str) else default)
-                         for side in sides])
-
+    # The first parameter of every model is Coulomb friction.
+    sides = [{'static': fit.value[0], **_ABSENT, **fit.named(fit.value)} for fit in fits]
     return SteadyFriction(
-        coulomb=pair('coulomb', 0.0), static=pair('static', 'coulomb'),
-        stribeck_velocity=pair('stribeck_velocity', 1.0), viscous=pair('viscous', 0.0),
+        **{name: np.array([side[name] for side in sides]) for name in sides[0]},
         std=rms(np.concatenate([fit.residual for fit in fits])) if std is None else std,
-        exponent=pair('exponent', 1.0), load_factor=pair('load_factor', 0.0),
         reference_load=reference_load)
 
 
@@ -541,7 +554,7 @@ def find_drift(
     Warming up, gears lose up to a third of their friction within an hour, and approach their warm
     state exponentially. The drift has a prior, and is found beside the parameters of the law, at
     several rates, of which the most likely one counts. Runs in the order of their speeds hardly
-    tell a drift from the law.
+    distinguish a drift from the law.
 
     Args:
         sides: Runs of each direction.
@@ -619,18 +632,15 @@ def _drift_effects(
     slopes = jacobian(fit.model, fit.value, side.speed, side.load) / side.std[:, None]
     by_size, *_ = np.linalg.lstsq(slopes, law * course.share(side.age) / side.std, rcond=1e-9)
     by_rate = [0.0 if name in SHAPES.values() else value
-               for name, value in zip(parameter_names(fit.model), fit.value, strict=True)]
+               for name, value in fit.named(fit.value).items()]
     return np.column_stack((std * by_size, course.doubt * np.array(by_rate)))
 
 
 def _without_drift(points: Sequence[SpeedPoint], course: Course) -> tuple[SpeedPoint, ...]:
     """Return the runs with the friction of the last usable one; rejected ones unchanged."""
-    usable = [i for i, p in enumerate(points) if not p.rejected]
-    found = list(points)
-    shares = course.share(_ages([points[i] for i in usable]))
-    for i, share in zip(usable, shares, strict=True):
-        found[i] = replace(points[i], torque=points[i].torque / (1.0 + course.drift * share))
-    return tuple(found)
+    shares = iter(course.share(_ages([p for p in points if not p.rejected])))
+    return tuple(p if p.rejected else replace(
+        p, torque=p.torque / (1.0 + course.drift * next(shares))) for p in points)
 
 
 def choose(sides: Mapping[str, Side], wanted: str) -> Choice:
@@ -665,8 +675,7 @@ def choose(sides: Mapping[str, Side], wanted: str) -> Choice:
     held_out = all(found is not None for found in predicted.values())
     criteria = {
         model: information_criterion(
-            tuple(fitted[model].values()),
-            _judged(predicted[model], fitted[model], sides) if held_out else None)
+            fitted[model], sides, predicted[model] if held_out else None)
         for model in candidates}
     best = min(criteria, key=criteria.__getitem__)
     unidentified = dict(reasons[best])
@@ -742,27 +751,6 @@ def _held_out(
                           evaluate(model, fit.value, side.speed[out], side.load[out]),
                           side.std[out]))
     return found
-
-
-def _judged(
-    predicted: list[tuple[Array, Array, Array]] | None, fits: Mapping[str, DirectionFit],
-    sides: Mapping[str, Side],
-) -> tuple[float, float] | None:
-    """Return χ² of held-out and outer runs, and the sum of the leverages of held-out ones.
-
-    Outer runs count by their residuals.
-    """
-    if predicted is None:
-        return None
-    chi_square, known = sum(float((((measured - torque) / std) ** 2).sum())
-                            for measured, torque, std in predicted), 0.0
-    for name, side in sides.items():
-        fit = fits[name]
-        chi_square += float(((fit.residual / side.std)[_OUTER] ** 2).sum())
-        slopes = jacobian(fit.model, fit.value, side.speed, side.load) / side.std[:, None]
-        known += float(np.delete(
-            np.einsum('ij,jk,ik->i', slopes, fit.covariance, slopes), _OUTER).sum())
-    return chi_square, known
 
 
 def _held_out_degree(choice: Choice) -> float | None:

@@ -110,6 +110,10 @@ class Compensator:
     The step of friction at zero speed is replaced by a smooth rise over ``width``, and a measured
     speed counts as zero until it leaves a dead band, and again below half of it (hysteresis);
     otherwise the noise of the measured speed would become torque.
+
+    Attributes:
+        laws: Friction in use by joint name; other joints get zero torque.
+
     """
 
     def __init__(
@@ -119,21 +123,16 @@ class Compensator:
         """Initialise for a set of joints.
 
         Args:
-            laws: Identified friction by joint name; other joints get zero torque.
+            laws: Friction by joint name.
             joint_names: The arm's joints, the order of all arrays.
             width: Speed over which the torque rises from zero [rad/s].
             dead_band: Measured speeds below this are standstill [rad/s].
 
         """
-        self._names = joint_names
-        self.use(laws)
+        self.laws, self._names = laws, joint_names
         self._width = width
         self._dead_band = dead_band
         self._moving = np.zeros(len(joint_names), dtype=bool)
-
-    def use(self, laws: Mapping[str, SteadyFriction]) -> None:
-        """Replace the laws, by joint name."""
-        self._laws = [laws.get(name) for name in self._names]
 
     def torque(self, velocity: Array, *, measured: bool) -> Array:
         """Return the torque to add, shape (n,) [N·m].
@@ -149,9 +148,9 @@ class Compensator:
             self._moving = speed > np.where(self._moving, 0.5 * self._dead_band, self._dead_band)
             gain = np.where(self._moving, gain, 0.0)
         torque = np.zeros_like(velocity)
-        for i, law in enumerate(self._laws):
-            if law is not None and gain[i] > 0.0:
-                torque[i] = gain[i] * law.torque(velocity[i])
+        for i, name in enumerate(self._names):
+            if name in self.laws and gain[i] > 0.0:
+                torque[i] = gain[i] * self.laws[name].torque(velocity[i])
         return torque
 
 

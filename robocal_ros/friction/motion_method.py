@@ -83,26 +83,33 @@ class MotionJoint:
 
 @dataclass(frozen=True)
 class MotionFriction:
-    """Friction of all joints from a motion.
+    """Friction of joints from a motion.
 
     Attributes:
-        names: Names of the friction parameters, as in results.
-        value: Their values, shape (p,).
+        numbers: Values of the identified friction parameters by name, as in results.
         covariance: Their covariance, shape (p, p).
         joints: The joints.
         rows: Number of rows of each joint.
 
     """
 
-    names: tuple[str, ...]
-    value: Array
+    numbers: dict[str, float]
     covariance: Array
     joints: tuple[MotionJoint, ...]
     rows: int
 
 
 class _Motion:
-    """Smoothed motion, its regressor and torques."""
+    """Smoothed motion, its regressor and torques.
+
+    Attributes:
+        velocity: Shape (k, n) [rad/s].
+        torque: Shape (k, n) [N·m].
+        names: Names of the first parameters: friction and couplings.
+        precision: Inverse prior variances of the parameters of ``regressor``, about zero.
+        weight: Standard deviation of each joint's torque, shape (n,) [N·m].
+
+    """
 
     def __init__(
         self, robot: Robot, samples: JointSamples, couplings: Sequence[tuple[int, int]],
@@ -122,6 +129,7 @@ class _Motion:
         rows = slice(ends, len(time) - ends, max(1, int(1.0 / (_OVERSAMPLING * band * step))))
         q, self.velocity, a = position[rows], velocity[rows], acceleration[rows]
         self.torque, count, n = effort[rows], len(q), robot.n
+        self.weight = np.ones(n)
         # Steps at reversals are smoothed over the speeds at which joints stick, and filtered as
         # the effort is.
         forward = smooth(0.5 + 0.5 * np.tanh(velocity / _MOVING))[rows]
@@ -176,39 +184,50 @@ class _Motion:
             parts.append(further)
         return np.concatenate(parts, axis=2)
 
+    def solved(
+        self, regressor: Array, torque: Array | None = None, precision: Array | None = None
+    ) -> tuple[Array, Array, Array]:
+        """Return parameters, their covariance, and their shares that are unobservable, (p,).
 
-def _solved(
-    regressor: Array, torque: Array, weight: Array, precision: Array
-) -> tuple[Array, Array, Array]:
-    """Return parameters, their covariance, and their shares that are unobservable, (p,).
+        Args:
+            regressor: Shape (k, n, p).
+            torque: Shape (k, n) [N·m]; None for that of the motion.
+            precision: Inverse prior variances of the first parameters, shape (≤ p,); None for
+                those of the motion.
 
-    Args:
-        regressor: Shape (k, n, p).
-        torque: Shape (k, n) [N·m].
-        weight: Standard deviation of each joint's torque, shape (n,) [N·m].
-        precision: Inverse prior variances of the first parameters, about zero, shape (≤ p,).
+        """
+        torque = self.torque if torque is None else torque
+        precision = self.precision if precision is None else precision
+        matrix = (regressor / self.weight[:, None]).reshape(-1, regressor.shape[2])
+        scale = np.maximum(np.linalg.norm(matrix, axis=0), 1e-12)
+        matrix = matrix / scale
+        prior = np.pad(precision, (0, len(scale) - len(precision))) / scale**2
+        squares, vectors = np.linalg.eigh(matrix.T @ matrix + np.diag(prior))
+        seen = squares > _RANK_TOLERANCE**2 * squares[-1]
+        inverse = (vectors[:, seen] / squares[seen]) @ vectors[:, seen].T
+        value = inverse @ (matrix.T @ (torque / self.weight).reshape(-1)) / scale
+        return value, inverse / np.outer(scale, scale), 1.0 - (vectors[:, seen] ** 2).sum(axis=1)
 
-    """
-    matrix = (regressor / weight[:, None]).reshape(-1, regressor.shape[2])
-    scale = np.maximum(np.linalg.norm(matrix, axis=0), 1e-12)
-    matrix = matrix / scale
-    prior = np.pad(precision, (0, len(scale) - len(precision))) / scale**2
-    squares, vectors = np.linalg.eigh(matrix.T @ matrix + np.diag(prior))
-    seen = squares > _RANK_TOLERANCE**2 * squares[-1]
-    inverse = (vectors[:, seen] / squares[seen]) @ vectors[:, seen].T
-    value = inverse @ (matrix.T @ (torque / weight).reshape(-1)) / scale
-    return value, inverse / np.outer(scale, scale), 1.0 - (vectors[:, seen] ** 2).sum(axis=1)
+    def weigh(self, exponents: Array, times: int) -> None:
+        """Weigh by uncorrelated noise with the information of the residuals, several times."""
+        regressor = self.regressor(exponents)
+        for _ in range(times):
+            residual = self.torque - regressor @ self.solved(regressor)[0]
+            freedom = max(0.2, 1.0 - regressor.shape[2] / residual.size)
+            self.weight = np.maximum(np.sqrt((residual**2).mean(axis=0) / freedom * np.array(
+                [autocorrelation_time(column) for column in residual.T])), 1e-9)
 
 
 def friction_from_motion(
-    robot: Robot, samples: JointSamples, values: FrictionParameters
+    robot: Robot, samples: JointSamples, values: FrictionParameters, wanted: Sequence[str]
 ) -> MotionFriction:
-    """Estimate Coulomb and viscous friction of all joints from one exciting motion.
+    """Estimate Coulomb and viscous friction of joints from one exciting motion.
 
     Args:
         robot: The arm; of its rigid bodies only the kinematics are used.
         samples: Joint states.
         values: The node's parameters; ``coupled_joints`` names pairs with a common motor.
+        wanted: Names of the joints that are stated; all are estimated.
 
     Raises:
         ConfigurationError: If the arm lacks a coupled joint.
@@ -221,33 +240,27 @@ def friction_from_motion(
                         f'constant-speed runs needs at least {4.0 * _ENDS + 2.0:.0f} s.')
     motion = _Motion(robot, samples, couplings, tilt_std=values.tilt_std)
     count, n = motion.torque.shape
-    wanted = values.steady_model
-    weight, exponents = np.ones(n), np.ones(n)
-    for _ in range(3):
-        weight = _noise(motion, exponents, weight)
+    exponents = np.ones(n)
+    motion.weigh(exponents, 3)
     laws = {1.0: 'coulomb_viscous'}
-    held_out = {'coulomb_viscous': _held_out(motion, exponents, weight)}
-    if wanted in ('auto', 'coulomb_power'):
-        found, std = _exponents(motion, weight)
+    held_out = {'coulomb_viscous': _held_out(motion, exponents)}
+    if values.steady_model in ('auto', 'coulomb_power'):
+        found, std = _exponents(motion)
         sublinear = (std < _MAX_EXPONENT_STD) & (1.0 - found > 2.0 * std) & (found > 0.1)
         trial = np.where(sublinear, found, 1.0)
-        held_out['coulomb_power'] = _held_out(motion, trial, weight)
+        held_out['coulomb_power'] = _held_out(motion, trial)
         better = held_out['coulomb_power'] < held_out['coulomb_viscous']
         exponents = np.where(sublinear & better, found, 1.0)
-        for _ in range(2):
-            weight = _noise(motion, exponents, weight)
-    value, covariance, shares = _solved(
-        motion.regressor(exponents), motion.torque, weight, motion.precision)
+        motion.weigh(exponents, 2)
+    regressor = motion.regressor(exponents)
+    value, covariance, shares = motion.solved(regressor)
     if (exponents < 1.0).any():
         # The covariance includes that of the exponents.
         slopes = value[:4 * n].reshape(n, 4)[:, 2:]
         free = np.append(np.arange(len(value)), len(value) + np.flatnonzero(exponents < 1.0))
-        covariance = _solved(
-            motion.regressor(exponents, slopes)[:, :, free], motion.torque, weight,
-            motion.precision)[1]
-    value, negative, absent = _of_one_sign(motion, motion.regressor(exponents), weight, value,
-                                           np.sqrt(np.maximum(np.diag(covariance)[:4 * n], 0.0)))
-    regressor = motion.regressor(exponents)
+        covariance = motion.solved(motion.regressor(exponents, slopes)[:, :, free])[1]
+    value, negative, absent = _of_one_sign(
+        motion, regressor, value, np.sqrt(np.maximum(np.diag(covariance)[:4 * n], 0.0)))
     residual = motion.torque - regressor @ value
     joints = tuple(
         _joint(robot, motion, joint, regressor[:, joint, 4 * joint:4 * joint + 4]
@@ -260,26 +273,27 @@ def friction_from_motion(
     for joint, item in enumerate(joints):
         for row in (4 * joint, 4 * joint + 1):
             covariance[row, row] += item.misfit**2
-    rows = [row for row in range(len(motion.names)) if row not in absent]
-    names, values_ = [motion.names[row] for row in rows], list(value[rows])
+    joints = tuple(item for item in joints if item.joint in wanted)
+    good = {item.joint for item in joints if not item.unidentified}
+    rows = [row for row, name in enumerate(motion.names)
+            if row not in absent and good.issuperset(name.partition('.')[0].split('+'))]
+    numbers = {motion.names[row]: float(value[row]) for row in rows}
     for number, joint in enumerate(np.flatnonzero(exponents < 1.0).tolist()):
-        for direction in DIRECTIONS if 4 * joint + 2 not in absent else ():
+        name = robot.joint_names[joint]
+        for direction in DIRECTIONS if name in good and 4 * joint + 2 not in absent else ():
             rows.append(len(value) + number)
-            names.append(f'{robot.joint_names[joint]}.exponent_{direction}')
-            values_.append(exponents[joint])
-    return MotionFriction(tuple(names), np.array(values_), covariance[np.ix_(rows, rows)],
-                          joints, count)
+            numbers[f'{name}.exponent_{direction}'] = float(exponents[joint])
+    return MotionFriction(numbers, covariance[np.ix_(rows, rows)], joints, count)
 
 
 def _of_one_sign(
-    motion: _Motion, regressor: Array, weight: Array, value: Array, std: Array
+    motion: _Motion, regressor: Array, value: Array, std: Array
 ) -> tuple[Array, list[str], list[int]]:
     """Return parameters without viscous friction that is negative by chance.
 
     Args:
         motion: The motion.
         regressor: Its regressor, shape (k, n, p).
-        weight: Standard deviation of each joint's torque, shape (n,) [N·m].
         value: Parameters, shape (p,).
         std: Standard deviations of those of friction, shape (4 n,).
 
@@ -298,8 +312,8 @@ def _of_one_sign(
             break
         kept[:std.size].reshape(std.shape)[chance, 1] = False
         value = np.zeros(len(value))
-        value[kept] = _solved(
-            regressor[:, :, kept], motion.torque, weight, motion.precision[kept])[0]
+        value[kept] = motion.solved(
+            regressor[:, :, kept], precision=motion.precision[kept])[0]
     none = certain | ((friction < 0.0) & [[True], [False]])
     return value, ['; '.join(
         f'{("Coulomb", "viscous")[part]} friction {DIRECTIONS[side]} '
@@ -309,39 +323,28 @@ def _of_one_sign(
     ], np.flatnonzero(~kept).tolist()
 
 
-def _noise(motion: _Motion, exponents: Array, weight: Array) -> Array:
-    """Return standard deviations of uncorrelated noise with the information of the residuals."""
-    regressor = motion.regressor(exponents)
-    residual = motion.torque - regressor @ _solved(
-        regressor, motion.torque, weight, motion.precision)[0]
-    freedom = max(0.2, 1.0 - regressor.shape[2] / residual.size)
-    return np.maximum(np.sqrt((residual**2).mean(axis=0) / freedom * np.array(
-        [autocorrelation_time(column) for column in residual.T])), 1e-9)
-
-
-def _exponents(motion: _Motion, weight: Array) -> tuple[Array, Array]:
+def _exponents(motion: _Motion) -> tuple[Array, Array]:
     """Return the exponents of all joints and their standard deviations, by Gauss-Newton."""
     n = motion.torque.shape[1]
     exponents, std = np.full(n, 0.7), np.full(n, np.inf)
     for _ in range(_STEPS):
         linear = motion.regressor(exponents)
-        value = _solved(linear, motion.torque, weight, motion.precision)[0]
+        value = motion.solved(linear)[0]
         slopes = value[:4 * n].reshape(n, 4)[:, 2:]
         full = motion.regressor(exponents, slopes)
-        step, covariance, _ = _solved(
-            full, motion.torque - linear @ value, weight, motion.precision)
+        step, covariance, _ = motion.solved(full, motion.torque - linear @ value)
         exponents = np.clip(exponents + np.clip(step[-n:], -0.2, 0.2), 0.05, 1.2)
         std = np.sqrt(np.maximum(np.diag(covariance)[-n:], 0.0))
     return exponents, std
 
 
-def _held_out(motion: _Motion, exponents: Array, weight: Array) -> Array:
+def _held_out(motion: _Motion, exponents: Array) -> Array:
     """Return the RMS of each joint's residual, halves predicted from each other, (n,) [N·m]."""
     regressor, half = motion.regressor(exponents), len(motion.torque) // 2
     parts = (slice(0, half), slice(half, None))
     residual = np.concatenate([
-        motion.torque[other] - regressor[other] @ _solved(
-            regressor[part], motion.torque[part], weight, motion.precision)[0]
+        motion.torque[other] - regressor[other] @ motion.solved(
+            regressor[part], motion.torque[part])[0]
         for part, other in (parts, parts[::-1])])
     return np.asarray(np.sqrt((residual**2).mean(axis=0)))
 

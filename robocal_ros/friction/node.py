@@ -12,55 +12,31 @@ from sensor_msgs.msg import JointState, Temperature
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros.arm import (
-    Arm,
-    GuardedArm,
-    Keep,
-    PreviewArm,
-    PreviewRecorder,
-    Recorder,
-    keep_nothing,
-)
+from robocal_ros.arm import PreviewArm, PreviewRecorder
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.friction.estimator import FRICTION, loaded, merge, needs, summary
 from robocal_ros.friction.feed_forward import FrictionFeedForward
 from robocal_ros.friction.fit import FrictionFit
 from robocal_ros.friction.parameters import FrictionParameters
-from robocal_ros.friction.plan import FrictionRun, check_given, load_trajectory_set
+from robocal_ros.friction.plan import FrictionRun, load_trajectory_set
 from robocal_ros.friction.procedure import FrictionProcedure, KeptJoints
-from robocal_ros.messages import (
-    JointStateStream,
-    Message,
-    State,
-    Stream,
-    conversions,
-    marks,
-    temperature_intake,
-)
-from robocal_ros.node import (
-    Answer,
-    CalibrationNode,
-    DriveGains,
-    Journal,
-    SampleRecorder,
-    StopRequest,
-    spin,
-)
+from robocal_ros.messages import Message, State, Stream, conversions, marks, temperature_intake
+from robocal_ros.node import Answer, ArmNode, Journal, StopRequest, spin
 from robocal_ros.results import CalibrationResult, Verdict, to_yaml
-from robocal_ros.robot import Robot, check_effort_unit, effort_factor, other_efforts
+from robocal_ros.robot import Robot, check_effort_unit, other_efforts
 
 # Difference from the temperature of the identification that calls for a new one: viscous friction
 # of greased gears changes by about a fifth [K].
 _TEMPERATURE_CHANGE = 10.0
 
 
-class FrictionIdentification(CalibrationNode):
+class FrictionIdentification(ArmNode):
     """Runs joints at constant speeds, one after the other, and identifies their friction."""
 
     capability = 'friction_identification'
     parameter_table = FrictionParameters
-    verbs = (*CalibrationNode.verbs, 'track')
+    verbs = (*ArmNode.verbs, 'track')
     values: FrictionParameters
     journal: Journal[KeptJoints]
 
@@ -72,51 +48,28 @@ class FrictionIdentification(CalibrationNode):
     def build(self) -> None:
         """Create streams, arm, recorder and compensation, and use the stored result."""
         values = self.values
-        self.joints = self.stream(JointStateStream(
-            self, self.group, self.robot, now=self.waiter.now,
-            factor=effort_factor(self.robot, values),
-            busy=lambda: self.busy or self._feed_forward.subscribed))
+        self.make_arm(lambda: self._feed_forward.subscribed)
         self.joints.need_effort = True
-        self.arm = self.stream(GuardedArm(
-            self.waiter, self.robot, self.joints, lambda: self.values, self.status))
         temperature = self.stream(Stream(
             self, self.group, Temperature, values.temperature_topic,
             temperature_intake(values.temperature_topic), on_message=self._take_temperature)
         ) if values.temperature_topic else None
-        self.recorder = self.stream(SampleRecorder(self, self.joints, temperature=temperature))
-        self.arm.recorder = self.recorder
-        self.journal = Journal(self, self.recorder, 'friction', KeptJoints)
-        self._known_robot = self._robot_loaded = self.robot
-        self._payload: CalibrationResult | None = None
-        self._alternatives: list[Robot] = []
+        self.make_recorder('friction', KeptJoints, temperature=temperature)
         self._result_topic = self.publisher(String, '~/result')
         self._points_topic = self.publisher(JointState, '~/points')
         self._curve_topic = self.publisher(JointState, '~/curve')
-        self._method = self._procedure(self.arm, self.recorder, self.journal.keep)
-        self._feed_forward = FrictionFeedForward(self, self.joints)
-        DriveGains(self, self.joints.set_factor, self._use_arm)
-        if values.use_payload:
-            self.results.follow('payload', self._use_payload)
+        given = [] if not values.trajectory_file else load_trajectory_set(
+            values.trajectory_file, self.robot, self.arm.limits)
+        self._method = FrictionProcedure(
+            self.arm, self.recorder, self.status, self._wanted(given), given, self._load,
+            self._show, self.journal.keep)
+        self._feed_forward = FrictionFeedForward(self)
+        self.follow_load(self._use_arm, payload=values.use_payload)
         if last_good := self.store.load('friction'):
             if text := other_efforts(self.robot, values, last_good):
                 self.get_logger().warning(text)
             else:
                 self._publish(last_good)
-
-    def _procedure(
-        self, arm: Arm, recorder: Recorder, keep: Keep = keep_nothing
-    ) -> FrictionProcedure:
-        given = self._given()
-        return FrictionProcedure(
-            arm, recorder, self.status, self._wanted(given), given, self._load, self._show, keep)
-
-    def _given(self) -> list[FrictionRun]:
-        """Return the runs of the user's trajectory set; empty to plan them."""
-        if not self.values.trajectory_file:
-            return []
-        runs = load_trajectory_set(self.values.trajectory_file, self.robot)
-        check_given(self.robot, self.arm.limits, runs)
-        return runs
 
     def _wanted(self, given: list[FrictionRun]) -> tuple[str, ...]:
         """Return the joints to measure: the named ones, those of the set, or all."""
@@ -131,18 +84,14 @@ class FrictionIdentification(CalibrationNode):
 
     # ------------------------------------------------- payload and temperature
 
-    def _use_payload(self, payload: CalibrationResult) -> None:
-        self._payload = payload
-        self._use_arm(self._known_robot)
-
-    def _use_arm(self, known: Robot) -> None:
-        self._known_robot = known
-        self._robot_loaded, self._alternatives = loaded(known, self._payload)
-        self._feed_forward.use_robot(self._robot_loaded)
+    def _use_arm(self, known: Robot, payload: CalibrationResult | None) -> None:
+        self._loaded = loaded(known, payload)
+        self._feed_forward.use_robot(self._loaded[0])
 
     def _load(self) -> tuple[Robot, list[Robot]]:
         """Return copies, for another thread, of the arm with the payload and its alternatives."""
-        return self._robot_loaded.copy(), [robot.copy() for robot in self._alternatives]
+        robot, alternatives = self._loaded
+        return robot.copy(), [other.copy() for other in alternatives]
 
     def _take_temperature(self, message: Message) -> None:
         if message.state is not State.USABLE:
@@ -174,7 +123,8 @@ class FrictionIdentification(CalibrationNode):
 
     async def rehearse(self, arm: PreviewArm) -> str:
         """Carry out the first round of each joint in a dry run."""
-        await self._procedure(arm, PreviewRecorder(self.joints)).rehearse(self.values)
+        await replace(self._method, arm=arm, recorder=PreviewRecorder(self.joints),
+                      problems=[]).rehearse(self.values)
         return 'First round of each joint; further ones depend on what is measured:'
 
     async def estimate(self) -> Answer:
@@ -235,9 +185,8 @@ class FrictionIdentification(CalibrationNode):
         self._points_topic.publish(self._plot(found.joint, speed, torque))
         if found.choice is None or found.missing:
             return
-        fine = np.concatenate([sign * np.geomspace(np.abs(speed).min(), np.abs(speed).max(), 60)
-                               for sign in (-1.0, 1.0)])
-        fine.sort()
+        side = np.geomspace(np.abs(speed).min(), np.abs(speed).max(), 60)
+        fine = np.concatenate((-side[::-1], side))
         curve = found.law().torque(fine)
         self._curve_topic.publish(self._plot(found.joint, fine, curve))
         plot = curve_markers(self.robot.root_frame, speed, torque, fine, curve, found.joint)

@@ -90,6 +90,11 @@ class FrictionParameters(ResumableParameters):
         return named(self.measure_joints)
 
     @property
+    def given_speeds(self) -> list[float]:
+        """Speeds to run, ascending [rad/s]; empty to plan them."""
+        return sorted(speed for speed in self.speeds if speed > 0.0)
+
+    @property
     def couplings(self) -> list[tuple[str, str]]:
         """Pairs of joints with a common motor."""
         pairs = [pair.split('+') for pair in named(self.coupled_joints)]

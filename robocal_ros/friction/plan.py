@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -45,24 +45,16 @@ class FrictionRun:
 
     Attributes:
         joint: Column of the joint.
-        posture: Angles of the other joints, shape (n,) [rad].
         segment: Linear segment with parabolic blends.
 
     """
 
     joint: int
-    posture: Array
     segment: Lspb
 
-    def trajectory(self) -> Trajectory:
-        """Return the motion of the arm."""
-        return self.segment.trajectory(self.posture, self.joint)
-
-    def start_posture(self) -> Array:
-        """Return the posture at its start, shape (n,) [rad]."""
-        posture = self.posture.copy()
-        posture[self.joint] = self.segment.start
-        return posture
+    def trajectory(self, posture: Array) -> Trajectory:
+        """Return the motion of the arm, the other joints as in a posture, shape (n,) [rad]."""
+        return self.segment.trajectory(posture, self.joint)
 
 
 def planned_speeds(values: FrictionParameters, limit: float) -> Array:
@@ -175,7 +167,7 @@ def plan_runs(
         start = low + share * (high - low - span)
         goal = start + span
         for begin, end in ((start, goal), (goal, start)):
-            runs.append(FrictionRun(joint, posture.copy(), Lspb.with_acceleration(
+            runs.append(FrictionRun(joint, Lspb.with_acceleration(
                 begin, end, speed, values.max_acceleration)))
     if not runs:
         raise ConvergenceError(
@@ -215,12 +207,10 @@ def plan_reversals(
     window = rise**4 * (35.0 - 84.0 * rise + 70.0 * rise**2 - 20.0 * rise**3)
     spline = scipy.interpolate.make_interp_spline(
         time, size * window * np.sin(pulsation * time), k=5)
-    position = np.tile(posture, (len(time), 1))
-    velocity, acceleration = np.zeros_like(position), np.zeros_like(position)
-    position[:, joint] += spline(time)
-    velocity[1:-1, joint] = spline(time, nu=1)[1:-1]
-    acceleration[1:-1, joint] = spline(time, nu=2)[1:-1]
-    return Trajectory(time, position, velocity, acceleration)
+    move, velocity, acceleration = (
+        np.outer(spline(time, nu=order), np.eye(robot.n)[joint]) for order in range(3))
+    velocity[[0, -1]] = acceleration[[0, -1]] = 0.0
+    return Trajectory(time, posture + move, velocity, acceleration)
 
 
 class _GivenRun(Section):
@@ -231,7 +221,9 @@ class _GivenRun(Section):
     duration: Finite
 
 
-def load_trajectory_set(path: str, robot: Robot) -> list[FrictionRun]:
+def load_trajectory_set(
+    path: str, robot: Robot, limits: MotionLimits | None = None
+) -> list[FrictionRun]:
     """Read a user's set of constant-speed runs from a YAML file.
 
     The file is a list; each entry names a joint and gives ``start``, ``goal`` [rad], ``speed``
@@ -239,14 +231,16 @@ def load_trajectory_set(path: str, robot: Robot) -> list[FrictionRun]:
 
         - {joint: joint_6, start: -0.4, goal: 0.4, speed: 0.25, duration: 3.4}
 
-    The other joints keep the angles at the start of the procedure; here they are set to zero.
+    The other joints keep the angles at the start of the procedure.
 
     Args:
         path: The file.
         robot: The arm.
+        limits: Limits of the moving joint; None to check none.
 
     Raises:
-        FileFormatError: If the file is not such a list, or an entry's numbers don't fit.
+        FileFormatError: If the file is not such a list, or an entry's numbers don't fit, or exceed
+            the limits; with the number of the run, the joint, the value and the limit.
         ConfigurationError: If the file can't be read or a joint is unknown.
 
     """
@@ -255,32 +249,18 @@ def load_trajectory_set(path: str, robot: Robot) -> list[FrictionRun]:
     if not isinstance(document, list) or not document:
         raise refuse(file.name, 'the whole file', 'a list of runs', document)
     runs = []
+    inside = np.clip(np.zeros(robot.n), robot.lower, robot.upper)
     for number, entry in enumerate(document, 1):
         item = convert(entry, _GivenRun, file.name, f'run {number}')
         joint = robot.index(item.joint)
         try:
-            segment = Lspb(item.start, item.goal, item.speed, item.duration)
+            runs.append(FrictionRun(joint, Lspb(
+                item.start, item.goal, item.speed, item.duration)))
+            if limits is not None:
+                limits.check(runs[-1].trajectory(inside))
         except MotionError as error:
             raise FileFormatError(f'{file.name}, run {number}: {error}') from error
-        runs.append(FrictionRun(joint, np.zeros(robot.n), segment))
     return runs
-
-
-def check_given(
-    robot: Robot, limits: MotionLimits, runs: Sequence[FrictionRun]
-) -> None:
-    """Refuse a given set that exceeds the limits of the moving joint.
-
-    Raises:
-        MotionError: With the number of the run, the joint, the value and the limit.
-
-    """
-    inside = np.clip(np.zeros(robot.n), robot.lower, robot.upper)
-    for number, run in enumerate(runs, 1):
-        try:
-            limits.check(replace(run, posture=inside).trajectory())
-        except MotionError as error:
-            raise MotionError(f'Run {number} of the trajectory set: {error}') from error
 
 
 def weak_speeds(measured: Array, stribeck_velocity: float | None) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +25,7 @@ from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.plan import FrictionRun, plan_reversals, plan_runs, weak_speeds
 from robocal_ros.friction.runs import find_runs, read_runs
 from robocal_ros.messages import JointSamples, check_effort
-from robocal_ros.robot import Robot
+from robocal_ros.robot import Robot, Trajectory
 
 if TYPE_CHECKING:
     from robocal_ros.arm import Arm
@@ -59,75 +59,54 @@ class KeptJoints:
     measured: tuple[str, ...]
 
 
+@dataclass(eq=False)
 class FrictionProcedure:
     """Runs joints at constant speeds, one after the other, until their laws are identified.
 
     Attributes:
-        finished: Friction of the finished joints by name, in the order of the measurement;
-            without those that were measured before a restart.
+        arm: The arm.
+        recorder: The recording.
+        report: Receives the progress.
+        wanted: Names of the joints, in the order of the measurement.
+        given: Runs of the user's trajectory set; empty to plan them.
+        load: Returns copies of the arm with its payload, and with payloads one standard deviation
+            off.
+        show: Called with the friction of a joint after each round.
+        keep: Keeps ``KeptJoints`` after each joint.
+        measured: Names of the finished joints, in the order of the measurement.
         problems: Problems such as runs that the controller aborted, as sentences.
 
     """
 
-    def __init__(
-        self,
-        arm: Arm,
-        recorder: Recorder,
-        report: Report,
-        wanted: Sequence[str],
-        given: Sequence[FrictionRun],
-        load: Callable[[], tuple[Robot, list[Robot]]],
-        show: Callable[[FrictionFit], None],
-        keep: Keep = keep_nothing,
-    ) -> None:
-        """Initialise; nothing moves yet.
-
-        Args:
-            arm: The arm.
-            recorder: The recording.
-            report: Receives the progress.
-            wanted: Names of the joints, in the order of the measurement.
-            given: Runs of the user's trajectory set; empty to plan them.
-            load: Returns copies of the arm with its payload, and with payloads one standard
-                deviation off.
-            show: Called with the friction of a joint after each round.
-            keep: Keeps ``KeptJoints`` after each joint.
-
-        """
-        self._arm = arm
-        self._recorder = recorder
-        self._report = report
-        self._wanted = wanted
-        self._given = given
-        self._load = load
-        self._show = show
-        self._keep = keep
-        self._kept: KeptJoints | None = None
-        self._values = FrictionParameters()
-        self._blocked = False
-        self.finished: dict[str, FrictionFit] = {}
-        self.problems: list[str] = []
-
-    @property
-    def measured(self) -> tuple[str, ...]:
-        """Names of the finished joints, in the order of the measurement."""
-        return (*(() if self._kept is None else self._kept.measured), *self.finished)
+    arm: Arm
+    recorder: Recorder
+    report: Report
+    wanted: Sequence[str]
+    given: Sequence[FrictionRun]
+    load: Callable[[], tuple[Robot, list[Robot]]]
+    show: Callable[[FrictionFit], None]
+    keep: Keep = keep_nothing
+    measured: tuple[str, ...] = ()
+    problems: list[str] = field(default_factory=list)
+    _resumed: Array | None = None
+    _home: Array = field(default_factory=lambda: np.empty(0))
+    _values: FrictionParameters = field(default_factory=FrictionParameters)
+    _blocked: bool = False
 
     @property
     def under_way(self) -> bool:
         """True if some but not all of the joints are finished."""
-        return 0 < len(self.measured) < len(self._wanted)
+        return 0 < len(self.measured) < len(self.wanted)
 
     def clear(self) -> None:
         """Discard all finished joints and problems."""
-        self._kept = None
-        self.finished.clear()
+        self.measured, self._resumed = (), None
         self.problems.clear()
 
     def resume(self, kept: KeptJoints) -> None:
         """Go on from the state of an earlier start of the node."""
         self.clear()
-        self._kept = kept
+        self.measured, self._resumed = kept.measured, kept.home
 
     async def measure(self, values: FrictionParameters) -> None:
         """Measure the unfinished joints, and move back to the initial posture.
@@ -143,16 +122,18 @@ class FrictionProcedure:
         """
         self._values = values
         self.problems.clear()
-        home = self._arm.posture() if self._kept is None else self._kept.home
-        left = [name for name in self._wanted if name not in self.measured]
+        self._home = self.arm.posture() if self._resumed is None else self._resumed
+        left = [name for name in self.wanted if name not in self.measured]
         width = (_MEASURED[1] - _MEASURED[0]) / max(len(left), 1)
         for number, name in enumerate(left):
             await self._measure_joint(
-                name, home, _MEASURED[0] + number * width, width, len(left) - number - 1)
-            done = self.measured
-            await self._keep(KeptJoints(home, done), f'{len(done)} of {len(self._wanted)} joints')
+                name, _MEASURED[0] + number * width, width, len(left) - number - 1)
+            # A joint whose reversals are cancelled is not finished.
+            self.measured = (*self.measured, name)
+            await self.keep(KeptJoints(self._home, self.measured),
+                            f'{len(self.measured)} of {len(self.wanted)} joints')
         # The measurement is valid even if the arm cannot move back.
-        await self._go_to(home, 'Moving back to the initial posture', (_MEASURED[1], 98.0))
+        await self._go_to(self._home, 'Moving back to the initial posture', (_MEASURED[1], 98.0))
 
     async def rehearse(self, values: FrictionParameters) -> None:
         """Carry out the motions of the first round, without estimation.
@@ -164,93 +145,68 @@ class FrictionProcedure:
             RobocalError: If a motion cannot be planned.
 
         """
-        self._values = values
-        arm = self._arm
-        home = arm.posture()
-        speeds = sorted(speed for speed in values.speeds if speed > 0.0)
-        for number, name in enumerate(self._wanted):
-            at = 100.0 * number / len(self._wanted)
-            for run in await self._planned(name, home, 0, speeds):
-                await arm.go_to(run.start_posture(), phase='moving', share=(at, at),
-                                message=f'Planning the runs of {name}.')
-                await arm.dwell(_REST)
-                await arm.move(run.trajectory(), phase='running', share=(at, at),
-                               message=f'Planning the runs of {name}.')
-                await arm.dwell(_REST)
+        self._values, self._home = values, self.arm.posture()
+        for number, name in enumerate(self.wanted):
+            at = 100.0 * number / len(self.wanted)
+            for run in await self._planned(name, 0, values.given_speeds):
+                await self._carried_out(run.trajectory(self._home), 'running',
+                                        f'the runs of {name}', (at, at))
             if values.model == DYNAMIC:
-                await self._reverse(name, home, at)
-        await self._go_to(home, 'Moving back to the initial posture', (100.0, 100.0))
+                await self._reverse(name, at)
+        await self._go_to(self._home, 'Moving back to the initial posture', (100.0, 100.0))
 
-    async def _measure_joint(
-        self, name: str, home: Array, begin: float, width: float, later: int
-    ) -> None:
+    async def _measure_joint(self, name: str, begin: float, width: float, later: int) -> None:
         """Run a joint in rounds until its law is identified, at most ``max_rounds``."""
-        values, began = self._values, self._recorder.newest
-        rounds = values.max_rounds
-        speeds = sorted(speed for speed in values.speeds if speed > 0.0)
-        for number in range(rounds):
+        values, began, speeds = self._values, self.recorder.newest, self._values.given_speeds
+        share = width / values.max_rounds
+        for number in range(values.max_rounds):
             try:
-                runs = await self._planned(name, home, number, speeds)
+                runs = await self._planned(name, number, speeds)
             except ConvergenceError as error:
                 self._report_problem(str(error))
                 runs = []
-            share = width / rounds
             await self._run_all(name, runs, begin + number * share, share, later)
             # Taken here: a worker thread would read the record while samples are added to it.
-            samples = self._recorder.samples(began)
-            found = await self._arm.compute(self._read_joint, name, samples)
-            self._show(found)
-            self.finished[name] = found
+            samples = self.recorder.samples(began)
+            found = await self.arm.compute(self._read_joint, name, samples)
+            self.show(found)
             # Planned speeds begin at min_speed: if the law fits, what it lacks is not needed.
             full_model_wanted = values.model in ('stribeck', DYNAMIC) or (
-                values.model == 'auto' and bool(speeds or self._given))
-            satisfied = found.passed and not found.missing and not (
-                found.stribeck_unidentified and full_model_wanted)
+                values.model == 'auto' and bool(speeds or self.given))
+            identified = found.passed and not found.missing
+            satisfied = identified and not (found.stribeck_unidentified and full_model_wanted)
             # Further runs cannot correct a wrong payload.
             if not runs or satisfied or found.gravity_failure:
                 break
             speeds = _next_speeds(found) or speeds
-            if number + 1 < rounds:
-                del self.finished[name]
-        if values.model == DYNAMIC and found.passed and not found.missing:
-            # A joint whose reversals are cancelled is not finished.
-            del self.finished[name]
-            await self._reverse(name, home, begin + width)
-            self.finished[name] = found
+        if values.model == DYNAMIC and identified:
+            await self._reverse(name, begin + width)
 
-    async def _reverse(self, name: str, home: Array, at: float) -> None:
+    async def _reverse(self, name: str, at: float) -> None:
         """Carry out the reversals of a joint."""
-        arm = self._arm
+        arm = self.arm
         try:
             motion = await arm.compute(
-                plan_reversals, self._load()[0], arm.checker, home, arm.robot.index(name),
+                plan_reversals, self.load()[0], arm.checker, self._home, arm.robot.index(name),
                 self._values.reversal_size)
         except (ConvergenceError, MotionError) as error:
             self._report_problem(str(error))
             return
-        if not await self._go_to(home, f'Moving to the reversals of {name}', (at, at)):
-            return
-        await arm.dwell(_REST)
-        begin, what = self._recorder.newest, f'Reversals of {name}'
-        if await self._done(arm.move(
-                motion, phase='reversing', message=f'{what}.', share=(at, at)), what):
-            await arm.dwell(_REST)
-        else:
-            self._recorder.discard_after(begin)
+        await self._carried_out(motion, 'reversing', f'the reversals of {name}', (at, at))
 
     async def _planned(
-        self, name: str, home: Array, number: int, speeds: Sequence[float]
+        self, name: str, number: int, speeds: Sequence[float]
     ) -> list[FrictionRun]:
         """Return the runs of a round: first the given ones, then planned ones in their range."""
-        arm = self._arm
+        arm = self.arm
         joint = arm.robot.index(name)
-        given = [replace(run, posture=home) for run in self._given if run.joint == joint]
+        given = [run for run in self.given if run.joint == joint]
         if given and number == 0:
             return given
         ends = [end for run in given for end in (run.segment.start, run.segment.goal)]
         return await arm.compute(
-            plan_runs, self._load()[0], arm.checker, home, joint, self._values, speeds, number,
-            (min(ends), max(ends)) if ends else None)
+            plan_runs, self.load()[0], arm.checker, self._home, joint, self._values, speeds,
+            number, (min(ends), max(ends)) if ends else None)
 
     async def _run_all(
         self, name: str, runs: Sequence[FrictionRun], begin: float, width: float, later: int
@@ -262,52 +218,53 @@ class FrictionProcedure:
             part = width * (run.segment.duration + _OVERHEAD) / total
             at = begin + width * done / total
             signed = np.copysign(run.segment.speed, run.segment.goal - run.segment.start)
-            what = f'{name} at {signed:+.4g} {self._arm.robot.unit(name, "rad/s")}'
+            what = f'{name} at {signed:+.4g} {self.arm.robot.unit(name, "rad/s")}'
             # All joints are assumed to take equally long.
             remaining = (total - done + later * total) / self._values.speed_scale
-            self._report.note(**{'remaining [s]': f'{remaining:.0f}'})
-            started = await self._one_run(run, what, (at, at + part))
+            self.report.note(**{'remaining [s]': f'{remaining:.0f}'})
+            started = await self._carried_out(
+                run.trajectory(self._home), 'running', what, (at, at + part))
             failed = 0 if started is not None else failed + 1
             if failed == _MAX_FAILURES or self._blocked:
                 self._report_problem(
                     f'Joint {name} is skipped: further runs would fail like the last one.')
                 return
-            if started is not None and not checked:
-                check_effort(self._recorder.samples(started), [name])
+            if started is not None:
+                samples = self.recorder.samples(started)
+                if not any(np.isfinite(found.wander) for found in find_runs(samples, [run.joint])):
+                    self._report_problem(
+                        f'Running {what} is not used: the speed was not constant. Check whether '
+                        'something pushed the arm, or the drive could not follow.')
+                if not checked:
+                    check_effort(samples, [name])
                 checked = True
             done += run.segment.duration + _OVERHEAD
 
-    async def _one_run(
-        self, run: FrictionRun, what: str, share: tuple[float, float]
+    async def _carried_out(
+        self, motion: Trajectory, phase: str, what: str, share: tuple[float, float]
     ) -> float | None:
-        """Carry out a run.
+        """Carry out a motion from its start, between rests.
 
         Returns:
-            The stamp after which its samples begin [s]; None if it failed.
+            The stamp after which its samples begin [s]; None if it failed, without samples.
 
         """
-        arm, recorder = self._arm, self._recorder
-        if not await self._go_to(run.start_posture(), f'Moving to the start of {what}',
+        arm, recorder = self.arm, self.recorder
+        if not await self._go_to(motion.start, f'Moving to the start of {what}',
                                  (share[0], share[0])):
             return None
         await arm.dwell(_REST)
-        begin = recorder.newest
+        begin, what = recorder.newest, f'Running {what}'
         if not await self._done(
-                arm.move(run.trajectory(), phase='running', message=f'Running {what}.',
-                         share=share), f'Running {what}'):
+                arm.move(motion, phase=phase, message=f'{what}.', share=share), what):
             recorder.discard_after(begin)
             return None
         await arm.dwell(_REST)
-        if not any(np.isfinite(found.wander)
-                   for found in find_runs(recorder.samples(begin), [run.joint])):
-            self._report_problem(
-                f'Running {what} is not used: the speed was not constant. Check whether something '
-                'pushed the arm, or the drive could not follow.')
         return begin
 
     async def _go_to(self, posture: Array, what: str, share: tuple[float, float]) -> bool:
         """Move to a posture on a collision-free path; return as for ``_done``."""
-        return await self._done(self._arm.go_to(
+        return await self._done(self.arm.go_to(
             posture, phase='moving', message=f'{what}.', share=share), what)
 
     async def _done(self, motion: Awaitable[None], what: str) -> bool:
@@ -329,7 +286,7 @@ class FrictionProcedure:
         _LOG.warning(sentence)
 
     def _read_joint(self, name: str, samples: JointSamples) -> FrictionFit:
-        robot, alternatives = self._load()
+        robot, alternatives = self.load()
         points = read_runs(robot, samples, [robot.index(name)], alternatives)
         return fit_joint(name, points, self._values)
 

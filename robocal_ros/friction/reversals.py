@@ -20,7 +20,7 @@ import numpy.typing as npt
 import scipy
 
 from robocal_ros.arrays import Array
-from robocal_ros.estimation import autocorrelation_time, low_passed
+from robocal_ros.estimation import autocorrelation_time, low_passed, runs
 from robocal_ros.friction.model import simulate
 from robocal_ros.messages import JointSamples
 from robocal_ros.results import rms, spread
@@ -80,21 +80,12 @@ def find_reversals(samples: JointSamples, joint: int) -> tuple[int, int] | None:
         First row and one past the last; None if there are no reversals.
 
     """
-    turns = _turns(samples.position[:, joint])
-    best, first = (0, 0), 0
-    for number, (before, after) in enumerate(pairwise(turns), 1):
-        if _is_reversal(samples, joint, before, after):
-            if number - first > best[1] - best[0]:
-                best = first, number
-        else:
-            first = number
-    return (turns[best[0]], turns[best[1]] + 1) if best[1] - best[0] >= _FEWEST_TURNS else None
-
-
-def _turns(position: Array) -> list[int]:
-    """Return the rows of the turning points that are at least ``_SHORTEST`` apart."""
-    return sorted(row for sign in (1.0, -1.0) for row in scipy.signal.find_peaks(
-        sign * position, prominence=_SHORTEST)[0].tolist())
+    # Turning points at least _SHORTEST apart.
+    turns = sorted(row for sign in (1.0, -1.0) for row in scipy.signal.find_peaks(
+        sign * samples.position[:, joint], prominence=_SHORTEST)[0].tolist())
+    small = np.array([_is_reversal(samples, joint, *pair) for pair in pairwise(turns)], dtype=bool)
+    first, last = max(runs(small), key=lambda run: run[1] - run[0], default=(0, 0))
+    return (turns[first], turns[last] + 1) if last - first >= _FEWEST_TURNS else None
 
 
 def _is_reversal(samples: JointSamples, joint: int, before: int, after: int) -> bool:

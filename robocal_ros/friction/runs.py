@@ -74,6 +74,11 @@ class SpeedPoint:
         """Direction of the motion, one of ``DIRECTIONS``."""
         return DIRECTIONS[self.speed < 0.0]
 
+    def with_gravity(self, added: Array) -> SpeedPoint:
+        """Return the run with a torque added to the model's gravity, shape (m,) [N·m]."""
+        return replace(self, torque=self.torque - float(added.mean()),
+                       gravity=self.gravity + added)
+
 
 SLOW = 0.02
 """Speed below which runs are detected over longer intervals [rad/s]."""
@@ -478,10 +483,8 @@ def with_delay_correction(
             delay, deviation = found, std
         else:
             deviation = min(_DELAY, float(np.hypot(found, std)))
-    aligned = tuple(
-        replace(point, torque=point.torque - delay * float(effect.mean()),
-                gravity=point.gravity + delay * effect)
-        for point, effect in zip(points, effects, strict=True))
+    aligned = tuple(point.with_gravity(delay * effect)
+                    for point, effect in zip(points, effects, strict=True))
     return aligned, deviation * rms(np.array([
         slope.mean() for p, slope in zip(points, slopes, strict=True) if not p.rejected]))
 
@@ -551,12 +554,8 @@ def with_gravity_correction(
         error, covariance = gain @ comparison.value, covariance - gain @ covariance
         tilted = tilted - gain @ tilted
         if comparison.significant:
-            def corrected(point: SpeedPoint) -> SpeedPoint:
-                added = error[0] * np.sin(point.angle) + error[1] * np.cos(point.angle)
-                return replace(point, torque=point.torque - float(added.mean()),
-                               gravity=point.gravity + added)
-
-            points = [corrected(point) for point in points]
+            points = [p.with_gravity(error[0] * np.sin(p.angle) + error[1] * np.cos(p.angle))
+                      for p in points]
         else:
             covariance = covariance + np.outer(error, error)
     own = float(mean @ (covariance - tilted @ tilted.T) @ mean)
@@ -599,9 +598,7 @@ def without_ripple(
 
     """
     def cleaned(point: SpeedPoint) -> SpeedPoint:
-        known = np.zeros_like(point.angle)
-        for ripple in ripples:
-            known += ripple.torque(point.angle)
+        known = np.sum([ripple.torque(point.angle) for ripple in ripples], axis=0)
         std = np.linalg.norm([point.std, *(ripple.mean_std(point.angle) for ripple in ripples)])
         return replace(point, torque=point.torque - float(known.mean()), std=float(std),
                        total=point.total - known)

@@ -67,11 +67,11 @@ def joint_step(
         jacobian: Shape (rows, n).
         error: Task error, shape (rows,) [m, rad].
         bias: Preferred step, shape (n,) [rad]; None for none.
-        room: Bounds of the step; None for none.
+        room: Bounds of the step, which count for a redundant arm; None or infinite for none.
 
     """
     rows, n = jacobian.shape
-    if n <= rows or room is None:
+    if n <= rows or room is None or not np.isfinite((room.lower, room.upper)).any():
         step = np.array(np.linalg.lstsq(jacobian, error, rcond=None)[0])
         if n > rows and bias is not None:
             step += bias - np.linalg.lstsq(jacobian, jacobian @ bias, rcond=None)[0]

@@ -51,13 +51,27 @@ def reference_axis(robot: Robot, reference: str) -> Array:
                 'root frame, or another reference.')
         return frozen(-robot.gravity / strength)
     frame = base_frame(robot) if reference == BASE else reference
-    index = robot.frame_id(frame)
-    if robot.model.frames[index].parentJoint != 0:
-        raise ConfigurationError(
-            f"The reference '{frame}' moves with the arm; name a fixed frame, '{BASE}' or "
-            f"'{GRAVITY}'.")
-    rotation = robot.transform_frame_to_root(np.zeros(robot.n), frame).rotation
-    return frozen(rotation[:, 2])
+    placement = fixed_placement(robot, frame, 'reference', f", '{BASE}' or '{GRAVITY}'")
+    return frozen(placement.rotation[:, 2])
+
+
+def fixed_placement(robot: Robot, frame: str, parameter: str, others: str = '') -> pin.SE3:
+    """Return the pose of a frame in the root frame.
+
+    Args:
+        robot: The arm.
+        frame: The frame.
+        parameter: Name of the parameter that names it.
+        others: What else the parameter may be, in words.
+
+    Raises:
+        ConfigurationError: If the frame does not exist, or moves with the arm.
+
+    """
+    if robot.model.frames[robot.frame_id(frame)].parentJoint != 0:
+        raise ConfigurationError(f"{parameter} names the frame '{frame}', which moves with the "
+                                 f'arm; name a fixed frame{others}.')
+    return robot.transform_frame_to_root(np.zeros(robot.n), frame)
 
 
 HEADINGS = ('nearest', 'x', 'y', 'free')
@@ -154,33 +168,29 @@ def level_targets(
 
 
 def _least_turns(rotation: Array, goal: Array, up: bool) -> list[LevelTarget]:
+    """Return the smallest turn, or those about several equally near horizontal axes."""
     turn = _shortest(rotation[:, 2], goal)
     if np.linalg.norm(turn) <= np.pi - TIE:
         return [LevelTarget(frozen(pin.exp3(turn) @ rotation), frozen(turn), up)]
-    return [_half_turn(rotation, goal, up, number) for number in range(_AXES_OF_A_TIE)]
-
-
-def _half_turn(rotation: Array, goal: Array, up: bool, number: int) -> LevelTarget:
-    """Return the turn about one of several equally near horizontal axes."""
-    first = rotation[:, 0] - (rotation[:, 0] @ goal) * goal
+    first = _projected(rotation[:, 0], goal)
     first /= np.linalg.norm(first)
-    phase = 2.0 * np.pi * number / _AXES_OF_A_TIE
-    normal = np.cos(phase) * first + np.sin(phase) * np.cross(goal, first)
-    # Add the remaining turn, because the tool is not exactly upside down.
-    about = pin.exp3(np.pi * normal)
-    rest = _shortest(about @ rotation[:, 2], goal)
-    turn = _rotation_vector(pin.exp3(rest) @ about, normal)
-    return LevelTarget(
-        frozen(pin.exp3(turn) @ rotation), frozen(turn), up,
-        'The tool is upside down, so that the turn is equally large about every horizontal axis; '
-        'the one with the least joint travel was selected.')
+    targets = []
+    for phase in 2.0 * np.pi * np.arange(_AXES_OF_A_TIE) / _AXES_OF_A_TIE:
+        normal = np.cos(phase) * first + np.sin(phase) * np.cross(goal, first)
+        # Add the remaining turn, because the tool is not exactly upside down.
+        about = pin.exp3(np.pi * normal)
+        turn = _rotation_vector(
+            pin.exp3(_shortest(about @ rotation[:, 2], goal)) @ about, normal)
+        targets.append(LevelTarget(
+            frozen(pin.exp3(turn) @ rotation), frozen(turn), up,
+            'The tool is upside down, so that the turn is equally large about every horizontal '
+            'axis; the one with the least joint travel was selected.'))
+    return targets
 
 
 def _shortest(z: Array, goal: Array) -> Array:
-    """Return the smallest turn that takes one unit vector to the other."""
-    normal = np.cross(z, goal)
-    length = float(np.linalg.norm(normal))
-    return normal * (angle_between(z, goal) / length) if length > 0.0 else np.zeros(3)
+    """Return the smallest turn that takes one unit vector to the other, also to its opposite."""
+    return np.array(pin.log3(pin.Quaternion.FromTwoVectors(z, goal).matrix()))
 
 
 def _rotation_vector(rotation: Array, axis: Array | None = None) -> Array:
@@ -248,10 +258,10 @@ class Tool:
             raise ConfigurationError(
                 f'tool_point must be three finite numbers in m, got {list(point)}.')
         self.robot = robot.copy()
-        self._frame = robot.frame_id(robot.tool_frame)
         model = robot.model
         offsets = [placement.translation for placement in list(model.jointPlacements)[2:]]
-        offsets.append(model.frames[self._frame].placement.act(self.point))
+        flange = model.frames[robot.frame_id(robot.tool_frame)]
+        offsets.append(flange.placement.act(self.point))
         self.length = max(0.5 * sum(float(np.linalg.norm(offset)) for offset in offsets), 1e-2)
 
     def pose(self, q: Array) -> tuple[Array, Array]:
@@ -284,30 +294,19 @@ class Tool:
         return np.array([np.zeros(3), *joints, placement.translation,
                          placement.act(self.point)])
 
-    def pose_and_jacobian(self, q: Array) -> tuple[Array, Array, Array]:
-        """Return orientation, held point, and the Jacobian of both, shape (6, n).
-
-        The Jacobian is in root axes: velocity of the held point first, then angular velocity.
-        """
-        model, data = self.robot.model, self.robot.data
-        pin.computeJointJacobians(model, data, q)
-        placement = pin.updateFramePlacement(model, data, self._frame)
-        rotation = placement.rotation.copy()
-        lever = rotation @ self.point
-        jacobian = np.array(pin.getFrameJacobian(
-            model, data, self._frame, pin.ReferenceFrame.LOCAL_WORLD_ALIGNED)).reshape(6, -1)
-        jacobian[:3] -= pin.skew(lever) @ jacobian[3:]
-        return rotation, placement.translation + lever, jacobian
-
     def least_singular_value(self, jacobian: Array) -> float:
         """Return the smallest singular value of the Jacobian, linear rows divided by ``length``.
 
         It is 0 at a singularity and about 1 in the best posture (Yoshikawa, Foundations of
         Robotics, sec. 4.3).
         """
-        scaled = jacobian.copy()
+        return float(np.linalg.svd(self.scaled(jacobian), compute_uv=False)[-1])
+
+    def scaled(self, rows: Array) -> Array:
+        """Return a copy of task rows, the linear ones, which come first, over ``length``."""
+        scaled = rows.copy()
         scaled[:3] /= self.length
-        return float(np.linalg.svd(scaled, compute_uv=False)[-1])
+        return scaled
 
 
 class LevelingTask:
@@ -390,7 +389,9 @@ class LevelingTask:
             (rows, n); Jacobian of the tool, shape (6, n).
 
         """
-        rotation, point, jacobian = self.tool.pose_and_jacobian(q)
+        tool = self.tool
+        rotation, point, jacobian = tool.robot.pose_and_jacobian(
+            q, tool.robot.tool_frame, tool.point)
         wanted = self.orientation(share)
         error = np.empty(self.rows)
         error[:3] = self.point - point

@@ -5,41 +5,35 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from sensor_msgs.msg import Imu
 from std_msgs.msg import ColorRGBA
 from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros.arm import GuardedArm, PreviewArm
+from robocal_ros.arm import PreviewArm
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.errors import ConfigurationError
 from robocal_ros.leveling.model import Tool, reference_axis
 from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelPlan
-from robocal_ros.leveling.procedure import LevelingProcedure
+from robocal_ros.leveling.procedure import LevelingProcedure, ToolImu
 from robocal_ros.leveling.rules import AutoLeveling
-from robocal_ros.messages import Intake, JointStateStream, Stream, conversions, decode
-from robocal_ros.node import Answer, CalibrationNode, DriveGains, StopRequest, spin
-from robocal_ros.parameters import named
+from robocal_ros.messages import Intake, Stream, conversions, decode
+from robocal_ros.node import Answer, ArmNode, StopRequest, spin
 from robocal_ros.results import CalibrationResult
-from robocal_ros.robot import (
-    Robot,
-    SagCorrection,
-    carried_load,
-    compliance_by_joint,
-    effort_factor,
-)
+from robocal_ros.robot import Robot, SagCorrection, carried_load, compliance_by_joint
 
 
-class Leveling(CalibrationNode):
+class Leveling(ArmNode):
     """Plans, shows, executes and verifies leveling motions."""
 
     capability = 'leveling'
     parameter_table = LevelingParameters
-    verbs = (*CalibrationNode.verbs, 'level')
+    verbs = (*ArmNode.verbs, 'level')
     values: LevelingParameters
-    late_modules = (*CalibrationNode.late_modules, 'scipy.ndimage')
+    late_modules = (*ArmNode.late_modules, 'scipy.ndimage')
     idle_message = 'Active; call run or preview.'
 
     def build(self) -> None:
@@ -47,34 +41,37 @@ class Leveling(CalibrationNode):
         values = self.values
         self._axis = reference_axis(self.robot, values.reference)
         self._tool = Tool(self.robot, values.tool_point)
-        self.joints = self.stream(JointStateStream(
-            self, self.group, self.robot, now=self.waiter.now,
-            factor=effort_factor(self.robot, values), busy=lambda: self.busy))
-        self._known_robot = self._carrying = self.robot
-        self._payload: CalibrationResult | None = None
-        DriveGains(self, self.joints.set_factor, self._use_arm)
-        self.arm = self.stream(GuardedArm(
-            self.waiter, self.robot, self.joints, lambda: self.values, self.status))
+        self.make_arm()
         self._compliance: dict[str, float] = {}
         if values.use_compliance:
             self.results.follow('compliance', self._use_compliance)
-            self.results.follow('payload', self._use_payload)
-        self.imu = ToolImu(self) if values.imu_topic else None
+        self.follow_load(self._use_arm, payload=values.use_compliance)
+        self.imu = self._tool_imu() if values.imu_topic else None
         self.rules = AutoLeveling(
-            self, self.arm, lambda: self._tool.pose(self.arm.posture())[1],
-            named(values.auto_level_after), values.auto_level_box, self._level_by_rule)
+            self, lambda: self._tool.pose(self.arm.posture())[1], self._level_by_rule)
+
+    def _tool_imu(self) -> ToolImu:
+        """Return the IMU on the tool; raises ConfigurationError if it is not fixed to the tool."""
+        frame, robot = self.values.imu_frame, self.robot
+        own, tool = (robot.model.frames[robot.frame_id(name)]
+                     for name in (frame, robot.tool_frame))
+        if own.parentJoint != tool.parentJoint:
+            raise ConfigurationError(
+                f"imu_frame '{frame}' is not fixed to the tool frame '{robot.tool_frame}': a "
+                'joint lies between them. Name the frame of an IMU on the tool.')
+        topic = self.values.imu_topic
+        return ToolImu(
+            np.array((tool.placement.inverse() * own.placement).rotation),
+            self.stream(Stream(
+                self, self.group, Imu, topic, Intake(decode.imus(f"IMU topic '{topic}'", frame)),
+                now=self.waiter.now, remedy='Check imu_topic and the sensor.', tolerated=0)))
 
     def _use_compliance(self, result: CalibrationResult) -> None:
         self._compliance = compliance_by_joint(result)
 
-    def _use_payload(self, result: CalibrationResult) -> None:
-        self._payload = result
-        self._use_arm(self._known_robot)
-
-    def _use_arm(self, known: Robot) -> None:
-        self._known_robot = self._carrying = known
-        if self._payload is not None:
-            self._carrying = known.with_payload(carried_load(self._payload), self._payload.frame)
+    def _use_arm(self, known: Robot, payload: CalibrationResult | None) -> None:
+        self._carrying = known if payload is None else known.with_payload(
+            carried_load(payload), payload.frame)
 
     # -------------------------------------------------------------------- services
 
@@ -89,11 +86,7 @@ class Leveling(CalibrationNode):
 
     async def rehearse(self, arm: PreviewArm) -> str:
         """Plan and show the motion."""
-        motion, sentence = await self._procedure().preview()
-        if motion is not None:
-            await arm.move(motion, phase='planning', message='Checking the turn.',
-                           share=(50.0, 90.0))
-        return sentence
+        return await replace(self._procedure(), arm=arm).rehearse()
 
     async def estimate(self) -> str:
         """Measure the tilt without moving."""
@@ -110,7 +103,7 @@ class Leveling(CalibrationNode):
         await self.answer('level', self.run)
 
     def _procedure(self) -> LevelingProcedure:
-        sag = (SagCorrection(self._known_robot, self._carrying, self._compliance)
+        sag = (SagCorrection(self.known_robot, self._carrying, self._compliance)
                if self._compliance else None)
         return LevelingProcedure(
             self.arm, self.joints, self.status, self.values, self._axis, self.imu, self._show,
@@ -118,59 +111,6 @@ class Leveling(CalibrationNode):
 
     def _show(self, start: Array, plan: LevelPlan) -> None:
         self.publish_markers(leveling_markers(self._tool, start, plan, self.values.max_step))
-
-
-class ToolImu:
-    """IMU on the tool, averaged at rest.
-
-    Attributes:
-        rotation: Orientation of the IMU in the tool frame, shape (3, 3).
-
-    """
-
-    def __init__(self, node: Leveling) -> None:
-        """Subscribe to ``imu_topic`` while the node is active.
-
-        Raises:
-            ConfigurationError: If ``imu_frame`` does not exist or is not fixed to the tool.
-
-        """
-        topic, frame = node.values.imu_topic, node.values.imu_frame
-        robot = node.robot
-        frames = robot.model.frames
-        own, tool = (frames[robot.frame_id(name)] for name in (frame, robot.tool_frame))
-        if own.parentJoint != tool.parentJoint:
-            raise ConfigurationError(
-                f"imu_frame '{frame}' is not fixed to the tool frame "
-                f"'{robot.tool_frame}': a joint lies between them. Name the frame of an IMU on "
-                'the tool.')
-        self.rotation: Array = np.array((tool.placement.inverse() * own.placement).rotation)
-        self._stream = node.stream(Stream(
-            node, node.group, Imu, topic, Intake(decode.imus(f"IMU topic '{topic}'", frame)),
-            now=node.waiter.now, remedy='Check imu_topic and the sensor.', tolerated=0))
-
-    def problem(self, patience: float) -> str:
-        """Return what is wrong with the readings, or silent for so long [s], or nothing."""
-        return self._stream.problem(patience)
-
-    def begin(self) -> None:
-        """Begin averaging."""
-        self._stream.clear()
-        self._stream.recording = True
-
-    def mean(self) -> Array:
-        """Return the mean specific force since ``begin``, IMU frame, shape (3,) [m/s²].
-
-        Raises:
-            DataError: If there were no readings.
-
-        """
-        rows = self._stream.intake.rows()
-        if not len(rows):
-            raise DataError(f'No readings were received from {self._stream.intake.decoder.source} '
-                            'while the arm was at rest; check the sensor.')
-        mean: Array = rows[:, 1:4].mean(axis=0)
-        return mean
 
 
 # ----------------------------------------------------------------------------- markers

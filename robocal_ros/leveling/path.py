@@ -121,26 +121,26 @@ class _Checks:
         return Obstacle.COLLISION if touching else None, touching
 
 
-def follow(task: LevelingTask, rules: PathRules, *, bounded: bool = True) -> JointPath:
+def follow(task: LevelingTask, rules: PathRules) -> JointPath:
     """Follow the task from its start as far as possible.
+
+    A redundant arm is kept within its bounds, and moves away from them where it can; those of
+    others are only checked.
 
     Args:
         task: The task.
         rules: Constraints.
-        bounded: Whether a redundant arm is kept within its bounds, and moves away from them
-            where it can; otherwise they are only checked, as for other arms.
 
     Returns:
         The path, complete or with the obstacle that ended it.
 
     """
-    return _Follower(task, rules, bounded).run()
+    return _Follower(task, rules).run()
 
 
 class _Follower:
-    def __init__(self, task: LevelingTask, rules: PathRules, bounded: bool) -> None:
+    def __init__(self, task: LevelingTask, rules: PathRules) -> None:
         self._task, self._rules = task, rules
-        self._bounds = rules.bounds if bounded else None
         self._checks = _Checks(task, rules)
         self._now = self._checks.start
         self._shares = [0.0]
@@ -171,7 +171,7 @@ class _Follower:
             goal = min(1.0, share + self._step)
             # A shorter step has less of the null-space step.
             reached = converge(
-                self._task, self._now.q, goal, bias=self._bias(), bounds=self._bounds)
+                self._task, self._now.q, goal, bias=self._bias(), bounds=self._rules.bounds)
             shrink = 0.4 if reached is None else self._shrink(reached)
             if reached is not None and shrink >= 1.0:
                 self._step = min(longest, self._step * min(_GROWTH, shrink))
@@ -181,10 +181,11 @@ class _Follower:
 
     def _bias(self) -> Array | None:
         """Return the joint step of a redundant arm away from nearby limits, (n,) [rad]."""
-        if self._bounds is None or self._task.redundancy <= 0:
+        if self._task.redundancy <= 0:
             return None
-        into_lower = np.clip(1.0 - (self._now.q - self._bounds.lower) / _ZONE, 0.0, 1.0)
-        into_upper = np.clip(1.0 - (self._bounds.upper - self._now.q) / _ZONE, 0.0, 1.0)
+        q, bounds = self._now.q, self._rules.bounds
+        into_lower = np.clip(1.0 - (q - bounds.lower) / _ZONE, 0.0, 1.0)
+        into_upper = np.clip(1.0 - (bounds.upper - q) / _ZONE, 0.0, 1.0)
         return 0.5 * self._step * self._task.angle * (into_lower - into_upper)
 
     def _shrink(self, reached: Reached) -> float:
@@ -203,12 +204,10 @@ class _Follower:
     def _reason(self) -> Obstacle:
         if self._task.redundancy < 0:
             return Obstacle.FREEDOM
-        if self._task.redundancy > 0 and self._bounds is not None:
-            bounds = self._rules.bounds
-            near = np.minimum(self._now.q - bounds.lower, bounds.upper - self._now.q)
-            if near.min() < self._rules.max_step:
-                return Obstacle.LIMIT
-        return Obstacle.SINGULARITY
+        bounds = self._rules.bounds
+        near = np.minimum(self._now.q - bounds.lower, bounds.upper - self._now.q)
+        return (Obstacle.LIMIT if self._task.redundancy > 0 and near.min() < self._rules.max_step
+                else Obstacle.SINGULARITY)
 
     def _ended(self, obstacle: Obstacle | None, touching: str = '') -> JointPath:
         return JointPath(np.array(self._shares), np.array(self._positions), obstacle, touching)
@@ -221,14 +220,18 @@ _HALVINGS = 3
 _LONGEST = 3.0
 
 
-@dataclass
+@dataclass(eq=False)
 class _State:
     """A posture of the front, with its predecessor and the travel to it."""
 
     share: float
     q: Array
-    parent: int
-    cost: float
+    parent: _State | None = None
+    cost: float = 0.0
+
+    def to(self, share: float, q: Array) -> _State:
+        """Return the state of another posture that is reached from this one."""
+        return _State(share, q, self, self.cost + float(np.abs(q - self.q).sum()))
 
 
 def search(task: LevelingTask, rules: PathRules, patience: float) -> JointPath:
@@ -250,54 +253,51 @@ class _Front:
     def __init__(self, task: LevelingTask, rules: PathRules, deadline: float) -> None:
         self._task, self._rules, self._deadline = task, rules, deadline
         self._checks = _Checks(task, rules)
-        self._states = [_State(0.0, task.start, -1, 0.0)]
         self._blocked = Obstacle.LIMIT
         self._touching = ''
 
     def run(self) -> JointPath:
         layers = max(2, int(np.ceil(self._task.angle / _LAYER)))
-        front = self._spread([0], 0.0)
+        front = self._spread([_State(0.0, self._task.start)])
         deepest = front[0]
         for share in np.arange(1, layers + 1) / layers:
-            front = self._spread(self._advance(front, float(share)), float(share))
+            front = self._spread(self._advance(front, float(share)))
             if not front:
                 return self._path(deepest, self._blocked)
-            deepest = min(front, key=lambda index: self._states[index].cost)
+            deepest = min(front, key=lambda state: state.cost)
         return self._path(deepest, None)
 
-    def _path(self, last: int, obstacle: Obstacle | None) -> JointPath:
-        chain = []
-        while last >= 0:
-            chain.append(self._states[last])
-            last = self._states[last].parent
-        chain.reverse()
+    def _path(self, last: _State, obstacle: Obstacle | None) -> JointPath:
+        chain = [last]
+        while chain[0].parent is not None:
+            chain.insert(0, chain[0].parent)
         return JointPath(np.array([state.share for state in chain]),
                          np.array([state.q for state in chain]), obstacle,
                          touching=self._touching, cut_short=time.monotonic() > self._deadline)
 
-    def _advance(self, front: list[int], share: float) -> list[int]:
+    def _advance(self, front: list[_State], share: float) -> list[_State]:
         """Carry every posture of the front to the next share."""
-        carried: list[int] = []
-        for index in sorted(front, key=lambda item: self._states[item].cost):
+        carried: list[_State] = []
+        for state in sorted(front, key=lambda state: state.cost):
             if time.monotonic() > self._deadline:
                 break
-            found = self._carried(self._states[index], share)
-            if found is not None and not self._known(found.q, carried):
-                carried.append(self._add(found, share, index))
+            q = self._carried(state, share)
+            if q is not None and not _known(q, carried):
+                carried.append(state.to(share, q))
         return carried
 
-    def _carried(self, state: _State, share: float) -> Reached | None:
+    def _carried(self, state: _State, share: float) -> Array | None:
         """Follow one posture from its share to another, in smaller steps if necessary."""
         for halving in range(_HALVINGS):
-            found: Reached | None = Reached(state.q, 1.0)
+            q: Array | None = state.q
             for part in np.linspace(state.share, share, 2**halving + 1)[1:]:
-                if found is not None:
-                    found = self._moved(found.q, found.q, float(part))
-            if found is not None:
-                return found
+                if q is not None:
+                    q = self._moved(q, q, float(part))
+            if q is not None:
+                return q
         return None
 
-    def _moved(self, start: Array, guess: Array, share: float) -> Reached | None:
+    def _moved(self, start: Array, guess: Array, share: float) -> Array | None:
         """Return the posture at a share near a guess; None if it violates a constraint."""
         found = converge(self._task, guess, share, bounds=self._rules.bounds)
         if found is None:
@@ -307,40 +307,32 @@ class _Front:
             return None
         obstacle, touching = self._checks.obstacle(found)
         if obstacle is None:
-            return found
+            return found.q
         self._blocked, self._touching = obstacle, touching or self._touching
         return None
 
-    def _spread(self, layer: list[int], share: float) -> list[int]:
+    def _spread(self, layer: list[_State]) -> list[_State]:
         """Explore the null space from all postures of a share."""
-        waiting = list(layer)
+        waiting, bounds = list(layer), self._rules.bounds
         while waiting and time.monotonic() < self._deadline:
-            index = waiting.pop(0)
-            q = self._states[index].q
-            jacobian = self._task.linearised(q, share)[1]
-            for direction in _null_space(jacobian):
-                for sign in (1.0, -1.0):
-                    guess = np.clip(q + sign * _SPACING * direction, self._rules.bounds.lower,
-                                    self._rules.bounds.upper)
-                    if self._known(guess, layer):
+            state = waiting.pop(0)
+            jacobian = self._task.linearised(state.q, state.share)[1]
+            for step in _SPACING * _null_space(jacobian):
+                for move in (step, -step):
+                    guess = np.clip(state.q + move, bounds.lower, bounds.upper)
+                    if _known(guess, layer):
                         continue
-                    found = self._moved(q, guess, share)
-                    if found is not None and not self._known(found.q, layer):
-                        layer.append(self._add(found, share, index))
+                    q = self._moved(state.q, guess, state.share)
+                    if q is not None and not _known(q, layer):
+                        layer.append(state.to(state.share, q))
                         waiting.append(layer[-1])
         return layer
 
-    def _known(self, q: Array, layer: list[int]) -> bool:
-        if not layer:
-            return False
-        others = np.array([self._states[index].q for index in layer])
-        return bool(np.abs(others - q).max(axis=1).min() < _NEAR * _SPACING)
 
-    def _add(self, found: Reached, share: float, parent: int) -> int:
-        before = self._states[parent]
-        travel = float(np.abs(found.q - before.q).sum())
-        self._states.append(_State(share, found.q, parent, before.cost + travel))
-        return len(self._states) - 1
+def _known(q: Array, layer: list[_State]) -> bool:
+    """Return whether a posture is near one of a layer."""
+    others = np.array([state.q for state in layer]).reshape(-1, len(q))
+    return bool((np.abs(others - q).max(axis=1) < _NEAR * _SPACING).any())
 
 
 def _null_space(jacobian: Array) -> Array:

@@ -31,6 +31,8 @@ from robocal_ros.leveling.path import (
 )
 from robocal_ros.robot import CollisionChecker, MotionLimits, Trajectory
 
+# Share of the path by relative time.
+_QUINTIC = np.polynomial.Polynomial([0.0, 0.0, 0.0, 10.0, -15.0, 6.0])
 _SAMPLES = 1000
 # Factor of the duration that allows for interpolation between knots.
 _RESERVE = 1.02
@@ -39,7 +41,6 @@ _MIN_DURATION = 0.2
 _SHORTEST_KNOT = 0.002
 # Cosine of the angle above which two directions count as parallel.
 _ALIGNED = 0.99
-_HELD = 'The arm was not moved.'
 
 
 def timed(positions: Array, max_velocity: Array, max_acceleration: Array) -> Trajectory:
@@ -57,7 +58,7 @@ def timed(positions: Array, max_velocity: Array, max_acceleration: Array) -> Tra
     duration = _duration(spline, max_velocity, max_acceleration)
     # The relative times at which the quintic reaches the knots.
     fine = np.linspace(0.0, 1.0, 20 * _SAMPLES)
-    time = np.interp(spline.x, 10.0 * fine**3 - 15.0 * fine**4 + 6.0 * fine**5, fine)
+    time = np.interp(spline.x, _QUINTIC(fine), fine)
     time[0], time[-1] = 0.0, 1.0
     keep = _spaced(time * duration, _SHORTEST_KNOT)
     position, velocity, acceleration = _along(spline, time[keep])
@@ -69,10 +70,8 @@ def timed(positions: Array, max_velocity: Array, max_acceleration: Array) -> Tra
 
 def _along(spline: scipy.interpolate.CubicSpline, time: Array) -> tuple[Array, Array, Array]:
     """Return position and its derivatives by relative time along a spline."""
-    x = time[:, None]
-    share = (10.0 * x**3 - 15.0 * x**4 + 6.0 * x**5)[:, 0]
-    speed = 30.0 * x**2 - 60.0 * x**3 + 30.0 * x**4
-    change = 60.0 * x - 180.0 * x**2 + 120.0 * x**3
+    share, speed, change = (_QUINTIC.deriv(order)(time) for order in range(3))
+    speed, change = speed[:, None], change[:, None]
     slope, bend = spline(share, 1), spline(share, 2)
     return spline(share), slope * speed, bend * speed**2 + slope * change
 
@@ -163,17 +162,15 @@ class LevelingPlanner:
         before = tilt(rotation, self.axis, values.direction)
         if before <= values.tolerance:
             return LevelPlan(before)
-        targets = level_targets(rotation, self.axis, heading=values.heading,
-                                direction=values.direction)
         plans, refusals = [], []
-        for target in targets:
-            found = self._planned(before, start, target)
-            if isinstance(found, Refusal):
-                refusals.append(found)
-            else:
-                plans.append(found)
+        for target in level_targets(rotation, self.axis, heading=values.heading,
+                                    direction=values.direction):
+            try:
+                plans.append(self._planned(before, start, target))
+            except LevelingRefusal as refusal:
+                refusals.append(refusal)
         if not plans:
-            raise LevelingRefusal(max(refusals, key=lambda refusal: refusal.share))
+            raise max(refusals, key=lambda refusal: refusal.share)
         return min(plans, key=lambda plan: plan.path.travel if plan.path else 0.0)
 
     def _checked_start(self, start: Array) -> Array:
@@ -192,19 +189,20 @@ class LevelingPlanner:
                 'or correct the collision geometry or clearance.')
         return inside
 
-    def _planned(self, before: float, start: Array, target: LevelTarget) -> LevelPlan | Refusal:
+    def _planned(self, before: float, start: Array, target: LevelTarget) -> LevelPlan:
+        """Plan the turn to one target; raises LevelingRefusal."""
         task = LevelingTask(self.tool, start, target, self.axis,
                             free_heading=self.values.heading == 'free')
         rules = self._rules(start, redundant=task.redundancy > 0)
         violation, share = '', 0.0
         for path in self._paths(task, rules):
             if path.obstacle is not None:
-                return explain(task, rules, path)
+                raise explain(task, rules, path)
             trajectory = timed(path.positions, self.limits.velocity, self.limits.acceleration)
             violation, share = self._violation(task, trajectory), path.share
             if not violation:
                 return LevelPlan(before, task, path, trajectory, target.note)
-        return Refusal(Obstacle.LIMIT, share, violation)
+        raise LevelingRefusal(Obstacle.LIMIT, share, violation)
 
     def _paths(self, task: LevelingTask, rules: PathRules) -> Iterator[JointPath]:
         """Yield complete paths, the best first, or last an incomplete one."""
@@ -255,37 +253,22 @@ class LevelingPlanner:
 
 # ----------------------------------------------------------------------------- refusals
 
-@dataclass(frozen=True)
-class Refusal:
-    """Reason why a path ends early.
-
-    Attributes:
-        obstacle: Kind of the obstacle.
-        share: Share of the turn that can be reached.
-        sentence: Explanation for the user.
-
-    """
-
-    obstacle: Obstacle
-    share: float
-    sentence: str
-
-
 class LevelingRefusal(MotionError):
     """Leveling is refused because there is no path.
 
     Attributes:
-        refusal: The reason.
+        obstacle: Reason why the path ends early.
+        share: Share of the turn that can be reached.
 
     """
 
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(f'{refusal.sentence} {_HELD}')
-        self.refusal = refusal
+    def __init__(self, obstacle: Obstacle, share: float, sentence: str) -> None:
+        super().__init__(f'{sentence} The arm was not moved.')
+        self.obstacle, self.share = obstacle, share
 
 
-def explain(task: LevelingTask, rules: PathRules, path: JointPath) -> Refusal:
-    """Return the reason why a path is incomplete.
+def explain(task: LevelingTask, rules: PathRules, path: JointPath) -> LevelingRefusal:
+    """Return the refusal of an incomplete path.
 
     Args:
         task: The task.
@@ -295,7 +278,7 @@ def explain(task: LevelingTask, rules: PathRules, path: JointPath) -> Refusal:
     """
     without_limits = np.full(task.tool.robot.n, np.inf)
     free = follow(task, replace(rules, bounds=Bounds(-without_limits, without_limits),
-                                checker=None), bounded=False)
+                                checker=None))
     past = next((row for row, q in enumerate(free.positions) if rules.bounds.excess(q).any()),
                 None)
     obstacle = path.obstacle or Obstacle.LIMIT
@@ -311,7 +294,7 @@ def explain(task: LevelingTask, rules: PathRules, path: JointPath) -> Refusal:
         obstacle, sentence = Obstacle.SINGULARITY, _singularity(task, path)
     if task.redundancy > 0:
         sentence += _search(path)
-    return Refusal(obstacle, path.share, sentence)
+    return LevelingRefusal(obstacle, path.share, sentence)
 
 
 def _search(path: JointPath) -> str:
@@ -347,9 +330,7 @@ def _collision(path: JointPath) -> str:
 
 def _singularity(task: LevelingTask, path: JointPath) -> str:
     _, _, jacobian = task.linearised(path.positions[-1], path.share)
-    scaled = jacobian.copy()
-    scaled[:3] /= task.tool.length
-    lost = np.linalg.svd(scaled)[0][:, min(jacobian.shape) - 1]
+    lost = np.linalg.svd(task.tool.scaled(jacobian))[0][:, min(jacobian.shape) - 1]
     return (f'After {_percent(path)} the arm reaches the edge of its workspace or a singular '
             f'posture, in which it can hardly {_motion(lost)}; level the tool elsewhere, or from '
             'another posture.')
@@ -358,9 +339,8 @@ def _singularity(task: LevelingTask, path: JointPath) -> str:
 def _freedom(task: LevelingTask, path: JointPath) -> str:
     robot = task.tool.robot
     error, jacobian, _ = task.linearised(path.positions[-1], min(1.0, path.share + 1e-3))
-    scale = np.concatenate((np.full(3, 1.0 / task.tool.length), np.ones(task.rows - 3)))
-    scaled = jacobian * scale[:, None]
-    left = error * scale - scaled @ np.linalg.lstsq(scaled, error * scale, rcond=None)[0]
+    scaled, error = task.tool.scaled(jacobian), task.tool.scaled(error)
+    left = error - scaled @ np.linalg.lstsq(scaled, error, rcond=None)[0]
     if task.free_heading:
         left = np.concatenate((left[:3], task.across.T @ left[3:]))
         remedy = 'tilt the tool about another axis, or use an arm with more joints.'

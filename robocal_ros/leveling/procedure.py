@@ -6,22 +6,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robocal_ros.arm import Report
 from robocal_ros.arrays import Array
+from robocal_ros.errors import DataError
 from robocal_ros.leveling.estimator import check_level, tilt_by_imu
 from robocal_ros.leveling.model import LevelingTask, Tool, tilt
 from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelingPlanner, LevelPlan
 from robocal_ros.results import spread
-from robocal_ros.robot import MotionLimits, SagCorrection, Trajectory
+from robocal_ros.robot import MotionLimits, SagCorrection
 
 if TYPE_CHECKING:
     from robocal_ros.arm import Arm
-    from robocal_ros.messages import JointStateStream
+    from robocal_ros.messages import Intake, JointStateStream, Stream
 
 # Postures of a motion at which the sag is computed.
 _SAG_ROWS = 200
@@ -29,24 +30,40 @@ _SAG_ROWS = 200
 _SAG_MARGIN = 0.98
 
 
-class Imu(Protocol):
-    """IMU on the tool.
+@dataclass(frozen=True)
+class ToolImu:
+    """IMU on the tool, averaged at rest.
 
     Attributes:
         rotation: Its orientation in the tool frame, shape (3, 3).
+        stream: Its readings.
 
     """
 
     rotation: Array
+    stream: Stream[Intake]
 
     def problem(self, patience: float) -> str:
         """Return what is wrong with the readings, or silent for so long [s], or nothing."""
+        return self.stream.problem(patience)
 
     def begin(self) -> None:
         """Begin averaging."""
+        self.stream.clear()
+        self.stream.recording = True
 
     def mean(self) -> Array:
-        """Return the mean specific force since ``begin``, shape (3,) [m/s²]."""
+        """Return the mean specific force since ``begin``, IMU frame, shape (3,) [m/s²].
+
+        Raises:
+            DataError: If there were no readings.
+
+        """
+        rows = self.stream.intake.rows()
+        if not len(rows):
+            raise DataError(f'No readings were received from {self.stream.intake.decoder.source} '
+                            'while the arm was at rest; check the sensor.')
+        return np.asarray(rows[:, 1:4].mean(axis=0))
 
 
 @dataclass(eq=False)
@@ -70,19 +87,21 @@ class LevelingProcedure:
     report: Report
     values: LevelingParameters
     axis: Array
-    imu: Imu | None
+    imu: ToolImu | None
     show: Callable[[Array, LevelPlan], None]
     sag: SagCorrection | None = None
 
     def _tool(self) -> Tool:
         return Tool(self.arm.robot, self.values.tool_point)
 
-    async def preview(self) -> tuple[Trajectory | None, str]:
-        """Plan and show the motion without moving; return it, and a sentence."""
+    async def rehearse(self) -> str:
+        """Plan, show and carry out the motion without verification; return a sentence."""
         plan = await self._plan()
         if plan.trajectory is None or plan.task is None:
-            return None, self._level_already(plan)
-        return plan.trajectory, (
+            return self._level_already(plan)
+        await self.arm.move(plan.trajectory, phase='planning', message='Checking the turn.',
+                            share=(50.0, 90.0))
+        return (
             f'The tool is tilted by {_degrees(plan.tilt)}; leveling would turn it by '
             f'{_degrees(plan.task.angle)} in {plan.trajectory.duration:.1f} s, over '
             f'{len(plan.task.transition_poses(self.values.max_step))} transition poses. '
@@ -126,9 +145,7 @@ class LevelingProcedure:
         self.report.note(tilt=f'{found:.6g}')
         message = (f'The tool is tilted by {_degrees(found)} (tolerance '
                    f'{_degrees(values.tolerance)}).')
-        if self.imu is not None:
-            message += f' {_seen_by_imu(self._tilt_by_imu(rotation, self.imu, up=up))}'
-        return f'{message} Nothing was moved.'
+        return f'{message}{self._by_imu(rotation, up=up)[1]} Nothing was moved.'
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
@@ -197,26 +214,25 @@ class LevelingProcedure:
             f'The tool was turned by {_degrees(task.angle)}; residual tilt '
             f'{_degrees(check.tilt)}, drift of the tool point {1e3 * check.drift:.2f} mm, '
             f'at most {1e3 * check.drift_in_motion:.2f} mm during the motion.')
-        if self.imu is not None:
-            rotation = self._tool().pose(rest.mean(axis=0))[0]
-            seen = self._tilt_by_imu(rotation, self.imu, up=task.target.up)
-            message += f' {_seen_by_imu(seen)}'
-            if seen > values.imu_tolerance:
-                bad.append(f'the IMU measures more than {_degrees(values.imu_tolerance)}: check '
-                           'the mounting of base and IMU, and the parameters gravity and '
-                           'reference')
+        seen, words = self._by_imu(
+            self._tool().pose(rest.mean(axis=0))[0], up=task.target.up)
+        message += words
+        if seen > values.imu_tolerance:
+            bad.append(f'the IMU measures more than {_degrees(values.imu_tolerance)}: check the '
+                       'mounting of base and IMU, and the parameters gravity and reference')
         self.report.note(tilt=f'{check.tilt:.6g}', drift=f'{check.drift:.6g}')
         if bad:
             return False, f'{message} Not verified: {"; ".join(bad)}.'
         return True, f'{message} {plan.note}'.rstrip()
 
-    def _tilt_by_imu(self, rotation: Array, imu: Imu, *, up: bool) -> float:
-        return tilt_by_imu(imu.mean(), imu.rotation, rotation, np.array(self.arm.robot.gravity),
-                           self.axis if up else -self.axis)
-
-
-def _seen_by_imu(angle: float) -> str:
-    return f'The IMU measures a tilt of {_degrees(angle)}.'
+    def _by_imu(self, rotation: Array, *, up: bool) -> tuple[float, str]:
+        """Return the tilt by the IMU, and a sentence after a space; nothing without an IMU."""
+        if self.imu is None:
+            return 0.0, ''
+        seen = tilt_by_imu(
+            self.imu.mean(), self.imu.rotation, rotation, np.array(self.arm.robot.gravity),
+            self.axis if up else -self.axis)
+        return seen, f' The IMU measures a tilt of {_degrees(seen)}.'
 
 
 def _degrees(angle: float) -> str:

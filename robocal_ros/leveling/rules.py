@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Sequence
 import numpy as np
 from std_msgs.msg import String
 
-from robocal_ros.arm import GuardedArm
 from robocal_ros.arrays import Array, frozen
-from robocal_ros.errors import ConfigurationError
+from robocal_ros.leveling.model import fixed_placement
 from robocal_ros.messages import qos
-from robocal_ros.node import CalibrationNode
+from robocal_ros.node import ArmNode
+from robocal_ros.parameters import named
 from robocal_ros.robot import Robot
 
 # Longest wait for the arm to rest after a motion [s].
@@ -24,11 +24,7 @@ class _Region:
     """A box about a fixed frame."""
 
     def __init__(self, robot: Robot, frame: str, size: Sequence[float]) -> None:
-        if robot.model.frames[robot.frame_id(frame)].parentJoint != 0:
-            raise ConfigurationError(
-                f"auto_level_after names the frame '{frame}', which moves with the arm; name a "
-                'fixed frame.')
-        placement = robot.transform_frame_to_root(np.zeros(robot.n), frame)
+        placement = fixed_placement(robot, frame, 'auto_level_after')
         self.frame = frame
         self._rotation, self._centre = frozen(placement.rotation), frozen(placement.translation)
         self._half = 0.5 * frozen(size)
@@ -46,28 +42,22 @@ class AutoLeveling:
     """
 
     def __init__(
-        self, node: CalibrationNode, arm: GuardedArm, tool_point: Callable[[], Array],
-        names: Sequence[str], size: Sequence[float], level: Callable[[str], Awaitable[None]],
+        self, node: ArmNode, tool_point: Callable[[], Array],
+        level: Callable[[str], Awaitable[None]],
     ) -> None:
         """Subscribe to the topics that the rules need.
 
         Args:
             node: The node.
-            arm: The arm.
             tool_point: Returns the position of the tool point, shape (3,) [m].
-            names: Frames and tasks, optionally with the prefix ``frame:`` or ``task:``.
-            size: Size of the box about each frame, along its axes [m].
             level: Levels the tool; its argument is the reason.
 
         Raises:
             ConfigurationError: If a frame does not exist or moves.
 
         """
-        if len(size) != 3:
-            raise ConfigurationError(
-                f'auto_level_box must be three lengths in m, got {list(size)}.')
+        names, size = named(node.values.auto_level_after), node.values.auto_level_box
         self._node = node
-        self._arm = arm
         self._tool_point = tool_point
         self._level = level
         self._tasks: set[str] = set()
@@ -79,7 +69,7 @@ class AutoLeveling:
         if self._tasks:
             node.subscription(String, '~/task', self._on_task, qos.RELIABLE)
         if names:
-            arm.client.goals.when_succeeded(self._on_success)
+            node.arm.client.goals.when_succeeded(self._on_success)
 
     def _add(self, name: str, size: Sequence[float]) -> None:
         robot = self._node.robot
@@ -107,7 +97,7 @@ class AutoLeveling:
         node = self._node
         if self._pending or not node.is_active:
             return
-        if self._arm.client.goals.foreign:
+        if node.arm.client.goals.foreign:
             node.get_logger().info('Leveling by rule waits until the goal that another client has '
                                    'sent the controller has succeeded.')
             return
@@ -118,7 +108,7 @@ class AutoLeveling:
         node = self._node
         try:
             rests = await node.waiter.until(
-                lambda: self._arm.resting or not node.is_active, _REST)
+                lambda: node.arm.resting or not node.is_active, _REST)
         finally:
             self._pending = False
         reason = self.reason() if rests and node.is_active and not node.busy else ''
@@ -127,7 +117,8 @@ class AutoLeveling:
 
     def reason(self) -> str:
         """Return the rule that applies, or an empty string; none while others move the arm."""
-        if self._arm.owner.other or self._arm.client.goals.foreign:
+        arm = self._node.arm
+        if arm.owner.other or arm.client.goals.foreign:
             return ''
         if self._task in self._tasks:
             return f"task '{self._task}'"

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from . import status as status
+from .arm_node import (
+    ArmNode as ArmNode,
+)
 from .calibration_node import (
     CalibrationNode as CalibrationNode,
 )

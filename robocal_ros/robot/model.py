@@ -570,6 +570,28 @@ class Robot:
             self.model, self.data, q, self.frame_id(self.tool_frame),
             pin.ReferenceFrame.LOCAL_WORLD_ALIGNED)).reshape(6, self.n)
 
+    def pose_and_jacobian(self, q: Array, frame: str, point: Array) -> tuple[Array, Array, Array]:
+        """Return rotation and position of a point fixed to a frame, and its Jacobian, root axes.
+
+        Args:
+            q: Joint angles, shape (n,) [rad].
+            frame: The frame.
+            point: The point in it, shape (3,) [m].
+
+        Returns:
+            Shapes (3, 3), (3,) [m], and (6, n) with the linear rows first.
+
+        """
+        index = self.frame_id(frame)
+        jacobian = np.array(pin.computeFrameJacobian(
+            self.model, self.data, q, index, pin.ReferenceFrame.LOCAL_WORLD_ALIGNED)
+            ).reshape(6, self.n)
+        placement = self.data.oMf[index]
+        rotation = placement.rotation.copy()
+        lever = rotation @ point
+        jacobian[:3] -= pin.skew(lever) @ jacobian[3:]
+        return rotation, placement.translation + lever, jacobian
+
     # --------------------------------------------------------------------- dynamics
 
     def gravity_torque(self, q: Array) -> Array:

@@ -34,7 +34,7 @@ class Rig:
         self.claims: list[str] = []
         self.arm: Any = SimpleNamespace(
             client=SimpleNamespace(goals=self.goals, connect=self._connect), _waiter=waiter,
-            owner=SimpleNamespace(claim=lambda: self.claims.append('claim')),
+            owner=SimpleNamespace(check=bool, claim=lambda: self.claims.append('claim')),
             _joints=SimpleNamespace(need_effort=False), keep_clear=self._keep_clear,
             _parameters=ArmParameters)
 

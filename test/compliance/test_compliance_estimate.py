@@ -205,9 +205,9 @@ class TestLoad:
             identified_load(friction_result())
 
     def test_none_is_refused(self):
-        load = replace(Cell().known_load(), body=replace(Cell().known_load().body, mass=0.0))
+        load = Cell().known_load()
         with pytest.raises(DataError, match='mass of the load .* expected more than 0'):
-            found(load=load)
+            replace(load, body=replace(load.body, mass=0.0))
 
 
 class TestVerdict:

@@ -12,18 +12,16 @@ from support.arms import arm
 from support.compliance_cell import COMPLIANCE, TARGET, Cell, Tool, postures
 from support.friction_results import payload_result
 
+from robocal_ros.compliance.estimator import check_arm
 from robocal_ros.compliance.model import (
     Mounted,
     Target,
     carried_on,
-    check_revolute,
     given_load,
     mounted_of,
     predicted,
-    target_jacobian,
 )
 from robocal_ros.compliance.parameters import ComplianceParameters
-from robocal_ros.compliance.plan import information_block
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.sag import SagCorrection, compliance_by_joint
@@ -57,7 +55,8 @@ def test_the_regressor_is_the_textbooks(name: str, mount: str) -> None:
     robot, loaded, target = parts(cell)
     for q in postures(4, name=name):
         np.testing.assert_allclose(
-            information_block(robot, loaded, q, target), by_formula(cell, q), atol=1e-9)
+            predicted(robot, loaded, target, q, q, np.zeros(robot.n))[1], by_formula(cell, q),
+            atol=1e-9)
 
 
 def test_a_small_sag_is_first_order() -> None:
@@ -107,7 +106,7 @@ def test_what_encoders_see_counts_by_kinematics() -> None:
 def test_the_targets_jacobian_by_finite_differences() -> None:
     robot, _, target = parts(Cell())
     for q in WHERE[:3]:
-        jacobian = target_jacobian(robot, q, target)
+        jacobian = robot.pose_and_jacobian(q, target.frame, target.xyz)[2]
         for joint in range(robot.n):
             step = np.zeros(robot.n)
             step[joint] = 1e-6
@@ -137,7 +136,7 @@ def test_a_prismatic_joint_is_refused_by_name() -> None:
     urdf = arm('robocal').urdf.replace(
         '<joint name="joint_3" type="revolute">', '<joint name="joint_3" type="prismatic">')
     with pytest.raises(ConfigurationError, match="Joint 'joint_3' is prismatic"):
-        check_revolute(Robot(urdf))
+        check_arm(Robot(urdf), ComplianceParameters())
 
 
 @pytest.mark.parametrize(('mass', 'com'), [(0.0, (0, 0, 0)), (-2.0, (0, 0, 0)),

@@ -312,6 +312,7 @@ class TestAtWork:
     def test_without_a_result_nothing_is_passed_on(self, rig):
         made = rig().start()
         into = made.publisher(JointTrajectory, 'compliance_calibration/trajectory_in')
-        into.publish(JointTrajectory(joint_names=list(NAMES)))
+        motion = quintic_path(np.stack((POSTURE, POSTURE + 0.3)), np.full(6, 1.0), np.full(6, 2.0))
+        into.publish(conversions.to_joint_trajectory(motion, NAMES))
         made.spinner.until(lambda: made.log['error'])
         assert 'no compliance is identified yet' in made.log['error'][-1]

@@ -11,15 +11,16 @@ from scipy.spatial.transform import Rotation
 from support.compliance_cell import SIGMA, Cell, postures
 
 from robocal_ros.compliance.measurement import (
+    EndPosition,
     average,
     check_drift,
     displacements,
-    drift_of,
     end_position,
     find_end_positions,
     pooled_covariances,
     split_by_load,
 )
+from robocal_ros.compliance.model import TargetMotion
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.errors import DataError
 from robocal_ros.messages.samples import JointSamples, TrackerSamples
@@ -171,6 +172,14 @@ class TestTrackerSamples:
             TrackerSamples('t', np.arange(3.0), np.zeros((2, 3)))
 
 
+def drifted(positions: list[EndPosition], motion: TargetMotion) -> bool:
+    try:
+        check_drift(positions, VALUES, motion, 'unloaded')
+    except DataError:
+        return True
+    return False
+
+
 class TestSets:
     """Both sets, matched."""
 
@@ -247,10 +256,10 @@ class TestSets:
         np.testing.assert_allclose(time[[0, -1]], [[-1.0, -1.0], [1.0, 1.0]])
 
     def test_drift_is_told_by_the_posture_visited_again(self):
-        drift = drift_of(self.with_visits(4e-5)[1], TOLERANCE, Cell().motion)
-        assert drift.largest == pytest.approx(4e-5, abs=2e-5)
-        check_drift(drift, 1e-4, 'loaded')
-        assert drift_of(self.both()[0], TOLERANCE, Cell().motion).largest == 0.0
+        values, motion = replace(VALUES, max_drift=1e-4), Cell().motion
+        drift = check_drift(self.with_visits(4e-5)[1], values, motion, 'loaded')
+        assert drift == pytest.approx(4e-5, abs=2e-5)
+        assert check_drift(self.both()[0], values, motion, 'unloaded') == 0.0
 
     @pytest.mark.parametrize(('shift', 'drifts'), [(0.0, False), (2e-4, True)])
     def test_joints_that_stick_elsewhere_are_not_called_drift(self, shift, drifts):
@@ -259,8 +268,7 @@ class TestSets:
         elsewhere = self.WHERE[0] + np.array([1e-3, -2e-3, 1e-3, 2e-3, -1e-3, 0.0])
         again = cell.see(elsewhere, False, generator, 100.0, shift=(shift, 0.0, 0.0))
         assert np.linalg.norm(again.point - unloaded[0].point) > 1e-3
-        drift = drift_of([*unloaded, again], TOLERANCE, cell.motion)
-        assert drift.beyond(5e-5).tolist() == [False, drifts]
+        assert drifted([*unloaded, again], cell.motion) == drifts
 
     @pytest.mark.parametrize(('shift', 'drifts'), [(0.0, 0), (1.2e-3, 30)])
     def test_correlated_noise_is_not_called_drift_and_drift_is(self, shift, drifts):
@@ -272,7 +280,7 @@ class TestSets:
                 for row in range(12)]
             visits[1:11] = [replace(item, posture=np.full(3, row / 10))
                             for row, item in enumerate(visits[1:11], 1)]
-            found += drift_of(visits, TOLERANCE, lambda one, other: np.zeros(3)).beyond(5e-5).any()
+            found += drifted(visits, lambda one, other: np.zeros(3))
         assert found == drifts
 
 

@@ -10,11 +10,10 @@ import pytest
 from support.arms import arm
 from support.compliance_cell import COMPLIANCE, TARGET
 
-from robocal_ros.compliance.model import Target, given_load, target_pose
+from robocal_ros.compliance.model import Target, given_load, predicted, target_pose
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import (
     feasible_postures,
-    information_block,
     least_count,
     load_postures,
     plan_postures,
@@ -25,6 +24,7 @@ from robocal_ros.compliance.registration import Registration, least_squares_tran
 from robocal_ros.errors import ConfigurationError, ConvergenceError, RobocalError
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
+from robocal_ros.robot.planning import EffortLimits
 
 POINT = Target('tool0', TARGET)
 TRACKER = np.array([2.6, -0.9, 0.35])
@@ -51,11 +51,15 @@ def checker(robot: Robot) -> CollisionChecker:
 
 @pytest.fixture(scope='module')
 def planned(robot: Robot, loaded: Robot, checker: CollisionChecker) -> np.ndarray:
-    return plan_postures(robot, loaded, checker, HOME, VALUES)
+    return plan_postures(*limits(robot, loaded), checker, HOME, VALUES)
+
+
+def limits(*arms: Robot) -> list[EffortLimits]:
+    return [EffortLimits(arm, {}, VALUES.effort_share) for arm in arms]
 
 
 def worst(robot: Robot, loaded: Robot, postures: np.ndarray) -> float:
-    blocks = np.array([information_block(robot, loaded, q, POINT) for q in postures])
+    blocks = np.array([predicted(robot, loaded, POINT, q, q, np.zeros(6))[1] for q in postures])
     # The first joint turns about gravity and has no information.
     columns = blocks.reshape(-1, robot.n)[:, 1:] * COMPLIANCE[1:]
     return float(np.sqrt(np.diag(np.linalg.inv(columns.T @ columns))).max())
@@ -79,7 +83,7 @@ def test_they_beat_postures_by_chance(
     robot: Robot, loaded: Robot, checker: CollisionChecker, planned: np.ndarray
 ) -> None:
     """The worst relative standard deviation, against 50 draws of as many feasible postures."""
-    pool = feasible_postures(robot, loaded, checker, HOME, VALUES, 400, seed=9)
+    pool = feasible_postures(limits(robot, loaded), checker, HOME, VALUES, 400, seed=9)
     own = worst(robot, loaded, planned[FITTED])
     generator = np.random.default_rng(0)
     ratios = [worst(robot, loaded, pool[generator.choice(len(pool), 24, replace=False)]) / own
@@ -91,7 +95,7 @@ def test_they_beat_postures_by_chance(
 def test_the_same_seed_gives_the_same_postures(
     robot: Robot, loaded: Robot, checker: CollisionChecker, planned: np.ndarray
 ) -> None:
-    again = plan_postures(robot, loaded, checker, HOME, VALUES)
+    again = plan_postures(*limits(robot, loaded), checker, HOME, VALUES)
     np.testing.assert_array_equal(planned, again)
 
 
@@ -106,7 +110,7 @@ def test_registration_postures_spread_the_target(
     robot: Robot, checker: CollisionChecker
 ) -> None:
     for count in (3, 8):
-        postures = plan_registration(robot, checker, HOME, VALUES, count)
+        postures = plan_registration(*limits(robot), checker, HOME, VALUES, count)
         points = np.array([target_pose(robot, q, POINT)[1] for q in postures])
         extent = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)
         assert extent[1] > 0.2 * extent[0] > 0.1
@@ -119,25 +123,25 @@ class TestRefused:
     def test_a_tracker_that_sees_nothing(self, robot, loaded, checker):
         unobservable = replace(VALUES, visibility_angle=1e-2)
         with pytest.raises(ConvergenceError, match=r'looks away from the tracker \(\d+ times\)'):
-            plan_postures(robot, loaded, checker, HOME, unobservable)
+            plan_postures(*limits(robot, loaded), checker, HOME, unobservable)
 
     def test_a_load_that_the_arm_cannot_hold(self, robot, checker):
         heavy = given_load(5000.0, [0.0, 0.0, 0.1], 'tool0').on(robot)
         with pytest.raises(ConvergenceError, match=r"joint 'joint_2' exceeds its effort limit \("):
-            plan_postures(robot, heavy, checker, HOME, EVERYWHERE)
+            plan_postures(*limits(robot, heavy), checker, HOME, EVERYWHERE)
 
     def test_too_few_postures(self, robot, loaded, checker):
         least = least_count(6)
         with pytest.raises(ConfigurationError, match=f'posture_count must be at least {least}'):
-            plan_postures(robot, loaded, checker, HOME,
+            plan_postures(*limits(robot, loaded), checker, HOME,
                           replace(EVERYWHERE, posture_count=least - 1))
-        assert plan_postures(robot, loaded, checker, HOME,
+        assert plan_postures(*limits(robot, loaded), checker, HOME,
                              replace(EVERYWHERE, posture_count=least)).shape == (least, 6)
 
     def test_no_gravity(self, loaded, checker):
         weightless = Robot(arm('robocal').urdf, gravity=(0.0, 0.0, 0.0))
         with pytest.raises(ConfigurationError, match='gravity is zero'):
-            plan_postures(weightless, weightless, checker, HOME, EVERYWHERE)
+            plan_postures(*limits(weightless, weightless), checker, HOME, EVERYWHERE)
 
     def test_an_axis_of_no_length(self):
         with pytest.raises(ConfigurationError, match='target_axis is zero'):

@@ -525,7 +525,7 @@ class TestStationaryReader:
             def forget_after(time: float) -> None:
                 self.forgotten += 1
 
-            return SimpleNamespace(latest=(100.0 + self.duration, np.zeros(2)),
+            return SimpleNamespace(newest=100.0 + self.duration,
                                    samples=samples, forget_after=forget_after)
 
         def tracker(self) -> Any:
@@ -548,8 +548,13 @@ class TestStationaryReader:
         async def until(condition: Callable[[], bool], timeout: float) -> bool:
             return condition()
 
-        made = StationaryReader(SimpleNamespace(dwell=dwell), rest.joints(), rest.tracker(),
-                                lambda: VALUES, until, lambda: rest.sends)
+        async def await_readings(watch: Callable[[], str]) -> None:
+            if watch():
+                raise DataError(watch())
+
+        arm = SimpleNamespace(dwell=dwell, await_readings=await_readings)
+        made = StationaryReader(arm, rest.joints(), rest.tracker(), lambda: VALUES, until,
+                                lambda: rest.sends)
         return made
 
     @pytest.mark.parametrize(('seen', 'duration', 'found'), [

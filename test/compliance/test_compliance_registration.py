@@ -110,10 +110,6 @@ class TestRefused:
         with pytest.raises(DataError, match='Point 2 of the registration is not finite'):
             register(spoilt, TRIANGLE)
 
-    def test_not_the_same_number(self, register):
-        with pytest.raises(DataError, match='the same points in both frames'):
-            register(TRIANGLE, TRIANGLE[:2])
-
     def test_residuals_above_the_limit(self, register):
         spoilt = TRIANGLE.copy()
         spoilt[2] += [0.0, 0.05, 0.0]

@@ -283,11 +283,11 @@ class TestMarking:
         node.joints._take(serialize_message(
             joint_state(13.0, NAMES, np.zeros(6), [0.0] * 6, [0.0] * 6)))
         with pytest.raises(DataError, match='2 postures since .* are discarded'):
-            method._check_reference(done, (0.0, 0.0)).send(None)
+            method._check_reference(done).send(None)
         assert [item.begin for _, item in done.visits] == [1.0, 3.0, 5.0]
         assert self.begins(said) == {'unloaded': [1.0, 3.0, 5.0]}
         with pytest.raises(StopIteration):
-            method._check_reference(done, (0.0, 0.0)).send(None)
+            method._check_reference(done).send(None)
         assert self.begins(said) == {'unloaded': [1.0, 3.0, 5.0, 15.0]}
 
     def test_what_placed_the_tracker_stays_when_measuring_begins(

@@ -68,7 +68,7 @@ class TestRefusedAtConfigure:
          ('run 1', 'Cruise speed 0.2 rad/s does not fit')),
         ('{joint: joint_9, start: -0.4, goal: 0.4, speed: 0.25, duration: 3.4}', ('joint_9',)),
         ('{joint: joint_6, start: 0.0, goal: 0.4, speed: 0.4, duration: 1.1}',
-         ('Run 1', 'accelerates at 4')),
+         ('run 1', 'accelerates at 4')),
     ])
     def test_sets(self, rig, tmp_path, entry, words):
         path = tmp_path / 'set.yaml'
@@ -235,7 +235,7 @@ class TestCompensation:
         into = active.publisher(JointTrajectory, f'{active.node.get_name()}/trajectory_in')
         into.publish(JointTrajectory(joint_names=['joint_1']))
         active.spinner.until(lambda: active.log['error'])
-        assert 'Trajectory not published: Expected at least two points' in active.log['error'][-1]
+        assert 'Trajectory not passed on: Expected at least two points' in active.log['error'][-1]
         assert not out
 
     def test_without_a_result_the_effort_lacks_friction_and_says_so(self, rig):
@@ -273,11 +273,11 @@ class TestHandOver:
 
         store(tmp_path, payload_result(1.5))
         made = rig().start()
-        np.testing.assert_allclose(made.node._robot_loaded.gravity_torque(posture), weight(1.5))
+        np.testing.assert_allclose(made.node._load()[0].gravity_torque(posture), weight(1.5))
         results = made.publisher(String, 'payload_identification/result', qos.LATCHED)
         results.publish(String(data=to_yaml(payload_result(2.5))))
         made.spinner.until(lambda: np.allclose(
-            made.node._robot_loaded.gravity_torque(posture), weight(2.5)))
+            made.node._load()[0].gravity_torque(posture), weight(2.5)))
 
 class TestTemperature:
     """A law is good near the temperature it was identified at."""

@@ -4,18 +4,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from support.arms import CHAIN, arm, middle
 
-from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
+from robocal_ros.errors import (
+    ConfigurationError,
+    ConvergenceError,
+    FileFormatError,
+    MotionError,
+)
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import (
-    FrictionRun,
-    check_given,
     free_range,
+    load_trajectory_set,
     plan_runs,
     planned_speeds,
     weak_speeds,
@@ -53,14 +58,14 @@ def test_planned_runs_are_valid_segments_within_all_limits(robocal, checker, joi
         blend = segment.duration - way / segment.speed
         assert segment.blend == pytest.approx(blend)
         assert segment.acceleration == pytest.approx(segment.speed / blend)
-        limits_of(robocal).check(run.trajectory())
-        time = run.trajectory().dense(0.05)
-        position, velocity, _ = run.trajectory().sample(time)
+        motion = run.trajectory(home(robocal))
+        limits_of(robocal).check(motion)
+        position, velocity, _ = motion.sample(motion.dense(0.05))
         still = np.delete(np.arange(robocal.n), joint)
         np.testing.assert_array_equal(position[:, still], 0.0)
         np.testing.assert_allclose(velocity[:, still], 0.0, atol=1e-15)
         assert checker.first_contact(position) is None
-        np.testing.assert_array_equal(run.trajectory().start, run.start_posture())
+        assert motion.start[joint] == segment.start
 
 
 def test_forward_and_back_over_the_same_positions_elsewhere_for_each_speed(robocal, checker):
@@ -155,24 +160,30 @@ def test_longer_cruises_for_further_rounds(robocal, checker):
 class TestGivenSets:
     """What a user asks for is checked joint by joint, wherever the others stand."""
 
-    def test_limits_of_the_moving_joint(self, robocal):
-        limits = limits_of(robocal)
-        good = FrictionRun(5, home(robocal), Lspb.with_acceleration(-0.4, 0.4, 0.3, 2.0))
-        check_given(robocal, limits, [good])
+    def load(self, folder: Path, robot: Robot, joint: str, *segments: Lspb) -> None:
+        path = folder / 'set.yaml'
+        path.write_text('\n'.join(
+            f'- {{joint: {joint}, start: {item.start}, goal: {item.goal}, speed: {item.speed}, '
+            f'duration: {item.duration!r}}}' for item in segments))
+        load_trajectory_set(str(path), robot, limits_of(robot))
+
+    def test_limits_of_the_moving_joint(self, robocal, tmp_path):
+        good = Lspb.with_acceleration(-0.4, 0.4, 0.3, 2.0)
+        self.load(tmp_path, robocal, 'joint_6', good)
         for segment, words in (
             (Lspb.with_acceleration(5.0, 6.5, 0.3, 2.0), "'joint_6' goes up to 6.5"),
             (Lspb.with_acceleration(-0.4, 0.4, 0.3, 2.5), "'joint_6' accelerates at 2.5"),
             (Lspb.with_acceleration(-5.0, 5.0, 3.6, 2.0), "'joint_6' moves at 3.6"),
         ):
-            with pytest.raises(MotionError, match=f'Run 2 of the trajectory set: .*{words}'):
-                check_given(robocal, limits, [good, replace(good, segment=segment)])
+            with pytest.raises(FileFormatError, match=f'set.yaml, run 2: .*{words}'):
+                self.load(tmp_path, robocal, 'joint_6', good, segment)
 
-    def test_other_joints_need_not_reach_zero(self):
+    def test_other_joints_need_not_reach_zero(self, tmp_path):
         robot = arm('panda').robot()
         # The fourth joint of this arm cannot be at zero.
         assert robot.upper[3] < 0.0
-        run = FrictionRun(6, np.zeros(robot.n), Lspb.with_acceleration(0.1, 0.6, 0.2, 2.0))
-        check_given(robot, limits_of(robot), [run])
+        self.load(tmp_path, robot, robot.joint_names[6],
+                  Lspb.with_acceleration(0.1, 0.6, 0.2, 2.0))
         assert (middle(robot)[3]) < 0.0
 
 

@@ -136,11 +136,11 @@ def phases(made: Cell) -> list[str]:
 def test_joint_by_joint_is_run_both_ways_and_the_arm_comes_home() -> None:
     made = cell()
     made.measure()
-    assert list(made.procedure.finished) == [FIRST, SECOND]
-    for found in made.procedure.finished.values():
+    assert made.procedure.measured == (FIRST, SECOND)
+    assert [found.joint for found in made.shown] == [FIRST, SECOND]
+    for found in made.shown:
         assert found.passed
         np.testing.assert_allclose(found.law().coulomb, SIMPLE.coulomb, rtol=0.05)
-    assert made.shown == list(made.procedure.finished.values())
     assert phases(made) == ['moving', 'running'] * 16 + ['moving']
     np.testing.assert_array_equal(made.arm.at, HOME)
     shares = [share for _, share in made.arm.log]
@@ -152,7 +152,7 @@ def test_joint_by_joint_is_run_both_ways_and_the_arm_comes_home() -> None:
 def test_a_run_that_the_controller_ended_is_discarded_and_the_others_go_on() -> None:
     made = cell([FIRST], outcomes=failing(MotionStatus.ABORTED, 3))
     made.measure()
-    found = made.procedure.finished[FIRST]
+    (found,) = made.shown
     assert found.passed
     assert len(found.points) == 7
     assert len(made.arm.record.discarded) == 1
@@ -166,7 +166,7 @@ def test_a_joint_whose_runs_fail_is_left_alone_and_the_next_one_is_run(
 ) -> None:
     made = cell(outcomes=failing(status, *runs))
     made.measure()
-    assert [item.passed for item in made.procedure.finished.values()] == [False, True]
+    assert [item.passed for item in made.shown] == [False, True]
     assert made.arm.runs == len(runs) + 8
     assert 'Joint joint_6 is skipped' in made.procedure.problems[-1]
 
@@ -175,10 +175,10 @@ def test_an_arm_that_is_not_held_ends_it_and_the_next_call_goes_on() -> None:
     made = cell(outcomes=failing(MotionStatus.ABORTED, 10, held=False))
     with pytest.raises(MotionFailedError, match='not seen to come to rest'):
         made.measure()
-    assert list(made.procedure.finished) == [FIRST]
+    assert made.procedure.measured == (FIRST,)
     assert made.procedure.under_way
     made.measure()
-    assert list(made.procedure.finished) == [FIRST, SECOND]
+    assert made.procedure.measured == (FIRST, SECOND)
     assert made.arm.runs == 10 + 8
     assert not made.procedure.under_way
 
@@ -198,7 +198,7 @@ def test_another_start_of_the_node_goes_on_with_the_next_joint_about_the_same_po
     assert second.procedure.under_way
     second.measure()
     assert second.procedure.measured == (FIRST, SECOND)
-    assert list(second.procedure.finished) == [SECOND]
+    assert [found.joint for found in second.shown] == [SECOND]
     assert second.arm.runs == 8
     np.testing.assert_array_equal(second.arm.at, HOME)
     second.procedure.clear()
@@ -210,7 +210,7 @@ def test_a_law_that_is_not_known_yet_is_looked_for_at_lower_speeds() -> None:
     made.measure(FrictionParameters(speeds=[0.08, 0.2, 0.5], max_cruise=4.0, max_rounds=2))
     assert len(made.shown) == 2
     assert made.shown[0].stribeck_unidentified
-    speeds = np.abs([p.speed for p in made.procedure.finished[FIRST].points])
+    speeds = np.abs([p.speed for p in made.shown[1].points])
     assert speeds.min() == pytest.approx(0.01, rel=0.05)
     assert not made.shown[1].stribeck_unidentified
 
@@ -227,10 +227,10 @@ def test_a_law_that_fits_over_the_planned_speeds_needs_no_second_round() -> None
 def test_given_runs_come_first_from_where_the_other_joints_are() -> None:
     segments = [Lspb.with_acceleration(*ends, speed, 2.0)
                 for speed in (0.1, 0.2, 0.4) for ends in ((-0.4, 0.4), (0.4, -0.4))]
-    made = cell([FIRST], [FrictionRun(5, np.zeros(6), segment) for segment in segments])
+    made = cell([FIRST], [FrictionRun(5, segment) for segment in segments])
     made.measure()
     assert made.arm.runs == 6
-    found = made.procedure.finished[FIRST]
+    (found,) = made.shown
     assert sorted(np.abs([p.speed for p in found.points]).round(2)) == [
         0.1, 0.1, 0.2, 0.2, 0.4, 0.4]
 

@@ -60,15 +60,16 @@ def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
 
 @pytest.mark.parametrize(('values', 'words'), [
     ({'reference': 'table'}, ("Frame 'table' is not in the robot description", 'base_link')),
-    ({'reference': 'link_4'}, ("'link_4' moves with the arm",)),
+    ({'reference': 'link_4'}, ("'link_4', which moves with the arm",)),
     ({'tool_frame': 'tool_zero'}, ("Frame 'tool_zero'", 'tool0')),
-    ({'tool_point': [0.1, 0.2]}, ('tool_point must be three finite numbers',)),
+    ({'tool_point': [0.1, 0.2]}, ("'tool_point' has 2 values; expected three",)),
     ({'imu_topic': 'imu', 'imu_frame': 'imu_nose'}, ("Frame 'imu_nose'",)),
     ({'imu_topic': 'imu', 'imu_frame': 'imu_link_3'},
      ("'imu_link_3' is not fixed to the tool frame 'tool0'",)),
     ({'auto_level_after': ['frame:tabel']}, ("Frame 'tabel'", 'base_link')),
     ({'auto_level_after': ['link_2']}, ("'link_2', which moves with the arm",)),
-    ({'auto_level_after': ['world'], 'auto_level_box': [1.0]}, ('must be three lengths',)),
+    ({'auto_level_after': ['world'], 'auto_level_box': [1.0]},
+     ("'auto_level_box' has 1 values; expected three",)),
     ({'heading': 'north'}, ("'heading' is 'north'", "'nearest', 'x', 'y', 'free'")),
     ({'direction': 'sideways'}, ("'direction' is 'sideways'",)),
     ({'max_step': 3.0}, ("'max_step'",)),
@@ -233,7 +234,7 @@ class TestImu:
             message.header.stamp.sec = round(value)
             message.linear_acceleration.z = value
             publisher.publish(message)
-        made.spinner.until(lambda: imu._stream.recorded == 2)
+        made.spinner.until(lambda: imu.stream.recorded == 2)
         np.testing.assert_allclose(imu.mean(), [0.0, 0.0, 2.0])
         imu.begin()
         with pytest.raises(DataError, match='No readings were received'):

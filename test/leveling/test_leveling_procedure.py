@@ -147,17 +147,17 @@ def test_what_is_not_level_afterwards_is_no_success(given: dict[str, Any], words
     assert words in message
 
 
-def test_preview_and_measure_move_nothing() -> None:
+def test_measuring_moves_nothing_and_a_rehearsal_is_one_motion() -> None:
     rig = Rig(imu={})
-    motion, preview = asyncio.run(rig.procedure.preview())
-    assert motion is not None
-    assert preview.startswith('The tool is tilted by 26.5°; leveling would turn it by 26.5° in ')
     measured = asyncio.run(rig.procedure.measure())
     assert measured == ('The tool is tilted by 26.5° (tolerance 0.050°). The IMU measures a tilt '
                         'of 26.5°. Nothing was moved.')
     assert [phase for phase, _ in rig.arm.log] == ['dwell']
-    assert len(rig.shown) == 1
     assert not rig.record.recording
+    rehearsed = asyncio.run(rig.procedure.rehearse())
+    assert rehearsed.startswith('The tool is tilted by 26.5°; leveling would turn it by 26.5° in ')
+    assert [phase for phase, _ in rig.arm.log] == ['dwell', 'planning']
+    assert len(rig.shown) == 1
 
 
 @pytest.mark.parametrize('action', ['level', 'measure'])

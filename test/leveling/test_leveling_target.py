@@ -127,6 +127,15 @@ def test_half_a_turn_is_a_tie_of_axes_all_round(off: float) -> None:
         assert 'upside down' in target.note
 
 
+@pytest.mark.parametrize('current', [np.diag([1.0, -1.0, -1.0]), np.diag([-1.0, 1.0, -1.0])])
+def test_a_tool_exactly_upside_down_is_turned(current: np.ndarray) -> None:
+    targets = level_targets(current, UP, direction='up')
+    assert len(targets) > 1
+    for target in targets:
+        assert target.angle == pytest.approx(np.pi)
+        np.testing.assert_allclose(target.rotation[:, 2], UP, atol=1e-12)
+
+
 def test_half_a_turn_with_a_kept_axis_can_go_both_ways() -> None:
     current = rotation(np.pi, 0.0, 0.3)
     first, second = level_targets(current, UP, heading='x', direction='up')

@@ -245,6 +245,7 @@ class TestSet:
         ({'method': 'guess'}, "'method' is 'guess'; expected one of 'two_plane', "),
         ({'speed_scale': 7.0}, 'speed_scale out of range Min: 0.01, Max: 1.0, value: 7.0'),
         ({'gravity': [0.0, 0.0, -99.0]}, "'gravity' is -99 m/s²; expected -30 … 30 m/s²"),
+        ({'gravity': [0.0, -9.81]}, "'gravity' has 2 values; expected three"),
     ])
     def test_invalid_values_are_refused_in_every_state(
         self, rig: NodeRig, state: str, values: dict[str, Any], words: str

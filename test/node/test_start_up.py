@@ -73,7 +73,7 @@ def weight(node: Any, q: np.ndarray) -> np.ndarray:
     if isinstance(node, WrenchObserverNode):
         node.observer.arm.held(q, np.zeros(6), np.zeros(6))
         return np.array(node.observer.arm.torque)
-    return np.array(node._known_robot.gravity_torque(q))
+    return np.array(node.known_robot.gravity_torque(q))
 
 
 @pytest.mark.parametrize('name', [

@@ -47,7 +47,9 @@ def alternative_loads(
     estimate = np.array([body.mass, *body.com, *np.asarray(body.inertia)[np.triu_indices(3)]])
     names = _WEIGHT + (_INERTIA if inertia and _has_inertia(result) else ())
     covariance = result.covariance_of(names)
-    np.fill_diagonal(covariance, [(result.parameter(name).std or 0.0)**2 for name in names])
+    for row, name in enumerate(names):
+        if name not in result.covariance_names:
+            covariance[row, row] = (result.parameter(name).std or 0.0)**2
     steps = np.pad(covariance_factor(covariance), ((0, len(estimate) - len(names)), (0, 0)))
     return [_body(estimate + step) for step in steps.T]
 

@@ -217,7 +217,7 @@ class TestVerdict:
         result = run_cell(0, Effects(bending=0.45, scale='arm'))
         self.failed(SimpleNamespace(verdict=Verdict(result.verdict), reasons=result.reasons),
                     'Links or bearings bend across', 'which joint angles cannot correct')
-        assert all(joint.inside[1] for joint in result.joints)
+        assert all(abs(joint.z) < norm.ppf(0.9995) for joint in result.joints)
 
     def failed(self, result: CalibrationResult, *words: str) -> None:
         assert result.verdict is Verdict.FAIL

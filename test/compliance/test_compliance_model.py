@@ -26,7 +26,7 @@ from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import information_block
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.sag import SagCorrection, compliance_by_joint
+from robocal_ros.robot.sag import SagCorrection
 from robocal_ros.robot.trajectories import quintic_path
 
 WHERE = postures(12, seed=4)
@@ -60,16 +60,6 @@ def test_the_regressor_is_the_textbooks(name: str, mount: str) -> None:
             information_block(robot, loaded, q, target), by_formula(cell, q), atol=1e-9)
 
 
-def test_a_small_sag_is_first_order() -> None:
-    cell = Cell(compliance=1e-4 * COMPLIANCE)
-    robot, loaded, target = parts(cell)
-    for q in WHERE:
-        found, slope = predicted(robot, loaded, target, q, q, cell.compliance)
-        np.testing.assert_allclose(found, by_formula(cell, q) @ cell.compliance, rtol=1e-4,
-                                   atol=1e-12)
-        np.testing.assert_allclose(slope @ cell.compliance, found, rtol=1e-4, atol=1e-12)
-
-
 def test_a_large_sag_is_that_of_the_arm_at_rest() -> None:
     """Ten kilograms: the first-order form is micrometres off, the prediction is not."""
     cell = Cell()
@@ -81,27 +71,6 @@ def test_a_large_sag_is_that_of_the_arm_at_rest() -> None:
         np.testing.assert_allclose(found, expected, atol=1e-10)
         off.append(np.linalg.norm(by_formula(cell, q) @ COMPLIANCE - expected))
     assert max(off) > 5e-7
-
-
-def test_six_rows_hold_the_turn_too() -> None:
-    cell = Cell()
-    robot, loaded, target = parts(cell)
-    for q in WHERE[:4]:
-        found, slope = predicted(robot, loaded, target, q, q, COMPLIANCE, rows=6)
-        (turn0, _), (turn1, _) = cell.target_at(q, False), cell.target_at(q, True)
-        skew = turn1 @ turn0.T - np.eye(3)
-        expected = np.array([skew[2, 1], skew[0, 2], skew[1, 0]])
-        np.testing.assert_allclose(found[3:], expected, atol=2e-6)
-        assert slope.shape == (6, 6)
-
-
-def test_what_encoders_see_counts_by_kinematics() -> None:
-    cell = Cell(compliance=np.zeros(6))
-    robot, loaded, target = parts(cell)
-    moved = WHERE[0] + 1e-5 * np.arange(6)
-    found, _ = predicted(robot, loaded, target, WHERE[0], moved, np.zeros(6))
-    expected = cell.target_at(moved, True)[1] - cell.target_at(WHERE[0], False)[1]
-    np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 def test_the_targets_jacobian_by_finite_differences() -> None:
@@ -268,9 +237,3 @@ class TestCorrection:
         robot, loaded, _ = parts(Cell())
         nothing = SagCorrection(robot, loaded, {})
         np.testing.assert_allclose(nothing.sag(WHERE[0]), 0.0, atol=1e-15)
-
-    def test_another_kind_of_result_is_refused(self):
-        from support.friction_results import friction_result
-
-        with pytest.raises(DataError, match="kind 'compliance', got 'friction'"):
-            compliance_by_joint(friction_result())

@@ -19,7 +19,6 @@ from support.friction_results import friction_result, identity, payload_result
 from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, stamp
 from trajectory_msgs.msg import JointTrajectory
 
-from robocal_ros.compliance.model import mounted_of
 from robocal_ros.compliance.node import ComplianceCalibration
 from robocal_ros.messages import conversions, qos
 from robocal_ros.results.store import ResultStore, to_yaml
@@ -147,20 +146,6 @@ class TestRefusedWhenCalled:
     def test_without_a_load(self, rig, verb):
         message = self.answer(rig().start(), verb)
         assert 'The mass of the load is unknown: load_mass is 0' in message
-
-    def test_tool_and_load_that_a_joint_does_not_hold(self, rig, tmp_path):
-        """The load alone is held: the tool of the payload result adds up."""
-        store(tmp_path, payload_result(2.5, (0.0, 0.0, 0.3)))
-        made = rig(load_mass=10.0, load_com=[0.0, 0.0, 0.3]).start()
-        arm = made.node.robot
-        alone = mounted_of(arm, made.node.values, None).on(arm, loaded=True)
-        torque = np.abs(alone.gravity_torque(POSTURE))
-        arm.effort_limit = np.where(np.arange(6) == 1, 1.05 * torque[1] / 0.8, np.inf)
-        for verb in ('measure_unloaded', 'preview'):
-            message = self.answer(made, verb)
-            assert 'With a tool of 2.5 kg on flange (payload result) and a load of' in message
-            assert "'joint_2' needs" in message
-            assert f'effort limit of {arm.effort_limit[1]:.3g} N·m' in message
 
     def test_loaded_before_unloaded(self, rig):
         message = self.answer(rig(load_mass=5.0).start(), 'measure_loaded')

@@ -86,10 +86,6 @@ class TestCovariance:
         stated = np.trace(covariance.mean(axis=0))
         assert np.trace(np.cov(means.T)) == pytest.approx(stated, rel=tolerance)
 
-    def test_white_noise_is_taken_for_white(self):
-        _, covariance = self.means(0.0)
-        assert np.trace(covariance[0]) == pytest.approx(3.0 * SIGMA**2 / 20, rel=0.05)
-
     def test_a_dwell_that_scatters_far_more_counts_less(self):
         found = [average(np.zeros(3), readings(seed=seed)) for seed in range(20)]
         found.append(average(np.zeros(3), readings(seed=21, sigma=20.0 * SIGMA)))
@@ -149,15 +145,6 @@ class TestRests:
         np.testing.assert_array_equal(later.posture, found.posture)
         np.testing.assert_array_equal(later.scatter, found.scatter)
         assert (later.count, later.time) == (found.count, found.time)
-
-    def test_a_longer_record_gives_the_same_average(self):
-        joints, tracked = self.record()
-        short = joints.rows(0, int(np.searchsorted(joints.time, 2.9)))
-        one, other = (find_end_positions(part, tracked, VALUES)[0]
-                      for part in (short, joints))
-        np.testing.assert_array_equal(one.point, other.point)
-        np.testing.assert_array_equal(one.posture, other.posture)
-
 
 class TestTrackerSamples:
     """Readings are checked."""
@@ -240,11 +227,6 @@ class TestSets:
         with pytest.raises(DataError, match=r'The tracker drifted: in the loaded set .* 1\d\d µm '
                                             r'off its first reading after 100 s'):
             self.join(*self.with_visits(1.2e-4))
-
-    def test_stamps_run_over_each_set(self):
-        time = self.join(*self.both()).time
-        assert time.shape == (6, 2)
-        np.testing.assert_allclose(time[[0, -1]], [[-1.0, -1.0], [1.0, 1.0]])
 
     def test_drift_is_told_by_the_posture_visited_again(self):
         drift = drift_of(self.with_visits(4e-5)[1], TOLERANCE, Cell().motion)

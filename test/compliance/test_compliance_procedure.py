@@ -370,22 +370,6 @@ class TestStickyJoints:
 class TestWeakJoints:
     """Joints that the load nearly overcomes."""
 
-    def test_motions_with_the_load_are_planned_with_its_torque(self) -> None:
-        rig, efforts = Rig(), []
-        go_to = rig.arm.go_to
-
-        async def noted(posture: np.ndarray, *, effort: EffortLimits, **shown: Any) -> None:
-            efforts.append((rig.rest.loaded, float(sum(
-                inertia.mass for inertia in effort.robot.model.inertias))))
-            await go_to(posture, **shown)
-
-        rig.arm.go_to = noted
-        rig.run()
-        masses = {loaded: {round(mass, 6) for at, mass in efforts if at == loaded}
-                  for loaded in (False, True)}
-        assert len(masses[False]) == len(masses[True]) == 1
-        assert masses[True].pop() - masses[False].pop() == pytest.approx(10.0)
-
     def test_given_postures_that_cannot_be_held_are_named_before_the_arm_moves(self) -> None:
         rig = Rig()
         held = rig.arm.robot.with_payload(RigidBodyInertia(

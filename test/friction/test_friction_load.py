@@ -50,10 +50,6 @@ def test_an_arm_that_carries_it_feels_it(inertia):
                                reference.torque(q[None], v[None], a[None])[0], atol=1e-9)
 
 
-def test_without_inertia_it_is_a_point():
-    np.testing.assert_array_equal(carried_load(payload(inertia=False)).inertia, 0.0)
-
-
 def test_inertia_counts_all_or_nothing():
     result = payload()
     holed = replace(result, parameters=tuple(

@@ -20,7 +20,6 @@ from trajectory_msgs.msg import JointTrajectory
 from robocal_ros.friction.node import FrictionIdentification
 from robocal_ros.messages import conversions, qos
 from robocal_ros.node.calibration_node import CalibrationNode
-from robocal_ros.payload.node import PayloadIdentification
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.model import RigidBodyInertia, Robot
@@ -81,11 +80,6 @@ class TestRefusedAtConfigure:
             '- {joint: joint_6, start: -0.4, goal: 0.4, speed: 0.25, duration: 3.4}\n')
         self.refused(rig(trajectory_file=str(path), measure_joints=['joint_5']),
                      'no run of joint_5')
-
-    def test_real_constants_are_taken(self, rig):
-        made = rig(effort_source='current', torque_constants=[0.07], gear_ratios=[101.0])
-        assert made.configure() == SUCCESS
-
 
 class TestCompensation:
     """What an identified law gives to others, live."""
@@ -254,14 +248,6 @@ class TestCompensation:
 
 class TestHandOver:
     """Results meet their users while all nodes run."""
-
-    def test_payload_identification_takes_friction_live(self, rig):
-        made = rig(PayloadIdentification, known_mass=2.0).start()
-        results = made.publisher(String, 'friction_identification/result', qos.LATCHED)
-        results.publish(String(data=to_yaml(friction_result())))
-        made.spinner.until(lambda: made.node.results.current('friction'))
-        laws = friction_by_joint(made.node.results.current('friction'))
-        np.testing.assert_allclose(laws['joint_6'].coulomb, 0.7)
 
     def test_friction_takes_the_payload_live_and_from_the_store(self, rig, tmp_path):
         posture = np.array([0.1, 0.7, -0.5, 0.2, 0.4, 0.3])

@@ -20,15 +20,6 @@ from support.arms import arm
 from robocal_ros.cli.main import main
 from robocal_ros.errors import DataError
 from robocal_ros.friction.estimator import estimate
-from robocal_ros.friction.fit import (
-    DirectionFit,
-    Side,
-    fit_degree,
-    fit_direction,
-    information_criterion,
-    law,
-)
-from robocal_ros.friction.model import MODELS
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.results.result import CalibrationResult, Verdict
@@ -42,8 +33,6 @@ UR10 = DATA / 'ur10_bags' / 'ur10_exciting_trajectory.db3'
 VISCOUS = (8.05, 5.53, 1.97, 1.11, 1.86, 0.65)
 DRY = (7.14, 8.26, 6.34, 2.48, 3.03, 0.282)
 OFFSET = (0.392, 1.37, 0.326, -0.102, -0.0288, 0.127)
-# Largest RMS difference of the curves, a share of the published one's RMS.
-SHARES = (0.04, 0.05, 0.03, 0.02, 0.05, 0.05)
 BINS = 12
 
 Sides = tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]
@@ -132,43 +121,6 @@ def tx40() -> Record:
     if not TX40.is_dir():
         pytest.skip('The measured data of the TX40 are not beside the project (../shared/data).')
     return Record()
-
-
-def fits(sides: Sides, model: str) -> list[DirectionFit]:
-    return [fit_direction(Side(*side, *np.zeros((2, len(side[0])))), model) for side in sides]
-
-
-@pytest.mark.parametrize('joint', range(6))
-def test_laws_agree_with_the_published_ones(tx40, joint, record_property):
-    sides = tx40.sides(joint, slice(None))
-    found = law(fits(sides, 'coulomb_viscous'))
-    v = np.concatenate((sides[0][0], -sides[1][0]))
-    published = DRY[joint] * np.sign(v) + VISCOUS[joint] * v + OFFSET[joint]
-    own = float(np.sqrt(np.mean(published**2)))
-    difference = float(np.sqrt(np.mean((found.torque(v) - published)**2)))
-    record_property('curve', f'Fc {found.coulomb.round(2)} N·m, B {found.viscous.round(2)} '
-                    f'N·m·s/rad; {difference:.3f} of {own:.2f} N·m RMS from the published one')
-    assert difference < SHARES[joint] * own
-
-
-@pytest.mark.parametrize('joint', range(6))
-def test_viscous_friction_is_seen(tx40, joint):
-    sides = tx40.sides(joint, slice(None))
-    criteria = {model: information_criterion(fits(sides, model)) for model in MODELS[:2]}
-    assert min(criteria, key=criteria.__getitem__) == 'coulomb_viscous'
-
-
-@pytest.mark.parametrize('joint', range(6))
-def test_the_first_part_predicts_friction_of_the_last(tx40, joint, record_property):
-    border = int(0.7 * len(tx40.q))
-    found = law(fits(tx40.sides(joint, slice(None, border)), 'coulomb_viscous'))
-    held_out = tx40.sides(joint, slice(border, None))
-    v = np.concatenate((held_out[0][0], -held_out[1][0]))
-    torque = np.concatenate((held_out[0][1], -held_out[1][1]))
-    left = float(np.sqrt(np.mean((torque - found.torque(v))**2)))
-    record_property('held out', f'{left:.3f} N·m RMS left, of '
-                    f'{np.sqrt(np.mean(torque**2)):.2f} N·m friction')
-    assert fit_degree(torque, found.torque(v)) < 20.0
 
 
 @pytest.fixture(scope='module')

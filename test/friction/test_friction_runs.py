@@ -91,21 +91,6 @@ def test_a_point_is_the_friction_at_its_speed(wrist, robot):
             assert not point.rejected
 
 
-def test_standard_deviation_of_a_point_is_its_scatter(wrist, robot):
-    samples = wrist.samples()
-    sweep = find_runs(samples, [WRIST_JOINT])[4]
-    read = [read_run(robot, wrist.samples(RANDOM_ALONE, seed), sweep) for seed in range(120)]
-    ratio = np.std([p.torque for p in read]) / np.mean([p.std for p in read])
-    assert 0.8 < ratio < 1.2
-
-
-def test_ripple_widens_the_interval(wrist, robot):
-    effort = wrist.effort() + 0.3 * np.sin(200.0 * wrist.position)
-    rippled = points(wrist, robot, effort=effort)
-    plain = points(wrist, robot)
-    assert all(a.std > 1.5 * b.std for a, b in zip(rippled, plain, strict=True))
-
-
 def test_stamps_may_be_uneven(wrist, robot):
     generator = np.random.default_rng(1)
     keep = generator.random(len(wrist.time)) > 0.2
@@ -197,14 +182,6 @@ class TestGravity:
     def test_runs_one_way_cannot_be_compared(self, wrist, robot):
         forward = [p for p in points(wrist, robot) if p.speed > 0.0]
         assert compare_gravity(forward) is None
-
-    def test_rejected_runs_are_not_compared(self, wrist, robot):
-        effort = wrist.effort()
-        effort[wrist.rows(7)[100:120], WRIST_JOINT] += 5.0
-        comparison = compare_gravity(points(wrist, robot, effort=effort))
-        assert comparison is not None
-        assert comparison.pairs == len(SPEEDS) - 1
-
 
 class TestWanderingRuns:
     """A slow run whose speed wanders is used with its own speed, or named."""

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from action_msgs.msg import GoalStatus, GoalStatusArray
-from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.lifecycle import TransitionCallbackReturn
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import String
@@ -94,19 +93,6 @@ def test_the_compliance_is_used_unless_switched_off(
     assert (made.node._procedure().sag is not None) is used
 
 
-def test_stale_joint_states(rig: Callable[..., Rig]) -> None:
-    made = rig().start()
-    publisher = made.publisher(JointState, 'joint_states')
-    for step in range(60):
-        publisher.publish(joint_state(10.0 + 0.01 * step, NAMES, TILTED.tolist(), [0.0] * 6))
-    made.spinner.until(lambda: made.node.joints.latest is not None)
-    made.spinner.until(lambda: made.node.joints.age() > 1.0)
-    answer = made.call('preview')
-    assert not answer.success
-    assert 'No joint states received for' in answer.message
-    assert 'was not moved' in answer.message
-
-
 def test_without_a_controller_the_answer_names_it(rig: Callable[..., Rig]) -> None:
     made = rig().start()
     made.rest()
@@ -143,39 +129,6 @@ def test_preview_shows_and_needs_no_controller(rig: Callable[..., Rig]) -> None:
     assert len(ghosts[0].points) == 6 + 3
     assert len(markers[('ghost_path', 0)].points) > 5
     assert all(item.header.frame_id == 'world' for item in received[-1].markers)
-
-
-def test_preview_says_why_there_is_no_way(rig: Callable[..., Rig]) -> None:
-    made = rig().start()
-    made.rest(np.array([0.2, 0.6, -1.5, 0.1, 0.4, 0.0]))
-    answer = made.call('preview')
-    assert not answer.success
-    assert 'edge of its workspace or a singular posture' in answer.message
-    assert 'The arm was not moved' in answer.message
-
-
-def test_a_level_tool_is_left_alone(rig: Callable[..., Rig]) -> None:
-    made = rig(tolerance=0.48).start()
-    made.rest()
-    answer = made.call('preview')
-    assert answer.success
-    assert 'level already' in answer.message
-
-
-def test_estimate_measures_the_tilt_and_moves_nothing(rig: Callable[..., Rig]) -> None:
-    made = rig().start()
-    made.rest()
-    statuses = made.subscribe(DiagnosticStatus, 'status', qos.LATCHED)
-    answer = made.call('estimate')
-    assert answer.success, answer.message
-    assert answer.message == (
-        'The tool is tilted by 26.5° (tolerance 0.050°). Nothing was moved.')
-    made.spinner.until(lambda: statuses and statuses[-1].message == answer.message)
-    assert not made.node.joints.recording
-    recorded = made.node.joints.recorded
-    assert recorded >= 50
-    assert made.call('clear').message == f'{recorded} samples discarded.'
-    assert made.node.joints.recorded == 0
 
 
 def test_a_direction_that_is_set_while_active_counts_from_the_next_call_on(

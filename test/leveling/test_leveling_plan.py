@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pinocchio as pin
@@ -95,18 +94,6 @@ def test_the_tool_turns_evenly_about_one_axis() -> None:
     assert plan.tilt == pytest.approx(plan.task.angle)
 
 
-def test_transition_poses_are_even_and_at_least_one() -> None:
-    plan = planner('robocal').plan(TILTED)
-    assert plan.task is not None
-    for step, count in ((0.087, 5), (0.2, 2), (3.0, 1)):
-        poses = plan.task.transition_poses(step)
-        assert len(poses) == count
-        all_poses = [plan.task.orientation(0.0), *poses, plan.task.orientation(1.0)]
-        angles = [np.linalg.norm(pin.log3(b @ a.T))
-                  for a, b in pairwise(all_poses)]
-        np.testing.assert_allclose(angles, plan.task.angle / (count + 1), atol=1e-9)
-
-
 @pytest.mark.parametrize('settings', [
     {'heading': 'x'}, {'heading': 'y'}, {'heading': 'free'}, {'direction': 'down'},
     {'max_step': 0.02}, {'max_drift': 1e-4},
@@ -176,25 +163,6 @@ class TestRedundantArms:
             made.values.singularity_margin, made.checker))
         assert alone.obstacle is not None
         keeps_everything(made, plan, np.array(start))
-
-    def test_a_free_heading_makes_six_joints_redundant(self) -> None:
-        """What one heading forbids, another may allow."""
-        fixed, free = planner('robocal'), planner('robocal', heading='free', search_time=1.0)
-        counts = {'both': 0, 'free': 0, 'fixed': 0}
-        for start in postures('robocal', 6, seed=5):
-            found = []
-            for made in (fixed, free):
-                plan, _ = attempt(made, start)
-                found.append(plan is not None)
-                if plan is not None:
-                    keeps_everything(made, plan, start)
-            if all(found):
-                counts['both'] += 1
-            elif any(found):
-                counts['fixed' if found[0] else 'free'] += 1
-        assert counts['free'] >= 1
-        assert counts['fixed'] <= 1
-
 
 class TestFewJoints:
     FIVE = chain_urdf(['0 0 1', '0 1 0', '0 1 0', '0 1 0', '0 0 1'],

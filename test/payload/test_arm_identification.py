@@ -172,12 +172,6 @@ def test_a_load_far_from_the_flange_deflects_the_joints_by_its_own_torque() -> N
     assert np.abs(ratios).max() < 3.3
 
 
-def test_gains_are_hardly_known_without_a_load() -> None:
-    result = run(scaled=True)
-    assert max(result.parameter(f'{joint}.effort_scale').std or 0.0
-               for joint in result.robot.joint_names) > 0.02
-
-
 def test_an_arm_of_before_the_gains_is_used_once_it_is_identified_again(tmp_path: Path) -> None:
     """Its bag suffices, although its samples are older than those of the gains."""
     robot = arm('robocal').robot()
@@ -364,8 +358,6 @@ def test_a_result_survives_its_file_and_corrects_the_urdf() -> None:
     rotors = model.model.armature * v
     assert corrected.inverse_dynamics(q, v, v) + rotors == pytest.approx(
         model.inverse_dynamics(q, v, v), abs=1e-9)
-
-
 
 
 def test_the_centre_of_a_small_link_is_known_no_better_than_what_is_mounted_on_it():

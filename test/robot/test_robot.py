@@ -10,9 +10,8 @@ import numpy as np
 import pinocchio as pin
 import pytest
 import xacro
-from hypothesis import given, strategies as st
-from support.arms import ARMS, MOUNTS, PROJECT_ARM, arm, middle, scara
-from support.forward import Reference, Tool
+from support.arms import ARMS, MOUNTS, PROJECT_ARM, arm, middle
+from support.forward import Reference
 
 from robocal_ros.errors import ConfigurationError, ModelError
 from robocal_ros.robot.model import RigidBodyInertia, Robot, identity_of
@@ -68,27 +67,6 @@ def test_gravity_and_dynamics_agree_with_the_untouched_model(name, mount):
     np.testing.assert_allclose(
         [robot.inverse_dynamics(*row) for row in zip(q, v, a, strict=True)],
         reference.torque(q, v, a), atol=1e-9)
-
-
-def test_pendulum_holds_m_g_l_sine():
-    # A rod of 2 kg with its centre 0.5 m, and a tip of 1 kg 1 m, below a horizontal axis.
-    robot = pendulum()
-    for angle in (-1.0, 0.0, 0.4, 1.9):
-        expected = (2.0 * 0.5 + 1.0 * 1.0) * 9.81 * np.sin(angle)
-        assert robot.gravity_torque(np.array([angle]))[0] == pytest.approx(expected, abs=1e-12)
-
-
-def test_a_pendulum_on_its_side_feels_gravity_along_its_rod():
-    robot = pendulum(gravity=(9.81, 0.0, 0.0))
-    # Down is +x; the rod hangs along -z, 90 degrees from down.
-    assert abs(robot.gravity_torque(np.zeros(1))[0]) == pytest.approx(2.0 * 9.81)
-
-
-@given(angle=st.floats(-1.0, 2.0), scale=st.floats(0.1, 3.0))
-def test_gravity_torque_is_proportional_to_gravity(angle, scale):
-    torque = pendulum().gravity_torque(np.array([angle]))
-    scaled = pendulum(gravity=(0.0, 0.0, -9.81 * scale)).gravity_torque(np.array([angle]))
-    np.testing.assert_allclose(scaled, scale * torque, rtol=1e-12, atol=1e-12)
 
 
 def test_limits_are_those_of_the_urdf_and_zero_means_none():
@@ -179,22 +157,6 @@ def test_distal_inertia_is_pinocchios_sum_over_the_subtree(name):
         np.testing.assert_allclose(found.inertia, composite.inertia, atol=1e-9)
 
 
-def test_distal_inertia_of_two_welded_bodies_by_hand():
-    found = pendulum().distal_inertia('rod')
-    assert found.mass == pytest.approx(3.0)
-    np.testing.assert_allclose(found.com, [0.0, 0.0, -2.0 / 3.0], atol=1e-12)
-    # Steiner: 2 kg and 1 kg, 0.5 m apart, have a reduced mass of 2/3 kg.
-    rotation = pin.rpy.rpyToMatrix(0.3, 0.2, 0.1)
-    rod = rotation @ np.array(
-        [[0.1, 0.01, 0.02], [0.01, 0.2, 0.03], [0.02, 0.03, 0.15]]) @ rotation.T
-    tip = np.diag([0.02, 0.01, 0.03])
-    steiner = 2.0 / 3.0 * 0.25 * np.diag([1.0, 1.0, 0.0])
-    np.testing.assert_allclose(found.inertia, rod + tip + steiner, atol=1e-9)
-    alone = pendulum().distal_inertia('tip')
-    assert alone.mass == pytest.approx(1.0)
-    np.testing.assert_allclose(alone.inertia, np.diag([0.01, 0.02, 0.03]), atol=1e-12)
-
-
 @pytest.mark.parametrize('name', ARMS)
 @pytest.mark.parametrize('mount', MOUNTS)
 def test_a_payload_adds_its_weight_times_its_lever(name, mount):
@@ -210,16 +172,6 @@ def test_a_payload_adds_its_weight_times_its_lever(name, mount):
             lever = tool.act(com) - origin
             moment = axis @ np.cross(lever, 1.7 * np.array(MOUNTS[mount]))
             assert extra[joint] == pytest.approx(-moment, abs=1e-9)
-
-
-def test_a_payload_is_the_same_body_as_in_the_independent_model():
-    tool = Tool(2.0, np.array([0.02, 0.05, 0.1]))
-    loaded = arm('ur5').robot().with_payload(RigidBodyInertia(2.0, tool.com, tool.inertia))
-    reference = Reference(arm('ur5').urdf, 'tool0', MOUNTS['upright'], tool)
-    generator = np.random.default_rng(0)
-    q, v, a = generator.normal(size=(3, 6))
-    np.testing.assert_allclose(
-        loaded.inverse_dynamics(q, v, a), reference.torque([q], [v], [a])[0], atol=1e-9)
 
 
 def test_a_payload_leaves_the_bare_arm_alone(robocal):
@@ -310,13 +262,6 @@ def test_a_prismatic_joint_has_no_axis_of_rotation():
     text = PENDULUM.format(kind='prismatic', limit=LIMIT.format(effort=1, velocity=1))
     with pytest.raises(ModelError, match="'swing' is prismatic"):
         Robot(text, tool_frame='tip').joint_axis(np.zeros(1), 0)
-
-
-def test_the_scara_has_parallel_axes():
-    robot = Robot(scara(), tool_frame='tip')
-    q = np.array([0.3, 0.4])
-    np.testing.assert_allclose(robot.joint_axis(q, 0)[0], robot.joint_axis(q, 1)[0], atol=1e-12)
-    assert abs(robot.joint_axis(q, 1)[0][2]) < 1e-12
 
 
 class TestMimic:

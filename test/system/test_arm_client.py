@@ -240,13 +240,6 @@ class TestRefused:
             np.array([rig.posture, TURN]), np.full(n, fast), np.full(n, 1000.0))
         refused(rig, trajectory, "'joint_6'", 'othing was sent')
 
-    def test_not_finite(self, rig: Rig) -> None:
-        knots = np.zeros((2, 6))
-        knots[1, 2] = np.nan
-        with pytest.raises(MotionError, match='not finite; nothing was sent'):
-            Trajectory(np.array([0.0, 1.0]), knots, np.zeros((2, 6)))
-        assert rig.sent == []
-
     def test_self_collision(self, rig: Rig) -> None:
         checker = rig.arm.checker
         lower, upper = rig.robot.sampling_limits()

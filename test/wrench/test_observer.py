@@ -56,16 +56,6 @@ def test_free_motion_reads_as_nothing(observed: ObservedArm) -> None:
     assert not any(item.contacts for item in told)
 
 
-def test_without_tool_too() -> None:
-    from dataclasses import replace
-
-    from demo import default_cell
-
-    made = ready(truth=replace(default_cell.hidden_truth(), tool=None))
-    told = moving(made, 4.0)
-    assert max(rms(told, chain) for chain in range(5)) < 1.5 * NOISE
-
-
 def test_positions_alone_do_as_well_with_a_longer_window() -> None:
     made = ready(window=0.04, use_velocity=False)
     told = moving(made, 4.0)
@@ -159,14 +149,6 @@ class TestFaults:
         assert 'apart (10 Hz)' in told[-1].reasons[0]
         assert '5 of them within 0.1 s are needed for accelerations, 40 Hz' in \
             told[-1].reasons[0]
-
-    def test_a_lone_dropout_is_bridged(self, observed: ObservedArm) -> None:
-        feed = observed.observer.feeds[4]
-        observed.observer.feeds[4].add, keep = (lambda *_: None), feed.add
-        observed.run(0.002)
-        observed.observer.feeds[4].add = keep
-        assert observed.run(0.1)[-1].reasons[4] == ''
-
 
 def test_bad_tares_name_the_sensors(observed: ObservedArm) -> None:
     for fault, words in (

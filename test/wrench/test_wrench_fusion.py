@@ -9,13 +9,11 @@ import numpy as np
 import pinocchio as pin
 import pytest
 from support.arms import arm
-from support.wrench_arm import ObservedArm, of_chain
 
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity
-from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.model import Robot
 from robocal_ros.wrench.fusion import Fusion
-from robocal_ros.wrench.model import SensedArm, TareReference
+from robocal_ros.wrench.model import TareReference
 from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.parameters import WrenchParameters
 
@@ -24,8 +22,6 @@ FRAMES = ['ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_li
 POSTURE = np.array([0.2, 0.4, 0.6, 0.3, 0.9, 0.1])
 WRENCH = np.array([20.0, -10.0, 5.0, 1.0, -2.0, 0.5])
 STD = np.repeat([0.5, 0.02], 3)
-# Mass, centre of mass and inertia of a load.
-LOAD = np.array([1.7, 0.02, -0.03, 0.08, 5e-3, 1e-4, -2e-4, 6e-3, 3e-4, 4e-3])
 
 
 def fusion(frames: list[str] = FRAMES, **values: Any) -> Fusion:
@@ -201,94 +197,9 @@ def test_a_model_error_counts_as_far_as_the_load_changed() -> None:
     np.testing.assert_allclose(made.link_covariance(seen, 0), np.diag(STD**2), atol=1e-12)
 
 
-def payload(covariance: np.ndarray) -> CalibrationResult:
-    names = ('mass', 'com_x', 'com_y', 'com_z', *(f'inertia_{axes}' for axes in (
-        'xx', 'xy', 'xz', 'yy', 'yz', 'zz')))
-    return CalibrationResult(
-        'payload', 'excitation', RobotIdentity('arm', '', ('a',)), 'tool0', tuple(
-            Parameter(name, '', float(value), float(np.sqrt(variance)))
-            for name, value, variance in zip(names, LOAD, np.diag(covariance), strict=True)),
-        names, covariance, (), (), (), {}, {}, 'live', 0.0, '0')
-
-
-def load_of(values: np.ndarray) -> RigidBodyInertia:
-    tensor = np.zeros((3, 3))
-    tensor[np.triu_indices(3)] = values[4:]
-    return RigidBodyInertia(values[0], values[1:4], tensor + np.triu(tensor, 1).T)
-
-
-def test_the_covariance_of_the_payload_is_that_of_the_scatter() -> None:
-    draw = np.random.default_rng(3)
-    factor = draw.normal(size=(10, 10)) * np.array([
-        0.02, *[2e-3] * 3, *[1e-3] * 6])[:, None] / np.sqrt(10.0)
-    observer = WrenchObserver(arm('robocal').robot(), WrenchParameters(
-        sensor_frames=FRAMES, arm_model_std=0.0, require_tare=False, tool_wrench_source='sensor',
-        sensor_force_std=[0.01], sensor_torque_std=[1e-3], torque_std=[1e-3], gain_std=0.0,
-        unidentified_friction=[0.0]))
-    truth = SensedArm(arm('robocal').robot(), observer.arm.mounts)
-    observer.use_payload(payload(factor @ factor.T))
-    rest, posture = np.zeros(6), np.array([0.2, -0.5, 0.4, 1.0, -0.3, 0.8])
-    observer.use_bias(np.zeros((5, 6)), TareReference(posture, np.zeros((5, 6))))
-    made, motion = Fusion(observer), (POSTURE, *draw.normal(size=(2, 6)) * [[1.0], [4.0]])
-    tared = observer.arm.held(posture, rest, rest)
-    held, needed = observer.arm.held(*motion), observer.arm.torque.copy()
-
-    def seen(off: np.ndarray, noise: np.ndarray) -> Observation:
-        """Return what is observed with a load that is off, tared in another posture."""
-        truth.carry(load_of(LOAD + off), 'tool0')
-        distal = held - tared + truth.held(posture, rest, rest) - truth.held(*motion) + noise
-        own = observer.arm.between_many(POSTURE[None], distal[None])[0]
-        return Observation(
-            1, 0.01, tuple(range(5)), own, [''] * 5, posture=POSTURE, velocity=motion[1],
-            acceleration=motion[2], distal=distal, held=held, needed=needed,
-            external=needed - truth.torque)
-
-    told = [seen(factor @ draw.normal(size=10), 0.0 * STD) for _ in range(1500)]
-    for index in (1, 4):
-        scatter = np.cov([item.wrench[index] for item in told], rowvar=False)
-        stated = made.link_covariance(told[0], index) - _noise(observer, index)
-        np.testing.assert_allclose(np.diag(scatter), np.diag(stated), rtol=0.15)
-        assert np.trace(stated) > 5.0 * np.trace(_noise(observer, index))
-    scatter = np.cov([item.external for item in told], rowvar=False)
-    np.testing.assert_allclose(
-        np.diag(scatter), np.diag(made.torque_covariance(told[0])), rtol=0.15, atol=2e-6)
-    squares = []
-    for _ in range(400):
-        noise = np.repeat([0.01, 1e-3], 3) * draw.normal(size=(5, 6))
-        tool = made.tool(seen(factor @ draw.normal(size=10), noise))
-        squares.append(tool.wrench @ np.linalg.solve(tool.covariance, tool.wrench))
-    # Six degrees of freedom: standard deviation of the mean of 400 is 0.17.
-    assert np.mean(squares) == pytest.approx(6.0, abs=0.7)
-
-
-def _noise(observer: WrenchObserver, index: int) -> np.ndarray:
-    """Return the part of the sensors in the covariance of a link."""
-    bare = Fusion(WrenchObserver(arm('robocal').robot(), observer.values))
-    return bare.link_covariance(Cell(FRAMES).seen(), index)
-
-
 def test_a_sensor_that_is_asked_for_must_be_there() -> None:
     with pytest.raises(ConfigurationError, match="no F/T sensor carries 'link_1'"):
         Fusion(WrenchObserver(Robot(arm('robocal').urdf, tool_frame='link_1'), WrenchParameters(
             sensor_frames=['ft_wrist'], tool_wrench_source='sensor')))
     with pytest.raises(ConfigurationError, match="'moon'"):
         fusion(tool_wrench_frame='moon')
-
-
-def test_two_pushes_on_the_simulated_arm() -> None:
-    made = ObservedArm(1, observe_torque=True)
-    made.carry_tool()
-    made.run(0.2)
-    made.tare()
-    force = np.array([12.0, -9.0, 6.0])
-    made.push(4, np.array([0.0, 0.0, 0.02]), force, 0.4)
-    made.push(0, np.array([0.055, 0.0, 0.15]), np.array([-25.0, 0.0, 0.0]), 0.4)
-    told = made.run(0.4)[-60:]
-    fused = Fusion(made.observer)
-    found = np.array([fused.tool(item).wrench[:3] for item in told])
-    turn = made.observer.arm.frame_in_chain(
-        made.observer.arm.chains[4], 'tool0').rotation.T
-    np.testing.assert_allclose(found.mean(axis=0), turn @ force, atol=0.5)
-    tube = np.mean([item.wrench[0, :3] for item in of_chain(told, 0)], axis=0)
-    np.testing.assert_allclose(tube, [-25.0, 0.0, 0.0], atol=0.6)
-    assert all({0, 4} <= item.contacts.keys() for item in told)

@@ -41,13 +41,6 @@ def test_sub_chains_follow_the_tree_whatever_the_order_of_sensors() -> None:
     assert [chain.rigid for chain in cut.chains] == [True, False, False]
 
 
-def test_a_rigid_link_knows_its_inertia(full: SensedArm) -> None:
-    tube = full.chains[0]
-    assert tube.rigid
-    assert tube.inertia.mass == pytest.approx(5.6)
-    np.testing.assert_allclose(tube.inertia.com, [0.003, 0.002, 0.15])
-
-
 def test_at_rest_a_sensor_holds_the_weight_beyond_it(full: SensedArm) -> None:
     robot = full.robot
     q = motion(3)[0]

@@ -22,7 +22,6 @@ from support.live_graph import value
 from support.ros_rig import (
     NodeRig,
     arm_urdf,
-    await_service,
     joint_state,
     made_rigs,
     overrides,
@@ -214,54 +213,6 @@ class TestTare:
         assert made.configure() == SUCCESS
         assert made.node.observer.tared
         np.testing.assert_allclose(made.node.observer.bias[0], [1, 2, 3, 0.1, 0.2, 0.3])
-
-    def test_refused_for_a_reason(self, rig) -> None:
-        made = rig(tare_duration=0.2).start()
-        assert 'No joint states' in trigger_without_samples(made).message
-        made.reading = weight(2.0)
-        answer = made.call('tare')
-        assert not answer.success
-        assert 'kg more than the model contains' in answer.message
-        assert not made.node.observer.tared
-
-    def test_the_same_services_as_every_capability(self, rig) -> None:
-        made = rig(tare_duration=0.2, tare_force_limit=1.0).start()
-        made.reading = weight() + np.array([3.0, 0.0, 0.0, 0.0, 0.0, 0.0])
-        refused = made.call('run')
-        assert not refused.success
-        assert 'expected at most 1 N' in refused.message
-        # Other limits hold for the same samples.
-        assert made.set(tare_force_limit=15.0).successful
-        answer = made.call('estimate')
-        assert answer.success
-        assert 'biases up to 3.00 N' in answer.message
-        assert made.node.observer.tared
-        assert 'the tare stays' in made.call('clear').message
-        assert 'No samples at rest' in made.call('estimate').message
-        assert made.node.observer.tared
-
-        assert made.set(tare_duration=60.0).successful
-        under_way = made.begin('tare')
-        made.until(lambda: made.node.running == 'tare', 'the tare')
-        assert 'tare is under way' in made.set(tare_duration=1.0).reason
-        assert made.call('cancel').success
-        made.until(under_way.done, 'the end of the tare')
-        assert under_way.result().message == 'Cancelled on request.'
-        assert made.node.observer.recorder is None
-        assert 'cannot change while the node is configured' in made.set(window=0.1).reason
-
-    def test_not_while_inactive(self, rig) -> None:
-        made = rig()
-        made.configure()
-        answer = trigger_without_samples(made)
-        assert 'not active' in answer.message
-
-
-def trigger_without_samples(made: Rig) -> Trigger.Response:
-    client = made.talker.create_client(Trigger, 'observer/tare')
-    await_service(made.spinner.until, made.talker, client)
-    return made.spinner.wait(client.call_async(Trigger.Request()), 30.0)
-
 
 def tare_result() -> Any:
     bias = np.array([[1, 2, 3, 0.1, 0.2, 0.3]])

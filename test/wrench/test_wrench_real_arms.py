@@ -123,20 +123,6 @@ def test_a_sensor_carries_the_link_that_is_named() -> None:
     assert [feed.name for feed in made.feeds] == ['flange']
 
 
-def test_an_arm_without_force_sensors_observes_joint_torques() -> None:
-    arm = SampledArm(seven_joints.urdf(), [], Settings(), seed=1)
-    made = observer(sensor_frames=[''], sensor_force_ranges=[0.0],
-                    urdf=seven_joints.urdf().replace('ft_', 'tube_'))
-    assert made.tared
-    joints, _ = arm.samples(0.5)
-    joints.values[300:, 14 + 3] -= 12.0
-    found = follow(made, joints, [])
-    external = np.array([item.external for item in found if item.external is not None])
-    assert np.abs(external[:200]).max() < 3.0
-    assert external[-100:, 3].mean() == pytest.approx(12.0, abs=0.3)
-    assert found[-1].wrench.shape == (0, 6)
-
-
 def test_nothing_to_observe_is_refused() -> None:
     with pytest.raises(ConfigurationError, match='nothing to observe'):
         observer(sensor_frames=[''], observe_torque=False,

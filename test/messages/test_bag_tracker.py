@@ -12,7 +12,6 @@ from support.bag_examples import STORE, joint_state
 from support.joints import plain
 
 from robocal_ros.errors import DataError
-from robocal_ros.messages.bounded_buffer import BoundedBuffer
 from robocal_ros.messages.intake import JointIntake, TrackerIntake
 from robocal_ros.messages.marks import Span, StationaryInterval
 
@@ -35,17 +34,6 @@ def message(stamp: float, values: Sequence[float], frame: str = 'tracker') -> by
 
 def stream(**values: object) -> TrackerIntake:
     return TrackerIntake('tracker/point', **{'orientation': False, 'source': 'bag', **values})
-
-
-def test_points() -> None:
-    points = RNG.normal(size=(20, 3))
-    taken = stream()
-    taken.take([message(1.0 + 0.1 * i, point) for i, point in enumerate(points)])
-    samples = taken.bag_samples()
-    assert samples.frame == 'tracker'
-    assert samples.orientation is None
-    assert np.array_equal(samples.point, points)
-    assert samples.counts.received == 20
 
 
 def test_poses() -> None:
@@ -146,13 +134,3 @@ def test_a_pose_needs_a_unit_quaternion() -> None:
     assert 'quaternions of length 0' in taken.problem
     taken.take_one(message(1.1, (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)))
     assert len(taken.samples()) == 1
-
-
-def test_readings_are_never_averaged_but_the_oldest_forgotten() -> None:
-    record = BoundedBuffer(4, 4096, longest=0.0)
-    for begin in range(0, 8192, 1024):
-        stamps = begin + np.arange(1024.0)
-        record.add(np.column_stack((1e-3 * stamps, stamps, stamps, stamps)))
-    assert record.averaged == 1
-    assert record.forgotten == 4096
-    assert record.rows()[:, 1].tolist() == list(range(4096, 8192))

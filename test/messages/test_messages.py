@@ -12,7 +12,6 @@ import pinocchio as pin
 import pytest
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from geometry_msgs.msg import WrenchStamped
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.serialization import deserialize_message, serialize_message
 from scipy.stats import chi2
@@ -20,7 +19,7 @@ from support.ros_rig import Spinner, pair
 from trajectory_msgs.msg import JointTrajectory
 
 from robocal_ros.errors import DataError
-from robocal_ros.messages import conversions, qos
+from robocal_ros.messages import conversions
 from robocal_ros.node.status import ERROR, OK, StatusReporter
 from robocal_ros.payload.node import payload_markers
 from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity, State
@@ -58,23 +57,12 @@ def test_trajectory_message_holds_the_knots() -> None:
     assert times == pytest.approx(path.time, abs=1e-9)
 
 
-def test_cubic_trajectory_sends_no_accelerations() -> None:
-    flat = Trajectory(np.array([0.0, 1.0]), np.zeros((2, 1)), np.zeros((2, 1)))
-    assert not conversions.to_joint_trajectory(flat, ('a',)).points[0].accelerations
-
-
 def test_goal_names_every_joint_in_its_tolerances() -> None:
     flat = Trajectory(np.array([0.0, 1.0]), np.zeros((2, 2)), np.zeros((2, 2)))
     goal = conversions.to_goal(flat, ('a', 'b'), 0.1, 0.01, 1.5)
     assert [(t.name, t.position) for t in goal.path_tolerance] == [('a', 0.1), ('b', 0.1)]
     assert [(t.name, t.position) for t in goal.goal_tolerance] == [('a', 0.01), ('b', 0.01)]
     assert conversions.seconds(goal.goal_time_tolerance) == 1.5
-
-
-def test_wrench_is_force_before_torque() -> None:
-    message = WrenchStamped()
-    message.wrench.force.y, message.wrench.torque.z = 2.0, 6.0
-    assert conversions.wrench_row(message) == (0.0, 2.0, 0.0, 0.0, 0.0, 6.0)
 
 
 def payload(*, inertia: tuple[float, ...] | None = None) -> CalibrationResult:
@@ -209,15 +197,6 @@ def test_values_stay_until_idle(reporter: Reporter) -> None:
     reporter.reporter.update('idle', 'Done.')
     reporter.spinner.until(lambda: len(reporter.received) == 3)
     assert 'samples' not in reporter.values()
-
-
-def test_latecomers_get_the_last_status(reporter: Reporter) -> None:
-    reporter.reporter.update('idle', 'Ready.')
-    late: list[DiagnosticStatus] = []
-    reporter.talker.create_subscription(
-        DiagnosticStatus, '/subject/status', late.append, qos.LATCHED)
-    reporter.spinner.until(lambda: late)
-    assert [status.message for status in late] == ['Ready.']
 
 
 def test_diagnostics_come_once_a_second_with_the_nodes_name(reporter: Reporter) -> None:

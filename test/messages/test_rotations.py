@@ -18,7 +18,7 @@ from robocal_ros.messages import conversions
 
 pytestmark = pytest.mark.usefixtures('ros')
 
-SEEDS = range(50)
+SEEDS = range(10)
 
 
 def stand_in() -> ModuleType:

@@ -53,15 +53,6 @@ class TestRefusedAtConfigure:
         for word in words:
             assert word in made.log['error'][-1]
 
-    @pytest.mark.parametrize(('values', 'words'), [
-        ({'measure_joints': ['joint_7']}, ('joint_7', 'joint_6')),
-        ({'min_speed': 0.5, 'max_speed': 0.3}, ('min_speed', '0.5 and 0.3')),
-        ({'effort_source': 'current'}, ('torque_constants', 'those of the drives')),
-        ({'trajectory_file': 'nowhere.yaml'}, ('nowhere.yaml cannot be read',)),
-    ])
-    def test_parameters(self, rig, values, words):
-        self.refused(rig(**values), *words)
-
     @pytest.mark.parametrize(('entry', 'words'), [
         ('{joint: joint_6, start: -0.4, goal: 0.4, speed: 0.2, duration: 3.4}',
          ('run 1', 'Cruise speed 0.2 rad/s does not fit')),

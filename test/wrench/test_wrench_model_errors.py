@@ -12,7 +12,6 @@ import pytest
 from support.arms import arm
 from support.friction_results import payload_result
 
-from benchmarks.wrench_coverage import ARMS, LAYOUTS, draws
 from benchmarks.wrench_samples import Impact, SampledArm, Stream, follow
 from robocal_ros.robot.arm_model import ArmModel, urdf_model
 from robocal_ros.robot.model import RigidBodyInertia, Robot
@@ -123,19 +122,6 @@ def test_heavier_links_are_no_contact_where_a_joint_has_turned_since_the_tare(
     assert size > 4.0 * LIMIT
 
 
-@pytest.mark.parametrize('layout', LAYOUTS)
-def test_covariances_hold_what_they_state(layout: str) -> None:
-    found = [draws(name, layout, 3, 30) for name in ARMS[:2]]
-    tools = np.concatenate([item.tools for item in found])
-    assert np.mean(tools < 0.05) < 0.15
-    assert tools.min() > 1e-4
-    assert sum(item.touched for item in found) == 0
-    if layout != 'torque':
-        link = np.concatenate([item.links for item in found])
-        # Six degrees of freedom: standard deviation of the mean of 60 is 0.45.
-        assert np.mean(link) == pytest.approx(6.0, abs=1.4)
-
-
 class TestPushes:
     """Contacts on a link that reads 7.6 N for its model alone."""
 
@@ -183,11 +169,9 @@ def test_a_load_mounted_after_the_tare_is_not_in_it() -> None:
     truth = SensedArm(arm('robocal').robot(), made.arm.mounts)
     tared(made, truth)
     made.use_payload(payload_result(1.5))
-    seen = follow(made, *streams(truth, TARED))[-1]
+    follow(made, *streams(truth, TARED))
     assert not np.any(made.errors.link(4, (TARED, REST, REST)))
     # Readings without the load show that it was mounted later.
-    truth.carry(made.arm.robot.distal_inertia('flange'), 'flange')
-    assert seen.posture is not None
     other = tared(observer(arm_model_std=0.0), truth)
     loaded = SensedArm(arm('robocal').robot(), made.arm.mounts)
     loaded.carry(RigidBodyInertia(1.5, np.array([0.018, -0.011, 0.102]), np.zeros((3, 3))),

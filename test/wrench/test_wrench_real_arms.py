@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from support.arms import arm
-from support.friction_results import payload_result
 
 from benchmarks import seven_joints
 from benchmarks.wrench_samples import FORCE_NOISE, Impact, SampledArm, Settings, follow
@@ -109,12 +108,6 @@ def arm_time(item: Observation) -> float:
     return (item.nanoseconds - EPOCH) / 1e9
 
 
-@pytest.mark.parametrize('duration', [0.005, 0.01, 0.02])
-def test_short_impacts_are_contacts(duration: float) -> None:
-    found = follow(observer(), *sampled().samples(0.5, [hit(60.0, duration)]))
-    assert {index for item in found for index in item.contacts} == {3}
-
-
 def test_a_sensor_carries_the_link_that_is_named() -> None:
     """The frame of the readings is a bare measurement frame of the link distal to the sensor."""
     made = WrenchObserver(arm('robocal').robot(), WrenchParameters(
@@ -199,7 +192,3 @@ class TestLoadAfterTare:
         assert not made.carry(self.load, 'tool0')
         found = follow(made, *arm.samples(2.0))
         assert max(rms(found, chain) for chain in range(4)) < 1.5 * FORCE_NOISE
-
-    def test_the_sentence_says_so(self) -> None:
-        made = observer(urdf=arm('robocal').urdf, sensor_frames=['ft_wrist'])
-        assert 'compensated' in made.use_payload(payload_result())

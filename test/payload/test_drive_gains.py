@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import chi2
 from support.excitation_cell import TOOL, Record, exciting, random_tool
 
-from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.errors import DataError
 from robocal_ros.messages.samples import Recording
 from robocal_ros.payload import drive_gain_regression, excitation
 from robocal_ros.payload.estimator import GAINS
@@ -151,12 +151,6 @@ def test_an_implausible_scale_fails(usual):
 def test_an_effort_of_the_wrong_sign_fails(usual):
     result = found_by(usual, 1, np.array([1.0, -1.0, 1.0, 1.0, 1.0, 1.0]))
     assert result.verdict is Verdict.FAIL
-
-
-@pytest.mark.parametrize('mass', [0.0, -1.0, np.nan])
-def test_a_mass_that_is_not_positive_is_refused(usual, mass):
-    with pytest.raises(ConfigurationError, match='set known_mass'):
-        found_by(usual, known_mass=mass)
 
 
 def test_an_arm_that_is_heavier_than_its_urdf_as_a_whole_is_within_the_intervals(usual):

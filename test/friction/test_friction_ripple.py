@@ -53,5 +53,5 @@ def test_two_components_are_found(made):
 
 
 def test_noise_is_no_ripple(made):
-    for seed in range(15):
+    for seed in range(6):
         assert ripple_of(points(made, made.effort(seed))) == ()

@@ -141,11 +141,6 @@ class TestRealBags:
             pytest.skip(f'{name} of example-robot-data or the recordings in {DATA} are not here')
         return str(found[0])
 
-    def test_joints_of_another_name_are_told(self, capsys) -> None:
-        told = refused(capsys, 'friction', str(PANDA), '--urdf', self.urdf('panda.urdf'),
-                       '--results-dir', 'none', '-p', 'tool_frame:=panda_link8')
-        assert 'fer_joint1' in told
-
     def test_friction_without_runs_is_that_of_the_motion(self, capsys) -> None:
         arguments = ['friction', str(UR10), '--urdf', self.urdf('ur10_robot.urdf'),
                      '--results-dir', 'none', '-o', '/dev/null']
@@ -160,12 +155,6 @@ class TestRealBags:
                        '--results-dir', 'none')
         assert "'shoulder_pan_joint' is missing" in told
         assert 'fer_joint1' in told
-
-    def test_there_is_no_wrist_sensor(self, capsys) -> None:
-        told = refused(capsys, 'payload', str(UR10), '--urdf', self.urdf('ur10_robot.urdf'),
-                       '--results-dir', 'none', '-p', 'method:=static_poses', '-p',
-                       'sensor_frame:=tool0')
-        assert "no topic '/ft_wrist/wrench'" in told
 
     def test_without_metadata_and_type_hash_the_samples_are_read(self, capsys) -> None:
         told = refused(capsys, 'payload', str(UR10), '--urdf', self.urdf('ur10_robot.urdf'),

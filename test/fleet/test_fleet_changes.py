@@ -130,16 +130,6 @@ def test_temperature_is_no_change() -> None:
     assert np.isnan(without.reference)
 
 
-def test_findings_do_not_depend_on_unit_and_zero_of_time() -> None:
-    series = history(5, after(0.12))
-    scaled = replace(series, time=series.time + 1.7e9, value=1e3 * series.value,
-                     std=1e3 * series.std, sensitivity=1e3 * series.sensitivity)
-    one, other = found([series, scaled])
-    assert one.changes[0].size == pytest.approx(1e-3 * other.changes[0].size)
-    assert replace(one.changes[0], size=0.0, std=0.0, log_evidence=0.0) == replace(
-        other.changes[0], size=0.0, std=0.0, log_evidence=0.0)
-
-
 def test_siblings_reveal_a_change_after_few_recordings() -> None:
     """After six recordings, one series says little of its scatter; twenty say enough."""
     def short(seed: int, size: float) -> History:

@@ -8,24 +8,17 @@ estimates friction jointly with the rigid bodies from a bag.
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.arms import arm
 
 from robocal_ros.cli.main import main
-from robocal_ros.errors import DataError
-from robocal_ros.friction.estimator import estimate
-from robocal_ros.friction.parameters import FrictionParameters
-from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import from_yaml
 
 DATA = Path(__file__).resolve().parents[3] / 'shared' / 'data'
 TX40 = DATA / 'staubli_tx40'
-UR10 = DATA / 'ur10_bags' / 'ur10_exciting_trajectory.db3'
 
 # As published with the record: viscous, dry friction and offset of each joint.
 VISCOUS = (8.05, 5.53, 1.97, 1.11, 1.86, 0.65)
@@ -112,24 +105,3 @@ def test_friction_of_a_coupled_wrist_needs_the_coupling(tx40_bag, tmp_path):
     left = {name: {fit.what: fit.after for fit in result.fit}['joint_6']
             for name, result in (('coupled', coupled), ('apart', apart))}
     assert left['coupled'] < 0.7 * left['apart']
-
-
-def test_a_motion_without_constant_speeds_is_refused_where_runs_are_wanted():
-    """A UR10's bag: all joints move at once."""
-    if not UR10.exists():
-        pytest.skip('The measured bags of the UR10 are not beside the project (../shared/data).')
-    typesys = pytest.importorskip(
-        'rosbags.typesys', reason='Reading the bags needs the PyPI package rosbags.')
-    types = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE)
-    with sqlite3.connect(f'file:{UR10}?mode=ro&immutable=1', uri=True) as bag:
-        blobs = [row[0] for row in bag.execute('SELECT data FROM messages ORDER BY timestamp')]
-    messages = [types.deserialize_cdr(blob, 'sensor_msgs/msg/JointState') for blob in blobs]
-    robot = arm('ur5').robot()
-    order = [list(messages[0].name).index(name) for name in robot.joint_names]
-    time = np.array([m.header.stamp.sec + 1e-9 * m.header.stamp.nanosec for m in messages])
-    keep = np.concatenate(([True], np.diff(time) > 0.0))
-    columns = [np.array([getattr(m, what) for m in messages])[keep][:, order]
-               for what in ('position', 'velocity', 'effort')]
-    samples = JointSamples(robot.joint_names, time[keep], *columns, source='ur10')
-    with pytest.raises(DataError, match='No constant-speed run .*with all other joints at rest'):
-        estimate(robot, Recording(samples), FrictionParameters(method='runs'))

@@ -8,7 +8,6 @@ import pinocchio as pin
 import pytest
 from support.arms import ARMS, arm
 
-from robocal_ros.errors import ConfigurationError
 from robocal_ros.payload.model import body_regressor, torque_regressor
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.newton_euler import (
@@ -83,11 +82,6 @@ def test_a_wrench_is_linear_in_terms_and_parameters(robot):
         terms @ wrench_matrix(parameters).T, regressor @ parameters, atol=1e-12)
     np.testing.assert_allclose(
         wrench_regressor(terms.mean(axis=0)[None])[0], regressor.mean(axis=0), atol=1e-12)
-
-
-def test_a_frame_that_is_not_there_is_refused(robot):
-    with pytest.raises(ConfigurationError, match="Frame 'nowhere' is not in"):
-        NewtonEuler(robot, 'nowhere')
 
 
 def test_a_leaning_base_turns_gravity(robot):

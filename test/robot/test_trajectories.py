@@ -156,15 +156,6 @@ def test_a_move_keeps_to_its_limits_and_reaches_one_of_them(move):
         assert use > 1.0 - 1e-4
 
 
-def test_peaks_of_a_minimum_jerk_move():
-    # Flash and Hogan, J. Neurosci. 5 (1985) 1688: peak speed 1.875 D/T; acceleration 5.7735.
-    move = quintic_path(np.stack((np.zeros(1), np.ones(1))), np.array([1.875]), np.array([1e6]))
-    assert move.duration == pytest.approx(1.0)
-    _, v, a = move.sample(np.linspace(0.0, 1.0, 20001))
-    assert v.max() == pytest.approx(1.875, rel=1e-6)
-    assert a.max() == pytest.approx(10.0 / np.sqrt(3.0), rel=1e-6)
-
-
 def test_a_path_rests_in_every_posture():
     postures = np.array([[0.0, 0.0], [1.0, 0.2], [0.5, -1.0]])
     path = quintic_path(postures, np.ones(2), np.full(2, 2.0))
@@ -291,15 +282,3 @@ def test_the_last_instant_before_a_knot_counts(rise):
     peak = 6.0 * goal / rise**2
     with pytest.raises(MotionError, match=r"'left' accelerates at"):
         limits(acceleration=np.full(2, 0.99 * peak), velocity=np.full(2, 1e3)).check(way)
-
-
-def test_joints_without_limits_are_never_refused():
-    free = np.full(2, np.inf)
-    limits(lower=-free, upper=free, velocity=free, acceleration=free).check(hermite(500.0))
-
-
-@given(st.floats(0.1, 1.0), st.floats(0.1, 1.0))
-def test_a_move_planned_within_limits_passes_them(v, a):
-    bound = limits(velocity=np.full(2, v), acceleration=np.full(2, a))
-    bound.check(quintic_path(
-        np.array([[-1.0, 1.0], [1.0, 0.5]]), bound.velocity, bound.acceleration))

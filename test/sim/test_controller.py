@@ -128,50 +128,39 @@ def test_joints_are_moved_by_their_names(
     assert rig.position == pytest.approx(reached)
 
 
-@pytest.mark.parametrize('value', [math.nan, math.inf])
-def test_not_finite_position_succeeds(value: float) -> None:
+OUTSIDE = trajectory((1.0, [1.4, 0.0, 0.0]))
+DISTANT = trajectory((0.0, [0.9, 0.0, 0.0]), (1.0, [0.9, 0.0, 0.0]))
+EXACT = {'goal': tolerances(0.01), 'goal_time': 0.5}
+
+
+@pytest.mark.parametrize(('message', 'options', 'end', 'status', 'code', 'reached'), [
+    (trajectory((1.0, [math.nan, 0.2, 0.1])), {}, 1.05, Status.SUCCEEDED, 0, 0.0),
+    (trajectory((1.0, [math.inf, 0.2, 0.1])), {}, 1.05, Status.SUCCEEDED, 0, 0.0),
+    # Without velocities, the first point is where the motion begins.
+    (DISTANT, {'path': tolerances(0.1)}, 0.05, Status.ABORTED, -4, 0.0),
+    (OUTSIDE, {}, 1.05, Status.SUCCEEDED, 0, 1.0),
+    (OUTSIDE, EXACT, 1.5, Status.ABORTED, -5, 1.0),
+    # An invalid tolerance drops all of them.
+    *((OUTSIDE, {**EXACT, 'goal': [*tolerances(0.01), bad]}, 1.05, Status.SUCCEEDED, 0, 1.0)
+      for bad in (ToleranceRequest('x', position=0.1), ToleranceRequest('a', position=-0.5))),
+])
+def test_ends_of_goals(
+    message: Trajectory, options: dict, end: float, status: Status, code: int, reached: float
+) -> None:
     rig = Rig()
-    goal = rig.goal(trajectory((1.0, [value, 0.2, 0.1])))
-    rig.run(1.1)
-    assert goal.outcome.status is Status.SUCCEEDED
+    goal = rig.goal(message, **options)
+    rig.run(end - 0.05)
+    assert goal.outcome is None or end < 0.1
+    rig.run(0.1)
+    assert (goal.outcome.status, goal.outcome.code) == (status, code)
+    assert rig.position[0] == pytest.approx(reached)
 
 
 def test_distant_first_point_is_approached_at_the_velocity_limit() -> None:
     rig = Rig()
-    goal = rig.goal(trajectory((0.0, [0.9, 0.0, 0.0]), (1.0, [0.9, 0.0, 0.0])))
-    assert goal is not None
+    assert rig.goal(DISTANT) is not None
     rig.run(0.1)
     assert rig.velocity[0] == pytest.approx(2.0)
-
-
-def test_distant_first_point_with_path_tolerance_aborts_without_motion() -> None:
-    rig = Rig()
-    goal = rig.goal(trajectory((0.0, [0.9, 0.0, 0.0]), (1.0, [0.9, 0.0, 0.0])),
-                    path=tolerances(0.1))
-    rig.run(0.5)
-    assert goal.outcome.code == -4
-    assert goal.outcome.status is Status.ABORTED
-    assert not rig.position.any()
-
-
-OUTSIDE = trajectory((1.0, [1.4, 0.0, 0.0]))
-
-
-def test_outside_limits_without_tolerance_succeeds() -> None:
-    rig = Rig()
-    goal = rig.goal(OUTSIDE)
-    rig.run(1.1)
-    assert goal.outcome.status is Status.SUCCEEDED
-    assert rig.position[0] == 1.0
-
-
-def test_outside_limits_with_goal_time_aborts() -> None:
-    rig = Rig()
-    goal = rig.goal(OUTSIDE, goal=tolerances(0.01), goal_time=0.5)
-    rig.run(1.45)
-    assert goal.outcome is None
-    rig.run(0.1)
-    assert (goal.outcome.status, goal.outcome.code) == (Status.ABORTED, -5)
 
 
 def test_outside_limits_with_goal_time_zero_never_ends() -> None:
@@ -193,16 +182,6 @@ def test_path_tolerance_violation_aborts_and_holds() -> None:
     assert stopped[0] < 0.5
     rig.run(0.5)
     assert rig.position == pytest.approx(stopped)
-
-
-@pytest.mark.parametrize('bad', [
-    ToleranceRequest('x', position=0.1), ToleranceRequest('a', position=-0.5),
-])
-def test_one_invalid_tolerance_drops_all(bad: ToleranceRequest) -> None:
-    rig = Rig()
-    goal = rig.goal(OUTSIDE, goal=[*tolerances(0.01), bad], goal_time=0.5)
-    rig.run(1.05)
-    assert goal.outcome.status is Status.SUCCEEDED
 
 
 def test_cancel_stops_in_one_cycle() -> None:

@@ -171,21 +171,6 @@ def test_drives_have_no_static_error_under_friction_and_unknown_load(
     assert np.abs(physics.velocity).max() < 1e-6
 
 
-def test_distant_command_is_approached_within_the_limits(
-    arm: Description, truth: HiddenTruth
-) -> None:
-    physics = ArmPhysics(arm, truth, START)
-    goal = np.array([2.0, 1.5, -1.5, 3.0, -1.5, 5.0])
-    fastest = np.zeros(6)
-    for _ in range(5000):
-        physics.step(goal)
-        fastest = np.maximum(fastest, np.abs(physics.velocity))
-        assert (np.abs(physics._servo.torque) <= arm.limits.effort).all()
-    # The light wrist overshoots while the drives are saturated.
-    assert (fastest <= 1.2 * arm.limits.velocity).all()
-    assert physics.encoder == pytest.approx(goal, abs=1e-3)
-
-
 def test_commands_that_are_not_finite_are_ignored(arm: Description, truth: HiddenTruth) -> None:
     physics = ArmPhysics(arm, truth, START)
     for value in (np.nan, np.inf, -np.inf):

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.arms import foreign_urdf
 
 from benchmarks.peers.arm import predicted
 from robocal_ros.cli.main import main
@@ -31,13 +31,6 @@ def recorded(name: str) -> Path:
     return path
 
 
-def urdf(name: str) -> str:
-    found = list(Path(sys.prefix).rglob(f'example-robot-data/robots/**/{name}'))
-    if not found:
-        pytest.skip(f'{name} of example-robot-data is not here')
-    return found[0].read_text()
-
-
 def identified(bag: Path, text: str, tool: str, folder: Path) -> CalibrationResult:
     """Return the result of `robocal estimate arm`."""
     (folder / 'arm.urdf').write_text(text)
@@ -56,7 +49,7 @@ def check_possible(robot: Robot, result: CalibrationResult) -> None:
 
 
 def test_a_ur10_predicts_the_torque_of_another_trajectory(tmp_path: Path) -> None:
-    text = urdf('ur10_robot.urdf')
+    text = foreign_urdf('ur10_robot.urdf')
     bag = recorded('ur10_bags/ur10_exciting_trajectory.db3')
     result = identified(bag, text, 'tool0', tmp_path)
     robot = Robot(text, tool_frame='tool0')
@@ -73,7 +66,7 @@ def test_a_ur10_predicts_the_torque_of_another_trajectory(tmp_path: Path) -> Non
 
 
 def test_a_panda_at_30_hz_predicts_the_end_of_its_motion(tmp_path: Path) -> None:
-    text = urdf('panda.urdf').replace('panda_joint', 'fer_joint')
+    text = foreign_urdf('panda.urdf').replace('panda_joint', 'fer_joint')
     bag = recorded('panda_bag/panda_exciting_trajectory.db3')
     result = identified(bag, text, 'panda_link8', tmp_path)
     assert result.verdict is Verdict.PASS

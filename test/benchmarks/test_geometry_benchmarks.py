@@ -14,12 +14,9 @@ from benchmarks.leveling import ARMS, Attempt
 from benchmarks.second_cell import OWN
 from benchmarks.second_world import read_arm
 from demo import default_cell
-from demo.compliance import known_load
 from demo.leveling import leveling_panel
 from robocal_ros.leveling import Tool
 from robocal_ros.robot import Robot
-
-TRUTH = default_cell.hidden_truth()
 
 
 def test_arms_at_rest_meet_the_limits_and_the_bound() -> None:
@@ -49,23 +46,6 @@ def test_figures_of_compliance_are_judged_by_their_limits() -> None:
     bad = replace(good, joints=(replace(sharp, error=0.03), weak), removed=94.0)
     assert [figure.met for figure in compliance.figures('quiet', [good] * 18 + [bad] * 2)] == [
         False, False, False]
-
-
-def test_wrong_passes_of_compliance_are_counted() -> None:
-    outside = Joint('j', 1.0, 0.05, 0.01, (False, False))
-    wrong = Case(0, 'UR10', Effects(), 'pass', (), (outside,), 97.0)
-    found = {figure.what.partition(',')[0]: figure for figure in compliance.figures(
-        'drawn', [wrong, replace(wrong, verdict='fail')])}
-    assert found['wrong passes'].worst == 1.0
-    assert found['wrong passes'].met is False
-    assert found['values of passes inside 99.9 %'].met is False
-
-
-def test_the_parameters_of_the_tour_hold_no_compliance_and_no_orientation() -> None:
-    known = known_load(TRUTH)
-    assert known['load_mass'] == TRUTH.load.mass
-    assert not any('compliance' in name or 'rpy' in name for name in known)
-    assert np.abs(np.array(known['tracker_position']) - TRUTH.tracker.xyz).max() <= 0.05
 
 
 def test_plans_of_all_arms_meet_the_limits() -> None:

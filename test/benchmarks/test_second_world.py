@@ -143,17 +143,6 @@ def test_an_effect_that_is_switched_off_leaves_the_others(name: str) -> None:
     assert different == OWN.get(name, set())
 
 
-@pytest.mark.parametrize('name', [name for name in EFFECTS if name != 'approach'])
-def test_an_effect_is_seen_in_a_recording(name: str) -> None:
-    phase = np.linspace(0.0, 2.0 * np.pi, 3000)[:, None]
-    q = np.array(ARMS['Panda'].home) + 0.2 * (1.0 - np.cos(phase))
-    others = {'load friction': 0.05} if name == 'driven friction' else {}
-    found = [World(read_arm('Panda'), 11, effects).run(q, 1e-3, 100.0, LOAD.matrix)
-             for effects in (others, {**others, name: EFFECTS[name][1]})]
-    parts = ('wrench',) if name.startswith('F/T') else ('time', 'position', 'effort')
-    assert any(not np.array_equal(*(getattr(item, part) for item in found)) for part in parts)
-
-
 def test_friction_is_higher_after_an_hour_and_falls_in_motion() -> None:
     arm = read_arm('UR10')
     world = World(arm, 5, {'cold start': 0.25})

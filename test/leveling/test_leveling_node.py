@@ -133,21 +133,6 @@ class TestImu:
     async def _there() -> None:
         """Stand in for a controller."""
 
-    @pytest.mark.parametrize(('frame', 'value', 'words'), [
-        ('imu_nose', 1.0, "names frame 'imu_nose', but 'imu_flange' is expected"),
-        ('imu_flange', float('nan'), 'not finite numbers'),
-    ])
-    def test_bad_readings(
-        self, rig: Callable[..., Rig], frame: str, value: float, words: str
-    ) -> None:
-        made = rig(imu_topic='tool_imu').start()
-        publisher = made.publisher(Imu, 'tool_imu')
-        message = Imu()
-        message.header.frame_id = frame
-        message.linear_acceleration.x = value
-        publisher.publish(message)
-        made.spinner.until(lambda: words in made.node.imu.problem(1.0))
-
     def test_mean_of_what_came_since(self, rig: Callable[..., Rig]) -> None:
         made = rig(imu_topic='tool_imu').start()
         imu = made.node.imu
@@ -234,14 +219,6 @@ class TestByRule:
         end = made.time + 0.3
         made.spinner.until(lambda: made.time > end)
         made.node.procedures.running = ''
-        self.quiet(made, reasons)
-
-    def test_not_while_inactive(self, ruled: tuple[Rig, list[str]]) -> None:
-        made, reasons = ruled
-        publish = self.hand(made)
-        publish((1, GoalStatus.STATUS_EXECUTING))
-        assert made.node.trigger_deactivate() == SUCCESS
-        publish((1, GoalStatus.STATUS_SUCCEEDED))
         self.quiet(made, reasons)
 
     def test_a_task_that_needs_a_level_tool(self, ruled: tuple[Rig, list[str]]) -> None:

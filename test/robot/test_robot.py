@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -26,6 +27,8 @@ PENDULUM = """<robot name="pendulum"><link name="base"/>
 <origin xyz="0 0 -1" rpy="0 0 1.5707963267948966"/></joint>
 <link name="tip"><inertial><mass value="1"/>
 <inertia ixx="0.01" ixy="0" ixz="0" iyy="0.02" iyz="0" izz="0.03"/></inertial></link></robot>"""
+# Each arm once, and each mount.
+CASES = list(zip(ARMS, itertools.cycle(MOUNTS), strict=False))
 LIMIT = '<limit lower="-1" upper="2" effort="{effort}" velocity="{velocity}"/>'
 
 
@@ -43,8 +46,7 @@ def test_continuous_joints_have_no_position_limit(kinova):
     np.testing.assert_allclose(high[endless] - low[endless], 2.0 * np.pi)
 
 
-@pytest.mark.parametrize('name', ARMS)
-@pytest.mark.parametrize('mount', MOUNTS)
+@pytest.mark.parametrize(('name', 'mount'), CASES)
 def test_gravity_and_dynamics_agree_with_the_untouched_model(name, mount):
     robot = arm(name).robot(mount)
     reference = Reference(arm(name).urdf, arm(name).tool, MOUNTS[mount])
@@ -149,8 +151,7 @@ def test_distal_inertia_is_pinocchios_sum_over_the_subtree(name):
         np.testing.assert_allclose(found.inertia, composite.inertia, atol=1e-9)
 
 
-@pytest.mark.parametrize('name', ARMS)
-@pytest.mark.parametrize('mount', MOUNTS)
+@pytest.mark.parametrize(('name', 'mount'), CASES)
 def test_a_payload_adds_its_weight_times_its_lever(name, mount):
     robot = arm(name).robot(mount)
     com = np.array([0.03, -0.05, 0.11])

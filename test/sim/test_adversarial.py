@@ -128,11 +128,6 @@ def test_wrapped_positions_are_within_a_turn(run: Run) -> None:
     np.testing.assert_allclose(np.cos(found), np.cos(beyond.position), atol=1e-12)
 
 
-def test_effort_is_delayed_against_the_position(run: Run) -> None:
-    late = run(replace(IDEAL, effort_delay=0.02)).effort
-    np.testing.assert_allclose(late[20:], run(IDEAL).effort[:-20], atol=1e-9)
-
-
 def test_simulator_delays_effort_and_wrench(arm: Description) -> None:
     late = replace(WRIST, delay=0.02)
     prompt, delayed = (ArmSimulator(arm, truth, rate=1000.0, start=MIDDLE) for truth in (

@@ -135,64 +135,6 @@ def strict(ros: None) -> Iterator[Rig]:
         yield rig
 
 
-def test_cancel_with_deceleration_keeps_moving_after_the_response(strict: Rig) -> None:
-    strict.home()
-    handle = strict.send(trajectory((1.0, [0.9, 0.0, 0.0, 0.0, 0.0, 0.0])))
-    strict.advance(0.5)
-    before = len(strict.states)
-    strict.wait(handle.cancel_goal_async())
-    assert answer(strict, handle)[0] == CANCELED
-    strict.advance(0.8)
-    moving = [state for state in strict.states[before:] if abs(state.velocity[0]) > 0.05]
-    assert seconds(moving[-1].header.stamp) - seconds(moving[0].header.stamp) > 0.25
-    assert abs(strict.velocity[0]) < 0.01
-
-
-def collect(rig: Rig, count: int = 100) -> list[Any]:
-    """Return the next joint states."""
-    before = len(rig.states)
-    rig.until(lambda: len(rig.states) >= before + count)
-    return rig.states[before:before + count]
-
-
-def test_effort_faults(rig: Rig) -> None:
-    rig.set('fault', 'effort_zero')
-    rig.advance(0.2)
-    assert not np.any([state.effort for state in collect(rig)])
-    rig.set('fault', 'effort_nan:joint_2')
-    rig.advance(0.2)
-    efforts = np.array([state.effort for state in collect(rig)])
-    assert np.isnan(efforts[:, 1]).all()
-    assert np.isfinite(np.delete(efforts, 1, axis=1)).all()
-    rig.set('fault', 'none')
-    rig.advance(0.2)
-    rig.set('fault', 'effort_stuck')
-    rig.advance(0.2)
-    rig.send(trajectory((1.0, MOVED)))
-    rig.advance(0.5)
-    efforts = np.array([state.effort for state in collect(rig)])
-    assert (efforts == efforts[0]).all()
-
-
-def test_controller_abort(rig: Rig) -> None:
-    handle = rig.send(trajectory((4.0, MOVED)))
-    rig.set('fault', 'controller_abort')
-    assert answer(rig, handle) == (ABORTED, -1)
-
-
-def test_controller_that_is_gone_holds_the_arm_and_comes_back(rig: Rig) -> None:
-    rig.send(trajectory((4.0, MOVED)))
-    rig.set('fault', 'controller_gone')
-    rig.until(lambda: not rig.action.server_is_ready())
-    rig.advance(0.2)
-    before = rig.position
-    rig.advance(0.5)
-    assert np.abs(rig.position - before).max() < 1e-3
-    rig.set('fault', 'none')
-    rig.until(rig.action.server_is_ready)
-    assert answer(rig, rig.send(trajectory((0.5, MOVED)))) == (SUCCEEDED, 0)
-
-
 @pytest.mark.parametrize(('fault', 'waits'), [
     ('controller_slow', 1.0), ('controller_silent', 2.0)])
 def test_controller_that_answers_late(rig: Rig, fault: str, waits: float) -> None:

@@ -85,16 +85,6 @@ def test_latency_fault_delays_messages_and_keeps_stamps(
     assert simulator.now - late[-2].joints[0].time > 0.05
 
 
-@pytest.mark.parametrize(('fault', 'jump'), [
-    ('clock_jump_back', -1.0), ('clock_jump_forward', 1.0)])
-def test_clock_jumps_once(arm: Description, truth: HiddenTruth, fault: str, jump: float) -> None:
-    simulator = ArmSimulator(arm, truth)
-    before = simulator.now
-    for _ in range(2):
-        simulator.set_faults(parse_faults(fault, JOINTS))
-    assert simulator.now == pytest.approx(before + jump)
-
-
 def test_several_faults_with_arguments() -> None:
     faults = parse_faults('effort_nan:joint_2, ft_silent,latency:0.5,effort_zero', JOINTS)
     assert faults.of('effort_nan') == (1,)

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
-from geometry_msgs.msg import PointStamped
 from rclpy.serialization import deserialize_message, serialize_message
-from scipy.spatial.transform import Rotation
 from support import same_result
-from support.ros_rig import arm_urdf, joint_state, overrides, stamp
+from support.compliance_cell import COMPLIANCE, TARGET, TEN_KILOGRAMS, write_visits
+from support.ros_rig import arm_urdf, overrides
 from support.same_result import result_of
 
 from robocal_ros.cli import console
@@ -31,29 +30,17 @@ from robocal_ros.messages.bag_writer import BagWriter
 from robocal_ros.messages.marks import Mark, StationaryInterval, last_run
 from robocal_ros.node.calibration_node import SUCCESS
 from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.model import RigidBodyInertia, Robot
 
 pytestmark = pytest.mark.usefixtures('ros')
 
 NAMES = tuple(f'joint_{number}' for number in range(1, 7))
-COMPLIANCE = np.array([3e-6, 4.5e-6, 9e-6, 3.5e-5, 5.5e-5, 9e-5])
-MASS, COM = 10.0, [0.06, 0.03, 0.12]
-TARGET = [0.045, 0.02, 0.03]
-TURN, ORIGIN = Rotation.from_euler('xyz', [0.02, -0.03, 2.75]).as_matrix(), [2.6, -0.9, 0.35]
-VALUES = {'target_frame': 'tool0', 'target_xyz': TARGET, 'load_mass': MASS, 'load_com': COM,
+VALUES = {'target_frame': 'tool0', 'target_xyz': TARGET.tolist(),
+          'load_mass': TEN_KILOGRAMS.mass, 'load_com': TEN_KILOGRAMS.com.tolist(),
           'load_frame': 'tool0', 'registration': 'three_point'}
 JOINTS, TRACKER = '/joint_states', '/tracker/point'
 MARKS = '/compliance_calibration/marks'
 POSTURES = np.random.default_rng(5).uniform(-0.9, 0.9, (10, 6))
 WRONG = POSTURES[2] + 0.4
-
-
-def angles(robot: Robot, posture: np.ndarray) -> np.ndarray:
-    """Return where soft joints rest."""
-    q = posture
-    for _ in range(8):
-        q = posture - COMPLIANCE * robot.gravity_torque(q)
-    return q
 
 
 @dataclass
@@ -73,39 +60,15 @@ class Recorded:
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Three postures that place the tracker, both sets, and one visit that was no measurement."""
     folder = tmp_path_factory.mktemp('measured')
-    bare = Robot(arm_urdf())
-    loaded = bare.with_payload(RigidBodyInertia(MASS, np.array(COM), np.zeros((3, 3))), 'tool0')
     order = [*range(10), 0]
     visits = [*((REGISTRATION, n) for n in (1, 4, 7)), *((UNLOADED, n) for n in order),
               ('', -1), *((LOADED, n) for n in order)]
-    rng = np.random.default_rng(3)
-    time, here, rests = 100.0, POSTURES[0] + 0.3, []
     with BagWriter(folder / 'bag', 'mcap') as bag:
-        bag.add(JOINTS, 'sensor_msgs/msg/JointState')
-        bag.add(TRACKER, 'geometry_msgs/msg/PointStamped')
-
-        def write(topic: str, message: Any) -> None:
-            bag.write(topic, round(time * 1e9), serialize_message(message))
-
-        for purpose, number in visits:
-            posture = POSTURES[number] if number >= 0 else WRONG
-            robot = loaded if purpose == LOADED else bare
-            seen = robot.transform_frame_to_root(angles(robot, posture), 'tool0')
-            point = (seen.rotation @ TARGET + seen.translation - ORIGIN) @ TURN
-            begin = time + 1.5
-            if purpose:
-                rests.append(StationaryInterval(begin, begin + 2.0, purpose, number))
-            for step in range(400):
-                q = here + (posture - here) * min(1.0, step / 100.0)
-                write(JOINTS, joint_state(time, NAMES, q, [0.0] * 6, [0.0] * 6))
-                if step % 10 == 0:
-                    message = PointStamped()
-                    message.header.stamp, message.header.frame_id = stamp(time), 'tracker'
-                    (message.point.x, message.point.y, message.point.z) = (
-                        point + 15e-6 * rng.standard_normal(3))
-                    write(TRACKER, message)
-                time += 0.01
-            here = posture
+        begins = write_visits(bag, [
+            (POSTURES[number] if purpose else WRONG, purpose == LOADED)
+            for purpose, number in visits], start=100.0)
+    rests = [StationaryInterval(begin + 0.5, begin + 2.5, purpose, number)
+             for begin, (purpose, number) in zip(begins, visits, strict=True) if purpose]
     return Recorded(folder / 'bag', rests)
 
 

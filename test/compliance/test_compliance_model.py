@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.arms import arm
-from support.compliance_cell import COMPLIANCE, TARGET, Cell, Tool, postures
+from support.compliance_cell import COMPLIANCE, Cell, Tool, postures
 from support.friction_results import payload_result
 
 from robocal_ros.compliance.model import (
@@ -20,7 +20,6 @@ from robocal_ros.compliance.model import (
     given_load,
     mounted_of,
     predicted,
-    target_jacobian,
 )
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import information_block
@@ -71,19 +70,6 @@ def test_a_large_sag_is_that_of_the_arm_at_rest() -> None:
         np.testing.assert_allclose(found, expected, atol=1e-10)
         off.append(np.linalg.norm(by_formula(cell, q) @ COMPLIANCE - expected))
     assert max(off) > 5e-7
-
-
-def test_the_targets_jacobian_by_finite_differences() -> None:
-    robot, _, target = parts(Cell())
-    for q in WHERE[:3]:
-        jacobian = target_jacobian(robot, q, target)
-        for joint in range(robot.n):
-            step = np.zeros(robot.n)
-            step[joint] = 1e-6
-            ends = [robot.transform_frame_to_root(q + sign * step, target.frame).act(TARGET)
-                    for sign in (1.0, -1.0)]
-            np.testing.assert_allclose(jacobian[:3, joint], (ends[0] - ends[1]) / 2e-6,
-                                       atol=1e-8)
 
 
 def test_the_slope_by_finite_differences() -> None:

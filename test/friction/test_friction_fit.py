@@ -90,17 +90,6 @@ def test_clean_points_give_the_law_back(value):
     assert stribeck_unidentified(fit, SPEED) == ''
 
 
-@given(stribeck(), st.floats(0.01, 100.0))
-def test_another_unit_of_torque_scales_torques_alone(value, factor):
-    torque = plain('stribeck', value, SPEED) + 0.02 * value[0] * np.sin(40.0 * SPEED)
-    std = 0.02 * value[0] * np.ones_like(SPEED)
-    one = fitted(SPEED, torque, std, 'stribeck')
-    other = fitted(SPEED, factor * torque, factor * std, 'stribeck')
-    scale = np.array([factor, factor, 1.0, factor])
-    np.testing.assert_allclose(other.value, scale * one.value, rtol=1e-3)
-    assert other.chi_square == pytest.approx(one.chi_square, rel=1e-4)
-
-
 @pytest.mark.parametrize('seed', range(5))
 def test_physics_bounds_hold_whatever_the_points_say(seed):
     generator = np.random.default_rng(seed)

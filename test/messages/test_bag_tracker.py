@@ -44,28 +44,6 @@ def test_poses() -> None:
     assert samples.orientation.tolist() == [list(QUARTER)] * 3
 
 
-@pytest.mark.parametrize('size', [1, 7, 1000])
-def test_readings_are_those_of_single_messages(size: int) -> None:
-    told = [(1.0 + 0.1 * i, 'tracker', tuple(RNG.normal(size=3))) for i in range(60)]
-    told[7] = (told[7][0], 'tracker', (math.nan, 0.0, 0.0))
-    told[9] = (told[9][0], 'another', told[9][2])
-    told[20], told[21] = told[21], told[20]
-    told[30] = (0.5, 'tracker', told[30][2])
-    told[40:] = [(stamp - 4.5, frame, values) for stamp, frame, values in told[40:]]
-    record = stream()
-    for time, frame, values in told:
-        record.take_one(message(time, values, frame))
-    taken = stream()
-    raw = [message(stamp, values, frame) for stamp, frame, values in told]
-    for begin in range(0, len(raw), size):
-        taken.take(raw[begin:begin + size])
-    one, other = record.samples(), taken.bag_samples()
-    np.testing.assert_allclose(one.time, other.time, rtol=1e-15)
-    assert np.array_equal(one.point, other.point)
-    assert one.counts == other.counts
-    assert one.counts.clock_jumps > 0
-
-
 def test_a_span_begins_and_ends_and_leaves_out() -> None:
     taken = stream(span=Span(1.95, 5.05, ((2.95, 3.95),)))
     # Before a run another tracker may have sent, in a frame of its own.

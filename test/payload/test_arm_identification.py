@@ -355,15 +355,6 @@ def test_the_centre_of_a_small_link_is_known_no_better_than_what_is_mounted_on_i
     assert (std[1:4] < 1.05 * 0.05 * 2.0 * 0.08).all()
 
 
-def test_an_arm_that_is_heavier_than_its_urdf_as_a_whole_has_its_gains_within_the_intervals():
-    true = with_links(ROBOT, 1.07 * link_parameters(ROBOT), np.zeros(ROBOT.n))
-    result = estimate(ROBOT, record(true, 0, ONES), VALUES,
-                      **UNKNOWN)
-    for joint in ROBOT.joint_names:
-        low, high = result.parameter(f'{joint}.effort_scale').interval(0.95)
-        assert low < 1.0 < high
-
-
 def with_build_up(samples: JointSamples) -> JointSamples:
     """Return joint states with friction that builds up over 10 mrad after a reversal."""
     direction = np.sign(samples.velocity)

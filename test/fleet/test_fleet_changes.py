@@ -9,14 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.special
-import scipy.stats
 
-from benchmarks import fleet_changes
 from robocal_ros.errors import DataError
 from robocal_ros.fleet.changes import courses
 from robocal_ros.fleet.histories import Course, History
-from robocal_ros.fleet.statistics import Problem, compare, fit, inverse, population, rejected
+from robocal_ros.fleet.statistics import compare, population, rejected
 
 DAY = 86400.0
 COUNT = 40
@@ -144,17 +141,6 @@ def test_siblings_reveal_a_change_after_few_recordings() -> None:
     assert together >= alone + 5
 
 
-def test_series_without_change_are_quiet_and_steps_are_found() -> None:
-    """Short form of the benchmark: of 60 series, more than one alarm has a chance below 0.2 %."""
-    quiet = fleet_changes.count(fleet_changes.QUIET[0], 60, 1)
-    assert quiet.alarms + quiet.outliers <= 1
-    steps = fleet_changes.count(replace(fleet_changes.STEPS[1], changed=0.5), 60, 2)
-    delays = np.array(steps.delays)
-    assert len(delays) > 20
-    assert (delays <= 3).mean() > 0.8
-    assert np.isfinite(delays).all()
-
-
 def test_few_recordings_have_a_course_without_changes() -> None:
     series = history(6)
     for count in (1, 2, 5):
@@ -175,54 +161,6 @@ def test_few_recordings_have_a_course_without_changes() -> None:
 def test_unsuitable_series_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         replace(history(), **changes)
-
-
-# ---------------------------------------------------------------------------- regression
-
-
-def problem(freedom: float, seed: int = 0) -> Problem:
-    draw = np.random.default_rng(seed)
-    columns = np.column_stack((np.ones(12), np.arange(12.0)))[None]
-    value = 1.0 + 0.3 * np.arange(12.0) + draw.standard_normal(12)
-    return Problem(columns, value[None], np.ones((1, 12)), np.full((1, 12), freedom),
-                   np.ones((1, 12)), np.array([[0.5, 2.0]]))
-
-
-def test_regression_without_tails_is_least_squares() -> None:
-    given = problem(1e9)
-    got = fit(given, np.zeros((1, 12)))
-    columns = given.columns[0]
-    information = columns.T @ columns + np.diag(given.precision[0])
-    np.testing.assert_allclose(
-        got.parameters[0], np.linalg.solve(information, columns.T @ given.value[0]), rtol=1e-6)
-    np.testing.assert_allclose(inverse(got.information, 2)[0], np.linalg.inv(information),
-                               rtol=1e-6)
-
-
-@pytest.mark.parametrize(('freedom', 'tolerance'), [(1e6, 1e-4), (20.0, 0.05)])
-def test_evidence_is_the_integral_of_likelihood_and_prior(
-    freedom: float, tolerance: float
-) -> None:
-    """Against a sum over a grid, for the difference of two sets of measurements."""
-    logarithms = []
-    a, b = np.meshgrid(np.linspace(-4.0, 6.0, 200), np.linspace(-1.5, 2.0, 200))
-    for seed in (0, 1):
-        given = problem(freedom, seed)
-        rest = given.value[0] - a[..., None] - b[..., None] * given.columns[0, :, 1]
-        density = scipy.stats.t.logpdf(rest, freedom).sum(axis=-1) - 0.25 * a**2 - b**2
-        logarithms.append(scipy.special.logsumexp(density)
-                          - fit(given, np.zeros((1, 12))).evidence[0])
-    assert logarithms[0] == pytest.approx(logarithms[1], abs=tolerance)
-
-
-def test_an_outlier_bends_the_regression_little() -> None:
-    given = problem(3.0)
-    bent = given._replace(value=given.value + np.where(np.arange(12) == 6, 50.0, 0.0))
-    for freedom, largest in ((3.0, 0.5), (1e9, np.inf)):
-        moved = [fit(item._replace(freedom=np.full((1, 12), freedom)), np.zeros((1, 12)))
-                 .parameters[0, 0] for item in (given, bent)]
-        assert abs(moved[1] - moved[0]) < largest
-    assert abs(moved[1] - moved[0]) > 0.5
 
 
 # ------------------------------------------------------------------------------ siblings

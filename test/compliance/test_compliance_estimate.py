@@ -23,7 +23,6 @@ from robocal_ros.compliance.model import Load, given_load, identified_load, moun
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError
-from robocal_ros.messages.bounded_buffer import Averages
 from robocal_ros.messages.marks import StationaryInterval
 from robocal_ros.messages.samples import JointSamples, Recording, TrackerSamples
 from robocal_ros.results.report import report_html
@@ -304,19 +303,6 @@ class TestRecord:
         return (JointSamples(JOINTS, time, position, still, still, source='bag'),
                 TrackerSamples('tracker', np.concatenate(stamps), np.vstack(points)))
 
-    def test_rests_and_the_moment_of_mounting_are_found(self):
-        cell, where = Cell(), postures(10, seed=6)
-        joints, readings = self.record(cell, where)
-        result = estimate(cell.robot(), Recording(joints, tracker=readings), VALUES,
-                          cell.known_load())
-        assert result.source == 'bag'
-        assert result.verdict is Verdict.PASS, result.reasons
-        assert result.counts['unloaded_postures'] == 10
-        assert result.counts['unloaded_visits'] == 11
-        for name, truth in zip(JOINTS[1:], COMPLIANCE[1:], strict=True):
-            low, high = result.parameter(f'{name}.compliance').interval(0.9999)
-            assert low < truth < high
-
     def marked(
         self, joints: JointSamples, readings: TrackerSamples
     ) -> tuple[StationaryInterval, ...]:
@@ -328,21 +314,6 @@ class TestRecord:
         count = len(found) // 2
         return tuple(rest_of(item, LOADED if place > count else UNLOADED, place % count)
                      for place, item in enumerate(found))
-
-    def test_averages_over_rests_do_as_well_as_all_samples(self):
-        cell, where = Cell(), postures(10, seed=6)
-        joints, readings = self.record(cell, where)
-        rests = self.marked(joints, readings)
-        averages = Averages(1 + 3 * 6, [(rest.begin, rest.end) for rest in rests])
-        averages.add(np.column_stack((joints.time, joints.position, joints.velocity,
-                                      joints.effort)))
-        rows = averages.release()
-        few = JointSamples(JOINTS, rows[:, 0], rows[:, 1:7], rows[:, 7:13], rows[:, 13:],
-                           joints.counts, joints.source)
-        one, other = (estimate(cell.robot(), Recording(part, tracker=readings, stationary=rests),
-                               VALUES, cell.known_load()) for part in (joints, few))
-        assert [p.value for p in one.parameters] == [p.value for p in other.parameters]
-        assert [p.std for p in one.parameters] == [p.std for p in other.parameters]
 
     @pytest.mark.parametrize('changes', [
         {'registration': 'three_point'}, {'find_target': True, 'target_xyz': [0.0, 0.0, 0.0]}])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -102,6 +102,24 @@ def test_what_is_no_condition_is_refused(node: Node, text: str) -> None:
         condition(node, text)
 
 
+def stop_conditions(torque: np.ndarray, **values: Any) -> StopConditions:
+    return StopConditions(
+        cast(Waiter, SimpleNamespace(node=None, group=None, now=float)), Robot(arm_urdf()),
+        cast(JointStateStream, SimpleNamespace(torque=lambda: torque)),
+        lambda: ArmParameters(**values))
+
+
+@pytest.mark.parametrize(('values', 'words'), [
+    ({'max_force': 10.0}, 'guard_topic and max_force or max_torque need each other'),
+    ({'guard_topic': 'ft'}, 'guard_topic and max_force or max_torque need each other'),
+    ({'max_effort_share': [1.0, 1.0]}, "'max_effort_share' has 2 values; expected 1 or 6"),
+    ({'max_effort_share': [1.0], 'effort_source': 'unknown'}, 'efforts of a known unit'),
+])
+def test_parameters_that_contradict_each_other(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        stop_conditions(np.zeros(6), **values)
+
+
 @pytest.mark.parametrize(('efforts', 'joint'), [
     ({}, ''),
     ({1: 1e4}, 'joint_2'),
@@ -116,10 +134,8 @@ def test_the_joint_with_too_large_an_effort_is_named(
 ) -> None:
     torque = np.zeros(6)
     torque[list(efforts)] = list(efforts.values())
-    conditions = StopConditions(
-        cast(Waiter, SimpleNamespace(node=None, group=None, now=float)), Robot(arm_urdf()),
-        cast(JointStateStream, SimpleNamespace(torque=lambda: torque)),
-        lambda: ArmParameters(max_effort_share=(0.0, *5 * (0.9,)), effort_source='torque'))
+    conditions = stop_conditions(
+        torque, max_effort_share=(0.0, *5 * (0.9,)), effort_source='torque')
     found = conditions.problem()
     if not joint:
         assert found is None

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -27,17 +28,25 @@ WRIST = {'sensor_frame': 'ft_wrist', 'poses': 6}
 
 
 @pytest.fixture(scope='module')
-def cell(
-    client: Client, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[Cell]:
-    with live_cell(
-        client, tmp_path_factory.mktemp('cell'), START[request.param], request.param,
-        arm={'seed': 3}, topics={'preview_trajectory': JointTrajectory, 'markers': MarkerArray},
-    ) as made:
-        yield made
+def cell_of(
+    client: Client, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Cell]]:
+    """Return the live cell of a node, which lasts until that of another one is asked for."""
+    cells: dict[str, Cell] = {}
+    with ExitStack() as stack:
+        def cell_of(name: str) -> Cell:
+            if name not in cells:
+                stack.close()
+                cells.clear()
+                cells[name] = stack.enter_context(live_cell(
+                    client, tmp_path_factory.mktemp('cell'), START[name], name, arm={'seed': 3},
+                    topics={'preview_trajectory': JointTrajectory, 'markers': MarkerArray}))
+            return cells[name]
+
+        yield cell_of
 
 
-@pytest.mark.parametrize(('cell', 'verb', 'parameters', 'least'), [
+@pytest.mark.parametrize(('name', 'verb', 'parameters', 'least'), [
     (PAYLOAD, 'preview', {}, 10),
     (PAYLOAD, 'preview_calibrate_gains', {}, 1),
     (PAYLOAD, 'preview_identify_arm', {}, 1),
@@ -45,10 +54,12 @@ def cell(
     (PAYLOAD, 'preview', {'method': 'excitation', **WRIST}, 1),
     (FRICTION, 'preview', {'measure_joints': ['joint_2', 'joint_6']}, 40),
     (COMPLIANCE, 'preview', {}, 20),
-], indirect=['cell'], ids=[
-    'two_plane', 'calibrate_gains', 'identify_arm', 'static_poses', 'excitation', 'friction',
-    'compliance'])
-def test_a_dry_run(cell: Cell, verb: str, parameters: dict[str, Any], least: int) -> None:
+], ids=['two_plane', 'calibrate_gains', 'identify_arm', 'static_poses', 'excitation', 'friction',
+        'compliance'])
+def test_a_dry_run(
+    cell_of: Callable[[str], Cell], name: str, verb: str, parameters: dict[str, Any], least: int
+) -> None:
+    cell = cell_of(name)
     cell.use(**parameters)
     client, trajectories = cell.client, cell.received['preview_trajectory']
     trajectories.clear()

@@ -400,9 +400,11 @@ class TestInput:
         named = "Stamps of sensor 'ft_wrist' are 100 ms ahead of joint_states"
         made.until(lambda: statuses and named in statuses[-1].message
                    and sources and named in sources[-1].message)
-        count = len(received), len(tool)
+        # What was observed before may still be on its way.
         begin = made.time
-        made.until(lambda: made.time > begin + 0.5)
+        made.until(lambda: made.time > begin + 0.1)
+        count = len(received), len(tool)
+        made.until(lambda: made.time > begin + 0.6)
         assert (len(received), len(tool)) == count
         made.ahead = 0.0
         made.until(lambda: len(received) > count[0] and 'Observing' in statuses[-1].message)

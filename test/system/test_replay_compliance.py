@@ -6,7 +6,6 @@ The measurement is cancelled and gone on with, so that the marks tell what the s
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -94,8 +93,7 @@ def test_offline_equals_live(recorded: Path) -> None:
     output = recorded / 'offline.yaml'
     code = main(['estimate', 'compliance', str(recorded / 'bag'), '-o', str(output),
                  '--results-dir', str(recorded / 'none'),
-                 *(word for name, told in MEASURED.items()
-                   for word in ('-p', f'{name}:={json.dumps(told)}'))])
+                 *(word for name, told in MEASURED.items() for word in ('-p', f'{name}:={told}'))])
     live, offline = filed(recorded / 'live'), read_result(output)
     assert code == (0 if live.verdict.value == 'pass' else 1)
     assert_same(live, offline)

@@ -21,7 +21,7 @@ from support.friction_cell import (
     record,
 )
 
-from robocal_ros.errors import DataError
+from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.friction.estimator import (
     assemble,
     estimate,
@@ -366,6 +366,11 @@ class TestBadRuns:
     def test_nothing_recorded(self, wrist, robot):
         with pytest.raises(DataError, match='No joint states are recorded'):
             estimate(robot, Recording(wrist.samples().rows(0, 0)), DEFAULTS)
+
+    def test_efforts_without_friction(self, wrist, robot):
+        with pytest.raises(ConfigurationError, match='such efforts hold no friction'):
+            estimate(robot, Recording(wrist.samples()),
+                     replace(DEFAULTS, effort_contains='external'))
 
     @pytest.mark.parametrize(('value', 'word'), [(0.0, 'zero'), (1.2, 'stuck at 1.2')])
     def test_dead_effort(self, wrist, robot, value, word):

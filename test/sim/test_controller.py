@@ -12,12 +12,13 @@ import pytest
 from robocal_sim.controller import (
     ControllerSettings,
     Goal,
+    StateTolerance,
     Status,
     ToleranceRequest,
     TrajectoryController,
 )
 from robocal_sim.model import JointLimits
-from robocal_sim.trajectory import Knot, Spline, Trajectory, TrajectoryPoint
+from robocal_sim.trajectory import JointState, Knot, Spline, Trajectory, TrajectoryPoint
 
 JOINTS = ('a', 'b', 'c')
 PERIOD = 0.01
@@ -316,3 +317,12 @@ def test_spline_interpolates_its_knots(order: int) -> None:
     assert before.position == pytest.approx(knots[1].position, abs=1e-7)
     assert before.velocity == pytest.approx(knots[1].velocity, abs=1e-6)
     assert spline.sample(2.0).position == pytest.approx(knots[2].position)
+
+
+@pytest.mark.parametrize('quantity', range(3))
+def test_an_error_just_beyond_its_tolerance_violates_it(quantity: int) -> None:
+    limits, error = np.zeros((2, 3, 2))
+    limits[quantity, 1] = 0.1
+    for size, violated in ((0.099, False), (-0.101, True)):
+        error[:, 0], error[quantity, 1] = 9.0, size
+        assert StateTolerance(limits).violated(JointState(*error)) is violated

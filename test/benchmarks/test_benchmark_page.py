@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
-import numpy as np
 import pytest
-import scipy.stats
 
 from benchmarks.benchmark import Table
-from benchmarks.figures import Figure, bootstrap, median_band, share_band
+from benchmarks.figures import Figure, share_band
 from benchmarks.page import Record, read_records, write_page, write_records
 from robocal_ros.errors import FileFormatError
 
@@ -29,22 +26,6 @@ def test_bands_of_shares_are_exact() -> None:
     low, high = share_band(0, 100)
     assert low == 0.0
     assert (1.0 - high) ** 100 == pytest.approx(0.025)
-
-
-def test_bands_of_medians_and_by_bootstrap_contain_the_truth_as_often_as_stated() -> None:
-    draw = np.random.default_rng(0)
-    inside = np.zeros(2)
-    for _ in range(400):
-        values = draw.standard_normal(30)
-        low, high = median_band(values) or (math.nan, math.nan)
-        inside[0] += low <= 0.0 <= high
-        low, high = bootstrap(lambda own, values=values: float(
-            np.sqrt(np.mean(values[own]**2))), 30, 200) or (math.nan, math.nan)
-        inside[1] += low <= 1.0 <= high
-    # The bootstrap is somewhat narrow for 30 values.
-    assert (inside >= scipy.stats.binom.ppf(0.001, 400, 0.90)).all()
-    assert (inside < 400).all()
-    assert median_band([1.0, 2.0, 3.0]) is None
 
 
 def test_figures_of_cases_have_the_worst_on_the_side_of_the_limit() -> None:

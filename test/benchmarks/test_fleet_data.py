@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from benchmarks.fleet_data import Event, SimulatedArm, estimates, fleet, main
+from benchmarks.fleet_data import Event, SimulatedArm, estimates, main
 from robocal_ros.fleet import Catalogue
 from robocal_ros.fleet.catalogue import RESULTS
 
@@ -44,11 +44,3 @@ def test_estimates_follow_the_events_and_are_rows_of_the_catalogue(tmp_path: Pat
     assert stored == {'robots': 2, 'rows': 2 * 3 * rows.num_rows // 29}
     assert [arm['name'] for arm in json.loads((tmp_path / 'truth.json').read_text())] == [
         'arm_001', 'arm_002']
-
-
-def test_a_fleet_repeats_with_its_seed_and_loses_recordings_and_has_events() -> None:
-    made = fleet(40, 52, 3)
-    assert made == fleet(40, 52, 3)
-    assert {event.kind for arm in made for event in arm.events} == {
-        'wear', 'damage', 'tool', 'wrong_tool', 'sensor', 'stiff'}
-    assert 0.01 < sum(len(arm.lost) for arm in made) / (40 * 52) < 0.05

@@ -265,7 +265,7 @@ class UniversalRobot(Node):
             self._wrench.publish(message)
 
 
-def test_it_answers_the_same_three_times_and_waits_for_what_appears_late(
+def test_it_answers_the_same_again_and_waits_for_what_appears_late(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor_robot, '_STATE_TIMEOUT', 0.3)
@@ -274,10 +274,10 @@ def test_it_answers_the_same_three_times_and_waits_for_what_appears_late(
     try:
         # Rates are those of a machine that may be late.
         told = [[(item.what, item.grade is Grade.BAD)
-                 for item in doctor_robot.robot_findings(options)] for _ in range(3)]
+                 for item in doctor_robot.robot_findings(options)] for _ in range(2)]
     finally:
         running.close()
-    assert told[0] == told[1] == told[2]
+    assert told[0] == told[1]
     whats = [what for what, _ in told[0]]
     assert whats[0] == 'driver'
     assert '/force_torque_sensor_broadcaster/wrench' in whats

@@ -7,9 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from support.bag_examples import joint_state, write
+from support.fleet_bags import URDF, write_runs
 
 from robocal_ros import registry
 from robocal_ros.cli.main import main
@@ -17,8 +16,6 @@ from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimators import estimator
 
 DATA = Path(__file__).parents[3] / 'shared' / 'data'
-URDF = Path(__file__).parents[1] / 'data' / 'two_joint.urdf'
-NAMES = ('shoulder', 'elbow')
 UR10 = DATA / 'ur10_bags' / 'ur10_exciting_trajectory.db3'
 PANDA = DATA / 'panda_bag' / 'panda_exciting_trajectory.db3'
 ARM = ('-p', 'tool_frame:=lower')
@@ -32,20 +29,7 @@ def _there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture
 def sweeps(tmp_path: Path) -> Path:
     """The elbow to and fro, at a few speeds, with Coulomb friction and gravity."""
-    from robocal_ros.robot.model import Robot
-
-    robot = Robot(URDF.read_text(), tool_frame='lower')
-    rng = np.random.default_rng(1)
-    time, angle, rows = 1.0, 0.2, []
-    for speed in (0.1, 0.2, 0.3, 0.4, 0.5):
-        for sign in (0, 1, 0, -1):
-            for _ in range(200 if sign else 40):
-                time, angle = time + 0.01, angle + 0.01 * sign * speed
-                q = np.array([0.1, angle])
-                tau = robot.gravity_torque(q) + [0.0, 0.5 * sign + 0.3 * sign * speed]
-                rows.append((time, q, tau + 0.02 * rng.normal(size=2)))
-    return write(tmp_path / 'sweeps', [
-        joint_state(t, NAMES, q, (0.0, 0.0), tau) for t, q, tau in rows])
+    return write_runs(tmp_path / 'sweeps', begin=1.0, marked='', described=False)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -141,11 +125,6 @@ class TestRealBags:
             pytest.skip(f'{name} of example-robot-data or the recordings in {DATA} are not here')
         return str(found[0])
 
-    def test_joints_of_another_name_are_told(self, capsys) -> None:
-        told = refused(capsys, 'friction', str(PANDA), '--urdf', self.urdf('panda.urdf'),
-                       '--results-dir', 'none', '-p', 'tool_frame:=panda_link8')
-        assert 'fer_joint1' in told
-
     def test_friction_without_runs_is_that_of_the_motion(self, capsys) -> None:
         arguments = ['friction', str(UR10), '--urdf', self.urdf('ur10_robot.urdf'),
                      '--results-dir', 'none', '-o', '/dev/null']
@@ -160,12 +139,6 @@ class TestRealBags:
                        '--results-dir', 'none')
         assert "'shoulder_pan_joint' is missing" in told
         assert 'fer_joint1' in told
-
-    def test_there_is_no_wrist_sensor(self, capsys) -> None:
-        told = refused(capsys, 'payload', str(UR10), '--urdf', self.urdf('ur10_robot.urdf'),
-                       '--results-dir', 'none', '-p', 'method:=static_poses', '-p',
-                       'sensor_frame:=tool0')
-        assert "no topic '/ft_wrist/wrench'" in told
 
     def test_without_metadata_and_type_hash_the_samples_are_read(self, capsys) -> None:
         told = refused(capsys, 'payload', str(UR10), '--urdf', self.urdf('ur10_robot.urdf'),

@@ -28,7 +28,7 @@ from support.wrench_arm import ObservedArm
 
 from demo import default_cell
 from robocal_ros.cli.main import main
-from robocal_ros.messages.bag import Bag, message_types
+from robocal_ros.messages.bag import Bag
 from robocal_ros.messages.bag_writer import BagWriter
 from robocal_ros.messages.stamps import to_seconds
 from robocal_ros.results.store import ResultStore, read_result, to_yaml
@@ -173,22 +173,6 @@ def assert_as_live(recorded: Recorded, rows: dict[str, list[dict[str, str]]]) ->
             row = by_stamp[link][round(1e9 * observation.stamp)]
             np.testing.assert_allclose(numbers(row), observation.wrench[index], rtol=0, atol=5e-10)
             assert row['contact'] == str(int(index in observation.contacts))
-
-
-def test_stamps_ahead_of_the_joint_states_are_refused(recorded: Recorded, run: Run) -> None:
-    """A sensor whose clock is 100 ms ahead reads what was at another instant."""
-    def shifted(time: float, topic: str, raw: bytes) -> Message:
-        if topic != '/ft_wrist/wrench':
-            return time, topic, raw
-        message = message_types().deserialize_cdr(raw, WRENCH)
-        force, torque = message.wrench.force, message.wrench.torque
-        return time, topic, wrench(time + 0.1, 'ft_wrist', [
-            force.x, force.y, force.z, torque.x, torque.y, torque.z])
-
-    late = [shifted(*message) for message in recorded.messages]
-    code, told, _ = run(late, '-p', 'require_tare:=false')
-    assert code == 0
-    assert "Stamps of sensor 'ft_wrist' are 100 ms ahead of joint_states" in told
 
 
 def marked(recorded: Recorded) -> list[Message]:

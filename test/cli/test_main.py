@@ -133,7 +133,6 @@ def test_report_of_several_robots_asks_for_one(home: Path, tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize(('line', 'expected'), [
-    ('robocal rep', ['report']),
     ('robocal report --res', ['--results-dir']),
     ('robocal run com', ['compliance']),
 ])

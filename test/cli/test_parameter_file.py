@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from robocal_ros import registry
-from robocal_ros.errors import ConfigurationError, FileFormatError
+from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimators import estimator
 from robocal_ros.offline import read_parameters
 from robocal_ros.payload.parameters import PayloadParameters
@@ -76,19 +76,9 @@ def test_values_that_do_not_fit(tmp_path: Path, text: str, words: str) -> None:
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize('text', [
-    'poses: 9', '[1, 2]', 'a: {b: 3}', 'text', f'{NODE}:\n  ros__parameters: [1]', '{', '\0'])
-def test_files_that_are_none(tmp_path: Path, text: str) -> None:
-    with pytest.raises(FileFormatError):
-        read(tmp_path, text)
-
-
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match='cannot be read'):
         read_parameters(PayloadParameters, NODE, [tmp_path / 'none.yaml'])
-    (tmp_path / 'binary.yaml').write_bytes(b'\xff\xfe')
-    with pytest.raises(FileFormatError, match='UTF-8'):
-        read_parameters(PayloadParameters, NODE, [tmp_path / 'binary.yaml'])
 
 
 def test_unknown_names_of_the_command_line_are_refused(tmp_path: Path) -> None:

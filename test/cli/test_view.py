@@ -9,7 +9,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +18,6 @@ from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from geometry_msgs.msg import Point
 from rclpy.context import Context
 from rclpy.node import Node
-from rclpy.task import Future
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
@@ -211,20 +209,6 @@ def test_a_cancel_that_reaches_nobody_is_told(view: View) -> None:
     assert '/payload_identification/cancel&#39; does not answer' in panel._table.content
 
 
-def test_a_cancel_is_repeated_until_it_is_answered(
-    told: Told, view: View, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    panel = panel_of(view)
-    until(view, panel._client.service_is_ready)
-    lost = iter([Future()])
-    send = panel._client.call_async
-    monkeypatch.setattr(
-        panel._client, 'call_async', lambda request: next(lost, None) or send(request))
-    panel._ask(SimpleNamespace())
-    until(view, lambda: told.cancelled)
-    until(view, lambda: not panel._answers)
-
-
 def test_the_arm_follows_and_markers_wait_for_the_description(told: Told, view: View) -> None:
     until(view, lambda: '/payload_identification' in view._markers, lambda: told.say(
         '~/markers', MarkerArray(markers=[marker(Marker.SPHERE)])))
@@ -261,16 +245,6 @@ def test_results_are_shown_with_their_verdict_and_nothing_of_them_is_run(
 def test_a_description_that_cannot_be_drawn_is_told(told: Told, view: View) -> None:
     told.say('/robot_description', String(data='<robot'))
     until(view, lambda: 'not well-formed' in view._note.content)
-    assert view._scene is None
-
-
-def test_a_mesh_that_is_damaged_is_told(told: Told, view: View, tmp_path: Path) -> None:
-    mesh = tmp_path / 'box.stl'
-    mesh.write_bytes(b'solid')
-    urdf = arm_urdf().replace('<visual>', (
-        f'<visual><geometry><mesh filename="file://{mesh}"/></geometry></visual><visual>'), 1)
-    told.say('/robot_description', String(data=urdf))
-    until(view, lambda: 'cannot be drawn' in view._note.content)
     assert view._scene is None
 
 

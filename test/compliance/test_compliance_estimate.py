@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 from support.compliance_cell import COMPLIANCE, TARGET, Cell, Tool, postures
 
 from benchmarks.compliance import Effects, run_cell

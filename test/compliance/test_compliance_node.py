@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,6 @@ from support.friction_results import friction_result, identity, payload_result
 from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, stamp
 from trajectory_msgs.msg import JointTrajectory
 
-from robocal_ros.compliance.model import mounted_of
 from robocal_ros.compliance.node import ComplianceCalibration
 from robocal_ros.messages import conversions, qos
 from robocal_ros.results.store import ResultStore, to_yaml
@@ -69,37 +69,13 @@ def correction(load: RigidBodyInertia | None) -> tuple[Robot, SagCorrection]:
     return robot, SagCorrection(robot, carrying, COMPLIANCE)
 
 
-class TestRefusedAtConfigure:
-    """What cannot work is refused before the arm moves, with a sentence."""
-
-    @pytest.mark.parametrize(('values', 'words'), [
-        ({'target_frame': 'spindle'}, ("Frame 'spindle' is not in", 'flange')),
-        ({'target_xyz': [0.0, 0.0]}, ("'target_xyz' has 2 values",)),
-        ({'load_frame': 'hook'}, ("Frame 'hook'",)),
-        ({'target_axis': [0.0, 0.0, 0.0], 'visibility_angle': 1.0,
-          'tracker_position': [2.0, 0.0, 0.0]}, ('target_axis is zero',)),
-        ({'attach_service': 'sim_arm/attach_load'}, ('belong together',)),
-        ({'load_mass': float('nan')}, ("'load_mass' must be within 0 … 10000 kg", 'nan')),
-        ({'posture_file': 'nowhere.yaml'}, ('nowhere.yaml cannot be read',)),
-    ])
-    def test_parameters(self, rig, values, words):
-        made = rig(**values)
-        assert made.configure() == FAILURE
-        for word in words:
-            assert word in made.log['error'][-1]
-
-    @pytest.mark.parametrize(('text', 'words'), [
-        ('- [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]\n', ('contains 1 postures; at least 5',)),
-        ('- [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]\n' * 4 + '- [0.0, 2.2, 1.3, 0.0, 0.0, 0.0]\n',
-         ('In posture 5 of posture_file', 'touches')),
-    ])
-    def test_postures_of_ones_own(self, rig, tmp_path, text, words):
-        path = tmp_path / 'postures.yaml'
-        path.write_text(text)
-        made = rig(posture_file=str(path))
-        assert made.configure() == FAILURE
-        for word in words:
-            assert word in made.log['error'][-1]
+def test_postures_of_ones_own_that_touch_are_refused_at_configure(rig, tmp_path) -> None:
+    path = tmp_path / 'postures.yaml'
+    path.write_text('- [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]\n' * 4
+                    + '- [0.0, 2.2, 1.3, 0.0, 0.0, 0.0]\n')
+    made = rig(posture_file=str(path))
+    assert made.configure() == FAILURE
+    assert re.search('In posture 5 of posture_file.*touches', made.log['error'][-1])
 
 
 def test_meshes_are_found_in_further_folders(rig, tmp_path) -> None:
@@ -134,43 +110,21 @@ class TestRefusedWhenCalled:
         assert not answer.success
         return str(answer.message)
 
-    def test_run_without_a_service_that_mounts_the_load(self, rig):
-        assert 'call measure_unloaded, mount the load, call measure_loaded' in self.answer(
-            rig(load_mass=5.0).start(), 'run')
-
-    def test_run_while_one_posture_is_to_be_measured_again(self, rig):
-        services = {'attach_service': 'there/attach', 'detach_service': 'there/detach'}
-        assert 'measure_posture is set, but run measures whole sets' in self.answer(
-            rig(load_mass=5.0, measure_posture=3, **services).start(), 'run')
-
-    @pytest.mark.parametrize('verb', ['measure_unloaded', 'estimate'])
-    def test_without_a_load(self, rig, verb):
-        message = self.answer(rig().start(), verb)
-        assert 'The mass of the load is unknown: load_mass is 0' in message
-
-    def test_tool_and_load_that_a_joint_does_not_hold(self, rig, tmp_path):
-        """The load alone is held: the tool of the payload result adds up."""
-        store(tmp_path, payload_result(2.5, (0.0, 0.0, 0.3)))
-        made = rig(load_mass=10.0, load_com=[0.0, 0.0, 0.3]).start()
-        arm = made.node.robot
-        alone = mounted_of(arm, made.node.values, None).on(arm, loaded=True)
-        torque = np.abs(alone.gravity_torque(POSTURE))
-        arm.effort_limit = np.where(np.arange(6) == 1, 1.05 * torque[1] / 0.8, np.inf)
-        for verb in ('measure_unloaded', 'preview'):
-            message = self.answer(made, verb)
-            assert 'With a tool of 2.5 kg on flange (payload result) and a load of' in message
-            assert "'joint_2' needs" in message
-            assert f'effort limit of {arm.effort_limit[1]:.3g} N·m' in message
-
-    def test_loaded_before_unloaded(self, rig):
-        message = self.answer(rig(load_mass=5.0).start(), 'measure_loaded')
-        assert 'call measure_unloaded first' in message
-
-    def test_without_a_tracker(self, rig):
-        made = rig(load_mass=5.0, tracker_timeout=0.3).start()
-        message = self.answer(made, 'measure_unloaded')
-        assert "Topic '/tracker/point' has no publisher" in message
-        assert 'The arm was not moved' in message
+    @pytest.mark.parametrize(('values', 'verb', 'words'), [
+        ({'load_mass': 5.0}, 'run',
+         'call measure_unloaded, mount the load, call measure_loaded'),
+        ({'load_mass': 5.0, 'measure_posture': 3, 'attach_service': 'there/attach',
+          'detach_service': 'there/detach'}, 'run',
+         'measure_posture is set, but run measures whole sets'),
+        ({}, 'measure_unloaded', 'The mass of the load is unknown: load_mass is 0'),
+        ({}, 'estimate', 'The mass of the load is unknown: load_mass is 0'),
+        ({'load_mass': 5.0}, 'measure_loaded', 'call measure_unloaded first'),
+        ({'load_mass': 5.0}, 'estimate', 'has no rest'),
+        ({'load_mass': 5.0, 'tracker_timeout': 0.3}, 'measure_unloaded',
+         "Topic '/tracker/point' has no publisher.*The arm was not moved"),
+    ])
+    def test_what_is_missing(self, rig, values: dict[str, Any], verb: str, words: str) -> None:
+        assert re.search(words, self.answer(rig(**values).start(), verb))
 
     def test_with_a_tracker_that_sends_no_numbers(self, rig):
         made = rig(load_mass=5.0, tracker_timeout=0.5).start()
@@ -186,10 +140,6 @@ class TestRefusedWhenCalled:
         made.spinner.until(made.node._tracker.problem)
         assert "'/tracker/point' sends values that are not finite" in self.answer(
             made, 'measure_unloaded')
-
-    def test_nothing_recorded(self, rig):
-        assert 'has no rest' in self.answer(rig(load_mass=5.0).start(), 'estimate')
-
 
 class TestTracker:
     """Points and poses become readings."""

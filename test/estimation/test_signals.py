@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -14,7 +12,6 @@ from robocal_ros.estimation.signals import (
     central_velocity,
     dwells,
     encoder_steps,
-    runs,
     steady_sweeps,
 )
 from robocal_ros.messages.samples import JointSamples
@@ -31,11 +28,6 @@ def record(motion, noise: float = 0.0, seed: int = 0) -> JointSamples:
 def two_sweeps(**more):
     posture = np.array([0.2, -0.1, 0.4])
     return run(np.zeros(3), [SweepPlan(2, posture, 1.0), SweepPlan(1, posture, 0.8)], **more)
-
-
-def shifted(samples: JointSamples, by: float) -> JointSamples:
-    return JointSamples(samples.joint_names, samples.time + by, samples.position,
-                        samples.velocity, samples.effort)
 
 
 # ------------------------------------------------------------------------- derivative
@@ -60,17 +52,6 @@ def test_the_derivative_has_no_phase_error():
                                atol=1e-5)
 
 
-@given(st.lists(st.booleans(), max_size=30))
-def test_runs_rebuild_the_mask(mask):
-    rebuilt = np.zeros(len(mask), dtype=bool)
-    borders = runs(np.array(mask, dtype=bool))
-    for start, stop in borders:
-        assert start < stop
-        rebuilt[start:stop] = True
-    np.testing.assert_array_equal(rebuilt, mask)
-    assert all(a[1] < b[0] for a, b in pairwise(borders))
-
-
 # ----------------------------------------------------------------------------- sweeps
 
 
@@ -89,27 +70,6 @@ def test_sweeps_lie_inside_the_constant_speed_and_nothing_else_is_one(rate, nois
         assert sweep.speed == pytest.approx(0.35 * sweep.direction, rel=1e-3)
         assert sweep.span == pytest.approx(np.ptp(motion.position[rows, sweep.joint]), abs=1e-3)
         np.testing.assert_allclose(sweep.posture, motion.position[rows].mean(axis=0), atol=1e-4)
-
-
-@given(by=st.floats(-1e6, 1e6))
-def test_sweeps_do_not_depend_on_when_they_were_recorded(by):
-    samples = record(two_sweeps(rate=100.0))
-    # A stamp of a million seconds keeps a resolution of 1e-10 s.
-    there = shifted(samples, round(by, 3))
-    for a, b in zip(steady_sweeps(samples), steady_sweeps(there), strict=True):
-        assert abs(a.start - b.start) <= 1
-        assert abs(a.stop - b.stop) <= 1
-        assert (a.joint, a.direction) == (b.joint, b.direction)
-
-
-def test_a_mirrored_record_has_mirrored_sweeps():
-    samples = record(two_sweeps(rate=100.0))
-    mirrored = JointSamples(samples.joint_names, samples.time, -samples.position,
-                            samples.velocity, samples.effort)
-    pairs = list(zip(steady_sweeps(samples), steady_sweeps(mirrored), strict=True))
-    assert len(pairs) == 4
-    for a, b in pairs:
-        assert (a.start, a.stop, a.speed) == (b.start, b.stop, pytest.approx(-b.speed))
 
 
 def test_two_joints_turning_together_are_no_sweep():
@@ -143,12 +103,6 @@ def test_a_slowly_changing_speed_is_cut_to_the_steady_part():
     for sweep in steady_sweeps(samples):
         inside = speed[sweep.start:sweep.stop]
         assert np.ptp(inside) <= 0.11 * inside.mean()
-
-
-def test_records_too_short_to_differentiate_hold_nothing():
-    samples = record(two_sweeps(rate=100.0)).rows(0, 2)
-    assert steady_sweeps(samples) == []
-    assert dwells(samples) == []
 
 
 # ----------------------------------------------------------------------------- dwells

@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from support.browser import Page
 
 from benchmarks.fleet_data import Event, SimulatedArm, estimates, fleet
 from robocal_ros.cli.main import main
@@ -151,40 +149,11 @@ def test_failed_results_are_left_out_and_settings_may_explain_a_step(tmp_path: P
     assert 'No temperature was recorded: a difference of ' in notes
 
 
-class Reader(HTMLParser):
-    """Checks that elements are closed, and collects them."""
-
-    VOID = ('meta', 'br', 'img', 'link')
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(text)
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if not self.open or self.open[-1] not in ('script', 'style'):
-            self.words.append(data)
-
-    def named(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.found if name == tag]
-
-
 def test_the_page_is_complete_bounded_and_escaped(page: Path) -> None:
     text = page.read_text(encoding='utf-8')
     assert text.count('Plotly.react') == 1
-    read = Reader(text)
-    words = ' '.join(read.words)
+    read = Page(text)
+    words = read.text
     # Names and reasons from data are text.
     assert f'{EVIL}_9' in words
     assert not read.named('img')
@@ -213,20 +182,6 @@ def test_an_unknown_robot_is_refused(catalogue: Catalogue, tmp_path: Path) -> No
         write_dashboard(catalogue.output, tmp_path / 'page.html', robot='arm_9*')
     with pytest.raises(SystemExit, match='2'):
         main(['fleet', 'dashboard', catalogue.output, '--robots', '0'])
-
-
-CHROMIUM = shutil.which('chromium') or shutil.which('google-chrome')
-
-
-@pytest.fixture(scope='module')
-def browser() -> Iterator[Any]:
-    programs = pytest.importorskip('playwright.sync_api')
-    if CHROMIUM is None:
-        pytest.skip('no Chromium')
-    with programs.sync_playwright() as started:
-        window = started.chromium.launch(executable_path=CHROMIUM, args=['--no-sandbox'])
-        yield window
-        window.close()
 
 
 @pytest.mark.parametrize('width', [390, 1280])

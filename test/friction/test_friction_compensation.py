@@ -7,13 +7,10 @@ import numpy as np
 import pytest
 from support.arms import arm
 from support.forward import Reference
-from support.friction_cell import SPEEDS, TOOL, WRIST, both_ways, loaded, record
+from support.friction_cell import TOOL, WRIST, loaded
 
-from robocal_ros.friction.estimator import estimate
 from robocal_ros.friction.model import Compensator, feed_forward
-from robocal_ros.friction.parameters import FrictionParameters
-from robocal_ros.messages.samples import Recording
-from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
+from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.trajectories import Lspb, Trajectory, quintic_path
 
 NAMES = ('a', 'b')
@@ -45,18 +42,6 @@ def test_residual_at_constant_measured_speed_is_below_a_tenth_of_friction(speed)
     torque = series(speed + noise, measured=True)[:, 1]
     truth = float(WRIST.torque(np.array([speed]))[0])
     assert np.sqrt(np.mean((torque - truth)**2)) < 0.1 * abs(truth)
-
-
-def test_residual_of_an_identified_law_is_below_a_tenth_of_friction():
-    made = record({5: WRIST}, both_ways(5, SPEEDS))
-    result = estimate(arm('robocal').robot(), Recording(made.samples()), FrictionParameters())
-    found = Compensator(friction_by_joint(result), made.joint_names, width=WIDTH,
-                        dead_band=DEAD_BAND)
-    for speed in np.concatenate((np.geomspace(0.006, 0.6, 15), -np.geomspace(0.006, 0.6, 15))):
-        torque = found.torque(np.eye(6)[5] * speed, measured=False)
-        truth = float(WRIST.torque(np.array([speed]))[0])
-        assert abs(torque[5] - truth) < 0.1 * abs(truth)
-        assert not torque[:5].any()
 
 
 def test_no_chatter_at_standstill():

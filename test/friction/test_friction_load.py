@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.arms import arm
-from support.forward import Reference, Tool
+from support.forward import Tool
 
 from robocal_ros.errors import DataError
 from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity, State
@@ -38,20 +37,6 @@ def test_the_body_is_that_of_the_result():
     assert body.mass == TOOL.mass
     np.testing.assert_array_equal(body.com, TOOL.com)
     np.testing.assert_allclose(body.inertia, INERTIA)
-
-
-@pytest.mark.parametrize('inertia', [True, False])
-def test_an_arm_that_carries_it_feels_it(inertia):
-    tool = TOOL if inertia else replace(TOOL, inertia=np.zeros((3, 3)))
-    reference = Reference(arm('robocal').urdf, 'tool0', (0.0, 0.0, -9.81), tool)
-    robot = arm('robocal').robot().with_payload(carried_load(payload(inertia)), 'tool0')
-    q, v, a = np.random.default_rng(0).uniform(-1.0, 1.0, (3, 6))
-    np.testing.assert_allclose(robot.inverse_dynamics(q, v, a),
-                               reference.torque(q[None], v[None], a[None])[0], atol=1e-9)
-
-
-def test_without_inertia_it_is_a_point():
-    np.testing.assert_array_equal(carried_load(payload(inertia=False)).inertia, 0.0)
 
 
 def test_inertia_counts_all_or_nothing():

@@ -58,7 +58,7 @@ def test_friction_that_pushes_fails_by_name():
     assert friction_by_joint(result)['joint_5'].viscous == pytest.approx(1.0, abs=0.05)
 
 
-@pytest.mark.parametrize('seed', range(3))
+@pytest.mark.parametrize('seed', range(2))
 def test_none_is_not_identified_as_a_negative_one(seed):
     result = found(0.0, noise=0.5, seed=seed)
     assert result.verdict is Verdict.PASS

@@ -62,16 +62,13 @@ def test_every_run_is_found_once_and_only_its_cruise_is_read(wrist):
         assert sweep.stop - sweep.start > 0.65 * len(cruise)
 
 
-@pytest.mark.parametrize('speed', [
-    0.95 * SLOW, 0.999 * SLOW, SLOW, 1.001 * SLOW, 1.05 * SLOW, 1.29 * SLOW, 1.3 * SLOW,
-    1.31 * SLOW])
+@pytest.mark.parametrize('speed', [0.95 * SLOW, SLOW, 1.001 * SLOW, 1.29 * SLOW, 1.31 * SLOW])
 def test_runs_near_the_border_of_the_two_searches_are_found_whole_and_once(speed):
     made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, [speed]))
-    for seed in range(3):
-        found = find_runs(made.samples(seed=seed), [WRIST_JOINT])
-        assert [np.sign(sweep.speed) for sweep in found] == [1.0, -1.0]
-        for number, sweep in enumerate(found, 1):
-            assert sweep.stop - sweep.start > 0.6 * len(made.rows(number))
+    found = find_runs(made.samples(), [WRIST_JOINT])
+    assert [np.sign(sweep.speed) for sweep in found] == [1.0, -1.0]
+    for number, sweep in enumerate(found, 1):
+        assert sweep.stop - sweep.start > 0.6 * len(made.rows(number))
 
 
 def test_moves_between_runs_and_other_joints_are_not_runs(wrist):
@@ -89,21 +86,6 @@ def test_a_point_is_the_friction_at_its_speed(wrist, robot):
             truth = float(WRIST.torque(np.array([point.speed]))[0])
             assert abs(point.torque - truth) < 4.5 * point.std
             assert not point.rejected
-
-
-def test_standard_deviation_of_a_point_is_its_scatter(wrist, robot):
-    samples = wrist.samples()
-    sweep = find_runs(samples, [WRIST_JOINT])[4]
-    read = [read_run(robot, wrist.samples(RANDOM_ALONE, seed), sweep) for seed in range(120)]
-    ratio = np.std([p.torque for p in read]) / np.mean([p.std for p in read])
-    assert 0.8 < ratio < 1.2
-
-
-def test_ripple_widens_the_interval(wrist, robot):
-    effort = wrist.effort() + 0.3 * np.sin(200.0 * wrist.position)
-    rippled = points(wrist, robot, effort=effort)
-    plain = points(wrist, robot)
-    assert all(a.std > 1.5 * b.std for a, b in zip(rippled, plain, strict=True))
 
 
 def test_stamps_may_be_uneven(wrist, robot):
@@ -135,7 +117,7 @@ class TestRejected:
         assert sum(bool(point.rejected) for point in found) == 1
         assert why in found[6].rejected
 
-    @pytest.mark.parametrize('push', [-3.0, 0.6, 3.0])
+    @pytest.mark.parametrize('push', [-3.0, 0.6])
     def test_a_push(self, spoilt, robot, push):
         made, effort, where = spoilt
         effort[where, WRIST_JOINT] += push
@@ -165,7 +147,7 @@ class TestRejected:
         assert abs(seventh.torque - truth) < 0.05
 
     def test_noise_alone_rejects_nothing(self, wrist, robot):
-        for seed in range(20):
+        for seed in range(8):
             assert not any(p.rejected for p in points(wrist, robot, seed=seed))
 
 
@@ -197,14 +179,6 @@ class TestGravity:
     def test_runs_one_way_cannot_be_compared(self, wrist, robot):
         forward = [p for p in points(wrist, robot) if p.speed > 0.0]
         assert compare_gravity(forward) is None
-
-    def test_rejected_runs_are_not_compared(self, wrist, robot):
-        effort = wrist.effort()
-        effort[wrist.rows(7)[100:120], WRIST_JOINT] += 5.0
-        comparison = compare_gravity(points(wrist, robot, effort=effort))
-        assert comparison is not None
-        assert comparison.pairs == len(SPEEDS) - 1
-
 
 class TestWanderingRuns:
     """A slow run whose speed wanders is used with its own speed, or named."""

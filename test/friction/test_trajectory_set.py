@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from robocal_ros.errors import ConfigurationError, FileFormatError, RobocalError
+from robocal_ros.errors import FileFormatError, RobocalError
 from robocal_ros.friction.plan import load_trajectory_set
 from robocal_ros.robot.model import Robot
 
@@ -63,15 +63,3 @@ def test_what_does_not_fit_is_refused_with_its_place(robot, tmp_path, text, word
 def test_an_unknown_joint_is_refused_with_those_there_are(robot, tmp_path):
     with pytest.raises(RobocalError, match='wrist.*shoulder'):
         load_trajectory_set(written(tmp_path, GOOD.replace('shoulder', 'wrist')), robot)
-
-
-def test_a_missing_file_is_refused_by_name(robot, tmp_path):
-    with pytest.raises(ConfigurationError, match='nowhere.yaml cannot be read: .*Correct'):
-        load_trajectory_set(str(tmp_path / 'nowhere.yaml'), robot)
-
-
-def test_a_file_that_is_no_text_is_refused(robot, tmp_path):
-    path = tmp_path / 'set.yaml'
-    path.write_bytes(b'\xff\xfe\x00\x81')
-    with pytest.raises(RobocalError, match='set.yaml'):
-        load_trajectory_set(str(path), robot)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from support.launch_stand_in import Context, launched
@@ -13,23 +14,21 @@ from robocal_ros import launching
 Launch = Callable[..., Context]
 
 
-@pytest.fixture
-def everything_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launching, 'is_installed', lambda _: True)
-
-
-@pytest.fixture
-def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launching, 'is_installed', lambda _: False)
+def evaluated(
+    monkeypatch: pytest.MonkeyPatch, file: str, *, installed: bool = True, **arguments: str
+) -> Context:
+    """Evaluate a launch file where all packages or no further ones are installed."""
+    monkeypatch.setattr(launching, 'is_installed', lambda _: installed)
+    return launched(monkeypatch, file, **arguments)
 
 
 @pytest.fixture
 def bringup(monkeypatch: pytest.MonkeyPatch) -> Launch:
     """Evaluates bringup.launch.py with the arguments that differ from the defaults."""
-    return lambda **arguments: launched(monkeypatch, 'bringup.launch.py', **arguments)
+    return partial(evaluated, monkeypatch, 'bringup.launch.py')
 
 
 @pytest.fixture
 def replay(monkeypatch: pytest.MonkeyPatch) -> Launch:
     """Evaluates replay.launch.py with the arguments that differ from the defaults."""
-    return lambda **arguments: launched(monkeypatch, 'replay.launch.py', **arguments)
+    return partial(evaluated, monkeypatch, 'replay.launch.py')

@@ -28,7 +28,6 @@ def control(urdf: str) -> ElementTree.Element | None:
     return ElementTree.fromstring(urdf).find('ros2_control')
 
 
-@pytest.mark.usefixtures('everything_installed')
 @pytest.mark.parametrize('hardware', ['sim', 'mock', 'gazebo', 'real'])
 def test_the_nodes_are_lifecycle_nodes_in_the_namespace(
     bringup: Launch, hardware: str, tmp_path: Path
@@ -56,15 +55,11 @@ def test_only_the_named_nodes(bringup: Launch, text: str, expected: list[str]) -
     assert [item.name for item in done.started] == expected
 
 
-@pytest.mark.parametrize('text', ['arm_1', '/arm_1', '/arm_1/'])
-def test_a_namespace_is_absolute(bringup: Launch, text: str) -> None:
+@pytest.mark.parametrize(('text', 'expected'), [
+    ('arm_1', '/arm_1'), ('/arm_1/', '/arm_1'), ('', ''), ('/', '')])
+def test_a_namespace_is_absolute(bringup: Launch, text: str, expected: str) -> None:
     done = bringup(hardware='real', nodes='leveling', namespace=text)
-    assert done.process('leveling').namespace == '/arm_1'
-
-
-def test_the_root_is_no_namespace(bringup: Launch) -> None:
-    assert bringup(hardware='real').process('leveling').namespace == ''
-    assert bringup(hardware='real', namespace='/').process('leveling').namespace == ''
+    assert done.process('leveling').namespace == expected
 
 
 def test_without_a_parameter_file_the_defaults_hold(bringup: Launch) -> None:
@@ -83,7 +78,6 @@ def test_what_the_arguments_say_reaches_the_nodes(bringup: Launch) -> None:
     assert told.values['use_sim_time'] is False
 
 
-@pytest.mark.usefixtures('everything_installed')
 def test_the_simulated_arm(bringup: Launch) -> None:
     done = bringup(hardware='sim', real_time_factor='0')
     arm = done.process('sim_arm')
@@ -105,7 +99,6 @@ def test_truth_and_noise_are_chosen(bringup: Launch, tmp_path: Path) -> None:
     assert (arm.values['truth_file'], arm.values['cell_file']) == (str(file), str(file))
 
 
-@pytest.mark.usefixtures('everything_installed')
 @pytest.mark.parametrize(('hardware', 'executable'), [
     ('sim', 'sim_arm'), ('mock', 'ros2_control_node'), ('gazebo', 'parameter_bridge')])
 def test_without_the_arm_all_ends(bringup: Launch, hardware: str, executable: str) -> None:
@@ -118,7 +111,6 @@ def test_without_the_arm_all_ends(bringup: Launch, hardware: str, executable: st
     assert not ending.options['condition'](SimpleNamespace(is_shutdown=True))
 
 
-@pytest.mark.usefixtures('everything_installed')
 @pytest.mark.parametrize('hardware', ['mock', 'gazebo'])
 def test_controllers_that_cannot_be_loaded_end_the_launch(
     bringup: Launch, hardware: str
@@ -132,28 +124,24 @@ def test_controllers_that_cannot_be_loaded_end_the_launch(
     assert ended(SimpleNamespace(returncode=-2), SimpleNamespace(is_shutdown=True)) is None
 
 
-@pytest.mark.usefixtures('nothing_installed')
 def test_the_simulated_arm_needs_no_other_package(bringup: Launch) -> None:
-    done = bringup(hardware='sim')
+    done = bringup(installed=False, hardware='sim')
     assert {item.package for item in done.started} == {'robocal_ros'}
     (said,) = done.said
     assert 'robot_state_publisher is not installed' in said
 
 
-@pytest.mark.usefixtures('everything_installed')
 def test_two_simulated_arms_have_two_clocks(bringup: Launch) -> None:
     for item in bringup(hardware='sim', namespace='left', rviz='true').started:
         assert item.remappings['/clock'] == 'clock', item.executable
 
 
-@pytest.mark.usefixtures('everything_installed')
 @pytest.mark.parametrize('hardware', ['mock', 'gazebo', 'real'])
 def test_one_clock_for_everything_else(bringup: Launch, hardware: str) -> None:
     for item in bringup(hardware=hardware, rviz='true').started:
         assert item.remappings.get('/clock', '/clock') == '/clock'
 
 
-@pytest.mark.usefixtures('everything_installed')
 def test_frames_stay_in_the_namespace(bringup: Launch) -> None:
     done = bringup(hardware='mock', namespace='left', rviz='true')
     for executable in ('robot_state_publisher', 'rviz2'):
@@ -161,7 +149,6 @@ def test_frames_stay_in_the_namespace(bringup: Launch) -> None:
         assert (remappings['/tf'], remappings['/tf_static']) == ('tf', 'tf_static')
 
 
-@pytest.mark.usefixtures('everything_installed')
 def test_the_mock(bringup: Launch) -> None:
     done = bringup(hardware='mock', namespace='left')
     manager = done.process('ros2_control_node')
@@ -179,7 +166,6 @@ def test_the_mock(bringup: Launch) -> None:
     assert block.findtext('hardware/plugin') == 'mock_components/GenericSystem'
 
 
-@pytest.mark.usefixtures('everything_installed')
 def test_gazebo(bringup: Launch) -> None:
     done = bringup(hardware='gazebo', namespace='left')
     ((world, arguments),) = done.included
@@ -203,9 +189,8 @@ def test_gazebo(bringup: Launch) -> None:
     assert plugin.findtext('ros/namespace') == '/left'
 
 
-@pytest.mark.usefixtures('nothing_installed')
 def test_a_real_arm_has_its_own_driver(bringup: Launch) -> None:
-    done = bringup(hardware='real')
+    done = bringup(installed=False, hardware='real')
     assert {item.executable for item in done.started} == set(NODES)
     # Empty is the topic.
     assert {item.values['robot_description'] for item in done.started} == {''}
@@ -226,7 +211,6 @@ def test_arguments_reach_the_xacro_file(bringup: Launch) -> None:
     assert joint.get('rpy') == '0 0.5 0'
 
 
-@pytest.mark.usefixtures('nothing_installed')
 @pytest.mark.parametrize(('hardware', 'missing'), [
     ('mock', ('controller_manager', 'robot_state_publisher', 'imu_sensor_broadcaster',
               'joint_trajectory_controller', 'force_torque_sensor_broadcaster')),
@@ -236,33 +220,29 @@ def test_missing_packages_are_named_all_at_once(
     bringup: Launch, hardware: str, missing: tuple[str, ...]
 ) -> None:
     with pytest.raises(ConfigurationError, match='apt install') as refused:
-        bringup(hardware=hardware)
+        bringup(installed=False, hardware=hardware)
     for name in missing:
         assert name in str(refused.value)
         assert f'ros-$ROS_DISTRO-{name.replace("_", "-")}' in str(refused.value)
 
 
-@pytest.mark.usefixtures('everything_installed')
 def test_rviz_opens_the_displays(bringup: Launch) -> None:
     arguments = bringup(hardware='real', rviz='true').process('rviz2').arguments
     assert arguments == ['-d', str(CONFIG / 'robocal.rviz')]
     assert Path(arguments[1]).is_file()
 
 
-@pytest.mark.usefixtures('nothing_installed')
 def test_rviz_must_be_installed(bringup: Launch) -> None:
     with pytest.raises(ConfigurationError, match='rviz:=true needs rviz2'):
-        bringup(hardware='real', rviz='true')
+        bringup(installed=False, hardware='real', rviz='true')
 
 
-@pytest.mark.usefixtures('everything_installed')
 def test_a_robot_without_control_block_cannot_be_mocked(bringup: Launch) -> None:
     file = ROOT / 'test' / 'data' / 'two_joint.urdf'
     with pytest.raises(ConfigurationError, match='no <ros2_control> block for hardware:=mock'):
         bringup(hardware='mock', robot=str(file))
 
 
-@pytest.mark.usefixtures('everything_installed')
 @pytest.mark.parametrize('text', ['controllers', '/**: {ros__parameters: {a: 1}}', 'a: [', ''])
 def test_a_file_that_names_no_controllers_is_refused(
     bringup: Launch, tmp_path: Path, text: str
@@ -273,7 +253,6 @@ def test_a_file_that_names_no_controllers_is_refused(
         bringup(hardware='mock', controllers_file=str(file))
 
 
-@pytest.mark.usefixtures('everything_installed')
 @pytest.mark.parametrize('name', ['params_file', 'controllers_file'])
 def test_a_file_without_end_is_refused_unread(
     bringup: Launch, tmp_path: Path, name: str

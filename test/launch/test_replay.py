@@ -48,7 +48,6 @@ def message(kind: str) -> Any:
 BOTH = ('robot_description', 'joint_states')
 
 
-@pytest.mark.usefixtures('everything_installed')
 def test_the_nodes_take_the_arm_of_the_bag(replay: Launch, tmp_path: Path) -> None:
     bag = write_bag(tmp_path / 'bag', BOTH)
     node = replay(bag=str(bag), nodes='leveling').process('leveling')
@@ -57,7 +56,6 @@ def test_the_nodes_take_the_arm_of_the_bag(replay: Launch, tmp_path: Path) -> No
     assert node.values == {'use_sim_time': True, 'autostart': False, 'robot_description': URDF}
 
 
-@pytest.mark.usefixtures('everything_installed')
 def test_the_bag_is_played_on_its_own_clock(replay: Launch, tmp_path: Path) -> None:
     bag = write_bag(tmp_path / 'bag', BOTH)
     words = replay(bag=str(bag), nodes='none', rate='2.5').process('ros2').arguments
@@ -83,7 +81,6 @@ def reach(done: Context, name: str, goal: str, start: str = 'any') -> list[Any]:
     return done.events
 
 
-@pytest.mark.usefixtures('everything_installed')
 def test_the_bag_waits_for_all_nodes(replay: Launch, tmp_path: Path) -> None:
     bag = write_bag(tmp_path / 'bag', BOTH)
     done = replay(bag=str(bag), nodes='leveling,wrench_observer')
@@ -105,7 +102,6 @@ def test_the_bag_waits_for_all_nodes(replay: Launch, tmp_path: Path) -> None:
     assert done.process('ros2')
 
 
-@pytest.mark.usefixtures('everything_installed')
 def test_a_node_that_is_not_configured_is_reported(replay: Launch, tmp_path: Path) -> None:
     bag = write_bag(tmp_path / 'bag', BOTH, namespace='/left')
     done = replay(bag=str(bag), namespace='left', nodes='payload_identification')
@@ -116,7 +112,6 @@ def test_a_node_that_is_not_configured_is_reported(replay: Launch, tmp_path: Pat
     assert 'ros2 lifecycle set /left/payload_identification configure' in said
 
 
-@pytest.mark.usefixtures('everything_installed')
 def test_the_end_of_the_bag_is_reported(replay: Launch, tmp_path: Path) -> None:
     bag = write_bag(tmp_path / 'bag', BOTH, namespace='/left')
     done = replay(bag=str(bag), namespace='left')
@@ -134,7 +129,6 @@ def test_the_end_of_the_bag_is_reported(replay: Launch, tmp_path: Path) -> None:
     assert ended(SimpleNamespace(returncode=2), done) is None
 
 
-@pytest.mark.usefixtures('everything_installed')
 def test_an_arm_in_a_namespace(replay: Launch, tmp_path: Path) -> None:
     bag = write_bag(tmp_path / 'bag', BOTH, namespace='/left')
     done = replay(bag=str(bag), namespace='left', rviz='true')
@@ -142,7 +136,6 @@ def test_an_arm_in_a_namespace(replay: Launch, tmp_path: Path) -> None:
     assert done.process('rviz2').remappings == {'/tf': 'tf', '/tf_static': 'tf_static'}
 
 
-@pytest.mark.usefixtures('everything_installed')
 @pytest.mark.parametrize('namespace', ['', 'right'])
 def test_the_wrong_namespace_is_told_what_there_is(
     replay: Launch, tmp_path: Path, namespace: str
@@ -152,7 +145,6 @@ def test_the_wrong_namespace_is_told_what_there_is(
         replay(bag=str(bag), namespace=namespace)
 
 
-@pytest.mark.usefixtures('everything_installed')
 def test_a_bag_without_an_arm_wants_one(replay: Launch, tmp_path: Path) -> None:
     bag = str(write_bag(tmp_path / 'bag', ('joint_states',)))
     with pytest.raises(ConfigurationError, match='no std_msgs/msg/String on /robot_description'):
@@ -162,25 +154,22 @@ def test_a_bag_without_an_arm_wants_one(replay: Launch, tmp_path: Path) -> None:
     assert '<robot' in node.values['robot_description']
 
 
-@pytest.mark.usefixtures('everything_installed')
 def test_a_bag_without_joint_states_is_refused(replay: Launch, tmp_path: Path) -> None:
     bag = write_bag(tmp_path / 'bag', ('robot_description',))
     with pytest.raises(ConfigurationError, match='It has /robot_description.*joint_states too'):
         replay(bag=str(bag))
 
 
-@pytest.mark.usefixtures('everything_installed')
 def test_what_is_no_bag_is_refused(replay: Launch, tmp_path: Path) -> None:
     (tmp_path / 'bag.mcap').write_bytes(b'no bag')
     with pytest.raises(FileFormatError, match=r'bag\.mcap'):
         replay(bag=str(tmp_path / 'bag.mcap'))
 
 
-@pytest.mark.usefixtures('nothing_installed')
 def test_the_player_must_be_installed(replay: Launch, tmp_path: Path) -> None:
     bag = write_bag(tmp_path / 'bag', BOTH)
     with pytest.raises(ConfigurationError, match='needs ros2bag, rosbag2_transport'):
-        replay(bag=str(bag))
+        replay(installed=False, bag=str(bag))
 
 
 @pytest.mark.parametrize(('name', 'text', 'said'), [

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pinocchio as pin
@@ -71,7 +70,7 @@ def keeps_everything(made: LevelingPlanner, plan: LevelPlan, start: np.ndarray) 
 def test_random_postures(name: str) -> None:
     made = planner(name)
     solved = 0
-    for start in postures(name, 10):
+    for start in postures(name, 6):
         plan, refusal = attempt(made, start)
         if plan is not None:
             solved += 1
@@ -95,18 +94,6 @@ def test_the_tool_turns_evenly_about_one_axis() -> None:
     assert plan.tilt == pytest.approx(plan.task.angle)
 
 
-def test_transition_poses_are_even_and_at_least_one() -> None:
-    plan = planner('robocal').plan(TILTED)
-    assert plan.task is not None
-    for step, count in ((0.087, 5), (0.2, 2), (3.0, 1)):
-        poses = plan.task.transition_poses(step)
-        assert len(poses) == count
-        all_poses = [plan.task.orientation(0.0), *poses, plan.task.orientation(1.0)]
-        angles = [np.linalg.norm(pin.log3(b @ a.T))
-                  for a, b in pairwise(all_poses)]
-        np.testing.assert_allclose(angles, plan.task.angle / (count + 1), atol=1e-9)
-
-
 @pytest.mark.parametrize('settings', [
     {'heading': 'x'}, {'heading': 'y'}, {'heading': 'free'}, {'direction': 'down'},
     {'max_step': 0.02}, {'max_drift': 1e-4},
@@ -123,12 +110,6 @@ def test_another_point_of_the_tool_is_held() -> None:
     plan = made.plan(TILTED)
     assert plan.trajectory is not None
     assert np.linalg.norm(flange.pose(plan.trajectory.goal)[1] - flange.pose(TILTED)[1]) > 0.02
-
-
-def test_another_axis_is_the_reference() -> None:
-    axis = np.array(pin.rpy.rpyToMatrix(0.2, -0.1, 0.0))[:, 2]
-    made = planner('robocal', axis=axis)
-    keeps_everything(made, made.plan(TILTED), TILTED)
 
 
 def test_a_level_tool_stays() -> None:
@@ -177,25 +158,6 @@ class TestRedundantArms:
         assert alone.obstacle is not None
         keeps_everything(made, plan, np.array(start))
 
-    def test_a_free_heading_makes_six_joints_redundant(self) -> None:
-        """What one heading forbids, another may allow."""
-        fixed, free = planner('robocal'), planner('robocal', heading='free', search_time=1.0)
-        counts = {'both': 0, 'free': 0, 'fixed': 0}
-        for start in postures('robocal', 6, seed=5):
-            found = []
-            for made in (fixed, free):
-                plan, _ = attempt(made, start)
-                found.append(plan is not None)
-                if plan is not None:
-                    keeps_everything(made, plan, start)
-            if all(found):
-                counts['both'] += 1
-            elif any(found):
-                counts['fixed' if found[0] else 'free'] += 1
-        assert counts['free'] >= 1
-        assert counts['fixed'] <= 1
-
-
 class TestFewJoints:
     FIVE = chain_urdf(['0 0 1', '0 1 0', '0 1 0', '0 1 0', '0 0 1'],
                       ['0 0 0', '0 0 0.3', '0 0 0.4', '0 0 0.3', '0 0 0.1'])
@@ -216,11 +178,6 @@ class TestFewJoints:
         assert 'With 5 joints the arm lacks a degree of freedom' in message
         assert 'turn the tool about' in message
         assert "heading to 'free'" in message
-
-    def test_free_heading_cures_it(self) -> None:
-        made = urdf_planner(self.FIVE, 'tip', heading='free', direction='up')
-        start = np.array([0.4, -0.9, 1.7, -0.2, 1.0])
-        keeps_everything(made, made.plan(start), start)
 
     def test_a_planar_arm_cannot_leave_its_plane(self) -> None:
         urdf = chain_urdf(['0 0 1', '1 0 0', '1 0 0', '1 0 0'],

@@ -60,27 +60,6 @@ def test_every_target_is_level_and_reached_by_its_turn(
         assert target.angle <= np.pi + 2.0 * TIE
 
 
-@settings(deadline=None, max_examples=30)
-@given(ANGLES, ANGLES, ANGLES, ANGLES)
-def test_no_level_orientation_is_nearer_than_the_nearest(
-    roll: float, pitch: float, yaw: float, other: float
-) -> None:
-    current = rotation(roll, pitch, yaw)
-    target = level_targets(current, UP)[0]
-    rival = pin.exp3(other * UP) @ target.rotation
-    assert target.angle <= np.linalg.norm(pin.log3(rival @ current.T)) + 1e-6
-
-
-@settings(deadline=None, max_examples=30)
-@given(ANGLES, ANGLES, ANGLES)
-def test_the_choice_does_not_depend_on_the_frame(roll: float, pitch: float, yaw: float) -> None:
-    current, turned = rotation(0.4, 0.7, -1.1), rotation(roll, pitch, yaw)
-    for heading in ('nearest', 'x', 'y'):
-        [here] = level_targets(current, UP, heading=heading)
-        [there] = level_targets(turned @ current, turned @ UP, heading=heading)
-        np.testing.assert_allclose(there.rotation, turned @ here.rotation, atol=1e-9)
-
-
 @pytest.mark.parametrize(('heading', 'column'), [('x', 0), ('y', 1)])
 @pytest.mark.parametrize('direction', ['up', 'down'])
 def test_x_and_y_keep_the_direction_of_their_projection(

@@ -12,7 +12,6 @@ from support.bag_examples import STORE, joint_state
 from support.joints import plain
 
 from robocal_ros.errors import DataError
-from robocal_ros.messages.bounded_buffer import BoundedBuffer
 from robocal_ros.messages.intake import JointIntake, TrackerIntake
 from robocal_ros.messages.marks import Span, StationaryInterval
 
@@ -37,45 +36,12 @@ def stream(**values: object) -> TrackerIntake:
     return TrackerIntake('tracker/point', **{'orientation': False, 'source': 'bag', **values})
 
 
-def test_points() -> None:
-    points = RNG.normal(size=(20, 3))
-    taken = stream()
-    taken.take([message(1.0 + 0.1 * i, point) for i, point in enumerate(points)])
-    samples = taken.bag_samples()
-    assert samples.frame == 'tracker'
-    assert samples.orientation is None
-    assert np.array_equal(samples.point, points)
-    assert samples.counts.received == 20
-
-
 def test_poses() -> None:
     taken = stream(orientation=True)
     taken.take([message(1.0 + i, (1.0, 2.0, 3.0, *QUARTER)) for i in range(3)])
     samples = taken.bag_samples()
     assert samples.point.tolist() == [[1.0, 2.0, 3.0]] * 3
     assert samples.orientation.tolist() == [list(QUARTER)] * 3
-
-
-@pytest.mark.parametrize('size', [1, 7, 1000])
-def test_readings_are_those_of_single_messages(size: int) -> None:
-    told = [(1.0 + 0.1 * i, 'tracker', tuple(RNG.normal(size=3))) for i in range(60)]
-    told[7] = (told[7][0], 'tracker', (math.nan, 0.0, 0.0))
-    told[9] = (told[9][0], 'another', told[9][2])
-    told[20], told[21] = told[21], told[20]
-    told[30] = (0.5, 'tracker', told[30][2])
-    told[40:] = [(stamp - 4.5, frame, values) for stamp, frame, values in told[40:]]
-    record = stream()
-    for time, frame, values in told:
-        record.take_one(message(time, values, frame))
-    taken = stream()
-    raw = [message(stamp, values, frame) for stamp, frame, values in told]
-    for begin in range(0, len(raw), size):
-        taken.take(raw[begin:begin + size])
-    one, other = record.samples(), taken.bag_samples()
-    np.testing.assert_allclose(one.time, other.time, rtol=1e-15)
-    assert np.array_equal(one.point, other.point)
-    assert one.counts == other.counts
-    assert one.counts.clock_jumps > 0
 
 
 def test_a_span_begins_and_ends_and_leaves_out() -> None:
@@ -145,13 +111,3 @@ def test_a_pose_needs_a_unit_quaternion() -> None:
     assert 'quaternions of length 0' in taken.problem
     taken.take_one(message(1.1, (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)))
     assert len(taken.samples()) == 1
-
-
-def test_readings_are_never_averaged_but_the_oldest_forgotten() -> None:
-    record = BoundedBuffer(4, 4096, longest=0.0)
-    for begin in range(0, 8192, 1024):
-        stamps = begin + np.arange(1024.0)
-        record.add(np.column_stack((1e-3 * stamps, stamps, stamps, stamps)))
-    assert record.averaged == 1
-    assert record.forgotten == 4096
-    assert record.rows()[:, 1].tolist() == list(range(4096, 8192))

@@ -82,27 +82,6 @@ def test_what_cannot_be_averaged_any_more_is_forgotten_from_the_oldest_on() -> N
     assert kept[-1, 0] == pytest.approx(rows[-4:, 0].mean())
 
 
-def test_memory_does_not_grow_with_the_record() -> None:
-    record = BoundedBuffer(3, 4096)
-    most = 0
-    for begin in range(0, 400_000, 10_000):
-        block = rows_of(10_000)
-        block[:, 0] += 0.001 * begin
-        record.add(block)
-        most = max(most, len(record.rows()))
-    assert most <= 4096 + 1024
-
-
-def test_clear_forgets_all() -> None:
-    record = BoundedBuffer(3, 1000)
-    record.add(rows_of(9000))
-    record.clear()
-    assert len(record.rows()) == 0
-    rows = rows_of(900)
-    record.add(rows)
-    assert np.array_equal(record.rows(), rows)
-
-
 def test_rows_come_out_the_same_one_by_one() -> None:
     rows = rows_of(5000)
     rows[2500:, 0] += 1.0

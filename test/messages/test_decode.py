@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from geometry_msgs.msg import PointStamped, PoseStamped, WrenchStamped
 from hypothesis import given, strategies as st
-from rclpy.serialization import deserialize_message, serialize_message
+from rclpy.serialization import serialize_message
 from sensor_msgs.msg import Imu, JointState, Temperature
-from support.bag_examples import JOINT_STATE, NAMES, STORE, imu, joint_state, wrench
+from support.bag_examples import JOINT_STATE, NAMES, STORE, joint_state, wrench
 from support.ros_rig import stamp
 
 from robocal_ros.messages import decode
@@ -202,20 +202,6 @@ def test_values_that_no_sensor_reads_are_refused_in_every_stream(
     decoded = both(made('The sensor'), [good, bytes(serialize_message(message)), good])
     assert decoded.states.tolist() == [State.USABLE, State.IMPLAUSIBLE, State.USABLE]
     assert f'The sensor sent an implausible reading: {words}' in decoded.reason(1)
-
-
-@given(frame=FRAMES)
-def test_imus(frame: str) -> None:
-    message = Imu()
-    message.header.frame_id = frame
-    message.header.stamp = stamp(3.0)
-    message.orientation_covariance[0] = -1.0
-    for number, vector in enumerate((message.linear_acceleration, message.angular_velocity)):
-        vector.x, vector.y, vector.z = (3.0 * number + k for k in range(3))
-    raw = [serialize_message(message), imu(4.0, frame, (1, 2, 3), (4, 5, 6))]
-    decoded = both(decode.imus('The IMU', frame), raw)
-    assert decoded.values.tolist() == [[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6]]
-    assert deserialize_message(raw[0], Imu) == message
 
 
 def test_stamp_of_any_message_with_a_header() -> None:

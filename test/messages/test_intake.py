@@ -4,20 +4,16 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.bag_examples import NAMES, WRENCH, joint_state, wrench, write
+from support.bag_examples import NAMES, joint_state, wrench
 from support.joints import plain
 
 from robocal_ros.errors import DataError
-from robocal_ros.messages.bag import Bag
 from robocal_ros.messages.intake import JointIntake, WrenchIntake
 from robocal_ros.messages.marks import Span
-
-RNG = np.random.default_rng(3)
 
 
 def stream(**values: Any) -> JointIntake:
@@ -130,17 +126,6 @@ class TestJointIntake:
 
 class TestWrenchIntake:
     """Which readings become samples."""
-
-    @pytest.mark.parametrize('sign', [1.0, -1.0])
-    def test_readings_have_the_sign(self, tmp_path: Path, sign: float) -> None:
-        raw = [wrench(1.0 + i, 'ft', range(6)) for i in range(3)]
-        path = write(tmp_path / 'bag', raw, topic='/ft', kind=WRENCH)
-        taken = WrenchIntake('ft', 'ft', sign, source='bag')
-        with Bag(path) as bag:
-            bag.read({'/ft': taken.take})
-        samples = taken.bag_samples()
-        assert samples.frame == 'ft'
-        assert samples.wrench.tolist() == [[sign * i for i in range(6)]] * 3
 
     @pytest.mark.parametrize(('frame', 'value', 'words'), [
         ('tool', 0.0, "names frame 'tool', but 'ft' is expected"),

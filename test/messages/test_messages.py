@@ -3,24 +3,28 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from types import ModuleType
 
 import numpy as np
 import pinocchio as pin
 import pytest
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from geometry_msgs.msg import WrenchStamped
+from geometry_msgs.msg import Quaternion
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.serialization import deserialize_message, serialize_message
 from scipy.stats import chi2
 from support.ros_rig import Spinner, pair
 from trajectory_msgs.msg import JointTrajectory
+from transforms3d import quaternions
 
 from robocal_ros.errors import DataError
-from robocal_ros.messages import conversions, qos
+from robocal_ros.messages import conversions
 from robocal_ros.node.status import ERROR, OK, StatusReporter
 from robocal_ros.payload.node import payload_markers
 from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity, State
@@ -58,23 +62,12 @@ def test_trajectory_message_holds_the_knots() -> None:
     assert times == pytest.approx(path.time, abs=1e-9)
 
 
-def test_cubic_trajectory_sends_no_accelerations() -> None:
-    flat = Trajectory(np.array([0.0, 1.0]), np.zeros((2, 1)), np.zeros((2, 1)))
-    assert not conversions.to_joint_trajectory(flat, ('a',)).points[0].accelerations
-
-
 def test_goal_names_every_joint_in_its_tolerances() -> None:
     flat = Trajectory(np.array([0.0, 1.0]), np.zeros((2, 2)), np.zeros((2, 2)))
     goal = conversions.to_goal(flat, ('a', 'b'), 0.1, 0.01, 1.5)
     assert [(t.name, t.position) for t in goal.path_tolerance] == [('a', 0.1), ('b', 0.1)]
     assert [(t.name, t.position) for t in goal.goal_tolerance] == [('a', 0.01), ('b', 0.01)]
     assert conversions.seconds(goal.goal_time_tolerance) == 1.5
-
-
-def test_wrench_is_force_before_torque() -> None:
-    message = WrenchStamped()
-    message.wrench.force.y, message.wrench.torque.z = 2.0, 6.0
-    assert conversions.wrench_row(message) == (0.0, 2.0, 0.0, 0.0, 0.0, 6.0)
 
 
 def payload(*, inertia: tuple[float, ...] | None = None) -> CalibrationResult:
@@ -211,15 +204,6 @@ def test_values_stay_until_idle(reporter: Reporter) -> None:
     assert 'samples' not in reporter.values()
 
 
-def test_latecomers_get_the_last_status(reporter: Reporter) -> None:
-    reporter.reporter.update('idle', 'Ready.')
-    late: list[DiagnosticStatus] = []
-    reporter.talker.create_subscription(
-        DiagnosticStatus, '/subject/status', late.append, qos.LATCHED)
-    reporter.spinner.until(lambda: late)
-    assert [status.message for status in late] == ['Ready.']
-
-
 def test_diagnostics_come_once_a_second_with_the_nodes_name(reporter: Reporter) -> None:
     arrays: list[DiagnosticArray] = []
     reporter.talker.create_subscription(DiagnosticArray, '/diagnostics', arrays.append, 10)
@@ -238,3 +222,50 @@ def test_times_that_no_message_can_hold_are_refused(time: float) -> None:
     for convert in (conversions.to_stamp, conversions.to_duration):
         with pytest.raises(DataError, match='no time that a ROS message can hold'):
             convert(time)
+
+
+SEEDS = range(10)
+
+
+def stand_in() -> ModuleType:
+    """Return what the distribution's package does, over the library that it wraps."""
+    module = ModuleType('tf_transformations')
+
+    def quaternion_from_matrix(matrix: np.ndarray) -> np.ndarray:
+        w, x, y, z = quaternions.mat2quat(matrix[:3, :3])
+        return np.array([x, y, z, w])
+
+    module.quaternion_from_matrix = quaternion_from_matrix
+    return module
+
+
+@pytest.fixture(params=['transforms3d', 'tf_transformations'])
+def backend(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
+    """The module as it is with, and without, the distribution's package."""
+    kept = sys.modules.pop('tf_transformations', None)
+    # None in the table makes the import fail.
+    sys.modules['tf_transformations'] = (
+        None if request.param == 'transforms3d' else kept or stand_in())  # type: ignore[assignment]
+    yield importlib.reload(conversions)
+    del sys.modules['tf_transformations']
+    if kept is not None:
+        sys.modules['tf_transformations'] = kept
+    importlib.reload(conversions)
+
+
+def test_a_quarter_turn_about_z(backend: ModuleType) -> None:
+    turn = np.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    half = np.sqrt(0.5)
+    assert backend.quaternion(turn) == pytest.approx([0.0, 0.0, half, half], abs=1e-12)
+
+
+@pytest.mark.parametrize('seed', SEEDS)
+def test_a_rotation_becomes_its_unit_quaternion(seed: int) -> None:
+    rotation = pin.exp3(np.random.default_rng(seed).uniform(-3.0, 3.0, 3))
+    found = conversions.quaternion(rotation)
+    assert found[3] >= 0.0
+    assert np.linalg.norm(found) == pytest.approx(1.0, abs=1e-12)
+    assert np.abs(pin.Quaternion(rotation).coeffs() @ found) == pytest.approx(1.0, abs=1e-9)
+    message = Quaternion()
+    conversions.fill_message(message, rotation)
+    assert [message.x, message.y, message.z, message.w] == found.tolist()

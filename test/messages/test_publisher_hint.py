@@ -9,14 +9,9 @@ from geometry_msgs.msg import WrenchStamped
 from sensor_msgs.msg import JointState
 from support.ros_rig import Spinner
 
-from robocal_ros.messages.subscription import publisher_hint, type_name
+from robocal_ros.messages.subscription import publisher_hint
 
 pytestmark = pytest.mark.usefixtures('ros')
-
-
-def test_type_names_are_those_of_the_command_line() -> None:
-    assert type_name(JointState) == 'sensor_msgs/msg/JointState'
-    assert type_name(WrenchStamped) == 'geometry_msgs/msg/WrenchStamped'
 
 
 def test_another_namespace_and_another_name_are_found() -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 
 from robocal_ros.errors import DataError
 from robocal_ros.messages.samples import (
     JointSamples,
-    StreamCounts,
     WrenchSamples,
     check_effort,
     check_joints,
@@ -74,18 +72,6 @@ def test_sensor_sentences_name_the_sensor():
     with pytest.raises(DataError, match='F/T sensor wrist: stamps must increase'):
         WrenchSamples('wrist', [0.0, 0.0], np.zeros((2, 6)))
     assert len(WrenchSamples('wrist', [0.0, 1.0], np.zeros((2, 6)))) == 2
-
-
-@given(k=st.integers(1, 20), data=st.data())
-def test_rows_are_a_slice_of_everything(k, data):
-    start = data.draw(st.integers(0, k))
-    stop = data.draw(st.integers(start, k))
-    samples = joints(k, counts=StreamCounts(received=k, dropped=2), source='a.bag')
-    part = samples.rows(start, stop)
-    assert len(part) == stop - start
-    assert (part.counts, part.source) == (samples.counts, 'a.bag')
-    for name in ('time', 'position', 'velocity', 'effort'):
-        np.testing.assert_array_equal(getattr(part, name), getattr(samples, name)[start:stop])
 
 
 def test_effort_that_is_all_zero_is_refused():

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from std_msgs.msg import String
 from support.compliance_results import compliance_result
 from support.friction_results import friction_result, identified_arm, identity, payload_result
 from support.parameter_files import node_classes
-from support.ros_rig import NodeRig, await_service, made_rigs
+from support.ros_rig import NodeRig, await_service, made_rigs, overrides
 from support.security_policies import PARAMETERS
 
 from robocal_ros import registry
@@ -125,6 +126,47 @@ def test_rounds_and_shutdown_leave_nothing_behind(
          "'torque_constants' has 2 values; expected 1 or 6"),
         ({'known_mass': 2.0, 'max_payload': 1.0, 'method': 'two_plane'},
          'known_mass is 2.0 kg, but max_payload allows 1.0 kg'))],
+    *[('friction_identification', *case) for case in (
+        ({'measure_joints': ['joint_7']}, 'joint_7.*joint_6'),
+        ({'min_speed': 0.5, 'max_speed': 0.3}, 'min_speed.*0.5 and 0.3'),
+        ({'effort_source': 'current'}, 'torque_constants.*those of the drives'),
+        ({'trajectory_file': 'nowhere.yaml'}, 'nowhere.yaml cannot be read'))],
+    *[('compliance_calibration', *case) for case in (
+        ({'target_frame': 'spindle'}, "Frame 'spindle' is not in.*flange"),
+        ({'target_xyz': [0.0, 0.0]}, "'target_xyz' has 2 values"),
+        ({'load_frame': 'hook'}, "Frame 'hook'"),
+        ({'target_axis': [0.0, 0.0, 0.0], 'visibility_angle': 1.0,
+          'tracker_position': [2.0, 0.0, 0.0]}, 'target_axis is zero'),
+        ({'detach_service': ''}, 'belong together'),
+        ({'posture_file': 'nowhere.yaml'}, 'nowhere.yaml cannot be read'))],
+    *[('leveling', *case) for case in (
+        ({'reference': 'table'}, "Frame 'table' is not in the robot description.*base_link"),
+        ({'reference': 'link_4'}, "'link_4' moves with the arm"),
+        ({'tool_point': [0.1, 0.2]}, 'tool_point must be three finite numbers'),
+        ({'imu_frame': 'imu_nose'}, "Frame 'imu_nose'"),
+        ({'imu_frame': 'imu_link_3'},
+         "'imu_link_3' is not fixed to the tool frame 'tool0'"),
+        ({'auto_level_after': ['frame:tabel']}, "Frame 'tabel'.*base_link"),
+        ({'auto_level_after': ['link_2']}, "'link_2', which moves with the arm"),
+        ({'auto_level_after': ['world'], 'auto_level_box': [1.0]}, 'must be three lengths'),
+        ({'reference': 'gravity', 'gravity': [0.0, 0.0, 0.0]}, 'gravity is zero'))],
+    *[('wrench_observer', *case) for case in (
+        ({'sensor_topics': ['w'], 'sensor_frames': ['ft_moon']},
+         "'ft_moon' is not in the robot description"),
+        ({'sensor_topics': ['w'], 'sensor_frames': ['ft_wrist', 'flange']},
+         "'sensor_topics' has 1 values; expected 2"),
+        ({'sensor_topics': ['a', 'a'], 'sensor_frames': ['ft_wrist', 'ft_link_3_distal']},
+         'sensor_topics lists a topic twice'),
+        ({'sensor_topics': ['', 'b'], 'sensor_frames': ['ft_wrist', 'ft_link_3_distal']},
+         'has an empty entry; expected the topic'),
+        ({'sensor_signs': [0.5]}, "'sensor_signs' has the value 0.5; expected 1.0 or -1.0"),
+        ({'sensor_signs': [1.0, 1.0]}, "'sensor_signs' has 2 values"),
+        ({'kinematics': ['imu']}, 'imu_topics or imu_frames has no entry'),
+        ({'kinematics': ['imu'], 'imu_topics': ['x'], 'imu_frames': ['imu_link_2'],
+          'sensor_topics': ['w'], 'sensor_frames': ['ft_wrist']}, 'is not on'),
+        ({'torque_thresholds': [1.0, 2.0]}, 'torque_thresholds'),
+        ({'sensor_topics': ['w'], 'sensor_frames': ['ft_link_3_distal'],
+          'tool_wrench_source': 'sensor', 'tool_frame': 'ft_link_3_proximal'}, 'tool_wrench'))],
 ])
 def test_refused_configure_says_why_and_releases_all(
     make: Make, name: str, values: dict[str, Any], words: str
@@ -142,6 +184,24 @@ def test_refused_configure_says_why_and_releases_all(
     assert entities(node) == before
     rig.set(**good)
     assert node.trigger_configure() == SUCCESS
+
+
+@pytest.mark.parametrize(('name', 'values', 'words'), [
+    ('compliance_calibration', {'load_mass': math.nan},
+     'load_mass out of range Min: 0.0, Max: 10000.0, value: nan'),
+    ('leveling', {'heading': 'north'}, "'heading' is 'north'.*'nearest', 'x', 'y', 'free'"),
+    ('leveling', {'direction': 'sideways'}, "'direction' is 'sideways'.*'up', 'down'"),
+    ('leveling', {'max_step': 3.0}, 'max_step out of range.* Max: 0.5'),
+    ('wrench_observer', {'kinematics': ['guess']}, "'joint_states', 'imu'"),
+    ('wrench_observer', {'window': 5.0}, 'window out of range'),
+    ('wrench_observer', {'stuck_time': -1.0}, 'stuck_time out of range'),
+])
+def test_what_cannot_be_is_refused_when_it_is_set(
+    make: Make, name: str, values: dict[str, Any], words: str
+) -> None:
+    (answer,) = make(name).node.set_parameters(overrides(**values))
+    assert not answer.successful
+    assert re.search(words, answer.reason), answer.reason
 
 
 @pytest.mark.parametrize('transition', ['configure', 'activate'])

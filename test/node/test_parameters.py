@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import rclpy
-import yaml
 from rcl_interfaces.srv import SetParametersAtomically
 from rclpy.node import Node
 from rclpy.parameter import Parameter
@@ -181,19 +180,6 @@ def test_a_bad_value_is_forgotten_once_a_good_one_is_set(tmp_path: Path) -> None
 def test_generated_files_are_up_to_date(path: Path) -> None:
     assert path.read_text(encoding='utf-8') == parameter_files.documents()[path], (
         f'{path.name} does not match the tables; run cd test && python -m support.parameter_files')
-
-
-@pytest.mark.parametrize('name', TABLES)
-def test_config_files_hold_every_parameter_with_its_default_and_a_comment(name: str) -> None:
-    text = (parameter_files.ROOT / 'config' / f'{name}.yaml').read_text(encoding='utf-8')
-    values = yaml.safe_load(text)[f'/**/{name}']['ros__parameters']
-    assert values == asdict(TABLES[name]())
-    lines = text.splitlines()
-    for parameter_name in values:
-        row = next(i for i, line in enumerate(lines)
-                   if line.startswith(f'    {parameter_name}:'))
-        assert lines[row - 1].startswith('    # ')
-    assert max(map(len, lines)) <= 99
 
 
 @pytest.mark.parametrize('namespace', ['', '/cell/left'])

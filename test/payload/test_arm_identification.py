@@ -43,6 +43,9 @@ RATE = 125.0
 LOAD = RigidBodyInertia(2.3, np.array([0.01, -0.02, 0.08]), 0.005 * np.eye(3))
 GAINS = np.array([1.04, 0.93, 1.08, 0.97, 1.02, 0.95])
 VALUES = PayloadParameters()
+ROBOT = arm('robocal').robot()
+ONES = np.ones(ROBOT.n)
+UNKNOWN = {'scale': ONES, 'scale_covariance': 0.01 * np.eye(ROBOT.n)}
 
 
 def real_arm(robot: Robot) -> Robot:
@@ -76,34 +79,29 @@ def record(robot: Robot, seed: int, gains: np.ndarray, load: float = 0.04, sag: 
 def run(seed: int = 0, *, loaded: bool = False, scaled: bool = False,
         load_std: float = 0.0) -> CalibrationResult:
     """Return an identified arm, without load, or with one after that."""
-    robot = arm('robocal').robot()
-    gains = GAINS if scaled else np.ones(robot.n)
-    true = real_arm(robot)
-    unknown = {'scale': np.ones(robot.n), 'scale_covariance': 0.01 * np.eye(robot.n)}
+    gains = GAINS if scaled else ONES
+    true = real_arm(ROBOT)
     if not loaded:
-        return estimate(robot, record(true, seed, gains), VALUES, **unknown)
+        return estimate(ROBOT, record(true, seed, gains), VALUES, **UNKNOWN)
     values = replace(VALUES, arm_load=LOAD.mass, arm_load_std=load_std)
-    return estimate(robot, record(true.with_payload(LOAD), seed + 1, gains), values,
-                    before=run(seed, scaled=scaled), **unknown)
+    return estimate(ROBOT, record(true.with_payload(LOAD), seed + 1, gains), values,
+                    before=run(seed, scaled=scaled), **UNKNOWN)
 
 
 @pytest.mark.parametrize('size', [0.5, 0.06])
 def test_a_motion_is_judged_by_what_it_tells_not_by_the_urdf(size):
     """The URDF is exact, so no motion improves it; only a small one is to blame."""
-    robot = arm('robocal').robot()
-    found = estimate(robot, record(robot, 3, np.ones(robot.n), size=size, noise=8.0), VALUES,
-                     scale=np.ones(robot.n), scale_covariance=0.01 * np.eye(robot.n))
+    found = estimate(ROBOT, record(ROBOT, 3, ONES, size=size, noise=8.0), VALUES,
+                     **UNKNOWN)
     (told,) = (check for check in found.checks if check.name == 'informative motion')
     assert told.passed == (size == 0.5)
     assert 'A longer, faster motion' in told.reason
 
 
 def test_a_motion_too_slow_for_friction_is_refused():
-    robot = arm('robocal').robot()
-    slow = record(robot, 0, np.ones(robot.n), size=0.13, base=2.0 * np.pi / 24.0)
+    slow = record(ROBOT, 0, ONES, size=0.13, base=2.0 * np.pi / 24.0)
     with pytest.raises(DataError, match='joint_1.* never turned faster than 0.12 rad/s'):
-        estimate(robot, slow, VALUES, scale=np.ones(robot.n),
-                 scale_covariance=0.01 * np.eye(robot.n))
+        estimate(ROBOT, slow, VALUES, **UNKNOWN)
 
 
 def scales(result: CalibrationResult) -> np.ndarray:
@@ -120,14 +118,13 @@ def test_held_out_torque_is_explained() -> None:
 
 
 def test_links_are_physically_consistent_and_base_parameters_within_their_intervals() -> None:
-    robot = arm('robocal').robot()
-    true = real_arm(robot)
+    true = real_arm(ROBOT)
     result = run()
-    model = identified_model(robot, result)
+    model = identified_model(ROBOT, result)
     links = link_parameters(model.robot)
     assert all(np.linalg.eigvalsh(matrix)[0] > 0.0 for matrix in pseudo_inertia(links))
     generator = np.random.default_rng(1)
-    motion = list(zip(*generator.uniform(-1.0, 1.0, (3, 40, robot.n)), strict=True))
+    motion = list(zip(*generator.uniform(-1.0, 1.0, (3, 40, ROBOT.n)), strict=True))
     modelled, expected = (
         np.array([item.inverse_dynamics(*instant) for instant in motion])
         for item in (model.robot, true))
@@ -159,40 +156,32 @@ def test_a_load_that_is_hardly_weighed_leaves_the_drive_gains_uncertain() -> Non
 
 
 def test_a_load_far_from_the_flange_deflects_the_joints_by_its_own_torque() -> None:
-    robot = arm('robocal').robot()
     # Of the gains, little is unknown; the deflection moves the load by several millimetres.
-    known = {'scale': np.ones(robot.n), 'scale_covariance': 0.002**2 * np.eye(robot.n)}
+    known = {'scale': ONES, 'scale_covariance': 0.002**2 * np.eye(ROBOT.n)}
     load = RigidBodyInertia(3.0, np.array([0.0, 0.05, 0.25]), 0.005 * np.eye(3))
-    recorded = partial(record, gains=np.ones(robot.n), load=0.0, sag=0.006)
-    before = estimate(robot, recorded(robot, 0), VALUES, **known)
-    result = estimate(robot, recorded(robot.with_payload(load), 1),
+    recorded = partial(record, gains=ONES, load=0.0, sag=0.006)
+    before = estimate(ROBOT, recorded(ROBOT, 0), VALUES, **known)
+    result = estimate(ROBOT, recorded(ROBOT.with_payload(load), 1),
                       replace(VALUES, arm_load=load.mass), before=before, **known)
     ratios = [(scale.value - 1.0) / scale.std for scale in (
-        result.parameter(f'{joint}.effort_scale') for joint in robot.joint_names)]
+        result.parameter(f'{joint}.effort_scale') for joint in ROBOT.joint_names)]
     assert np.abs(ratios).max() < 3.3
-
-
-def test_gains_are_hardly_known_without_a_load() -> None:
-    result = run(scaled=True)
-    assert max(result.parameter(f'{joint}.effort_scale').std or 0.0
-               for joint in result.robot.joint_names) > 0.02
 
 
 def test_an_arm_of_before_the_gains_is_used_once_it_is_identified_again(tmp_path: Path) -> None:
     """Its bag suffices, although its samples are older than those of the gains."""
-    robot = arm('robocal').robot()
-    true = real_arm(robot)
+    true = real_arm(ROBOT)
     bare = record(true, 0, GAINS)
     later = record(true.with_payload(LOAD), 1, GAINS)
     later = replace(later, time=later.time + 100.0)
     values = replace(VALUES, known_mass=LOAD.mass)
-    store = ResultStore(tmp_path, robot.identity)
+    store = ResultStore(tmp_path, ROBOT.identity)
 
     def stored(capability: Estimator, samples: JointSamples) -> CalibrationResult:
-        inputs = capability.inputs(robot, values, store.load)
+        inputs = capability.inputs(ROBOT, values, store.load)
         scaled = replace(
-            samples, effort=samples.effort * torque_factor(robot, values, inputs.gains))
-        result = capability.result(robot, Recording(scaled), values, inputs)
+            samples, effort=samples.effort * torque_factor(ROBOT, values, inputs.gains))
+        result = capability.result(ROBOT, Recording(scaled), values, inputs)
         assert result.verdict is Verdict.PASS, result.reasons
         store.save(result)
         return result
@@ -206,30 +195,29 @@ def test_an_arm_of_before_the_gains_is_used_once_it_is_identified_again(tmp_path
     gains = stored(GAINS_CALIBRATION, later)
     assert stale_inputs(first, store.load)
     assert used().sha256 == gains.sha256
-    assert identified_arm(robot, values, used()) is None
+    assert identified_arm(ROBOT, values, used()) is None
     second = stored(ARM_IDENTIFICATION, bare)
     assert used().sha256 == second.sha256
-    assert identified_arm(robot, values, used()) is not None
+    assert identified_arm(ROBOT, values, used()) is not None
     assert stale_inputs(second, store.load) == stale_inputs(gains, store.load) == ()
 
 
 def test_an_arm_is_used_with_the_constants_that_it_was_identified_with_alone(
     tmp_path: Path
 ) -> None:
-    robot = arm('robocal').robot()
-    samples = record(real_arm(robot), 0, np.ones(robot.n))
+    samples = record(real_arm(ROBOT), 0, ONES)
     currents = replace(samples, effort=samples.effort / 7.0)
     values = replace(VALUES, method='excitation', excitation_source='torque',
                      effort_source='current', torque_constants=[0.07], gear_ratios=[100.0])
-    store = ResultStore(tmp_path, robot.identity)
-    inputs = ARM_IDENTIFICATION.inputs(robot, values, store.load)
+    store = ResultStore(tmp_path, ROBOT.identity)
+    inputs = ARM_IDENTIFICATION.inputs(ROBOT, values, store.load)
     scaled = replace(
-        currents, effort=currents.effort * torque_factor(robot, values, inputs.gains))
-    found = ARM_IDENTIFICATION.result(robot, Recording(scaled), values, inputs)
+        currents, effort=currents.effort * torque_factor(ROBOT, values, inputs.gains))
+    found = ARM_IDENTIFICATION.result(ROBOT, Recording(scaled), values, inputs)
     store.save(found)
-    assert PAYLOAD.inputs(robot, values, store.load).gains is not None
+    assert PAYLOAD.inputs(ROBOT, values, store.load).gains is not None
     same = replace(values, torque_constants=[7.0], gear_ratios=[1.0])
-    assert PAYLOAD.inputs(robot, same, store.load).gains is not None
+    assert PAYLOAD.inputs(ROBOT, same, store.load).gains is not None
     raised = replace(values, torque_constants=[0.07, 0.07, 0.0805, 0.07, 0.07, 0.07])
     for other, told in (
             (raised, "of joint 'joint_3', torque_constants times gear_ratios was 7 and is 8.05"),
@@ -238,67 +226,62 @@ def test_an_arm_is_used_with_the_constants_that_it_was_identified_with_alone(
             (replace(values, effort_contains='external'),
              "effort_contains was 'all' and is 'external'.")):
         with pytest.raises(ConfigurationError, match='arm result .unloaded, ') as caught:
-            PAYLOAD.inputs(robot, other, store.load)
+            PAYLOAD.inputs(ROBOT, other, store.load)
         assert told in str(caught.value)
         with pytest.raises(ConfigurationError, match='arm result .unloaded, '):
-            torque_factor(robot, other, store.load('arm'))
+            torque_factor(ROBOT, other, store.load('arm'))
     # Identified anew, it replaces the other; with a load, it would be built on it.
-    anew = ARM_IDENTIFICATION.inputs(robot, raised, store.load)
+    anew = ARM_IDENTIFICATION.inputs(ROBOT, raised, store.load)
     assert anew.gains is None
     assert found.sha256 in {item.sha256 for item in anew.listed}
     with pytest.raises(ConfigurationError, match='arm result .unloaded, '):
-        ARM_IDENTIFICATION.inputs(robot, replace(raised, arm_load=2.0), store.load)
+        ARM_IDENTIFICATION.inputs(ROBOT, replace(raised, arm_load=2.0), store.load)
 
 
 @pytest.mark.parametrize(('mass', 'seed'), [(2.3, 0), (0.5, 1)])
 def test_an_arm_with_its_tool_on_does_not_pass_as_unloaded(mass: float, seed: int) -> None:
-    robot = arm('robocal').robot()
-    unknown = {'scale': np.ones(robot.n), 'scale_covariance': 0.01 * np.eye(robot.n)}
     tool = RigidBodyInertia(mass, LOAD.com, mass / LOAD.mass * LOAD.inertia)
-    samples = record(real_arm(robot).with_payload(tool), seed, np.ones(robot.n))
-    result = estimate(robot, samples, VALUES, **unknown)
+    samples = record(real_arm(ROBOT).with_payload(tool), seed, ONES)
+    result = estimate(ROBOT, samples, VALUES, **UNKNOWN)
     (check,) = (check for check in result.checks if check.name == 'no load')
     assert not check.passed
     found = float(check.reason.split('a load of ')[1].split(' ±')[0])
     assert found == pytest.approx(mass, rel=0.2)
     assert 'Take off the tool' in check.reason
     # Nor is a mass identified that may be zero.
-    masses = [result.parameter(f'{joint}.mass') for joint in robot.joint_names]
-    for joint, p in zip(robot.joint_names, masses, strict=True):
+    masses = [result.parameter(f'{joint}.mass') for joint in ROBOT.joint_names]
+    for joint, p in zip(ROBOT.joint_names, masses, strict=True):
         assert p.interval()[0] > 0.0 or p.state is State.NOT_IDENTIFIED
         # Nor one of which the URDF states more than the data tell.
-        stated = VALUES.arm_model_std * link_parameters(robot)[robot.index(joint), 0]
+        stated = VALUES.arm_model_std * link_parameters(ROBOT)[ROBOT.index(joint), 0]
         assert p.std < 2.0 * stated or p.state is State.NOT_IDENTIFIED
     assert (mass == 2.3) or State.NOT_IDENTIFIED in {p.state for p in masses}
-    assert identified_model(robot, from_yaml(to_yaml(result))).robot.n == robot.n
+    assert identified_model(ROBOT, from_yaml(to_yaml(result))).robot.n == ROBOT.n
 
 
 def test_a_stored_payload_that_is_mounted_fails_and_one_that_is_not_does_not() -> None:
-    robot = arm('robocal').robot()
-    unknown = {'scale': np.ones(robot.n), 'scale_covariance': 0.01 * np.eye(robot.n)}
     # Links that leave the URDF hide the load from the check that knows of none.
-    links = link_parameters(robot) * (1.0 + 0.1 * np.random.default_rng(2).normal(size=(6, 1)))
-    true = with_links(robot, links, real_arm(robot).model.armature)
+    links = link_parameters(ROBOT) * (1.0 + 0.1 * np.random.default_rng(2).normal(size=(6, 1)))
+    true = with_links(ROBOT, links, real_arm(ROBOT).model.armature)
     load = estimate_payload(
-        robot, record(robot.with_payload(LOAD), 4, np.ones(robot.n)), VALUES)
+        ROBOT, record(ROBOT.with_payload(LOAD), 4, ONES), VALUES)
     assert load.parameter('mass').value == pytest.approx(LOAD.mass, rel=0.1)
     for mounted in (true, true.with_payload(LOAD)):
         result = estimate(
-            robot, record(mounted, 0, np.ones(robot.n)), VALUES, stored=load, **unknown)
+            ROBOT, record(mounted, 0, ONES), VALUES, stored=load, **UNKNOWN)
         (check,) = (item for item in result.checks if item.name == 'stored payload not mounted')
         assert check.passed == (mounted is true), check.reason
-    other = estimate(robot, record(true, 0, np.ones(robot.n)), replace(VALUES, tool='other'),
-                     stored=load, **unknown)
+    other = estimate(ROBOT, record(true, 0, ONES), replace(VALUES, tool='other'),
+                     stored=load, **UNKNOWN)
     assert not [item for item in other.checks if item.name == 'stored payload not mounted']
 
 
 def test_a_payload_without_torque_contradicts_a_stored_one_of_the_same_tool(tmp_path) -> None:
-    robot = arm('robocal').robot()
-    stored = estimate_payload(robot, record(robot.with_payload(LOAD), 4, np.ones(robot.n)), VALUES)
-    samples = record(robot, 5, np.ones(robot.n))
+    stored = estimate_payload(ROBOT, record(ROBOT.with_payload(LOAD), 4, ONES), VALUES)
+    samples = record(ROBOT, 5, ONES)
     values = replace(VALUES, method='excitation', excitation_source='torque')
     for tool, expected in (('', [False]), ('other', [])):
-        result = PAYLOAD.estimate(robot, Recording(samples), replace(values, tool=tool),
+        result = PAYLOAD.estimate(ROBOT, Recording(samples), replace(values, tool=tool),
                                   Inputs(beside={'payload': stored}))
         found = [item for item in result.checks if item.name == 'torque of the payload']
         assert [item.passed for item in found] == expected
@@ -306,42 +289,39 @@ def test_a_payload_without_torque_contradicts_a_stored_one_of_the_same_tool(tmp_
     passed = ResultStore(tmp_path, stored.robot)
     passed.save(replace(stored, checks=(), validation=stored.fit))
     for estimator in (PAYLOAD, ARM_IDENTIFICATION):
-        inputs = estimator.inputs(robot, values, passed.load)
+        inputs = estimator.inputs(ROBOT, values, passed.load)
         assert 'payload' in inputs.beside
         assert 'payload' not in {item.kind for item in inputs.listed}
 
 
 def test_a_last_link_that_differs_with_all_others_is_no_load() -> None:
-    robot = arm('robocal').robot()
-    true = real_arm(robot)
-    links = link_parameters(robot) * (1.0 + 0.3 * np.random.default_rng(2).normal(size=(6, 1)))
+    true = real_arm(ROBOT)
+    links = link_parameters(ROBOT) * (1.0 + 0.3 * np.random.default_rng(2).normal(size=(6, 1)))
     result = estimate(
-        robot, record(with_links(robot, links, true.model.armature), 0, np.ones(robot.n)), VALUES,
-        scale=np.ones(robot.n), scale_covariance=0.01 * np.eye(robot.n))
+        ROBOT, record(with_links(ROBOT, links, true.model.armature), 0, ONES), VALUES,
+        **UNKNOWN)
     assert result.settings['model_std'] > VALUES.arm_model_std
     assert {check.name: check.passed for check in result.checks}['no load']
 
 
 def test_a_load_needs_an_arm_identified_without() -> None:
-    robot = arm('robocal').robot()
     inputs = Inputs(absent={'arm': ' The last one (unloaded, a.mcap) did not pass: too slow.'})
     with pytest.raises(ConfigurationError, match=r'The last one .*: too slow\. Remove'):
         ARM_IDENTIFICATION.estimate(
-            robot, Recording(record(robot, 0, np.ones(robot.n))), replace(VALUES, arm_load=2.0),
+            ROBOT, Recording(record(ROBOT, 0, ONES)), replace(VALUES, arm_load=2.0),
             inputs)
     with pytest.raises(ConfigurationError, match='identify the arm; then repeat'):
-        estimate(robot, record(robot, 0, np.ones(robot.n)), replace(VALUES, arm_load=2.0),
-                 scale=np.ones(robot.n), scale_covariance=0.01 * np.eye(robot.n))
+        estimate(ROBOT, record(ROBOT, 0, ONES), replace(VALUES, arm_load=2.0),
+                 **UNKNOWN)
 
 
 def test_payload_by_torque_is_not_evaluated_without_evidence_and_right_with_the_arm() -> None:
-    robot = arm('robocal').robot()
     identified = run(loaded=True)
-    samples = record(real_arm(robot).with_payload(LOAD), 4, np.ones(robot.n))
-    blind = estimate_payload(robot, samples, VALUES)
+    samples = record(real_arm(ROBOT).with_payload(LOAD), 4, ONES)
+    blind = estimate_payload(ROBOT, samples, VALUES)
     assert blind.verdict is not Verdict.PASS
     assert any('Nothing shows' in check.reason for check in blind.checks)
-    model = identified_model(robot, identified)
+    model = identified_model(ROBOT, identified)
     scaled = replace(samples, effort=samples.effort / scales(identified))
     found = estimate_payload(model.robot, scaled, VALUES, arm=model)
     mass = found.parameter('mass')
@@ -366,8 +346,6 @@ def test_a_result_survives_its_file_and_corrects_the_urdf() -> None:
         model.inverse_dynamics(q, v, v), abs=1e-9)
 
 
-
-
 def test_the_centre_of_a_small_link_is_known_no_better_than_what_is_mounted_on_it():
     compact = np.array([2.0, 0.0, 0.0, 0.0, *(8e-4 * np.array([1.0, 0.0, 1.0, 0.0, 0.0, 1.0]))])
     std = np.sqrt(np.diag(link_covariance(compact, 0.05)))
@@ -375,16 +353,6 @@ def test_the_centre_of_a_small_link_is_known_no_better_than_what_is_mounted_on_i
     # A twentieth of the mass, 8 cm from the centre.
     assert (std[1:4] > 0.05 * 2.0 * 0.08).all()
     assert (std[1:4] < 1.05 * 0.05 * 2.0 * 0.08).all()
-
-
-def test_an_arm_that_is_heavier_than_its_urdf_as_a_whole_has_its_gains_within_the_intervals():
-    robot = arm('robocal').robot()
-    true = with_links(robot, 1.07 * link_parameters(robot), np.zeros(robot.n))
-    result = estimate(robot, record(true, 0, np.ones(robot.n)), VALUES,
-                      scale=np.ones(robot.n), scale_covariance=0.01 * np.eye(robot.n))
-    for joint in robot.joint_names:
-        low, high = result.parameter(f'{joint}.effort_scale').interval(0.95)
-        assert low < 1.0 < high
 
 
 def with_build_up(samples: JointSamples) -> JointSamples:
@@ -406,25 +374,22 @@ def rotor_errors(robot: Robot, result: CalibrationResult) -> np.ndarray:
 
 
 def test_friction_that_builds_up_after_reversals_is_no_rotor() -> None:
-    robot = arm('robocal').robot()
-    unknown = {'scale': np.ones(robot.n), 'scale_covariance': 0.005**2 * np.eye(robot.n)}
-    errors = np.concatenate([rotor_errors(robot, estimate(robot, with_build_up(
-        record(real_arm(robot), seed, np.ones(robot.n))), VALUES, **unknown))
+    unknown = {'scale': ONES, 'scale_covariance': 0.005**2 * np.eye(ROBOT.n)}
+    errors = np.concatenate([rotor_errors(ROBOT, estimate(ROBOT, with_build_up(
+        record(real_arm(ROBOT), seed, ONES)), VALUES, **unknown))
         for seed in range(3)])
     assert np.abs(errors).max() < 3.3
     assert np.sqrt(np.mean(errors**2)) < 1.5
 
 
 def test_gains_without_a_load_are_known_no_better_than_the_widths_of_the_priors_tell() -> None:
-    robot = arm('robocal').robot()
-    unknown = {'scale': np.ones(robot.n), 'scale_covariance': 0.01 * np.eye(robot.n)}
-    result = estimate(robot, record(real_arm(robot), 0, np.full(robot.n, 1.12)), VALUES,
-                      **unknown)
+    result = estimate(ROBOT, record(real_arm(ROBOT), 0, np.full(ROBOT.n, 1.12)), VALUES,
+                      **UNKNOWN)
     places = [result.covariance_names.index(f'{joint}.effort_scale')
-              for joint in robot.joint_names]
+              for joint in ROBOT.joint_names]
     std = np.sqrt(np.array(result.covariance)[np.ix_(places, places)].mean())
     # Priors of gains and of the links' scale are these; what the gains multiply adds a doubt.
-    assert std > 1.2 / np.sqrt(robot.n / 0.01 + 1.0 / VALUES.arm_model_std**2)
+    assert std > 1.2 / np.sqrt(ROBOT.n / 0.01 + 1.0 / VALUES.arm_model_std**2)
     errors = [((item.value or 0.0) - 1.12) / (item.std or 1.0) for item in (
-        result.parameter(f'{joint}.effort_scale') for joint in robot.joint_names)]
+        result.parameter(f'{joint}.effort_scale') for joint in ROBOT.joint_names)]
     assert np.abs(errors).max() < 3.3

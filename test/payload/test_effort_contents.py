@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.arms import arm
 from support.forward import Tool
 from test_two_plane import Experiment, experiment, values_for
 
@@ -58,14 +57,6 @@ def test_a_compensation_at_work_is_detected(case: Experiment, tmp_path: Path) ->
 def test_efforts_with_gravity_are_not_external(case: Experiment, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="effort_contains is 'external', but"):
         found(case, case.samples(), 'external', tmp_path)
-
-
-def test_a_massless_arm_needs_no_torque() -> None:
-    robot = arm('robocal').robot()
-    light = robot.without_mass()
-    q = np.full(robot.n, 0.3)
-    np.testing.assert_array_equal(light.inverse_dynamics(q, q, q), 0.0)
-    assert np.abs(robot.gravity_torque(q)).max() > 1.0
 
 
 def test_where_gravity_loads_no_joint_nothing_is_checked(case: Experiment) -> None:

@@ -14,10 +14,13 @@ from support.result_examples import example
 from support.ros_rig import Log, Spinner, arm_urdf, overrides
 
 from robocal_ros.messages.samples import Recording
-from robocal_ros.node.calibration_node import FAILURE, SUCCESS
-from robocal_ros.payload import excitation
+from robocal_ros.node.calibration_node import SUCCESS
+from robocal_ros.parameters import declarations
+from robocal_ros.payload import PAYLOAD, excitation
+from robocal_ros.payload.estimator import METHODS
 from robocal_ros.payload.model import BODY
 from robocal_ros.payload.node import PayloadIdentification
+from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.result import Efforts
 from robocal_ros.results.store import read_result, to_yaml
 from robocal_ros.robot.model import Robot
@@ -44,17 +47,6 @@ def make(tmp_path: Path) -> Iterator[Make]:
         node.destroy_node()
 
 
-def test_sweeps_that_are_too_slow_are_refused_before_the_arm_moves(make: Make) -> None:
-    node = make(sweep_speed=0.1, speed_scale=0.1)
-    log = Log(node)
-    assert node.trigger_configure() == FAILURE
-    assert 'makes sweeps of 0.01 rad/s; at least 0.022 rad/s are needed' in log['error'][0]
-
-
-def test_the_slowest_speed_that_is_allowed_passes(make: Make) -> None:
-    assert make(sweep_speed=0.03).trigger_configure() == SUCCESS
-
-
 @pytest.mark.parametrize('text', ['kind: [', 'schema_version: 1\nkind: friction\n'])
 def test_an_unreadable_friction_file_is_left_out_with_a_warning(
     make: Make, tmp_path: Path, text: str
@@ -67,12 +59,6 @@ def test_an_unreadable_friction_file_is_left_out_with_a_warning(
     assert len(told) == 1
     assert 'friction.yaml' in told[0]
     assert 'Identify friction anew, or set use_friction to false.' in told[0]
-
-
-def test_parameters_of_excitation_reach_the_node(make: Make) -> None:
-    node = make(method='excitation', sag_std=2e-3, delay_std=1e-3, posture_std=3e-4)
-    assert node.trigger_configure() == SUCCESS
-    assert (node.values.sag_std, node.values.delay_std) == (2e-3, 1e-3)
 
 
 def test_a_reference_run_is_saved_and_answered_without_a_payload_being_published(
@@ -154,3 +140,15 @@ def test_friction_of_other_motor_constants_is_left_out_with_a_warning(
     assert any(line.startswith('Stored friction not used') and TOLD in line
                for line in log['warning'])
     assert node.results.current('friction') is None
+
+
+def test_the_table_holds_every_method_that_the_parameter_offers() -> None:
+    (offered,) = (item.choices for item in declarations(PayloadParameters)
+                  if item.name == 'method')
+    assert tuple(METHODS) == offered
+
+
+def test_the_frame_that_messages_name_may_be_none_of_the_urdf() -> None:
+    values = PayloadParameters(method='static_poses', sensor_message_frame='tool0_controller')
+    (sensor,) = PAYLOAD.needs(values).wrenches
+    assert (sensor.frame, sensor.message_frame) == ('ft_wrist', 'tool0_controller')

@@ -23,7 +23,9 @@ from robocal_ros.robot.model import Robot
 
 BOX = (0.1, 0.1, 0.15)
 MASS = 2.0
-CASES = [(name, mount) for name in ARMS for mount in MOUNTS]
+# Each arm once, and each mount.
+CASES = [*((name, 'upright') for name in ARMS),
+         *(('robocal', mount) for mount in MOUNTS if mount != 'upright')]
 
 
 @cache
@@ -60,25 +62,25 @@ def along(sweep: SweepRange, step: float = 0.01) -> np.ndarray:
 
 
 @pytest.mark.parametrize(('name', 'mount'), CASES)
-def test_both_axes_are_horizontal_in_every_plan(name, mount):
-    robot, plan, _ = plan_of(name, mount)
+def test_plans_have_horizontal_axes_and_wide_sweeps_within_all_limits(name, mount):
+    robot, plan, current = plan_of(name, mount)
     reference = Reference(arm(name).urdf, arm(name).tool, MOUNTS[mount])
     up = -np.array(MOUNTS[mount]) / 9.81
     for joint in (robot.n - 1, plan.second_joint):
         tilt = np.degrees(np.arcsin(abs(reference.axis(plan.posture, joint) @ up)))
         assert tilt < 3.0
     assert plan.second_joint == robot.n - 2
-
-
-@pytest.mark.parametrize(('name', 'mount'), CASES)
-def test_sweeps_are_wide_within_limits_and_torques(name, mount):
-    robot, plan, _ = plan_of(name, mount)
     last, second, *held_out = plan.sweeps
     assert (last.joint, second.joint) == (robot.n - 1, plan.second_joint)
     assert [s.held_out for s in plan.sweeps] == [False, False, True, True]
     assert [s.joint for s in held_out] == [last.joint, second.joint]
+    # Held-out ones are about other postures.
+    for fitted, other in zip(plan.sweeps[:2], held_out, strict=True):
+        away = np.delete(np.abs(other.posture - fitted.posture), fitted.joint)
+        assert away.max() > 0.3
     loaded = Reference(arm(name).urdf, arm(name).tool, MOUNTS[mount],
                        Tool(MASS, np.zeros(3), np.zeros((3, 3))))
+    contacts = contacts_of(name)
     for sweep in plan.sweeps:
         span = np.degrees(sweep.high - sweep.low)
         assert span >= (50.0 if sweep.held_out else 80.0)
@@ -88,55 +90,12 @@ def test_sweeps_are_wide_within_limits_and_torques(name, mount):
         assert (path <= robot.upper).all()
         torque = loaded.torque(path, 0.0 * path, 0.0 * path)
         assert (np.abs(torque) <= 0.95 * robot.effort_limit).all()
+        assert not any(contacts.touch(q) for q in path)
         np.testing.assert_allclose(sweep.end(True)[sweep.joint], sweep.high)
-
-
-@pytest.mark.parametrize(('name', 'mount'), CASES)
-def test_sweeps_and_the_path_to_them_are_free_of_collision(name, mount):
-    _, plan, current = plan_of(name, mount)
-    contacts = contacts_of(name)
-    for sweep in plan.sweeps:
-        assert not any(contacts.touch(q) for q in along(sweep))
     np.testing.assert_allclose(plan.approach[0], current)
     np.testing.assert_allclose(plan.approach[-1], plan.posture)
     for a, b in zip(plan.approach[:-1], plan.approach[1:], strict=True):
         assert not any(contacts.touch(q) for q in dense(a, b))
-
-
-@pytest.mark.parametrize(('name', 'mount'), CASES)
-def test_held_out_sweeps_have_other_postures(name, mount):
-    _, plan, _ = plan_of(name, mount)
-    for fitted, held_out in zip(plan.sweeps[:2], plan.sweeps[2:], strict=True):
-        away = np.delete(np.abs(held_out.posture - fitted.posture), fitted.joint)
-        assert away.max() > 0.3
-
-
-def test_the_same_seed_gives_the_same_plan():
-    robot, plan, current = plan_of('robocal', 'upright')
-    again = plan_two_plane(robot, checker_of(arm('robocal')), current, mass=MASS)
-    np.testing.assert_array_equal(again.posture, plan.posture)
-    assert again.quality == plan.quality
-
-
-def test_the_predicted_quality_is_the_bound_for_unit_weight():
-    # One newton of weight and noise of one N·m spread over both planes, friction unknown.
-    robot, plan, _ = plan_of('robocal', 'upright')
-    rows = []
-    for number, sweep in enumerate(plan.sweeps[:2]):
-        path = np.tile(sweep.posture, (60, 1))
-        path[:, sweep.joint] = np.linspace(sweep.low, sweep.high, 60)
-        columns = np.zeros((60, 5))
-        for axis in range(3):
-            more, less = (
-                Reference(robot.urdf, 'tool0', robot.gravity, Tool(1.0 / 9.81, c)).torque(
-                    path, 0 * path, 0 * path)[:, sweep.joint]
-                for c in (1e-3 * np.eye(3)[axis], -1e-3 * np.eye(3)[axis]))
-            columns[:, axis] = (more - less) / 2e-3
-        columns[:, 3 + number] = 1.0
-        rows.append(columns / np.sqrt(60.0))
-    jacobian = np.vstack(rows)
-    centre = np.linalg.inv(jacobian.T @ jacobian)[:3, :3]
-    assert plan.quality == pytest.approx(np.sqrt(np.linalg.eigvalsh(centre)[-1]), rel=1e-3)
 
 
 def test_a_named_second_joint_is_used():
@@ -199,8 +158,6 @@ def test_axes_that_stay_vertical_are_a_stated_reason():
 def test_an_invalid_second_joint_is_refused():
     robot = arm('robocal').robot()
     checker = checker_of(arm('robocal'))
-    with pytest.raises(ConfigurationError, match="'elbow' .*joint_1"):
-        plan_two_plane(robot, checker, middle(robot), mass=MASS, second_joint='elbow')
     with pytest.raises(ConfigurationError, match="'joint_6' is the last joint; name one before"):
         plan_two_plane(robot, checker, middle(robot), mass=MASS, second_joint='joint_6')
     single = Robot(arm('robocal').urdf, joints=['joint_5'])
@@ -230,8 +187,9 @@ def test_an_arm_in_collision_is_refused_with_the_remedy():
 # -------------------------------------------------------------------------- static poses
 
 
-@pytest.mark.parametrize('mount', MOUNTS)
-@pytest.mark.parametrize(('name', 'frame'), [('robocal', 'ft_wrist'), ('panda', 'panda_link8')])
+@pytest.mark.parametrize(('name', 'frame', 'mount'), [
+    ('robocal', 'ft_wrist', 'wall_30'), ('robocal', 'ft_wrist', 'upright'),
+    ('panda', 'panda_link8', 'ceiling'), ('panda', 'panda_link8', 'wall_90')])
 def test_static_postures_turn_the_sensor_to_all_sides(name, mount, frame):
     robot = arm(name).robot(mount)
     current = middle(robot)

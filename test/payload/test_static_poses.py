@@ -11,13 +11,11 @@ import numpy as np
 import pinocchio as pin
 import pytest
 from hypothesis import given, settings, strategies as st
-from scipy.stats import chi2
 from support.arms import MOUNTS, arm
 from support.excitation_cell import SENSORS, wrench_of
-from support.forward import Tool, cramer_rao, random_tool, trapezoid
+from support.forward import Tool, random_tool, trapezoid
 
 from robocal_ros.errors import DataError, ExcitationError
-from robocal_ros.estimation.signals import dwells
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
 from robocal_ros.payload.model import static_wrench_regressor
 from robocal_ros.payload.parameters import PayloadParameters
@@ -156,16 +154,6 @@ def test_a_load_at_rest_by_spatial_algebra(seed):
                                static_wrench(load, gravity) + bias, atol=1e-12)
 
 
-def test_a_tool_that_hangs_reads_its_weight(usual):
-    # Sensor flange down: z of the sensor along gravity.
-    q = np.array([0.0, 0.0, 0.0, 0.0, np.pi / 2, 0.0])
-    gravity = usual.robot.transform_frame_to_root(q, 'ft_wrist').rotation.T @ [0.0, 0.0, -9.81]
-    np.testing.assert_allclose(gravity, [0.0, 0.0, 9.81], atol=1e-9)
-    load = [2.0, 2.0 * 0.1, 0.0, 2.0 * 0.3, *[0.0] * 6]
-    np.testing.assert_allclose(static_wrench_regressor(gravity) @ load,
-                               [0.0, 0.0, 19.62, 0.0, -1.962, 0.0], atol=1e-9)
-
-
 # ------------------------------------------------------------------------------ recovery
 
 
@@ -194,8 +182,10 @@ def test_with_hardly_any_noise_the_result_is_exact(usual):
 
 
 def test_the_result_states_method_counts_and_settings(usual):
-    result = usual.estimate()
+    result = usual.estimate(tilt_std=0.005)
     assert (result.kind, result.method, result.frame) == ('payload', 'static_poses', 'tool0')
+    assert {check.question for check in result.checks} == {
+        'informative', 'adequate', 'trustworthy'}
     assert result.counts['poses'] == 12
     assert result.covariance_names == PARAMETERS
     np.testing.assert_allclose(np.sqrt(np.diag(result.covariance)),
@@ -236,59 +226,7 @@ def without_links(case: Record, pose: PoseMeasurement) -> np.ndarray:
     return pose.wrench - static_wrench(pose.distal, pose.rotation.T @ case.robot.gravity)
 
 
-def test_each_posture_is_measured_once_and_while_it_rests(usual):
-    poses = measure(usual.robot, usual.joints(), usual.sensor_samples(usual.readings()))
-    assert len(poses) == 12
-    for pose in poses:
-        np.testing.assert_allclose(pose.scatter, NOISE, rtol=0.25)
-        assert 150 < pose.count <= 260
-        np.testing.assert_allclose(pose.rotation @ pose.rotation.T, np.eye(3), atol=1e-9)
-
-
 # ------------------------------------------------------- efficiency, intervals, invariants
-
-
-def bound_of(case: Record) -> np.ndarray:
-    """Return the bound of the ten values over the readings taken at rest."""
-    found = dwells(case.joints())
-    postures = np.array([d.posture for d in found])
-    weight = np.sqrt([[d.stop - d.start] for d in found])
-    return cramer_rao(lambda values: weight / NOISE * (own_wrench(
-        case.name, Tool(values[0], values[1:4]), case.robot.gravity, postures) + values[4:]),
-        case.truth, 1e-5)
-
-
-def test_the_estimate_is_as_good_as_the_bound_allows(short):
-    result = short.estimate(seed=1)
-    stated = np.sqrt(np.diag(result.covariance))
-    bound = bound_of(short)
-    # Variances between postures are estimated, too, from a few of them.
-    assert (0.9 * bound < stated).all()
-    assert (stated < 1.5 * bound).all()
-    error = error_of(result, short)
-    assert error @ np.linalg.solve(result.covariance, error) < chi2.ppf(0.99, 10)
-
-
-@given(st.integers(-10**6, 10**6))
-@settings(max_examples=5)
-def test_the_time_of_recording_does_not_matter(short, by):
-    joints, sensor = short.joints(), short.sensor_samples(short.readings())
-    later = estimate(
-        short.robot,
-        JointSamples(joints.joint_names, joints.time + by, joints.position, joints.velocity,
-                     joints.effort),
-        WrenchSamples(sensor.frame, sensor.time + by, sensor.wrench), PayloadParameters())
-    # A reading more or less at the ends of a dwell is all that rounding may change.
-    np.testing.assert_allclose(later.values(PARAMETERS)[:4], short.estimate().values(
-        PARAMETERS)[:4], atol=2e-3)
-
-
-def test_the_order_of_the_postures_does_not_matter():
-    postures = spread_postures(arm('robocal').robot(), 9, 4)
-    for order in (slice(None), slice(None, None, -1)):
-        case = record('robocal', 'upright', TOOL, 0, postures=postures[order])
-        result = case.estimate(case.readings(noise=1e-6))
-        assert abs(error_of(result, case)[1:4]).max() < 2e-5
 
 
 @given(st.lists(st.floats(-50.0, 50.0), min_size=6, max_size=6))
@@ -307,18 +245,6 @@ def test_another_tool_frame_moves_the_centre_and_nothing_else(short):
     np.testing.assert_allclose(
         b.values(PARAMETERS) - a.values(PARAMETERS), [0, 0, 0, 0.025] + [0] * 6, atol=1e-12)
     np.testing.assert_allclose(a.covariance, b.covariance, rtol=1e-9, atol=1e-18)
-
-
-def test_a_unit_of_force_scales_mass_and_leaves_the_centre(short):
-    # Newtons and newton metres in another unit, tool and own parts alike.
-    unique, back = np.unique(short.position, axis=0, return_inverse=True)
-    own = own_wrench('robocal', None, (0.0, 0.0, -9.81), unique)[back.ravel()]
-    assert np.abs(own).max() > 1.0
-    a = short.estimate(short.readings())
-    b = short.estimate(3.0 * (short.readings() - own) + own)
-    # Joint quantisation reaches ``own`` on one side only: a few micrometres.
-    np.testing.assert_allclose(b.values(PARAMETERS)[0], 3.0 * a.values(PARAMETERS)[0], rtol=1e-4)
-    np.testing.assert_allclose(b.values(PARAMETERS)[1:4], a.values(PARAMETERS)[1:4], atol=2e-5)
 
 
 # --------------------------------------------------------------------------- wrong things
@@ -342,19 +268,6 @@ def test_postures_with_one_direction_of_gravity_are_refused():
     assert {'mass', 'bias_tx', 'bias_ty', 'bias_tz'} <= set(caught.value.unobservable)
 
 
-def test_gravity_in_one_plane_leaves_all_moments_observable():
-    # The wrist axis horizontal, turning: gravity circles in the sensor's x-y plane.
-    postures = np.tile([0.0, 0.0, 0.0, 0.0, 0.0, 0.0], (8, 1))
-    postures[:, 5] = np.linspace(-3.0, 3.0, 8)
-    case = record('robocal', 'upright', TOOL, 0, postures=postures)
-    gravity = [p.rotation.T @ case.robot.gravity for p in measure(
-        case.robot, case.joints(), case.sensor_samples(case.readings()))]
-    assert np.abs(np.array(gravity)[:, 2]).max() < 1e-3
-    # m c x g still shows all of m c when gravity turns in a plane, and so do the biases.
-    result = case.estimate()
-    assert np.abs(error_of(result, case)[1:4]).max() < 1e-3
-
-
 def test_two_directions_of_gravity_leave_one_moment_unobservable():
     base = np.array([0.0, 0.3, -0.2, 0.4, 0.9, 0.3])
     postures = np.array([base + [0.5 * i, 0, 0, 0, 1.0 * (i % 2), 0] for i in range(8)])
@@ -364,18 +277,9 @@ def test_two_directions_of_gravity_leave_one_moment_unobservable():
     assert not {'mass', 'bias_fx', 'bias_fy', 'bias_fz'} & set(caught.value.unobservable)
 
 
-def test_nearly_the_same_direction_is_refused_too():
-    generator = np.random.default_rng(0)
-    postures = flange_up(8) + generator.uniform(-0.003, 0.003, (8, 6))
-    case = record('robocal', 'upright', TOOL, 0, postures=postures)
-    with pytest.raises(ExcitationError, match='unobservable'):
-        case.estimate()
-
-
-@pytest.mark.parametrize('number', [1, 5])
-def test_fewer_than_six_postures_are_refused(number):
-    case = record('robocal', 'upright', TOOL, 0, count=number)
-    with pytest.raises(DataError, match=rf'{number} different postures .*at least 6.*Hold each'):
+def test_fewer_than_six_postures_are_refused():
+    case = record('robocal', 'upright', TOOL, 0, count=5)
+    with pytest.raises(DataError, match=r'5 different postures .*at least 6.*Hold each'):
         case.estimate()
 
 
@@ -384,13 +288,6 @@ def test_the_same_posture_again_does_not_count_twice():
     postures[1::2] += 0.01
     case = record('robocal', 'upright', TOOL, 0, postures=postures)
     with pytest.raises(DataError, match='4 different postures'):
-        case.estimate()
-
-
-def test_coming_back_to_a_posture_does_not_count_twice():
-    three = spread_postures(arm('robocal').robot(), 3, 0)
-    case = record('robocal', 'upright', TOOL, 0, postures=np.vstack((three, three)))
-    with pytest.raises(DataError, match='3 different postures'):
         case.estimate()
 
 
@@ -420,8 +317,7 @@ def test_nothing_mounted_is_refused():
         case.estimate()
 
 
-@pytest.mark.parametrize('channel', range(6))
-@pytest.mark.parametrize('value', [0.0, 0.1, 12.3])
+@pytest.mark.parametrize(('channel', 'value'), [(1, 0.0), (5, 12.3)])
 def test_a_stuck_channel_is_named(usual, channel, value):
     readings = usual.readings()
     readings[:, channel] = value
@@ -430,7 +326,7 @@ def test_a_stuck_channel_is_named(usual, channel, value):
         usual.estimate(readings)
 
 
-@pytest.mark.parametrize('channel', range(6))
+@pytest.mark.parametrize('channel', [2, 3])
 def test_a_channel_that_sticks_in_half_of_the_postures_shows(usual, channel):
     readings = usual.readings()
     readings[len(readings) // 2:, channel] = readings[len(readings) // 2, channel]
@@ -443,8 +339,7 @@ def test_a_payload_above_the_limit_is_refused(usual):
     assert usual.estimate(max_payload=2.5).verdict is Verdict.PASS
 
 
-@pytest.mark.parametrize('channel', range(6))
-@pytest.mark.parametrize('number', [0, 5, 11])
+@pytest.mark.parametrize(('channel', 'number'), [(0, 0), (2, 11), (4, 5)])
 def test_a_push_during_one_posture_shows(usual, channel, number):
     readings = usual.readings()
     readings[usual.during(number), channel] += 20.0 * NOISE[channel]
@@ -463,12 +358,6 @@ def test_a_push_that_begins_during_a_posture_shows_or_does_no_harm(usual, number
     error = np.abs(error_of(result, usual))[:4]
     std = np.sqrt(np.diag(result.covariance))[:4]
     assert result.verdict is Verdict.FAIL or (error < 4.0 * std).all()
-
-
-def test_a_sensor_with_a_wrong_channel_scale_shows(usual):
-    readings = usual.readings()
-    readings[:, 0] *= 0.9
-    assert usual.estimate(readings).verdict is Verdict.FAIL
 
 
 def test_swapped_axes_show(usual):
@@ -513,21 +402,6 @@ def test_the_limits_of_the_residuals_decide_and_a_share_of_the_load_raises_them(
         assert every & set(failed(usual.estimate(**values))) == {f'held-out {what}'}
         values['max_residual_share'] = 0.1
         assert not every & set(failed(usual.estimate(**values)))
-
-
-def test_repeating_the_postures_narrows_the_answer_as_longer_rests_do():
-    postures = spread_postures(arm('robocal').robot(), 8, 4)
-    once = record('robocal', 'upright', TOOL, 0, postures=postures)
-    twice = record('robocal', 'upright', TOOL, 0, postures=np.vstack((postures, postures)))
-    # The variances between postures are estimated from each record, and scatter.
-    ratios = []
-    for seed in range(6):
-        a, b = once.estimate(seed=seed), twice.estimate(seed=seed)
-        assert (a.counts['poses'], b.counts['poses']) == (8, 8)
-        ratios.append(np.diag(b.covariance) / np.diag(a.covariance))
-    np.testing.assert_allclose(np.sqrt(np.median(ratios, axis=0)), np.sqrt(0.5), rtol=0.25)
-    error = error_of(b, twice)
-    assert error @ np.linalg.solve(b.covariance, error) < chi2.ppf(0.999, 10)
 
 
 def test_a_light_tool_fails_by_its_interval_not_silently():
@@ -694,9 +568,3 @@ def test_repeated_lines_of_a_posture_provide_the_noise(usual):
     result = one_line_each(usual, usual.readings(), repeats=4)
     assert result.counts['poses'] == 12
     assert 'is unknown' not in ' '.join(c.reason for c in result.checks)
-
-
-def test_every_question_has_a_check(usual):
-    result = usual.estimate(tilt_std=0.005)
-    assert {check.question for check in result.checks} == {
-        'informative', 'adequate', 'trustworthy'}

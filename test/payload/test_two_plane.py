@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
 from scipy.signal import lfilter
 from scipy.spatial.transform import Rotation
 from scipy.stats import chi2
@@ -20,7 +19,6 @@ from support.forward import (
     SweepPlan,
     Tool,
     coulomb,
-    cramer_rao,
     friction_of,
     horizontal_posture,
     measured,
@@ -31,7 +29,6 @@ from support.forward import (
 
 from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
 from robocal_ros.messages.samples import JointSamples
-from robocal_ros.parameters import checked
 from robocal_ros.payload.model import Plane
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import COM, TORQUE_ERROR
@@ -192,86 +189,6 @@ def test_the_result_states_method_counts_and_settings(usual):
 # ------------------------------------------------------- efficiency, intervals, invariants
 
 
-def bound_of(case: Experiment, settle: float) -> np.ndarray:
-    """Return the bound of the centre, with a friction torque per joint and direction unknown.
-
-    From the torque of the swept joint in the constant-speed parts of the fitted sweeps.
-    """
-    n, m = case.robot.n, case.motion
-    cut = round(settle / (m.time[1] - m.time[0]))
-    rows = [whole[cut:len(whole) - cut] for whole in (
-        np.flatnonzero(m.window == window) for window in (1, 2, 3, 4))]
-
-    def torques(values: np.ndarray) -> np.ndarray:
-        model = Reference(case.robot.urdf, case.robot.tool_frame, case.robot.gravity,
-                          replace(case.tool, com=values[:3]))
-        return np.concatenate([
-            model.torque(m.position[r], m.velocity[r], m.acceleration[r])[:, j] + level
-            for r, j, level in zip(rows, (n - 1, n - 1, n - 2, n - 2), values[3:], strict=True)
-        ]) / Noise().effort
-
-    return cramer_rao(torques, np.append(case.tool.com, np.zeros(4)), 1e-4)[:3]
-
-
-def test_the_estimate_is_as_good_as_the_bound_allows(quick):
-    result = estimate(quick.robot, quick.samples(RANDOM_ALONE, 1), values_for(quick))
-    stated = [result.parameter(name).std for name in COM]
-    bound = bound_of(quick, settle=0.3)
-    assert (bound < stated).all()
-    assert (stated < 1.3 * bound).all()
-    assert error_in_std(result, quick) < chi2.ppf(0.99, 3)
-
-
-def test_the_end_that_is_cut_to_settle_costs_little(quick):
-    assert (bound_of(quick, 0.3) / bound_of(quick, 0.0)).max() < 1.25
-
-
-@given(by=st.integers(-10**6, 10**6))
-@settings(max_examples=5)
-def test_the_time_of_recording_does_not_matter(quick, by):
-    samples = quick.samples()
-    later = JointSamples(samples.joint_names, samples.time + by, samples.position,
-                         samples.velocity, samples.effort)
-    a = estimate(quick.robot, samples, values_for(quick))
-    b = estimate(quick.robot, later, values_for(quick))
-    np.testing.assert_allclose(a.values(COM), b.values(COM), atol=0.2e-3)
-
-
-def test_measured_velocity_is_not_needed(quick):
-    samples = quick.samples()
-    other = quick.samples(velocity=np.zeros_like(samples.velocity))
-    np.testing.assert_array_equal(
-        estimate(quick.robot, samples, values_for(quick)).values(COM),
-        estimate(quick.robot, other, values_for(quick)).values(COM))
-
-
-def test_the_order_of_the_sweeps_does_not_matter(quick):
-    # The record backwards: every sweep reversed, friction with it.
-    torque = quick.torque - coulomb(quick.motion.velocity, quick.forward, quick.backward)
-    back = quick.motion
-    mirrored = Motion(back.time, back.position[::-1], -back.velocity[::-1],
-                      back.acceleration[::-1], back.window[::-1])
-    case = replace(quick, motion=mirrored, torque=torque[::-1] + coulomb(
-        mirrored.velocity, quick.forward, quick.backward))
-    result = estimate(case.robot, case.samples(Noise(0.0, 1e-9, 0.0)), values_for(case))
-    np.testing.assert_allclose(error_of(result, case), 0.0, atol=1e-7)
-
-
-def test_turning_base_and_gravity_together_changes_nothing(quick):
-    # The same arm on a turned pedestal under turned gravity feels the same torques.
-    urdf = arm('robocal').urdf
-    old = '<parent link="world"/>'
-    place = urdf.index('<origin', urdf.index(old))
-    turned = urdf[:place] + urdf[place:].replace('rpy="0 0 0"', 'rpy="0.7 0 0"', 1)
-    assert turned != urdf
-    gravity = (0.0, 9.81 * np.sin(0.7), -9.81 * np.cos(0.7))
-    robot = Robot(turned, gravity=gravity)
-    a = estimate(quick.robot, quick.samples(), values_for(quick))
-    b = estimate(robot, quick.samples(), values_for(quick))
-    np.testing.assert_allclose(a.values(COM), b.values(COM), atol=1e-9)
-    np.testing.assert_allclose(a.covariance, b.covariance, atol=1e-12)
-
-
 def test_another_tool_frame_turns_the_answer_and_its_covariance(quick):
     robot = Robot(arm('robocal').urdf, tool_frame='ft_wrist')
     q = np.zeros(6)
@@ -282,16 +199,6 @@ def test_another_tool_frame_turns_the_answer_and_its_covariance(quick):
     np.testing.assert_allclose(placement.act(a.values(COM)), b.values(COM), atol=1e-9)
     np.testing.assert_allclose(
         placement.rotation @ a.covariance @ placement.rotation.T, b.covariance, atol=1e-12)
-
-
-def test_a_scale_of_mass_and_torque_alike_is_no_scale(quick):
-    # Tau = m g l: torque, mass and own weight twice as large give the same centre.
-    samples = quick.samples()
-    bare = quick.robot.gravity_torques(samples.position)
-    double = quick.samples(effort=2.0 * (samples.effort - bare) + bare)
-    a = estimate(quick.robot, samples, values_for(quick))
-    b = estimate(quick.robot, double, values_of_mass(2.0 * TOOL.mass))
-    np.testing.assert_allclose(a.values(COM), b.values(COM), atol=1e-9)
 
 
 def test_an_uncertain_mass_widens_the_intervals_as_the_levers_say(quick):
@@ -310,7 +217,7 @@ def test_an_uncertain_mass_widens_the_intervals_as_the_levers_say(quick):
 def test_noise_with_a_memory_widens_the_intervals(quick):
     white = estimate(quick.robot, quick.samples(), values_for(quick))
     ratios = []
-    for seed in range(10):
+    for seed in range(4):
         shocks = np.random.default_rng(seed).normal(size=quick.torque.shape)
         red = lfilter([np.sqrt(1.0 - 0.9**2)], [1.0, -0.9], shocks, axis=0)
         slow = estimate(quick.robot, quick.samples(effort=quick.torque + 0.1 * red),
@@ -340,19 +247,6 @@ def test_identified_friction_is_subtracted_and_narrows_the_answer(quick):
     assert (np.array(stds[0]) <= np.array(stds[1]) * 1.01).all()
     assert abs(told.parameter('joint_6.friction_cancelled').value) < 0.05
     assert told.settings['friction_model'] == ['joint_6', 'joint_5']
-
-
-def test_intervals_with_a_friction_model_cover(quick):
-    """The model is off by twice what it says of itself."""
-    models = {name: SteadyFriction(*2 * [[f + 0.1, b - 0.1]], [1.0, 1.0], [0.0, 0.0], 0.05)
-              for name, f, b in zip(quick.robot.joint_names, quick.forward, quick.backward,
-                                    strict=True)}
-    stated, without = (error_in_std(estimate(
-        quick.robot, quick.samples(RANDOM_ALONE, 1), values_for(quick), {
-            name: replace(model, std=std) for name, model in models.items()}), quick)
-        for std in (0.05, 1e-3))
-    assert stated < chi2.ppf(0.999, 3)
-    assert without > chi2.ppf(0.999, 3)
 
 
 def one_way(case: Experiment) -> Experiment:
@@ -387,10 +281,9 @@ def test_friction_that_differs_between_postures_fails_the_held_out_check(usual):
 # ----------------------------------------------------------------------------- wrong things
 
 
-@pytest.mark.parametrize('seed', range(5))
 @pytest.mark.parametrize('joints', [(0, 1, 2, 3, 4, 5), (5,), (4,)])
-def test_effort_of_the_wrong_sign_shows(quick, joints, seed):
-    effort = quick.effort(seed)
+def test_effort_of_the_wrong_sign_shows(quick, joints):
+    effort = quick.effort()
     effort[:, list(joints)] *= -1.0
     result = estimate(quick.robot, quick.samples(effort=effort), values_for(quick))
     assert result.verdict is Verdict.FAIL
@@ -410,7 +303,7 @@ def test_effort_that_is_zero_or_stuck_is_refused(quick, joint):
             estimate(quick.robot, quick.samples(effort=effort), values_for(quick))
 
 
-@pytest.mark.parametrize('window', [1, 2, 3, 4])
+@pytest.mark.parametrize('window', [1, 4])
 def test_effort_that_freezes_during_a_sweep_shows(quick, window):
     joint = 5 if window < 3 else 4
     rows = np.flatnonzero(quick.motion.window == window)
@@ -426,10 +319,8 @@ def test_effort_that_freezes_during_a_sweep_shows(quick, window):
 
 
 @pytest.mark.parametrize('joint', [4, 5])
-@pytest.mark.parametrize('push', [-3.0, 3.0])
-@pytest.mark.parametrize('where', [0.3, 0.8])
-@pytest.mark.parametrize('length', [0.1, 0.4])
-def test_a_bumped_block_of_samples_shows_or_does_no_harm(quick, joint, push, where, length):
+@pytest.mark.parametrize(('push', 'where', 'length'), [(-3.0, 0.3, 0.4), (3.0, 0.8, 0.1)])
+def test_a_bumped_block_of_samples_shows(quick, joint, push, where, length):
     rows = np.flatnonzero(quick.rows(joint, 1.0) & (quick.motion.window <= 4))
     begin, end = (int(len(rows) * share) for share in (where, min(1.0, where + 0.5 * length)))
     effort = quick.effort()
@@ -453,22 +344,14 @@ def test_a_missing_mass_is_refused(quick, mass):
         estimate(quick.robot, quick.samples(), PayloadParameters(known_mass=mass))
 
 
-@pytest.mark.parametrize('mass', [-1.0, np.nan, np.inf])
-def test_a_mass_out_of_range_is_refused(mass):
-    with pytest.raises(ConfigurationError, match=r"'known_mass' is .* kg; expected 0 … 1000 kg"):
-        checked(PayloadParameters, {'known_mass': mass})
-
-
 def test_a_payload_above_the_limit_is_refused(quick):
     with pytest.raises(ConfigurationError, match=r'2.0 kg, but max_payload .* 1.5 kg.*lighter'):
         estimate(quick.robot, quick.samples(), values_for(quick, max_payload=1.5))
 
 
-def test_second_joint_must_exist_and_come_before_the_last(quick):
+def test_second_joint_must_come_before_the_last(quick):
     with pytest.raises(ConfigurationError, match="'joint_6' is the last joint"):
         estimate(quick.robot, quick.samples(), values_for(quick, second_joint='joint_6'))
-    with pytest.raises(ConfigurationError, match="'elbow' .*joint_1"):
-        estimate(quick.robot, quick.samples(), values_for(quick, second_joint='elbow'))
 
 
 def test_a_second_joint_that_did_not_turn_is_refused(quick):
@@ -511,26 +394,6 @@ def test_an_empty_record_is_refused(quick):
     nothing = quick.samples().rows(0, 0)
     with pytest.raises(DataError, match='No joint states are recorded'):
         estimate(quick.robot, nothing, values_for(quick))
-
-
-def test_a_record_at_rest_is_refused(quick):
-    still = np.tile(quick.motion.position[0], (500, 1))
-    samples = JointSamples(quick.robot.joint_names, np.arange(500) * 0.01, still, 0.0 * still,
-                           np.random.default_rng(0).normal(size=still.shape))
-    with pytest.raises(DataError, match="'joint_6' did not turn at constant speed"):
-        estimate(quick.robot, samples, values_for(quick))
-
-
-def test_samples_of_another_arm_are_refused(quick):
-    samples = quick.samples()
-    other = JointSamples(tuple('abcdef'), samples.time, samples.position, samples.velocity,
-                         samples.effort)
-    with pytest.raises(DataError, match=r'of the joints a, b, .*expected joint_1, joint_2'):
-        estimate(quick.robot, other, values_for(quick))
-    swapped = JointSamples(samples.joint_names[::-1], samples.time, samples.position[:, ::-1],
-                           samples.velocity[:, ::-1], samples.effort[:, ::-1])
-    with pytest.raises(DataError, match='in this order'):
-        estimate(quick.robot, swapped, values_for(quick))
 
 
 def two_joint_case(second_axis: str) -> tuple[Robot, JointSamples]:
@@ -600,23 +463,6 @@ def test_the_planes_torque_is_what_the_body_adds_to_the_arm(name):
                 plane.torque(robot, turned[:, joint], TOOL.mass, TOOL.com), extra, atol=1e-9)
 
 
-def test_the_planes_lever_is_l_cosine_and_l_sine_of_the_specification():
-    # Tau = m |g| l sin(gamma + theta): centre at distance l, gamma from down at theta = 0.
-    robot = Robot(scara(), tool_frame='tip')
-    lever, gamma = 0.2, 0.7
-    reference = np.array([0.0, 0.4])
-    plane = Plane.at(robot, reference, 1)
-    turn = np.cos(gamma) * plane.down + np.sin(gamma) * plane.side
-    tool = robot.transform_frame_to_root(reference, 'tip')
-    com = tool.actInv(plane.origin + lever * turn)
-    theta = np.linspace(-1.0, 1.0, 9)
-    np.testing.assert_allclose(plane.torque(robot, 0.4 + theta, 3.0, com),
-                               3.0 * 9.81 * lever * np.sin(gamma + theta), atol=1e-9)
-    rows, offset = plane.lever_rows(robot)
-    np.testing.assert_allclose(rows @ com + offset, [lever * np.cos(gamma), lever * np.sin(gamma)],
-                               atol=1e-12)
-
-
 def test_the_recursive_estimator_converges_to_the_plane():
     robot = Robot(scara(), tool_frame='tip')
     plane = Plane.at(robot, np.array([0.0, 0.4]), 1)
@@ -645,27 +491,21 @@ def urdf_of(case: Experiment, gain_std: float, model_std: float = 0.05) -> ArmMo
     return urdf_model(case.robot, model_std, gain_std**2 * np.eye(case.robot.n))
 
 
-def test_intervals_cover_errors_of_the_drive_gains(quick):
-    """Two per cent shift the centre by millimetres; without the prior, intervals miss that."""
-    samples = quick.samples(RANDOM_ALONE, 1)
-    samples = replace(samples, effort=samples.effort * (
-        1.0 + 0.02 * np.random.default_rng(1).normal(size=quick.robot.n)))
+@pytest.mark.parametrize('gains', [True, False])
+def test_intervals_cover_errors_of_drive_gains_and_links(quick, gains):
+    """Either shifts the centre by millimetres; without the prior, intervals miss that."""
+    samples, links = quick.samples(RANDOM_ALONE, 1), link_parameters(quick.robot)
+    robot, prior = quick.robot, urdf_of(quick, 0.02).gains_alone()
+    if gains:
+        samples = replace(samples, effort=samples.effort * (
+            1.0 + 0.02 * np.random.default_rng(1).normal(size=robot.n)))
+    else:
+        prior = urdf_of(quick, 0.0, 0.1)
+        robot = with_links(robot, links * (
+            1.0 + 0.1 * np.random.default_rng(7).normal(size=(len(links), 1))),
+            np.zeros(robot.n))
     stated, without = (error_in_std(estimate(
-        quick.robot, samples, values_for(quick), arm=known), quick)
-        for known in (urdf_of(quick, 0.02).gains_alone(), None))
-    assert stated < chi2.ppf(0.999, 3)
-    assert without > 2.0 * chi2.ppf(0.999, 3)
-
-
-def test_intervals_cover_links_off_the_urdf(quick):
-    """Links 10 % off shift the centre by millimetres; without the prior, intervals miss that."""
-    links = link_parameters(quick.robot)
-    urdf = with_links(quick.robot, links * (
-        1.0 + 0.1 * np.random.default_rng(7).normal(size=(len(links), 1))),
-        np.zeros(quick.robot.n))
-    stated, without = (error_in_std(estimate(
-        urdf, quick.samples(RANDOM_ALONE, 1), values_for(quick), arm=model), quick)
-        for model in (urdf_of(quick, 0.0, 0.1), None))
+        robot, samples, values_for(quick), arm=known), quick) for known in (prior, None))
     assert stated < chi2.ppf(0.999, 3)
     assert without > 2.0 * chi2.ppf(0.999, 3)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 from plotly.offline import get_plotlyjs
+from support.browser import Page
 from support.result_examples import example, failing
 
 from robocal_ros.errors import ConfigurationError
@@ -17,41 +17,6 @@ from robocal_ros.files import write_output
 from robocal_ros.results.plots import description, figure
 from robocal_ros.results.report import Advice, Panel, Step, report_html
 from robocal_ros.results.result import Check, Input, Series
-
-VOID = {'meta', 'br', 'link', 'img', 'input', 'hr'}
-
-
-class Page(HTMLParser):
-    """Checks that tags match, and gathers texts and what the page would load."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.loads: list[str] = []
-        self.rows: list[list[str]] = []
-        self.text = ''
-        self.feed(html)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.loads += [f'{key}={value}' for key, value in attrs
-                       if key in ('src', 'href') and not (value or '').startswith('#')]
-        if tag == 'tr':
-            self.rows.append([])
-        elif tag in ('td', 'th'):
-            self.rows[-1].append('')
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] not in ('script', 'style'):
-            self.text += data
-            if 'td' in self.open or 'th' in self.open:
-                self.rows[-1][-1] += data
 
 
 def row_of(page: Page, name: str) -> list[str]:

@@ -10,15 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.browser import CHROMIUM, opened, serious
+from support.browser import serious
 from support.result_examples import example, failing
 
 from robocal_ros.results.report import Advice, Panel, Step, report_html
 from robocal_ros.results.result import CalibrationResult, Parameter
-
-pytest.importorskip('playwright.sync_api')
-pytest.importorskip('axe_playwright_python')
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason='Chromium is not installed.')
 
 LONG = ' '.join(['ros2 service call', 9 * '/with_a_long_name', '"{mass: 2.0}"'])
 STEP = Step('Do this.', (('by this', LONG),), '--- a\n+++ b\n-<old/>\n+<new/>')
@@ -39,12 +35,6 @@ def page_of(name: str) -> str:
         results(), {'payload': {'mass': 0.6}}, panels=[Panel(
             'Pushes', True, 'It was pushed.', (('push', False),), (('first',),))],
         advice=[Advice((MANY,)), Advice((STEP,)), Advice(stale=('Its input was replaced.',))])
-
-
-@pytest.fixture(scope='module')
-def browser() -> Iterator[Any]:
-    with opened() as made:
-        yield made
 
 
 @pytest.fixture(scope='module', params=['one', 'session'])

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 
 from robocal_ros.errors import DataError
 from robocal_ros.results.result import (
@@ -16,7 +15,6 @@ from robocal_ros.results.result import (
     RobotIdentity,
     State,
     Verdict,
-    rms,
 )
 
 GOOD = Check('fine', True, 1.0, 2.0, 'm', 'It is fine.')
@@ -92,14 +90,3 @@ def test_texts_have_the_interval_that_the_result_states():
     assert few.text(2, 1e3) == '12.00 ± 2.78'
     assert Parameter('a', 'm', 0.012).text(3) == '0.012'
     assert Parameter('a', 'm', state=State.NOT_IDENTIFIED).text(3) == 'not identified'
-
-
-@given(st.lists(st.floats(-1e3, 1e3), min_size=1))
-def test_rms_squared_is_mean_square_plus_variance(values):
-    array = np.array(values)
-    assert rms(array)**2 == pytest.approx(array.mean()**2 + array.var(), rel=1e-9, abs=1e-9)
-
-
-def test_rms_of_nothing_is_zero():
-    assert rms(np.array([])) == 0.0
-    assert rms(np.array([3.0, 4.0])) == pytest.approx(np.sqrt(12.5))

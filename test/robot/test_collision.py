@@ -93,12 +93,6 @@ def test_the_way_is_looked_at_between_its_ends():
     assert checker.first_contact(q[:400]) is None
 
 
-def test_a_way_of_no_length_is_looked_at_too():
-    q = np.array([0.0, 3.1, 0.0])
-    assert chain().first_contact(np.stack((q, q))) is not None
-    assert chain().first_contact(np.zeros((2, 3))) is None
-
-
 @pytest.mark.parametrize('name', ARMS)
 def test_it_agrees_with_contacts_of_the_untouched_model(name):
     robot = arm(name).robot()
@@ -107,12 +101,12 @@ def test_it_agrees_with_contacts_of_the_untouched_model(name):
     contacts = Contacts(arm(name).urdf, arm(name).tool, arm(name).package_dirs, BOX,
                         *robot.sampling_limits())
     generator = np.random.default_rng(5)
-    postures = generator.uniform(*robot.sampling_limits(), (150, robot.n))
+    postures = generator.uniform(*robot.sampling_limits(), (100, robot.n))
     found = np.array([not checker.is_free(q) for q in postures])
     truth = np.array([contacts.touch(q) for q in postures])
     np.testing.assert_array_equal(found, truth)
     # Both kinds must be there, or agreement says nothing.
-    assert 3 < truth.sum() < 147
+    assert 3 < truth.sum() < 97
 
 
 @pytest.mark.parametrize('name', ARMS)
@@ -237,14 +231,6 @@ class TestClearance:
         assert near >= 4
         assert left <= 0.5 * near
         assert kept > 0.5 * free
-
-    @pytest.mark.parametrize('name', ARMS)
-    def test_the_middle_of_the_limits_keeps_it(self, name):
-        robot = arm(name).robot()
-        checker = CollisionChecker(robot, package_dirs=arm(name).package_dirs, tool_box=BOX)
-        checker.keep_clear(middle(robot), -1.0, 0.15)
-        assert checker.touching(middle(robot)) is None
-
 
 @pytest.mark.parametrize('box', [(0.1, 0.1), (0.1, 0.1, 0.0), (0.1, np.nan, 0.1),
                                  (0.1, 0.1, -1.0)])

@@ -16,7 +16,7 @@ from robocal_sim.controller import ControllerSettings, TrajectoryController
 from robocal_sim.friction import LuGreFriction
 from robocal_sim.model import Description, build_model, read_description
 from robocal_sim.prescribed import Measurement, Motion, measure
-from robocal_sim.sensors import CROSS_SCALE, Delay, ForceTorqueSensor, LowPass
+from robocal_sim.sensors import ForceTorqueSensor, LowPass
 from robocal_sim.simulator import OUTLIER, ArmSimulator
 from robocal_sim.trajectory import Trajectory, TrajectoryPoint
 from robocal_sim.truth import (
@@ -77,21 +77,6 @@ def test_prescribed_statics_agree_with_the_simulator(arm: Description, run: Run)
     np.testing.assert_allclose(readings[-1].values, wrench, atol=0.02)
 
 
-def test_links_are_scattered_by_their_seed_and_the_tool_is_not(run: Run) -> None:
-    links = LinkTruth(mass=0.05, centre_of_mass=0.005, inertia=0.1, seed=3)
-    first, again, other, plain = (run(replace(IDEAL, links=item), STILL) for item in (
-        links, links, replace(links, seed=4), LinkTruth()))
-    np.testing.assert_array_equal(first.effort, again.effort)
-    change = np.abs(first.effort - plain.effort)[-1, 1:3]
-    assert (change > 0.1).all()
-    # A few per cent of what links of 40 kg can exert at half a metre.
-    assert (change < 0.15 * 40.0 * 9.81 * 0.5).all()
-    assert np.abs(first.effort - other.effort)[-1, 1:3].min() > 0.1
-    # The wrist sensor carries the tool and a flange of 0.35 kg.
-    weights = [np.linalg.norm(item.wrenches['ft_wrist'][1][-1, :3]) for item in (first, plain)]
-    assert abs(weights[0] - weights[1]) < 9.81 * 0.35 * 0.2
-
-
 @pytest.mark.parametrize('name', ['robocal', 'kinova', 'xarm7'])
 def test_every_link_of_an_arm_is_scattered_by_its_sigmas(name: str) -> None:
     case = published(name)
@@ -141,11 +126,6 @@ def test_wrapped_positions_are_within_a_turn(run: Run) -> None:
     assert np.abs(found[:, 0]).max() <= np.pi
     assert found[:, 3].max() > np.pi
     np.testing.assert_allclose(np.cos(found), np.cos(beyond.position), atol=1e-12)
-
-
-def test_effort_is_delayed_against_the_position(run: Run) -> None:
-    late = run(replace(IDEAL, effort_delay=0.02)).effort
-    np.testing.assert_allclose(late[20:], run(IDEAL).effort[:-20], atol=1e-9)
 
 
 def test_simulator_delays_effort_and_wrench(arm: Description) -> None:
@@ -230,11 +210,6 @@ def test_low_pass_has_the_gain_of_its_order(order: int) -> None:
     np.testing.assert_allclose(one_by_one, out, atol=1e-12)
 
 
-def test_delay_repeats_the_first_value_and_then_lags() -> None:
-    delay = Delay(0.003, PERIOD)
-    assert [float(delay.step(np.array(float(i)))) for i in range(6)] == [0, 0, 0, 0, 1, 2]
-
-
 def test_sensor_has_its_own_rate_and_phase(arm: Description, run: Run) -> None:
     sensor = replace(WRIST, rate=100.0, phase=0.003)
     truth = replace(IDEAL, force_torque_sensors=(sensor,))
@@ -244,17 +219,6 @@ def test_sensor_has_its_own_rate_and_phase(arm: Description, run: Run) -> None:
     begin = simulator.now
     times = [item.time - begin for _ in range(30) for item in simulator.step().wrenches]
     np.testing.assert_allclose(times, [0.003, 0.013, 0.023], atol=1e-9)
-
-
-def test_calibration_error_is_a_matrix_of_its_size() -> None:
-    biases = np.zeros(6)
-    errors = []
-    for seed in range(300):
-        sensor = ForceTorqueSensor(
-            ForceTorqueNoise(), ForceTorqueTruth('f', bias=tuple(biases), calibration_error=0.01),
-            np.random.default_rng(seed))
-        errors.append(sensor.measure(np.diag(CROSS_SCALE)) / CROSS_SCALE - np.eye(6))
-    assert np.std(errors, axis=0) == pytest.approx(np.full((6, 6), 0.01), rel=0.2)
 
 
 def test_cable_torque_grows_with_the_last_joint() -> None:

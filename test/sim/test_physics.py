@@ -11,14 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pinocchio as pin
 import pytest
-import xacro
 
 from robocal_ros.errors import ConfigurationError, ModelError
 from robocal_sim.drive import CommandLimiter
 from robocal_sim.friction import LuGreFriction
 from robocal_sim.model import Description, read_description
 from robocal_sim.physics import CONTROL_STEP, ArmPhysics
-from robocal_sim.sensors import rotation_from_rpy
 from robocal_sim.simulator import rest_posture
 from robocal_sim.truth import (
     ForceTorqueTruth,
@@ -30,7 +28,6 @@ from robocal_sim.truth import (
 )
 
 FloatArray = npt.NDArray[np.float64]
-ROOT = Path(__file__).resolve().parents[2]
 START = np.array([0.3, -0.4, 0.6, 0.2, 0.9, -0.5])
 AMPLITUDE = np.array([0.4, 0.35, 0.5, 0.6, 0.5, 0.8])
 TOOL = ToolTruth(2.3, (0.03, -0.02, 0.11), (0.011, 0.013, 0.006, 4e-4, -3e-4, 6e-4), 'tool0')
@@ -118,39 +115,6 @@ def test_imu_agrees_with_pinocchio(
             assert physics.inertial(imu.frame) == pytest.approx(expected, abs=1e-8)
 
 
-@pytest.mark.parametrize('gravity', [(0.0, 0.0, -9.81), (9.81, 0.0, 0.0), (0.0, 6.9, -6.9)])
-def test_wrist_sensor_reads_the_weight_of_a_tool(
-    arm: Description, truth: HiddenTruth, gravity: tuple[float, float, float]
-) -> None:
-    physics = ArmPhysics(arm, replace(ideal(truth), gravity=gravity), START)
-    for _ in range(1500):
-        physics.step(START)
-    rotation, _ = physics.link_pose('ft_wrist')
-    distal_mass = TOOL.mass + 0.35
-    reading = physics.wrench('ft_wrist')
-    assert rotation @ reading[:3] == pytest.approx(distal_mass * np.array(gravity), abs=1e-3)
-    offset = np.array([0.0, 0.0, 0.025])
-    centre = (TOOL.mass * (np.array(TOOL.centre_of_mass) + offset)
-              + 0.35 * np.array([0.001, 0.0, 0.012])) / distal_mass
-    assert reading[3:] == pytest.approx(np.cross(centre, reading[:3]), abs=1e-3)
-
-
-def test_mounted_arm_is_equivalent_to_tilted_gravity(arm: Description, truth: HiddenTruth) -> None:
-    path = str(ROOT / 'urdf' / 'robocal_arm.urdf.xacro')
-    mount = {'mount_rpy': '1.5707963267948966 0 0'}
-    tilted = read_description(xacro.process_file(path, mappings=mount).toxml())
-    physics = ArmPhysics(tilted, ideal(truth), START)
-    upright = ArmPhysics(
-        arm,
-        replace(ideal(truth), gravity=tuple(rotation_from_rpy(np.pi / 2, 0, 0).T @ (0, 0, -9.81))),
-        START,
-    )
-    for _ in range(50):
-        physics.step(START)
-        upright.step(START)
-    assert physics.effort == pytest.approx(upright.effort, abs=1e-6)
-
-
 def test_push_is_measured_by_the_sensors_proximal_to_it(
     arm: Description, truth: HiddenTruth
 ) -> None:
@@ -207,21 +171,6 @@ def test_drives_have_no_static_error_under_friction_and_unknown_load(
     assert np.abs(physics.velocity).max() < 1e-6
 
 
-def test_distant_command_is_approached_within_the_limits(
-    arm: Description, truth: HiddenTruth
-) -> None:
-    physics = ArmPhysics(arm, truth, START)
-    goal = np.array([2.0, 1.5, -1.5, 3.0, -1.5, 5.0])
-    fastest = np.zeros(6)
-    for _ in range(5000):
-        physics.step(goal)
-        fastest = np.maximum(fastest, np.abs(physics.velocity))
-        assert (np.abs(physics._servo.torque) <= arm.limits.effort).all()
-    # The light wrist overshoots while the drives are saturated.
-    assert (fastest <= 1.2 * arm.limits.velocity).all()
-    assert physics.encoder == pytest.approx(goal, abs=1e-3)
-
-
 def test_commands_that_are_not_finite_are_ignored(arm: Description, truth: HiddenTruth) -> None:
     physics = ArmPhysics(arm, truth, START)
     for value in (np.nan, np.inf, -np.inf):
@@ -237,25 +186,6 @@ def test_commands_are_clamped_to_the_position_limits(
     for _ in range(4000):
         physics.step(np.full(6, 50.0))
     assert physics.encoder == pytest.approx(arm.limits.upper, abs=1e-3)
-
-
-def test_limiter_passes_feasible_commands_unchanged() -> None:
-    limiter = CommandLimiter(-5.0, 5.0, 2.0, 20.0, 0.0, 1e-3)
-    for time in np.arange(0.0, 2.0, 1e-3):
-        command = 1.0 - float(np.cos(1.5 * time))
-        limiter.update(command)
-        assert limiter.position == pytest.approx(command, abs=1e-12)
-
-
-def test_limiter_clamps_to_its_limits_and_ignores_values_that_are_not_finite() -> None:
-    limiter = CommandLimiter(-5.0, 0.5, 2.0, 20.0, 0.4999, 1e-3)
-    for command in (0.5002, np.inf, np.nan, -np.inf):
-        limiter.update(command)
-        assert limiter.position == pytest.approx(0.5, abs=1e-4)
-    for _ in range(500):
-        limiter.update(2.0)
-        assert limiter.position <= 0.5
-    assert limiter.position == 0.5
 
 
 @pytest.mark.parametrize('target', [-3.0, 0.4, 0.001])
@@ -287,14 +217,6 @@ def test_friction_settles_on_its_stribeck_curve(velocity: float) -> None:
     assert friction.steady(np.array([velocity])) == pytest.approx(expected, rel=1e-12)
 
 
-def test_bristle_integration_is_independent_of_the_step_size() -> None:
-    coarse, fine = LuGreFriction([FRICTION]), LuGreFriction([FRICTION])
-    coarse.step(np.array([0.03]), 0.01)
-    for _ in range(1000):
-        fine.step(np.array([0.03]), 1e-5)
-    assert coarse.deflection == pytest.approx(fine.deflection, rel=1e-9)
-
-
 @pytest.mark.parametrize('share', [0.9, 1.1])
 def test_joint_breaks_away_at_breakaway_torque(share: float) -> None:
     friction = LuGreFriction([FRICTION])
@@ -305,12 +227,6 @@ def test_joint_breaks_away_at_breakaway_torque(share: float) -> None:
         velocity = velocity + (applied - friction.step(velocity, 1e-3)) * 1e-3
         travel += velocity[0] * 1e-3
     assert (travel > 0.1) == (share > 1.0)
-
-
-def test_frictionless_joint_has_no_friction() -> None:
-    friction = LuGreFriction([FrictionTruth(viscous=(3.0, 2.0))])
-    assert friction.step(np.array([-0.5]), 1e-3) == pytest.approx(-1.0)
-    assert friction.steady(np.array([-0.5])) == pytest.approx(-1.0)
 
 
 def test_small_urdf_with_meshes_gripper_and_continuous_joint(two_joint_urdf: str) -> None:

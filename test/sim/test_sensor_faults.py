@@ -10,7 +10,7 @@ import pytest
 
 from demo import default_cell
 from robocal_ros.errors import ConfigurationError
-from robocal_sim.faults import SENSOR_DRIFT, SENSOR_RANGE, parse_faults
+from robocal_sim.faults import SENSOR_RANGE, parse_faults
 from robocal_sim.model import read_description
 from robocal_sim.sensors import ForceTorqueSensor
 from robocal_sim.simulator import ArmSimulator
@@ -54,29 +54,6 @@ def test_faults_affect_single_sensors(readings) -> None:
     assert np.abs(readings('ft_saturated:ft_wrist')[4][:3]).max() == SENSOR_RANGE
     # Other sensors are not affected.
     np.testing.assert_allclose(swapped[2], nominal[2], atol=0.1)
-
-
-def test_stuck_and_drifting_sensors(readings) -> None:
-    first = readings('ft_stuck:ft_wrist', 2)[4]
-    np.testing.assert_array_equal(readings('ft_stuck:ft_wrist', 10)[4], first)
-    nominal = readings('none')[4]
-    drifted = readings('ft_drift:ft_wrist', 1001)[4] - nominal
-    assert drifted[0] == pytest.approx(SENSOR_DRIFT, abs=0.02)
-
-
-def test_late_sensor_keeps_its_stamps(arm: ArmSimulator) -> None:
-    arm.set_faults(parse_faults('ft_late:ft_wrist', JOINTS, FRAMES))
-    late = [(arm.now, reading.time) for _ in range(100) for reading in arm.step().wrenches
-            if reading.index == 4]
-    assert late[-1][0] - late[-1][1] == pytest.approx(0.05, abs=0.003)
-    arm.set_faults(parse_faults('none', JOINTS))
-
-
-def test_slow_joint_states_have_a_period_of_a_tenth_of_a_second(arm: ArmSimulator) -> None:
-    arm.set_faults(parse_faults('joint_states_slow', JOINTS, FRAMES))
-    stamps = [reading.time for _ in range(500) for reading in arm.step().joints]
-    assert np.diff(stamps) == pytest.approx(0.1)
-    arm.set_faults(parse_faults('none', JOINTS))
 
 
 def test_bias_drifts_within_its_bounds() -> None:

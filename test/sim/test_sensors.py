@@ -12,7 +12,6 @@ from robocal_sim.sensors import (
     JointSensor,
     Stream,
     TrackerSensor,
-    quantised,
     rotation_from_rpy,
 )
 from robocal_sim.truth import (
@@ -111,11 +110,6 @@ def test_rotation_from_rpy_is_yaw_after_pitch_after_roll() -> None:
     assert rotation_from_rpy(r, p, y) == pytest.approx(z @ yy @ x)
 
 
-def test_quantised_does_not_change_values_with_a_zero_step() -> None:
-    values = np.array([0.123, -4.56])
-    assert quantised(values, np.array([0.0, 0.5])) == pytest.approx([0.123, -4.5])
-
-
 def test_stream_delays_samples_in_order() -> None:
     stream: Stream[int] = Stream(StreamNoise(latency=0.1), generator())
     assert not stream.immediate
@@ -127,10 +121,3 @@ def test_stream_delays_samples_in_order() -> None:
     stream.push(0.1, 3)
     assert stream.take(0.5) == [2]
     assert stream.take(1.2) == [3]
-
-
-def test_stream_drops_the_given_share() -> None:
-    stream: Stream[int] = Stream(StreamNoise(dropout=0.2), generator())
-    for index in range(COUNT):
-        stream.push(0.0, index)
-    assert len(stream.take(0.0)) / COUNT == pytest.approx(0.8, abs=0.01)

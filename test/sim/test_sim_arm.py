@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import subprocess
@@ -29,7 +28,7 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
-from support.sim_rig import CONTROLLER, JOINTS, Rig, seconds, tolerances, trajectory
+from support.sim_rig import CONTROLLER, JOINTS, Rig, seconds, trajectory
 
 from robocal_ros.errors import RobocalError
 from robocal_sim.node import SimArm, default_description
@@ -41,7 +40,6 @@ SUCCEEDED = GoalStatus.STATUS_SUCCEEDED
 ABORTED = GoalStatus.STATUS_ABORTED
 CANCELED = GoalStatus.STATUS_CANCELED
 MOVED = [0.3, -0.2, 0.25, 0.4, -0.3, 0.5]
-OUTSIDE = [0.0, 2.6, 0.0, 0.0, 0.0, 0.0]
 
 
 @pytest.fixture(scope='module')
@@ -69,76 +67,6 @@ def test_valid_goal(rig: Rig) -> None:
     assert ended.result.error_string == 'Goal successfully reached!'
     rig.advance(0.5)
     assert rig.position == pytest.approx(MOVED, abs=2e-3)
-
-
-@pytest.mark.parametrize('bad', [
-    pytest.param(trajectory((1.0, MOVED), joints=(*JOINTS[:5], 'joint_x')), id='unknown_joint'),
-    pytest.param(trajectory((1.0, MOVED[:5]), joints=JOINTS[:5]), id='partial_set'),
-    pytest.param(trajectory((1.0, MOVED), (1.0, MOVED)), id='equal_times'),
-    pytest.param(trajectory((1.0, MOVED), (0.5, MOVED)), id='decreasing_times'),
-    pytest.param(trajectory(), id='no_points'),
-    pytest.param(trajectory((1.0, MOVED[:5])), id='wrong_length'),
-])
-def test_rejected(rig: Rig, bad: Any) -> None:
-    assert rig.send(bad) is None
-
-
-def test_last_point_with_velocity_and_velocities_only_are_rejected(rig: Rig) -> None:
-    moving = trajectory((1.0, MOVED))
-    moving.points[0].velocities = [0.1] * 6
-    assert rig.send(moving) is None
-    only = trajectory((1.0, []))
-    only.points[0].velocities = [0.0] * 6
-    assert rig.send(only) is None
-    pushed = trajectory((1.0, MOVED))
-    pushed.points[0].effort = [1.0] * 6
-    assert rig.send(pushed) is None
-
-
-@pytest.mark.parametrize('value', [math.nan, math.inf])
-def test_goal_that_is_not_finite_is_accepted_and_ignored_by_the_drives(
-    rig: Rig, value: float
-) -> None:
-    message = trajectory((1.0, [value, 0.0, 0.0, 0.0, 0.0, 0.1]))
-    assert answer(rig, rig.send(message)) == (SUCCEEDED, 0)
-    rig.advance(0.3)
-    assert np.isfinite(rig.position).all()
-    assert rig.position[0] == pytest.approx(0.0, abs=2e-3)
-
-
-def test_distant_start_with_path_tolerance_aborts_without_motion(rig: Rig) -> None:
-    far = [1.5, 0.0, 0.0, 0.0, 0.0, 0.0]
-    handle = rig.send(trajectory((0.0, far), (1.5, far)), path=tolerances(0.1))
-    assert answer(rig, handle) == (ABORTED, -4)
-    rig.advance(0.2)
-    assert rig.position == pytest.approx(np.zeros(6), abs=5e-3)
-
-
-def test_outside_limits_with_goal_time_aborts(rig: Rig) -> None:
-    handle = rig.send(trajectory((2.0, OUTSIDE)), goal=tolerances(0.01), goal_time=0.5)
-    assert answer(rig, handle) == (ABORTED, -5)
-
-
-def test_cancel_holds(rig: Rig) -> None:
-    handle = rig.send(trajectory((4.0, MOVED)))
-    rig.advance(1.0)
-    assert rig.wait(handle.cancel_goal_async()).goals_canceling
-    assert answer(rig, handle) == (CANCELED, 0)
-    rig.advance(0.3)
-    here = rig.position
-    rig.advance(0.5)
-    assert rig.position == pytest.approx(here, abs=2e-4)
-    assert np.abs(here - MOVED).max() > 0.05
-
-
-def test_second_goal_preempts(rig: Rig) -> None:
-    first = rig.send(trajectory((4.0, MOVED)))
-    rig.advance(0.5)
-    second = rig.send(trajectory((1.0, [0.1] * 6)))
-    ended = rig.result(first)
-    assert (ended.status, ended.result.error_code) == (ABORTED, -1)
-    assert 'preempted by new incoming action' in ended.result.error_string
-    assert answer(rig, second) == (SUCCEEDED, 0)
 
 
 def test_status_of_goals_is_published_as_by_rclcpp_action(rig: Rig) -> None:
@@ -175,35 +103,6 @@ def test_status_of_goals_is_published_as_by_rclcpp_action(rig: Rig) -> None:
         rig.node.destroy_subscription(item)
 
 
-def test_topic_replaces_the_motion_and_the_goal_succeeds(rig: Rig) -> None:
-    handle = rig.send(trajectory((4.0, MOVED)))
-    rig.advance(0.5)
-    rig.topic.publish(trajectory((1.0, [-0.1] * 6)))
-    assert answer(rig, handle) == (SUCCEEDED, 0)
-    rig.advance(0.5)
-    assert rig.position == pytest.approx([-0.1] * 6, abs=2e-3)
-
-
-def test_deactivation_aborts_and_rejects_goals(rig: Rig) -> None:
-    handle = rig.send(trajectory((4.0, MOVED)))
-    rig.advance(0.5)
-    assert rig.set('controller_active', False).successful
-    assert answer(rig, handle) == (ABORTED, -1)
-    assert rig.send(trajectory((1.0, MOVED))) is None
-    rig.set('controller_active', True)
-    assert answer(rig, rig.send(trajectory((1.0, MOVED)))) == (SUCCEEDED, 0)
-
-
-def test_stamps_in_the_future_and_in_the_past(rig: Rig) -> None:
-    for shift, least, most in ((1.0, 1.5, 2.4), (-0.6, 0.0, 0.8)):
-        message = trajectory((1.0, [0.1 * shift] * 6))
-        begin = rig.time
-        message.header.stamp.sec = int(begin + shift)
-        message.header.stamp.nanosec = int((begin + shift) % 1.0 * 1e9)
-        assert answer(rig, rig.send(message)) == (SUCCEEDED, 0)
-        assert least < rig.time - begin < most
-
-
 def test_speed_scaling_by_topic(rig: Rig) -> None:
     scaling = getattr(control_msgs.msg, 'SpeedScalingFactor', None)
     if scaling is None:
@@ -234,74 +133,6 @@ def strict(ros: None) -> Iterator[Rig]:
     with Rig('careful', strict=True, allow_partial_joints_goal=True, decelerate_on_cancel=True,
              **{'constraints.joint_2.goal': 0.01, 'constraints.goal_time': 0.3}) as rig:
         yield rig
-
-
-def test_parameters_reach_the_controller(strict: Rig) -> None:
-    """test_controller.py has what they do."""
-    strict.home()
-    assert strict.send(trajectory((2.0, OUTSIDE))) is None
-    message = trajectory((1.0, [0.2]), joints=('joint_3',))
-    assert answer(strict, strict.send(message)) == (SUCCEEDED, 0)
-    strict.advance(0.3)
-    assert strict.position == pytest.approx([0.0, 0.0, 0.2, 0.0, 0.0, 0.0], abs=2e-3)
-
-
-def test_cancel_with_deceleration_keeps_moving_after_the_response(strict: Rig) -> None:
-    strict.home()
-    handle = strict.send(trajectory((1.0, [0.9, 0.0, 0.0, 0.0, 0.0, 0.0])))
-    strict.advance(0.5)
-    before = len(strict.states)
-    strict.wait(handle.cancel_goal_async())
-    assert answer(strict, handle)[0] == CANCELED
-    strict.advance(0.8)
-    moving = [state for state in strict.states[before:] if abs(state.velocity[0]) > 0.05]
-    assert seconds(moving[-1].header.stamp) - seconds(moving[0].header.stamp) > 0.25
-    assert abs(strict.velocity[0]) < 0.01
-
-
-def collect(rig: Rig, count: int = 100) -> list[Any]:
-    """Return the next joint states."""
-    before = len(rig.states)
-    rig.until(lambda: len(rig.states) >= before + count)
-    return rig.states[before:before + count]
-
-
-def test_effort_faults(rig: Rig) -> None:
-    rig.set('fault', 'effort_zero')
-    rig.advance(0.2)
-    assert not np.any([state.effort for state in collect(rig)])
-    rig.set('fault', 'effort_nan:joint_2')
-    rig.advance(0.2)
-    efforts = np.array([state.effort for state in collect(rig)])
-    assert np.isnan(efforts[:, 1]).all()
-    assert np.isfinite(np.delete(efforts, 1, axis=1)).all()
-    rig.set('fault', 'none')
-    rig.advance(0.2)
-    rig.set('fault', 'effort_stuck')
-    rig.advance(0.2)
-    rig.send(trajectory((1.0, MOVED)))
-    rig.advance(0.5)
-    efforts = np.array([state.effort for state in collect(rig)])
-    assert (efforts == efforts[0]).all()
-
-
-def test_controller_abort(rig: Rig) -> None:
-    handle = rig.send(trajectory((4.0, MOVED)))
-    rig.set('fault', 'controller_abort')
-    assert answer(rig, handle) == (ABORTED, -1)
-
-
-def test_controller_that_is_gone_holds_the_arm_and_comes_back(rig: Rig) -> None:
-    rig.send(trajectory((4.0, MOVED)))
-    rig.set('fault', 'controller_gone')
-    rig.until(lambda: not rig.action.server_is_ready())
-    rig.advance(0.2)
-    before = rig.position
-    rig.advance(0.5)
-    assert np.abs(rig.position - before).max() < 1e-3
-    rig.set('fault', 'none')
-    rig.until(rig.action.server_is_ready)
-    assert answer(rig, rig.send(trajectory((0.5, MOVED)))) == (SUCCEEDED, 0)
 
 
 @pytest.mark.parametrize(('fault', 'waits'), [

@@ -12,9 +12,9 @@ import pytest
 
 from robocal_ros.errors import ConfigurationError
 from robocal_sim.faults import parse_faults
-from robocal_sim.model import Description, read_description
+from robocal_sim.model import Description
 from robocal_sim.pacing import Pacer
-from robocal_sim.simulator import ArmSimulator, Readings, rest_posture
+from robocal_sim.simulator import ArmSimulator, Readings
 from robocal_sim.trajectory import Trajectory, TrajectoryPoint
 from robocal_sim.truth import Cell, HiddenTruth
 
@@ -85,23 +85,6 @@ def test_latency_fault_delays_messages_and_keeps_stamps(
     assert simulator.now - late[-2].joints[0].time > 0.05
 
 
-@pytest.mark.parametrize(('fault', 'jump'), [
-    ('clock_jump_back', -1.0), ('clock_jump_forward', 1.0)])
-def test_clock_jumps_once(arm: Description, truth: HiddenTruth, fault: str, jump: float) -> None:
-    simulator = ArmSimulator(arm, truth)
-    before = simulator.now
-    for _ in range(2):
-        simulator.set_faults(parse_faults(fault, JOINTS))
-    assert simulator.now == pytest.approx(before + jump)
-
-
-@pytest.mark.parametrize('text', ['', 'none', 'none, none'])
-def test_no_fault(text: str) -> None:
-    faults = parse_faults(text, JOINTS)
-    assert not faults.names
-    assert not faults.joints
-
-
 def test_several_faults_with_arguments() -> None:
     faults = parse_faults('effort_nan:joint_2, ft_silent,latency:0.5,effort_zero', JOINTS)
     assert faults.of('effort_nan') == (1,)
@@ -138,13 +121,6 @@ def test_invalid_settings_are_refused(
         ArmSimulator(arm, truth, **settings)
 
 
-def test_rest_posture_is_within_limits(two_joint_urdf: str) -> None:
-    description = read_description(two_joint_urdf)
-    posture = rest_posture(description.limits)
-    assert (posture >= description.limits.lower).all()
-    assert (posture <= description.limits.upper).all()
-
-
 def test_pacer_follows_the_wall_clock() -> None:
     pacer = Pacer(2.0)
     assert pacer.delay(10.0, 5.0) == 0.0
@@ -152,14 +128,6 @@ def test_pacer_follows_the_wall_clock() -> None:
     # Delays are not made up for.
     assert pacer.delay(11.0, 8.0) == 0.0
     assert pacer.delay(11.5, 8.0) == pytest.approx(0.25)
-
-
-def test_pacer_is_unlimited_with_consumers_and_limited_without() -> None:
-    pacer = Pacer(0.0, free_factor=10.0)
-    pacer.delay(0.0, 0.0)
-    assert pacer.delay(1.0, 0.0) == pytest.approx(0.1)
-    pacer.acknowledge('a', 1.0, 0.0)
-    assert pacer.delay(2.0, 0.0) == 0.0
 
 
 def test_pacer_waits_for_the_slowest_and_drops_unresponsive_consumers() -> None:

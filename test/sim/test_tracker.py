@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from robocal_ros.errors import ConfigurationError
 from robocal_sim.model import Description
 from robocal_sim.physics import ArmPhysics
 from robocal_sim.sensors import TrackerSensor, rotation_from_rpy
@@ -19,8 +18,6 @@ from robocal_sim.truth import (
     HiddenTruth,
     TrackerNoise,
     TrackerTruth,
-    parse_cell,
-    parse_truth,
 )
 
 PLACE = TrackerTruth(xyz=(2.0, 1.0, 0.5), rpy=(0.1, -0.2, 2.5), target_xyz=(0.0, 0.0, 0.1))
@@ -67,21 +64,6 @@ def test_simulator_applies_drift_and_dropouts(arm: Description, truth: HiddenTru
     assert 60 < len(seen) < 140
     moved = np.linalg.norm(seen[-1].values - seen[0].values)
     assert moved == pytest.approx(1e-3 * (seen[-1].time - seen[0].time), rel=0.02)
-
-
-@pytest.mark.parametrize(('entry', 'words'), [
-    ({'orientation': 1}, 'tracker: orientation: expected true or false'),
-    ({'orientation': 'yes'}, 'tracker: orientation: expected true or false'),
-])
-def test_values_that_are_not_boolean_are_refused(entry: dict[str, object], words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words):
-        parse_truth({'tracker': entry})
-
-
-def test_negative_drift_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match='drift_rate'):
-        parse_cell({'tracker': {'drift_rate': -1e-6}})
-    assert parse_cell({'tracker': {'drift_rate': 1e-8}}).tracker.drift_rate == 1e-8
 
 
 def test_arm_placed_at_rest_is_in_equilibrium(arm: Description, truth: HiddenTruth) -> None:

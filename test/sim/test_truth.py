@@ -5,37 +5,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from robocal_ros.errors import ConfigurationError
 from robocal_sim.truth import Cell, HiddenTruth, load_truth, parse_cell, parse_truth
 
 TOOL = {'mass': 1.0, 'centre_of_mass': [0, 0, 0.1], 'inertia': [1e-3, 1e-3, 1e-3, 0, 0, 0]}
-
-
-def test_reference_cell_has_the_published_numbers(cell: Cell) -> None:
-    joints, force, imu, tracker = cell.joint_states, cell.force_torque, cell.imu, cell.tracker
-    assert joints.position_quantisation == 2e-5
-    assert joints.velocity_sigma == 1e-3
-    assert (joints.effort_sigma, joints.effort_ripple) == (0.1, 0.02)
-    assert (force.force_sigma, force.torque_sigma) == (0.3, 0.01)
-    assert (force.force_bias, force.torque_bias) == (10.0, 0.5)
-    assert (imu.gyro_sigma, imu.accelerometer_sigma) == (2e-3, 0.03)
-    assert (tracker.position_sigma, tracker.rate) == (15e-6, 10.0)
-
-
-def test_default_truth_lies_within_the_reference_cell(truth: HiddenTruth) -> None:
-    assert truth.tool is not None
-    assert 1.0 <= truth.tool.mass <= 3.0
-    assert np.linalg.norm(truth.tool.centre_of_mass) <= 0.15
-    assert all(truth.tool.centre_of_mass)
-    for joint in truth.joints.values():
-        assert 1e-6 <= joint.compliance <= 1e-4
-        plus, minus = joint.friction.coulomb
-        assert max(plus, minus) / min(plus, minus) == pytest.approx(1.10, abs=0.02)
-        for fs, fc in zip(joint.friction.breakaway, joint.friction.coulomb, strict=True):
-            assert 1.5 <= fs / fc <= 2.0
 
 
 def test_prefix_applies_to_links_and_joints_only(truth: HiddenTruth) -> None:
@@ -56,12 +31,6 @@ def test_prefix_applies_to_links_and_joints_only(truth: HiddenTruth) -> None:
 def test_empty_files_are_ideal() -> None:
     assert parse_truth(None) == HiddenTruth()
     assert parse_cell(None) == Cell()
-
-
-def test_one_number_applies_to_both_directions() -> None:
-    truth = parse_truth({'joints': {'a': {'friction': {'coulomb': 2.0, 'breakaway': [3, 4]}}}})
-    assert truth.joints['a'].friction.coulomb == (2.0, 2.0)
-    assert truth.joints['a'].friction.breakaway == (3.0, 4.0)
 
 
 @pytest.mark.parametrize(('content', 'words'), [

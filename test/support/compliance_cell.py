@@ -16,7 +16,9 @@ from scipy.spatial.transform import Rotation
 from robocal_ros.compliance.measurement import EndPosition, lagged
 from robocal_ros.compliance.model import Load, given_load
 from robocal_ros.compliance.registration import Registration
+from robocal_ros.messages.bag_writer import BagWriter
 from robocal_ros.robot.model import Robot
+from support import bag_examples
 from support.arms import MOUNTS, arm
 from support.forward import Reference, Tool
 
@@ -124,3 +126,32 @@ class Cell:
             [self.see(q, loaded, generator, 1000.0 * loaded + 5.0 * i, **changes)
              for i, q in enumerate(where)]
             for loaded in (False, True))
+
+
+def write_visits(
+    bag: BagWriter, visits: Sequence[tuple[np.ndarray, bool]], start: float = 1.0
+) -> list[float]:
+    """Record moves of a second to postures, with the load or not, and rests of 3 s in them.
+
+    Returns when the rests begin [s]. Joint states come at 50 Hz, the tracker's readings at 10 Hz.
+    """
+    cell, rng = Cell(), np.random.default_rng(3)
+    turn, origin = cell.tracker
+    names, still = cell.robot().joint_names, np.zeros(6)
+    bag.add('/joint_states', bag_examples.JOINT_STATE)
+    bag.add('/tracker/point', 'geometry_msgs/msg/PointStamped')
+    time, here, begins = start, visits[0][0] + 0.2, []
+    for posture, loaded in visits:
+        point = (cell.target_at(posture, loaded)[1] - origin) @ turn
+        begins.append(time + 1.0)
+        for step in range(200):
+            q = here + (posture - here) * min(1.0, step / 50.0)
+            stamp = round(1e9 * time)
+            bag.write('/joint_states', stamp, bag_examples.joint_state(
+                time, names, q, still, still))
+            if step % 5 == 0:
+                bag.write('/tracker/point', stamp, bag_examples.point(
+                    time, 'tracker', point + SIGMA * rng.standard_normal(3)))
+            time += 0.02
+        here = posture
+    return begins

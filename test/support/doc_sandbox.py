@@ -25,7 +25,7 @@ from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.trajectories import Lspb, Trajectory, quintic_path
 from support import bag_examples
-from support.compliance_cell import TARGET, TEN_KILOGRAMS, Cell, postures
+from support.compliance_cell import TARGET, TEN_KILOGRAMS, postures, write_visits
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / 'examples'))
@@ -172,26 +172,9 @@ def _write_push(path: Path, robot: Robot) -> None:
 
 def _write_compliance(path: Path, robot: Robot) -> None:
     """Write both sets of a calibration: the arm rests for 3 s in each posture, at 50 Hz."""
-    cell = Cell()
     where = postures(12, seed=3)
-    rng = np.random.default_rng(3)
-    time, here = 1.0, where[0] + 0.2
     with BagWriter(path) as bag:
         bag.add('/robot_description', bag_examples.STRING)
         bag.write('/robot_description', 0, bag_examples.text(robot.urdf))
-        bag.add('/joint_states', bag_examples.JOINT_STATE)
-        bag.add('/tracker/point', 'geometry_msgs/msg/PointStamped')
-        for loaded in (False, True):
-            for posture in (*where, where[0]):
-                turn, origin = cell.tracker
-                point = (cell.target_at(posture, loaded)[1] - origin) @ turn
-                for step in range(200):
-                    q = here + (posture - here) * min(1.0, step / 50.0)
-                    stamp = round(1e9 * time)
-                    bag.write('/joint_states', stamp, bag_examples.joint_state(
-                        time, robot.joint_names, q, np.zeros(6), np.zeros(6)))
-                    if step % 5 == 0:
-                        bag.write('/tracker/point', stamp, bag_examples.point(
-                            time, 'tracker', point + 15e-6 * rng.standard_normal(3)))
-                    time += 0.02
-                here = posture
+        write_visits(bag, [(posture, loaded) for loaded in (False, True)
+                           for posture in (*where, where[0])])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import rclpy
@@ -13,6 +14,7 @@ from hypothesis import settings
 
 from robocal_ros.robot.model import Robot
 from support.arms import arm
+from support.browser import CHROMIUM, opened
 
 # Examples are drawn from a fixed seed: a red run is red again.
 settings.register_profile('robocal', deadline=None, max_examples=60, derandomize=True)
@@ -42,6 +44,17 @@ def panda() -> Robot:
 @pytest.fixture(scope='session')
 def kinova() -> Robot:
     return arm('kinova').robot()
+
+
+@pytest.fixture(scope='module')
+def browser() -> Iterator[Any]:
+    """Chromium without a window; skip the test without it."""
+    for module in ('playwright.sync_api', 'axe_playwright_python'):
+        pytest.importorskip(module)
+    if CHROMIUM is None:
+        pytest.skip('Chromium is not installed.')
+    with opened() as made:
+        yield made
 
 
 @pytest.fixture(scope='module')

@@ -8,7 +8,7 @@ payload's inertia added to its carrier, profiles from the formula of a trapezoid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -243,23 +243,6 @@ class Noise:
     quantisation: float = 2e-5
     effort: float = 0.1
     velocity: float = 1e-3
-
-
-def cramer_rao(
-    predicted: Callable[[np.ndarray], np.ndarray], value: np.ndarray, step: np.ndarray | float
-) -> np.ndarray:
-    """Return the standard deviations of values that no unbiased estimator beats, shape (p,).
-
-    Args:
-        predicted: Returns the measurements, over their noise, of values.
-        value: True values, shape (p,).
-        step: Steps of the differences.
-
-    """
-    columns = [(predicted(value + one) - predicted(value - one)).ravel() / (2.0 * one.sum())
-               for one in np.diag(np.broadcast_to(step, value.shape))]
-    jacobian = np.column_stack(columns)
-    return np.sqrt(np.diag(np.linalg.inv(jacobian.T @ jacobian)))
 
 
 def measured(

@@ -142,8 +142,9 @@ class Cell:
         if not (client.change(Transition.TRANSITION_CONFIGURE, self.name)
                 and client.change(Transition.TRANSITION_ACTIVATE, self.name)):
             return False
-        # Its services are new ones, which may be discovered later: requests would be lost.
-        client.ask('clear', self.name)
+        # Its services are new ones, which may be discovered later: requests would be lost. One
+        # that came late may still be under way.
+        client.until(lambda: client.ask('clear', self.name).success)
         return True
 
     def use(self, **values: Any) -> None:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -20,14 +20,13 @@ import rclpy
 from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.srv import ChangeState, GetState
 from rcl_interfaces.srv import SetParameters
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, qos_profile_sensor_data
 from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
 from robocal_ros import registry
-from support.ros_rig import PATIENCE, await_service
+from support.ros_rig import PATIENCE, Spinner, await_service
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / 'config'
@@ -152,24 +151,14 @@ class Client:
 
     def __init__(self) -> None:
         self.node = rclpy.create_node('client')
-        self._executor = SingleThreadedExecutor()
-        self._executor.add_node(self.node)
+        self._spinner = Spinner(self.node)
+        self.until, self.wait = self._spinner.until, self._spinner.wait
         self._clients: dict[str, Any] = {}
         self.statuses: dict[str, list[DiagnosticStatus]] = {}
 
     def close(self) -> None:
-        self._executor.shutdown()
-        self.node.destroy_node()
-
-    def until(
-        self, condition: Callable[[], Any], timeout: float = PATIENCE, what: str = 'the event'
-    ) -> None:
-        """Spin until a condition holds; raise TimeoutError otherwise."""
-        end = time.monotonic() + timeout
-        while not condition():
-            if time.monotonic() > end:
-                raise TimeoutError(f'{what} did not come within {timeout} s')
-            self._executor.spin_once(timeout_sec=0.02)
+        with self._spinner:
+            pass
 
     def _client(self, kind: Any, name: str) -> Any:
         if name not in self._clients:
@@ -191,10 +180,6 @@ class Client:
             except TimeoutError:
                 client.remove_pending_request(future)
         raise TimeoutError(f'{name} does not answer')
-
-    def wait(self, future: Any, timeout: float = PATIENCE) -> Any:
-        self.until(future.done, timeout, 'the answer')
-        return future.result()
 
     def ask(self, verb: str, node: str = 'payload_identification') -> Trigger.Response:
         """Call a Trigger service that may be called twice, until it answers."""

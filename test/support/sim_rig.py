@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from robocal_ros.messages.subscription import Subscriber
 from robocal_sim.node import SimArm
+from support.ros_rig import Spinner
 
 JOINTS = tuple(f'joint_{number}' for number in range(1, 7))
 CONTROLLER = 'joint_trajectory_controller'
@@ -63,8 +64,8 @@ class Rig:
         self.wrenches: list[WrenchStamped] = []
         self._arm_executor = SingleThreadedExecutor()
         self._arm_executor.add_node(self.arm)
-        self._executor = SingleThreadedExecutor()
-        self._executor.add_node(self.node)
+        self._spinner = Spinner(self.node)
+        self.until, self.wait = self._spinner.until, self._spinner.wait
         self.action = ActionClient(
             self.node, FollowJointTrajectory, f'{CONTROLLER}/follow_joint_trajectory'
         )
@@ -93,22 +94,9 @@ class Rig:
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._thread.join()
-        self._executor.shutdown()
+        self._spinner.__exit__(None, None, None)
         self._arm_executor.shutdown()
-        self.node.destroy_node()
         self.arm.destroy_node()
-
-    def until(self, predicate: Callable[[], bool], timeout: float = 15.0) -> None:
-        """Spin the client until a predicate holds; raise TimeoutError otherwise."""
-        deadline = time.monotonic() + timeout
-        while not predicate():
-            if time.monotonic() > deadline:
-                raise TimeoutError('the awaited event did not happen')
-            self._executor.spin_once(timeout_sec=0.01)
-
-    def wait(self, future: Any, timeout: float = 15.0) -> Any:
-        self.until(future.done, timeout)
-        return future.result()
 
     def advance(self, duration: float) -> None:
         """Wait for a duration of simulated time, by the stamps of the joint states [s]."""
@@ -118,8 +106,7 @@ class Rig:
     def spin(self, duration: float) -> None:
         """Spin the client for a duration of wall time [s]."""
         deadline = time.monotonic() + duration
-        while time.monotonic() < deadline:
-            self._executor.spin_once(timeout_sec=0.01)
+        self.until(lambda: time.monotonic() >= deadline)
 
     @property
     def time(self) -> float:

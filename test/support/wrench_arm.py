@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,29 +19,10 @@ from robocal_ros.wrench.tare import TareRecord, Taring
 from robocal_sim.model import read_description
 from robocal_sim.simulator import ArmSimulator, JointReading, Readings
 from robocal_sim.trajectory import Trajectory as Command, TrajectoryPoint
-from robocal_sim.truth import Cell, HiddenTruth
 
 _ACCELERATION = 2.0
 # Range of random postures, in which the arm does not collide with itself [rad].
 _REACH = 1.2
-
-
-@dataclass(frozen=True)
-class PushTruth:
-    """Applied push.
-
-    Attributes:
-        chain: Index of the pushed sub-chain.
-        point: Point of application in its frame, shape (3,) [m].
-        force: Force in its frame, shape (3,) [N].
-        begin: Simulated time at its begin [s].
-
-    """
-
-    chain: int
-    point: Array
-    force: Array
-    begin: float
 
 
 class ObservedArm:
@@ -54,31 +33,27 @@ class ObservedArm:
         arm: Model with sub-chains between the sensors.
         observer: The observer.
         simulator: The simulated arm, with its hidden state.
-        seconds: Computation time of the observer per joint state [s], if ``keep_seconds``.
 
     """
 
     def __init__(
-        self, seed: int, *, truth: HiddenTruth | None = None, cell: Cell | None = None,
-        rate: float = 500.0, imus: Mapping[str, str] | None = None,
+        self, seed: int, *, rate: float = 500.0, imus: Mapping[str, str] | None = None,
         **values: Any,
     ) -> None:
         """Create the arm at rest, without tare and payload.
 
         Args:
             seed: Seed of noise and sensor biases.
-            truth: Hidden truth; None for the default arm's.
-            cell: Noise of the sensors; None for the reference cell's.
             rate: Rate of joint states and sensors [Hz].
             imus: Frames of IMUs by the link whose motion they measure.
             **values: Parameters of the observer; joint torques are not observed by default.
 
         """
         urdf = default_cell.urdf()
-        self.truth = default_cell.hidden_truth() if truth is None else truth
+        self.truth = default_cell.hidden_truth()
         self.simulator = ArmSimulator(
-            read_description(urdf), self.truth,
-            default_cell.reference_cell() if cell is None else cell, seed=seed, rate=rate)
+            read_description(urdf), self.truth, default_cell.reference_cell(), seed=seed,
+            rate=rate)
         self.robot = Robot(urdf)
         self.frames = [item.frame for item in self.truth.force_torque_sensors]
         imus = imus or {}
@@ -93,8 +68,6 @@ class ObservedArm:
             **values})
         self.observer = WrenchObserver(self.robot, self.values)
         self.arm = self.observer.arm
-        self.keep_seconds = False
-        self.seconds: list[float] = []
 
     @property
     def now(self) -> float:
@@ -103,9 +76,8 @@ class ObservedArm:
 
     def carry_tool(self) -> None:
         """Give the observer the hidden tool as its payload."""
-        if self.truth.tool is not None:
-            self.observer.carry(
-                default_cell.rigid_body(self.truth.tool), self.truth.tool.parent)
+        tool = self.truth.tool
+        self.observer.carry(default_cell.rigid_body(tool), tool.parent)
 
     def tare(self) -> Tare:
         """Tare at rest and use the biases from now on; errors as for ``Taring.find``."""
@@ -161,8 +133,8 @@ class ObservedArm:
         simulator.controller.accept_goal(command, simulator.now)
         return motion.duration
 
-    def push(self, chain: int, point: Array, force: Array, duration: float) -> PushTruth:
-        """Push a link.
+    def push(self, chain: int, point: Array, force: Array, duration: float) -> float:
+        """Push a link and return the simulated time [s].
 
         Args:
             chain: Index of the sub-chain; the push acts on the link that names it.
@@ -173,7 +145,7 @@ class ObservedArm:
         """
         self.simulator.physics.push(
             self.arm.chains[chain].link, force, np.cross(point, force), duration)
-        return PushTruth(chain, point, force, self.now)
+        return self.now
 
     def run(self, duration: float) -> list[Observation]:
         """Advance simulated time and return the observations.
@@ -197,7 +169,6 @@ class ObservedArm:
         imus = [(self._imus[item.index], item.time, tuple(item.values.tolist()))
                 for item in readings.imus if item.index in self._imus]
         observer = self.observer
-        began = time.perf_counter()
         for index, stamp, values in wrenches:
             # Like the message decoder of the node.
             if math.isfinite(sum(values)):
@@ -212,8 +183,6 @@ class ObservedArm:
             observer.add_joint_state(from_seconds(joint.time), joint_row(joint))
         while (observation := observer.take()) is not None:
             observations.append(observation)
-        if self.keep_seconds:
-            self.seconds.append(time.perf_counter() - began)
 
 
 def joint_row(joint: JointReading) -> Array:

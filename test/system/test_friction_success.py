@@ -164,18 +164,6 @@ def test_topic_and_drawing_agree_with_the_file(
     np.testing.assert_allclose(curve.effort, law.torque(np.array(curve.velocity)), atol=0.02)
 
 
-def test_estimating_the_record_again_gives_the_same_numbers(
-    cell: Cell, result: CalibrationResult
-) -> None:
-    cell.done('estimate')
-    again = cell.stored('friction')
-    for one, other in zip(result.parameters, again.parameters, strict=True):
-        assert one.state is other.state
-        if one.value is not None:
-            assert one.value == pytest.approx(other.value, rel=1e-12)
-            assert one.std == pytest.approx(other.std, rel=1e-12)
-
-
 def test_compensation_follows_the_arm(cell: Cell, result: CalibrationResult) -> None:
     """While the arm is moved again, the torque to add is the friction of the moment."""
     client = cell.client

@@ -125,8 +125,14 @@ def test_level_and_level_again(cell: Tilted) -> None:
     assert cell.tilt() == pytest.approx(np.radians(26.5), abs=1e-3)
     before = cell.client.call('estimate', LEVELING)
     assert re.search(r'tilted by 26\.5°.* The IMU measures a tilt of 26\.\d°', before.message)
+    first = len(cell.states)
     answer = cell.client.call('run', LEVELING)
     assert answer.success, answer.message
+    angles = np.array([state.position for _, state in cell.states[first:]])
+    away = np.linalg.norm(cell.tool.poses(angles)[1] - point, axis=1)
+    # A drive's encoder sees its own wind-up for a sample or two where the motion sets in.
+    assert np.sort(away)[-4] <= 5e-4
+    assert away.max() <= 1e-3
     assert np.degrees(cell.tilt()) <= 0.05
     assert np.linalg.norm(cell.point() - point) <= 5e-4
     told = re.search(r'residual tilt ([\d.]+)°, drift of the tool point ([\d.]+) mm, '
@@ -146,18 +152,6 @@ def test_level_and_level_again(cell: Tilted) -> None:
     assert np.abs(cell.posture - before).max() < AT_REST
 
 
-def test_the_tool_point_is_held_during_the_motion(cell: Tilted) -> None:
-    point, first = cell.point(), len(cell.states)
-    answer = cell.call('level')
-    assert answer.success, answer.message
-    angles = np.array([state.position for _, state in cell.states[first:]])
-    points = cell.tool.poses(angles)[1]
-    drift = np.linalg.norm(points - point, axis=1)
-    # A drive's encoder sees its own wind-up for a sample or two where the motion sets in.
-    assert np.sort(drift)[-4] <= 5e-4
-    assert drift.max() <= 1e-3
-
-
 def test_cancel_during_the_motion_holds_the_arm(cell: Tilted) -> None:
     cell.client.set('sim_arm', speed_scaling=0.3)
     try:
@@ -172,19 +166,15 @@ def test_cancel_during_the_motion_holds_the_arm(cell: Tilted) -> None:
     assert answer.success, answer.message
 
 
-@pytest.mark.parametrize(('fault', 'words'), [
-    ('controller_abort', ('controller ended the motion', 'The arm is held')),
-    ('joint_states_silent', ('No joint states received for', 'The motion was cancelled')),
-])
-def test_fault_during_the_motion(cell: Tilted, fault: str, words: tuple[str, ...]) -> None:
+def test_silent_joint_states_during_the_motion(cell: Tilted) -> None:
     cell.client.set('sim_arm', speed_scaling=0.3)
     call = cell.begin('level')
     cell.await_moving()
-    cell.fault(fault)
+    cell.fault('joint_states_silent')
     cell.wait(call)
     cell.fault('none')
     cell.client.set('sim_arm', speed_scaling=1.0)
-    cell.ends(call, *words)
+    cell.ends(call, 'No joint states received for', 'The motion was cancelled')
 
 
 def test_a_silent_imu_is_noticed_before_moving(cell: Tilted) -> None:
@@ -192,11 +182,6 @@ def test_a_silent_imu_is_noticed_before_moving(cell: Tilted) -> None:
     stale = time.monotonic() + 1.5 * STATE_TIMEOUT
     cell.client.until(lambda: time.monotonic() > stale)
     refused_before_moving(cell, 'No readings received on IMU topic', 'was not moved')
-
-
-def test_a_rejecting_controller(cell: Tilted) -> None:
-    cell.client.set('sim_arm', controller_active=False)
-    refused_before_moving(cell, 'rejected the motion', 'check that it is active')
 
 
 def test_while_another_client_moves_the_arm(cell: Tilted) -> None:

@@ -5,63 +5,75 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import pytest
-from support.live_cell import COMPLIANCE, FRICTION, PAYLOAD, compliance_node, friction_node
-from support.live_graph import JOINTS, Client, Process, payload_node, seconds, sim_arm
+from support.live_cell import (
+    COMPLIANCE,
+    FRICTION,
+    PAYLOAD,
+    Cell,
+    compliance_node,
+    friction_node,
+    live_cell,
+)
+from support.live_graph import JOINTS, Client, payload_node, seconds
 from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import MarkerArray
 
-from robocal_ros.messages import qos
-
+START = {PAYLOAD: payload_node, FRICTION: friction_node, COMPLIANCE: compliance_node}
 WRIST = {'sensor_frame': 'ft_wrist', 'poses': 6}
-# The node and its parameters; services of other names than preview begin with it.
-CASES: dict[str, tuple[Callable[..., Process], dict[str, Any]]] = {
-    'two_plane': (payload_node, {}),
-    'static_poses': (payload_node, {'method': 'static_poses', **WRIST}),
-    'excitation': (payload_node, {'method': 'excitation', **WRIST}),
-    'calibrate_gains': (payload_node, {}),
-    'identify_arm': (payload_node, {}),
-    'friction': (friction_node, {'measure_joints': ['joint_2', 'joint_6']}),
-    'compliance': (compliance_node, {}),
-}
-NAMES = {'friction': FRICTION, 'compliance': COMPLIANCE}
-VERBS = {name: f'preview_{name}' for name in ('calibrate_gains', 'identify_arm')}
-LEAST = {'two_plane': 10, 'static_poses': 7, 'excitation': 1, 'calibrate_gains': 1,
-         'identify_arm': 1, 'friction': 40, 'compliance': 20}
 
 
 @pytest.fixture(scope='module')
-def simulation(ros: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with sim_arm(tmp_path_factory.mktemp('arm') / 'sim_arm.log', seed=3):
-        yield
+def cell_of(
+    client: Client, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Cell]]:
+    """Return the live cell of a node, which lasts until that of another one is asked for."""
+    cells: dict[str, Cell] = {}
+    with ExitStack() as stack:
+        def cell_of(name: str) -> Cell:
+            if name not in cells:
+                stack.close()
+                cells.clear()
+                cells[name] = stack.enter_context(live_cell(
+                    client, tmp_path_factory.mktemp('cell'), START[name], name, arm={'seed': 3},
+                    topics={'preview_trajectory': JointTrajectory, 'markers': MarkerArray}))
+            return cells[name]
+
+        yield cell_of
 
 
-@pytest.mark.parametrize('what', CASES)
-def test_a_dry_run(client: Client, simulation: None, tmp_path: Path, what: str) -> None:
-    name = NAMES.get(what, PAYLOAD)
-    start, parameters = CASES[what]
-    with (
-        start(tmp_path / 'node.log', tmp_path / 'results', **parameters),
-        client.watching() as received,
-    ):
-        client.until(lambda: client.state(name) == 'active')
-        trajectories = client.subscribe(
-            JointTrajectory, f'/{name}/preview_trajectory', qos.LATCHED)
-        markers = client.subscribe(MarkerArray, f'/{name}/markers', qos.LATCHED)
+@pytest.mark.parametrize(('name', 'verb', 'parameters', 'least'), [
+    (PAYLOAD, 'preview', {}, 10),
+    (PAYLOAD, 'preview_calibrate_gains', {}, 1),
+    (PAYLOAD, 'preview_identify_arm', {}, 1),
+    (PAYLOAD, 'preview', {'method': 'static_poses', **WRIST}, 7),
+    (PAYLOAD, 'preview', {'method': 'excitation', **WRIST}, 1),
+    (FRICTION, 'preview', {'measure_joints': ['joint_2', 'joint_6']}, 40),
+    (COMPLIANCE, 'preview', {}, 20),
+], ids=['two_plane', 'calibrate_gains', 'identify_arm', 'static_poses', 'excitation', 'friction',
+        'compliance'])
+def test_a_dry_run(
+    cell_of: Callable[[str], Cell], name: str, verb: str, parameters: dict[str, Any], least: int
+) -> None:
+    cell = cell_of(name)
+    cell.use(**parameters)
+    client, trajectories = cell.client, cell.received['preview_trajectory']
+    trajectories.clear()
+    cell.received['markers'].clear()
+    with client.watching() as received:
         client.until(lambda: received)
-        answer = client.call(VERBS.get(what, 'preview'), name)
-        assert answer.success, answer.message
+        said = cell.done(verb)
         found = re.search(
             r'(\d+) motions?, (\d+) s with rests; tool0 stays within x .* m in world\. '
-            r'Nothing was moved\.$', answer.message)
-        assert found, answer.message
-        assert int(found[1]) >= LEAST[what]
+            r'Nothing was moved\.$', said)
+        assert found, said
+        assert int(found[1]) >= least
         client.until(lambda: trajectories and any(
-            item.ns == 'preview' for array in markers for item in array.markers))
+            item.ns == 'preview' for array in cell.received['markers'] for item in array.markers))
     states = np.array([state.position for _, state in received])
     assert np.ptp(states, axis=0).max() < 1e-3
     shown = trajectories[-1]

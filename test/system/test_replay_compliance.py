@@ -6,7 +6,6 @@ The measurement is cancelled and gone on with, so that the marks tell what the s
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 from diagnostic_msgs.msg import DiagnosticArray
-from support.live_graph import RELIABLE, TRUTH, Client, Process, sim_arm
+from support.live_cell import HIDDEN, compliance_node
+from support.live_graph import RELIABLE, Client, sim_arm
 from support.replay_graph import DEEP, RecorderProcess, play
 from support.same_result import assert_same_result
 
@@ -27,29 +27,18 @@ from robocal_ros.results.store import read_result
 
 NODE = 'compliance_calibration'
 MARKS, TRACKER = f'/{NODE}/marks', '/tracker/point'
-HIDDEN = yaml.safe_load(TRUTH.read_text())
-PHASES = ('registration', 'unloaded', 'loaded')
 POSTURES = 5
+PHASES = ('registration', 'unloaded', 'loaded')
 PROFILE = {'recorder': {
     'topics': ['robot_description', TRACKER, MARKS], 'types': [], 'needed': ['joint_states']}}
 MEASURED = {
     'posture_count': POSTURES, 'posture_range': 0.35, 'dwell': 0.5, 'settle': 0.1,
     'min_readings': 4, 'reference_every': 3, 'registration': 'three_point',
-    'target_frame': 'flange',
-    'target_xyz': json.dumps(HIDDEN['tracker']['target_xyz']), 'load_frame': 'flange',
-    'load_mass': float(HIDDEN['load']['mass']),
-    'load_com': json.dumps(HIDDEN['load']['centre_of_mass'])}
-
-
-def compliance_node(log: Path, results: Path) -> Process:
-    values = {
-        'use_sim_time': True, 'autostart': True, 'results_dir': results, 'state_timeout': 5.0,
-        'max_velocity': 3.0, 'max_acceleration': 12.0, 'visibility_angle': 2.1,
-        'tracker_position': '[2.5, -1.0, 0.3]', 'attach_service': 'sim_arm/attach_load',
-        'detach_service': 'sim_arm/detach_load',
-        f'qos_overrides.{TRACKER}.subscription.reliability': 'reliable', **RELIABLE, **DEEP,
-        **MEASURED}
-    return Process('robocal_ros.compliance.node', log, name=NODE, **values)
+    'target_frame': 'flange', 'target_xyz': HIDDEN['tracker']['target_xyz'],
+    'load_frame': 'flange', 'load_mass': float(HIDDEN['load']['mass']),
+    'load_com': HIDDEN['load']['centre_of_mass']}
+FAST = {'max_velocity': 3.0, 'max_acceleration': 12.0, **MEASURED, **RELIABLE, **DEEP,
+        f'qos_overrides.{TRACKER}.subscription.reliability': 'reliable'}
 
 
 def filed(folder: Path) -> CalibrationResult:
@@ -71,7 +60,7 @@ def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Path:
     profile.write_text(yaml.safe_dump(PROFILE))
     with (
         sim_arm(folder / 'sim_arm.log', seed=5, joint_states_rate=100.0),
-        compliance_node(folder / 'live.log', folder / 'live'),
+        compliance_node(folder / 'live.log', folder / 'live', **FAST),
         RecorderProcess(folder / 'bag', folder / 'recorder.log', '--profile',
                         str(profile)) as recorder,
     ):
@@ -112,7 +101,7 @@ def test_offline_equals_live(recorded: Path) -> None:
 
 
 def test_replayed_equals_live(client: Client, recorded: Path) -> None:
-    with compliance_node(recorded / 'replayed.log', recorded / 'replayed'):
+    with compliance_node(recorded / 'replayed.log', recorded / 'replayed', **FAST):
         play(client, recorded / 'bag', (NODE,), ('/joint_states', '/robot_description', MARKS),
              (TRACKER,))
         assert client.call('estimate', NODE).message

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,7 +16,7 @@ import yaml
 from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import JointState
 from support.launch_stand_in import Started, launched
-from support.live_graph import ROOT, Client
+from support.live_graph import ROOT, Child, Client
 
 from robocal_ros import launching, registry
 
@@ -39,25 +38,6 @@ def command(item: Started, folder: Path) -> list[str]:
     for old, new in item.remappings.items():
         words += ['-r', f'{old}:={new}']
     return words
-
-
-def start(words: list[str], log: Path, stack: ExitStack) -> subprocess.Popen[bytes]:
-    """Start a process that has ended when the stack is closed."""
-    environment = {**os.environ, 'OPENBLAS_NUM_THREADS': '1', 'PYTHONUNBUFFERED': '1'}
-    output = stack.enter_context(log.open('w'))
-    child = subprocess.Popen(words, cwd=ROOT, env=environment, stdout=output,
-                             stderr=subprocess.STDOUT)
-
-    def end() -> None:
-        child.terminate()
-        try:
-            child.wait(8.0)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-
-    stack.callback(end)
-    return child
 
 
 def started(folder: Path, namespace: str, settings: dict[str, Any], **arguments: str
@@ -85,11 +65,11 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         children = []
         for item in (item for one in asked for item in one):
             log = folder / f'{item.namespace.strip("/")}_{item.name}.log'
-            children.append(start(command(item, folder), log, stack))
+            children.append(stack.enter_context(Child(command(item, folder), log)))
         yield folder
         # All at once: each takes a second to end.
         for child in children:
-            child.terminate()
+            child.send(signal.SIGTERM)
 
 
 class Postures:

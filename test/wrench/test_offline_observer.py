@@ -205,13 +205,6 @@ def test_an_instant_that_cannot_be_computed_is_invalid() -> None:
     assert found[-1].reasons == [''] * 4
 
 
-def test_observations_make_the_same_block() -> None:
-    arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(), seed=11, laws=LAWS)
-    joints, sensors = arm.samples(1.0, IMPACTS[:1])
-    found = follow(observer(), joints, sensors)
-    assert_equal([Block.of(found, 7)], found, contacts=True)
-
-
 def test_stamps_ahead_of_the_joint_states_are_invalid() -> None:
     """From 0.5 s to 1.2 s the stamps of the wrist are 100 ms ahead of the time of recording."""
     joints, sensors = SampledArm(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from benchmarks import seven_joints
 from benchmarks.offline import write_wrench_bag
@@ -39,10 +38,9 @@ def estimates(seed: int, *, moving: bool = True, delays: tuple[float, ...] = (0.
     return np.array(whole.delays.estimates())
 
 
-@pytest.mark.parametrize('error', [0.0, 0.02])
-def test_delays_are_found_within_their_deviation(error: float) -> None:
+def test_delays_are_found_within_their_deviation() -> None:
     off = np.vstack([(found[:, 0] - LAG) / found[:, 1] for found in (
-        estimates(seed, inertia_error=error) for seed in range(4))])
+        estimates(seed, inertia_error=0.02) for seed in range(2))])
     assert np.sqrt(np.mean(off**2)) < 2.0
     assert np.abs(off).max() < 5.0
 

@@ -1,21 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conditions on topics of the robot's driver."""
+"""Conditions under which a motion is ended: efforts, and topics of the robot's driver."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import rclpy
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.node import Node
 from std_msgs.msg import Bool
-from support.ros_rig import Spinner
+from support.ros_rig import Spinner, arm_urdf
 
 from robocal_ros.arm.drive_conditions import DriveCondition
+from robocal_ros.arm.protocols import MotionStatus
+from robocal_ros.arm.stop_conditions import StopConditions
+from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import qos
+from robocal_ros.messages.stream import JointStateStream
+from robocal_ros.parameters import ArmParameters
+from robocal_ros.robot.model import Robot
 
 
 @pytest.fixture
@@ -91,3 +100,47 @@ def test_a_field_that_messages_lack_is_refused_with_theirs(node: Node, driver: N
 def test_what_is_no_condition_is_refused(node: Node, text: str) -> None:
     with pytest.raises(ConfigurationError, match='expected topic, field'):
         condition(node, text)
+
+
+def stop_conditions(torque: np.ndarray, **values: Any) -> StopConditions:
+    return StopConditions(
+        cast(Waiter, SimpleNamespace(node=None, group=None, now=float)), Robot(arm_urdf()),
+        cast(JointStateStream, SimpleNamespace(torque=lambda: torque)),
+        lambda: ArmParameters(**values))
+
+
+@pytest.mark.parametrize(('values', 'words'), [
+    ({'max_force': 10.0}, 'guard_topic and max_force or max_torque need each other'),
+    ({'guard_topic': 'ft'}, 'guard_topic and max_force or max_torque need each other'),
+    ({'max_effort_share': [1.0, 1.0]}, "'max_effort_share' has 2 values; expected 1 or 6"),
+    ({'max_effort_share': [1.0], 'effort_source': 'unknown'}, 'efforts of a known unit'),
+])
+def test_parameters_that_contradict_each_other(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        stop_conditions(np.zeros(6), **values)
+
+
+@pytest.mark.parametrize(('efforts', 'joint'), [
+    ({}, ''),
+    ({1: 1e4}, 'joint_2'),
+    ({1: -1e4, 2: np.nan}, 'joint_3'),
+    # Neither names a joint that has no limit, whatever it says.
+    ({0: np.nan}, ''),
+    ({0: np.nan, 1: 1e4}, 'joint_2'),
+    ({0: np.nan, 5: np.nan}, 'joint_6'),
+])
+def test_the_joint_with_too_large_an_effort_is_named(
+    efforts: dict[int, float], joint: str
+) -> None:
+    torque = np.zeros(6)
+    torque[list(efforts)] = list(efforts.values())
+    conditions = stop_conditions(
+        torque, max_effort_share=(0.0, *5 * (0.9,)), effort_source='torque')
+    found = conditions.problem()
+    if not joint:
+        assert found is None
+    else:
+        assert found is not None
+        status, message = found
+        assert status is MotionStatus.OVERLOADED
+        assert f"'{joint}'" in message

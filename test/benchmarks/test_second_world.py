@@ -174,7 +174,7 @@ def test_a_bag_holds_what_was_recorded(tmp_path: Path) -> None:
     with Bag(tmp_path / 'bag') as bag:
         estimation = OfflineEstimation(chosen, bag, chosen.table(
             results_dir=str(tmp_path)), second_world.urdf_of('UR10'), Selection())
-        bag.read({topic: intake.take for topic, intake in estimation._intakes.items()})
+        bag.read({topic: intake.take for topic, (_, intake) in estimation._intakes.items()})
         samples = estimation._joints.bag_samples()
     np.testing.assert_allclose(samples.time, found.time, atol=1e-9)
     for name in ('position', 'velocity', 'effort'):

@@ -15,9 +15,7 @@ from support.ros_rig import Log, Spinner, arm_urdf, overrides
 
 from robocal_ros.messages.samples import Recording
 from robocal_ros.node.calibration_node import SUCCESS
-from robocal_ros.parameters import declarations
 from robocal_ros.payload import PAYLOAD, excitation
-from robocal_ros.payload.estimator import METHODS
 from robocal_ros.payload.model import BODY
 from robocal_ros.payload.node import PayloadIdentification
 from robocal_ros.payload.parameters import PayloadParameters
@@ -140,12 +138,6 @@ def test_friction_of_other_motor_constants_is_left_out_with_a_warning(
     assert any(line.startswith('Stored friction not used') and TOLD in line
                for line in log['warning'])
     assert node.results.current('friction') is None
-
-
-def test_the_table_holds_every_method_that_the_parameter_offers() -> None:
-    (offered,) = (item.choices for item in declarations(PayloadParameters)
-                  if item.name == 'method')
-    assert tuple(METHODS) == offered
 
 
 def test_the_frame_that_messages_name_may_be_none_of_the_urdf() -> None:

@@ -165,7 +165,8 @@ def test_friction_with_the_stored_payload(records, bags, replay, tmp_path: Path)
     alone = result_of(node.estimate)
     assert_same(alone, offline('friction', records['friction'], bags['friction'], tmp_path))
     node.store.save(static)
-    node._use_payload(static)
+    node.payload = static
+    node._use_arm(node.known_robot, static)
     loaded = result_of(node.estimate)
     assert_same(loaded, offline('friction', records['friction'], bags['friction'], tmp_path))
     assert loaded.checks[0].value < alone.checks[0].value

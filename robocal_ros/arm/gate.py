@@ -279,15 +279,16 @@ class GuardedArm:
             watch: Returns a sentence when data are lost, which ends the motion.
 
         """
-        # After a gap of the joint states it takes a moment until the travel is known again, and
-        # the controller may tell of the end of the last motion later than they do.
-        newest = self._joints.newest
-        await self._waiter.until(lambda: bool(
-            np.isfinite(self._joints.travel(STILL_TIME))
-            and self.client.controller.has_reached(newest)), 2.0 * STILL_TIME)
         try:
             # In the worker: the collision check takes longer than a turn of the executor may.
             checked = await self.compute(self.check_path, trajectory, limits)
+            # After a gap of the joint states, which the check may cause on a busy machine, it is
+            # a moment until the travel is known again, and the controller may tell of the end of
+            # the last motion later than they do.
+            newest = self._joints.newest
+            await self._waiter.until(lambda: bool(
+                np.isfinite(self._joints.travel(STILL_TIME))
+                and self.client.controller.has_reached(newest)), 2.0 * STILL_TIME)
             if self._waiter.stop_reason:
                 return MotionOutcome(MotionStatus.CANCELLED, self._waiter.stop_reason,
                                      await self.client.comes_to_rest())

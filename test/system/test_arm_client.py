@@ -596,6 +596,7 @@ def test_clock_that_jumps_back(rig: Rig) -> None:
 def test_a_second_arm_on_joint_states_is_named(rig: Rig) -> None:
     rig.use(state_timeout=5.0)
     other = rig.other.create_publisher(JointState, 'joint_states', 10)
+    rig.spinner.until(lambda: other.get_subscription_count() > 0)
     task = rig.begin(rig.path(2.0 * TURN, 0.1))
 
     def displaced() -> bool:
@@ -949,15 +950,18 @@ def test_joint_states_of_another_arm_do_not_move_this_one(timed: Rig) -> None:
     sent, start = len(timed.sent), timed.posture
 
     def mirror(state: JointState) -> None:
-        if state.position[0] < start[0] + 0.5 * shift[0]:
+        under_way = state.position[5] > start[5] + 0.05
+        if under_way and state.position[0] < start[0] + 0.5 * shift[0]:
             state.position = (np.array(state.position) + shift).tolist()
             # Between two messages of the arm.
             state.header.stamp.nanosec = min(state.header.stamp.nanosec + 1_000_000, 999_999_999)
             strange.publish(state)
 
-    task = timed.begin(timed.path(start + TURN, 0.3))
     listening = timed.other.create_subscription(JointState, 'joint_states', mirror, 50)
-    outcome = timed.end(task)
+    # Both of this process.
+    timed.spinner.until(lambda: strange.get_subscription_count() > 1)
+    outcome = timed.end(timed.spinner.begin(lambda: timed.arm.try_move(
+        timed.path(start + TURN, 0.3))))
     timed.other.destroy_subscription(listening)
     timed.other.destroy_publisher(strange)
     timed.settle()

@@ -522,11 +522,12 @@ class ArmClient:
     def _posture(self, *, commanded: bool = False) -> Array | None:
         """Return the posture that the arm has, or was last commanded to have, (n,) [rad].
 
-        None if neither the controller nor joint states of a single node have shown it of late:
-        those of several nodes may be another arm's.
+        None if neither state of the controller nor joint states have shown it of late, each of a
+        single node: those of several nodes may be another arm's.
         """
         self.controller.look()
-        seen = self.controller.posture(self._waiter.now() - _FRESH, commanded=commanded)
+        seen = None if self.controller.shared else self.controller.posture(
+            self._waiter.now() - _FRESH, commanded=commanded)
         if seen is None and self._joints.age() < _FRESH and not self._joints.several:
             return self._joints.posture().copy()
         return seen
@@ -561,7 +562,7 @@ class ArmClient:
             now = self._waiter.now()
             # Only what was received since then counts: a stream may have stopped.
             travel = self.controller.travel(STILL_TIME, max(start, now - _FRESH))
-            if np.isfinite(travel):
+            if np.isfinite(travel) and not self.controller.shared:
                 # Joint states may be slow, frozen, or those of another arm, too.
                 return travel < STILL_TRAVEL
             if self._joints.age() < min(now - start, self._parameters().state_timeout):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from control_msgs.msg import JointTrajectoryControllerState
@@ -50,6 +51,7 @@ class ControllerState:
         self.joints: tuple[str, ...] = ()
         self._joint_names = tuple(joint_names)
         self._now = waiter.now
+        self._publishers = partial(waiter.node.count_publishers, topic)
         self._queued: deque[bytes] = deque(maxlen=_MOST)
         self._received = -np.inf
         self._recent = RecentPostures()
@@ -106,6 +108,11 @@ class ControllerState:
         if recent and self.stamp < recent[-1][0]:
             recent.clear()
         recent.note(self.stamp, posture)
+
+    @property
+    def shared(self) -> bool:
+        """True if several nodes publish the state: it may be that of another arm."""
+        return self._publishers() > 1
 
     def posture(self, since: float, *, commanded: bool = False) -> Array | None:
         """Return the newest measured or commanded posture, shape (n,) [rad].

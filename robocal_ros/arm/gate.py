@@ -282,9 +282,9 @@ class GuardedArm:
         try:
             # In the worker: the collision check takes longer than a turn of the executor may.
             checked = await self.compute(self.check_path, trajectory, limits)
-            # After a gap of the joint states, which the check may cause on a busy machine, it is
-            # a moment until the travel is known again, and the controller may tell of the end of
-            # the last motion later than they do.
+            # After a gap of the joint states, as the check may cause on a busy machine, it takes a
+            # moment until the travel is known again, and the controller may report the end of the
+            # last motion later than they do.
             newest = self._joints.newest
             await self._waiter.until(lambda: bool(
                 np.isfinite(self._joints.travel(STILL_TIME))

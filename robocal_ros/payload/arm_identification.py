@@ -437,7 +437,7 @@ def _base_parameters(
 def _with_and_without_data(fit: ArmFit, prior: Prior, std: float) -> tuple[Array, Array]:
     """Return the covariances of links and rotors by the prior, and by prior and data.
 
-    The links' common error counts as known: what identifies it tells nothing about any link.
+    The links' common error counts as known: what identifies it says nothing of single links.
 
     Args:
         fit: The estimate.

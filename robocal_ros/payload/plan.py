@@ -111,7 +111,7 @@ def _quality(robot: Robot, planned: Sequence[SweepRange]) -> float:
         plane = Plane.at(robot, sweep.posture, sweep.joint)
         angle = np.linspace(sweep.low, sweep.high, 60)
         columns = plane.regressor(angle, 1.0 / float(np.linalg.norm(robot.gravity)))
-        # Friction is estimated jointly: what is constant tells nothing.
+        # Friction is estimated jointly: a constant is no information.
         columns = (columns - columns.mean(axis=0)) @ plane.lever_rows(robot)[0]
         information += columns.T @ columns / len(angle)
     smallest = float(np.linalg.eigvalsh(information)[0])

@@ -510,7 +510,7 @@ class OfflineObserver:
         for index, sensor in enumerate(self._sensors):
             newest = sensor.stamps[np.searchsorted(sensor.times, arrived, 'right') - 1]
             skew = newest - stamps
-            # In step throughout, the last one tells as much.
+            # In step throughout, the last one is enough.
             first = 0 if (skew > sensor.feed.max_gap).any() else -1
             for stamp, time, early in zip(*(
                     row[first:].tolist() for row in (stamps, arrived, skew)), strict=True):

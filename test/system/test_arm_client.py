@@ -940,8 +940,9 @@ def test_whoever_called_hears_of_the_hold_within_a_second(timed: Rig) -> None:
 
 
 @pytest.mark.realtime
-def test_joint_states_of_another_arm_do_not_move_this_one(timed: Rig) -> None:
-    """It is held where its controller sees it, not where they show it."""
+@pytest.mark.parametrize('shared', [False, True])
+def test_states_of_another_arm_do_not_move_this_one(timed: Rig, shared: bool) -> None:
+    """It is held where its controller alone sees it, and commanded nowhere if none does."""
     timed.set(fault='none')
     timed.settle()
     timed.spinner.until(lambda: timed.joints.travel(client.STILL_TIME) < client.STILL_TRAVEL)
@@ -957,16 +958,35 @@ def test_joint_states_of_another_arm_do_not_move_this_one(timed: Rig) -> None:
             state.header.stamp.nanosec = min(state.header.stamp.nanosec + 1_000_000, 999_999_999)
             strange.publish(state)
 
+    topic, controlled = f'{CONTROLLER}/controller_state', start + shift
+    stranger = timed.other.create_publisher(JointTrajectoryControllerState, topic, 10)
+
+    def control(state: JointTrajectoryControllerState) -> None:
+        at = state.feedback.positions
+        if at[5] > start[5] + 0.05 and at[0] < start[0] + 0.5 * shift[0]:
+            state.feedback.positions = state.reference.positions = controlled.tolist()
+            state.header.stamp.nanosec = min(state.header.stamp.nanosec + 1_000_000, 999_999_999)
+            stranger.publish(state)
+
     listening = timed.other.create_subscription(JointState, 'joint_states', mirror, 50)
+    watching = timed.other.create_subscription(JointTrajectoryControllerState, topic, control, 50)
     # Both of this process.
     timed.spinner.until(lambda: strange.get_subscription_count() > 1)
+    if not shared:
+        timed.other.destroy_subscription(watching)
+        timed.other.destroy_publisher(stranger)
+        timed.spinner.until(lambda: not timed.arm.client.controller.shared)
     outcome = timed.end(timed.spinner.begin(lambda: timed.arm.try_move(
         timed.path(start + TURN, 0.3))))
+    if shared:
+        timed.other.destroy_subscription(watching)
+        timed.other.destroy_publisher(stranger)
     timed.other.destroy_subscription(listening)
     timed.other.destroy_publisher(strange)
     timed.settle()
     assert outcome.status is MotionStatus.FOREIGN_MOTION
-    assert outcome.held, outcome.message
+    # Without a state that is its own alone, the arm may not be seen at rest.
+    assert outcome.held or shared, outcome.message
     assert len(timed.sent) == sent + 1, 'no command after the cancelled motion'
     np.testing.assert_allclose(timed.posture[:5], start[:5], atol=1e-2)
 

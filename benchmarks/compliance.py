@@ -20,6 +20,7 @@ from benchmarks.second_campaign import Z95, Z999, Value, value_of
 from benchmarks.second_world import (
     ARMS,
     GRAVITY,
+    Arm,
     Array,
     body,
     cross_matrix,
@@ -63,6 +64,8 @@ class Effects:
         com_std: Standard deviation of its centre [m].
         sag: Typical displacement by the load [m].
         mount: Tilt of the base about y, which is known [rad].
+        links: Share of the sag by which beams between the joints, and behind the last, bend.
+        sideways: The same of bearings that give way in the direction of the force.
 
     """
 
@@ -78,6 +81,8 @@ class Effects:
     com_std: float = 0.0
     sag: float = 8e-4
     mount: float = 0.0
+    links: float = 0.0
+    sideways: float = 0.0
 
 
 def drawn_effects(seed: int) -> Effects:
@@ -96,7 +101,8 @@ def drawn_effects(seed: int) -> Effects:
         white=between(1e-5, 1e-4), correlated=sometimes(0.6, between(2e-5, 1e-4)),
         memory=between(0.1, 3.0), drift=sometimes(0.4, between(1e-8, 3e-7)),
         mass_std=sometimes(0.5, between(1e-3, 1e-2)), com_std=sometimes(0.5, between(2e-4, 3e-3)),
-        sag=between(4e-4, 2e-3))
+        sag=between(4e-4, 2e-3), links=sometimes(0.5, g.uniform(0.0, 0.3)),
+        sideways=sometimes(0.3, g.uniform(0.0, 0.1)))
 
 
 SERIES: dict[str, Effects | None] = {
@@ -104,6 +110,25 @@ SERIES: dict[str, Effects | None] = {
     'noise of the tracker alone, on a 30° wall': Effects(mount=np.pi / 6.0),
     'drawn effects': None}
 """Effects by series; None to draw them."""
+
+
+def _bendable(arm: Arm) -> Arm:
+    """Return the arm with two joints more in each link, at the points of Gauss of a beam."""
+    before, ends = [arm.before[0]], [*arm.before[1:], arm.tool]
+    for end in ends:
+        begin = end[:3, 3] * (0.5 - 0.5 / np.sqrt(3.0))
+        middle = end[:3, 3] / np.sqrt(3.0)
+        before += [placed(np.eye(3), begin), placed(np.eye(3), middle),
+                   placed(np.eye(3), -begin - middle) @ end]
+    return replace(
+        arm, joints=tuple(np.repeat(arm.joints, 3).tolist()), before=np.array(before[:-1]),
+        axis=np.repeat(arm.axis, 3, axis=0), tool=before[-1],
+        bodies=tuple((3 * at, one, distal) for at, one, distal in arm.bodies))
+
+
+def _with_beams(q: Array) -> Array:
+    """Return the angles of an arm with beams, shape (k, 3 n) [rad]."""
+    return np.asarray(np.repeat(q, 3, axis=1) * (np.arange(3 * q.shape[1]) % 3 == 0))
 
 
 class Cell:
@@ -114,6 +139,7 @@ class Cell:
         self.effects, g = effects, np.random.default_rng([seed, 2])
         self.name = list(ARMS)[seed % len(ARMS)]
         self.arm, self.data = read_arm(self.name), ARMS[self.name]
+        self.chain = _bendable(self.arm)
         n = len(self.arm.joints)
         self.gravity = rotation(np.array([0.0, -effects.mount, 0.0])) @ [0.0, 0.0, -GRAVITY]
         self.load = float(self.data.payload), g.uniform((-0.08, -0.08, 0.05), (0.08, 0.08, 0.15))
@@ -132,9 +158,16 @@ class Cell:
         shares = g.uniform(0.3, 1.7, n)[:, None] * np.exp(0.3 * g.normal(size=(n, 2)))
         self.bending = effects.bending * scale[:, None] * shares
         self.on_housing = g.uniform(size=n) < 0.5
-        moved = self._points(self.postures, loaded=True) - self._points(self.postures)
-        factor = effects.sag / np.sqrt(np.mean(np.sum(moved**2, axis=1)))
-        self.compliance, self.bending = factor * self.compliance, factor * self.bending
+        beams = np.exp(0.5 * g.normal(size=(n, 3)))
+        slack = np.exp(0.5 * g.normal(size=(n, 3)))
+        self.beams, self.slack = np.zeros((n, 3)), np.zeros((n, 3))
+        factor = effects.sag / self._sag()
+        stiff = factor * self.compliance, factor * self.bending
+        self.compliance, self.bending, self.beams = 0.0 * stiff[0], 0.0 * stiff[1], 1e-6 * beams
+        self.beams *= effects.links * effects.sag / self._sag()
+        beams, self.beams, self.slack = self.beams, 0.0 * beams, 1e-6 * slack
+        self.slack *= effects.sideways * effects.sag / self._sag()
+        self.compliance, self.bending, self.beams = *stiff, beams
         self.noise = np.random.default_rng([seed, 3])
         self.stated = (
             self.load[0] * (1.0 + effects.mass_std * self.noise.normal()),
@@ -145,42 +178,68 @@ class Cell:
         s, c = np.sin(angle)[:, None, None], np.cos(angle)[:, None, None]
         return np.eye(3) + s * matrix + (1.0 - c) * (matrix @ matrix)
 
+    def _sag(self) -> float:
+        """Return the typical displacement by the load [m]."""
+        moved = self._points(self.postures, loaded=True) - self._points(self.postures)
+        return float(np.sqrt(np.mean(np.sum(moved**2, axis=1))))
+
     def _points(self, q: Array, *, loaded: bool = False) -> Array:
         """Return the target with the motors at ``q``, shape (k, 3) [m]."""
-        n, still = q.shape[1], np.zeros_like(q)
-        links = np.zeros((n, 4, 4))
-        for at, one, _ in self.arm.bodies:
+        chain, n = self.chain, q.shape[1]
+        links = np.zeros((len(chain.joints), 4, 4))
+        for at, one, _ in chain.bodies:
             links[at] += one
         if loaded:
-            tool = self.arm.tool
-            links[-1] += tool @ body(*self.load, np.zeros((3, 3))) @ tool.T
+            links[-1] += chain.tool @ body(*self.load, np.zeros((3, 3))) @ chain.tool.T
         stiff = np.concatenate((self.compliance[:, None], self.bending), axis=1)
-        tensor = np.tile(np.einsum('nij,nj,nkj->nik', self.basis, stiff, self.basis),
-                         (len(q), 1, 1, 1))
+        springs = np.zeros((len(q), n, 3, 3, 3))
+        springs[:, :, 0] = np.einsum('nij,nj,nkj->nik', self.basis, stiff, self.basis)
         for joint in np.flatnonzero(self.on_housing).tolist():
             turn = self._turn(joint, q[:, joint])
-            tensor[:, joint] = turn.transpose(0, 2, 1) @ tensor[:, joint] @ turn
-        bend = np.zeros((*q.shape, 3))
+            springs[:, joint, 0] = turn.transpose(0, 2, 1) @ springs[:, joint, 0] @ turn
+        # Two points of Gauss stand for a beam exactly, with half of it each.
+        springs[:, :, 1:] = 0.5 * (np.eye(3) * self.beams[:, :, None])[:, None]
+        tensor = springs.reshape(len(q), 3 * n, 3, 3)
+        full = _with_beams(q)
+        still, bend = np.zeros_like(full), np.zeros((*full.shape, 3))
         for _ in range(5):
-            held, _ = moments(self.arm, links, q, still, still, self.gravity,
+            held, _ = moments(chain, links, full, still, still, self.gravity,
                               (bend, 0.0 * bend, 0.0 * bend))
             bend = -np.einsum('knij,knj->kni', tensor, held)
-        return self._on_tool(q, bend, self.target)
+        return self._on_tool(full, bend, self.target) + self._slack(q, links)
 
-    def _on_tool(self, q: Array, bend: Array, point: Array) -> Array:
-        """Return a point of the tool frame in the root frame, shape (k, 3) [m]."""
-        place = np.tile(np.eye(4), (len(q), 1, 1))
-        for joint in range(q.shape[1]):
-            step = np.tile(np.eye(4), (len(q), 1, 1))
+    def _slack(self, q: Array, links: Array) -> Array:
+        """Return what the bearings yield to the weight that they carry, shape (k, 3) [m]."""
+        carried = np.cumsum(links[::-1, 3, 3])[::-1][::3]
+        turn, moved = np.eye(3), np.zeros((len(q), 3))
+        for joint, mass in enumerate(carried):
+            turn = turn @ self.arm.before[joint, :3, :3] @ self._turn(joint, q[:, joint])
+            moved += mass * np.einsum(
+                'kij,j,klj,l->ki', turn, self.slack[joint], turn, self.gravity)
+        return moved
+
+    def _on_tool(self, full: Array, bend: Array, point: Array) -> Array:
+        """Return a point of the tool frame in the root frame, shape (k, 3) [m].
+
+        Args:
+            full: Angles of the joints of the chain, shape (k, 3 n) [rad].
+            bend: Small rotations behind them, shape (k, 3 n, 3) [rad].
+            point: Shape (3,) [m].
+
+        """
+        place = np.tile(np.eye(4), (len(full), 1, 1))
+        for joint, before in enumerate(self.chain.before):
+            step = np.tile(np.eye(4), (len(full), 1, 1))
             small = scipy.spatial.transform.Rotation.from_rotvec(bend[:, joint]).as_matrix()
-            step[:, :3, :3] = self._turn(joint, q[:, joint]) @ small
-            place = place @ self.arm.before[joint] @ step
-        return np.asarray((place @ self.arm.tool @ placed(np.eye(3), point))[:, :3, 3])
+            step[:, :3, :3] = self._turn(joint // 3, full[:, joint]) @ small
+            place = place @ before @ step
+        return np.asarray((place @ self.chain.tool @ placed(np.eye(3), point))[:, :3, 3])
 
     def _torque_sign(self, q: Array) -> Array:
+        full = _with_beams(q)
         up, down = (np.stack([self._on_tool(
-            q + sign * row, np.zeros((*q.shape, 3)), self.load[1]) @ self.gravity
-            for row in 1e-4 * np.eye(q.shape[1])], axis=1) for sign in (1.0, -1.0))
+            full + sign * row, np.zeros((*full.shape, 3)), self.load[1]) @ self.gravity
+            for row in 1e-4 * np.eye(full.shape[1])[::3]], axis=1) for sign in (1.0, -1.0))
         return np.sign(up - down)
 
     def measure(self, *, loaded: bool) -> list[EndPosition]:

@@ -235,8 +235,8 @@ def _findings(names: Sequence[str], fit: ComplianceFit) -> dict[str, Any]:
             for i in fit.seen for j in fit.seen
             if i < j and abs(correlation[i, j]) > CORRELATED},
         'correction': {names[i]: float(fit.correction[i]) for i in fit.seen},
-        'bending': {names[i]: [float(fit.bending[i]), float(fit.bending_std[i])]
-                    for i in _bent(fit)}}
+        'bending': {place: [float(fit.bending[i]), float(fit.bending_std[i])]
+                    for i, place in _bent(names, fit).items()}}
 
 
 def stream_counts(joints: StreamCounts, readings: StreamCounts) -> dict[str, int]:
@@ -366,13 +366,13 @@ def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ..
         else:
             relative = std[joint] / fit.value[joint]
             weak = ', weak' if relative > WEAK else ''
+            if weak and fit.by_bending[joint] > CORRELATED**2:
+                alike = np.abs(fit.bending_covariance[joint] / fit.bending_std)
+                weak += f': hardly told from bending {_place(names, int(alike.argmax()))}'
             notes.append(f'relative standard deviation {100.0 * relative:.2g} %{weak}')
         notes += [f'correlation {correlation[joint, other]:+.2f} with {names[other]}'
                   for other in fit.seen
                   if other != joint and abs(correlation[joint, other]) > CORRELATED]
-        alike = fit.bending_covariance[joint] / (std[joint] * fit.bending_std)
-        notes += [f'correlation {alike[other]:+.2f} with bending across {names[other]}'
-                  for other in np.flatnonzero(np.abs(alike) > CORRELATED).tolist()]
         freedom = float(fit.freedom[joint])
         parameters.append(Parameter(
             full, UNIT, float(fit.value[joint]), float(std[joint]), note='; '.join(notes),
@@ -380,18 +380,24 @@ def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ..
     return tuple(parameters)
 
 
-def _bent(fit: ComplianceFit) -> list[int]:
-    """Return the joints across which the arm bends significantly, that of the most first."""
-    return [int(joint) for joint in np.argsort(-fit.bending)
-            if fit.bending[joint] > _BENT * fit.bending_std[joint]]
+def _place(names: Sequence[str], number: int) -> str:
+    """Return in words where the arm bends: across a joint, or in the link behind it."""
+    joint = names[number % len(names)]
+    return f'across {joint}' if number < len(names) else f'of the link behind {joint}'
+
+
+def _bent(names: Sequence[str], fit: ComplianceFit) -> dict[int, str]:
+    """Return where the arm bends significantly, that of the most first, by its number."""
+    return {number: _place(names, number) for number in np.argsort(-fit.bending).tolist()
+            if fit.bending[number] > _BENT * fit.bending_std[number]}
 
 
 def _cause(names: Sequence[str], fit: ComplianceFit) -> str:
     """Return in words what leaves sag that no compliance about the axes removes."""
-    bent = [names[joint] for joint in _bent(fit)]
+    bent = _bent(names, fit).values()
     if bent:
-        return (f' Links or bearings bend across {", ".join(bent)}, which joint angles cannot '
-                'correct; check screws, stand and bearings.')
+        return (f' The arm bends {", ".join(bent)}, which joint angles cannot correct; check '
+                'screws, stand and bearings.')
     return (f' The joint angles scatter by {1e6 * fit.size["angles"]:.0f} µrad between the sets; '
             'use a heavier load, or a controller that holds them better.')
 

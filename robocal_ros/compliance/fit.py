@@ -59,7 +59,8 @@ class _Problem:
             compensation of different joint angles, shape (k, d, d).
         white: Whitening matrix of each displacement, shape (k, d, d).
         torque: Torques of the load, shape (k, n) [N·m].
-        bending: Displacements per compliance across the joints, shape (k, d, n, 5).
+        bearings: Displacements per compliance across the joints, shape (k, d, n, 5).
+        links: Displacements per compliance of the links, shape (k, d, n, 6).
         encoder_share: Share of the encoders' differences between the sets that is used, 0 … 1.
 
     """
@@ -82,8 +83,9 @@ class _Problem:
         self.torque = np.array([
             loaded.gravity_torque(q) - robot.gravity_torque(q) for q in data.loaded])
         self.encoder_share = 1.0
-        self.bending = np.array([
-            bending_columns(robot, loaded, target, q, self.rows) for q in data.loaded])
+        self.bearings, self.links = map(np.array, zip(*(
+            bending_columns(robot, loaded, target, q, self.rows) for q in data.loaded),
+            strict=True))
 
     def linearised(
         self, compliance: Array, loaded: Robot | None = None
@@ -227,18 +229,20 @@ class ComplianceFit:
         kept: Displacements used in the fit, shape (k,).
         size: Sizes of scatter and effects that are no compliance, by name: ``noise`` in excess
             of the tracker's within a dwell, relative to it; scatter of the joint ``angles``
-            [rad]; ``bending`` across the joints, relative to their compliance; ``drift`` of the
-            tracker within and between the sets [m].
+            [rad]; ``bending`` of bearings and links, relative to the joints' compliance;
+            ``drift`` of the tracker within and between the sets [m].
         offset: Common displacement of the tracker between the sets in root axes, shape (3,)
             [m]; None where it was not estimated.
         chi_square: Weighted squared residual per degree of freedom, with the tracker's scatter
             alone.
         condition: Condition number of the weighted regressor, columns scaled.
         correction: Compliances that alone predict the displacements best, shape (n,): where
-            links bend across the joints, other than those of the joints [rad/(N·m)].
-        bending: Compliance across each joint, mean of both directions, shape (n,) [rad/(N·m)].
-        bending_std: Standard deviation of each, shape (n,).
-        bending_covariance: Covariance of compliances and bending, shape (n, n).
+            bearings or links bend, other than those of the joints [rad/(N·m)].
+        bending: Compliance across each joint, mean of both directions, then of the link behind
+            each, mean of all directions, shape (2 n,) [rad/(N·m)].
+        bending_std: Standard deviation of each, shape (2 n,).
+        bending_covariance: Covariance of compliances and bending, shape (n, 2 n).
+        by_bending: Share of each compliance's variance that bending causes, shape (n,).
         freedom: Degrees of freedom of each interval, with which the covariance is that of 95 %,
             shape (n,).
         seen: Columns of the observable joints.
@@ -261,6 +265,7 @@ class ComplianceFit:
     bending: Array
     bending_std: Array
     bending_covariance: Array
+    by_bending: Array
     freedom: Array
     seen: tuple[int, ...] = ()
     encoder_share: float = 1.0
@@ -369,17 +374,24 @@ def _finished(
         scale[seen] = np.sqrt(free**2 + variance)
         problem.encoder_share = _encoder_share(problem, fit.size['angles'])
     n = problem.robot.n
-    begin = len(fit.mean) - effects['bending'].shape[2]
-    freedom = _freedom(fit.covariance[:size, :size], fit.covariance[:size, begin:],
-                       fit.covariance[begin:, begin:], n)
+    bearings = len(fit.mean) - effects['bending'].shape[2]
+    links = bearings + 5 * n
+    variance = np.diag(fit.covariance)[:size]
+    # What bearings or links cause is as uncertain as the spread of so few of them: Satterthwaite,
+    # Biometrics Bull. 2 (1946) 110, doi 10.2307/3002019.
+    freedom = n * variance**2 / np.maximum(1e-300, sum(
+        _caused(fit.covariance, size, rows)**2
+        for rows in (slice(bearings, links), slice(links, None))))
+    by_bending = np.zeros(n)
+    by_bending[seen] = _caused(fit.covariance, size, slice(bearings, None)) / variance
     width = scipy.stats.norm.ppf(_UPPER) / scipy.stats.t.ppf(_UPPER, freedom)
     full, freedoms = np.zeros((n, n)), np.full(n, np.inf)
     full[np.ix_(seen, seen)] = fit.covariance[:size, :size] * np.outer(width, width)
     freedoms[seen] = freedom
-    bends = slice(begin, begin + n)
-    bending_covariance = across @ fit.covariance[bends, bends] @ across.T
-    together = np.zeros((n, n))
-    together[seen] = fit.covariance[:size, bends] @ across.T
+    both = scipy.linalg.block_diag(across, across)
+    bends = np.r_[bearings:bearings + n, links:links + n]
+    together = np.zeros((n, 2 * n))
+    together[seen] = fit.covariance[:size, bends] @ both.T
     residual = aims - slope @ compliance
     plain = problem.whitened(residual)[kept]
     return ComplianceFit(
@@ -387,27 +399,24 @@ def _finished(
         {joint: float(free[i]) for i, joint in enumerate(seen) if free[i] < 0.0}, residual, kept,
         fit.size, fit.mean[size:size + 3] if problem.offset else None,
         float((plain**2).sum()) / problem.freedom(), condition, correction,
-        across @ fit.mean[bends], np.sqrt(np.diag(bending_covariance)), together, freedoms,
-        tuple(seen), problem.encoder_share)
+        both @ fit.mean[bends],
+        np.sqrt(np.diag(both @ fit.covariance[np.ix_(bends, bends)] @ both.T)), together,
+        by_bending, freedoms, tuple(seen), problem.encoder_share)
 
 
-def _freedom(own: Array, together: Array, bending: Array, bearings: int) -> Array:
-    """Return the degrees of freedom of the compliances' variances, shape (p,).
-
-    The part of a variance that bending causes is as uncertain as the spread of so few bearings:
-    Satterthwaite, Biometrics Bull. 2 (1946) 110, doi 10.2307/3002019.
+def _caused(covariance: Array, count: int, rows: slice) -> Array:
+    """Return the part of the compliances' variances that effects cause, shape (p,).
 
     Args:
-        own: Covariance of the compliances, shape (p, p).
-        together: Covariance of compliances and bending, shape (p, q).
-        bending: Covariance of the bending, shape (q, q).
-        bearings: Number of bearings whose spread is estimated.
+        covariance: Covariance of compliances and effects, shape (p + q, p + q).
+        count: Number p of compliances.
+        rows: Rows of these effects.
 
     """
-    scale = np.sqrt(np.diag(bending))
-    caused = np.sum(together / scale * np.linalg.lstsq(
-        bending / np.outer(scale, scale), (together / scale).T, rcond=1e-9)[0].T, axis=1)
-    return np.asarray(bearings * np.square(np.diag(own) / np.maximum(caused, 1e-300)))
+    scale = np.sqrt(np.diag(covariance)[rows])
+    together = covariance[:count, rows] / scale
+    return np.asarray(np.sum(together * np.linalg.lstsq(
+        covariance[rows, rows] / np.outer(scale, scale), together.T, rcond=1e-9)[0].T, axis=1))
 
 
 def _effects(
@@ -420,7 +429,7 @@ def _effects(
     postures but for its sign, and as large as the scatter of the angles unless it is known.
 
     Bearings bend across their joints by a multiple of the compliance, on average by as much as
-    the bearings differ in it.
+    the bearings differ in it; links likewise.
 
     Args:
         problem: The displacements.
@@ -428,8 +437,8 @@ def _effects(
         give: Name of the size of that angle.
 
     Returns:
-        The compliances across the joints by the first n coefficients of the bending, shape
-        (n, n) [rad/(N·m)], and the columns by name, those of the bending last.
+        The compliances by the first n coefficients of bearings, and of links, shape (n, n)
+        [rad/(N·m)], and the columns by name, those of the bending, bearings first, last.
 
     """
     data, robot = problem.data, problem.robot
@@ -442,9 +451,10 @@ def _effects(
     return across, {
         'drift': np.concatenate(drift, axis=2),
         give: problem.jacobians * np.sign(problem.torque)[:, None],
-        'bending': np.concatenate((
-            problem.bending[..., 0] @ across,
-            (0.5 * sizes * problem.bending[..., 1:]).reshape(problem.count, problem.rows, -1)),
+        'bending': np.concatenate([
+            part for kind in (problem.bearings, problem.links) for part in (
+                kind[..., 0] @ across,
+                (0.5 * sizes * kind[..., 1:]).reshape(problem.count, problem.rows, -1))],
             axis=2)}
 
 

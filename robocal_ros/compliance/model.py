@@ -82,15 +82,29 @@ def target_motion(robot: Robot, target: Target, rotation: Array) -> TargetMotion
     return motion
 
 
+_SYMMETRIC = np.array([
+    np.eye(3), np.diag([1.0, -1.0, 0.0]), np.diag([-1.0, -1.0, 2.0]) / np.sqrt(3.0),
+    *([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]],
+      [[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]],
+      [[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]])])
+"""The identity, then five symmetric matrices without trace of the same kind, shape (6, 3, 3)."""
+_GAUSS = 0.5 + np.array([-0.5, 0.5]) / np.sqrt(3.0)
+
+
 def bending_columns(
     robot: Robot, loaded: Robot, target: Target, q: Array, rows: int = 3
-) -> Array:
-    """Return the displacement by the load per unit of compliance across each joint.
+) -> tuple[Array, Array]:
+    """Return the displacement by the load per unit of compliance of each bearing and each link.
 
     A bearing that bends by C M under the moment M of the load about the joint moves the target by
     C M × lever. With e₁ and e₂ across the axis, C is b (e₁e₁ᵀ + e₂e₂ᵀ), which no rotation about
     the axis changes, and b (e₁e₁ᵀ − e₂e₂ᵀ) and b (e₁e₂ᵀ + e₂e₁ᵀ), with the directions fixed to
     the link behind the joint, then to the one before it.
+
+    A link is a beam from its joint to the next, the last one to the tool frame, that turns by
+    C M(s) ds/length under the moment about the place s. The displacement is quadratic in s, so
+    that two points of Gauss with half of C each give it exactly. C is b times the identity, then
+    five symmetric matrices without trace, in the axes of the joint.
 
     Args:
         robot: The arm without the load.
@@ -100,35 +114,46 @@ def bending_columns(
         rows: 3 for position, 6 for position and rotation vector.
 
     Returns:
-        Columns of the five components of each joint, shape (rows, n, 5) [m·N·m/rad].
+        Columns of the five components of each bearing, shape (rows, n, 5), and of the six of each
+        link, shape (rows, n, 6) [m·N·m/rad].
 
     """
     masses = [pin.computeTotalMass(arm.model) for arm in (robot, loaded)]
     first = [mass * pin.centerOfMass(arm.model, arm.data, q)
              for mass, arm in zip(masses, (robot, loaded), strict=True)]
+    end = robot.transform_frame_to_root(q, robot.tool_frame).translation
     _, point, jacobian = robot.pose_and_jacobian(q, target.frame, target.xyz)
     axis = jacobian[3:].T
     places = [robot.data.oMi[robot.model.getJointId(name)] for name in robot.joint_names]
     at = np.array([place.translation for place in places])
-    moment = np.cross(first[1] - first[0] - (masses[1] - masses[0]) * at, robot.gravity)
     # A direction of each link's frame, rounded so that ties fall alike in all postures.
     across = np.array([place.rotation[:, np.abs(place.rotation.T @ a).round(6).argmin()]
                        for place, a in zip(places, axis, strict=True)])
 
-    def along(direction: Array, other: Array) -> Array:
-        """Return the turn by a compliance that maps one direction to the other, shape (n, 3)."""
-        return direction * np.sum(other * moment, axis=1)[:, None]
+    def moment(about: Array) -> Array:
+        return np.cross(first[1] - first[0] - (masses[1] - masses[0]) * about, robot.gravity)
 
-    turns = [moment - along(axis, axis)]
+    def moved(compliance: Array, about: Array) -> Array:
+        """Return the columns of compliances (n, c, 3, 3) that turn about points (n, 3)."""
+        turn = np.einsum('ncij,nj->nci', compliance, moment(about))
+        return np.concatenate((np.cross(turn, (point - about)[:, None]), turn),
+                              axis=2)[:, :, :rows].transpose(2, 0, 1)
+
+    def along(direction: Array, other: Array) -> Array:
+        return direction[:, :, None] * other[:, None]
+
+    shapes = [np.eye(3) - along(axis, axis)]
     one = np.cross(axis, across)
     one /= np.linalg.norm(one, axis=1)[:, None]
     other = np.cross(axis, one)
     cosine, sine = np.cos(q)[:, None], np.sin(q)[:, None]
     for x, y in ((one, other), (cosine * one - sine * other, sine * one + cosine * other)):
-        turns += [along(x, x) - along(y, y), along(x, y) + along(y, x)]
-    turn = np.stack(turns, axis=1)
-    moved = np.cross(turn, (point - at)[:, None])
-    return np.concatenate((moved, turn), axis=2)[:, :, :rows].transpose(2, 0, 1)
+        shapes += [along(x, x) - along(y, y), along(x, y) + along(y, x)]
+    turned = np.array([place.rotation for place in places])[:, None]
+    beam = turned @ _SYMMETRIC @ turned.transpose(0, 1, 3, 2)
+    length = np.diff([*at, end], axis=0)
+    near, far = (moved(0.5 * beam, at + share * length) for share in _GAUSS)
+    return moved(np.stack(shapes, axis=1), at), near + far
 
 
 def predicted(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -224,8 +225,10 @@ class TestBending:
         # What would be taken for compliance without it is far off.
         assert (np.abs(found.correction - COMPLIANCE) / COMPLIANCE)[SEEN].max() > 0.1
         told = found.bending > 3.0 * found.bending_std
-        assert told.any()
-        assert (np.abs(found.bending - across) < 4.0 * found.bending_std).all()
+        # Links may bend as well, so that little is not certain to be that of a bearing.
+        assert told[:6].any() or share < 0.1
+        assert not told[6:].any()
+        assert (np.abs(found.bending[:6] - across) < 4.0 * found.bending_std[:6]).all()
 
     def test_what_alone_corrects_the_sag_removes_most_of_it(self, exact):
         across = 0.15 * COMPLIANCE
@@ -242,10 +245,28 @@ class TestBending:
     def test_columns_are_those_of_the_moments(self):
         robot, across = Cell().robot(), np.array([1e-6, 2e-6, 3e-6, 4e-6, 5e-6, 6e-6])
         loaded = Cell().known_load().on(robot)
-        columns = np.array([bending_columns(robot, loaded, Target('tool0', Cell().target), q)
+        columns = np.array([bending_columns(robot, loaded, Target('tool0', Cell().target), q)[0]
                             for q in WHERE])
         np.testing.assert_allclose(columns[..., 0] @ across, bent(Cell(), WHERE, across),
                                    rtol=1e-9, atol=1e-15)
+
+    def test_a_link_is_a_beam(self):
+        """A cantilever that turns by c M ds/length yields c F L²/3 to a force at its end."""
+        cell = Cell()
+        robot, give = cell.robot(), np.array([6e-6, 5e-6, 4e-6, 3e-6, 2e-6, 1e-6])
+        loaded, weight = cell.known_load().on(robot), cell.load.mass * np.array(MOUNTS[cell.mount])
+        for q in WHERE[:4]:
+            columns = bending_columns(robot, loaded, Target('tool0', cell.target), q)[1]
+            tool = robot.transform_frame_to_root(q, 'tool0')
+            load, target = tool.act(cell.load.com), tool.act(cell.target)
+            ends = [robot.joint_axis(q, joint)[1] for joint in range(6)] + [tool.translation]
+            moved = np.zeros(3)
+            for joint, (one, other) in enumerate(pairwise(ends)):
+                for share in (np.arange(2000) + 0.5) / 2000:
+                    place = one + share * (other - one)
+                    moved += give[joint] / 2000 * np.cross(
+                        np.cross(load - place, weight), target - place)
+            np.testing.assert_allclose(columns[..., 0] @ give, moved, rtol=1e-6, atol=1e-12)
 
 
 class TestPoses:

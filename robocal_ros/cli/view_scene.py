@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Any
 
+import coal
 import numpy as np
 import pinocchio as pin
 import viser
@@ -27,13 +28,15 @@ _FRAMES = '/frames'
 _EYE, _LOOK_AT = (1.5, 1.5, 1.1), (0.0, 0.0, 0.6)
 # Length of an arrow's head per diameter of its shaft, as drawn by RViz.
 _HEAD_LENGTH = 2.3
+_ROD_RADIUS = 0.02
 
 
 class Scene:
     """The arm and the markers around it.
 
     Attributes:
-        missing: Links whose meshes are not found; they are not shown.
+        missing: Links whose meshes are not found; they are not shown. Without any shape, rods
+            from joint to joint are.
 
     """
 
@@ -55,6 +58,8 @@ class Scene:
             self._model = pin.buildModelFromXML(found, mimic=True)
             shapes = pin.buildGeomFromUrdfString(
                 self._model, found, pin.GeometryType.VISUAL, package_dirs=list(mesh_folders))
+            if not shapes.ngeoms:
+                shapes = _skeleton(self._model)
             server.scene.reset()
             self._arm = ViserVisualizer(self._model, pin.GeometryModel(), shapes)
             self._arm.initViewer(viewer=server, loadModel=True)
@@ -145,6 +150,23 @@ class Scene:
             handle, _ = self._drawn.pop(name, (None, 0.0))
             if handle is not None:
                 handle.remove()
+
+
+def _skeleton(model: pin.Model) -> pin.GeometryModel:
+    """Return a rod from each joint to the next ones, and to the frames of its links."""
+    shapes = pin.GeometryModel()
+    ends = [(model.parents[joint], model.jointPlacements[joint].translation)
+            for joint in range(1, model.njoints)]
+    ends += [(frame.parentJoint, frame.placement.translation)
+             for frame in model.frames if frame.type == pin.FrameType.BODY]
+    for number, (joint, end) in enumerate(ends):
+        if length := float(np.linalg.norm(end)):
+            turn = pin.Quaternion.FromTwoVectors(np.array([0.0, 0.0, 1.0]), end).matrix()
+            rod = pin.GeometryObject(f'rod_{number}', joint, 0, pin.SE3(turn, 0.5 * end),
+                                     coal.Cylinder(_ROD_RADIUS, length))
+            rod.meshColor = np.array([0.6, 0.6, 0.6, 1.0])
+            shapes.addGeometryObject(rod)
+    return shapes
 
 
 # Every function draws one kind of marker: scene, node and marker to a handle, None for nothing.

@@ -280,6 +280,17 @@ class CalibrationResult:
                 f'Covariance has shape {self.covariance.shape}, expected ({size}, {size}).'
             )
 
+    def __repr__(self) -> str:
+        """Return verdict and values with their 95 % intervals, one per line."""
+        known = []
+        for p in self.parameters:
+            if p.value is not None:
+                half = p.half_width()
+                error = f' ± {half:.2g}' if half else ''
+                known.append(f'  {p.name} {p.value:.6g}{error} {p.unit}')
+        return '\n'.join((f'{self.kind} by {self.method} of {self.robot.name}: '
+                          f'{self.verdict.value.replace("_", " ")}', *known))
+
     @property
     def verdict(self) -> Verdict:
         """Verdict: fail if a check failed, not_evaluated without evidence, else pass."""

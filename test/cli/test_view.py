@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -81,6 +82,14 @@ class TestScene:
         before = np.array(scene._frames['tool0'].position)
         scene.move({'joint_2': float('nan'), 'gripper': 1.0})
         np.testing.assert_array_equal(scene._frames['tool0'].position, before)
+
+    def test_a_description_without_shapes_is_a_skeleton(self, server) -> None:
+        bare = re.sub(r'<visual.*?</visual>', '', arm_urdf(), flags=re.DOTALL)
+        scene = Scene(server, bare, [])
+        shapes = scene._arm.visual_model
+        model = Robot(arm_urdf()).model
+        assert {rod.parentJoint for rod in shapes.geometryObjects} == set(range(model.njoints))
+        scene.move(ANGLES)
 
     @pytest.mark.parametrize('kind', [
         Marker.ARROW, Marker.CUBE, Marker.SPHERE, Marker.LINE_STRIP, Marker.LINE_LIST,

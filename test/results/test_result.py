@@ -51,6 +51,12 @@ def test_one_failed_check_fails_the_result_and_is_the_reason(validation):
     assert failed.reasons == ('It is broken.',)
 
 
+def test_a_result_reads_as_its_verdict_and_values():
+    assert repr(result(checks=(BAD,))).splitlines() == [
+        'payload by two_plane of arm: fail', '  com_x 0.1 ± 0.02 m', '  com_y 0.2 ± 0.039 m',
+        '  mass 2 kg']
+
+
 def test_a_result_cannot_be_changed():
     found = result()
     with pytest.raises(ValueError, match='read-only'):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -76,8 +76,12 @@ class OfflineEstimation:
         """
         self._capability = capability
         self._bag = bag
-        self._values = values
         self._selection = selection
+        self._spans, self._remarks = self._marked()
+        if self._spans.method not in ('', values.method):
+            values = replace(values, method=self._spans.method)
+            self._remarks = (*self._remarks, f'Its method is {values.method}, which is used.')
+        self._values = values
         self.robot = make_robot(urdf, values)
         store = make_store(self.robot, values)
         given = [read_result(file, store.robot, passed=True) for file in files]
@@ -85,7 +89,6 @@ class OfflineEstimation:
         self.store = store
         self._inputs = capability.inputs(
             self.robot, values, lambda kind: newer[kind] if kind in newer else store.load(kind))
-        self._spans, self._remarks = self._marked()
         needs, name = capability.needs(values), bag.name
         self._joints = JointIntake(
             self.robot, torque_factor(self.robot, values, self._inputs.gains),

@@ -121,10 +121,16 @@ def _show(options: argparse.Namespace) -> int:
     from robocal_ros.fleet import Catalogue
 
     with Catalogue(options.output).connect() as query:
-        if not query('SELECT 1 FROM bags UNION ALL SELECT 1 FROM all_results LIMIT 1'):
+        robots = [row['robot'] for row in query(
+            'SELECT robot FROM bags UNION SELECT robot FROM all_results ORDER BY 1')]
+        if not robots:
             raise ConfigurationError(
                 f"'{options.output}' holds no catalogue. Name the output folder of robocal fleet "
                 'estimate.')
+        if not query('SELECT 1 WHERE EXISTS (SELECT 1 FROM (SELECT unnest(?) AS robot) '
+                     'WHERE robot GLOB ?)', [robots, options.robot]):
+            raise ConfigurationError(f"The catalogue has no robot '{options.robot}'; there are: "
+                                     f'{", ".join(filter(None, robots))}.')
         if options.parameter:
             _print_values(query, options.robot, options.parameter)
         else:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from distributed import get_worker
 
-from robocal_ros import __version__
+from robocal_ros import __version__, registry
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.estimators import Follower, estimator
 from robocal_ros.fleet import storage
@@ -33,6 +33,7 @@ from robocal_ros.fleet.catalogue import (
 from robocal_ros.fleet.request import NAMESPACE, ROBOT, Request
 from robocal_ros.messages import Bag, Selection, description_in
 from robocal_ros.offline import OfflineEstimation, read_parameters
+from robocal_ros.parameters import ParameterTable, declarations
 from robocal_ros.results import CalibrationResult, default_directory, to_yaml
 from robocal_ros.robot import make_robot, read_urdf
 from robocal_ros.wrench import KIND as TARE
@@ -116,6 +117,14 @@ def estimate_bag(task: Task) -> list[Attempt]:
     return attempts
 
 
+def _overrides(request: Request, table: type[ParameterTable]) -> dict[str, str]:
+    """Return the single parameters but for those that only other capabilities have."""
+    own = {item.name for item in declarations(table)}
+    others = {item.name for name in registry.estimators()
+              for item in declarations(estimator(name).table)}
+    return {name: text for name, text in request.overrides if name in own or name not in others}
+
+
 def _scratch() -> str | None:
     """Return the worker's folder, which Dask removes even if the worker was killed."""
     try:
@@ -195,7 +204,8 @@ class _Estimate:
         files = [self._fetched(uri, f'parameters_{number}')
                  for number, uri in enumerate(request.params_files)]
         values = read_parameters(
-            chosen.table, chosen.node, files, dict(request.overrides), self._arm.namespace)
+            chosen.table, chosen.node, files, _overrides(request, chosen.table),
+            self._arm.namespace)
         urdf = (read_urdf(self._fetched(request.urdf, 'urdf')) if request.urdf
                 else values.robot_description or description_in(self._bag, self._selection))
         arm = make_robot(urdf, replace(values, robot_name=self.robot or values.robot_name))

@@ -40,6 +40,9 @@ TARED = 'tared'
 WANTED = 'measure_joints'
 """Key of the joints to be measured in an end mark."""
 
+METHOD = 'method'
+"""Key of the procedure's method in an end mark, where there are several."""
+
 PURPOSE, POSTURE = 'set', 'posture'
 """Keys of purpose and posture number in the mark of a stationary interval."""
 
@@ -119,12 +122,14 @@ class Spans:
     Attributes:
         by_stream: Spans by the stream's name.
         joints_wanted: Joints that were to be measured, empty if unknown.
+        method: Method of the procedure, empty if there is one only or it is unknown.
         stationary: Valid stationary intervals, in the order in which they were marked.
 
     """
 
     by_stream: Mapping[str, Span] = field(default_factory=dict)
     joints_wanted: tuple[str, ...] = ()
+    method: str = ''
     stationary: tuple[StationaryInterval, ...] = ()
 
     def of(self, stream: str) -> Span:
@@ -179,13 +184,14 @@ def tares(marks: Iterable[Mark]) -> tuple[tuple[float, float], ...]:
 
 def _spans(begin: Mark | None, between: Sequence[Mark], end: Mark | None) -> Spans:
     names = [name for mark in (begin, end) if mark is not None for name in mark.values
-             if name != WANTED]
+             if name not in (WANTED, METHOD)]
     by_stream = {name: Span(
         _stamps(begin, name, 1)[0] if begin and name in begin.values else -np.inf,
         _stamps(end, name, 1)[0] if end and name in end.values else np.inf,
         _discarded(between, name)) for name in dict.fromkeys(names)}
-    wanted = end.values.get(WANTED, '') if end is not None else ''
-    return Spans(by_stream, tuple(filter(None, wanted.split(','))), _intervals(between))
+    wanted, method = ('', '') if end is None else (
+        end.values.get(name, '') for name in (WANTED, METHOD))
+    return Spans(by_stream, tuple(filter(None, wanted.split(','))), method, _intervals(between))
 
 
 def _intervals(between: Sequence[Mark]) -> tuple[StationaryInterval, ...]:

@@ -15,7 +15,7 @@ from visualization_msgs.msg import Marker, MarkerArray
 from robocal_ros.arm import GuardedArm, PreviewArm, PreviewRecorder
 from robocal_ros.arrays import Array
 from robocal_ros.estimators import Estimator
-from robocal_ros.messages import JointStateStream, Recording, WrenchStream, conversions
+from robocal_ros.messages import JointStateStream, Recording, WrenchStream, conversions, marks
 from robocal_ros.node import (
     Answer,
     CalibrationNode,
@@ -122,7 +122,8 @@ class PayloadIdentification(CalibrationNode):
     async def estimate(self) -> Answer:
         """Estimate the payload from the recorded samples."""
         return await self._estimated(
-            estimator.PAYLOAD, self.recorder.recording(estimator.needs(self.values)))
+            estimator.PAYLOAD, self.recorder.recording(
+                estimator.needs(self.values), words={marks.METHOD: self.values.method}))
 
     async def _estimated(self, by: Estimator, recording: Recording) -> Answer:
         values, robot, inputs = self.values, self.robot.copy(), self._inputs(by)

@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import bag_examples
 from support.fleet_bags import URDF, write_runs
 
 from robocal_ros import registry
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimators import estimator
+from robocal_ros.messages import BagWriter
 
 DATA = Path(__file__).parents[3] / 'shared' / 'data'
 UR10 = DATA / 'ur10_bags' / 'ur10_exciting_trajectory.db3'
@@ -103,6 +105,20 @@ def test_what_does_not_fit_is_one_sentence(
     told = refused(capsys, 'friction', str(sweeps), '--results-dir', 'none', *arguments)
     assert words in told
     assert 'Traceback' not in told
+
+
+def test_the_method_of_a_marked_run_is_used(capsys, tmp_path: Path) -> None:
+    topic = '/payload_identification/marks'
+    with BagWriter(tmp_path / 'marked') as bag:
+        bag.add('/joint_states', bag_examples.JOINT_STATE)
+        bag.add(topic, bag_examples.MARKS)
+        bag.write('/joint_states', 0, bag_examples.joint_state(1.0, ['elbow'], [0.0]))
+        bag.write(topic, 1, bag_examples.marks(
+            'end', 'run', joint_states='1.0', method='static_poses'))
+    # Two planes need no F/T sensor.
+    assert 'WrenchStamped' in refused(
+        capsys, 'payload', str(tmp_path / 'marked'), '--urdf', str(URDF), *ARM, '-p',
+        'sensor_frame:=lower')
 
 
 def test_parameter_files_are_those_of_the_node(sweeps: Path, capsys, tmp_path: Path) -> None:

@@ -212,7 +212,9 @@ def test_the_catalogue_is_shown(
     monkeypatch.setattr(command.OUT, '_width', 200)
     monkeypatch.setattr(
         'robocal_ros.fleet.run.workers', lambda *_: nullcontext(client))
-    words = ['fleet', 'estimate', str(bags), '-o', str(output), '--robot-from', 'folder']
+    # A parameter of another capability.
+    words = ['fleet', 'estimate', str(bags), '-o', str(output), '--robot-from', 'folder',
+             '-p', 'known_mass:=1.0']
     assert main([*words, *OPTIONS]) == 1
     said = capsys.readouterr().out
     assert '4 bags; 3 new results (3 pass).' in said
@@ -228,6 +230,8 @@ def test_the_catalogue_is_shown(
     assert said.count('arm_1') == 2
     assert main(['fleet', 'show', str(output), '--parameter', 'mass']) == 2
     assert 'there are: coulomb_backward' in capsys.readouterr().err
+    assert main(['fleet', 'show', str(output), '--robot', 'arm_l']) == 2
+    assert "no robot 'arm_l'; there are: arm_0, arm_1" in capsys.readouterr().err
     assert main(['fleet', 'show', str(tmp_path)]) == 2
     assert 'holds no catalogue' in capsys.readouterr().err
 

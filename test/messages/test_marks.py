@@ -34,6 +34,8 @@ def test_a_run_is_from_its_begin_to_its_end() -> None:
     assert spans.of('ft') == Span(1.5, np.inf)
     assert spans.of('other') == Span()
     assert spans.joints_wanted == ('a', 'b')
+    assert spans.method == ''
+    assert last_run([begin(1.0), end(2.0, method='excitation')], RUN).method == 'excitation'
 
 
 def test_the_last_run_of_the_right_kind_counts() -> None:

@@ -55,7 +55,13 @@ from robocal_ros.payload.regression import (
     without_noise,
 )
 from robocal_ros.results import Check, rms
-from robocal_ros.robot import PSEUDO_INERTIA, NewtonEuler, Robot, pseudo_inertia
+from robocal_ros.robot import (
+    PSEUDO_INERTIA,
+    NewtonEuler,
+    Robot,
+    arm_regressor,
+    pseudo_inertia,
+)
 
 WIDENINGS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """Candidate factors of the URDF's standard deviation."""
@@ -224,7 +230,7 @@ class ArmMotion:
 
         def columns(q: Array, v: Array, a: Array) -> Array:
             rotors = a[:, :, None] * np.eye(robot.n)
-            return np.concatenate((dynamics.link_regressor(q, v, a), rotors), axis=2)
+            return np.concatenate((arm_regressor(robot, q, v, a), rotors), axis=2)
 
         def effort(delay: float) -> Array:
             return blocks.sample_means(samples.time - delay, samples.effort)

@@ -23,7 +23,7 @@ from robocal_ros.payload.plan import (
 )
 from robocal_ros.payload.two_plane import PlaneEstimator, known_mass
 from robocal_ros.results import Z95, Load
-from robocal_ros.robot import Lspb, NewtonEuler, RigidBodyInertia, wrench_regressor
+from robocal_ros.robot import Lspb, NewtonEuler, RigidBodyInertia, arm_regressor
 
 if TYPE_CHECKING:
     from robocal_ros.arm import Arm
@@ -291,15 +291,15 @@ class PayloadProcedure:
             await self._excite(NewtonEuler(robot, robot.tool_frame).torque_regressor)
             return
         await self.arm.await_readings(self._watch(sensor))
-        terms = NewtonEuler(robot, self.values.sensor_frame).terms
-        await self._excite(lambda q, v, a: wrench_regressor(terms(q, v, a)), sensor)
+        await self._excite(
+            NewtonEuler(robot, self.values.sensor_frame).wrench_regressor, sensor)
 
     async def arm_excitation(self) -> None:
         """Run an exciting motion for the arm's links and rotors, with ``arm_load`` if any."""
         robot = self.arm.robot
-        links = NewtonEuler(robot, robot.tool_frame).link_regressor
         await self._excite(lambda q, v, a: np.concatenate(
-            (links(q, v, a), a[:, :, None] * np.eye(robot.n)), axis=2), mass=self.values.arm_load)
+            (arm_regressor(robot, q, v, a), a[:, :, None] * np.eye(robot.n)), axis=2),
+            mass=self.values.arm_load)
 
     async def _excite(
         self, regressor: Regressor, sensor: WrenchStream | None = None, mass: float | None = None

@@ -29,6 +29,7 @@ from .friction_law import (
 )
 from .load import (
     alternative_loads as alternative_loads,
+    body_of as body_of,
     carried_load as carried_load,
 )
 from .model import (

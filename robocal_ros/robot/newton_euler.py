@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inverse dynamics of an arm and of a body on it, for all instants of a record, by Pinocchio.
 
-Torques and wrenches of many instants take one call. Regressors take a call for each instant, and
-as long as if NumPy computed all instants together (measured with 600 of a Panda).
+Torques and wrenches of many instants take one call. Regressors take a call for each instant, some
+5 µs, which an estimation does not notice beside what it does with them.
 """
 
 from __future__ import annotations

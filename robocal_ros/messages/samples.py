@@ -250,16 +250,18 @@ class Recording:
 
 
 def check_joints(samples: JointSamples, joints: Sequence[str]) -> None:
-    """Check that the columns of samples are the arm's joints in its order.
+    """Check that there are samples, and that their columns are the arm's joints in its order.
 
     Args:
         samples: Joint states.
         joints: Names of the arm's joints.
 
     Raises:
-        DataError: If the names or their order differ.
+        DataError: If there are none, or the names or their order differ.
 
     """
+    if not len(samples):
+        raise DataError('No joint states are recorded; call run, or play a bag first.')
     if samples.joint_names != tuple(joints):
         raise DataError(
             f'The samples are of the joints {", ".join(samples.joint_names)}; expected '

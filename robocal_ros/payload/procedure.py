@@ -136,11 +136,10 @@ class PayloadProcedure:
         arm.check_stopped()
         await arm.move(arm.path_trajectory(plan.approach), phase='moving',
                        message='Moving to the start posture.', share=(5.0, 12.0))
-        width = (92.0 - 12.0) / len(plan.sweeps)
+        width = (93.0 - 12.0) / len(plan.sweeps)
         for number, sweep in enumerate(plan.sweeps):
             await self._sweep(sweep, mass, 12.0 + number * width, width)
-        await arm.go_to(home, phase='moving', message='Returning to the initial posture.',
-                        share=(92.0, 98.0))
+        await self._return(home)
 
     async def _sweep(self, sweep: SweepRange, mass: float, begin: float, width: float) -> None:
         """Sweep a joint forward and backward, and report the estimate as it converges."""

@@ -17,7 +17,7 @@ from rosbags.typesys import Stores, get_typestore
 from robocal_ros.arrays import Array
 from robocal_ros.messages import BagWriter, JointSamples, WrenchSamples
 from robocal_ros.resources import share_directory
-from robocal_ros.robot import NewtonEuler, RigidBodyInertia, Robot, wrench_regressor
+from robocal_ros.robot import NewtonEuler, RigidBodyInertia, Robot
 
 TOOL = RigidBodyInertia(2.0, np.array([0.01, -0.02, 0.09]), np.diag([6e-3, 7e-3, 4e-3]))
 """The true tool, in tool0."""
@@ -86,12 +86,12 @@ def readings(
     tool_to_sensor = arm.transform_frame_to_root(zero, SENSOR).actInv(
         arm.transform_frame_to_root(zero, 'tool0'))
     body = arm.distal_inertia(SENSOR).to_pinocchio() + tool_to_sensor.act(tool.to_pinocchio())
-    regressor = wrench_regressor(NewtonEuler(arm, SENSOR).terms(q, v, a))
+    wrench = NewtonEuler(arm, SENSOR).wrench(q, v, a, body.toDynamicParameters())
     noise = np.random.default_rng(seed).normal(size=(len(time), 6))
     noise *= [_FORCE_NOISE] * 3 + [_TORQUE_NOISE] * 3
     # The wrench that the body exerts on the sensor is opposite to the one that carries it.
     return WrenchSamples(
-        SENSOR, time, _BIAS - regressor @ body.toDynamicParameters() + noise)
+        SENSOR, time, _BIAS - wrench + noise)
 
 
 def postures(count: int = 12, seed: int = 1) -> Array:

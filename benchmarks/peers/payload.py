@@ -11,7 +11,7 @@ from robocal_ros.estimation import low_passed
 from robocal_ros.messages import JointSamples, WrenchSamples
 from robocal_ros.payload.model import centred, moving, static_wrench_regressor
 from robocal_ros.payload.static_poses import measure
-from robocal_ros.robot import PSEUDO_INERTIA, NewtonEuler, Robot, wrench_regressor
+from robocal_ros.robot import PSEUDO_INERTIA, NewtonEuler, Robot
 
 _CUTOFF = 5.0
 
@@ -35,7 +35,7 @@ def _rows_in_motion(robot: Robot, joints: JointSamples, sensor: WrenchSamples) -
     used = slice(int(1.0 / period), -int(1.0 / period), max(1, int(0.2 / (_CUTOFF * period))))
     measured = np.column_stack([np.interp(time[used], sensor.time, column)
                                 for column in smooth.T])
-    bodies = -wrench_regressor(NewtonEuler(robot, sensor.frame).terms(q[used], v[used], a[used]))
+    bodies = -NewtonEuler(robot, sensor.frame).wrench_regressor(q[used], v[used], a[used])
     own = robot.distal_inertia(sensor.frame).to_pinocchio().toDynamicParameters()
     biases = np.broadcast_to(np.eye(6), (len(bodies), 6, 6))
     rows = np.concatenate((bodies, biases, (measured - bodies @ own)[:, :, None]), axis=2)

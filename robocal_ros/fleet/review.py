@@ -186,6 +186,7 @@ FROM single GROUP BY robot, kind, method, parameter ORDER BY robot, kind, method
 """
 
 
+_NAMES = ('robot', 'kind', 'method', 'parameter', 'joint', 'quantity', 'unit')
 _LEFT_OUT = """
 SELECT count_if(verdict = 'fail') AS "of results that failed their checks",
     count_if(verdict <> 'fail' AND NOT coalesce(std > 0 AND isfinite(value), false))
@@ -198,17 +199,14 @@ def _tracks(query: Query, robot: str) -> list[Track]:
     rows = query(_SERIES, [robot])
     models = _models({row['robot']: row['urdf'] for row in rows})
     histories = [_history(row) for row in rows]
-    names = [{name: row[name] for name in ('robot', 'kind', 'method', 'parameter')}
-             for row in rows]
     # Tools and sensors differ from robot to robot; the scatter of their estimates does not.
-    groups = [(models[name['robot']], name['kind'], name['method'], name['parameter'])
-              for name in names]
+    groups = [(models[row['robot']], row['kind'], row['method'], row['parameter'])
+              for row in rows]
     return [
-        Track(**name, joint=row['joint'], quantity=row['quantity'], unit=row['unit'],
-              model=models[row['robot']], history=history, origin=tuple(row['origin']),
-              course=course)
-        for name, row, history, course in zip(
-            names, rows, histories, courses(histories, groups), strict=True)]
+        Track(**{name: row[name] for name in _NAMES}, model=models[row['robot']],
+              history=history, origin=tuple(row['origin']), course=course)
+        for row, history, course in zip(
+            rows, histories, courses(histories, groups), strict=True)]
 
 
 def _history(row: Mapping[str, Any]) -> History:

@@ -21,7 +21,7 @@ from robocal_ros.friction.motion_method import MotionJoint, friction_from_motion
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.reversals import estimate_presliding
 from robocal_ros.friction.runs import UNSTEADY, read_runs
-from robocal_ros.messages import JointSamples, Recording, check_effort
+from robocal_ros.messages import JointSamples, Recording, check_effort, check_joints
 from robocal_ros.results import (
     CHECK,
     Z95,
@@ -112,7 +112,7 @@ def estimate_motion(
     """
     samples = recording.joints
     wanted = values.joint_names or robot.joint_names
-    _check_torques(samples, values)
+    _check_torques(robot, samples, values)
     check_effort(samples, wanted)
     check_contents(samples, robot, values.effort_contains, values.min_weight_share)
     found = friction_from_motion(robot, samples, values, wanted)
@@ -251,14 +251,13 @@ def _width_checks(result: CalibrationResult, limit: float) -> list[Check]:
     return checks
 
 
-def _check_torques(samples: JointSamples, values: FrictionParameters) -> None:
+def _check_torques(robot: Robot, samples: JointSamples, values: FrictionParameters) -> None:
     """Check that recording and joints are usable; raises DataError or ConfigurationError."""
     if values.effort_contains == 'external':
         raise ConfigurationError(
             "effort_contains is 'external': such efforts hold no friction. Record all torques of "
             "the drives, and set it to 'all'.")
-    if not len(samples):
-        raise DataError('No joint states are recorded; call run, or play a bag first.')
+    check_joints(samples, robot.joint_names)
 
 
 def fit_joints(
@@ -268,7 +267,7 @@ def fit_joints(
     """Fit each joint; arguments and errors as for ``estimate``."""
     samples, names = recording.joints, values.joint_names or recording.joints_wanted
     wanted = [robot.index(name) for name in names or robot.joint_names]
-    _check_torques(samples, values)
+    _check_torques(robot, samples, values)
     points = read_runs(robot, samples, wanted, alternatives)
     moved = sorted({point.joint for point in points if point.rejected != UNSTEADY})
     if not moved:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import pinocchio as pin
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
@@ -24,7 +23,7 @@ from robocal_ros.estimation import autocorrelation_time, low_passed
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.messages import JointSamples
 from robocal_ros.results import Z95, rms
-from robocal_ros.robot import DIRECTIONS, Robot, gravity_changes
+from robocal_ros.robot import DIRECTIONS, Robot, arm_regressor, gravity_changes
 
 # Band of positions and efforts [Hz], at most this share of the sampling rate.
 _BAND, _SHARE = 30.0, 1.0 / 6.0
@@ -133,8 +132,6 @@ class _Motion:
         # Steps at reversals are smoothed over the speeds at which joints stick, and filtered as
         # the effort is.
         forward = smooth(0.5 + 0.5 * np.tanh(velocity / _MOVING))[rows]
-        bodies = np.stack([pin.computeJointTorqueRegressor(robot.model, robot.data, *row)
-                           for row in zip(q, self.velocity, a, strict=True)])
         self.names = [f'{name}.{part}_{direction}' for name in robot.joint_names
                       for part in ('coulomb', 'viscous') for direction in DIRECTIONS]
         self._forward, columns = forward, []
@@ -154,8 +151,8 @@ class _Motion:
         rotors = np.zeros((count, n, n))
         rotors[:, np.arange(n), np.arange(n)] = a
         self._others = np.concatenate((
-            *(item[:, :, None] for item in columns), bodies, rotors,
-            *(item[:, :, None] for item in tilts)), 2)
+            *(item[:, :, None] for item in columns), arm_regressor(robot, q, self.velocity, a),
+            rotors, *(item[:, :, None] for item in tilts)), 2)
         self.precision = np.zeros(4 * n + self._others.shape[2])
         self.precision[len(self.precision) - len(tilts):] = 1.0 / max(tilt_std, 1e-9) ** 2
 

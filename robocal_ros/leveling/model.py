@@ -16,7 +16,7 @@ import scipy
 
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.robot import Robot
+from robocal_ros.robot import Robot, level_axes
 
 BASE, GRAVITY = 'base', 'gravity'
 
@@ -346,10 +346,7 @@ class LevelingTask:
         self._first, self.point = tool.pose(start)
         self._axis = axis
         self.free_heading = free_heading
-        helper = np.eye(3)[int(np.argmin(np.abs(axis)))]
-        first = np.cross(axis, helper)
-        first /= np.linalg.norm(first)
-        self.across = np.stack((first, np.cross(axis, first)))
+        self.across = level_axes(axis)
         self.rows = 5 if free_heading else 6
 
     @property

@@ -211,8 +211,8 @@ class Bag(AbstractContextManager['Bag']):
             if held:
                 yield topic, *_joined_pieces(held)
 
-    def blocks(self, topics: Collection[str]) -> Iterator[list[tuple[str, bytes]]]:
-        """Yield topics and their serialized messages, ``CHUNK`` or so, in order of recording.
+    def groups(self, topics: Collection[str]) -> Iterator[list[Part]]:
+        """Yield messages of some topics, ``CHUNK`` or so at a time; order them by ``in_order``.
 
         Args:
             topics: Names of the topics.
@@ -221,17 +221,16 @@ class Bag(AbstractContextManager['Bag']):
             FileFormatError: If the bag is broken.
 
         """
-        block: list[tuple[str, bytes]] = []
+        held: list[Part] = []
         for reader in self._readers:
             chosen = [item for item in reader.connections if item.topic in topics]
             for group in _groups(reader, chosen):
-                pairs = [(part.topic, data) for part in group for data in listed(part.messages)]
-                block += [pairs[row] for row in _order(group).tolist()]
-                if len(block) >= CHUNK:
-                    yield block
-                    block = []
-        if block:
-            yield block
+                held += group
+                if sum(len(part.times) for part in held) >= CHUNK:
+                    yield held
+                    held = []
+        if held:
+            yield held
 
     def raw(self, topic: str) -> Iterator[tuple[int, bytes]]:
         """Yield times of recording [ns] and serialized messages of a topic."""
@@ -494,15 +493,15 @@ def _joined(found: Sequence[Part]) -> list[Part]:
         mine = [part for part in found if part.topic == topic]
         times = np.concatenate([part.times for part in mine])
         places = np.concatenate([part.places for part in mine])
-        messages, order = _together([part.messages for part in mine]), _order(mine)
+        messages, order = _together([part.messages for part in mine]), in_order(mine)
         joined.append(Part(topic, times[order], places[order],
                            messages[order] if isinstance(messages, np.ndarray)
                            else [messages[row] for row in order.tolist()]))
     return joined
 
 
-def _order(group: Sequence[Part]) -> npt.NDArray[np.intp]:
-    """Return the order of the messages of some parts by time, then by place."""
+def in_order(group: Sequence[Part]) -> npt.NDArray[np.intp]:
+    """Return the rows of the messages of all parts in the order in which they were recorded."""
     return np.lexsort((np.concatenate([part.places for part in group]),
                        np.concatenate([part.times for part in group])))
 

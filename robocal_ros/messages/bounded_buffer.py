@@ -100,18 +100,13 @@ class BoundedBuffer:
 
     def forget_after(self, time: float) -> None:
         """Discard rows with stamps after a time [s]; averaged rows stay averaged."""
-        pieces = [*self._pieces, self._open[:self._filled]]
-        self._filled = int(np.searchsorted(pieces.pop()[:, 0], time, 'right'))
-        if not self._filled:
-            while pieces and pieces[-1][0, 0] > time:
-                pieces.pop()
-            if pieces:
-                last = pieces.pop()
-                pieces.append(last[:np.searchsorted(last[:, 0], time, 'right')])
-            if not pieces:
-                self.clear()
-            self._pieces = pieces
-            self._kept = sum(map(len, pieces))
+        cut = [piece[:np.searchsorted(piece[:, 0], time, 'right')]
+               for piece in (*self._pieces, self._open[:self._filled])]
+        self._filled = len(cut.pop())
+        self._pieces = [piece for piece in cut if len(piece)]
+        self._kept = sum(map(len, self._pieces))
+        if not self._filled and not self._pieces:
+            self.clear()
 
     def restore(self, rows: Array, averaged: int, forgotten: int) -> None:
         """Go on from the rows of another record, with its counts of averaged and lost rows."""

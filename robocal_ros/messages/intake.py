@@ -18,7 +18,7 @@ import numpy as np
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import DataError
 from robocal_ros.messages import decode
-from robocal_ros.messages.bag import Bag
+from robocal_ros.messages.bag import Bag, Part, in_order
 from robocal_ros.messages.bounded_buffer import BUDGET, LONGEST, BoundedBuffer
 from robocal_ros.messages.decode import (
     Decoded,
@@ -560,7 +560,7 @@ class Channel:
         self._take = take
         self._span = span
 
-    def read(self, raw: Sequence[bytes]) -> tuple[list[Sample | None], list[int]]:
+    def read(self, raw: Messages) -> tuple[list[Sample | None], list[int]]:
         """Process messages.
 
         Returns:
@@ -610,8 +610,8 @@ def in_stamp_order(
     """
     held: list[Sample] = []
     count = 0
-    for block in bag.blocks(channels):
-        samples, jumps = _read(block, channels)
+    for group in bag.groups(channels):
+        samples, jumps = _read(group, channels)
         begin = 0
         for jump in jumps:
             held += filter(None, samples[begin:jump])
@@ -624,26 +624,22 @@ def in_stamp_order(
         ready = bisect_left(held, held[-1][0] - LATEST, key=_stamp_of) if held else 0
         yield held[:ready]
         held = held[ready:]
-        count += len(block)
+        count += len(samples)
         if progress is not None:
             progress(count)
     yield held
 
 
 def _read(
-    block: Sequence[tuple[str, bytes]], channels: Mapping[str, Channel]
+    group: Sequence[Part], channels: Mapping[str, Channel]
 ) -> tuple[list[Sample | None], list[int]]:
-    """Return the samples of a block in order, and the rows at which the clock jumps back."""
-    places: dict[str, list[int]] = {topic: [] for topic in channels}
-    for place, (topic, _) in enumerate(block):
-        places[topic].append(place)
-    samples: list[Sample | None] = [None] * len(block)
-    jumps = []
-    for topic, mine in places.items():
-        if not mine:
-            continue
-        found, backwards = channels[topic].read([block[place][1] for place in mine])
-        for place, sample in zip(mine, found, strict=True):
-            samples[place] = sample
-        jumps += [mine[row] for row in backwards]
-    return samples, sorted(jumps)
+    """Return the samples of a group in order, and the rows at which the clock jumps back."""
+    samples: list[Sample | None] = []
+    jumps: list[int] = []
+    for part in group:
+        found, backwards = channels[part.topic].read(part.messages)
+        jumps += [len(samples) + row for row in backwards]
+        samples += found
+    order = in_order(group)
+    return [samples[row] for row in order.tolist()], np.flatnonzero(
+        np.isin(order, jumps)).tolist()

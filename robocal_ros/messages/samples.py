@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
@@ -47,7 +46,7 @@ class StreamCounts:
 S = TypeVar('S', bound='Samples')
 
 
-class Samples(ABC):
+class Samples:
     """Stamped rows of one stream, in arrays that are frozen and checked.
 
     Attributes:
@@ -57,22 +56,24 @@ class Samples(ABC):
 
     time: Array
 
-    @property
-    @abstractmethod
-    def what(self) -> str:
-        """Name of the stream in error texts."""
+    def _check(self, what: str, **columns: int) -> None:
+        """Freeze the arrays and check them; raises DataError.
+
+        Args:
+            what: Name of the stream in error texts.
+            columns: Numbers of columns of the other arrays by name.
+
+        """
+        freeze(self, 'time', *columns)
+        _check_time(self.time, what)
+        for name, count in columns.items():
+            _check_columns(getattr(self, name), (len(self.time), count), f'{what}, {name}')
 
     @property
-    @abstractmethod
     def columns(self) -> dict[str, int]:
         """Numbers of columns of the other arrays by name."""
-
-    def __post_init__(self) -> None:
-        """Freeze the arrays and check them; raises DataError."""
-        freeze(self, 'time', *self.columns)
-        _check_time(self.time, self.what)
-        for name, columns in self.columns.items():
-            _check_columns(getattr(self, name), (len(self.time), columns), f'{self.what}, {name}')
+        return {name: item.shape[1] for name, item in vars(self).items()
+                if isinstance(item, np.ndarray) and name != 'time'}
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -134,15 +135,10 @@ class JointSamples(Samples):
     counts: StreamCounts = field(default_factory=StreamCounts)
     source: str = 'live'
 
-    @property
-    def what(self) -> str:
-        """Name of the stream in error texts."""
-        return 'joint states'
-
-    @property
-    def columns(self) -> dict[str, int]:
-        """Numbers of columns of the other arrays by name."""
-        return dict.fromkeys(('position', 'velocity', 'effort'), len(self.joint_names))
+    def __post_init__(self) -> None:
+        """Freeze the arrays and check them; raises DataError."""
+        n = len(self.joint_names)
+        self._check('joint states', position=n, velocity=n, effort=n)
 
     def rows(self, start: int, stop: int) -> JointSamples:
         """Return samples ``start`` to ``stop`` (excluded)."""
@@ -167,15 +163,9 @@ class WrenchSamples(Samples):
     wrench: Array
     counts: StreamCounts = field(default_factory=StreamCounts)
 
-    @property
-    def what(self) -> str:
-        """Name of the stream in error texts."""
-        return f'F/T sensor {self.frame}'
-
-    @property
-    def columns(self) -> dict[str, int]:
-        """Numbers of columns of the other arrays by name."""
-        return {'wrench': 6}
+    def __post_init__(self) -> None:
+        """Freeze the arrays and check them; raises DataError."""
+        self._check(f'F/T sensor {self.frame}', wrench=6)
 
     def counted(self) -> dict[str, int]:
         """Return the counts by the names that they have in results."""
@@ -203,15 +193,10 @@ class TrackerSamples(Samples):
     orientation: Array | None = None
     counts: StreamCounts = field(default_factory=StreamCounts)
 
-    @property
-    def what(self) -> str:
-        """Name of the stream in error texts."""
-        return 'tracker readings'
-
-    @property
-    def columns(self) -> dict[str, int]:
-        """Numbers of columns of the other arrays by name."""
-        return {'point': 3} if self.orientation is None else {'point': 3, 'orientation': 4}
+    def __post_init__(self) -> None:
+        """Freeze the arrays and check them; raises DataError."""
+        self._check('tracker readings', point=3,
+                    **({} if self.orientation is None else {'orientation': 4}))
 
     @property
     def rows(self) -> int:
@@ -265,16 +250,18 @@ class Recording:
 
 
 def check_joints(samples: JointSamples, joints: Sequence[str]) -> None:
-    """Check that the columns of samples are the arm's joints in its order.
+    """Check that there are samples, and that their columns are the arm's joints in its order.
 
     Args:
         samples: Joint states.
         joints: Names of the arm's joints.
 
     Raises:
-        DataError: If the names or their order differ.
+        DataError: If there are none, or the names or their order differ.
 
     """
+    if not len(samples):
+        raise DataError('No joint states are recorded; call run, or play a bag first.')
     if samples.joint_names != tuple(joints):
         raise DataError(
             f'The samples are of the joints {", ".join(samples.joint_names)}; expected '

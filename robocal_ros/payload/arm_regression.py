@@ -55,7 +55,13 @@ from robocal_ros.payload.regression import (
     without_noise,
 )
 from robocal_ros.results import Check, rms
-from robocal_ros.robot import PSEUDO_INERTIA, NewtonEuler, Robot, pseudo_inertia
+from robocal_ros.robot import (
+    PSEUDO_INERTIA,
+    NewtonEuler,
+    Robot,
+    arm_regressor,
+    pseudo_inertia,
+)
 
 WIDENINGS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """Candidate factors of the URDF's standard deviation."""
@@ -146,6 +152,11 @@ class Unknowns(NamedTuple):
         return self.others.start
 
     @property
+    def rigid(self) -> npt.NDArray[np.intp]:
+        """Places of the unknowns of ``ArmMotion.regressor``."""
+        return np.r_[self.links, self.rotors, self.others]
+
+    @property
     def load_friction(self) -> npt.NDArray[np.intp]:
         """Places of the joints' friction per transmitted torque, shape (n,)."""
         return np.array([at.start for at in self.friction]) + _ALWAYS.index('load')
@@ -224,7 +235,7 @@ class ArmMotion:
 
         def columns(q: Array, v: Array, a: Array) -> Array:
             rotors = a[:, :, None] * np.eye(robot.n)
-            return np.concatenate((dynamics.link_regressor(q, v, a), rotors), axis=2)
+            return np.concatenate((arm_regressor(robot, q, v, a), rotors), axis=2)
 
         def effort(delay: float) -> Array:
             return blocks.sample_means(samples.time - delay, samples.effort)
@@ -370,14 +381,12 @@ class Prior:
         cost += 0.5 * float(off @ self.information @ off)
         gradient[shared] += self.information @ off
         hessian[shared, shared] += self.information
-        off, weight = x[places.others] - self.others[0], 1.0 / self.others[1]**2
-        cost += 0.5 * float(off @ (weight * off))
-        gradient[places.others] += weight * off
-        hessian[places.others, places.others] += np.diag(weight)
-        own, weight = places.load_friction, 1.0 / self.load_friction**2
-        cost += 0.5 * float(x[own] @ (weight * x[own]))
-        gradient[own] += weight * x[own]
-        hessian[own, own] += weight
+        own = np.r_[places.others, places.load_friction]
+        off = x[own] - np.pad(self.others[0], (0, len(self.load_friction)))
+        pulls = np.concatenate((self.others[1], self.load_friction))**-2.0
+        cost += 0.5 * float(off @ (pulls * off))
+        gradient[own] += pulls * off
+        hessian[own, own] += pulls
         return cost, gradient, hessian
 
     def widened(
@@ -393,8 +402,7 @@ class Prior:
 
         """
         others, count = self.others.copy(), len(names)
-        at = np.concatenate((np.arange(*places.others.indices(len(x)))[:count],
-                             places.load_friction))
+        at = np.r_[places.others.start:places.others.start + count, places.load_friction]
         std = widened_std(
             [*names, *('load',) * len(self.load_friction)],
             np.concatenate((others[1, :count], self.load_friction)), x[at],
@@ -439,8 +447,7 @@ class ArmFit:
 
 def _carried(x: Array, motion: ArmMotion, places: Unknowns) -> Array:
     """Return the joint torque without friction and gains, shape (k, n) [N·m]."""
-    rigid = np.concatenate((x[places.links], x[places.rotors], x[places.others]))
-    return np.asarray(motion.regressor @ rigid)
+    return np.asarray(motion.regressor @ x[places.rigid])
 
 
 def _friction_columns(law: Law, motion: ArmMotion, joint: int, torque: Array) -> Array:
@@ -574,15 +581,12 @@ class _Solver:
         self._places, self._laws = places, tuple(laws)
         self._rows: list[Array] = []
         self._used: list[Array] = []
-        rigid = np.concatenate([np.arange(places.links.start, places.rotors.stop),
-                                np.arange(places.others.start, places.others.stop)])
         for joint, law in enumerate(laws):
             every = np.column_stack((
                 motion.regressor[:, joint, :], _friction_columns(law, motion, joint, torque),
                 motion.effort[:, joint])) * np.sqrt(weights[:, joint])[:, None] / noise[joint]
             self._rows.append(np.asarray(np.linalg.qr(every, mode='r')))
-            at = places.friction[joint]
-            self._used.append(np.concatenate((rigid, np.arange(at.start, at.stop))))
+            self._used.append(np.r_[places.rigid, places.friction[joint]])
 
     def solve(self, x: Array, prior: Prior) -> ArmFit:
         """Minimise the negative log-posterior from a physically consistent start.
@@ -722,16 +726,11 @@ def _best_law(
     The links are free within the prior, so that friction does not absorb their errors.
     """
     gain = float(x[places.gains][joint])
-    rigid = np.concatenate((x[places.links], x[places.rotors], x[places.others]))
-    information = np.zeros((places.size, places.size))
-    information += prior.cost(x, places)[2]
-    used = np.concatenate([np.arange(places.links.start, places.rotors.stop),
-                           np.arange(places.others.start, places.others.stop)])
-    expected = information[np.ix_(used, used)]
-    left = motion.effort[:, joint] / gain
+    used = places.rigid
+    expected = prior.cost(x, places)[2][np.ix_(used, used)]
     row_weight = np.sqrt(weights) / noise * gain
     rows = row_weight[:, None] * motion.regressor[:, joint, :]
-    target = row_weight * left - rows @ rigid
+    target = row_weight * motion.effort[:, joint] / gain - rows @ x[used]
     scale = 1.0 / np.sqrt(np.diag(expected) + np.sum(rows**2, axis=0) + 1e-300)
     scaled = rows * scale
     factor = scipy.linalg.cho_factor(

@@ -17,7 +17,7 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ExcitationError
-from robocal_ros.robot import PSEUDO_INERTIA, Robot
+from robocal_ros.robot import Robot, moved_parameters
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,4 @@ def moving(robot: Robot, frame: str) -> Array:
     """
     posture = np.zeros(robot.n)
     tool = robot.transform_frame_to_root(posture, robot.tool_frame)
-    turn = tool.actInv(robot.transform_frame_to_root(posture, frame)).homogeneous
-    moved = turn @ PSEUDO_INERTIA @ turn.T
-    units = PSEUDO_INERTIA.reshape(10, 16).T
-    return np.asarray(np.linalg.lstsq(units, moved.reshape(10, 16).T)[0])
+    return moved_parameters(tool.actInv(robot.transform_frame_to_root(posture, frame)))

@@ -12,19 +12,11 @@ from geometry_msgs.msg import InertiaStamped
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros.arm import GuardedArm, PreviewArm, PreviewRecorder
+from robocal_ros.arm import PreviewArm, PreviewRecorder
 from robocal_ros.arrays import Array
 from robocal_ros.estimators import Estimator
-from robocal_ros.messages import JointStateStream, Recording, WrenchStream, conversions, marks
-from robocal_ros.node import (
-    Answer,
-    CalibrationNode,
-    DriveGains,
-    Journal,
-    SampleRecorder,
-    StopRequest,
-    spin,
-)
+from robocal_ros.messages import Recording, WrenchStream, conversions, marks
+from robocal_ros.node import Answer, ArmNode, DriveGains, Journal, StopRequest, spin
 from robocal_ros.payload import estimator
 from robocal_ros.payload.arm_identification import check_load
 from robocal_ros.payload.drive_gain_regression import check_mass
@@ -37,17 +29,16 @@ from robocal_ros.robot import (
     DRIVE_GAINS,
     carried_load,
     check_effort_unit,
-    effort_factor,
     friction_by_joint,
 )
 
 
-class PayloadIdentification(CalibrationNode):
+class PayloadIdentification(ArmNode):
     """Lifecycle node that identifies the payload and calibrates drive gains."""
 
     capability = 'payload_identification'
     parameter_table = PayloadParameters
-    verbs = (*CalibrationNode.verbs, 'calibrate_gains', 'preview_calibrate_gains',
+    verbs = (*ArmNode.verbs, 'calibrate_gains', 'preview_calibrate_gains',
              'identify_arm', 'preview_identify_arm')
     values: PayloadParameters
     journal: Journal[KeptPostures]
@@ -60,9 +51,7 @@ class PayloadIdentification(CalibrationNode):
     def build(self) -> None:
         """Create streams, arm and recorder, and publish the last good results."""
         values = self.values
-        self.joints = self.stream(JointStateStream(
-            self, self.group, self.robot, now=self.waiter.now,
-            factor=effort_factor(self.robot, values), busy=lambda: self.busy))
+        self.make_arm()
         needs = estimator.needs(values)
         self.joints.need_effort, self._sensor = needs.effort, None
         for need in needs.wrenches:
@@ -70,13 +59,8 @@ class PayloadIdentification(CalibrationNode):
                 self, self.group, need.topic, need.frame, need.sign, now=self.waiter.now,
                 busy=lambda: self.busy, message_frame=need.message_frame))
         self._gains = DriveGains(self, self.joints.set_factor)
-        self.arm = self.stream(GuardedArm(
-            self.waiter, self.robot, self.joints, lambda: self.values, self.status))
-        self.recorder = self.stream(SampleRecorder(
-            self, self.joints,
-            wrenches={values.sensor_topic: self._sensor} if self._sensor is not None else {}))
-        self.arm.recorder = self.recorder
-        self.journal = Journal(self, self.recorder, 'payload', KeptPostures)
+        self.make_recorder('payload', KeptPostures, wrenches={
+            values.sensor_topic: self._sensor} if self._sensor is not None else {})
         if values.use_friction:
             self.results.follow('friction', friction_by_joint, remedy=(
                 'Identify friction anew, or set use_friction to false.'))

@@ -23,7 +23,7 @@ from robocal_ros.payload.plan import (
 )
 from robocal_ros.payload.two_plane import PlaneEstimator, known_mass
 from robocal_ros.results import Z95, Load
-from robocal_ros.robot import Lspb, NewtonEuler, RigidBodyInertia, wrench_regressor
+from robocal_ros.robot import Lspb, NewtonEuler, RigidBodyInertia, arm_regressor
 
 if TYPE_CHECKING:
     from robocal_ros.arm import Arm
@@ -136,11 +136,10 @@ class PayloadProcedure:
         arm.check_stopped()
         await arm.move(arm.path_trajectory(plan.approach), phase='moving',
                        message='Moving to the start posture.', share=(5.0, 12.0))
-        width = (92.0 - 12.0) / len(plan.sweeps)
+        width = (93.0 - 12.0) / len(plan.sweeps)
         for number, sweep in enumerate(plan.sweeps):
             await self._sweep(sweep, mass, 12.0 + number * width, width)
-        await arm.go_to(home, phase='moving', message='Returning to the initial posture.',
-                        share=(92.0, 98.0))
+        await self._return(home)
 
     async def _sweep(self, sweep: SweepRange, mass: float, begin: float, width: float) -> None:
         """Sweep a joint forward and backward, and report the estimate as it converges."""
@@ -291,15 +290,15 @@ class PayloadProcedure:
             await self._excite(NewtonEuler(robot, robot.tool_frame).torque_regressor)
             return
         await self.arm.await_readings(self._watch(sensor))
-        terms = NewtonEuler(robot, self.values.sensor_frame).terms
-        await self._excite(lambda q, v, a: wrench_regressor(terms(q, v, a)), sensor)
+        await self._excite(
+            NewtonEuler(robot, self.values.sensor_frame).wrench_regressor, sensor)
 
     async def arm_excitation(self) -> None:
         """Run an exciting motion for the arm's links and rotors, with ``arm_load`` if any."""
         robot = self.arm.robot
-        links = NewtonEuler(robot, robot.tool_frame).link_regressor
         await self._excite(lambda q, v, a: np.concatenate(
-            (links(q, v, a), a[:, :, None] * np.eye(robot.n)), axis=2), mass=self.values.arm_load)
+            (arm_regressor(robot, q, v, a), a[:, :, None] * np.eye(robot.n)), axis=2),
+            mass=self.values.arm_load)
 
     async def _excite(
         self, regressor: Regressor, sensor: WrenchStream | None = None, mass: float | None = None

@@ -49,8 +49,6 @@ from robocal_ros.robot import (
     SteadyFriction,
     arm_regressor,
     on_leaning_base,
-    wrench_matrix,
-    wrench_regressor,
 )
 
 BAND = 5.0
@@ -906,7 +904,7 @@ def wrench_rows(
 
     # The sensor reads the wrench that the distal side exerts on it, the negative of the one
     # that moves the payload.
-    payload = -wrench_regressor(blocks.means(dynamics.terms))
+    payload = -blocks.means(dynamics.wrench_regressor)
     known = payload @ distal
     columns = np.concatenate((payload, np.ones((*known.shape, 1))), axis=2)
 
@@ -918,14 +916,13 @@ def wrench_rows(
         wrench, list(np.moveaxis(columns, 1, 0)), known, blocks.period, every.T)
 
     def nuisance_about(body: Array, bias: Array) -> NuisanceParameters:
-        read = -wrench_matrix(body + distal)
         torque = blocks.centre.values_of(partial(dynamics.torque, parameters=body))
-        reading = partial(_read, dynamics, read)
+        reading = partial(_read, dynamics, body + distal)
         angle, stiffness = blocks.centre.position[:, -1], values.cable_stiffness_std
         return NuisanceParameters.of([
             *joint_terms(robot, blocks, torque, reading, values, delay.value),
-            *tilt_terms(blocks, [partial(_read, tilted, read) for tilted in dynamics.tilts()],
-                        values.tilt_std),
+            *tilt_terms(blocks, [partial(_read, tilted, body + distal)
+                                 for tilted in dynamics.tilts()], values.tilt_std),
             # A cable that the last joint winds up; biases that drift as far as residuals may.
             *_channel_terms('cable', (stiffness / _CABLE_LEVER, stiffness), angle - angle.mean()),
             *_channel_terms('sensor drift', (
@@ -940,9 +937,9 @@ def wrench_rows(
         recording=recording_check(blocks, robot.joint_names), readings=sensor.counted())
 
 
-def _read(dynamics: NewtonEuler, wrench: Array, q: Array, v: Array, a: Array) -> Array:
-    """Return the readings of a wrist sensor, shape (k, 6), given the matrix of its load."""
-    return np.asarray(dynamics.terms(q, v, a) @ wrench.T)
+def _read(dynamics: NewtonEuler, load: Array, q: Array, v: Array, a: Array) -> Array:
+    """Return the readings of a wrist sensor, shape (k, 6), given the parameters of its load."""
+    return -dynamics.wrench(q, v, a, load)
 
 
 def _channel_terms(name: str, std: tuple[float, float], series: Array) -> Iterator[Term]:

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
-import pinocchio as pin
 
 from robocal_ros import __version__
 from robocal_ros.arrays import Array, Flags
@@ -25,7 +24,7 @@ from robocal_ros.results import (
     State,
     spread,
 )
-from robocal_ros.robot import NewtonEuler, Robot
+from robocal_ros.robot import NewtonEuler, Robot, body_of
 
 COM = PARAMETERS[1:4]
 ARM_SOURCE = (
@@ -315,10 +314,9 @@ def _torque_check(
     v, a = (limit * generator.choice((-1.0, 1.0), q.shape)
             for limit in (values.max_velocity, values.max_acceleration))
     dynamics, size = NewtonEuler(robot, robot.tool_frame), len(covariance)
-    mean, tensor = np.zeros(10), np.zeros((3, 3))
+    mean = np.zeros(10)
     mean[:len(parameters)] = [p.value or 0.0 for p in parameters]
-    tensor[np.triu_indices(3)] = mean[4:]
-    body = pin.Inertia(mean[0], mean[1:4], tensor + np.triu(tensor, 1).T).toDynamicParameters()
+    body = body_of(mean).to_pinocchio().toDynamicParameters()
     change = np.linalg.inv(centred_jacobian(body))[:, :size]
     factor = max((_half_width(p) / p.std for p in parameters if p.std), default=Z95)
     rated = rated_efforts(robot, dynamics.torque(q, v, a, body))

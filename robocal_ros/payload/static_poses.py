@@ -398,12 +398,10 @@ def estimate(
         ExcitationError: If a direction is unobservable; it is named.
 
     """
-    if not len(joints):
-        raise DataError('No joint states are recorded; call run, or play a bag first.')
+    check_joints(joints, robot.joint_names)
     if not len(sensor):
         raise DataError(
             f"No readings of F/T sensor '{sensor.frame}' are recorded; is its topic published?")
-    check_joints(joints, robot.joint_names)
     poses = measure(robot, joints, sensor)
     if len(poses) < MIN_POSES:
         raise DataError(

@@ -513,10 +513,8 @@ def estimate(
         ExcitationError: If a direction of the centre of mass is unobservable.
 
     """
-    if not len(samples):
-        raise DataError('No joint states are recorded; call run, or play a bag first.')
-    mass = known_mass(values, stored, float(samples.time[-1]))
     check_joints(samples, robot.joint_names)
+    mass = known_mass(values, stored, float(samples.time[-1]))
     found = steady_sweeps(samples, min_span=0.17)
     groups, second = _planes(robot, found, values)
     joints = (robot.n - 1, second)

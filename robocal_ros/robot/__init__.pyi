@@ -6,7 +6,6 @@ from .arm_model import (
     ROTOR_SPREAD as ROTOR_SPREAD,
     URDF_FREEDOM as URDF_FREEDOM,
     ArmModel as ArmModel,
-    arm_regressor as arm_regressor,
     body_covariance as body_covariance,
     expected_rotors as expected_rotors,
     identified_arm as identified_arm,
@@ -30,6 +29,7 @@ from .friction_law import (
 )
 from .load import (
     alternative_loads as alternative_loads,
+    body_of as body_of,
     carried_load as carried_load,
 )
 from .model import (
@@ -40,11 +40,11 @@ from .model import (
 )
 from .newton_euler import (
     NewtonEuler as NewtonEuler,
+    arm_regressor as arm_regressor,
     gravity_changes as gravity_changes,
     level_axes as level_axes,
+    moved_parameters as moved_parameters,
     on_leaning_base as on_leaning_base,
-    wrench_matrix as wrench_matrix,
-    wrench_regressor as wrench_regressor,
 )
 from .planning import (
     EffortLimits as EffortLimits,

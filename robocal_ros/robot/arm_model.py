@@ -21,7 +21,7 @@ from robocal_ros.errors import DataError
 from robocal_ros.parameters import RobotParameters
 from robocal_ros.results import CalibrationResult
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.newton_euler import NewtonEuler
+from robocal_ros.robot.newton_euler import arm_regressor
 from robocal_ros.robot.setup import ARM
 
 LINK = ('mass', 'moment_x', 'moment_y', 'moment_z',
@@ -47,20 +47,8 @@ URDF_FREEDOM = 5.0
 """Degrees of freedom of the standard deviation of links by the URDF: it is known to a factor of
 about two either way, as masses and centres of real arms are 3 to 10 % off."""
 
-
-def _units() -> Array:
-    """Return the pseudo-inertia matrix of each unit parameter, shape (10, 4, 4)."""
-    units = np.zeros((10, 4, 4))
-    for k, (xx, xy, yy, xz, yz, zz) in enumerate(np.eye(10)[:, 4:]):
-        tensor = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
-        units[k, :3, :3] = 0.5 * np.trace(tensor) * np.eye(3) - tensor
-    units[0, 3, 3] = 1.0
-    for axis in range(3):
-        units[1 + axis, axis, 3] = units[1 + axis, 3, axis] = 1.0
-    return units
-
-
-PSEUDO_INERTIA = _units()
+PSEUDO_INERTIA = np.array([
+    pin.PseudoInertia.FromDynamicParameters(unit).toMatrix() for unit in np.eye(10)])
 """Pseudo-inertia matrix of each unit parameter, shape (10, 4, 4). That of a body is their linear
 combination, positive definite for every physically consistent body (Wensing, Kim, Slotine, IEEE
 RA-L 3 (2018) 60, doi 10.1109/LRA.2017.2729659)."""
@@ -199,22 +187,6 @@ class ArmModel:
         columns += a[:, :, None] * factor[10 * n:11 * n]
         columns += torque[:, :, None] * factor[11 * n:]
         return columns
-
-
-def arm_regressor(robot: Robot, q: Array, v: Array, a: Array) -> Array:
-    """Return the regressor of the joint torques in all links' parameters.
-
-    Args:
-        robot: The arm.
-        q: Joint angles, shape (k, n) [rad].
-        v: Joint velocities, shape (k, n) [rad/s].
-        a: Joint accelerations, shape (k, n) [rad/s²].
-
-    Returns:
-        Shape (k, n, 10 n), columns link by link in the order of ``LINK``.
-
-    """
-    return NewtonEuler(robot, robot.joint_names[-1]).link_regressor(q, v, a)
 
 
 def expected_rotors(robot: Robot) -> Array:

@@ -24,7 +24,7 @@ def carried_load(result: CalibrationResult) -> RigidBodyInertia:
     """
     result.check_kind('payload')
     inertia = result.values(_INERTIA) if _has_inertia(result) else np.zeros(len(_INERTIA))
-    return _body(np.concatenate((result.values(_WEIGHT), inertia)))
+    return body_of(np.concatenate((result.values(_WEIGHT), inertia)))
 
 
 def alternative_loads(
@@ -51,7 +51,7 @@ def alternative_loads(
         if name not in result.covariance_names:
             covariance[row, row] = (result.parameter(name).std or 0.0)**2
     steps = np.pad(covariance_factor(covariance), ((0, len(estimate) - len(names)), (0, 0)))
-    return [_body(estimate + step) for step in steps.T]
+    return [body_of(estimate + step) for step in steps.T]
 
 
 def _has_inertia(result: CalibrationResult) -> bool:
@@ -59,8 +59,13 @@ def _has_inertia(result: CalibrationResult) -> bool:
                for p in map(result.parameter, _INERTIA))
 
 
-def _body(values: Array) -> RigidBodyInertia:
-    """Return the body of a mass, a centre of mass and an inertia about it, shape (10,)."""
+def body_of(values: Array) -> RigidBodyInertia:
+    """Return the body of mass, centre of mass and inertia about it.
+
+    Args:
+        values: Mass, centre of mass, and xx, xy, xz, yy, yz, zz of the inertia, shape (10,).
+
+    """
     tensor = np.zeros((3, 3))
     tensor[np.triu_indices(3)] = values[4:]
     return RigidBodyInertia(

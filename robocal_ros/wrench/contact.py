@@ -18,7 +18,6 @@ from robocal_ros.wrench.model import Chain, SensedArm
 from robocal_ros.wrench.parameters import RELEASE, WrenchParameters, sensor_std
 
 Vector = tuple[float, float, float]
-Interval = tuple[float, float]
 Excess = Callable[[int, Array, float, bool], float]
 """Size of the force on a sub-chain compared with what model errors explain, as from
 ``ForceTest.size``, given its index, the wrench, the size, and whether a contact has begun."""
@@ -116,19 +115,19 @@ class Primitive:
 
     parts: tuple[tuple[float, tuple[tuple[tuple[int, ...], float], ...]], ...]
 
-    def intervals(self, point: Sequence[float], direction: Sequence[float]) -> list[Interval]:
-        """Return the interval of a line inside the solid, none or one.
+    def entry(self, point: Sequence[float], direction: Sequence[float]) -> float:
+        """Return where a line enters the solid.
 
         Args:
             point: A point of the line, in the solid's frame [m].
             direction: Its direction, a unit vector.
 
         Returns:
-            Distances of entry and exit from the point [m].
+            Distance from the point, infinite if the line misses the solid [m].
 
         """
         x, y, z = point
-        found = []
+        first = math.inf
         for centre, limits in self.parts:
             at, begin, end = (x, y, z - centre), -math.inf, math.inf
             for axes, limit in limits:
@@ -149,8 +148,8 @@ class Primitive:
                     low, high = math.inf, -math.inf
                 begin, end = max(begin, low), min(end, high)
             if begin < end:
-                found.append((begin, end))
-        return [(min(f[0] for f in found), max(f[1] for f in found))] if found else []
+                first = min(first, begin)
+        return first
 
 
 def sphere(radius: float) -> Primitive:
@@ -191,8 +190,8 @@ class Mesh:
         self._second = corners[:, 2] - corners[:, 0]
         self._normal = np.cross(self._first, self._second)
 
-    def intervals(self, point: Sequence[float], direction: Sequence[float]) -> list[Interval]:
-        """Return the intervals inside, as ``Primitive.intervals``.
+    def entry(self, point: Sequence[float], direction: Sequence[float]) -> float:
+        """Return where a line enters, as ``Primitive.entry``, if it leaves the mesh again.
 
         Möller and Trumbore, Journal of Graphics Tools 2 (1997) 21,
         doi 10.1080/10867651.1997.10487468, for all triangles at once.
@@ -206,17 +205,8 @@ class Mesh:
             v = -np.einsum('ij,ij->i', self._first, turned) / facing
             distance = np.einsum('ij,ij->i', self._normal, offset) / facing
         hit = (np.abs(facing) > 1e-18) & (u >= 0.0) & (v >= 0.0) & (u + v <= 1.0)
-        crossings = sorted(zip(distance[hit].tolist(), (facing[hit] > 0.0).tolist(),
-                               strict=True))
-        found = []
-        entry: float | None = None
-        for where, inwards in crossings:
-            if inwards and entry is None:
-                entry = where
-            elif not inwards and entry is not None:
-                found.append((entry, where))
-                entry = None
-        return found
+        first = float(distance[hit & (facing > 0.0)].min(initial=math.inf))
+        return first if (distance[hit & (facing < 0.0)] > first).any() else math.inf
 
 
 Shape = Primitive | Mesh
@@ -299,18 +289,14 @@ class Surface:
 
         """
         line = np.array(((*point, 1.0), (*direction, 0.0))).T
-        inside: list[Interval] = []
+        first = math.inf
         for body in chain.bodies & self._parts.keys():
             own = line if chain.rigid else (
                 self.arm.placement(chain, body).inverse().homogeneous @ line)
             for shape, transform in self._parts[body]:
-                inside += shape.intervals(*transform.dot(own)[:3].T.tolist())
-        # An entry inside another solid is not on the surface.
-        entries = [begin for begin, _ in inside
-                   if not any(other < begin < end for other, end in inside)]
-        if not entries:
+                first = min(first, shape.entry(*transform.dot(own)[:3].T.tolist()))
+        if first == math.inf:
             return None
-        first = min(entries)
         return frozen([p + first * d for p, d in zip(point, direction, strict=True)])
 
 

@@ -24,7 +24,7 @@ import pinocchio as pin
 
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.robot import RigidBodyInertia, Robot
+from robocal_ros.robot import RigidBodyInertia, Robot, moved_parameters
 
 _SUFFIX = '__sensor'
 
@@ -600,20 +600,3 @@ class ImuLink:
         at_origin = (turned[:, 0] - pin.skew(turned[:, 2]) @ self._place
                      - pin.skew(turned[:, 1]) @ lever)
         return np.array(pin.bodyRegressor(rotation, pin.Motion(at_origin, turned[:, 2])))
-
-
-def moved_parameters(placement: pin.SE3) -> Array:
-    """Return the matrix from dynamic parameters in a frame to those outside, shape (10, 10).
-
-    Args:
-        placement: Placement of the frame.
-
-    """
-    unit = np.eye(10)
-
-    def moved(parameters: Array) -> Array:
-        body = pin.Inertia.FromDynamicParameters(parameters)
-        return np.asarray(placement.act(body).toDynamicParameters())
-
-    mass = moved(unit[0])
-    return np.column_stack([mass, *(moved(unit[0] + other) - mass for other in unit[1:])])

@@ -22,8 +22,13 @@ import numpy as np
 import scipy
 
 from robocal_ros.arrays import Array, covariance_factor
-from robocal_ros.robot import ArmModel, link_covariance, physically_consistent
-from robocal_ros.wrench.model import SensedArm, TareReference, moved_parameters
+from robocal_ros.robot import (
+    ArmModel,
+    link_covariance,
+    moved_parameters,
+    physically_consistent,
+)
+from robocal_ros.wrench.model import SensedArm, TareReference
 
 Motion = tuple[Array, Array, Array]
 """Joint angles [rad], velocities [rad/s] and accelerations [rad/s²], shape (n,) each; of a link

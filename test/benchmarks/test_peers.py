@@ -14,7 +14,7 @@ from benchmarks.peers.recorded import FIGAROH, OURS, ArmCase, figures, table
 from benchmarks.second_cell import OWN, product
 from robocal_ros.messages import JointSamples, WrenchSamples
 from robocal_ros.payload.model import moving
-from robocal_ros.robot import NewtonEuler, RigidBodyInertia, Robot, wrench_regressor
+from robocal_ros.robot import NewtonEuler, RigidBodyInertia, Robot
 
 PERIOD = 0.004
 FRAME = 'ft_wrist'
@@ -79,7 +79,7 @@ def test_least_squares_in_motion_find_an_exact_body(monkeypatch: pytest.MonkeyPa
     body = RigidBodyInertia(2.0, np.array([0.02, -0.01, 0.08]), 0.01 * np.eye(3))
     whole = robot.distal_inertia(FRAME).to_pinocchio().toDynamicParameters() + np.linalg.solve(
         moving(robot, FRAME), body.to_pinocchio().toDynamicParameters())
-    wrench = -wrench_regressor(NewtonEuler(robot, FRAME).terms(q, v, a)) @ whole
+    wrench = -NewtonEuler(robot, FRAME).wrench(q, v, a, whole)
     noise = np.random.default_rng(4).normal(size=wrench.shape)
     found = in_motion(robot, JointSamples(robot.joint_names, time, q, v, np.zeros_like(q)),
                       WrenchSamples(FRAME, time, wrench + 0.02 * noise + 1.0))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.bag_examples import file_of, joint_state, without_summary, wrench
+from support.bag_examples import file_of, joint_state, recorded, without_summary, wrench
 
 from robocal_ros.errors import FileFormatError
 from robocal_ros.messages import bag
@@ -39,7 +39,7 @@ def read(path: Path) -> tuple[dict[str, list[bytes]], list[tuple[str, bytes]]]:
     with Bag(path) as bag:
         bag.read({topic: lambda messages, mine=found[topic]: mine.extend(listed(messages))
                   for topic in topics})
-        return found, [item for block in bag.blocks(topics) for item in block]
+        return found, list(recorded(bag, topics))
 
 
 def one_by_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> object:

@@ -96,3 +96,5 @@ def test_samples_of_other_joints_are_refused_with_both_lists():
     for names in (['b', 'a'], ['a', 'c'], ['a', 'b', 'c'], ['a']):
         with pytest.raises(DataError, match=f'joints a, b; expected {", ".join(names)}, in this'):
             check_joints(joints(), names)
+    with pytest.raises(DataError, match='No joint states are recorded'):
+        check_joints(joints().rows(0, 0), ['a', 'b'])

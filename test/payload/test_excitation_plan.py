@@ -15,7 +15,7 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.plan import FourierBasis, plan_excitation
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.newton_euler import NewtonEuler, wrench_regressor
+from robocal_ros.robot.newton_euler import NewtonEuler
 from robocal_ros.robot.trajectories import MotionLimits
 
 PERIOD, REPEATS, HARMONICS = 6.0, 2, 5
@@ -24,7 +24,7 @@ HEAVY = RigidBodyInertia(2.0, np.array([0.0, 0.0, 0.1]), 0.01 * np.eye(3))
 
 
 def wrench_rows(robot: Robot, q: np.ndarray, v: np.ndarray, a: np.ndarray) -> np.ndarray:
-    return wrench_regressor(NewtonEuler(robot, robot.tool_frame).terms(q, v, a))
+    return NewtonEuler(robot, robot.tool_frame).wrench_regressor(q, v, a)
 
 
 def limits_of(robot: Robot, acceleration: float = 6.0) -> MotionLimits:

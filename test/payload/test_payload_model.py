@@ -11,7 +11,7 @@ from support.excitation_cell import random_tool, tensor_of, wrench_of
 
 from robocal_ros.payload.model import centred, centred_jacobian, consistent, moving
 from robocal_ros.robot.model import RigidBodyInertia
-from robocal_ros.robot.newton_euler import NewtonEuler, wrench_regressor
+from robocal_ros.robot.newton_euler import NewtonEuler
 
 SEEDS = st.integers(0, 10_000)
 
@@ -31,8 +31,8 @@ def test_the_wrench_is_that_of_newton_and_euler(robocal, seed):
     with_tool, without = (wrench_of('robocal', t, q[None], v[None], a[None])[0]
                           for t in (tool, None))
     move = np.linalg.inv(moving(robocal, 'ft_wrist'))
-    terms = NewtonEuler(robocal, 'ft_wrist').terms(q[None], v[None], a[None])
-    found = wrench_regressor(terms)[0] @ (move @ dynamic(tool))
+    found = NewtonEuler(robocal, 'ft_wrist').wrench(
+        q[None], v[None], a[None], move @ dynamic(tool))[0]
     # The sensor reads the reaction.
     np.testing.assert_allclose(-found, with_tool - without, rtol=1e-7, atol=1e-8)
 

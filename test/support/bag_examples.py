@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from rosbags.typesys import Stores, get_typestore
 
+from robocal_ros.messages.bag import Bag, in_order, listed
 from robocal_ros.messages.bag_writer import BagWriter
 
 STORE = get_typestore(Stores.LATEST)
@@ -104,3 +105,10 @@ def without_summary(path: Path) -> Path:
     footer = b'\x02' + struct.pack('<QQQI', 20, 0, 0, 0) + b'\x89MCAP0\r\n'
     file.write_bytes(raw[:summary_start] + footer)
     return path
+
+
+def recorded(bag: Bag, topics: Collection[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield topics and serialized messages in the order in which they were recorded."""
+    for group in bag.groups(topics):
+        pairs = [(part.topic, data) for part in group for data in listed(part.messages)]
+        yield from (pairs[row] for row in in_order(group).tolist())

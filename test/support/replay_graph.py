@@ -17,6 +17,7 @@ from robocal_ros.cli.record import message_class
 from robocal_ros.messages import qos
 from robocal_ros.messages.bag import Bag
 from robocal_sim.consumers import Consumers
+from support.bag_examples import recorded
 from support.live_graph import Child, Client
 from support.ros_rig import PATIENCE
 
@@ -91,7 +92,7 @@ def play(
 
             client.until(followed, what='the readers')
 
-        for topic, raw in (item for block in opened.blocks(streams) for item in block):
+        for topic, raw in recorded(opened, streams):
             if topic != '/joint_states':
                 publishers[topic].publish(bytes(raw))
                 continue

@@ -688,7 +688,7 @@ class TestConditions:
         guarded.spinner.until(lambda: not guarded.arm.client.abort.problem())
         guarded.settle()
         # It lasts much longer than the silence that ends it.
-        task = guarded.begin(guarded.path(2.0 * TURN, 0.02))
+        task = guarded.begin(guarded.path(2.0 * TURN, 0.1))
         guarded.set(fault='ft_silent')
         outcome = guarded.end(task)
         assert outcome.status is MotionStatus.DATA_LOST

@@ -166,13 +166,14 @@ class Client:
     def _ask(self, kind: Any, name: str, request: Any) -> Any:
         """Call a service that may be called twice, until it answers.
 
-        A server that has not yet discovered the reader of the answer loses the answer.
+        A server that has not yet discovered the reader of the answer loses the answer, as most do
+        that were started a moment ago.
         """
         client = self._client(kind, name)
-        for _ in range(10):
+        for _ in range(60):
             future = client.call_async(request)
             try:
-                return self.wait(future, 3.0)
+                return self.wait(future, 0.5)
             except TimeoutError:
                 client.remove_pending_request(future)
         raise TimeoutError(f'{name} does not answer')

@@ -12,8 +12,9 @@ import pytest
 from action_msgs.msg import GoalStatus
 from control_msgs.msg import JointTrajectoryControllerState
 from rclpy.callback_groups import ReentrantCallbackGroup
-from support.ros_rig import Spinner, pair
+from support.ros_rig import HandClock, Spinner, pair
 
+from robocal_ros.arm import waiting
 from robocal_ros.arm.client import ArmClient, _PathFollower
 from robocal_ros.arm.controller_state import ControllerState
 from robocal_ros.arm.protocols import MotionOutcome, MotionStatus
@@ -205,6 +206,8 @@ def test_drives_that_do_not_follow_their_controller(off: float, words: str) -> N
 
 @pytest.mark.usefixtures('ros')
 def test_only_turns_during_motions_count_as_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = HandClock()
+    monkeypatch.setattr(waiting, 'time', clock)
     node, talker = pair()
     executor = TimedExecutor()
     executor.add_node(node)
@@ -217,24 +220,24 @@ def test_only_turns_during_motions_count_as_the_longest(monkeypatch: pytest.Monk
 
     async def send(*_: object) -> MotionOutcome:
         await waiter.tick()
-        time.sleep(0.1)
+        clock.sleep(0.1)
         await waiter.tick()
         return MotionOutcome(MotionStatus.DONE, '', True)
 
     monkeypatch.setattr(client, '_send', send)
 
     async def moves() -> None:
-        time.sleep(0.4)
+        clock.sleep(0.4)
         await waiter.tick()
         await client.execute(THERE_AND_BACK, None, None)
         await waiter.tick()
-        time.sleep(0.4)
+        clock.sleep(0.4)
 
     try:
         task = executor.create_task(moves)
         while not task.done():
             executor.spin_once(timeout_sec=0.1)
-        assert 0.1 <= client.longest_turn < 0.3
+        assert client.longest_turn == pytest.approx(0.1)
     finally:
         executor.shutdown()
         waiter.destroy()

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rclpy.callback_groups import ReentrantCallbackGroup
-from support.ros_rig import pair
+from support.ros_rig import HandClock, pair
 
 from robocal_ros.arm import waiting
 
@@ -43,22 +43,37 @@ def test_destroy_cancels_imports_that_have_not_begun(monkeypatch: pytest.MonkeyP
         talker.destroy_node()
 
 
-def test_the_longest_turn_is_that_of_a_callback_and_not_a_wait() -> None:
-    executor = waiting.TimedExecutor()
+def test_the_longest_turn_is_that_of_a_callback_and_not_a_wait(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = HandClock()
+    monkeypatch.setattr(waiting, 'time', clock)
+
+    class Idle(waiting.TimedExecutor):
+        """An executor whose waits take a while."""
+
+        def wait_for_ready_callbacks(self, *args: Any, **kwargs: Any) -> Any:
+            clock.sleep(0.4)
+            return super().wait_for_ready_callbacks(*args, **kwargs)
+
+    executor, called = Idle(), threading.Event()
     node, talker = pair()
     waiter = waiting.Waiter(node, ReentrantCallbackGroup())
-    timer = node.create_timer(0.05, lambda: time.sleep(0.2))
+
+    def call() -> None:
+        clock.sleep(0.2)
+        called.set()
+
+    timer = node.create_timer(0.05, call)
     executor.add_node(node)
     try:
-        end = time.monotonic() + 0.5
-        while time.monotonic() < end:
+        while not called.is_set():
             executor.spin_once(timeout_sec=0.1)
-        assert 0.2 <= waiter.take_longest_turn() < 0.3
+        assert waiter.take_longest_turn() == pytest.approx(0.2)
         timer.cancel()
-        executor.spin_once(timeout_sec=0.1)
-        waiter.take_longest_turn()
-        executor.spin_once(timeout_sec=0.4)
-        assert waiter.take_longest_turn() < 0.1
+        for _ in range(3):
+            executor.spin_once(timeout_sec=0.05)
+        assert waiter.take_longest_turn() == 0.0
     finally:
         executor.shutdown()
         node.destroy_node()

@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -23,6 +22,7 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from support.browser import CHROMIUM, opened, serious
+from support.domains import free_port
 from support.fake_procedure import Running
 from support.result_examples import example, failing
 from support.ros_rig import arm_urdf
@@ -40,12 +40,6 @@ viser = pytest.importorskip('viser')
 DOMAIN = int(os.environ['ROS_DOMAIN_ID'])
 ANGLES = {'joint_1': 0.3, 'joint_2': 0.4, 'joint_3': -0.9, 'joint_4': 0.1, 'joint_5': 0.5,
           'joint_6': -0.2}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope='module')

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
+from support.domains import free_port
 
 from robocal_ros.cli.arguments import build_parser
 from robocal_ros.errors import ConfigurationError
@@ -19,12 +20,6 @@ from websockets.sync.client import connect  # noqa: E402
 from websockets.typing import Origin, Subprotocol  # noqa: E402
 
 from robocal_ros.cli.view_access import GuardedServer  # noqa: E402
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope='module')

@@ -16,6 +16,7 @@ from support.compliance_cell import COMPLIANCE, TARGET, Cell, postures
 from support.fake_arm import HOME, FakeArm, FakeReport, fake_arm
 
 from robocal_ros.arm.protocols import MotionFailedError, MotionOutcome, MotionStatus
+from robocal_ros.compliance import procedure
 from robocal_ros.compliance.estimator import estimate_sets
 from robocal_ros.compliance.measurement import LOADED, REGISTRATION, UNLOADED, EndPosition
 from robocal_ros.compliance.model import Load, Mounted, given_load
@@ -32,6 +33,15 @@ from robocal_ros.robot.planning import EffortLimits
 GIVEN = postures(10, seed=6)
 VALUES = ComplianceParameters(
     target_frame='tool0', target_xyz=TARGET.tolist(), reference_every=4, settle=0.5, dwell=1.0)
+
+
+@pytest.fixture(autouse=True)
+def _without_previews(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no estimate on the way, which takes longest: the live node has to show one."""
+    def refuse(*_: Any, **__: Any) -> CalibrationResult:
+        raise DataError('It is left out.')
+
+    monkeypatch.setattr(procedure, 'estimate_sets', refuse)
 
 
 @dataclass

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.ros_rig import PATIENCE, ROOT
 
 pytestmark = pytest.mark.usefixtures('ros')
 
-ROOT = Path(__file__).resolve().parents[2]
 WHILE_LOADING = """
 import signal
 from robocal_ros.node import executables
@@ -38,7 +38,7 @@ executables.leveling()
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, '-c', program], cwd=ROOT, capture_output=True,
-                          text=True, timeout=20.0, check=False)
+                          text=True, timeout=PATIENCE, check=False)
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])

@@ -16,7 +16,7 @@ import rclpy
 import yaml
 from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
 from support.parameter_files import node_classes
-from support.ros_rig import ROOT, arm_urdf, overrides
+from support.ros_rig import PATIENCE, ROOT, arm_urdf, overrides
 
 from robocal_ros.node.calibration_node import SUCCESS
 from robocal_sim.node import SimArm
@@ -76,7 +76,7 @@ def published(ros: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     found: dict[str, list[Any]] = {}
     watcher = rclpy.create_node('watcher')
     wanted = {publisher.topic_name for node in (arm, *nodes) for publisher in node.publishers}
-    end = time.monotonic() + 20.0
+    end = time.monotonic() + PATIENCE
     # Discovery takes its time on a busy machine.
     while wanted - found.keys() and time.monotonic() < end:
         for topic in wanted:

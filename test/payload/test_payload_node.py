@@ -15,10 +15,9 @@ from support.ros_rig import Log, Spinner, arm_urdf, overrides
 
 from robocal_ros.messages.samples import Recording
 from robocal_ros.node.calibration_node import SUCCESS
-from robocal_ros.payload import PAYLOAD, excitation
+from robocal_ros.payload import excitation
 from robocal_ros.payload.model import BODY
 from robocal_ros.payload.node import PayloadIdentification
-from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.result import Efforts
 from robocal_ros.results.store import read_result, to_yaml
 from robocal_ros.robot.model import Robot
@@ -138,9 +137,3 @@ def test_friction_of_other_motor_constants_is_left_out_with_a_warning(
     assert any(line.startswith('Stored friction not used') and TOLD in line
                for line in log['warning'])
     assert node.results.current('friction') is None
-
-
-def test_the_frame_that_messages_name_may_be_none_of_the_urdf() -> None:
-    values = PayloadParameters(method='static_poses', sensor_message_frame='tool0_controller')
-    (sensor,) = PAYLOAD.needs(values).wrenches
-    assert (sensor.frame, sensor.message_frame) == ('ft_wrist', 'tool0_controller')

@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +25,7 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
+from support.live_graph import sim_arm
 from support.sim_rig import CONTROLLER, JOINTS, Rig, seconds, trajectory
 
 from robocal_ros.errors import RobocalError
@@ -294,25 +292,16 @@ def test_extra_joints_and_a_gripper_share_the_topic(tmp_path: Path) -> None:
     assert len(arm.position) == len(arm.velocity) == 7
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, '-m', 'robocal_sim.node', '--ros-args', *arguments]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                            env=os.environ)
-
-
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_the_node_cleanly(number: signal.Signals) -> None:
-    process = start('-r', '__node:=ending')
-    deadline = time.monotonic() + 10.0
-    node = rclpy.create_node('watcher')
-    while 'ending' not in node.get_node_names() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    node.destroy_node()
-    time.sleep(0.3)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=5.0)
-    assert process.returncode == 0
-    assert 'Traceback' not in errors
+def test_signals_end_the_node_cleanly(
+    rig: Rig, number: signal.Signals, tmp_path: Path
+) -> None:
+    name = f'ending_{number.name.lower()}'
+    with sim_arm(tmp_path / 'log', name=name) as process:
+        rig.until(lambda: name in rig.node.get_node_names())
+        process.send(number)
+        assert process.end() == 0
+    assert 'Traceback' not in process.log.read_text()
 
 
 @pytest.mark.parametrize(('parameters', 'words'), [
@@ -329,13 +318,15 @@ def test_invalid_configuration_is_refused(parameters: dict[str, Any], words: str
         Rig('refused', **parameters)
 
 
-@pytest.mark.parametrize(('argument', 'words'), [
-    ('truth_file:=/nowhere.yaml', '/nowhere.yaml'),
-    ('real_time_factor:=1', 'real_time_factor'),
+@pytest.mark.parametrize(('parameters', 'words'), [
+    ({'truth_file': '/nowhere.yaml'}, '/nowhere.yaml'),
+    ({'real_time_factor': 1}, 'real_time_factor'),
 ])
-def test_invalid_configuration_ends_the_node_with_a_message(argument: str, words: str) -> None:
-    process = start('-p', argument)
-    _, errors = process.communicate(timeout=20.0)
-    assert process.returncode == 1
-    assert words in errors
-    assert 'Traceback' not in errors
+def test_invalid_configuration_ends_the_node_with_a_message(
+    parameters: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with sim_arm(tmp_path / 'log', **parameters) as process:
+        assert process.end() == 1
+    said = process.log.read_text()
+    assert words in said
+    assert 'Traceback' not in said

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ROS domains of test runs."""
+"""ROS domains and ports of test runs."""
 
 from __future__ import annotations
 
 import fcntl
 import random
+import socket
 import tempfile
 from pathlib import Path
 from typing import IO
@@ -27,3 +28,10 @@ def claim_domain() -> int:
         _CLAIMS.append(claim)
         return domain
     raise RuntimeError(f'Every ROS domain is claimed by a test run; see {claims}.')
+
+
+def free_port() -> int:
+    """Return a TCP port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        return int(probe.getsockname()[1])

@@ -26,6 +26,7 @@ from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
 from robocal_ros import registry
+from support.forked import Forked
 from support.ros_rig import PATIENCE, Spinner, await_service
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,17 +34,6 @@ CONFIG = ROOT / 'config'
 TRUTH = CONFIG / 'sim' / 'hidden_truth.yaml'
 CELL = CONFIG / 'sim' / 'reference_cell.yaml'
 JOINTS = tuple(f'joint_{number}' for number in range(1, 7))
-
-# Program that runs a module and lists every file that it opens; arguments: list, module.
-_AUDITED = (
-    'import runpy, sys\n'
-    "listing = open(sys.argv.pop(1), 'w', buffering=1)\n"
-    'def note(event, arguments):\n'
-    "    if event == 'open':\n"
-    "        listing.write(f'{arguments[0]}\\n')\n"
-    'sys.addaudithook(note)\n'
-    "runpy.run_module(sys.argv.pop(1), run_name='__main__')\n"
-)
 
 
 def _argument(value: Any) -> str:
@@ -59,11 +49,10 @@ class Child:
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self.log = log
-        # One BLAS thread per process: the cores are shared by several processes.
-        environment = {**os.environ, 'OPENBLAS_NUM_THREADS': '1', 'PYTHONUNBUFFERED': '1'}
         with log.open('w') as output:
-            self._child = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
+            self._child: subprocess.Popen[bytes] | Forked = subprocess.Popen(
+                command, cwd=ROOT, env={**os.environ, 'PYTHONUNBUFFERED': '1'}, stdout=output,
+                stderr=subprocess.STDOUT)
 
     def __enter__(self: Started) -> Started:
         return self
@@ -95,7 +84,17 @@ class Child:
         return self._child.wait(timeout)
 
 
-class Process(Child):
+class NodeChild(Child):
+    """A node in a child process, given the arguments of its command line."""
+
+    def __init__(
+        self, module: str, arguments: Sequence[str], log: Path, opened: Path | None = None
+    ) -> None:
+        self.log = log
+        self._child = Forked(module, arguments, log, opened, ROOT)
+
+
+class Process(NodeChild):
     """A node in a child process."""
 
     def __init__(
@@ -103,15 +102,12 @@ class Process(Child):
         opened: Path | None = None, remappings: Mapping[str, str] = MappingProxyType({}),
         **parameters: Any,
     ) -> None:
-        command = [sys.executable, '-m', module]
-        if opened is not None:
-            command = [sys.executable, '-c', _AUDITED, str(opened), module]
-        command.append('--ros-args')
+        arguments = ['--ros-args']
         for key, value in {'__node': name, '__ns': namespace, **remappings}.items():
-            command += ['-r', f'{key}:={value}'] if value else []
+            arguments += ['-r', f'{key}:={value}'] if value else []
         for key, value in parameters.items():
-            command += ['-p', f'{key}:={_argument(value)}']
-        super().__init__(command, log)
+            arguments += ['-p', f'{key}:={_argument(value)}']
+        super().__init__(module, arguments, log, opened)
 
 
 def sim_arm(log: Path, **parameters: Any) -> Process:
@@ -170,16 +166,21 @@ class Client:
     def _ask(self, kind: Any, name: str, request: Any) -> Any:
         """Call a service that may be called twice, until it answers.
 
-        A server that has not yet discovered the reader of the answer loses the answer.
+        A server that has not yet discovered the reader of the answer loses the answer, as most do
+        that were started a moment ago.
         """
-        client = self._client(kind, name)
-        for _ in range(10):
-            future = client.call_async(request)
-            try:
-                return self.wait(future, 3.0)
-            except TimeoutError:
-                client.remove_pending_request(future)
-        raise TimeoutError(f'{name} does not answer')
+        client, asked = self._client(kind, name), list[Any]()
+
+        def answered() -> bool:
+            now = time.monotonic()
+            if not asked or now > asked[-1][0] + 0.5:
+                asked.append((now, client.call_async(request)))
+            return any(future.done() for _, future in asked)
+
+        self.until(answered, 30.0, f'the answer of {name}')
+        for _, future in asked:
+            client.remove_pending_request(future)
+        return next(future.result() for _, future in asked if future.done())
 
     def ask(self, verb: str, node: str = 'payload_identification') -> Trigger.Response:
         """Call a Trigger service that may be called twice, until it answers."""

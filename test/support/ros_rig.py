@@ -69,6 +69,18 @@ class Log:
         return self.lines[severity]
 
 
+class HandClock:
+    """Clock that only the test moves, instead of a module's ``time`` [s]."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, duration: float) -> None:
+        self.now += duration
+
+
 def await_service(until: Callable[..., None], node: Node, client: Any) -> None:
     """Wait for a service, even if traces of an ended server of its name hide that it is ready."""
     try:

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from support.arms import foreign_urdf
 from support.launch_stand_in import launched
-from support.live_graph import CELL, ROOT, Child
+from support.live_graph import CELL, ROOT, NodeChild
 
 from robocal_ros.results.store import read_result
 
@@ -42,7 +42,7 @@ def shown(command: str, folder: Path) -> str:
     return done.stdout
 
 
-def node(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Child:
+def node(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> NodeChild:
     """Start the node that a launch command of the page starts."""
     words = dict(word.split(':=') for word in command.split()[4:])
     words['params_file'] = str(folder / words['params_file'])
@@ -57,12 +57,11 @@ def node(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Child:
             arguments += ['-p', f'{name}:={str(value).lower()}']
     for old, new in started.remappings.items():
         arguments += ['-r', f'{old}:={new}']
-    return Child([sys.executable, '-m', 'robocal_ros.payload.node', '--ros-args', *arguments],
-                 folder / 'node.log')
+    return NodeChild('robocal_ros.payload.node', ['--ros-args', *arguments], folder / 'node.log')
 
 
 @pytest.fixture
-def driver(tmp_path: Path) -> Child:
+def driver(tmp_path: Path) -> NodeChild:
     """Return the simulated driver, started."""
     joints = [f'{name}_joint' for name in (
         'shoulder_pan', 'shoulder_lift', 'elbow', 'wrist_1', 'wrist_2', 'wrist_3')]
@@ -81,12 +80,12 @@ def driver(tmp_path: Path) -> Child:
         'joints': joints, 'truth_file': str(truth), 'cell_file': str(CELL),
         'real_time_factor': 0.0, 'joint_states_rate': 200.0,
         'initial_positions': [0.0, -1.2, 1.2, -0.8, 0.9, 0.0]}}}), encoding='utf-8')
-    return Child([sys.executable, '-m', 'robocal_sim.node', '--ros-args', '--params-file',
-                  str(parameters)], tmp_path / 'driver.log')
+    return NodeChild('robocal_sim.node', ['--ros-args', '--params-file', str(parameters)],
+                     tmp_path / 'driver.log')
 
 
 def test_five_commands_and_six_parameters_lead_to_a_payload(
-    driver: Child, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    driver: NodeChild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv('ROS_HOME', str(tmp_path))
     doctor, copy, launch, run, show = commands = COMMANDS.splitlines()

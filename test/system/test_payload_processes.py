@@ -152,7 +152,8 @@ def test_a_node_that_comes_first_waits_and_starts_itself(
             assert 'fault' not in arm.log.read_text()
             begin_moving(client)
             assert client.call('cancel').success
-            arm.send(signal.SIGKILL)
+            # Not killed, since discovery would keep its controller for 20 s.
+            arm.send(signal.SIGTERM)
             arm.end()
             client.until(lambda: value(received[-1], 'waiting for') == (
                 "joint states on '/joint_states' and controller "

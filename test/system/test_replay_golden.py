@@ -37,15 +37,6 @@ PROFILE = {'recorder': {
 
 
 @dataclass
-class Outcomes:
-    """Results by way."""
-
-    live: CalibrationResult
-    replayed: CalibrationResult
-    offline: CalibrationResult
-
-
-@dataclass
 class Recorded:
     """What was recorded, and where nodes filed results live and on replay."""
 

@@ -33,6 +33,9 @@ from robocal_ros.results.store import ResultStore, read_result
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.sag import compliance_by_joint
 
+STATIC_POSES = {'method': 'static_poses', 'poses': 8, 'dwell': 0.7, 'max_velocity': 2.0,
+                'max_acceleration': 6.0, 'state_timeout': 5.0}
+
 
 def run_killed_and_again(
     client: Client, name: str, start: Callable[[Path], Process], folder: Path, kill_at: str
@@ -42,11 +45,13 @@ def run_killed_and_again(
         name, client.subscribe(DiagnosticStatus, f'/{name}/status', qos.LATCHED))
     with start(folder / 'first.log') as first:
         client.until(lambda: client.state(name) == 'active')
-        client.begin('run', name)
-        client.until(lambda: any(kill_at in status.message for status in statuses), 240.0,
-                     kill_at)
-        first.send(signal.SIGKILL)
-        first.end()
+        # Simulated time waits for whoever subscribes, and so for the kill.
+        with client.watching():
+            client.begin('run', name)
+            client.until(lambda: any(kill_at in status.message for status in statuses), 240.0,
+                         kill_at)
+            first.send(signal.SIGKILL)
+            first.end()
     with start(folder / 'second.log') as second:
         client.until(lambda: 'Active.' in second.log.read_text())
         client.until(lambda: client.travel() < 1e-3, what='rest')
@@ -85,7 +90,7 @@ def test_friction_goes_on_with_the_second_joint(client: Client, tmp_path: Path) 
     results = tmp_path / 'results'
     ResultStore(results, identity()).save(hidden_payload(TRUTH))
     marks = client.subscribe(DiagnosticArray, f'/{FRICTION}/marks', qos.MARKS)
-    with sim_arm(tmp_path / 'sim_arm.log', seed=2, real_time_factor=3.0):
+    with sim_arm(tmp_path / 'sim_arm.log', seed=2):
         answer, said = run_killed_and_again(
             client, FRICTION, lambda log: friction_node(
                 log, results, measure_joints=['joint_6', 'joint_5']),
@@ -108,12 +113,10 @@ def test_static_poses_go_on_after_a_look_at_the_last_posture(
     client: Client, tmp_path: Path
 ) -> None:
     results = tmp_path / 'results'
-    with sim_arm(tmp_path / 'sim_arm.log', real_time_factor=2.0):
+    with sim_arm(tmp_path / 'sim_arm.log'):
         answer, said = run_killed_and_again(
-            client, PAYLOAD, lambda log: payload_node(
-                log, results, method='static_poses', poses=8, dwell=0.7, max_velocity=2.0,
-                max_acceleration=6.0),
-            tmp_path, 'Moving to posture 5 of 8')
+            client, PAYLOAD, lambda log: payload_node(log, results, **STATIC_POSES), tmp_path,
+            'Moving to posture 5 of 8')
     result = read_result(results / 'payload.yaml')
     assert_resumed(answer, result, '4 of 8 postures')
     visited = [int(found) for message in said
@@ -127,12 +130,11 @@ def test_static_poses_go_on_after_a_look_at_the_last_posture(
 def test_static_poses_begin_anew_with_another_load(client: Client, tmp_path: Path) -> None:
     """The load is mounted while no node runs: the sensor reads more than before."""
     results = tmp_path / 'results'
-    with sim_arm(tmp_path / 'sim_arm.log', real_time_factor=2.0):
+    with sim_arm(tmp_path / 'sim_arm.log'):
         def start(log: Path) -> Process:
             if log.name.startswith('second'):
                 assert client.call('attach_load', 'sim_arm').success
-            return payload_node(log, results, method='static_poses', poses=8, dwell=0.7,
-                                max_velocity=2.0, max_acceleration=6.0)
+            return payload_node(log, results, **STATIC_POSES)
 
         answer, said = run_killed_and_again(
             client, PAYLOAD, start, tmp_path, 'Moving to posture 4 of 8')
@@ -149,7 +151,7 @@ def test_static_poses_begin_anew_with_another_load(client: Client, tmp_path: Pat
 
 def test_compliance_goes_on_in_the_loaded_set(client: Client, tmp_path: Path) -> None:
     results = tmp_path / 'results'
-    with sim_arm(tmp_path / 'sim_arm.log', seed=3, real_time_factor=3.0):
+    with sim_arm(tmp_path / 'sim_arm.log', seed=3):
         answer, said = run_killed_and_again(
             client, COMPLIANCE, lambda log: compliance_node(log, results),
             tmp_path, 'Moving to posture 4 of 10 (loaded)')

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +15,7 @@ import yaml
 from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import JointState
 from support.launch_stand_in import Started, launched
-from support.live_graph import ROOT, Child, Client
+from support.live_graph import ROOT, Client, NodeChild
 
 from robocal_ros import launching, registry
 
@@ -25,19 +24,18 @@ NODE = 'payload_identification'
 SETTINGS = {'state_timeout': 5.0, 'connect_timeout': 20.0}
 
 
-def command(item: Started, folder: Path) -> list[str]:
-    """Return the command line that launch makes of a process of this package."""
+def child(item: Started, folder: Path) -> NodeChild:
+    """Start a process of this package with the arguments that launch gives it."""
     module = {**registry.nodes(), 'sim_arm': 'robocal_sim.node'}[item.executable]
     values = folder / f'{item.namespace.strip("/")}_{item.name}.yaml'
     values.write_text(yaml.safe_dump(
         {f'{item.namespace}/{item.name}': {'ros__parameters': item.values}}))
-    words = [sys.executable, '-m', module, '--ros-args',
-             '-r', f'__node:={item.name}', '-r', f'__ns:={item.namespace}']
+    words = ['--ros-args', '-r', f'__node:={item.name}', '-r', f'__ns:={item.namespace}']
     for file in (*item.files, str(values)):
         words += ['--params-file', file]
     for old, new in item.remappings.items():
         words += ['-r', f'{old}:={new}']
-    return words
+    return NodeChild(module, words, values.with_suffix('.log'))
 
 
 def started(folder: Path, namespace: str, settings: dict[str, Any], **arguments: str
@@ -62,14 +60,11 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         started(folder, 'wrong', {'connect_timeout': 3.0}, hardware='real', robot=robot),
         started(folder, 'lost', {'description_timeout': 10.0}, hardware='real')]
     with ExitStack() as stack:
-        children = []
-        for item in (item for one in asked for item in one):
-            log = folder / f'{item.namespace.strip("/")}_{item.name}.log'
-            children.append(stack.enter_context(Child(command(item, folder), log)))
+        children = [stack.enter_context(child(item, folder)) for one in asked for item in one]
         yield folder
         # All at once: each takes a second to end.
-        for child in children:
-            child.send(signal.SIGTERM)
+        for one in children:
+            one.send(signal.SIGTERM)
 
 
 class Postures:

@@ -315,7 +315,7 @@ class TrajectoryController:
             self.abort(
                 GOAL_TOLERANCE_VIOLATED,
                 'Aborted due to goal_time_tolerance exceeding by '
-                f'{late - tolerances.goal_time:f} seconds',
+                f'{late:f} seconds',
             )
 
     def _deviation(self) -> JointState:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,9 +30,9 @@ _ENTRY = (
     '{name}()\n')
 
 
-def _missing() -> str:
+def _missing(packages: Sequence[str]) -> str:
     """Return a sentence that names what is not installed, empty if all is."""
-    lacking = [name for name in _PACKAGES if not launching.is_installed(name)]
+    lacking = [name for name in packages if not launching.is_installed(name)]
     if shutil.which('ros2') is None or importlib.util.find_spec('ros2launch') is None:
         lacking.append('ros2 launch')
     return '' if not lacking else (
@@ -40,9 +40,9 @@ def _missing() -> str:
         'and ros2_controllers')
 
 
-def needs_real_control() -> list[pytest.MarkDecorator]:
-    """Return the marks of a module's tests; skip the module where something is missing."""
-    if missing := _missing():
+def needs_real_control(*others: str) -> list[pytest.MarkDecorator]:
+    """Return the marks of a module's tests; skip the module where a package is missing."""
+    if missing := _missing((*_PACKAGES, *others)):
         pytest.skip(missing, allow_module_level=True)
     # They compare with the wall clock, and share the cores with no other test.
     return [pytest.mark.real_control, pytest.mark.realtime]

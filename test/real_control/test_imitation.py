@@ -16,18 +16,23 @@ import pytest
 import rclpy
 from action_msgs.msg import GoalStatus
 from control_msgs.action import FollowJointTrajectory
-from control_msgs.msg import JointTolerance, SpeedScalingFactor
+from control_msgs.msg import JointTolerance
 from rcl_interfaces.srv import SetParameters
 from rclpy.action import ActionClient
 from rclpy.duration import Duration
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
-from support.live_graph import JOINTS, Process
+from support.live_graph import JOINTS, Process, seconds
 from support.real_control import Shell, needs_real_control
 from support.ros_rig import Spinner, await_service, stamp
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from robocal_ros.messages import qos
+
+try:
+    from control_msgs.msg import SpeedScalingFactor
+except ImportError:  # Releases before Kilted have no such message.
+    SpeedScalingFactor = None
 
 pytestmark = needs_real_control()
 
@@ -42,7 +47,7 @@ _CONSTRAINTS = {
 
 
 def point(
-    seconds: float, wrist: float, *, velocities: Sequence[float] = (),
+    time: float, wrist: float, *, velocities: Sequence[float] = (),
     accelerations: Sequence[float] = (), effort: Sequence[float] = (),
     positions: Sequence[float] | None = None,
 ) -> JointTrajectoryPoint:
@@ -50,7 +55,7 @@ def point(
     return JointTrajectoryPoint(
         positions=[0.0] * 5 + [wrist] if positions is None else list(positions),
         velocities=list(velocities), accelerations=list(accelerations), effort=list(effort),
-        time_from_start=Duration(seconds=seconds).to_msg())
+        time_from_start=Duration(seconds=time).to_msg())
 
 
 def trajectory(*points: JointTrajectoryPoint, names: Sequence[str] = JOINTS) -> JointTrajectory:
@@ -102,9 +107,10 @@ class Arm:
             node, FollowJointTrajectory, f'{controller}/follow_joint_trajectory')
         self.topic = node.create_publisher(
             JointTrajectory, f'{controller}/joint_trajectory', qos.RELIABLE)
-        self.scaling = node.create_publisher(
-            SpeedScalingFactor, f'{controller}/speed_scaling_input', qos.RELIABLE)
+        self.scaling = SpeedScalingFactor and node.create_publisher(
+            SpeedScalingFactor, f'{controller}/speed_scaling_input', qos.LATCHED)
         self.states: list[tuple[float, np.ndarray]] = []
+        self.stamp = 0.0
         self.handle: Any = None
         self.second: Any = None
         self.pending: list[Any] = []
@@ -114,12 +120,13 @@ class Arm:
     def _take(self, state: JointState) -> None:
         at = dict(zip(state.name, state.position, strict=True))
         self.states.append((time.monotonic(), np.array([at[name] for name in JOINTS])))
+        self.stamp = seconds(state.header.stamp)
 
     def message(self, case: Case) -> Any:
         goal = FollowJointTrajectory.Goal(trajectory=case.path, **case.goal)
         if case.stamp is not None:
-            now = self.node.get_clock().now().nanoseconds * 1e-9
-            goal.trajectory.header.stamp = stamp(now + case.stamp)
+            # The simulated arm has a clock of its own.
+            goal.trajectory.header.stamp = stamp(self.stamp + case.stamp)
         return goal
 
     def send(self, goal: Any) -> Any:
@@ -137,7 +144,8 @@ class Arm:
         self.topic.publish(path)
 
     def scale(self, factor: float) -> None:
-        self.scaling.publish(SpeedScalingFactor(factor=factor))
+        if SpeedScalingFactor is not None:
+            self.scaling.publish(SpeedScalingFactor(factor=factor))
 
     @property
     def posture(self) -> np.ndarray:
@@ -160,10 +168,6 @@ def cancel_and_send(arm: Arm) -> None:
 
 def goal_of(*points: JointTrajectoryPoint, **fields: Any) -> Any:
     return FollowJointTrajectory.Goal(trajectory=trajectory(*points), **fields)
-
-
-def seconds(value: float) -> Any:
-    return Duration(seconds=value).to_msg()
 
 
 MOVES = [1.0] * 6
@@ -209,7 +213,7 @@ CASES = [
     Case('the same, tolerances switched off', trajectory(point(0.0, 0.05), TURN), goal={
         'path_tolerance': FREE, 'goal_tolerance': FREE}),
     Case('beyond the limits', trajectory(point(0.8, 0.0, positions=[0, 0, 2.8, 0, 0, 0])),
-         goal={'path_tolerance': FREE, 'goal_time_tolerance': seconds(0.3)}),
+         goal={'path_tolerance': FREE, 'goal_time_tolerance': Duration(seconds=0.3).to_msg()}),
     Case('a tolerance of an unknown joint', trajectory(point(0.0, 0.05), TURN), goal={
         'path_tolerance': tolerances(1e-3, names=('joint_7',))}),
     Case('an invalid tolerance', trajectory(point(0.0, 0.05), TURN), goal={

@@ -50,9 +50,9 @@ def needs_real_control(*others: str) -> list[pytest.MarkDecorator]:
 
 def installed_tree(prefix: Path) -> dict[str, str]:
     """Install this tree into an ament prefix; return the environment that finds it first."""
-    for part in ('config', 'launch', 'urdf', 'package.xml'):
-        (prefix / 'share' / 'robocal_ros').mkdir(parents=True, exist_ok=True)
-        (prefix / 'share' / 'robocal_ros' / part).symlink_to(ROOT / part)
+    # Copied: launch files are not looked for in linked folders.
+    for part in ('config', 'launch', 'urdf'):
+        shutil.copytree(ROOT / part, prefix / 'share' / 'robocal_ros' / part)
     marker = prefix / 'share' / 'ament_index' / 'resource_index' / 'packages' / 'robocal_ros'
     marker.parent.mkdir(parents=True)
     marker.touch()

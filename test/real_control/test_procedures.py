@@ -178,15 +178,11 @@ FAULTS = {
 
 def answered(cell: Cell, call: Call, began: float) -> tuple[str, float]:
     """Wait for the answer while the arm is watched; return it and its time since the fault."""
-    while True:
-        try:
-            success, message = call.answer(0.0)
-        except TimeoutError:
-            cell.node.get_clock()
-            cell._spinner.executor.spin_once(timeout_sec=0.005)
-            continue
-        assert not success
-        return message, time.monotonic() - began
+    cell.until(lambda: 'Trigger_Response' in call.said, what='the answer')
+    delay = time.monotonic() - began
+    success, message = call.answer()
+    assert not success
+    return message, delay
 
 
 @pytest.mark.parametrize('name', FAULTS)

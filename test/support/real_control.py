@@ -111,13 +111,13 @@ class Call(Command):
     def answer(self, timeout: float = PATIENCE) -> tuple[bool, str]:
         """Wait for the answer; return success and message."""
         end = time.monotonic() + timeout
-        while time.monotonic() < end:
-            found = re.search(
-                r"Trigger_Response\(success=(\w+), message=(['\"])(.*)\2\)", self.said, re.S)
-            if found is not None:
-                return found[1] == 'True', found[3]
+        while (found := re.search(
+                r"Trigger_Response\(success=(\w+), message=(['\"])(.*)\2\)", self.said,
+                re.S)) is None:
+            if time.monotonic() > end:
+                raise TimeoutError(f'no answer within {timeout} s: {self.said}')
             time.sleep(0.01)
-        raise TimeoutError(f'no answer within {timeout} s: {self.said}')
+        return found[1] == 'True', found[3]
 
 
 class Shell:

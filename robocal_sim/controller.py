@@ -25,6 +25,9 @@ INVALID_GOAL = -1
 PATH_TOLERANCE_VIOLATED = -4
 GOAL_TOLERANCE_VIOLATED = -5
 
+# Fastest last point that counts as still, as in the original [rad/s].
+_STILL = float(np.finfo(np.float32).eps)
+
 ACTION_PERIOD = 0.05
 """Period of the action's results and feedback [s]."""
 
@@ -315,7 +318,7 @@ class TrajectoryController:
             self.abort(
                 GOAL_TOLERANCE_VIOLATED,
                 'Aborted due to goal_time_tolerance exceeding by '
-                f'{late - tolerances.goal_time:f} seconds',
+                f'{late:f} seconds',
             )
 
     def _deviation(self) -> JointState:
@@ -400,10 +403,8 @@ class TrajectoryController:
         points = trajectory.points
         if not points:
             return 'Empty trajectory received.'
-        if any(abs(velocity) > 1.0e-12 for velocity in points[-1].velocities):
+        if any(abs(velocity) > _STILL for velocity in points[-1].velocities):
             return 'Velocity of last trajectory point is not zero.'
-        if points[0].time < 0.0:
-            return 'The first point lies before the start of the trajectory.'
         for index, (a, b) in enumerate(pairwise(points)):
             if b.time <= a.time:
                 return f'Time between points {index} and {index + 1} is not strictly increasing.'

@@ -17,6 +17,7 @@ from robocal_sim.controller import Goal, Status
 from robocal_sim.faults import ANSWER_DELAY
 from robocal_sim.node_topics import (
     fill_point,
+    latched,
     set_stamp,
     stamp_to_seconds,
     to_tolerances,
@@ -70,8 +71,8 @@ class ControllerFace:
         )
         if SpeedScalingFactor is not None:
             node.create_subscription(
-                SpeedScalingFactor, f'{name}/speed_scaling_input', self._on_speed_scaling, 10,
-                callback_group=group,
+                SpeedScalingFactor, f'{name}/speed_scaling_input', self._on_speed_scaling,
+                latched(), callback_group=group,
             )
 
     @property

@@ -26,7 +26,13 @@ from robocal_ros.arm.stop_conditions import StopConditions
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, MotionError
-from robocal_ros.messages import JointStateStream, Silence, conversions, publisher_hint
+from robocal_ros.messages import (
+    JointStateStream,
+    Silence,
+    conversions,
+    overload_hint,
+    publisher_hint,
+)
 from robocal_ros.parameters import ArmParameters
 from robocal_ros.robot import Robot, Trajectory
 
@@ -198,7 +204,7 @@ class ArmClient:
         if age > self._parameters().state_timeout + self._waiter.delay:
             since = f'for {age:.2f} s' if np.isfinite(age) else 'yet'
             return (f'No joint states received {since} '
-                    f'(limit {self._parameters().state_timeout} s).')
+                    f'(limit {self._parameters().state_timeout} s).{overload_hint()}')
         return ''
 
     def check_commands(self) -> None:
@@ -425,7 +431,7 @@ class ArmClient:
             return self._joints.unusable
         return (f"No joint states received for {found[0]:.2f} s (limit {found[1]:.2f} s), while "
                 f"controller '{self.name}' goes on: joint_state_broadcaster or the driver has "
-                'stopped publishing.')
+                f'stopped publishing.{overload_hint()}')
 
     @property
     def _frozen(self) -> bool:

@@ -88,6 +88,7 @@ from .subscription import (
     Subscriber as Subscriber,
     faults_of as faults_of,
     guarded as guarded,
+    overload_hint as overload_hint,
     publisher_hint as publisher_hint,
     receiver as receiver,
     subscribe_text as subscribe_text,

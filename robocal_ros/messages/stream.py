@@ -22,7 +22,7 @@ from robocal_ros.messages.decode import Decoded, Message, Rows, State
 from robocal_ros.messages.intake import Intake, JointIntake, TrackerIntake, WrenchIntake
 from robocal_ros.messages.samples import StreamCounts
 from robocal_ros.messages.stamps import to_seconds
-from robocal_ros.messages.subscription import Subscriber, publisher_hint
+from robocal_ros.messages.subscription import Subscriber, overload_hint, publisher_hint
 
 if TYPE_CHECKING:
     from rclpy.callback_groups import CallbackGroup
@@ -92,6 +92,7 @@ class Stream(Subscriber, Generic[I]):
         self._values: Any = None
         self._same_since, self._same = 0.0, 0
         self._looked = -np.inf
+        self._looked_stopped = False
         self._hint = ''
 
     def stop(self) -> None:
@@ -162,12 +163,12 @@ class Stream(Subscriber, Generic[I]):
         if self.age() > patience:
             stopped = bool(np.isfinite(self._last_received))
             now = self._now()
-            if now - self._looked > _LOOK_EVERY:
-                self._looked = now
+            if now - self._looked > _LOOK_EVERY or stopped != self._looked_stopped:
+                self._looked, self._looked_stopped = now, stopped
                 self._hint = publisher_hint(self._node, self.topic, self._kind, stopped=stopped)
             since = f'for {self.age():.1f} s, after {self._usable}' if stopped else 'at all'
             return (f'No readings received on {self.intake.decoder.source} {since}. '
-                    f'{self._hint} {self._remedy}')
+                    f'{self._hint}{overload_hint()} {self._remedy}')
         same = self.newest - self._same_since
         if self._same >= _SAME and same > patience:
             return (f'{self.intake.decoder.source} has sent the same values for {same:.1f} s; a '

@@ -19,6 +19,7 @@ this takes 34 to 46 µs and loses none.
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
 from collections.abc import Callable
@@ -327,6 +328,17 @@ def type_name(kind: Any) -> str:
     """Return a message type's name, such as ``sensor_msgs/msg/JointState``."""
     package, folder, *_ = str(kind.__module__).split('.')
     return f'{package}/{folder}/{kind.__name__}'
+
+
+def overload_hint() -> str:
+    """Return a sentence with a leading blank if this machine has too much to do, or ''.
+
+    Then messages are late wherever they come from on this machine.
+    """
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    return '' if load <= cores else (
+        f' This machine is overloaded, which makes messages late: {load:.1f} processes want its '
+        f'{cores} processors. End what else runs, or run the node on another machine.')
 
 
 def publisher_hint(node: Node, topic: str, kind: Any, *, stopped: bool = False) -> str:

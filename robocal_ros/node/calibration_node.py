@@ -139,6 +139,7 @@ class CalibrationNode(ProcedureNode, ABC):
         self._started_itself = False
         self._drawn: list[Marker] = []
         self._streams: list[ActivePart] = []
+        self._services: list[Service[Any, Any]] = []
         self._problems = parameters.declare(self, self.parameter_table)
         self._unknown = parameters.unknown(self, parameters.given_names(self) | {
             item.name for item in kwargs.get('parameter_overrides') or ()})
@@ -250,8 +251,23 @@ class CalibrationNode(ProcedureNode, ABC):
         else:
             self._awaited = AwaitedDescription(self, self._start)
 
-    def _offer_services(self) -> list[Service[Any, Any]]:
-        return self.offer({name: getattr(self, name) for name in self.verbs})
+    def _offer_services(self) -> None:
+        if not self._services:
+            self._services = self.offer({name: getattr(self, name) for name in self.verbs})
+
+    def _withdraw_services(self) -> None:
+        for service in self._services:
+            self.destroy_service(service)
+        self._services = []
+
+    def _yield_services(self, other: bool) -> None:
+        """Leave the answers to the active node of this name, except those still to be given."""
+        if not other:
+            self._offer_services()
+        elif self._services and not self.busy:
+            self.get_logger().warning(
+                'Another node of this name is active: this one offers no procedures meanwhile.')
+            self._withdraw_services()
 
     def _start(self) -> None:
         if self.trigger_configure() != SUCCESS or self.trigger_activate() != SUCCESS:
@@ -336,7 +352,7 @@ class CalibrationNode(ProcedureNode, ABC):
         if not self._started_itself:
             self.status = self.part(StatusReporter(self, self.group, self.waiter.now))
         self._forward_core_log()
-        self.stream(ActiveInstance(self, self.group, self._give_way))
+        self.stream(ActiveInstance(self, self.group, self._give_way, self._yield_services))
         self.robot = make_robot(
             (self._awaited and self._awaited.text) or read_description(self), values)
         self.status.worded = self.robot.in_own_units
@@ -346,9 +362,9 @@ class CalibrationNode(ProcedureNode, ABC):
         self.build()
         if hasattr(self, 'arm'):
             self._preview_topic = self.publisher(JointTrajectory, '~/preview_trajectory')
+        self._offer_services()
         if not self._started_itself:
-            for service in self._offer_services():
-                self.parts.callback(self.destroy_service, service)
+            self.parts.callback(self._withdraw_services)
         self.status.update('idle', 'Configured; activate to begin.', progress=0.0)
 
     def _forward_core_log(self) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from robocal_ros.arm import Keep, Recorder, Report, Watch, keep_nothing
 from robocal_ros.arrays import Array
 from robocal_ros.estimation import check_contents
-from robocal_ros.messages import Silence, check_effort
+from robocal_ros.messages import Silence, check_effort, overload_hint
 from robocal_ros.payload.model import Plane
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.plan import (
@@ -277,7 +277,8 @@ class PayloadProcedure:
             found = silence.beyond()
             return at_rest() or ('' if found is None else (
                 f"No readings received on F/T topic '{sensor.topic}' for {found[0]:.2f} s (limit "
-                f'{found[1]:.2f} s), while joint states go on. Check the sensor.'))
+                f'{found[1]:.2f} s), while joint states go on. Check the sensor.'
+                f'{overload_hint()}'))
 
         return problem
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -274,6 +275,30 @@ def test_wrench_silence_is_a_complaint() -> None:
         told = rig.stream.problem(0.5)
         assert "'/ft/wrench' for 2.0 s, after 2. '/ft/wrench' still has a publisher, which" in told
         assert 'has arrived' not in told
+
+
+def test_silence_after_the_first_readings_is_no_topic_without_readings() -> None:
+    rig = WrenchRig()
+    with rig.spinner:
+        rig.clock.time = 1.0
+        assert 'no message of type' in rig.stream.problem(0.5)
+        rig.send(1.0)
+        rig.clock.time += 0.7
+        assert 'has arrived' not in rig.stream.problem(0.5)
+
+
+def test_an_overloaded_machine_is_named_as_a_cause_of_silence(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = WrenchRig()
+    with rig.spinner:
+        rig.send(1.0)
+        rig.clock.time += 2.0
+        cores = os.cpu_count() or 1
+        monkeypatch.setattr(os, 'getloadavg', lambda: (cores, 0.0, 0.0))
+        assert 'overloaded' not in rig.stream.problem(0.5)
+        monkeypatch.setattr(os, 'getloadavg', lambda: (10.0 * cores, 0.0, 0.0))
+        assert f'overloaded, which makes messages late: {10 * cores}.0 ' in rig.stream.problem(0.5)
 
 
 def test_a_frozen_wrench_is_a_complaint_after_the_patience() -> None:

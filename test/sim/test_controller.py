@@ -114,6 +114,19 @@ def test_rejected(bad: Trajectory) -> None:
     assert not rig.position.any()
 
 
+def test_a_first_point_before_the_start_is_joined_midway() -> None:
+    rig = Rig()
+    goal = rig.goal(trajectory((-0.5, [0.0] * 3), (0.5, [0.04, 0.0, 0.0])))
+    rig.run(0.03)
+    assert rig.position[0] == pytest.approx(0.021, abs=1e-3)
+    rig.run(0.5)
+    assert goal.outcome.status is Status.SUCCEEDED
+
+
+def test_a_last_point_that_all_but_rests_is_accepted() -> None:
+    assert Rig().goal(_with(velocities=[1e-7, 0.0, 0.0])) is not None
+
+
 @pytest.mark.parametrize(('joints', 'wanted', 'reached'), [
     pytest.param(('b',), [0.3], [0.0, 0.3, 0.0], id='partial_if_allowed'),
     pytest.param(('c', 'a', 'b'), [0.3, 0.1, 0.2], [0.1, 0.2, 0.3], id='other_order'),

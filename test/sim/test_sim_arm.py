@@ -105,8 +105,13 @@ def test_speed_scaling_by_topic(rig: Rig) -> None:
     scaling = getattr(control_msgs.msg, 'SpeedScalingFactor', None)
     if scaling is None:
         pytest.skip('this release of control_msgs has no SpeedScalingFactor')
-    publisher = rig.node.create_publisher(scaling, f'{CONTROLLER}/speed_scaling_input', 10)
+    topic = f'{CONTROLLER}/speed_scaling_input'
+    # As in the original, a publisher that keeps nothing for late subscribers is not heard.
+    publisher = rig.node.create_publisher(scaling, topic, QoSProfile(
+        depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL))
     rig.until(lambda: publisher.get_subscription_count() > 0)
+    offered, = rig.node.get_subscriptions_info_by_topic(topic)
+    assert offered.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL
     publisher.publish(scaling(factor=0.5))
     rig.until(lambda: rig.arm._simulator.controller.speed_scaling == 0.5)
 

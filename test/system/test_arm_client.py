@@ -265,13 +265,15 @@ class TestRefused:
         refused(rig, rig.path(bent), 'On this motion', ' mm from ', 'nearer than the clearance',
                 ' % of the path, at [', 'Nothing was sent')
 
-    def test_stale_joint_states(self, rig: Rig) -> None:
+    def test_stale_joint_states(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr('os.getloadavg', lambda: (1000.0, 0.0, 0.0))
         trajectory = rig.path(TURN)
         rig.set(fault='joint_states_silent')
         rig.spinner.until(lambda: rig.joints.age() > 0.6)
         outcome = rig.move(trajectory)
         assert outcome.status is MotionStatus.REFUSED
         assert 'No joint states received for 0.' in outcome.message
+        assert 'overloaded' in outcome.message
         # By the state of the controller.
         assert outcome.held
         assert rig.sent == []

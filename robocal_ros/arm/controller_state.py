@@ -36,6 +36,7 @@ class ControllerState:
         paused: Whether its speed scaling has fallen to zero.
         commanded_velocity: Commanded velocities of the newest state, NaN where it has none,
             shape (n,) [rad/s].
+        commanded_acceleration: Commanded accelerations, likewise [rad/s²].
 
     """
 
@@ -59,6 +60,7 @@ class ControllerState:
         self.stamp = -np.inf
         self.paused = self._scales = False
         self.commanded_velocity = np.full(len(self._joint_names), np.nan)
+        self.commanded_acceleration = self.commanded_velocity
         self._subscriber = Subscriber(
             waiter.node, ConditionalGroup(lambda: False), JointTrajectoryControllerState, topic,
             self._queued.append, raw=True)
@@ -95,6 +97,7 @@ class ControllerState:
         self._note(message.feedback, self._recent)
         self._note(message.reference, self._commanded)
         self.commanded_velocity = self._of_arm(message.reference.velocities)
+        self.commanded_acceleration = self._of_arm(message.reference.accelerations)
 
     def _of_arm(self, values: Sequence[float]) -> Array:
         """Return what the controller states for its joints, NaN for missing ones, shape (n,)."""

@@ -15,7 +15,7 @@ from robocal_ros.friction.track import FrictionTracker, tracked_result
 from robocal_ros.messages import conversions, qos
 from robocal_ros.node import ArmNode
 from robocal_ros.results import CalibrationResult, to_yaml
-from robocal_ros.robot import DIRECTIONS, Robot, Trajectory, friction_by_joint
+from robocal_ros.robot import DIRECTIONS, ArmFriction, Robot, Trajectory, friction_by_joint
 
 # A reference velocity older than this is not used [s].
 _REFERENCE_AGE = 0.1
@@ -39,7 +39,7 @@ class FrictionFeedForward:
         self.temperature = self.newest_temperature = float('nan')
         self._node = node
         self._compensator = Compensator(
-            {}, self.robot.joint_names, width=node.values.compensation_width,
+            ArmFriction({}, self.robot.joint_names), width=node.values.compensation_width,
             dead_band=node.values.compensation_dead_band)
         self._result: CalibrationResult | None = None
         self._tracker: FrictionTracker | None = None
@@ -54,9 +54,13 @@ class FrictionFeedForward:
         """Replace the friction result in use."""
         self._result = result
         self.temperature = friction_temperature(result)
-        self._compensator.laws = friction_by_joint(result)
+        self._use_laws(result)
         if self._tracker is not None or self._node.values.track:
             self.track(on=True)
+
+    def _use_laws(self, result: CalibrationResult) -> None:
+        self._compensator.friction = ArmFriction(
+            friction_by_joint(result), self.robot.joint_names)
 
     def use_robot(self, robot: Robot) -> None:
         """Replace the arm with its payload."""
@@ -78,11 +82,12 @@ class FrictionFeedForward:
         """
         if self._result is None:
             raise DataError('No friction is identified yet; call run first.')
-        laws, values = friction_by_joint(self._result), self._node.values
-        self._compensator.laws = laws
+        values = self._node.values
+        self._use_laws(self._result)
         self._tracker = FrictionTracker(
-            self.robot, laws, drift=values.track_drift, model_std=values.arm_model_std,
-            tilt_std=values.tilt_std, since=self._result.time, temperature=self.temperature,
+            self.robot, friction_by_joint(self._result), drift=values.track_drift,
+            model_std=values.arm_model_std, tilt_std=values.tilt_std, since=self._result.time,
+            temperature=self.temperature,
         ) if on else None
 
     def _follow(self, stamp: float, position: Array, effort: Array) -> None:
@@ -96,7 +101,7 @@ class FrictionFeedForward:
         self._reported = stamp
         changes = tracker.changes(self.newest_temperature)
         tracked = tracked_result(result, changes, stamp)
-        self._compensator.laws = friction_by_joint(tracked)
+        self._use_laws(tracked)
         self._tracked.publish(String(data=to_yaml(tracked)))
         self._node.status.note(**{
             f'{name}: friction {direction} since identification': str(change)
@@ -121,9 +126,14 @@ class FrictionFeedForward:
         commanded = abs(stamp - controller.stamp) < _REFERENCE_AGE and (
             bool(np.isfinite(reference).all()))
         speed = reference if commanded else velocity
+        acceleration = controller.commanded_acceleration
+        if not (commanded and np.isfinite(acceleration).all()):
+            acceleration = np.zeros_like(speed)
+        load = self.robot.inverse_dynamics(position, speed, acceleration)
         self._message.header.stamp = conversions.to_stamp(stamp)
         self._message.velocity = speed.tolist()
-        self._message.effort = self._compensator.torque(speed, measured=not commanded).tolist()
+        self._message.effort = self._compensator.torque(
+            stamp, speed, load, measured=not commanded).tolist()
         self._compensation.publish(self._message)
 
     def _filled(self, trajectory: Trajectory) -> dict[str, Array]:
@@ -132,4 +142,4 @@ class FrictionFeedForward:
             self._node.get_logger().warning(
                 'No friction result is available: the effort of this trajectory contains gravity '
                 'and inertia only.')
-        return {'effort': feed_forward(self.robot, self._compensator.laws, trajectory)}
+        return {'effort': feed_forward(self.robot, self._compensator.friction, trajectory)}

@@ -10,7 +10,7 @@ from support.forward import Reference
 from support.friction_cell import TOOL, WRIST, loaded
 
 from robocal_ros.friction.model import Compensator, feed_forward
-from robocal_ros.robot.friction_law import SteadyFriction
+from robocal_ros.robot.friction_law import ArmFriction, SteadyFriction
 from robocal_ros.robot.trajectories import Lspb, Trajectory, quintic_path
 
 NAMES = ('a', 'b')
@@ -20,12 +20,13 @@ WIDTH, DEAD_BAND, NOISE = 0.002, 0.01, 1e-3
 
 
 def compensator() -> Compensator:
-    return Compensator({'b': LAW}, NAMES, width=WIDTH, dead_band=DEAD_BAND)
+    return Compensator(ArmFriction({'b': LAW}, NAMES), width=WIDTH, dead_band=DEAD_BAND)
 
 
 def series(velocity: np.ndarray, *, measured: bool) -> np.ndarray:
     made = compensator()
-    return np.array([made.torque(np.array([v, v]), measured=measured) for v in velocity])
+    return np.array([made.torque(0.002 * at, np.array([v, v]), np.zeros(2), measured=measured)
+                     for at, v in enumerate(velocity)])
 
 
 @pytest.mark.parametrize('speed', [0.006, 0.02, 0.1, 0.5, -0.006, -0.02, -0.1, -0.5])
@@ -80,7 +81,8 @@ class TestFeedForward:
             motion = Trajectory(time, *coarse.sample(time))
         else:
             motion = Lspb.with_acceleration(-0.3, 0.4, 0.2, 2.0).trajectory(start, 5)
-        torque = feed_forward(robot, {'joint_6': LAW}, motion)
+        torque = feed_forward(
+            robot, ArmFriction({'joint_6': LAW}, robot.joint_names), motion)
         position, velocity, acceleration = motion.sample(motion.time)
         expected = reference.torque(position, velocity, acceleration)
         expected[:, 5] += WRIST.torque(velocity[:, 5])

@@ -67,6 +67,7 @@ class Knot:
     position: FloatArray
     velocity: FloatArray | None = None
     acceleration: FloatArray | None = None
+    effort: FloatArray | None = None
 
 
 class Spline:
@@ -84,6 +85,7 @@ class Spline:
     def __init__(self, knots: Sequence[Knot]) -> None:
         self._times = [knot.time for knot in knots]
         self._coefficients = [_coefficients(a, b) for a, b in pairwise(knots)]
+        self._efforts = [knot.effort for knot in knots]
         self._last = knots[-1].position
         self._first = knots[0].position
         self._zero = np.zeros_like(self._last)
@@ -105,6 +107,19 @@ class Spline:
         ))
         state = powers @ self._coefficients[index]
         return JointState(state[0], state[1], state[2])
+
+    def effort(self, time: float) -> FloatArray:
+        """Return the effort at a time [s], linear between knots that have it, else zero."""
+        index = bisect.bisect_right(self._times, time) - 1
+        before, after = (self._efforts[min(max(at, 0), len(self._efforts) - 1)]
+                         for at in (index, index + 1))
+        if before is None or after is None:
+            return self._zero
+        if not self.start <= time < self.end:
+            return before
+        share = (time - self._times[index]) / (self._times[index + 1] - self._times[index])
+        mixed: FloatArray = (1.0 - share) * before + share * after
+        return mixed
 
 
 def _coefficients(a: Knot, b: Knot) -> FloatArray:

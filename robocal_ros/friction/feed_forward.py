@@ -17,6 +17,8 @@ from robocal_ros.node import ArmNode
 from robocal_ros.results import CalibrationResult, to_yaml
 from robocal_ros.robot import DIRECTIONS, ArmFriction, Robot, Trajectory, friction_by_joint
 
+# Largest time between two points of a trajectory with effort [s].
+_KNOT_PERIOD = 0.01
 # A reference velocity older than this is not used [s].
 _REFERENCE_AGE = 0.1
 # Time between two updates of the laws by tracking [s].
@@ -47,7 +49,7 @@ class FrictionFeedForward:
         self._tracked = node.publisher(String, '~/tracked')
         self._message = JointState(name=list(self.robot.joint_names))
         self._compensation = node.publisher(JointState, '~/compensation', qos.RELIABLE)
-        node.filter_trajectories(self._filled)
+        node.filter_trajectories(self._filled, _KNOT_PERIOD)
         node.joints.listen(self._on_state, lambda: self.tracking or self.subscribed)
 
     def use(self, result: CalibrationResult) -> None:
@@ -138,8 +140,15 @@ class FrictionFeedForward:
 
     def _filled(self, trajectory: Trajectory) -> dict[str, Array]:
         """Return the effort of a trajectory."""
+        warn, rigid = self._node.get_logger().warning, self._node.values.rigid_feed_forward
         if self._result is None:
-            self._node.get_logger().warning(
-                'No friction result is available: the effort of this trajectory contains gravity '
-                'and inertia only.')
-        return {'effort': feed_forward(self.robot, self._compensator.friction, trajectory)}
+            warn('No friction result is available: the effort of this trajectory '
+                 f'{"contains gravity and inertia only" if rigid else "is zero"}.')
+        controller = self._node.arm.client.controller
+        controller.look()
+        if controller.commands_effort is False:
+            warn('The controller commands no effort, so it refuses ~/trajectory_out. Add effort '
+                 'to its command_interfaces (config/controllers.yaml shows how), or add '
+                 '~/compensation to the torques where the drives accept them.')
+        return {'effort': feed_forward(
+            self.robot, self._compensator.friction, trajectory, rigid=rigid)}

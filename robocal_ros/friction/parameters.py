@@ -53,10 +53,13 @@ class FrictionParameters(ResumableParameters):
             call of track.
         track_drift: Standard deviation of the relative change of friction within 10 min that
             tracking expects; a larger one follows faster with wider intervals.
-        compensation_width: Speed over which the compensation rises to full friction; a larger one
-            is smoother and compensates less at low speed.
+        compensation_width: Speed over which the compensation rises to full friction, where the
+            bristles are not identified or speeds are measured; a larger one is smoother and
+            compensates less at low speed.
         compensation_dead_band: Measured speed below which the compensation is zero; set it above
             the noise of the velocities.
+        rigid_feed_forward: Effort of trajectory_out with gravity and inertia; false for friction
+            alone, where the drives compensate those themselves.
 
     """
 
@@ -83,6 +86,7 @@ class FrictionParameters(ResumableParameters):
     track_drift: float = parameter(0.25, minimum=0.0, maximum=2.0)
     compensation_width: float = parameter(0.002, unit='rad/s', minimum=1e-5, maximum=1.0)
     compensation_dead_band: float = parameter(0.01, unit='rad/s', minimum=0.0, maximum=1.0)
+    rigid_feed_forward: bool = parameter(True)
 
     @property
     def joint_names(self) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ def to_and_fro(
     position = posture + np.outer(size * (1.0 - np.cos(turn)), unit)
     motion = Trajectory(time, position, np.outer(speed * np.sin(turn), unit),
                         np.outer(speed * pulsation * np.cos(turn), unit))
-    return motion, np.arange(1, 2 * _CYCLES) * np.pi / pulsation
+    return motion, np.pi / pulsation * np.arange(1.0, 2.0 * _CYCLES)
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,10 @@ def follow(
         read_description(default_cell.urdf()), truth,
         settings=ControllerSettings(command_interfaces=('position', 'effort')),
         start=motion.position[0])
+    acceleration = motion.sample(motion.time)[2]
     points = tuple(TrajectoryPoint(*row) for row in zip(
         (motion.time + 0.5).tolist(), motion.position.tolist(), motion.velocity.tolist(),
-        motion.acceleration.tolist(), effort.tolist(), strict=True))
+        acceleration.tolist(), effort.tolist(), strict=True))
     controller, start = simulator.controller, simulator.now
     goal = controller.accept_goal(Message(robot.joint_names, points), start)
     rows = []
@@ -159,11 +160,10 @@ def run_case(seed: int) -> Case:
     robot = Robot(default_cell.urdf(), tool_frame='tool0')
     joint = seed % robot.n
     name = robot.joint_names[joint]
-    wanted = {'measure_joints': (name,), 'model': 'lugre_dynamic', 'speed_count': 8,
-              'max_cruise': 5.0}
-    found = recorded('friction', truth=truth, seed=seed, **wanted)
+    found = recorded('friction', truth=truth, seed=seed, measure_joints=(name,),
+                     model='lugre_dynamic', speed_count=8, max_cruise=5.0)
     laws = friction_by_joint(estimate(robot, Recording(found.joints), FrictionParameters(
-        **{**wanted, 'measure_joints': [name]})))
+        measure_joints=[name], model='lugre_dynamic')))
     posture = np.array(_POSTURE)
     speed = float(np.exp(generator.uniform(*np.log(_SPEEDS))))
     motion, reversals = to_and_fro(posture, joint, generator.uniform(*_SIZES), speed)

@@ -24,10 +24,12 @@ class FrictionParameters(ResumableParameters):
         coupled_joints: Pairs of joints with a common motor for method motion, such as
             'joint_5+joint_6' of a coupled wrist, with friction of the sum of their speeds; ['']
             for none.
-        speeds: Speeds to run, each in both directions; [0.0] plans speed_count log-spaced speeds
-            from min_speed to max_speed.
-        min_speed: Lowest planned speed; a lower one resolves the Stribeck part and takes longer.
-        max_speed: Highest planned speed, at most half the speed limit of the joint.
+        speeds: Speeds to run, times speed_scale, in both directions; [0.0] plans speed_count
+            log-spaced speeds from min_speed to max_speed.
+        min_speed: Lowest planned speed, at any speed_scale; a lower one resolves the Stribeck part
+            and takes longer.
+        max_speed: Highest planned speed, at most half the speed limit of the joint; speed_scale
+            lowers it.
         speed_count: Number of planned speeds in each direction.
         max_range: Largest range of joint angle about the start posture; a larger one averages more
             ripple.

@@ -60,8 +60,8 @@ class PayloadParameters(ResumableParameters):
         excitation_source: Measurement of method excitation: the wrist F/T sensor (wrench), which
             also observes inertia, or joint torques (torque).
         excitation_period: Period of the exciting motion.
-        excitation_repeats: Number of periods of the exciting motion; more of them average more
-            noise.
+        excitation_repeats: Number of periods of the exciting motion at speed_scale 1; more of them
+            average more noise.
         excitation_range: Largest excursion of a joint in the exciting motion.
         excitation_acceleration: Largest joint acceleration of the exciting motion; a larger one
             narrows the intervals of inertia.

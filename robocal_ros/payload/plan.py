@@ -22,6 +22,7 @@ from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
 from robocal_ros.estimation import d_optimal, runs, short_tour
 from robocal_ros.payload.model import Plane, second_plane, static_wrench_regressor
 from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.regression import MIN_MOTION
 from robocal_ros.robot import (
     CollisionChecker,
     MotionLimits,
@@ -422,7 +423,8 @@ def plan_excitation(
     """Choose the Fourier series with the most information about the parameters.
 
     Random series, each joint scaled to its limits, are ranked by the determinant of the
-    information matrix (D-criterion); the best one without collision and overload is chosen.
+    information matrix (D-criterion); the best one without collision and overload is chosen. At
+    a speed scale, it has the same frequencies, smaller excursions, and more repeats in return.
 
     Args:
         robot: The arm with its payload, or a guess of it.
@@ -436,10 +438,10 @@ def plan_excitation(
         seed: Seed of the search.
 
     Returns:
-        The motion, ``excitation_repeats`` periods long.
+        The motion, ``excitation_repeats`` periods long, divided by the scale of the limits.
 
     Raises:
-        ConvergenceError: If no series is feasible.
+        ConvergenceError: If no series is feasible, or the best one moves too little to be used.
 
     """
     generator = np.random.default_rng(seed)
@@ -470,13 +472,25 @@ def plan_excitation(
                   > limit).any():
                 reasons['overloads a joint'] += 1
             else:
+                _check_travel(excursion, limits.scale)
                 return _repeated(basis, shrink * coefficients, middle, period,
-                                 values.excitation_repeats)
+                                 round(values.excitation_repeats / limits.scale))
     text = ', '.join(f'{what} ({count} times)' for what, count in reasons.items() if count)
     raise ConvergenceError(
         f'None of {candidates} exciting motions about this posture is feasible: the arm {text}. '
         'Start from a posture with more free space, or lower excitation_range or '
         'excitation_acceleration.')
+
+
+def _check_travel(excursion: Array, scale: float) -> None:
+    """Refuse a motion whose recording the estimation would refuse."""
+    travel = float(np.ptp(excursion, axis=0).max())
+    if travel < MIN_MOTION:
+        raise ConvergenceError(
+            f'At speed_scale {scale:g}, no joint moves by more than {travel:.2g} rad in the '
+            f'exciting motion; {MIN_MOTION} rad are needed. Raise speed_scale to '
+            f'{min(1.0, 1.1 * scale * MIN_MOTION / travel):.2g}, or excitation_acceleration or '
+            'excitation_period. The arm was not moved.')
 
 
 def _repeated(

@@ -315,7 +315,7 @@ class PayloadProcedure:
         arm, values = self.arm, self.values
         home = arm.posture()
         limits = replace(arm.limits, acceleration=np.full(
-            arm.robot.n, values.excitation_acceleration))
+            arm.robot.n, values.excitation_acceleration)).scaled(values.speed_scale)
         guess = RigidBodyInertia(values.known_mass or _GUESS if mass is None else mass,
                                  np.zeros(3), np.zeros((3, 3)))
         self._report.update('planning', 'Choosing an exciting motion.', progress=0.0)

@@ -21,7 +21,8 @@ MODELS = tuple(_PARAMETERS)
 """Steady laws: four of the speed alone, then the same with friction that grows with load."""
 SHAPES = {'coulomb_power': 'exponent', 'stribeck': 'stribeck_velocity'}
 """Parameter in which a law is nonlinear, by the law of the speed alone."""
-# Longest time between two velocities over which bristles are followed [s].
+# Longest time between two velocities over which bristles are followed, and for which they are at
+# standstill [s].
 _GAP = 0.1
 
 
@@ -82,7 +83,7 @@ class Compensator:
     Commanded speeds bend the bristles where these are identified; elsewhere the step of friction
     at zero speed is replaced by a smooth rise over ``width``. A measured speed counts as zero
     until it leaves a dead band, and again below half of it (hysteresis); otherwise the noise of
-    the measured speed would become torque.
+    the measured speed would become torque. At standstill there is none.
 
     Attributes:
         friction: Friction in use.
@@ -104,6 +105,8 @@ class Compensator:
         self._moving = np.zeros(len(friction.known), dtype=bool)
         self._springs: dict[int, float] = {}
         self._stamp = -np.inf
+        # Time for which each joint is commanded to stand [s].
+        self._stood = np.zeros(len(friction.known))
 
     def torque(
         self, stamp: float, velocity: Array, load: Array, *, measured: bool
@@ -126,8 +129,12 @@ class Compensator:
         if measured or not 0.0 <= passed < _GAP:
             self._springs.clear()
         else:
+            self._stood = np.where(velocity == 0.0, self._stood + passed, 0.0)
             for joint, law in self.friction.laws.items():
-                if law.has_bristles:
+                if self._stood[joint] > _GAP:
+                    # The bristles hold the joint, not the drive.
+                    self._springs[joint] = 0.0
+                elif law.has_bristles:
                     v = np.full(2, velocity[joint])
                     shares, self._springs[joint] = law.sliding(
                         np.array([0.0, v[0] * passed]), v, np.full(2, load[joint]),

@@ -43,6 +43,8 @@ _TRIES = 120
 _ENOUGH = 12
 _EFFORT_SHARE = 0.9
 _KNOT_PERIOD = 0.02
+# Number of periods that compete at a speed scale.
+_PERIODS = 3
 _INFORMATION_SAMPLES = 80
 _SPEED_SHARE = 0.8
 _EXCITED_EFFORT_SHARE = 0.8
@@ -424,7 +426,8 @@ def plan_excitation(
 
     Random series, each joint scaled to its limits, are ranked by the determinant of the
     information matrix (D-criterion); the best one without collision and overload is chosen. At
-    a speed scale, it has the same frequencies, smaller excursions, and more repeats in return.
+    a speed scale, the motion lasts as long as a motion at full speed that is slowed by it: longer
+    periods with larger excursions compete with more repeats of larger accelerations.
 
     Args:
         robot: The arm with its payload, or a guess of it.
@@ -441,56 +444,49 @@ def plan_excitation(
         The motion, ``excitation_repeats`` periods long, divided by the scale of the limits.
 
     Raises:
-        ConvergenceError: If no series is feasible, or the best one moves too little to be used.
+        ConvergenceError: If no series is feasible, or all move too little to be used.
 
     """
     generator = np.random.default_rng(seed)
-    period = values.excitation_period
-    basis = FourierBasis(period, harmonics)
-    fine = np.arange(0.0, period, _KNOT_PERIOD)
-    sparse = np.linspace(0.0, period, _INFORMATION_SAMPLES, endpoint=False)
+    longest = values.excitation_period / limits.scale
+    periods = np.unique(np.geomspace(values.excitation_period, longest, _PERIODS))
     ranked = []
-    for _ in range(candidates):
+    for number in range(candidates):
+        period = float(periods[number % len(periods)])
+        basis = FourierBasis(period, harmonics)
         coefficients = generator.normal(size=(robot.n, basis.size))
-        coefficients *= _scale(values.excitation_range, limits, middle,
-                               *basis.series(coefficients, fine))[:, None]
-        excursion, velocity, acceleration = basis.series(coefficients, sparse)
+        coefficients *= _scale(
+            values.excitation_range, limits, middle,
+            *basis.series(coefficients, np.arange(0.0, period, _KNOT_PERIOD)))[:, None]
+        excursion, velocity, acceleration = basis.series(
+            coefficients, np.linspace(0.0, period, _INFORMATION_SAMPLES, endpoint=False))
         rows = regressor(middle + excursion, velocity, acceleration)
         rows = rows.reshape(-1, rows.shape[2])
         sign, logarithm = np.linalg.slogdet(rows.T @ rows + 1e-12 * np.eye(rows.shape[1]))
-        ranked.append((logarithm if sign > 0 else -np.inf, coefficients))
+        ranked.append((logarithm if sign > 0 else -np.inf, period, coefficients))
     ranked.sort(key=lambda item: -item[0])
-    reasons = {'collides': 0, 'overloads a joint': 0}
+    reasons = {'moves too little at this speed_scale': 0, 'collides': 0, 'overloads a joint': 0}
     torque = NewtonEuler(robot, robot.tool_frame).torque
     limit = _EXCITED_EFFORT_SHARE * robot.effort_limit
-    for _, coefficients in ranked:
+    for _, period, coefficients in ranked:
+        basis, fine = FourierBasis(period, harmonics), np.arange(0.0, period, _KNOT_PERIOD)
         for shrink in (1.0, 0.7):
             excursion, velocity, acceleration = basis.series(shrink * coefficients, fine)
-            if checker.first_contact(middle + excursion):
+            if np.ptp(excursion, axis=0).max() < MIN_MOTION:
+                reasons['moves too little at this speed_scale'] += 1
+            elif checker.first_contact(middle + excursion):
                 reasons['collides'] += 1
             elif (np.abs(torque(middle + excursion[::3], velocity[::3], acceleration[::3]))
                   > limit).any():
                 reasons['overloads a joint'] += 1
             else:
-                _check_travel(excursion, limits.scale)
-                return _repeated(basis, shrink * coefficients, middle, period,
-                                 round(values.excitation_repeats / limits.scale))
+                repeats = values.excitation_repeats * longest / period
+                return _repeated(basis, shrink * coefficients, middle, period, round(repeats))
     text = ', '.join(f'{what} ({count} times)' for what, count in reasons.items() if count)
     raise ConvergenceError(
         f'None of {candidates} exciting motions about this posture is feasible: the arm {text}. '
-        'Start from a posture with more free space, or lower excitation_range or '
-        'excitation_acceleration.')
-
-
-def _check_travel(excursion: Array, scale: float) -> None:
-    """Refuse a motion whose recording the estimation would refuse."""
-    travel = float(np.ptp(excursion, axis=0).max())
-    if travel < MIN_MOTION:
-        raise ConvergenceError(
-            f'At speed_scale {scale:g}, no joint moves by more than {travel:.2g} rad in the '
-            f'exciting motion; {MIN_MOTION} rad are needed. Raise speed_scale to '
-            f'{min(1.0, 1.1 * scale * MIN_MOTION / travel):.2g}, or excitation_acceleration or '
-            'excitation_period. The arm was not moved.')
+        'Start from a posture with more free space, lower excitation_range or '
+        'excitation_acceleration, or raise speed_scale where it moves too little.')
 
 
 def _repeated(

@@ -57,16 +57,16 @@ def test_a_speed_scale_is_planned_for_with_more_repeats(robocal):
     slow, fast = (planned(robocal, limits=one, candidates=10)
                   for one in (limits, limits_of(robocal)))
     limits.check(slow)
-    # As long as the fast motion at that scale, at its frequencies.
-    assert slow.duration == pytest.approx(
-        PERIOD * round(VALUES.excitation_repeats / 0.3), rel=1e-6)
+    # As long as the fast motion at that scale.
+    assert slow.duration == pytest.approx(fast.duration / 0.3, rel=0.2)
     accelerations = [np.abs(one.acceleration).max() for one in (slow, fast)]
     assert accelerations[0] > 0.25 * accelerations[1]
 
 
 def test_a_speed_scale_with_too_little_motion_is_refused(robocal):
-    with pytest.raises(ConvergenceError, match=r'At speed_scale 0\.02.*Raise speed_scale to 0\.'):
-        planned(robocal, limits=limits_of(robocal).scaled(0.02), candidates=10)
+    with pytest.raises(ConvergenceError, match=r'moves too little .*10.*raise speed_scale'):
+        planned(robocal, limits=limits_of(robocal).scaled(0.02), candidates=5,
+                values=replace(VALUES, excitation_range=0.09))
 
 
 @pytest.mark.parametrize('harmonics', [3, 5, 8])

@@ -19,7 +19,7 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
-from robocal_ros.estimation import d_optimal, runs, short_tour
+from robocal_ros.estimation import d_optimal, runs, scaled_inverse, short_tour
 from robocal_ros.payload.model import Plane, second_plane, static_wrench_regressor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import MIN_MOTION
@@ -43,6 +43,8 @@ _TRIES = 120
 _ENOUGH = 12
 _EFFORT_SHARE = 0.9
 _KNOT_PERIOD = 0.02
+# Time between the samples by which motions are compared [s].
+_SAMPLE_PERIOD = 0.05
 # Number of periods that compete at a speed scale.
 _PERIODS = 3
 _INFORMATION_SAMPLES = 80
@@ -487,6 +489,20 @@ def plan_excitation(
         f'None of {candidates} exciting motions about this posture is feasible: the arm {text}. '
         'Start from a posture with more free space, lower excitation_range or '
         'excitation_acceleration, or raise speed_scale where it moves too little.')
+
+
+def relative_std(motion: Trajectory, regressor: Regressor) -> Array:
+    """Return standard deviations of the parameters for white noise of unit density, shape (p,).
+
+    Args:
+        motion: The motion.
+        regressor: Its regressor.
+
+    """
+    time = np.linspace(0.0, motion.duration, int(motion.duration / _SAMPLE_PERIOD) + 1)
+    rows = regressor(*motion.sample(time))
+    rows = rows.reshape(-1, rows.shape[2])
+    return np.asarray(np.sqrt(np.diag(scaled_inverse(_SAMPLE_PERIOD * rows.T @ rows))))
 
 
 def _repeated(

@@ -189,8 +189,8 @@ class SteadyFriction:
 def bristle_springs(angle: Array, level: Array, stiffness: float, begin: float) -> Array:
     """Return the torque of the spring of LuGre's bristles, s = σ0 z, shape (k,) [N·m].
 
-    dz/dt = v − σ0 |v| z / g(v) gives ds/dx = σ0 (1 − s sgn v / g), which is solved exactly for a
-    constant g within each step.
+    ``dz/dt = v − σ0 |v| z / g(v)`` gives ``ds/dx = σ0 (1 − s sgn v / g)``, which is solved exactly
+    for a constant g within each step.
 
     Args:
         angle: Joint angles, shape (k,) [rad].

@@ -67,7 +67,7 @@ class SteadyFriction:
         freeze(self, *LAW_PARAMETERS, 'covariance', 'speeds')
 
     def level(self, velocity: Array | float, load: Array | float | None = None) -> Array:
-        """Return the dry friction of full sliding in the direction of the velocity [N·m].
+        """Return the dry friction of full sliding in the direction of the velocity, ≥ 0 [N·m].
 
         Args:
             velocity: Joint velocities, any shape [rad/s].
@@ -75,13 +75,24 @@ class SteadyFriction:
                 the reference load.
 
         """
+        load = self.reference_load if load is None else np.abs(load)
+        factor = self.load_factor[(np.asarray(velocity) < 0.0).astype(int)]
+        return np.asarray(np.maximum(self._unloaded(velocity) + factor * load, 0.0))
+
+    def _unloaded(self, velocity: Array | float) -> Array:
+        """Return ``level`` without load; it may be negative where the law is extrapolated."""
         v = np.asarray(velocity, dtype=float)
         side = (v < 0.0).astype(int)
         excess = (self.static - self.coulomb)[side]
-        level = self.coulomb[side] + excess * np.exp(-((v / self.stribeck_velocity[side]) ** 2))
-        if load is not None:
-            level = level + self.load_factor[side] * (np.abs(load) - self.reference_load)
-        return np.asarray(level)
+        return np.asarray(
+            self.coulomb[side] + excess * np.exp(-((v / self.stribeck_velocity[side]) ** 2))
+            - self.load_factor[side] * self.reference_load)
+
+    def _viscous_torque(self, velocity: Array | float) -> Array:
+        """Return the viscous part of the friction torque [N·m]."""
+        v = np.asarray(velocity, dtype=float)
+        side = (v < 0.0).astype(int)
+        return np.asarray(self.viscous[side] * np.abs(v) ** self.exponent[side] * np.sign(v))
 
     def torque(
         self, velocity: Array | float, load: Array | float | None = None,
@@ -95,11 +106,8 @@ class SteadyFriction:
             sliding: Dry friction as a share of its level, -1 to 1; None for full sliding.
 
         """
-        v = np.asarray(velocity, dtype=float)
-        side, sign = (v < 0.0).astype(int), np.sign(v)
-        viscous = self.viscous[side] * np.abs(v) ** self.exponent[side] * sign
-        return np.asarray(
-            self.level(v, load) * (sign if sliding is None else sliding) + viscous)
+        share = np.sign(velocity) if sliding is None else sliding
+        return np.asarray(self.level(velocity, load) * share + self._viscous_torque(velocity))
 
     def torque_of_drive(
         self, velocity: Array | float, effort: Array | float,
@@ -116,14 +124,16 @@ class SteadyFriction:
 
         """
         v = np.asarray(velocity, dtype=float)
-        sign, factor = np.sign(v), self.load_factor[(v < 0.0).astype(int)]
-        if sliding is not None:
-            factor = factor * np.abs(sliding)
-        unloaded, along = sign * self.torque(v, 0.0, sliding), sign * np.asarray(effort)
+        sign = np.sign(v)
+        share = np.abs(sign if sliding is None else sliding)
+        factor = share * self.load_factor[(v < 0.0).astype(int)]
+        viscous, along = np.abs(self._viscous_torque(v)), sign * np.asarray(effort)
+        unloaded = share * self._unloaded(v) + viscous
         # |τ| is along − F if the drive moves the load, else F − along.
         pushed = (unloaded + factor * along) / (1.0 + factor)
         held = (unloaded - factor * along) / (1.0 - factor)
-        return np.asarray(sign * np.where(along >= unloaded, pushed, held))
+        return np.asarray(
+            sign * np.maximum(np.where(along >= unloaded, pushed, held), viscous))
 
     @property
     def has_bristles(self) -> bool:

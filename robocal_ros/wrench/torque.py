@@ -116,15 +116,15 @@ class FrictionInUse:
         """
         coulomb, excess, inverse, viscous, exponent, factor = self._by_joint[joint][v < 0.0]
         ratio, share = v * inverse, math.tanh(abs(v) / self._width)
-        unloaded = (share * (coulomb + excess * math.exp(-ratio * ratio))
-                    + viscous * abs(v)**exponent)
+        moving = viscous * abs(v)**exponent
+        size = share * (coulomb + excess * math.exp(-ratio * ratio)) + moving
         if factor:
             factor *= share
             along = math.copysign(effort, effort * v)
-            if along < unloaded:
+            if along < size:
                 factor = -factor
-            unloaded = (unloaded + factor * along) / (1.0 + factor)
-        return math.copysign(unloaded, unloaded * v) if v else 0.0
+            size = max((size + factor * along) / (1.0 + factor), moving)
+        return math.copysign(size, v) if v else 0.0
 
     def _held(self, velocity: Array, load: Array) -> Array:
         """Return what friction may differ by near standstill, shape (..., n) [N·m].

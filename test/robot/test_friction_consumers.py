@@ -39,10 +39,11 @@ def random_laws(generator: np.random.Generator) -> dict[str, SteadyFriction]:
 def written_out(law: SteadyFriction, v: float, load: float) -> float:
     """Return the law by its formula."""
     s = int(v < 0.0)
-    size = (law.coulomb[s] + (law.static[s] - law.coulomb[s])
-            * np.exp(-(v / law.stribeck_velocity[s])**2)
-            + law.load_factor[s] * (abs(load) - law.reference_load)
-            + law.viscous[s] * abs(v)**law.exponent[s])
+    dry = (law.coulomb[s] + (law.static[s] - law.coulomb[s])
+           * np.exp(-(v / law.stribeck_velocity[s])**2)
+           + law.load_factor[s] * (abs(load) - law.reference_load))
+    # Friction never drives a joint, however far a law is extrapolated.
+    size = max(dry, 0.0) + law.viscous[s] * abs(v)**law.exponent[s]
     return float(np.sign(v) * size)
 
 

@@ -294,7 +294,6 @@ class TrajectoryController:
 
         """
         self.measured = JointState(position, velocity, self._zero)
-        self.effort = self._zero
         if self._motion is not None:
             # Values that are not finite are accepted; see the class.
             with np.errstate(invalid='ignore', over='ignore'):
@@ -303,6 +302,7 @@ class TrajectoryController:
             if self._hold is None:
                 self._hold = position.copy()
             self.desired = JointState(self._hold, self._zero, self._zero)
+            self.effort = self._zero
             self.error = self._deviation()
         return self.desired.position
 
@@ -377,11 +377,14 @@ class TrajectoryController:
         ]
 
     def _spline(self, motion: _Motion) -> Spline:
-        """Join the measured state to the first point, if that still lies ahead."""
+        """Join the measured state to the first point, if that still lies ahead.
+
+        The effort begins with the one that is commanded at present.
+        """
         if motion.knots[0].time <= motion.clock:
             return Spline(motion.knots)
         start = Knot(motion.clock, self.measured.position.copy(), self.measured.velocity.copy(),
-                     effort=self._zero)
+                     effort=self.effort)
         return Spline([start, *motion.knots])
 
     def _brake(self) -> None:

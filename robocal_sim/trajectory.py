@@ -85,7 +85,8 @@ class Spline:
     def __init__(self, knots: Sequence[Knot]) -> None:
         self._times = [knot.time for knot in knots]
         self._coefficients = [_coefficients(a, b) for a, b in pairwise(knots)]
-        self._efforts = [knot.effort for knot in knots]
+        self._efforts = [np.zeros_like(knot.position) if knot.effort is None else knot.effort
+                         for knot in knots]
         self._last = knots[-1].position
         self._first = knots[0].position
         self._zero = np.zeros_like(self._last)
@@ -109,16 +110,13 @@ class Spline:
         return JointState(state[0], state[1], state[2])
 
     def effort(self, time: float) -> FloatArray:
-        """Return the effort at a time [s], linear between knots that have it, else zero."""
-        index = bisect.bisect_right(self._times, time) - 1
-        before, after = (self._efforts[min(max(at, 0), len(self._efforts) - 1)]
-                         for at in (index, index + 1))
-        if before is None or after is None:
-            return self._zero
+        """Return the effort at a time [s], linear between knots; one without effort has zero."""
         if not self.start <= time < self.end:
-            return before
+            return self._efforts[0 if time < self.start else -1]
+        index = bisect.bisect_right(self._times, time) - 1
         share = (time - self._times[index]) / (self._times[index + 1] - self._times[index])
-        mixed: FloatArray = (1.0 - share) * before + share * after
+        mixed: FloatArray = (
+            (1.0 - share) * self._efforts[index] + share * self._efforts[index + 1])
         return mixed
 
 

@@ -141,6 +141,10 @@ def test_effort_is_commanded_between_the_points_and_not_while_held() -> None:
         rig.run(passed)
         assert rig.controller.effort == pytest.approx([effort, 0.0, -effort], abs=0.1)
     assert goal.outcome.status is Status.SUCCEEDED
+    # The next motion begins with the effort that is commanded; points without effort have none.
+    assert rig.goal(SIMPLE) is not None
+    rig.run(0.5)
+    assert rig.controller.effort == pytest.approx([4.0, 0.0, -4.0], abs=0.1)
     rig.controller.hold()
     rig.run(2.6)
     assert not rig.controller.effort.any()

@@ -8,8 +8,8 @@ The modules by what they are for:
 * `second_world` (physics), `second_cell` (motions, bags, estimates), `second_bound` (Cramér-Rao),
   `second_campaign` (methods, scores, command): the campaign, and statistics of coverage;
 * `compliance`: accuracy and coverage on statics of `second_world`;
-* `reference`, `leveling`, `wrench`, `wrench_coverage`, `wrench_samples`, `seven_joints`: accuracy
-  of the simulated arms against stated limits;
+* `reference`, `compensation`, `leveling`, `wrench`, `wrench_coverage`, `wrench_samples`,
+  `seven_joints`: accuracy of the simulated arms against stated limits;
 * `nodes`, `offline`, `offline_bag`, `fleet`: time, memory and load;
 * `fleet_changes`, `fleet_data`: changes in a simulated fleet;
 * `peers`: other tools and published methods, in processes of their own;

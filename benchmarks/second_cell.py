@@ -81,6 +81,7 @@ class _Rehearsal:
     at: Array
     pieces: list[Array] = field(default_factory=list)
     on_sample: Any = None
+    scale: float = 1.0
 
     @property
     def limits(self) -> MotionLimits:
@@ -101,7 +102,10 @@ class _Rehearsal:
     async def compute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
-    async def move(self, trajectory: Trajectory, **_: Any) -> None:
+    async def move(
+        self, trajectory: Trajectory, *, limits: MotionLimits | None = None, **_: Any
+    ) -> None:
+        trajectory = trajectory.slowed(self.scale / (limits or self.limits).scale)
         self.pieces.append(trajectory.sample(np.arange(0.0, trajectory.duration, STEP))[0])
         self.at = trajectory.goal.copy()
         await self.dwell(_HANDLING)
@@ -154,7 +158,7 @@ def script(name: str, place: int, what: str, detail: tuple[tuple[str, Any], ...]
     at = home
     while place and (at is home or checker.touching(at)):
         at = home + generator.uniform(-0.35, 0.35, robot.n)
-    arm: Any = _Rehearsal(robot, checker, at)
+    arm: Any = _Rehearsal(robot, checker, at, scale=dict(detail).get('speed_scale', 1.0))
     values: Any
     if what == 'friction':
         values = FrictionParameters(**dict(detail))

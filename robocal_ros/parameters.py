@@ -223,7 +223,8 @@ class ArmParameters(RobotParameters):
     Attributes:
         controller: Name of the joint trajectory controller.
         connect_timeout: Timeout of joint states and controller when run is called.
-        speed_scale: Scale factor of the speed of every motion.
+        speed_scale: Scale factor of the speed of every motion; exciting motions and friction runs
+            are planned for it.
         max_velocity: Largest joint speed of moves between postures, in addition to the URDF
             limits.
         max_acceleration: Largest joint acceleration.

@@ -100,6 +100,8 @@ class ControllerSettings:
         stopped_velocity_tolerance: Default velocity tolerance at the goal [rad/s]; 0: unlimited.
         goal_time: Default time past the end to reach the goal tolerance [s]; 0: unlimited.
         cubic_segments: Ignore the accelerations of trajectories.
+        command_interfaces: What the drives are commanded; with effort, that of trajectories is
+            passed to them beside the positions, linear between the points.
 
     """
 
@@ -112,6 +114,7 @@ class ControllerSettings:
     stopped_velocity_tolerance: float = 0.0
     goal_time: float = 0.0
     cubic_segments: bool = False
+    command_interfaces: tuple[str, ...] = ('position',)
 
 
 @dataclass(eq=False)
@@ -135,6 +138,9 @@ class _Motion:
 class TrajectoryController:
     """Trajectory controller with position commands, one update per control cycle.
 
+    With an effort interface, the effort of a trajectory is commanded, too: zero while the arm is
+    held, and that of the last point after the end.
+
     Points that are not finite are accepted and commanded, as measured on the real controller;
     the drives ignore them.
 
@@ -146,6 +152,7 @@ class TrajectoryController:
         desired: Desired state of the trajectory.
         measured: Measured state of the last update; its acceleration is zero.
         error: Desired minus measured state.
+        effort: Effort command of the last update, shape (n,) [N·m].
 
     """
 
@@ -163,6 +170,7 @@ class TrajectoryController:
         self._zero = zero = np.zeros(len(self.joints))
         self.desired = JointState(start.copy(), zero, zero)
         self.error = JointState(zero, zero, zero)
+        self.effort: FloatArray = zero
         self._limits = limits
         self._index = {name: index for index, name in enumerate(self.joints)}
         self.measured = self.desired
@@ -170,6 +178,11 @@ class TrajectoryController:
         self._motion: _Motion | None = None
         self._goal: Goal | None = None
         self._ended: list[Goal] = []
+
+    @property
+    def commands_effort(self) -> bool:
+        """Whether effort is among the command interfaces."""
+        return 'effort' in self.settings.command_interfaces
 
     @property
     def goal(self) -> Goal | None:
@@ -292,6 +305,7 @@ class TrajectoryController:
             if self._hold is None:
                 self._hold = position.copy()
             self.desired = JointState(self._hold, self._zero, self._zero)
+            self.effort = self._zero
             self.error = self._deviation()
         return self.desired.position
 
@@ -301,6 +315,7 @@ class TrajectoryController:
         else:
             motion.clock += period * self.speed_scaling
         self.desired = motion.spline.sample(motion.clock)
+        self.effort = motion.spline.effort(motion.clock)
         self.error = self._deviation()
         late = motion.clock - motion.spline.end
         if late < 0.0:
@@ -359,15 +374,20 @@ class TrajectoryController:
                 mapped(point.velocities, zero) if point.velocities else None,
                 mapped(point.accelerations, zero)
                 if point.accelerations and not self.settings.cubic_segments else None,
+                mapped(point.effort, zero) if point.effort else None,
             )
             for point in trajectory.points
         ]
 
     def _spline(self, motion: _Motion) -> Spline:
-        """Join the measured state to the first point, if that still lies ahead."""
+        """Join the measured state to the first point, if that still lies ahead.
+
+        The effort begins with the one that is commanded at present.
+        """
         if motion.knots[0].time <= motion.clock:
             return Spline(motion.knots)
-        start = Knot(motion.clock, self.measured.position.copy(), self.measured.velocity.copy())
+        start = Knot(motion.clock, self.measured.position.copy(), self.measured.velocity.copy(),
+                     effort=self.effort)
         return Spline([start, *motion.knots])
 
     def _brake(self) -> None:
@@ -412,6 +432,9 @@ class TrajectoryController:
             reason = _check_sizes(point, len(trajectory.joints), index)
             if reason:
                 return reason
+            if point.effort and not self.commands_effort:
+                return ("Trajectories with effort fields are only supported for controllers using "
+                        "the 'effort' command interface.")
         if trajectory.stamp and trajectory.stamp + points[-1].time < now:
             return 'Received trajectory with non-zero start time that ends in the past.'
         return None
@@ -426,7 +449,7 @@ class TrajectoryController:
         if len(set(names)) != len(names):
             return f'A joint is named twice: {", ".join(names)}.'
         for point in trajectory.points:
-            values = (*point.positions, *point.velocities, *point.accelerations)
+            values = (*point.positions, *point.velocities, *point.accelerations, *point.effort)
             if not np.isfinite(values).all():
                 return 'A point holds a value that is not finite.'
         if not self._tolerances_valid((*path, *goal)):
@@ -506,11 +529,9 @@ class TrajectoryController:
 
 
 def _check_sizes(point: TrajectoryPoint, count: int, index: int) -> str | None:
-    if point.effort:
-        return f'Point {index} holds effort, which the controller does not command.'
     if not point.positions:
         return f'Point {index} holds no positions.'
-    for name in ('positions', 'velocities', 'accelerations'):
+    for name in ('positions', 'velocities', 'accelerations', 'effort'):
         values = getattr(point, name)
         if len(values) not in (0, count):
             return (

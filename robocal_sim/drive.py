@@ -201,12 +201,14 @@ class ServoDrive:
             joint.integral = integral
 
     def update(
-        self, command: FloatArray, position: FloatArray, velocity: FloatArray, lost: FloatArray
+        self, command: FloatArray, effort: FloatArray, position: FloatArray,
+        velocity: FloatArray, lost: FloatArray,
     ) -> FloatArray:
         """Return the drive torque, shape (n,) [N·m].
 
         Args:
             command: Position command, shape (n,) [rad].
+            effort: Effort command, added to the drives' own feed-forward, shape (n,) [N·m].
             position: Link angles, shape (n,) [rad].
             velocity: Link velocities, shape (n,) [rad/s].
             lost: Torque lost to friction and rotor acceleration, shape (n,) [N·m].
@@ -217,7 +219,8 @@ class ServoDrive:
         if self._count % 10 == 0:
             self._scale(self._inertia())
         self._count += 1
-        columns = (self._feed_forward(), position, velocity, lost)
+        columns = (self._feed_forward() + np.nan_to_num(effort, posinf=0.0, neginf=0.0), position,
+                   velocity, lost)
         self.torque = np.array([
             joint.update(fed, angle, rate, taken) for joint, fed, angle, rate, taken in zip(
                 self._joints, *(column.tolist() for column in columns), strict=True)])

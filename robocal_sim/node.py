@@ -94,6 +94,7 @@ PARAMETERS = (
     _Parameter('robot_description', '', 'URDF text; empty: the default arm'),
     _Parameter('joints', _TYPES.STRING_ARRAY, 'controlled joints; unset: all movable joints'),
     _Parameter('controller', 'joint_trajectory_controller', 'name of the controller'),
+    _Parameter('command_interfaces', ['position'], 'position, or position and effort'),
     _Parameter('truth_file', '', 'hidden truth (YAML); empty: of the default arm; none: ideal'),
     _Parameter('cell_file', '', 'sensor noise (YAML); empty: none'),
     _Parameter('seed', 0, 'seed of all noise and of drawn biases'),
@@ -250,6 +251,7 @@ class SimArm(Node):
             goal_tolerance=tolerances['goal'],
             stopped_velocity_tolerance=self._value('constraints.stopped_velocity_tolerance'),
             goal_time=self._value('constraints.goal_time'),
+            command_interfaces=tuple(self._value('command_interfaces')),
         )
 
     def _create_services(self) -> None:

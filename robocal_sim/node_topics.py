@@ -264,6 +264,8 @@ class ControllerStateTopic:
         fill_point(message.feedback, controller.measured)
         fill_point(message.error, controller.error)
         message.output.positions = message.reference.positions
+        if controller.commands_effort:
+            message.output.effort = array.array('d', controller.effort)
         message.speed_scaling_factor = controller.speed_scaling
         self._publisher.publish(message)
 

@@ -120,15 +120,23 @@ class ArmPhysics:
         """The drives' limited position reference, shape (n,) [rad]."""
         return self._servo.reference
 
-    def step(self, command: FloatArray) -> None:
-        """Advance by one control step towards the position command, shape (n,) [rad]."""
+    def step(self, command: FloatArray, effort: FloatArray | None = None) -> None:
+        """Advance by one control step.
+
+        Args:
+            command: Position command, shape (n,) [rad].
+            effort: Effort command, shape (n,) [N·m]; zero by default.
+
+        """
+        if effort is None:
+            effort = np.zeros_like(command)
         order = self._order
         angles, rates, accelerations = self._state
         position: FloatArray = angles[order]
         velocity: FloatArray = rates[order]
         friction = self.friction.step(velocity, CONTROL_STEP, self.effort - self.friction.torque)
         lost = friction + self._rotor * self.acceleration
-        torque = self._servo.update(command, position, velocity, lost)
+        torque = self._servo.update(command, effort, position, velocity, lost)
         self._applied[order] = torque - friction
         if self._pushes:
             self._apply_pushes()

@@ -197,7 +197,7 @@ class ArmSimulator:
             controller.abort(INVALID_GOAL, 'Aborted by the controller (fault on request).')
         command = controller.update(physics.encoder, physics.encoder_velocity, CONTROL_STEP)
         time = self.now
-        physics.step(command)
+        physics.step(command, controller.effort)
         readings = Readings()
         self._reported = self._effort_delay.step(physics.reported)
         if self._count % self._every == 0:

@@ -67,6 +67,7 @@ class Knot:
     position: FloatArray
     velocity: FloatArray | None = None
     acceleration: FloatArray | None = None
+    effort: FloatArray | None = None
 
 
 class Spline:
@@ -84,6 +85,8 @@ class Spline:
     def __init__(self, knots: Sequence[Knot]) -> None:
         self._times = [knot.time for knot in knots]
         self._coefficients = [_coefficients(a, b) for a, b in pairwise(knots)]
+        self._efforts = [np.zeros_like(knot.position) if knot.effort is None else knot.effort
+                         for knot in knots]
         self._last = knots[-1].position
         self._first = knots[0].position
         self._zero = np.zeros_like(self._last)
@@ -105,6 +108,16 @@ class Spline:
         ))
         state = powers @ self._coefficients[index]
         return JointState(state[0], state[1], state[2])
+
+    def effort(self, time: float) -> FloatArray:
+        """Return the effort at a time [s], linear between knots; one without effort has zero."""
+        if not self.start <= time < self.end:
+            return self._efforts[0 if time < self.start else -1]
+        index = bisect.bisect_right(self._times, time) - 1
+        share = (time - self._times[index]) / (self._times[index + 1] - self._times[index])
+        mixed: FloatArray = (
+            (1.0 - share) * self._efforts[index] + share * self._efforts[index + 1])
+        return mixed
 
 
 def _coefficients(a: Knot, b: Knot) -> FloatArray:

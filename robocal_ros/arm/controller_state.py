@@ -36,6 +36,8 @@ class ControllerState:
         paused: Whether its speed scaling has fallen to zero.
         commanded_velocity: Commanded velocities of the newest state, NaN where it has none,
             shape (n,) [rad/s].
+        commands_effort: Whether it commands efforts; None before its first state.
+        commanded_acceleration: Commanded accelerations, likewise [rad/s²].
 
     """
 
@@ -58,7 +60,9 @@ class ControllerState:
         self._commanded = RecentPostures()
         self.stamp = -np.inf
         self.paused = self._scales = False
+        self.commands_effort: bool | None = None
         self.commanded_velocity = np.full(len(self._joint_names), np.nan)
+        self.commanded_acceleration = self.commanded_velocity
         self._subscriber = Subscriber(
             waiter.node, ConditionalGroup(lambda: False), JointTrajectoryControllerState, topic,
             self._queued.append, raw=True)
@@ -92,9 +96,11 @@ class ControllerState:
         # A controller that does not know the field leaves it at zero.
         self._scales |= message.speed_scaling_factor > 0.0
         self.paused = self._scales and message.speed_scaling_factor <= 0.0
+        self.commands_effort = len(message.output.effort) > 0
         self._note(message.feedback, self._recent)
         self._note(message.reference, self._commanded)
         self.commanded_velocity = self._of_arm(message.reference.velocities)
+        self.commanded_acceleration = self._of_arm(message.reference.accelerations)
 
     def _of_arm(self, values: Sequence[float]) -> Array:
         """Return what the controller states for its joints, NaN for missing ones, shape (n,)."""

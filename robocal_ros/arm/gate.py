@@ -179,15 +179,17 @@ class GuardedArm:
         """Check limits and collisions of a trajectory; return it at the speed scale.
 
         Args:
-            trajectory: The motion before the speed scale.
+            trajectory: The motion before the speed scale, or at that of ``limits``.
             limits: Limits of this motion instead of the usual ones.
 
         Raises:
             MotionError: If it exceeds a limit or touches; with the value and the limit.
 
         """
-        scaled = trajectory.slowed(self._parameters().speed_scale)
-        (limits or self.limits).check(scaled)
+        limits = limits or self.limits
+        # The parameter may have been lowered since the motion was planned.
+        scaled = trajectory.slowed(min(1.0, self._parameters().speed_scale / limits.scale))
+        limits.check(scaled)
         contact = self.checker.first_contact(scaled.sample(scaled.dense())[0])
         if contact:
             raise MotionError(

@@ -181,6 +181,16 @@ class Blocks:
         return np.asarray(sum(weight * node.values_of(function) for weight, node in zip(
             _WEIGHTS, self.nodes, strict=True)))
 
+    def means_of_velocity(self, function: Callable[[Array], Array]) -> Array:
+        """Return the means over the blocks of a function of all velocities, shape (k, …).
+
+        Args:
+            function: Of the velocities at one instant of each block, shape (k, n).
+
+        """
+        return np.asarray(sum(weight * function(node.velocity) for weight, node in zip(
+            _WEIGHTS, self.nodes, strict=True)))
+
     def seen(self, time: Array) -> Flags:
         """Return the blocks away from gaps of joint states and other stamps, shape (k,)."""
         return np.asarray(self.known & ~in_gap(

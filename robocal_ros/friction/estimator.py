@@ -421,7 +421,8 @@ def _law(item: FrictionFit) -> dict[str, object]:
     return {} if choice is None else {
         'model': choice.model, 'evidence': choice.evidence(),
         'criteria': {name: float(value) for name, value in choice.criteria.items()},
-        'reference_load': item.reference_load, 'std': item.std, 'drift': item.drift,
+        'reference_load': item.reference_load, 'load_factor_std': item.load_factor_std(),
+        'std': item.std, 'drift': item.drift,
         'speeds': [float(min(speeds)), float(max(speeds))]}
 
 

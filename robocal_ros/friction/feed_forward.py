@@ -15,8 +15,10 @@ from robocal_ros.friction.track import FrictionTracker, tracked_result
 from robocal_ros.messages import conversions, qos
 from robocal_ros.node import ArmNode
 from robocal_ros.results import CalibrationResult, to_yaml
-from robocal_ros.robot import DIRECTIONS, Robot, Trajectory, friction_by_joint
+from robocal_ros.robot import DIRECTIONS, ArmFriction, Robot, Trajectory, friction_by_joint
 
+# Largest time between two points of a trajectory with effort [s].
+_KNOT_PERIOD = 0.01
 # A reference velocity older than this is not used [s].
 _REFERENCE_AGE = 0.1
 # Time between two updates of the laws by tracking [s].
@@ -39,7 +41,7 @@ class FrictionFeedForward:
         self.temperature = self.newest_temperature = float('nan')
         self._node = node
         self._compensator = Compensator(
-            {}, self.robot.joint_names, width=node.values.compensation_width,
+            ArmFriction({}, self.robot.joint_names), width=node.values.compensation_width,
             dead_band=node.values.compensation_dead_band)
         self._result: CalibrationResult | None = None
         self._tracker: FrictionTracker | None = None
@@ -47,16 +49,20 @@ class FrictionFeedForward:
         self._tracked = node.publisher(String, '~/tracked')
         self._message = JointState(name=list(self.robot.joint_names))
         self._compensation = node.publisher(JointState, '~/compensation', qos.RELIABLE)
-        node.filter_trajectories(self._filled)
+        node.filter_trajectories(self._filled, _KNOT_PERIOD)
         node.joints.listen(self._on_state, lambda: self.tracking or self.subscribed)
 
     def use(self, result: CalibrationResult) -> None:
         """Replace the friction result in use."""
         self._result = result
         self.temperature = friction_temperature(result)
-        self._compensator.laws = friction_by_joint(result)
+        self._use_laws(result)
         if self._tracker is not None or self._node.values.track:
             self.track(on=True)
+
+    def _use_laws(self, result: CalibrationResult) -> None:
+        self._compensator.friction = ArmFriction(
+            friction_by_joint(result), self.robot.joint_names)
 
     def use_robot(self, robot: Robot) -> None:
         """Replace the arm with its payload."""
@@ -78,11 +84,12 @@ class FrictionFeedForward:
         """
         if self._result is None:
             raise DataError('No friction is identified yet; call run first.')
-        laws, values = friction_by_joint(self._result), self._node.values
-        self._compensator.laws = laws
+        values = self._node.values
+        self._use_laws(self._result)
         self._tracker = FrictionTracker(
-            self.robot, laws, drift=values.track_drift, model_std=values.arm_model_std,
-            tilt_std=values.tilt_std, since=self._result.time, temperature=self.temperature,
+            self.robot, friction_by_joint(self._result), drift=values.track_drift,
+            model_std=values.arm_model_std, tilt_std=values.tilt_std, since=self._result.time,
+            temperature=self.temperature,
         ) if on else None
 
     def _follow(self, stamp: float, position: Array, effort: Array) -> None:
@@ -96,7 +103,7 @@ class FrictionFeedForward:
         self._reported = stamp
         changes = tracker.changes(self.newest_temperature)
         tracked = tracked_result(result, changes, stamp)
-        self._compensator.laws = friction_by_joint(tracked)
+        self._use_laws(tracked)
         self._tracked.publish(String(data=to_yaml(tracked)))
         self._node.status.note(**{
             f'{name}: friction {direction} since identification': str(change)
@@ -121,15 +128,27 @@ class FrictionFeedForward:
         commanded = abs(stamp - controller.stamp) < _REFERENCE_AGE and (
             bool(np.isfinite(reference).all()))
         speed = reference if commanded else velocity
+        acceleration = controller.commanded_acceleration
+        if not (commanded and np.isfinite(acceleration).all()):
+            acceleration = np.zeros_like(speed)
+        load = self.robot.inverse_dynamics(position, speed, acceleration)
         self._message.header.stamp = conversions.to_stamp(stamp)
         self._message.velocity = speed.tolist()
-        self._message.effort = self._compensator.torque(speed, measured=not commanded).tolist()
+        self._message.effort = self._compensator.torque(
+            stamp, speed, load, measured=not commanded).tolist()
         self._compensation.publish(self._message)
 
     def _filled(self, trajectory: Trajectory) -> dict[str, Array]:
         """Return the effort of a trajectory."""
+        warn, rigid = self._node.get_logger().warning, self._node.values.rigid_feed_forward
         if self._result is None:
-            self._node.get_logger().warning(
-                'No friction result is available: the effort of this trajectory contains gravity '
-                'and inertia only.')
-        return {'effort': feed_forward(self.robot, self._compensator.laws, trajectory)}
+            warn('No friction result is available: the effort of this trajectory '
+                 f'{"contains gravity and inertia only" if rigid else "is zero"}.')
+        controller = self._node.arm.client.controller
+        controller.look()
+        if controller.commands_effort is False:
+            warn('The controller commands no effort, so it refuses ~/trajectory_out. Add effort '
+                 'to its command_interfaces (config/controllers.yaml shows how), or add '
+                 '~/compensation to the torques where the drives accept them.')
+        return {'effort': feed_forward(
+            self.robot, self._compensator.friction, trajectory, rigid=rigid)}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -39,7 +39,7 @@ from robocal_ros.friction.runs import (
     without_ripple,
 )
 from robocal_ros.results import Z95, rms
-from robocal_ros.robot import DIRECTIONS, SteadyFriction
+from robocal_ros.robot import DIRECTIONS, LOAD_FACTOR_STD, SteadyFriction
 
 GRAVITY_ERROR = 0.2
 """Largest gravity-like torque missing from the model, as a share of the joint's friction."""
@@ -380,6 +380,15 @@ class FrictionFit:
         """Runs that are not rejected, sorted by speed."""
         return sorted((p for p in self.points if not p.rejected), key=lambda p: p.speed)
 
+    def load_factor_std(self) -> list[float]:
+        """Return what the runs leave open of the load factor, by direction.
+
+        A law without load factor may lack one that the loads of the runs are too alike to show.
+        """
+        fits = self.choice.fits if self.choice else {}
+        return [_open_load_factor(fits[name], [p for p in self.usable if p.direction == name],
+                                  self.reference_load) for name in DIRECTIONS if name in fits]
+
     @property
     def stribeck_unidentified(self) -> str:
         """Reason why the Stribeck part is not identified; empty if it is."""
@@ -407,6 +416,19 @@ class FrictionFit:
         return law([self.choice.fits[name] for name in DIRECTIONS], self.reference_load, self.std)
 
 
+def _open_load_factor(
+    fit: DirectionFit, points: Sequence[SpeedPoint], reference_load: float
+) -> float:
+    """Return the standard deviation of the load factor of one direction."""
+    if 'load_factor' in parameter_names(fit.model):
+        return float(fit.std[-1])
+    load = np.array([p.load for p in points]) - reference_load
+    # A rise by the load that the law's residual would show.
+    scatter = rms(fit.residual) / np.sqrt(max(1.0 - len(fit.value) / len(load), 0.1))
+    information = float(((load - load.mean())**2).sum()) / max(scatter, 1e-12)**2
+    return float((LOAD_FACTOR_STD**-2 + information) ** -0.5)
+
+
 def law(
     fits: Sequence[DirectionFit], reference_load: float = 0.0, std: float | None = None
 ) -> SteadyFriction:
@@ -420,8 +442,10 @@ def law(
     """
     # The first parameter of every model is Coulomb friction.
     sides = [{'static': fit.value[0], **_ABSENT, **fit.named(fit.value)} for fit in fits]
+    pairs: dict[str, Any] = {
+        name: np.array([side[name] for side in sides]) for name in sides[0]}
     return SteadyFriction(
-        **{name: np.array([side[name] for side in sides]) for name in sides[0]},
+        **pairs,
         std=rms(np.concatenate([fit.residual for fit in fits])) if std is None else std,
         reference_load=reference_load)
 

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Friction laws: steady friction of one direction, the bristles of LuGre, and compensation."""
+"""Friction laws: steady friction of one direction, and compensation."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.robot import Robot, SteadyFriction, Trajectory
+from robocal_ros.robot import ArmFriction, Robot, Trajectory
 
 _BASES = {
     'coulomb': ('coulomb',),
@@ -23,6 +21,9 @@ MODELS = tuple(_PARAMETERS)
 """Steady laws: four of the speed alone, then the same with friction that grows with load."""
 SHAPES = {'coulomb_power': 'exponent', 'stribeck': 'stribeck_velocity'}
 """Parameter in which a law is nonlinear, by the law of the speed alone."""
+# Longest time between two velocities over which bristles are followed, and for which they are at
+# standstill [s].
+_GAP = 0.1
 
 
 def parameter_names(model: str) -> tuple[str, ...]:
@@ -76,93 +77,82 @@ def jacobian(
     return np.column_stack([columns[name] for name in parameter_names(model)])
 
 
-def simulate(
-    angle: Array, speed: Array, level: Array, stiffness: float, damping: float, begin: float
-) -> Array:
-    """Return the torque of the bristles along a motion, σ0 z + σ1 dz/dt [N·m].
-
-    Args:
-        angle: Joint angles, shape (k,) [rad].
-        speed: Joint speeds, shape (k,) [rad/s].
-        level: Steady level g at each speed, shape (k,) [N·m].
-        stiffness: σ0 [N·m/rad].
-        damping: σ1 [N·m·s/rad].
-        begin: Initial torque of the spring [N·m].
-
-    """
-    # In terms of the spring's torque s = σ0 z: ds/dx = σ0 (1 − s sgn v / g).
-    way = np.diff(angle)
-    mean = 0.5 * (level[1:] + level[:-1])
-    target = np.where(way < 0.0, -mean, mean)
-    decay = np.exp(-stiffness * np.abs(way) / mean)
-    spring = begin
-    springs = [spring]
-    for aim, share in zip(target.tolist(), decay.tolist(), strict=True):
-        spring = aim + (spring - aim) * share
-        springs.append(spring)
-    torque = np.array(springs)
-    return np.asarray(torque + damping * (speed - np.abs(speed) * torque / level))
-
-
 class Compensator:
     """Friction torque at the current speed, without chatter at standstill.
 
-    The step of friction at zero speed is replaced by a smooth rise over ``width``, and a measured
-    speed counts as zero until it leaves a dead band, and again below half of it (hysteresis);
-    otherwise the noise of the measured speed would become torque.
+    Commanded speeds bend the bristles where these are identified; elsewhere the step of friction
+    at zero speed is replaced by a smooth rise over ``width``. A measured speed counts as zero
+    until it leaves a dead band, and again below half of it (hysteresis); otherwise the noise of
+    the measured speed would become torque. At standstill there is none.
 
     Attributes:
-        laws: Friction in use by joint name; other joints get zero torque.
+        friction: Friction in use.
 
     """
 
-    def __init__(
-        self, laws: Mapping[str, SteadyFriction], joint_names: Sequence[str],
-        *, width: float, dead_band: float,
-    ) -> None:
+    def __init__(self, friction: ArmFriction, *, width: float, dead_band: float) -> None:
         """Initialise for a set of joints.
 
         Args:
-            laws: Friction by joint name.
-            joint_names: The arm's joints, the order of all arrays.
+            friction: Friction of the arm.
             width: Speed over which the torque rises from zero [rad/s].
             dead_band: Measured speeds below this are standstill [rad/s].
 
         """
-        self.laws, self._names = laws, joint_names
+        self.friction = friction
         self._width = width
         self._dead_band = dead_band
-        self._moving = np.zeros(len(joint_names), dtype=bool)
+        self._moving = np.zeros(len(friction.known), dtype=bool)
+        self._springs: dict[int, float] = {}
+        self._stamp = -np.inf
+        # Time for which each joint is commanded to stand [s].
+        self._stood = np.zeros(len(friction.known))
 
-    def torque(self, velocity: Array, *, measured: bool) -> Array:
+    def torque(
+        self, stamp: float, velocity: Array, load: Array, *, measured: bool
+    ) -> Array:
         """Return the torque to add, shape (n,) [N·m].
 
         Args:
+            stamp: Stamp of the velocities [s].
             velocity: Joint velocities, shape (n,) [rad/s].
-            measured: Whether they are measured rather than commanded.
+            load: Torques that the gears transmit, shape (n,) [N·m].
+            measured: Whether the velocities are measured rather than commanded.
 
         """
-        speed = np.abs(velocity)
-        gain = np.tanh(speed / self._width)
         if measured:
-            self._moving = speed > np.where(self._moving, 0.5 * self._dead_band, self._dead_band)
-            gain = np.where(self._moving, gain, 0.0)
-        torque = np.zeros_like(velocity)
-        for i, name in enumerate(self._names):
-            if name in self.laws and gain[i] > 0.0:
-                torque[i] = gain[i] * self.laws[name].torque(velocity[i])
-        return torque
+            limit = np.where(self._moving, 0.5 * self._dead_band, self._dead_band)
+            self._moving = np.abs(velocity) > limit
+            velocity = np.where(self._moving, velocity, 0.0)
+        sliding = np.tanh(velocity / self._width)
+        passed, self._stamp = stamp - self._stamp, stamp
+        if measured or not 0.0 <= passed < _GAP:
+            self._springs.clear()
+        else:
+            self._stood = np.where(velocity == 0.0, self._stood + passed, 0.0)
+            for joint, law in self.friction.laws.items():
+                if self._stood[joint] > _GAP:
+                    # The bristles hold the joint, not the drive.
+                    self._springs[joint] = 0.0
+                elif law.has_bristles:
+                    v = np.full(2, velocity[joint])
+                    shares, self._springs[joint] = law.sliding(
+                        np.array([0.0, v[0] * passed]), v, np.full(2, load[joint]),
+                        self._springs.get(joint, 0.0))
+                    sliding[joint] = shares[-1]
+        return self.friction.torque(velocity, load, sliding=sliding)
 
 
 def feed_forward(
-    robot: Robot, laws: Mapping[str, SteadyFriction], trajectory: Trajectory
+    robot: Robot, friction: ArmFriction, trajectory: Trajectory, *, rigid: bool = True
 ) -> Array:
-    """Return the drive torques of a motion: gravity, inertia and friction.
+    """Return the drive torques of a motion.
 
     Args:
         robot: The arm with its payload.
-        laws: Identified friction by joint name.
+        friction: Identified friction.
         trajectory: The motion; without accelerations, those of its spline are used.
+        rigid: Whether gravity and inertia are included, not friction alone.
 
     Returns:
         Torque at each knot, shape (k, n) [N·m].
@@ -171,9 +161,12 @@ def feed_forward(
     position, velocity, acceleration = trajectory.sample(trajectory.time)
     if trajectory.acceleration is not None:
         acceleration = trajectory.acceleration
-    torque = np.array([robot.inverse_dynamics(q, v, a) for q, v, a
-                       in zip(position, velocity, acceleration, strict=True)])
-    for i, name in enumerate(robot.joint_names):
-        if name in laws:
-            torque[:, i] += laws[name].torque(velocity[:, i])
-    return torque
+    load = np.array([robot.inverse_dynamics(q, v, a) for q, v, a
+                     in zip(position, velocity, acceleration, strict=True)])
+    sliding = np.sign(velocity)
+    for joint, law in friction.laws.items():
+        if law.has_bristles:
+            sliding[:, joint] = law.sliding(
+                position[:, joint], velocity[:, joint], load[:, joint], 0.0)[0]
+    torque = friction.torque(velocity, load, sliding=sliding)
+    return load + torque if rigid else torque

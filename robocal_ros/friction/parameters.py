@@ -24,10 +24,12 @@ class FrictionParameters(ResumableParameters):
         coupled_joints: Pairs of joints with a common motor for method motion, such as
             'joint_5+joint_6' of a coupled wrist, with friction of the sum of their speeds; ['']
             for none.
-        speeds: Speeds to run, each in both directions; [0.0] plans speed_count log-spaced speeds
-            from min_speed to max_speed.
-        min_speed: Lowest planned speed; a lower one resolves the Stribeck part and takes longer.
-        max_speed: Highest planned speed, at most half the speed limit of the joint.
+        speeds: Speeds to run, times speed_scale, in both directions; [0.0] plans speed_count
+            log-spaced speeds from min_speed to max_speed.
+        min_speed: Lowest planned speed, at any speed_scale; a lower one resolves the Stribeck part
+            and takes longer.
+        max_speed: Highest planned speed, at most half the speed limit of the joint; speed_scale
+            lowers it.
         speed_count: Number of planned speeds in each direction.
         max_range: Largest range of joint angle about the start posture; a larger one averages more
             ripple.
@@ -53,10 +55,13 @@ class FrictionParameters(ResumableParameters):
             call of track.
         track_drift: Standard deviation of the relative change of friction within 10 min that
             tracking expects; a larger one follows faster with wider intervals.
-        compensation_width: Speed over which the compensation rises to full friction; a larger one
-            is smoother and compensates less at low speed.
+        compensation_width: Speed over which the compensation rises to full friction, where the
+            bristles are not identified or speeds are measured; a larger one is smoother and
+            compensates less at low speed.
         compensation_dead_band: Measured speed below which the compensation is zero; set it above
             the noise of the velocities.
+        rigid_feed_forward: Effort of trajectory_out with gravity and inertia; false for friction
+            alone, where the drives compensate those themselves.
 
     """
 
@@ -83,6 +88,7 @@ class FrictionParameters(ResumableParameters):
     track_drift: float = parameter(0.25, minimum=0.0, maximum=2.0)
     compensation_width: float = parameter(0.002, unit='rad/s', minimum=1e-5, maximum=1.0)
     compensation_dead_band: float = parameter(0.01, unit='rad/s', minimum=0.0, maximum=1.0)
+    rigid_feed_forward: bool = parameter(True)
 
     @property
     def joint_names(self) -> tuple[str, ...]:

@@ -58,22 +58,43 @@ class FrictionRun:
 
 
 def planned_speeds(values: FrictionParameters, limit: float) -> Array:
-    """Return log-spaced speeds for a joint [rad/s].
+    """Return log-spaced speeds for a joint, as the arm will run them [rad/s].
+
+    The speed scale lowers the highest one only: slower runs than ``min_speed`` would not be told
+    from rest.
 
     Args:
         values: The node's parameters.
         limit: The joint's speed limit [rad/s].
 
     Raises:
-        ConfigurationError: If half the speed limit is not above ``min_speed``.
+        ConfigurationError: If half the speed limit at the speed scale is not above ``min_speed``.
 
     """
-    fastest = min(values.max_speed, 0.5 * limit)
+    fastest = values.speed_scale * min(values.max_speed, 0.5 * limit)
     if fastest <= values.min_speed:
         raise ConfigurationError(
-            f'Half the speed limit is {fastest:.4g} rad/s, not above min_speed '
-            f'({values.min_speed} rad/s); lower min_speed.')
+            f'At speed_scale {values.speed_scale:g}, the fastest run is {fastest:.4g} rad/s '
+            '(max_speed, and half the speed limit), not above min_speed '
+            f'({values.min_speed} rad/s); raise speed_scale or lower min_speed.')
     return np.geomspace(values.min_speed, fastest, values.speed_count)
+
+
+def check_detectable(speeds: Sequence[float], scale: float) -> None:
+    """Raise a ConfigurationError if the speed scale makes given runs too slow to be used.
+
+    Args:
+        speeds: Given speeds, before the speed scale [rad/s].
+        scale: The speed scale.
+
+    """
+    slow = [speed for speed in speeds if scale * speed < SLOWEST]
+    if slow:
+        raise ConfigurationError(
+            f'A run at {min(slow):.4g} rad/s at speed_scale {scale:g} moves at '
+            f'{scale * min(slow):.2g} rad/s; at least {SLOWEST:g} rad/s are needed to tell it '
+            'from rest. Raise speed_scale, or the speed in '
+            'speeds or trajectory_file. The arm was not moved.')
 
 
 def free_range(
@@ -137,7 +158,8 @@ def plan_runs(
         posture: Angles of all joints; those of the others are kept, shape (n,) [rad].
         joint: Column of the joint.
         values: The node's parameters.
-        speeds: Speeds that replace the planned ones [rad/s]; empty to plan them.
+        speeds: Speeds that replace the planned ones, as the arm will run them [rad/s]; empty to
+            plan them.
         number: Number of the round, from 0; later rounds cruise longer and elsewhere.
         within: Additional bounds of the joint angle [rad].
 
@@ -154,9 +176,10 @@ def plan_runs(
         speeds = planned_speeds(values, float(robot.velocity_limit[joint])).tolist()
     speeds = [*speeds[::2], *reversed(speeds[1::2])]
     longer = _LONGER**number
+    acceleration = values.speed_scale * values.max_acceleration
     runs: list[FrictionRun] = []
     for place, speed in enumerate(speeds, 1):
-        blends = speed**2 / values.max_acceleration
+        blends = speed**2 / acceleration
         cruise = float(np.clip(longer * _MIN_SPAN / speed, longer * _USUAL_CRUISE,
                                longer * values.max_cruise))
         span = min(speed * (cruise + _SETTLING) + blends, high - low)
@@ -168,7 +191,7 @@ def plan_runs(
         goal = start + span
         for begin, end in ((start, goal), (goal, start)):
             runs.append(FrictionRun(joint, Lspb.with_acceleration(
-                begin, end, speed, values.max_acceleration)))
+                begin, end, speed, acceleration)))
     if not runs:
         raise ConvergenceError(
             f"Joint '{robot.joint_names[joint]}' has only {high - low:.3f} rad of free range "

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +22,13 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import ConvergenceError, MotionError
 from robocal_ros.friction.fit import FrictionFit, fit_joint
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
-from robocal_ros.friction.plan import FrictionRun, plan_reversals, plan_runs, weak_speeds
+from robocal_ros.friction.plan import (
+    FrictionRun,
+    check_detectable,
+    plan_reversals,
+    plan_runs,
+    weak_speeds,
+)
 from robocal_ros.friction.runs import find_runs, read_runs
 from robocal_ros.messages import JointSamples, check_effort
 from robocal_ros.robot import Robot, Trajectory
@@ -121,6 +127,7 @@ class FrictionProcedure:
 
         """
         self._values = values
+        self._check_speeds()
         self.problems.clear()
         self._home = self.arm.posture() if self._resumed is None else self._resumed
         left = [name for name in self.wanted if name not in self.measured]
@@ -146,18 +153,29 @@ class FrictionProcedure:
 
         """
         self._values, self._home = values, self.arm.posture()
+        self._check_speeds()
         for number, name in enumerate(self.wanted):
             at = 100.0 * number / len(self.wanted)
-            for run in await self._planned(name, 0, values.given_speeds):
+            for run in await self._planned(name, 0, self._given_speeds):
                 await self._carried_out(run.trajectory(self._home), 'running',
                                         f'the runs of {name}', (at, at))
             if values.model == DYNAMIC:
                 await self._reverse(name, at)
         await self._go_to(self._home, 'Moving back to the initial posture', (100.0, 100.0))
 
+    @property
+    def _given_speeds(self) -> list[float]:
+        """Speeds of the parameter, as the arm will run them [rad/s]."""
+        return [self._values.speed_scale * speed for speed in self._values.given_speeds]
+
+    def _check_speeds(self) -> None:
+        """Raise a ConfigurationError before the arm moves if a given run could not be used."""
+        check_detectable([*self._values.given_speeds, *(run.segment.speed for run in self.given)],
+                         self._values.speed_scale)
+
     async def _measure_joint(self, name: str, begin: float, width: float, later: int) -> None:
         """Run a joint in rounds until its law is identified, at most ``max_rounds``."""
-        values, began, speeds = self._values, self.recorder.newest, self._values.given_speeds
+        values, began, speeds = self._values, self.recorder.newest, self._given_speeds
         share = width / values.max_rounds
         for number in range(values.max_rounds):
             try:
@@ -192,6 +210,7 @@ class FrictionProcedure:
         except (ConvergenceError, MotionError) as error:
             self._report_problem(str(error))
             return
+        motion = arm.limits.scaled(self._values.speed_scale).fitted(motion)
         await self._carried_out(motion, 'reversing', f'the reversals of {name}', (at, at))
 
     async def _planned(
@@ -202,7 +221,10 @@ class FrictionProcedure:
         joint = arm.robot.index(name)
         given = [run for run in self.given if run.joint == joint]
         if given and number == 0:
-            return given
+            scale = self._values.speed_scale
+            return [FrictionRun(joint, replace(
+                run.segment, speed=scale * run.segment.speed,
+                duration=run.segment.duration / scale)) for run in given]
         ends = [end for run in given for end in (run.segment.start, run.segment.goal)]
         return await arm.compute(
             plan_runs, self.load()[0], arm.checker, self._home, joint, self._values, speeds,
@@ -220,8 +242,7 @@ class FrictionProcedure:
             signed = np.copysign(run.segment.speed, run.segment.goal - run.segment.start)
             what = f'{name} at {signed:+.4g} {self.arm.robot.unit(name, "rad/s")}'
             # All joints are assumed to take equally long.
-            remaining = (total - done + later * total) / self._values.speed_scale
-            self.report.note(**{'remaining [s]': f'{remaining:.0f}'})
+            self.report.note(**{'remaining [s]': f'{total - done + later * total:.0f}'})
             started = await self._carried_out(
                 run.trajectory(self._home), 'running', what, (at, at + part))
             failed = 0 if started is not None else failed + 1
@@ -256,7 +277,8 @@ class FrictionProcedure:
         await arm.dwell(_REST)
         begin, what = recorder.newest, f'Running {what}'
         if not await self._done(
-                arm.move(motion, phase=phase, message=f'{what}.', share=share), what):
+                arm.move(motion, phase=phase, message=f'{what}.', share=share,
+                         limits=arm.limits.scaled(self._values.speed_scale)), what):
             recorder.discard_after(begin)
             return None
         await arm.dwell(_REST)

@@ -21,10 +21,9 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.estimation import autocorrelation_time, low_passed, runs
-from robocal_ros.friction.model import simulate
 from robocal_ros.messages import JointSamples
 from robocal_ros.results import rms, spread
-from robocal_ros.robot import Robot, SteadyFriction
+from robocal_ros.robot import Robot, SteadyFriction, bristle_springs
 
 # Smallest and largest angle between two turning points of a reversal [rad].
 _SHORTEST, _FARTHEST = 3e-4, 0.03
@@ -134,10 +133,9 @@ class _Reversals:
                           in zip(position, velocity, acceleration, strict=True)])
         speed = velocity[:, joint]
         side = (speed < 0.0).astype(np.intp)
-        bend = np.exp(-((speed / law.stribeck_velocity[side]) ** 2))
-        return cls(position[:, joint], speed, effort[:, joint] - rigid, side,
-                   law.coulomb[side] + (law.static - law.coulomb)[side] * bend,
-                   law.viscous[side] * speed)
+        level = law.level(speed, rigid)
+        return cls(position[:, joint], speed, effort[:, joint] - rigid, side, level,
+                   law.torque(speed, rigid) - level * np.sign(speed))
 
     @property
     def size(self) -> float:
@@ -147,8 +145,9 @@ class _Reversals:
     def predicted(self, x: Array) -> Array:
         """Return the torque for (ln σ0, ln σ1, two level factors, offset, initial z)."""
         level = self.level * x[2:4][self.side]
-        return x[4] + self.viscous + simulate(
-            self.angle, self.speed, level, exp(x[0]), exp(x[1]), x[5] * self.size)
+        springs = bristle_springs(self.angle, level, exp(x[0]), x[5] * self.size)
+        rate = self.speed - np.abs(self.speed) * springs / level
+        return np.asarray(x[4] + self.viscous + springs + exp(x[1]) * rate)
 
     def fitted(self) -> tuple[Array, Array]:
         """Return those six numbers and their covariance, shapes (6,) and (6, 6)."""

@@ -132,6 +132,33 @@ def from_joint_trajectory(
                       columns.get('accelerations')), order
 
 
+def with_knots(message: JointTrajectory, period: float) -> JointTrajectory:
+    """Return the same motion with knots at most ``period`` [s] apart.
+
+    Efforts are interpolated linearly by controllers, so that friction needs more knots than the
+    motion. Positions without velocities stay as they are: their motion is the controller's choice.
+
+    Raises:
+        DataError: As for ``from_joint_trajectory``.
+
+    """
+    motion, _ = from_joint_trajectory(message, message.joint_names)
+    if not len(message.points[0].velocities):
+        return message
+    time = np.unique(np.concatenate([
+        np.linspace(begin, end, max(1, int(np.ceil((end - begin) / period - 1e-6))) + 1)
+        for begin, end in zip(motion.time[:-1], motion.time[1:], strict=True)]))
+    position, velocity, acceleration = (part.tolist() for part in motion.sample(time))
+    begin = message.points[0].time_from_start
+    return JointTrajectory(
+        header=message.header, joint_names=message.joint_names, points=[
+            JointTrajectoryPoint(
+                time_from_start=to_duration(seconds(begin) + at), positions=position[row],
+                velocities=velocity[row],
+                accelerations=[] if motion.acceleration is None else acceleration[row])
+            for row, at in enumerate(time.tolist())])
+
+
 def to_goal(
     trajectory: Trajectory, joint_names: Sequence[str], path_tolerance: float,
     goal_tolerance: float, goal_time: float,

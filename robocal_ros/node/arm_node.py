@@ -94,7 +94,8 @@ class ArmNode(CalibrationNode):
             self.results.follow('payload', use_payload)
 
     def filter_trajectories(
-        self, change: Callable[[Trajectory], Mapping[str, Array | None]]
+        self, change: Callable[[Trajectory], Mapping[str, Array | None]],
+        period: float | None = None,
     ) -> None:
         """Republish trajectories of ``~/trajectory_in`` on ``~/trajectory_out``, changed.
 
@@ -103,6 +104,8 @@ class ArmNode(CalibrationNode):
         Args:
             change: Returns new values of the arm's joints by field of the points, shape (k, n);
                 raises RobocalError. Fields that the points lack stay empty, except ``effort``.
+            period: Largest time between two points, which are inserted if necessary [s]; None
+                for the points as they are.
 
         """
         out = self.publisher(JointTrajectory, '~/trajectory_out', qos.RELIABLE)
@@ -111,6 +114,8 @@ class ArmNode(CalibrationNode):
             if not self.is_active:
                 return
             try:
+                if period is not None:
+                    message = conversions.with_knots(message, period)
                 trajectory, order = conversions.from_joint_trajectory(
                     message, self.robot.joint_names)
                 changed = change(trajectory)

@@ -97,8 +97,9 @@ class PayloadIdentification(ArmNode):
 
     async def rehearse(self, arm: PreviewArm) -> str:
         """Carry out the motions of ``values.method`` in a dry run."""
-        await self._rehearsal(arm).run(self._sensor, self.store.load)
-        return f'Method {self.values.method}:'
+        procedure = self._rehearsal(arm)
+        await procedure.run(self._sensor, self.store.load)
+        return f'{procedure.remark}Method {self.values.method}:'
 
     def _rehearsal(self, arm: PreviewArm) -> PayloadProcedure:
         return PayloadProcedure(arm, PreviewRecorder(self.joints), self.status, self.values)

@@ -10,7 +10,7 @@ import numpy as np
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.parameters import ResumableParameters, parameter
-from robocal_ros.robot import per_joint
+from robocal_ros.robot import LOAD_FACTOR_STD, per_joint
 
 _UNEXPLAINED_SHARE = 0.03
 
@@ -60,8 +60,8 @@ class PayloadParameters(ResumableParameters):
         excitation_source: Measurement of method excitation: the wrist F/T sensor (wrench), which
             also observes inertia, or joint torques (torque).
         excitation_period: Period of the exciting motion.
-        excitation_repeats: Number of periods of the exciting motion; more of them average more
-            noise.
+        excitation_repeats: Number of periods of the exciting motion at speed_scale 1; more of them
+            average more noise.
         excitation_range: Largest excursion of a joint in the exciting motion.
         excitation_acceleration: Largest joint acceleration of the exciting motion; a larger one
             narrows the intervals of inertia.
@@ -118,7 +118,7 @@ class PayloadParameters(ResumableParameters):
     sweep_speed: float = parameter(0.25, unit='rad/s', minimum=0.03, maximum=1.0, dynamic=True)
     use_friction: bool = parameter(True)
     friction_change_std: float = parameter(0.1, minimum=0.0, maximum=1.0, dynamic=True)
-    load_friction_std: float = parameter(0.05, minimum=0.0, maximum=1.0, dynamic=True)
+    load_friction_std: float = parameter(LOAD_FACTOR_STD, minimum=0.0, maximum=1.0, dynamic=True)
     sensor_topic: str = parameter('ft_wrist/wrench')
     sensor_frame: str = parameter('ft_wrist')
     sensor_message_frame: str = parameter('')

@@ -19,9 +19,10 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
-from robocal_ros.estimation import d_optimal, runs, short_tour
+from robocal_ros.estimation import d_optimal, runs, scaled_inverse, short_tour
 from robocal_ros.payload.model import Plane, second_plane, static_wrench_regressor
 from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.regression import MIN_MOTION
 from robocal_ros.robot import (
     CollisionChecker,
     MotionLimits,
@@ -42,6 +43,10 @@ _TRIES = 120
 _ENOUGH = 12
 _EFFORT_SHARE = 0.9
 _KNOT_PERIOD = 0.02
+# Time between the samples by which motions are compared [s].
+_SAMPLE_PERIOD = 0.05
+# Number of periods that compete at a speed scale.
+_PERIODS = 3
 _INFORMATION_SAMPLES = 80
 _SPEED_SHARE = 0.8
 _EXCITED_EFFORT_SHARE = 0.8
@@ -422,7 +427,9 @@ def plan_excitation(
     """Choose the Fourier series with the most information about the parameters.
 
     Random series, each joint scaled to its limits, are ranked by the determinant of the
-    information matrix (D-criterion); the best one without collision and overload is chosen.
+    information matrix (D-criterion); the best one without collision and overload is chosen. At
+    a speed scale, the motion lasts as long as a motion at full speed that is slowed by it: longer
+    periods with larger excursions compete with more repeats of larger accelerations.
 
     Args:
         robot: The arm with its payload, or a guess of it.
@@ -436,47 +443,66 @@ def plan_excitation(
         seed: Seed of the search.
 
     Returns:
-        The motion, ``excitation_repeats`` periods long.
+        The motion, ``excitation_repeats`` periods long, divided by the scale of the limits.
 
     Raises:
-        ConvergenceError: If no series is feasible.
+        ConvergenceError: If no series is feasible, or all move too little to be used.
 
     """
     generator = np.random.default_rng(seed)
-    period = values.excitation_period
-    basis = FourierBasis(period, harmonics)
-    fine = np.arange(0.0, period, _KNOT_PERIOD)
-    sparse = np.linspace(0.0, period, _INFORMATION_SAMPLES, endpoint=False)
+    longest = values.excitation_period / limits.scale
+    periods = np.unique(np.geomspace(values.excitation_period, longest, _PERIODS))
     ranked = []
-    for _ in range(candidates):
+    for number in range(candidates):
+        period = float(periods[number % len(periods)])
+        basis = FourierBasis(period, harmonics)
         coefficients = generator.normal(size=(robot.n, basis.size))
-        coefficients *= _scale(values.excitation_range, limits, middle,
-                               *basis.series(coefficients, fine))[:, None]
-        excursion, velocity, acceleration = basis.series(coefficients, sparse)
+        coefficients *= _scale(
+            values.excitation_range, limits, middle,
+            *basis.series(coefficients, np.arange(0.0, period, _KNOT_PERIOD)))[:, None]
+        excursion, velocity, acceleration = basis.series(
+            coefficients, np.linspace(0.0, period, _INFORMATION_SAMPLES, endpoint=False))
         rows = regressor(middle + excursion, velocity, acceleration)
         rows = rows.reshape(-1, rows.shape[2])
         sign, logarithm = np.linalg.slogdet(rows.T @ rows + 1e-12 * np.eye(rows.shape[1]))
-        ranked.append((logarithm if sign > 0 else -np.inf, coefficients))
+        ranked.append((logarithm if sign > 0 else -np.inf, period, coefficients))
     ranked.sort(key=lambda item: -item[0])
-    reasons = {'collides': 0, 'overloads a joint': 0}
+    reasons = {'moves too little at this speed_scale': 0, 'collides': 0, 'overloads a joint': 0}
     torque = NewtonEuler(robot, robot.tool_frame).torque
     limit = _EXCITED_EFFORT_SHARE * robot.effort_limit
-    for _, coefficients in ranked:
+    for _, period, coefficients in ranked:
+        basis, fine = FourierBasis(period, harmonics), np.arange(0.0, period, _KNOT_PERIOD)
         for shrink in (1.0, 0.7):
             excursion, velocity, acceleration = basis.series(shrink * coefficients, fine)
-            if checker.first_contact(middle + excursion):
+            if np.ptp(excursion, axis=0).max() < MIN_MOTION:
+                reasons['moves too little at this speed_scale'] += 1
+            elif checker.first_contact(middle + excursion):
                 reasons['collides'] += 1
             elif (np.abs(torque(middle + excursion[::3], velocity[::3], acceleration[::3]))
                   > limit).any():
                 reasons['overloads a joint'] += 1
             else:
-                return _repeated(basis, shrink * coefficients, middle, period,
-                                 values.excitation_repeats)
+                repeats = values.excitation_repeats * longest / period
+                return _repeated(basis, shrink * coefficients, middle, period, round(repeats))
     text = ', '.join(f'{what} ({count} times)' for what, count in reasons.items() if count)
     raise ConvergenceError(
         f'None of {candidates} exciting motions about this posture is feasible: the arm {text}. '
-        'Start from a posture with more free space, or lower excitation_range or '
-        'excitation_acceleration.')
+        'Start from a posture with more free space, lower excitation_range or '
+        'excitation_acceleration, or raise speed_scale where it moves too little.')
+
+
+def relative_std(motion: Trajectory, regressor: Regressor) -> Array:
+    """Return standard deviations of the parameters for white noise of unit density, shape (p,).
+
+    Args:
+        motion: The motion.
+        regressor: Its regressor.
+
+    """
+    time = np.linspace(0.0, motion.duration, int(motion.duration / _SAMPLE_PERIOD) + 1)
+    rows = regressor(*motion.sample(time))
+    rows = rows.reshape(-1, rows.shape[2])
+    return np.asarray(np.sqrt(np.diag(scaled_inverse(_SAMPLE_PERIOD * rows.T @ rows))))
 
 
 def _repeated(

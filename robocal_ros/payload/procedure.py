@@ -20,9 +20,10 @@ from robocal_ros.payload.plan import (
     plan_excitation,
     plan_static_poses,
     plan_two_plane,
+    relative_std,
 )
 from robocal_ros.payload.two_plane import PlaneEstimator, known_mass
-from robocal_ros.results import Z95, Load
+from robocal_ros.results import Z95, Load, rms
 from robocal_ros.robot import Lspb, NewtonEuler, RigidBodyInertia, arm_regressor
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ _LIVE_EVERY = 25
 _REST = 0.5
 # Payload mass that plans assume while it is unknown [kg].
 _GUESS = 1.0
+# Places of the moments and products of inertia among a body's parameters.
+_MOMENTS = slice(4, 10)
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ class PayloadProcedure:
     ) -> None:
         """Store the arm, recorder and parameters, of which arm and parameters are public.
 
+        ``remark`` is a sentence on what the speed scale costs, once an exciting motion is planned.
+
         Args:
             arm: The arm.
             recorder: Records samples during the motions.
@@ -92,6 +97,7 @@ class PayloadProcedure:
         self._report = report
         self.values = values
         self._silence: Silence | None = None
+        self.remark = ''
 
     async def run(
         self, sensor: WrenchStream | None, load: Load, keep: Keep = keep_nothing
@@ -314,14 +320,24 @@ class PayloadProcedure:
         """
         arm, values = self.arm, self.values
         home = arm.posture()
-        limits = replace(arm.limits, acceleration=np.full(
+        fastest = replace(arm.limits, acceleration=np.full(
             arm.robot.n, values.excitation_acceleration))
+        limits = fastest.scaled(values.speed_scale)
         guess = RigidBodyInertia(values.known_mass or _GUESS if mass is None else mass,
                                  np.zeros(3), np.zeros((3, 3)))
         self._report.update('planning', 'Choosing an exciting motion.', progress=0.0)
+        robot = arm.checker.robot.with_payload(guess)
         trajectory = await arm.compute(
-            plan_excitation, arm.checker.robot.with_payload(guess), arm.checker, limits, home,
-            regressor, values)
+            plan_excitation, robot, arm.checker, limits, home, regressor, values)
+        if values.speed_scale < 1.0 and mass is None and values.method == 'excitation':
+            full = await arm.compute(
+                plan_excitation, robot, arm.checker, fastest, home, regressor, values)
+            slow, fast = (relative_std(motion, regressor)[_MOMENTS]
+                          for motion in (trajectory, full))
+            self.remark = (
+                f'At speed_scale {values.speed_scale:g}, noise makes moments of inertia '
+                f'{rms(slow) / rms(fast):.1f} times as uncertain as at 1.0. ')
+            self._report.note(**{'speed scale': self.remark.strip()})
         arm.check_stopped()
         watch = None if sensor is None else self._watch(sensor)
         await arm.dwell(_REST, watch)

@@ -43,6 +43,7 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import at_most
 from robocal_ros.results import Check, Fit, rms
 from robocal_ros.robot import (
+    ArmFriction,
     ArmModel,
     NewtonEuler,
     Robot,
@@ -726,23 +727,18 @@ def torque_rows(
     check_joints(samples, robot.joint_names)
     check_effort(samples, robot.joint_names)
     blocks = Blocks.of(samples, BAND, MIN_MOTION)
-
-    def identified(velocity: Array) -> Array:
-        torque = np.zeros_like(velocity)
-        for joint, name in enumerate(robot.joint_names):
-            if friction and name in friction:
-                torque[..., joint] = friction[name].torque(velocity[..., joint])
-        return torque
-
+    identified = ArmFriction(friction, robot.joint_names)
     dynamics = NewtonEuler(robot, robot.tool_frame)
     own = blocks.means(dynamics.torque)
     columns = np.concatenate((blocks.means(dynamics.torque_regressor),
                               blocks.means(lambda q, v, a: loss_columns(v))), axis=2)
-    known = blocks.means(lambda q, v, a: identified(v))
 
     def effort(delay: float) -> Array:
         return blocks.sample_means(samples.time - delay, samples.effort)
 
+    # The payload is not known yet: the drive torque states what the gears transmit.
+    driven = effort(0.0)
+    known = blocks.means_of_velocity(partial(identified.torque, effort=driven))
     valid = (blocks.slowest >= SLOWEST).T & blocks.seen(samples.time)
     rotors, smooth = blocks.centre.acceleration, partial(without_noise, blocks)
     delay = Delay() if values.delay_std <= 0.0 else find_delay(effort, [
@@ -753,7 +749,9 @@ def torque_rows(
         carried = partial(dynamics.torque, parameters=body)
 
         def effort_of(q: Array, v: Array, a: Array) -> Array:
-            return carried(q, v, a) + identified(v) + (loss_columns(v) * losses).sum(axis=-1)
+            torque = carried(q, v, a)
+            return torque + identified.torque(v, torque) + (
+                loss_columns(v) * losses).sum(axis=-1)
 
         transmitted = blocks.centre.values_of(carried)
         size = np.median(np.abs(known + (columns[:, :, 10:] * losses).sum(axis=2)), axis=0)

@@ -24,7 +24,11 @@ from .collision import (
 )
 from .friction_law import (
     DIRECTIONS as DIRECTIONS,
+    LAW_PARAMETERS as LAW_PARAMETERS,
+    LOAD_FACTOR_STD as LOAD_FACTOR_STD,
+    ArmFriction as ArmFriction,
     SteadyFriction as SteadyFriction,
+    bristle_springs as bristle_springs,
     friction_by_joint as friction_by_joint,
 )
 from .load import (

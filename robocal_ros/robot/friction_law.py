@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joint friction at steady speed: the law, and its reader from results."""
+"""Joint friction: the law, the friction of a whole arm, and the reader of results."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from robocal_ros.arrays import Array, freeze
+from robocal_ros.arrays import Array, Flags, freeze
 from robocal_ros.results import CalibrationResult, State
 
 DIRECTIONS = ('forward', 'backward')
@@ -15,9 +16,13 @@ LAW_PARAMETERS = ('coulomb', 'static', 'stribeck_velocity', 'viscous', 'exponent
 """Parameters of a direction, the order of ``SteadyFriction.covariance``."""
 
 
+LOAD_FACTOR_STD = 0.05
+"""Prior standard deviation of friction per transmitted torque."""
+
+
 @dataclass(frozen=True)
 class SteadyFriction:
-    """Steady friction of one joint, by direction.
+    """Friction of one joint: its steady law by direction, and its bristles.
 
     ``F(v, τ) = [Fc + (Fs − Fc) exp(−(v/vs)²) + μ (|τ| − τ0) + B |v|^α] sgn(v)``, with one set of
     parameters for v > 0 and one for v < 0. α = 1 and μ = 0 are LuGre's steady state (Canudas de
@@ -36,7 +41,10 @@ class SteadyFriction:
         load_factor: μ forward and backward, shape (2,).
         reference_load: τ0, mean transmitted torque of the runs [N·m].
         covariance: Covariance of ``LAW_PARAMETERS`` by direction, zero for those that are not
-            part of the law, shape (2, 6, 6).
+            part of the law, shape (2, 6, 6). Of the load factor, it states what the runs leave
+            open also where the law has none.
+        bristle_stiffness: σ0 [N·m/rad], infinite if not identified.
+        bristle_damping: σ1 [N·m·s/rad].
         speeds: Lowest and highest speed of the runs, shape (2,) [rad/s].
 
     """
@@ -50,14 +58,16 @@ class SteadyFriction:
     load_factor: Array = field(default_factory=lambda: np.zeros(2))
     reference_load: float = 0.0
     covariance: Array = field(default_factory=lambda: np.zeros((2, 6, 6)))
+    bristle_stiffness: float = np.inf
+    bristle_damping: float = 0.0
     speeds: Array = field(default_factory=lambda: np.array([0.0, np.inf]))
 
     def __post_init__(self) -> None:
         """Freeze the arrays."""
         freeze(self, *LAW_PARAMETERS, 'covariance', 'speeds')
 
-    def torque(self, velocity: Array | float, load: Array | float | None = None) -> Array:
-        """Return the friction torque, positive for positive velocities [N·m].
+    def level(self, velocity: Array | float, load: Array | float | None = None) -> Array:
+        """Return the dry friction of full sliding in the direction of the velocity, ≥ 0 [N·m].
 
         Args:
             velocity: Joint velocities, any shape [rad/s].
@@ -65,16 +75,44 @@ class SteadyFriction:
                 the reference load.
 
         """
+        load = self.reference_load if load is None else np.abs(load)
+        factor = self.load_factor[(np.asarray(velocity) < 0.0).astype(int)]
+        return np.asarray(np.maximum(self._unloaded(velocity) + factor * load, 0.0))
+
+    def _unloaded(self, velocity: Array | float) -> Array:
+        """Return ``level`` without load; it may be negative where the law is extrapolated."""
         v = np.asarray(velocity, dtype=float)
         side = (v < 0.0).astype(int)
         excess = (self.static - self.coulomb)[side]
-        level = self.coulomb[side] + excess * np.exp(-((v / self.stribeck_velocity[side]) ** 2))
-        if load is not None:
-            level = level + self.load_factor[side] * (np.abs(load) - self.reference_load)
-        speed = np.abs(v) ** self.exponent[side]
-        return np.asarray(level * np.sign(v) + self.viscous[side] * speed * np.sign(v))
+        return np.asarray(
+            self.coulomb[side] + excess * np.exp(-((v / self.stribeck_velocity[side]) ** 2))
+            - self.load_factor[side] * self.reference_load)
 
-    def torque_of_drive(self, velocity: Array | float, effort: Array | float) -> Array:
+    def _viscous_torque(self, velocity: Array | float) -> Array:
+        """Return the viscous part of the friction torque [N·m]."""
+        v = np.asarray(velocity, dtype=float)
+        side = (v < 0.0).astype(int)
+        return np.asarray(self.viscous[side] * np.abs(v) ** self.exponent[side] * np.sign(v))
+
+    def torque(
+        self, velocity: Array | float, load: Array | float | None = None,
+        sliding: Array | float | None = None,
+    ) -> Array:
+        """Return the friction torque, positive for positive velocities [N·m].
+
+        Args:
+            velocity: Joint velocities, any shape [rad/s].
+            load: As for ``level``.
+            sliding: Dry friction as a share of its level, -1 to 1; None for full sliding.
+
+        """
+        share = np.sign(velocity) if sliding is None else sliding
+        return np.asarray(self.level(velocity, load) * share + self._viscous_torque(velocity))
+
+    def torque_of_drive(
+        self, velocity: Array | float, effort: Array | float,
+        sliding: Array | float | None = None,
+    ) -> Array:
         """Return the friction torque at a drive torque [N·m].
 
         The law is solved in closed form for F with the transmitted torque τ = effort − F.
@@ -82,15 +120,45 @@ class SteadyFriction:
         Args:
             velocity: Joint velocities, any shape [rad/s].
             effort: Drive torques of the same shape [N·m].
+            sliding: As for ``torque``, in the direction of the velocity.
 
         """
         v = np.asarray(velocity, dtype=float)
-        sign, factor = np.sign(v), self.load_factor[(v < 0.0).astype(int)]
-        unloaded, along = sign * self.torque(v, 0.0), sign * np.asarray(effort)
+        sign = np.sign(v)
+        share = np.abs(sign if sliding is None else sliding)
+        factor = share * self.load_factor[(v < 0.0).astype(int)]
+        viscous, along = np.abs(self._viscous_torque(v)), sign * np.asarray(effort)
+        unloaded = share * self._unloaded(v) + viscous
         # |τ| is along − F if the drive moves the load, else F − along.
         pushed = (unloaded + factor * along) / (1.0 + factor)
         held = (unloaded - factor * along) / (1.0 - factor)
-        return np.asarray(sign * np.where(along >= unloaded, pushed, held))
+        return np.asarray(
+            sign * np.maximum(np.where(along >= unloaded, pushed, held), viscous))
+
+    @property
+    def has_bristles(self) -> bool:
+        """True if the stiffness of the bristles is identified."""
+        return bool(np.isfinite(self.bristle_stiffness))
+
+    def sliding(
+        self, angle: Array, velocity: Array, load: Array, spring: float
+    ) -> tuple[Array, float]:
+        """Return dry friction as a share of its level along a motion, by the bristles.
+
+        Args:
+            angle: Joint angles, shape (k,) [rad].
+            velocity: Joint velocities, shape (k,) [rad/s].
+            load: Transmitted torques, shape (k,) [N·m].
+            spring: Initial torque of the spring [N·m].
+
+        Returns:
+            Shares, shape (k,), and the torque of the spring at the end [N·m].
+
+        """
+        level = np.maximum(self.level(velocity, load), 1e-9)
+        springs = bristle_springs(angle, level, self.bristle_stiffness, spring)
+        rate = velocity - np.abs(velocity) * springs / level
+        return (springs + self.bristle_damping * rate) / level, float(springs[-1])
 
     def deviation(self, velocity: Array | float, load: Array | float | None = None) -> Array:
         """Return the standard deviation of ``torque``: parameters and misfit of the law [N·m].
@@ -128,11 +196,88 @@ class SteadyFriction:
         return float(level), float(slope)
 
 
+def bristle_springs(angle: Array, level: Array, stiffness: float, begin: float) -> Array:
+    """Return the torque of the spring of LuGre's bristles, s = σ0 z, shape (k,) [N·m].
+
+    ``dz/dt = v − σ0 |v| z / g(v)`` gives ``ds/dx = σ0 (1 − s sgn v / g)``, which is solved exactly
+    for a constant g within each step.
+
+    Args:
+        angle: Joint angles, shape (k,) [rad].
+        level: Steady level g there, shape (k,) [N·m].
+        stiffness: σ0 [N·m/rad].
+        begin: Initial torque of the spring [N·m].
+
+    """
+    way = np.diff(angle)
+    mean = 0.5 * (level[1:] + level[:-1])
+    target = np.where(way < 0.0, -mean, mean)
+    decay = np.exp(-stiffness * np.abs(way) / mean)
+    spring = begin
+    springs = [spring]
+    for aim, share in zip(target.tolist(), decay.tolist(), strict=True):
+        spring = aim + (spring - aim) * share
+        springs.append(spring)
+    return np.array(springs)
+
+
+class ArmFriction:
+    """Friction torques of an arm: the one function of all who compensate or subtract friction.
+
+    Attributes:
+        laws: Friction by place of the joint; joints without a law count as frictionless.
+        known: Whether the friction of each joint is identified, shape (n,).
+
+    """
+
+    def __init__(
+        self, laws: Mapping[str, SteadyFriction] | None, joint_names: Sequence[str]
+    ) -> None:
+        """Arrange laws by joint name in the order of the arm's joints."""
+        self.laws = {joint: laws[name] for joint, name in enumerate(joint_names)
+                     if laws and name in laws}
+        self.known: Flags = np.isin(np.arange(len(joint_names)), list(self.laws))
+
+    def torque(
+        self, velocity: Array, load: Array | None = None, *, effort: Array | None = None,
+        sliding: Array | None = None,
+    ) -> Array:
+        """Return the friction torques, shape (..., n) [N·m].
+
+        Args:
+            velocity: Joint velocities, shape (..., n) [rad/s].
+            load: Torques that the gears transmit to the links, shape (..., n) [N·m]; None for
+                those of the identification.
+            effort: Drive torques instead of ``load``, shape (..., n) [N·m].
+            sliding: Dry friction as a share of its level, shape (..., n); None for full sliding.
+
+        """
+        found = np.zeros(np.shape(velocity))
+        for joint, law in self.laws.items():
+            v, share = velocity[..., joint], None if sliding is None else sliding[..., joint]
+            found[..., joint] = (
+                law.torque(v, None if load is None else load[..., joint], share)
+                if effort is None else law.torque_of_drive(v, effort[..., joint], share))
+        return found
+
+    def variance(self, velocity: Array, load: Array) -> Array:
+        """Return the diagonal of the covariance of ``torque``, shape (..., n) [N²·m²].
+
+        It contains the parameters, the load factor that the runs leave open, and the scatter about
+        the law; not a change of friction since the identification.
+        """
+        found = np.zeros(np.shape(velocity))
+        for joint, law in self.laws.items():
+            found[..., joint] = law.deviation(velocity[..., joint], load[..., joint]) ** 2
+        return found
+
+
 def friction_by_joint(result: CalibrationResult) -> dict[str, SteadyFriction]:
     """Return the friction laws of a friction result by joint name.
 
     Parameters are named ``<joint>.coulomb_forward``, ``.static_…``, ``.stribeck_velocity_…``,
-    ``.viscous_…``, ``.exponent_…``, ``.load_factor_…``. Joints without identified Coulomb
+    ``.viscous_…``, ``.exponent_…``, ``.load_factor_…``, ``.bristle_stiffness``, and
+    ``.bristle_damping``. Joints without identified Coulomb
     friction in both directions are left out. Without an identified Stribeck part, static friction
     equals Coulomb friction.
 
@@ -153,11 +298,18 @@ def friction_by_joint(result: CalibrationResult) -> dict[str, SteadyFriction]:
         if np.isnan(coulomb).any():
             continue
         law = settings.get(joint) or {}
+        covariance = np.array([result.covariance_of(own) for own in names])
+        if law.get('load_factor_std'):
+            # The last parameter is the load factor.
+            covariance[:, -1, -1] = np.maximum(
+                covariance[:, -1, -1], np.square(law['load_factor_std']))
         models[joint] = SteadyFriction(
             **{name: np.where(np.isnan(pair), default, pair) for name, pair, default in zip(
                 LAW_PARAMETERS, values, (coulomb, coulomb, 1.0, 0.0, 1.0, 0.0), strict=True)},
             std=law.get('std', residual.get(joint, 0.0)),
             reference_load=law.get('reference_load', 0.0),
-            covariance=np.array([result.covariance_of(own) for own in names]),
+            covariance=covariance,
+            bristle_stiffness=known.get(f'{joint}.bristle_stiffness') or np.inf,
+            bristle_damping=known.get(f'{joint}.bristle_damping') or 0.0,
             speeds=np.asarray(law.get('speeds', (0.0, np.inf)), dtype=float))
     return models

@@ -15,7 +15,7 @@ from ompl import base, geometric, util
 from robocal_ros.arrays import Array
 from robocal_ros.errors import MotionError
 from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.friction_law import SteadyFriction
+from robocal_ros.robot.friction_law import ArmFriction, SteadyFriction
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.trajectories import Trajectory
 
@@ -62,15 +62,10 @@ class EffortLimits:
 
     def _friction(self, velocity: Array, load: Array) -> Array:
         """Return the friction of a motion, at least breakaway, shape (k, n) [N·m]."""
-        torque = np.zeros_like(velocity)
-        for joint, name in enumerate(self.robot.joint_names):
-            law = self.friction.get(name)
-            if law is not None:
-                v, carried = velocity[:, joint], load[:, joint]
-                slow = np.sign(v) * _SLOW
-                torque[:, joint] = np.sign(v) * np.maximum(
-                    np.abs(law.torque(v, carried)), np.abs(law.torque(slow, carried)))
-        return torque
+        friction, sign = ArmFriction(self.friction, self.robot.joint_names), np.sign(velocity)
+        return np.asarray(sign * np.maximum(
+            np.abs(friction.torque(velocity, load)),
+            np.abs(friction.torque(sign * _SLOW, load))))
 
     def exceeded(self, postures: Array) -> str:
         """Return a clause about the joint that cannot hold one of the postures, empty for none.

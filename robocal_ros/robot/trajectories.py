@@ -8,7 +8,7 @@ does: cubic through positions and velocities, quintic with accelerations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -235,6 +235,8 @@ class MotionLimits:
         upper: Shape (n,) [rad].
         velocity: Shape (n,) [rad/s].
         acceleration: Shape (n,) [rad/s²].
+        scale: Speed scale that is part of speeds and accelerations; motions that were planned for
+            these limits are not slowed by it once more.
 
     """
 
@@ -243,6 +245,23 @@ class MotionLimits:
     upper: Array
     velocity: Array
     acceleration: Array
+    scale: float = 1.0
+
+    def scaled(self, scale: float) -> MotionLimits:
+        """Return the limits of motions that are planned for a speed scale.
+
+        Speeds and accelerations are lowered by it: a motion of the same frequencies has both.
+        """
+        return replace(self, velocity=scale * self.velocity,
+                       acceleration=scale * self.acceleration, scale=scale)
+
+    def fitted(self, trajectory: Trajectory) -> Trajectory:
+        """Return a motion, slowed as far as speeds and accelerations need it."""
+        _, velocity, acceleration = (
+            np.abs(part).max(axis=0) for part in trajectory.sample(trajectory.dense()))
+        excess = max(float((velocity / self.velocity).max()),
+                     float(np.sqrt((acceleration / self.acceleration).max())))
+        return trajectory if excess <= 1.0 else trajectory.slowed(1.0 / excess)
 
     def check(self, trajectory: Trajectory) -> None:
         """Check a trajectory at and between its knots.

@@ -365,7 +365,8 @@ class Fusion:
             raise ValueError('The observation has no external joint torques.')
         # Identified friction has the same gains.
         driven = observation.needed - observation.external
-        return np.asarray(np.diag(self._torque_std**2 + torques.friction.variance(motion[1]))
+        friction = torques.friction.variance(motion[1], driven)
+        return np.asarray(np.diag(self._torque_std**2 + friction)
                           + self._observer.gain_covariance * np.outer(driven, driven))
 
     def link_covariance(self, observation: Observation, index: int) -> Array:

@@ -555,8 +555,9 @@ class OfflineObserver:
                     _any(np.abs(block.external[with_effort]) > torques.threshold),
                     lambda: torques.is_colliding):
                 row = int(with_effort[number])
-                torques.judge(at.v[row], block.external[row], self._observer.errors.torque_std(
-                    int(block.stamps[row]), at.motion(row)))
+                torques.judge(
+                    at.v[row], at.torque[row] - block.external[row], block.external[row],
+                    self._observer.errors.torque_std(int(block.stamps[row]), at.motion(row)))
                 block.colliding[row] = torques.colliding
         if self._observer.recorder is not None:
             for row in np.flatnonzero(at.full).tolist():

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robocal_ros.arrays import Array, Flags
-from robocal_ros.robot import Robot, SteadyFriction, per_joint
+from robocal_ros.robot import LAW_PARAMETERS, ArmFriction, Robot, SteadyFriction, per_joint
 from robocal_ros.wrench.parameters import CHANNELS, RELEASE, WrenchParameters
 
 _NO_FRICTION = SteadyFriction(np.zeros(2), np.zeros(2), np.ones(2), np.zeros(2))
@@ -40,8 +40,6 @@ class FrictionInUse:
     Attributes:
         known: Whether the friction of each joint is identified, shape (n,).
         any_known: Whether that of any joint is.
-        std: Standard deviation of the friction model, ``unidentified_friction`` if there is
-            none, shape (n,) [N·m].
 
     """
 
@@ -60,87 +58,108 @@ class FrictionInUse:
             ConfigurationError: If ``unidentified_friction`` does not fit the arm.
 
         """
-        self._laws = [laws.get(name, _NO_FRICTION) for name in joint_names]
-        self.known: Flags = np.array([name in laws for name in joint_names])
+        self._friction = ArmFriction(laws, joint_names)
+        self.known: Flags = self._friction.known
         self.any_known = bool(self.known.any())
-        self.std = np.where(
-            self.known, [law.std for law in self._laws],
-            per_joint(values.unidentified_friction, len(joint_names), 'unidentified_friction'))
+        self._unidentified = per_joint(
+            values.unidentified_friction, len(joint_names), 'unidentified_friction')
+        every = [laws.get(name, _NO_FRICTION) for name in joint_names]
         self._width = values.friction_width
-        coulomb, static, speed, viscous, exponent = (
-            np.array([getattr(law, name) for law in self._laws])
-            for name in ('coulomb', 'static', 'stribeck_velocity', 'viscous', 'exponent'))
-        # By joint and direction: level, excess at standstill, 1 / Stribeck speed, viscous,
-        # exponent of the speed.
+        coulomb, static, speed, viscous, exponent, factor = (
+            np.array([getattr(law, name) for law in every]) for name in LAW_PARAMETERS)
+        self._reference_load = np.array([law.reference_load for law in every])
+        # By joint and direction: level without load, excess at standstill, 1 / Stribeck speed,
+        # viscous, exponent of the speed, load factor.
         self._by_joint = np.stack(
-            (coulomb, static - coulomb, 1.0 / speed, viscous, exponent), 2).tolist()
+            (coulomb - factor * self._reference_load[:, None], static - coulomb, 1.0 / speed,
+             viscous, exponent, factor), 2).tolist()
         self.lines = [(*self._line(1.0, *forward), *self._line(-1.0, *backward))
                       for forward, backward in self._by_joint]
         breakaway = np.maximum(coulomb, static).max(axis=1)
         self._reversal = breakaway + coulomb.max(axis=1)
-        # Threshold added to that of contact torques, where a joint moves.
-        self._margin = np.where(self.known, _WIDTH * self.std, self.std)
+        self._load_factor = factor.max(axis=1)
 
     def _line(
         self, sign: float, coulomb: float, excess: float, inverse: float, viscous: float,
-        exponent: float,
+        exponent: float, factor: float,
     ) -> tuple[float, float, float]:
         """Return the velocity from which friction in one direction is a line, level and slope.
 
-        The velocity is 0 without friction, and infinite if friction never is a line.
+        The velocity is 0 without friction, and infinite if friction never is a line of the speed
+        alone.
         """
         clear = max(_FULL * self._width, _VANISHED / inverse if excess else 0.0)
-        if not (coulomb or excess or viscous):
+        if not (coulomb or excess or viscous or factor):
             clear = 0.0
-        return sign * (clear if exponent == 1.0 else math.inf), sign * coulomb, viscous
+        return (sign * (clear if exponent == 1.0 and not factor else math.inf), sign * coulomb,
+                viscous)
 
-    def torque(self, velocity: Array) -> Array:
+    def torque(self, velocity: Array, effort: Array) -> Array:
         """Return the friction torque, smooth through standstill, shape (..., n) [N·m].
 
         Args:
             velocity: Joint velocities, shape (..., n) [rad/s].
+            effort: Drive torques, shape (..., n) [N·m].
 
         """
-        sharp = [law.torque(velocity[..., joint]) for joint, law in enumerate(self._laws)]
-        return np.asarray(np.abs(np.tanh(velocity / self._width)) * np.stack(sharp, axis=-1))
+        return self._friction.torque(
+            velocity, effort=effort, sliding=np.tanh(velocity / self._width))
 
-    def near_standstill(self, joint: int, v: float) -> float:
-        """Return the friction torque of one joint, as for ``torque`` [N·m].
+    def one_torque(self, joint: int, v: float, effort: float) -> float:
+        """Return the friction torque of one joint, as ``torque`` does but faster [N·m].
 
         Args:
             joint: Its index.
             v: Its velocity [rad/s].
+            effort: Its drive torque [N·m].
 
         """
-        coulomb, excess, inverse, viscous, exponent = self._by_joint[joint][v < 0.0]
-        ratio = v * inverse
-        size = coulomb + excess * math.exp(-ratio * ratio) + viscous * abs(v)**exponent
-        return float(size * math.tanh(v / self._width))
+        coulomb, excess, inverse, viscous, exponent, factor = self._by_joint[joint][v < 0.0]
+        ratio, share = v * inverse, math.tanh(abs(v) / self._width)
+        moving = viscous * abs(v)**exponent
+        size = share * (coulomb + excess * math.exp(-ratio * ratio)) + moving
+        if factor:
+            factor *= share
+            along = math.copysign(effort, effort * v)
+            if along < size:
+                factor = -factor
+            size = max((size + factor * along) / (1.0 + factor), moving)
+        return math.copysign(size, v) if v else 0.0
 
-    def variance(self, velocity: Array) -> Array:
+    def _held(self, velocity: Array, load: Array) -> Array:
+        """Return what friction may differ by near standstill, shape (..., n) [N·m].
+
+        At standstill friction may be anything up to the breakaway torque, and shortly after a
+        reversal that of the other direction.
+        """
+        reversal = self._reversal + 2.0 * self._load_factor * (
+            np.abs(load) - self._reference_load)
+        return np.asarray(np.maximum(reversal, 0.0) * np.exp(-(velocity / _STICKING)**2))
+
+    def variance(self, velocity: Array, load: Array) -> Array:
         """Return the variance of the friction model's error, shape (..., n) [N²·m²].
 
         What may be anything up to a limit varies by a third of its square.
 
         Args:
             velocity: Joint velocities, shape (..., n) [rad/s].
+            load: Torques that the gears transmit, shape (..., n) [N·m].
 
         """
-        held = self._reversal * np.exp(-(velocity / _STICKING)**2)
-        known = self.std**2 + held**2 / 3.0
-        return np.asarray(np.where(self.known, known, self.std**2 / 3.0))
+        known = self._friction.variance(velocity, load) + self._held(velocity, load)**2 / 3.0
+        return np.asarray(np.where(self.known, known, self._unidentified**2 / 3.0))
 
-    def uncertainty(self, velocity: Array) -> Array:
+    def uncertainty(self, velocity: Array, load: Array) -> Array:
         """Return the bound of the friction model's error, shape (..., n) [N·m].
-
-        At standstill friction may be anything up to the breakaway torque, and shortly after a
-        reversal that of the other direction.
 
         Args:
             velocity: Joint velocities, shape (..., n) [rad/s].
+            load: Torques that the gears transmit, shape (..., n) [N·m].
 
         """
-        return np.asarray(self._margin + self._reversal * np.exp(-(velocity / _STICKING)**2))
+        known = _WIDTH * np.sqrt(self._friction.variance(velocity, load))
+        return np.asarray(
+            np.where(self.known, known, self._unidentified) + self._held(velocity, load))
 
 
 class JointTorques:
@@ -204,11 +223,11 @@ class JointTorques:
             torque: Drive torques, shape (m, n) [N·m].
 
         """
-        external = model - torque
         if self._has_rotors:
-            external += self._rotor * a
+            torque = torque - self._rotor * a
+        external = model - torque
         if self.friction.any_known:
-            external += self.friction.torque(v)
+            external += self.friction.torque(v, torque)
         return external
 
     def update(
@@ -225,36 +244,38 @@ class JointTorques:
 
         """
         if self._has_rotors:
-            model = model + self._rotor * a
+            torque = torque - self._rotor * a
         values: list[float] = []
         beyond = self.is_colliding
-        for value, speed, limit, (ahead, level, slope, back, level_back, slope_back) in zip(
-                (model - torque).tolist(), v.tolist(), self._limits, self.friction.lines,
-                strict=True):
+        for value, speed, drive, limit, (
+                ahead, level, slope, back, level_back, slope_back) in zip(
+                (model - torque).tolist(), v.tolist(), torque.tolist(), self._limits,
+                self.friction.lines, strict=True):
             if speed > ahead:
                 value += level + slope * speed
             elif speed < back:
                 value += level_back + slope_back * speed
             elif ahead or back:
-                value += self.friction.near_standstill(len(values), speed)
+                value += self.friction.one_torque(len(values), speed, drive)
             if not -limit <= value <= limit:
                 beyond = True
             values.append(value)
         external = np.array(values)
         if beyond:
-            self.judge(v, external, model_std())
+            self.judge(v, model - external, external, model_std())
         return external
 
-    def judge(self, v: Array, external: Array, model_std: Array) -> None:
+    def judge(self, v: Array, load: Array, external: Array, model_std: Array) -> None:
         """Compare torques with the thresholds, raised by the uncertainty of friction and model.
 
         Args:
             v: Joint velocities, shape (n,) [rad/s].
+            load: Torques that the gears transmit, shape (n,) [N·m].
             external: External joint torques, shape (n,) [N·m].
             model_std: Standard deviations of the torques that the rigid arm takes, (n,) [N·m].
 
         """
-        limit = self.threshold + self.friction.uncertainty(v) + _MODEL_WIDTH * model_std
+        limit = self.threshold + self.friction.uncertainty(v, load) + _MODEL_WIDTH * model_std
         if self.is_colliding:
             limit = np.where(self.colliding, RELEASE * limit, limit)
         self.colliding = np.abs(external) > limit

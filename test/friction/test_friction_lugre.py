@@ -15,7 +15,6 @@ from support.friction_cell import SPEEDS, WRIST, Truth, both_ways, record
 
 from robocal_ros.errors import ConvergenceError
 from robocal_ros.friction.estimator import assemble, estimate, fit_joints
-from robocal_ros.friction.model import simulate
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.plan import plan_reversals
 from robocal_ros.friction.reversals import estimate_presliding, find_reversals
@@ -91,12 +90,8 @@ def usual() -> JointSamples:
 
 def test_the_simulated_state_is_that_of_the_differential_equation():
     x, v, _, friction = bristles(WRIST, 1000, 2e-3, 1.0, STIFFNESS, DAMPING)
-    side = (v < 0.0).astype(int)
-    bend = np.exp(-(v / np.array(WRIST.stribeck_velocity)[side]) ** 2)
-    level = np.array(WRIST.coulomb)[side] + (
-        np.array(WRIST.static) - np.array(WRIST.coulomb))[side] * bend
-    viscous = np.array(WRIST.viscous)[side] * v
-    found = simulate(x, v, level, STIFFNESS, DAMPING, 0.0) + viscous
+    law = replace(law_of(WRIST), bristle_stiffness=STIFFNESS, bristle_damping=DAMPING)
+    found = law.torque(v, sliding=law.sliding(x, v, np.zeros_like(v), 0.0)[0])
     assert np.abs(found - friction).max() < 0.01 * np.abs(friction).max()
 
 

@@ -129,10 +129,11 @@ class TestCompensation:
         made = rig(compensation_width=0.05, compensation_dead_band=0.03).start()
         compensator = made.node._feed_forward._compensator
         slow, fast = (np.array([0.0] * 5 + [speed]) for speed in (0.02, 0.05))
-        assert compensator.torque(slow, measured=True)[5] == 0.0
+        assert compensator.torque(0.0, slow, np.zeros(6), measured=True)[5] == 0.0
         for speed in (slow, fast):
-            assert compensator.torque(speed, measured=False)[5] == pytest.approx(
-                float(np.tanh(speed[5] / 0.05) * LAW.torque(speed[5])))
+            dry, whole = float(LAW.level(speed[5])), float(LAW.torque(speed[5]))
+            assert compensator.torque(0.0, speed, np.zeros(6), measured=False)[5] == pytest.approx(
+                np.tanh(speed[5] / 0.05) * dry + whole - dry)
 
     def test_the_controllers_reference_wins_while_it_is_fresh(self, active):
         received = active.subscribe(JointState, 'compensation')
@@ -173,12 +174,45 @@ class TestCompensation:
         into.publish(message)
         active.spinner.until(lambda: out)
         robot = Robot(arm_urdf(), tool_frame='tool0')
-        for point, time in zip(out[-1].points, motion.time, strict=True):
+        times = [conversions.seconds(point.time_from_start) for point in out[-1].points]
+        assert set(motion.time.round(6)) <= set(np.round(times, 6))
+        assert np.diff(times).max() < 0.0101
+        for point, time in zip(out[-1].points, times, strict=True):
             q, v, a = (part for part in motion.sample(time))
             expected = robot.inverse_dynamics(q, v, a)
             expected[5] += float(LAW.torque(v[5]))
+            np.testing.assert_allclose(point.positions, q[order], atol=1e-6)
+            if 0.0 < np.abs(motion.time[1:-1] - time).min() < 1e-6:
+                # The acceleration jumps where a blend begins or ends.
+                continue
             np.testing.assert_allclose(point.effort, expected[order], atol=1e-6)
         assert out[-1].joint_names == message.joint_names
+
+    def test_a_controller_without_effort_is_named(self, active):
+        into = active.publisher(JointTrajectory, f'{active.node.get_name()}/trajectory_in')
+        controller = active.publisher(
+            JointTrajectoryControllerState, 'joint_trajectory_controller/controller_state', 10)
+        state = JointTrajectoryControllerState(joint_names=list(NAMES))
+        motion = conversions.to_joint_trajectory(
+            Lspb.with_acceleration(-0.3, 0.4, 0.2, 2.0).trajectory(np.zeros(6), 5), NAMES)
+
+        def warned() -> bool:
+            controller.publish(state)
+            into.publish(motion)
+            return any('The controller commands no effort' in text
+                       for text in active.log['warning'])
+
+        active.spinner.until(warned)
+        # One with the interface gets none of it.
+        state.output.effort = [0.0] * 6
+        client = active.node.arm.client.controller
+        active.spinner.until(lambda: (controller.publish(state), client.look(),
+                                      client.commands_effort)[-1])
+        active.log['warning'].clear()
+        out = active.subscribe(JointTrajectory, 'trajectory_out')
+        into.publish(motion)
+        active.spinner.until(lambda: out)
+        assert not active.log['warning']
 
     def test_tracking_is_switched_on_and_off(self, active):
         """Friction of 1.3 times the identified one, while the last joint swings."""

@@ -25,6 +25,8 @@ from robocal_ros.friction.plan import (
     planned_speeds,
     weak_speeds,
 )
+from robocal_ros.friction.runs import find_runs
+from robocal_ros.messages.samples import JointSamples
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.trajectories import Lspb, MotionLimits
@@ -88,6 +90,32 @@ def test_speeds_are_log_spaced_up_to_half_the_limit(limit, slowest, count):
     assert speeds[-1] == pytest.approx(min(0.6, 0.5 * limit))
     ratio = speeds[1:] / speeds[:-1]
     np.testing.assert_allclose(ratio, ratio[0])
+
+
+@pytest.mark.parametrize(('scale', 'changes'), [
+    (1.0, {}), (0.3, {}), (0.15, {}), (0.05, {}), (0.15, {'min_speed': 0.001}),
+    (1.0, {'min_speed': 0.001, 'max_cruise': 5.0})])
+def test_every_planned_run_is_found_in_its_recording(robocal, checker, scale, changes):
+    """The speed scale lowers the highest speed; slower runs than asked for would be lost."""
+    values = replace(VALUES, speed_scale=scale, speed_count=4, **changes)
+    runs = plan_runs(robocal, checker, home(robocal), 5, values)
+    assert min(run.segment.speed for run in runs) == pytest.approx(values.min_speed)
+    assert max(run.segment.speed for run in runs) == pytest.approx(scale * values.max_speed)
+    for run in runs:
+        motion = run.trajectory(home(robocal))
+        limits_of(robocal).scaled(scale).check(motion)
+        time = np.arange(-0.3, motion.duration + 0.3, 0.004)
+        position, velocity, _ = motion.sample(time)
+        samples = JointSamples(robocal.joint_names, time, position, velocity, 0.0 * position)
+        (found,) = find_runs(samples, [5])
+        signed = np.copysign(run.segment.speed, run.segment.goal - run.segment.start)
+        assert found.speed == pytest.approx(signed, rel=0.01)
+        assert np.isfinite(found.wander)
+
+
+def test_a_speed_scale_without_room_above_the_lowest_speed_is_refused():
+    with pytest.raises(ConfigurationError, match=r'At speed_scale 0\.01, the fastest run'):
+        planned_speeds(replace(VALUES, speed_scale=0.01, min_speed=0.006), 2.0)
 
 
 def test_near_a_limit_the_range_moves_to_the_other_side(robocal, checker):

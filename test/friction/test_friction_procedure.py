@@ -20,7 +20,7 @@ from robocal_ros.arm.protocols import (
     MotionStatus,
     keep_nothing,
 )
-from robocal_ros.errors import DataError
+from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.friction.fit import FrictionFit
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import FrictionRun
@@ -233,6 +233,25 @@ def test_given_runs_come_first_from_where_the_other_joints_are() -> None:
     (found,) = made.shown
     assert sorted(np.abs([p.speed for p in found.points]).round(2)) == [
         0.1, 0.1, 0.2, 0.2, 0.4, 0.4]
+
+
+def test_given_runs_that_would_be_too_slow_are_refused_before_the_arm_moves() -> None:
+    segment = Lspb.with_acceleration(-0.02, 0.02, 0.005, 2.0)
+    made = cell([FIRST], [FrictionRun(5, segment)])
+    slow = replace(VALUES, speeds=[0.0], speed_scale=0.15)
+    with pytest.raises(ConfigurationError, match=r'0\.005 rad/s at speed_scale 0\.15 .*moved'):
+        made.measure(slow)
+    with pytest.raises(ConfigurationError, match='Raise speed_scale'):
+        cell([FIRST]).measure(replace(slow, speeds=[0.2, 0.004]))
+    assert not made.arm.log
+
+
+def test_given_speeds_are_run_at_the_speed_scale() -> None:
+    made = cell([FIRST])
+    made.measure(replace(VALUES, speed_scale=0.5))
+    (found,) = made.shown
+    assert sorted(np.abs([p.speed for p in found.points]).round(3))[::2] == [
+        0.025, 0.05, 0.1, 0.2]
 
 
 def test_an_effort_that_says_nothing_ends_it_after_one_run() -> None:

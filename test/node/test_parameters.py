@@ -250,6 +250,12 @@ class TestSet:
         assert rig.node.values.speed_scale == 0.5
         assert rig.node.arm.check_path(motion, None).duration == 2.0 * before.duration
         assert rig.node.arm.limits.acceleration[0] == 1.5
+        # A motion that was planned for the scale is not slowed again, unless the scale is lowered.
+        limits = rig.node.arm.limits.scaled(0.5)
+        slow = motion.slowed(0.5)
+        assert rig.node.arm.check_path(slow, limits).duration == slow.duration
+        assert not self.set(rig, speed_scale=0.25)
+        assert rig.node.arm.check_path(slow, limits).duration == 2.0 * slow.duration
 
     @pytest.mark.parametrize('values', [
         {'method': 'static_poses'}, {'tool_frame': 'flange'}, {'autostart': True},

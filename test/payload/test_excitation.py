@@ -387,6 +387,24 @@ def test_friction_that_was_identified_is_subtracted(usual):
     assert np.abs(fit.value[10:]).max() < 2e-3
 
 
+def test_friction_that_grows_with_load_is_subtracted(usual):
+    offset, coulomb, viscous, asymmetry = FRICTION
+    level = np.array([coulomb + offset, coulomb - offset])
+    law = SteadyFriction(level, level, np.ones(2),
+                         np.array([viscous + asymmetry, viscous - asymmetry]))
+    loaded = replace(law, load_factor=np.array([0.08, 0.05]), reference_load=3.0)
+    samples, names = usual.joints(), usual.robot.joint_names
+    load = samples.effort - law.torque(samples.velocity)
+    heavy = replace(samples, effort=load + loaded.torque(samples.velocity, load))
+    plain = torque_rows(usual.robot, samples, WITHOUT_PRIORS, dict.fromkeys(names, law))
+    found = torque_rows(usual.robot, heavy, WITHOUT_PRIORS, dict.fromkeys(names, loaded))
+    added = torque_rows(usual.robot, heavy, WITHOUT_PRIORS, dict.fromkeys(names, law))
+    clear = plain.valid & found.valid
+    left, without = (np.sqrt(np.mean((rows.measured - plain.measured)[clear]**2))
+                     for rows in (found, added))
+    assert left < 0.03 * without
+
+
 def test_a_motion_of_the_last_joint_alone_leaves_directions_unobservable(usual):
     sine, cosine = np.zeros((2, *usual.motion.sine.shape))
     sine[5] = 3.0 * usual.motion.sine[5]

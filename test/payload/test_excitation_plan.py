@@ -52,6 +52,23 @@ def test_no_joint_moves_farther_than_the_range(robocal, widest):
     assert np.abs(motion.position).max() <= widest * (1.0 + 1e-6)
 
 
+def test_a_speed_scale_is_planned_for_with_more_repeats(robocal):
+    limits = limits_of(robocal).scaled(0.3)
+    slow, fast = (planned(robocal, limits=one, candidates=10)
+                  for one in (limits, limits_of(robocal)))
+    limits.check(slow)
+    # As long as the fast motion at that scale.
+    assert slow.duration == pytest.approx(fast.duration / 0.3, rel=0.2)
+    accelerations = [np.abs(one.acceleration).max() for one in (slow, fast)]
+    assert accelerations[0] > 0.25 * accelerations[1]
+
+
+def test_a_speed_scale_with_too_little_motion_is_refused(robocal):
+    with pytest.raises(ConvergenceError, match=r'moves too little .*10.*raise speed_scale'):
+        planned(robocal, limits=limits_of(robocal).scaled(0.02), candidates=5,
+                values=replace(VALUES, excitation_range=0.09))
+
+
 @pytest.mark.parametrize('harmonics', [3, 5, 8])
 def test_every_series_of_the_basis_begins_and_ends_at_rest(harmonics):
     basis = FourierBasis(PERIOD, harmonics)

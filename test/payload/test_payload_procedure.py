@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -257,6 +258,23 @@ def test_an_exciting_motion_is_faster_than_others_and_ends_where_it_began(
     assert 2.0 < accelerations[0] <= values.excitation_acceleration
     np.testing.assert_allclose(arm.at, HOME, atol=1e-6)
     assert all((watch is None) == (sensor is None) for watch in arm.watched)
+
+
+def test_what_the_speed_scale_costs_is_said_beforehand(
+    arm: FakeArm, recorder: FakeRecorder
+) -> None:
+    values = PayloadParameters(
+        method='excitation', excitation_period=4.0, excitation_repeats=2, speed_scale=0.3)
+    procedure = PayloadProcedure(arm, recorder, FakeReport(), values)
+    asyncio.run(procedure.excitation(FakeSensor()))
+    said = re.fullmatch(r'At speed_scale 0\.3, noise makes moments of inertia (\S+) times as '
+                        r'uncertain as at 1\.0\. ', procedure.remark)
+    assert said is not None
+    # As long a motion as one of full speed that is slowed, which would have 1 / 0.3² / √(1 / 0.3).
+    assert 1.2 < float(said[1]) < 6.0
+    full = PayloadProcedure(arm, recorder, FakeReport(), replace(values, speed_scale=1.0))
+    asyncio.run(full.excitation(FakeSensor()))
+    assert full.remark == ''
 
 
 def test_sweeps_that_look_like_rest_are_refused() -> None:

@@ -142,6 +142,27 @@ def test_joints_are_moved_by_their_names(
     assert rig.position == pytest.approx(reached)
 
 
+def test_effort_is_commanded_between_the_points_and_not_while_held() -> None:
+    """As joint_trajectory_controller with position and effort, by its sources."""
+    rig = Rig(command_interfaces=('position', 'effort'))
+    points = [replace(point, effort=(force, 0.0, -force)) for point, force in zip(
+        trajectory((1.0, [0.1] * 3), (2.0, [0.2] * 3)).points, (4.0, 8.0), strict=True)]
+    assert rig.goal(trajectory((1.0, [0.1] * 2 + [0.3]))) is not None
+    goal = rig.goal(replace(SIMPLE, points=tuple(points)))
+    # From nothing, where the arm is, to the first point; then linear; then that of the last.
+    for passed, effort in ((0.5, 2.0), (1.0, 6.0), (1.0, 8.0)):
+        rig.run(passed)
+        assert rig.controller.effort == pytest.approx([effort, 0.0, -effort], abs=0.1)
+    assert goal.outcome.status is Status.SUCCEEDED
+    # The next motion begins with the effort that is commanded; points without effort have none.
+    assert rig.goal(SIMPLE) is not None
+    rig.run(0.5)
+    assert rig.controller.effort == pytest.approx([4.0, 0.0, -4.0], abs=0.1)
+    rig.controller.hold()
+    rig.run(2.6)
+    assert not rig.controller.effort.any()
+
+
 OUTSIDE = trajectory((1.0, [1.4, 0.0, 0.0]))
 DISTANT = trajectory((0.0, [0.9, 0.0, 0.0]), (1.0, [0.9, 0.0, 0.0]))
 EXACT = {'goal': tolerances(0.01), 'goal_time': 0.5}

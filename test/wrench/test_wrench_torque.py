@@ -41,8 +41,8 @@ def test_external_torque_is_what_model_rotors_and_friction_leave() -> None:
         made.update(model, v, a, model + 0.5 * a + taken - external, exact), external,
         atol=1e-9)
     # Many instants at once, by the same law.
-    np.testing.assert_allclose(made.friction.torque(np.array([v, -v]))[1],
-                               made.friction.torque(-v))
+    np.testing.assert_allclose(made.friction.torque(np.array([v, -v]), np.ones((2, 6)))[1],
+                               made.friction.torque(-v, np.ones(6)))
 
 
 def test_rotors_of_an_identified_arm_replace_those_of_the_parameter() -> None:
@@ -67,15 +67,15 @@ def test_thresholds_wait_where_friction_is_uncertain() -> None:
     friction = made.friction
     moving, rest = np.full(6, 0.3), np.zeros(6)
     assert friction.known.tolist() == [False, True, False, False, False, False]
-    assert friction.uncertainty(rest)[1] == pytest.approx(8.0 + 5.0 + 3.0 * LAW.std)
-    assert friction.uncertainty(moving)[1] == pytest.approx(3.0 * LAW.std)
+    assert friction.uncertainty(rest, rest)[1] == pytest.approx(8.0 + 5.0 + 3.0 * LAW.std)
+    assert friction.uncertainty(moving, rest)[1] == pytest.approx(3.0 * LAW.std)
     # Joint 1 has no law: its threshold is wider by unidentified_friction.
-    assert friction.uncertainty(moving)[0] == 20.0
+    assert friction.uncertainty(moving, rest)[0] == 20.0
 
     def colliding(joint: int, size: float, velocity: np.ndarray = rest) -> bool:
         torque = np.zeros(6)
         torque[joint] = -size
-        made.update(np.zeros(6), velocity, rest, torque - friction.torque(-velocity), exact)
+        made.update(np.zeros(6), velocity, rest, torque - friction.torque(-velocity, rest), exact)
         return bool(made.colliding[joint])
 
     assert not colliding(1, 17.9)
@@ -132,6 +132,6 @@ def test_a_law_sublinear_in_speed_is_compensated(exponent: float) -> None:
     for v in (-0.7, -0.2, 0.3, 0.9):
         speed = np.array([v, v])
         expected = [float(law.torque(v)), 0.0]
-        np.testing.assert_allclose(friction.torque(speed), expected, rtol=1e-6)
-        one = [friction.near_standstill(joint, v) for joint in range(2)]
+        np.testing.assert_allclose(friction.torque(speed, 0.0 * speed), expected, rtol=1e-6)
+        one = [friction.one_torque(joint, v, 0.0) for joint in range(2)]
         np.testing.assert_allclose(one, expected, rtol=1e-6)

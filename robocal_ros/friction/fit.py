@@ -423,7 +423,7 @@ def law(
     return SteadyFriction(
         **{name: np.array([side[name] for side in sides]) for name in sides[0]},
         std=rms(np.concatenate([fit.residual for fit in fits])) if std is None else std,
-        reference_load=reference_load)
+        reference_load=reference_load, holds_zero=True)
 
 
 def fit_joint(

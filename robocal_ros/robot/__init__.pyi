@@ -27,6 +27,7 @@ from .friction_law import (
     DIRECTIONS as DIRECTIONS,
     SteadyFriction as SteadyFriction,
     friction_by_joint as friction_by_joint,
+    without_zeros as without_zeros,
 )
 from .load import (
     alternative_loads as alternative_loads,
@@ -75,6 +76,13 @@ from .setup import (
     relative_covariance as relative_covariance,
     torque_factor as torque_factor,
     with_own_units as with_own_units,
+)
+from .torque_zero import (
+    TORQUE_ZERO as TORQUE_ZERO,
+    TorqueZero as TorqueZero,
+    stored_zero as stored_zero,
+    torque_zero as torque_zero,
+    zero_names as zero_names,
 )
 from .trajectories import (
     Lspb as Lspb,

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -38,6 +39,8 @@ class SteadyFriction:
         covariance: Covariance of ``LAW_PARAMETERS`` by direction, zero for those that are not
             part of the law, shape (2, 6, 6).
         speeds: Lowest and highest speed of the runs, shape (2,) [rad/s].
+        holds_zero: Whether the torques of the runs contained the torque zero, which then is part
+            of the difference between the directions.
 
     """
 
@@ -51,6 +54,7 @@ class SteadyFriction:
     reference_load: float = 0.0
     covariance: Array = field(default_factory=lambda: np.zeros((2, 6, 6)))
     speeds: Array = field(default_factory=lambda: np.array([0.0, np.inf]))
+    holds_zero: bool = True
 
     def __post_init__(self) -> None:
         """Freeze the arrays."""
@@ -92,6 +96,17 @@ class SteadyFriction:
         held = (unloaded - factor * along) / (1.0 - factor)
         return np.asarray(sign * np.where(along >= unloaded, pushed, held))
 
+    @property
+    def difference(self) -> float:
+        """Half the difference of the directions' levels, which a torque zero adds to [N·m]."""
+        return 0.5 * float(self.coulomb[0] - self.coulomb[1])
+
+    def shifted(self, offset: float) -> SteadyFriction:
+        """Return the law plus a constant torque [N·m]."""
+        step = offset * np.array([1.0, -1.0])
+        return replace(self, coulomb=self.coulomb + step, static=self.static + step,
+                       holds_zero=False)
+
     def deviation(self, velocity: Array | float, load: Array | float | None = None) -> Array:
         """Return the standard deviation of ``torque``: parameters and misfit of the law [N·m].
 
@@ -128,6 +143,14 @@ class SteadyFriction:
         return float(level), float(slope)
 
 
+def without_zeros(
+    laws: Mapping[str, SteadyFriction], zeros: Mapping[str, float]
+) -> dict[str, SteadyFriction]:
+    """Return laws for torques from which zeros [N·m] are subtracted, both by joint name."""
+    return {name: law.shifted(-zeros[name]) if law.holds_zero else law
+            for name, law in laws.items()}
+
+
 def friction_by_joint(result: CalibrationResult) -> dict[str, SteadyFriction]:
     """Return the friction laws of a friction result by joint name.
 
@@ -159,5 +182,6 @@ def friction_by_joint(result: CalibrationResult) -> dict[str, SteadyFriction]:
             std=law.get('std', residual.get(joint, 0.0)),
             reference_load=law.get('reference_load', 0.0),
             covariance=np.array([result.covariance_of(own) for own in names]),
-            speeds=np.asarray(law.get('speeds', (0.0, np.inf)), dtype=float))
+            speeds=np.asarray(law.get('speeds', (0.0, np.inf)), dtype=float),
+            holds_zero='torque_zero' not in law)
     return models

@@ -366,6 +366,7 @@ class Fusion:
         # Identified friction has the same gains.
         driven = observation.needed - observation.external
         return np.asarray(np.diag(self._torque_std**2 + torques.friction.variance(motion[1]))
+                          + self._observer.zero_covariance
                           + self._observer.gain_covariance * np.outer(driven, driven))
 
     def link_covariance(self, observation: Observation, index: int) -> Array:

@@ -24,15 +24,20 @@ from robocal_ros.messages import SECOND, Stamps, to_seconds
 from robocal_ros.parameters import named
 from robocal_ros.results import CalibrationResult
 from robocal_ros.robot import (
+    ARM,
     ArmModel,
     RigidBodyInertia,
     Robot,
     SteadyFriction,
+    TorqueZero,
     alternative_loads,
     carried_load,
     identified_arm,
     mesh_folders,
+    per_joint,
     relative_covariance,
+    torque_zero,
+    without_zeros,
 )
 from robocal_ros.wrench.alignment import (
     COLUMNS,
@@ -153,6 +158,7 @@ class WrenchObserver:
         remarks: Sentences on the collision geometry.
         errors: Errors of wrenches and torques due to the model.
         gain_covariance: Covariance of the relative errors of the drive gains, shape (n, n).
+        zero_covariance: Covariance of the zeros of the joint torques, shape (n, n) [N²·m²].
 
     """
 
@@ -194,6 +200,8 @@ class WrenchObserver:
         self._load: tuple[RigidBodyInertia | None, str, Array] = None, '', _EXACT
         self.errors = ModelErrors(self.arm, values.arm_model_std)
         self._identified = False
+        self._laws: Mapping[str, SteadyFriction] = {}
+        self._zero: TorqueZero | None = None
         self.use_gains(None)
         self.contacts = Contacts(values, surface)
         self.imu_chains = {
@@ -342,8 +350,12 @@ class WrenchObserver:
             Whether links and rotors were replaced.
 
         """
-        self.gain_covariance = relative_covariance(self.arm.robot, gains, self.values.gain_std)
-        arm = identified_arm(self.arm.robot, self.values, gains)
+        robot, values = self.arm.robot, self.values
+        self.gain_covariance = relative_covariance(robot, gains, values.gain_std)
+        self._arm_zero = torque_zero(robot, gains) if (
+            gains is not None and gains.kind == ARM and values.use_torque_zero) else None
+        self._use_zeros()
+        arm = identified_arm(robot, values, gains)
         if arm is None and not self._identified:
             return False
         self.use_arm(arm)
@@ -369,8 +381,38 @@ class WrenchObserver:
             laws: Identified friction by joint name.
 
         """
-        if self.torques is not None:
-            self.torques.use_friction(laws)
+        self._laws = laws
+        self._use_zeros()
+
+    def use_torque_zero(self, zero: TorqueZero | None) -> None:
+        """Subtract zeros from the joint torques from now on; None if they are not known."""
+        self._zero = zero
+        self._use_zeros()
+
+    def _use_zeros(self) -> None:
+        """Combine zeros from rest, of the identified arm and of the friction laws.
+
+        Rests show the zero alone. What an arm identification finds contains the difference of
+        friction between the directions, as does half the difference of a friction law's levels:
+        in motion they are the same, and at standstill the latter is the middle of the torques at
+        which friction holds the joint. So a law that contains the zero keeps their sum.
+        """
+        torques, names = self.torques, self.arm.robot.joint_names
+        std = per_joint(self.values.torque_zero_std, len(names), 'torque_zero_std')
+        known = self._zero or self._arm_zero or TorqueZero(np.zeros(len(names)), np.diag(std**2))
+        offset, covariance = known.offset.copy(), known.covariance.copy()
+        for joint, name in enumerate(names):
+            law = self._laws.get(name)
+            if law is not None and law.holds_zero:
+                if self._zero is None:
+                    offset[joint] = law.difference
+                # The covariance of the law contains it.
+                covariance[joint] = covariance[:, joint] = 0.0
+        self.zero_covariance = covariance
+        if torques is not None:
+            torques.use_friction(without_zeros(
+                self._laws, dict(zip(names, offset, strict=True))))
+            torques.zero = offset
 
     # ----------------------------------------------------------------------- output
 
@@ -634,8 +676,10 @@ class JointChains(_Chains):
             observation.colliding = self._torques.colliding
         if (recorder := self._observer.recorder) is not None:
             newest = rows[-1].copy()
+            torque = newest[2 * n:3 * n]
             recorder.add(Instant(stamp, newest[:n], newest[3 * n:].reshape(count, COLUMNS), held,
-                                 missing or [''] * count))
+                                 missing or [''] * count,
+                                 torque if stamp > self._without_effort else np.nan * torque))
         return observation
 
     def bound(

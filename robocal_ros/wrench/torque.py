@@ -170,6 +170,7 @@ class JointTorques:
         self.friction = FrictionInUse({}, robot.joint_names, values)
         self._default_rotor = per_joint(values.rotor_inertias, robot.n, 'rotor_inertias')
         self.use_rotors(np.zeros(robot.n))
+        self.zero = np.zeros(robot.n)
         self.threshold = per_joint(values.torque_thresholds, robot.n, 'torque_thresholds').copy()
         self._limits = self.threshold.tolist()
         self.clear()
@@ -194,6 +195,15 @@ class JointTorques:
         self._rotor = np.array(inertia) if np.any(inertia) else self._default_rotor
         self._has_rotors = bool(self._rotor.any())
 
+    @property
+    def zero(self) -> Array:
+        """Measured minus true torques, shape (n,) [N·m]."""
+        return self._zero
+
+    @zero.setter
+    def zero(self, offset: Array) -> None:
+        self._zero, self._has_zero = offset, bool(offset.any())
+
     def external_torque(self, model: Array, v: Array, a: Array, torque: Array) -> Array:
         """Return external joint torques, shape (m, n) [N·m].
 
@@ -204,7 +214,7 @@ class JointTorques:
             torque: Drive torques, shape (m, n) [N·m].
 
         """
-        external = model - torque
+        external = model + self.zero - torque
         if self._has_rotors:
             external += self._rotor * a
         if self.friction.any_known:
@@ -226,6 +236,8 @@ class JointTorques:
         """
         if self._has_rotors:
             model = model + self._rotor * a
+        if self._has_zero:
+            model = model + self._zero
         values: list[float] = []
         beyond = self.is_colliding
         for value, speed, limit, (ahead, level, slope, back, level_back, slope_back) in zip(

@@ -163,7 +163,7 @@ class WrenchFollowing:
         bias, reference = self._observer.bias, self._observer.reference
         self._begin(result, series)
         try:
-            if self._observer.imu_chains:
+            if self._observer.imu_chains or self._values.drift_lag:
                 self._observe_samples(progress)
             else:
                 self._observe_blocks(progress)

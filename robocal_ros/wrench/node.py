@@ -27,6 +27,7 @@ from robocal_ros.wrench.inputs import WrenchInputs
 from robocal_ros.wrench.observer import WrenchObserver, failure
 from robocal_ros.wrench.outputs import WrenchOutputs
 from robocal_ros.wrench.parameters import TARE, ZERO, WrenchParameters
+from robocal_ros.wrench.reaction import ContactReaction
 from robocal_ros.wrench.tare_procedure import TareOutcome, TareProcedure
 
 # Observations computed at a time, so that services are answered in between: those of the period in
@@ -57,8 +58,9 @@ class WrenchObserverNode(CalibrationNode):
         self.outputs = self.part(WrenchOutputs(self, self.observer, self.markers))
         self.inputs = self.stream(WrenchInputs(
             self, self.observer, effort_factor(self.robot, values), self._observe))
+        self.reaction = self.part(ContactReaction(self)) if values.hold_on_contact else None
         self.health = self.stream(
-            WrenchHealth(self, self.observer, self.inputs, self.outputs))
+            WrenchHealth(self, self.observer, self.inputs, self.outputs, self.reaction))
         self.marks = self.part(Marks(self, self.group))
         self._result_topic = self.publisher(String, '~/result')
         self._zero_topic = self.publisher(String, f'~/{TORQUE_ZERO}')
@@ -112,6 +114,8 @@ class WrenchObserverNode(CalibrationNode):
             self.health.note(observation)
             if not self.observer.tared:
                 continue
+            if self.reaction is not None:
+                self.reaction.note(observation)
             try:
                 self.outputs.publish(observation)
             except (ArithmeticError, ValueError) as error:

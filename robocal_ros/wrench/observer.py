@@ -52,7 +52,7 @@ from robocal_ros.wrench.alignment import (
 )
 from robocal_ros.wrench.contact import Contact, Contacts, Surface
 from robocal_ros.wrench.model import ImuLink, LinkBias, SensedArm, SensorMount, TareReference
-from robocal_ros.wrench.model_errors import ForceTest, ModelErrors, Motion
+from robocal_ros.wrench.model_errors import EVERY, ForceTest, ModelErrors, Motion
 from robocal_ros.wrench.parameters import Source, WrenchParameters, sensor_std, sensors_of
 from robocal_ros.wrench.tare import Instant, LinkInstant, TareRecord, biases, reference
 from robocal_ros.wrench.torque import JointTorques
@@ -84,6 +84,9 @@ _NEAR, _NEAR_BY_IMU = 0.3, 3.0
 # Multiple of the threshold that a force must reach when leaps have been removed: what remains
 # is less certain.
 _WITHOUT_LEAPS = 1.5
+# Share of the thresholds below which nothing touches the arm, and least speed of the fastest joint
+# while it moves [rad/s], where drifts are followed.
+_FREE, _MOVING = 0.5, 0.05
 # Component of a direction that counts as zero.
 _PARALLEL = 1e-9
 
@@ -575,6 +578,8 @@ class JointChains(_Chains):
         """Discard what was derived from samples."""
         # Newest joint states without torques, and without any of velocities and torques.
         self._without_effort = self._incomplete = NEVER
+        # Stamp of the instant to which drifts were followed last [ns].
+        self._followed = NEVER
         # Newest means of motion and readings.
         self._latest: tuple[Array, Array, Array] | None = None
         if self._torques is not None:
@@ -674,6 +679,8 @@ class JointChains(_Chains):
                 needed, v, a, means[2 * n:3 * n],
                 lambda: self._observer.errors.torque_std(stamp, motion))
             observation.colliding = self._torques.colliding
+        if self._values.drift_lag and stamp - self._followed >= EVERY:
+            self._follow(observation)
         if (recorder := self._observer.recorder) is not None:
             newest = rows[-1].copy()
             torque = newest[2 * n:3 * n]
@@ -681,6 +688,36 @@ class JointChains(_Chains):
                                  missing or [''] * count,
                                  torque if stamp > self._without_effort else np.nan * torque))
         return observation
+
+    def _follow(self, observation: Observation) -> None:
+        """Let biases and torque zeros follow a drift, with a lag of first order.
+
+        Only while the arm moves and nothing touches it, by less than half of the thresholds: what
+        rests against it would look like a drift. Friction of a joint near standstill is unknown.
+        """
+        stamp, since = observation.nanoseconds, observation.nanoseconds - self._followed
+        self._followed = stamp
+        observer, torques, external = self._observer, self._torques, observation.external
+        if observation.motion is None or not observer.tared or since > 2 * EVERY:
+            return
+        speed = np.abs(observation.motion[1])
+        force = np.linalg.norm(observation.distal[:, :3], axis=1)
+        limit = _FREE * self._values.force_threshold
+        if (speed.max() < _MOVING or observation.contacts or observation.missing is not None
+                or force.max(initial=0.0) > limit):
+            return
+        gain = since / SECOND / self._values.drift_lag
+        if torques is not None and external is not None:
+            half = _FREE * torques.threshold
+            unknown = torques.friction.uncertainty(observation.motion[1])
+            if (np.abs(external) > half + unknown).any():
+                return
+            torques.zero = torques.zero - gain * np.where(unknown < half, external, 0.0)
+        step = gain * self._arm.in_measurement(observation.distal)
+        observer.bias = observer.bias + step
+        if observer.reference is not None:
+            observer.reference = observer.reference._replace(
+                readings=observer.reference.readings + step)
 
     def bound(
         self, stamp: int, delay: float, held: Array, around: Sequence[list[Reading | None]],

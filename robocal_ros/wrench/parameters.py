@@ -120,6 +120,14 @@ class WrenchParameters(RobotParameters):
             ~/tool_wrench is unobservable.
         damping: Damping of the pseudo-inverse for ~/tool_wrench from joint torques; a larger one
             reduces noise and biases the wrench towards zero.
+        hold_on_contact: Hold the arm when a contact begins, by cancelling all goals of the
+            controller; not a safety function.
+        hold_force: Force of a contact from which hold_on_contact holds the arm, besides contacts
+            of joints by torque_thresholds; a higher value lets softer contacts pass.
+        controller: Joint trajectory controller whose goals hold_on_contact cancels.
+        drift_lag: Time constant with which biases of F/T sensors and torque zeros follow a drift
+            while the arm moves without contact; a shorter one follows faster drifts, and sooner
+            takes a steady push below half of force_threshold for one; 0 keeps them constant.
         tool_box: Size of a box around the mounted tool along x, y, z of tool_frame, on which
             contact points are located too; zeros for none.
         mesh_folders: Folders in which package:// meshes of the collision geometry are looked up,
@@ -171,6 +179,10 @@ class WrenchParameters(RobotParameters):
     arm_model_std: float = parameter(0.05, minimum=0.0, maximum=1.0)
     min_singular_value: float = parameter(0.05, unit='m', minimum=1e-4, maximum=1.0)
     damping: float = parameter(0.02, unit='m', minimum=0.0, maximum=1.0)
+    hold_on_contact: bool = parameter(False)
+    hold_force: float = parameter(5.0, unit='N', minimum=0.1, maximum=1e4)
+    controller: str = parameter('joint_trajectory_controller')
+    drift_lag: float = parameter(0.0, unit='s', minimum=0.0, maximum=1e4)
     tool_box: list[float] = parameter([0.0, 0.0, 0.0], unit='m', minimum=0.0, maximum=5.0)
     mesh_folders: list[str] = parameter([''])
 

@@ -204,6 +204,11 @@ class JointTorques:
     def zero(self, offset: Array) -> None:
         self._zero, self._has_zero = offset, bool(offset.any())
 
+    @property
+    def rotors(self) -> Array:
+        """Inertias of the drives in use, reflected to the joints, shape (n,) [kg·m²]."""
+        return self._rotor
+
     def external_torque(self, model: Array, v: Array, a: Array, torque: Array) -> Array:
         """Return external joint torques, shape (m, n) [N·m].
 

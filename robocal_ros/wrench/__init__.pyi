@@ -30,5 +30,8 @@ from .parameters import (
 )
 from .tare import (
     KIND as KIND,
+    Instant as Instant,
     Tare as Tare,
+    TareRecord as TareRecord,
+    Taring as Taring,
 )

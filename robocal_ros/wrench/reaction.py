@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from rclpy.task import Future
 
 from robocal_ros.arm import ControllerGoals
 from robocal_ros.messages import SECOND
@@ -81,7 +80,7 @@ class ContactReaction:
         self._goals.cancel_all().add_done_callback(self._answered)
         self._node.get_logger().warning(self.outcome)
 
-    def _answered(self, answer: Future[Any]) -> None:
+    def _answered(self, answer: Any) -> None:
         response = answer.result()
         if response is None or not response.goals_canceling:
             self.outcome += ' It had no goal to cancel, so what moves the arm goes on.'

@@ -35,3 +35,9 @@ from .tare import (
     TareRecord as TareRecord,
     Taring as Taring,
 )
+from .torque import (
+    tool_wrench as tool_wrench,
+)
+from .torque_zero import (
+    Zeroing as Zeroing,
+)

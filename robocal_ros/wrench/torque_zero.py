@@ -155,16 +155,10 @@ class Zeroing:
         self._refuse_contact(others, rest, values)
         self.rests = [*others, rest]
 
-    def _problem(
-        self, rests: list[Rest], values: WrenchParameters, *, stated: bool = False
-    ) -> _Problem:
-        """Return what rests tell, with as much of ``torque_std`` as their scatter shows.
+    def _problems(self, rests: list[Rest], values: WrenchParameters) -> list[_Problem]:
+        """Return what rests tell with the whole of ``torque_std``, then with shares of it.
 
-        Args:
-            rests: The rests.
-            values: The parameters.
-            stated: Whether all of it counts.
-
+        There are no shares for few rests, whose scatter does not show them.
         """
         observer, names = self._observer, self._observer.arm.robot.joint_names
         gains = covariance_factor(observer.gain_covariance)
@@ -173,10 +167,9 @@ class Zeroing:
             np.ones(observer.errors.parameters.shape[1] + gains.shape[1])))
         rows = [self._rows(rest, gains) for rest in rests]
         noise = per_joint(values.torque_std, len(names), 'torque_std')
-        scales = _SCALES[:1] if stated or len(rests) < FEWEST_POSTURES else _SCALES
-        return max((_Problem([item._replace(variance=item.variance + (scale * noise)**2)
-                              for item in rows], prior) for scale in scales),
-                   key=_Problem.evidence)
+        return [_Problem([item._replace(variance=item.variance + (scale * noise)**2)
+                          for item in rows], prior)
+                for scale in (_SCALES[:1] if len(rests) < FEWEST_POSTURES else _SCALES)]
 
     def _rows(self, rest: Rest, gains: Array) -> _Rows:
         observer, still = self._observer, np.zeros_like(rest.posture)
@@ -193,8 +186,7 @@ class Zeroing:
     def _refuse_contact(
         self, others: list[Rest], rest: Rest, values: WrenchParameters
     ) -> None:
-        left, covariance = self._problem(
-            [*others, rest], values, stated=True).unexplained(len(others))
+        left, covariance = self._problems([*others, rest], values)[0].unexplained(len(others))
         if left @ np.linalg.solve(covariance, left) <= scipy.special.chdtri(len(left), RISK):
             return
         worst = int(np.argmax(np.abs(left) / np.sqrt(np.diag(covariance))))
@@ -207,10 +199,14 @@ class Zeroing:
             'allowed by torque_zero_std.')
 
     def find(self, values: WrenchParameters) -> TorqueZero:
-        """Return the zeros by the rests so far."""
-        mean, covariance = self._problem(self.rests, values).posterior()
-        n = len(self.rests[0].posture)
-        return TorqueZero(mean[:n], covariance[:n, :n])
+        """Return the zeros by the rests so far, averaged over the shares of ``torque_std``."""
+        problems, n = self._problems(self.rests, values), len(self.rests[0].posture)
+        weights = scipy.special.softmax([problem.evidence() for problem in problems])
+        means, covariances = zip(*(problem.posterior() for problem in problems), strict=True)
+        every, within = np.array(means)[:, :n], np.array(covariances)[:, :n, :n]
+        mean = weights @ every
+        spread = (every - mean).T * weights @ (every - mean)
+        return TorqueZero(mean, np.tensordot(weights, within, 1) + spread)
 
     def result(
         self, zero: TorqueZero, robot: RobotIdentity, values: WrenchParameters
@@ -224,7 +220,7 @@ class Zeroing:
 
         """
         rests, names = self.rests, zero_names(self._observer.arm.robot)
-        problem = self._problem(rests, values)
+        problem = max(self._problems(rests, values), key=_Problem.evidence)
         value = np.array([item.value for item in problem.rows])
         kept = np.sqrt(np.diag(zero.covariance))
         share = 1.0 - (kept / np.maximum(problem.prior[:len(kept)], _EXACT))**2

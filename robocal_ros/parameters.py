@@ -196,7 +196,7 @@ class RobotParameters(ParameterTable):
         use_arm_model: Use links and rotors of the identified arm, if there is a result, instead of
             those of the URDF wherever joint torques are read or predicted.
         use_torque_zero: Subtract the zeros of joint torques that ~/zero of wrench_observer found,
-            if there is a result.
+            if there is a result; in the observer otherwise those of the identified arm.
         results_dir: Folder of the result files; ~/.ros/robocal/<robot> when empty.
 
     """

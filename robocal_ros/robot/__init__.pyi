@@ -80,6 +80,7 @@ from .setup import (
 from .torque_zero import (
     TORQUE_ZERO as TORQUE_ZERO,
     TorqueZero as TorqueZero,
+    arm_zero as arm_zero,
     stored_zero as stored_zero,
     torque_zero as torque_zero,
     zero_names as zero_names,

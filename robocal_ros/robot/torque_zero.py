@@ -36,22 +36,32 @@ def zero_names(robot: Robot) -> tuple[str, ...]:
 
 
 def torque_zero(robot: Robot, result: CalibrationResult) -> TorqueZero:
-    """Return the zeros of a result, from rest or from an identification of the arm.
-
-    Those of an identified arm contain the difference of friction between the directions; they are
-    estimated jointly with the links, whose covariance with them is not stated.
+    """Return the zeros that rests have shown.
 
     Raises:
         DataError: If the result is of another kind.
 
     """
-    result.check_kind(TORQUE_ZERO, ARM)
-    if result.kind == TORQUE_ZERO:
-        names = zero_names(robot)
-        return TorqueZero(result.values(names), result.covariance_of(names))
-    found = [result.parameter(f'{joint}.offset') for joint in robot.joint_names]
-    return TorqueZero(np.array([p.value for p in found], dtype=float),
-                      np.diag([float(p.std or 0.0)**2 for p in found]))
+    result.check_kind(TORQUE_ZERO)
+    names = zero_names(robot)
+    return TorqueZero(result.values(names), result.covariance_of(names))
+
+
+def arm_zero(robot: Robot, result: CalibrationResult | None) -> TorqueZero | None:
+    """Return the offsets of an identified arm, None if the result has none.
+
+    They contain the difference of friction between the directions. They are estimated jointly with
+    the links, whose covariance with them is not stated.
+    """
+    if result is None or result.kind != ARM:
+        return None
+    known = {p.name: p for p in result.parameters if p.value is not None and p.std is not None}
+    found = [known.get(f'{joint}.offset') for joint in robot.joint_names]
+    values = [(p.value, p.std) for p in found if p is not None]
+    if len(values) < robot.n:
+        return None
+    offset, std = np.array(values, dtype=float).T
+    return TorqueZero(offset, np.diag(std**2))
 
 
 def stored_zero(

@@ -24,19 +24,18 @@ from robocal_ros.messages import SECOND, Stamps, to_seconds
 from robocal_ros.parameters import named
 from robocal_ros.results import CalibrationResult
 from robocal_ros.robot import (
-    ARM,
     ArmModel,
     RigidBodyInertia,
     Robot,
     SteadyFriction,
     TorqueZero,
     alternative_loads,
+    arm_zero,
     carried_load,
     identified_arm,
     mesh_folders,
     per_joint,
     relative_covariance,
-    torque_zero,
     without_zeros,
 )
 from robocal_ros.wrench.alignment import (
@@ -355,8 +354,7 @@ class WrenchObserver:
         """
         robot, values = self.arm.robot, self.values
         self.gain_covariance = relative_covariance(robot, gains, values.gain_std)
-        self._arm_zero = torque_zero(robot, gains) if (
-            gains is not None and gains.kind == ARM and values.use_torque_zero) else None
+        self._arm_zero = arm_zero(robot, gains) if values.use_torque_zero else None
         self._use_zeros()
         arm = identified_arm(robot, values, gains)
         if arm is None and not self._identified:

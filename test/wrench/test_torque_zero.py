@@ -9,11 +9,12 @@ import numpy as np
 import pinocchio as pin
 import pytest
 from support.arms import arm
+from support.friction_results import identified_arm
 
 from robocal_ros.errors import DataError
-from robocal_ros.results.result import CalibrationResult, Verdict
+from robocal_ros.results.result import CalibrationResult, Efforts, Parameter, Verdict
 from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.torque_zero import TorqueZero, torque_zero
+from robocal_ros.robot.torque_zero import TorqueZero, stored_zero, torque_zero
 from robocal_ros.wrench.model import SensedArm
 from robocal_ros.wrench.observer import WrenchObserver
 from robocal_ros.wrench.parameters import WrenchParameters
@@ -109,6 +110,42 @@ def test_a_zero_that_differs_between_postures_fails() -> None:
         result = bench.rest(1)
     assert result.verdict is Verdict.FAIL
     assert 'differs from what the other postures predict' in ' '.join(result.reasons)
+
+
+def test_offsets_of_an_identified_arm_are_zeros_where_no_rest_told_them() -> None:
+    bench = Bench()
+    names = bench.robot.joint_names
+    found = identified_arm('arm', scale=1.0)
+    bench.observer.use_gains(found)
+    np.testing.assert_array_equal(bench.observer.torques.zero, 0.0)
+    offsets = np.linspace(-0.3, 0.3, 6)
+    found = replace(found, parameters=(*found.parameters, *(
+        Parameter(f'{name}.offset', 'N·m', value, 0.05)
+        for name, value in zip(names, offsets.tolist(), strict=True))))
+    bench.observer.use_gains(found)
+    np.testing.assert_allclose(bench.observer.torques.zero, offsets)
+    np.testing.assert_allclose(bench.observer.zero_covariance, 0.0025 * np.eye(6))
+    bench.observer.use_torque_zero(TorqueZero(2.0 * offsets, 0.01 * np.eye(6)))
+    np.testing.assert_allclose(bench.observer.torques.zero, 2.0 * offsets)
+
+
+def test_zeros_of_other_drive_gains_or_efforts_are_not_used() -> None:
+    bench = Bench()
+    gains, other = identified_arm('arm'), identified_arm('drive_gains', time=200.0)
+    zero = bench.rest(4)
+    with_gains = replace(zero, inputs=(gains.as_input(),))
+    values = bench.observer.values
+
+    def stored(result: CalibrationResult, used: CalibrationResult | None) -> bool:
+        return stored_zero(bench.robot, values, lambda kind: result, used) is result
+
+    assert stored(zero, None)
+    assert stored(with_gains, gains)
+    assert not stored(zero, gains)
+    assert not stored(with_gains, other)
+    assert not stored(with_gains, None)
+    currents = replace(zero, efforts=Efforts('current', 'all', (2.0,) * 6))
+    assert not stored(currents, None)
 
 
 def external(observer: WrenchObserver, velocity: float, torque: np.ndarray) -> np.ndarray:

@@ -139,7 +139,8 @@ class WrenchObserverNode(CalibrationNode):
         """Collect samples at rest, and find torque zeros with those of earlier postures."""
         self.status.update('zeroing', 'Collecting samples at rest; do not touch the arm.')
         self.inputs.take_all()
-        outcome = await self._tare.zero(self.values)
+        outcome = await self._tare.zero(self.values, stored_zero(
+            self.robot, self.values, self.store.load, self.results.gains()))
         if outcome.result is not None:
             result = replace(
                 with_inputs(outcome.result, tare.inputs_of(

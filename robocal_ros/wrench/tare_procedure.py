@@ -98,11 +98,14 @@ class TareProcedure:
         await self._collect(values)
         return self.estimate(values)
 
-    async def zero(self, values: WrenchParameters) -> TareOutcome:
+    async def zero(
+        self, values: WrenchParameters, before: CalibrationResult | None
+    ) -> TareOutcome:
         """Collect samples at rest, and find torque zeros with those of earlier postures.
 
         Args:
             values: The parameters.
+            before: Zeros in use, which tell the drift since then; None without any.
 
         Raises:
             DataError: If the arm moves, efforts are missing, or no plausible zeros explain them.
@@ -120,7 +123,8 @@ class TareProcedure:
         zeroing = self.zeroing
         zeroing.add(self._record, values)
         found = zeroing.find(values)
-        result, count = zeroing.result(found, self._robot, values), len(zeroing.rests)
+        result = zeroing.result(found, self._robot, values, before)
+        count = len(zeroing.rests)
         if result.verdict is not Verdict.PASS:
             reasons = '' if count < FEWEST_POSTURES else f'{" ".join(result.reasons)} '
             return TareOutcome(

@@ -21,7 +21,7 @@ from robocal_ros.arrays import Array, covariance_factor
 from robocal_ros.errors import DataError
 from robocal_ros.messages import to_seconds
 from robocal_ros.results import CalibrationResult, Check, Fit, Parameter, RobotIdentity, rms
-from robocal_ros.robot import TORQUE_ZERO, TorqueZero, per_joint, zero_names
+from robocal_ros.robot import TORQUE_ZERO, TorqueZero, per_joint, torque_zero, zero_names
 from robocal_ros.wrench.model_errors import RISK
 from robocal_ros.wrench.observer import NO_EFFORT, WrenchObserver
 from robocal_ros.wrench.parameters import WrenchParameters
@@ -209,7 +209,8 @@ class Zeroing:
         return TorqueZero(mean, np.tensordot(weights, within, 1) + spread)
 
     def result(
-        self, zero: TorqueZero, robot: RobotIdentity, values: WrenchParameters
+        self, zero: TorqueZero, robot: RobotIdentity, values: WrenchParameters,
+        before: CalibrationResult | None = None,
     ) -> CalibrationResult:
         """Return the zeros as a result; from fewer than three postures it is not evaluated.
 
@@ -217,6 +218,7 @@ class Zeroing:
             zero: The zeros.
             robot: Identity of the robot.
             values: The parameters.
+            before: Earlier zeros, which tell the drift since then; None without any.
 
         """
         rests, names = self.rests, zero_names(self._observer.arm.robot)
@@ -252,9 +254,18 @@ class Zeroing:
                 f"The torque of '{robot.joint_names[worst]}' in each posture differs from what "
                 f'the other postures predict by {size[worst]:.1f} standard deviations, RMS (limit '
                 f'{_MAX_LEFT:g}).', 'adequate'))
+        parameters = [*map(
+            Parameter, names, ('N·m',) * len(names), zero.offset.tolist(), kept.tolist())]
+        began = to_seconds(min(rest.stamp for rest in rests))
+        if before is not None and before.time < began:
+            earlier = torque_zero(self._observer.arm.robot, before)
+            passed = to_seconds(rests[-1].stamp) - before.time
+            rate = (zero.offset - earlier.offset) / passed
+            std = np.sqrt(np.diag(zero.covariance + earlier.covariance)) / passed
+            parameters += map(Parameter, (f'{name}_drift' for name in names),
+                              ('N·m/s',) * len(names), rate.tolist(), std.tolist())
         return CalibrationResult(
-            kind=TORQUE_ZERO, method='rest', robot=robot, frame='', parameters=tuple(map(
-                Parameter, names, ('N·m',) * len(names), zero.offset.tolist(), kept.tolist())),
+            kind=TORQUE_ZERO, method='rest', robot=robot, frame='', parameters=tuple(parameters),
             covariance_names=names, covariance=zero.covariance, fit=fit, validation=validation,
             checks=tuple(checks), counts={'postures': len(rests), 'samples': count},
             settings={'torque_zero_std': values.torque_zero_std,

@@ -79,6 +79,25 @@ def test_rests_tell_zeros_from_errors_of_the_links() -> None:
     assert max(force) < 0.5
 
 
+def test_an_earlier_result_tells_the_drift() -> None:
+    bench = Bench()
+    before = replace(bench.rest(6), time=-99.0)
+    after = Bench()
+    after.zero = after.zero + 0.5
+    after.rest(5)
+    found = after.zeroing.result(
+        after.zeroing.find(after.observer.values), after.robot.identity, after.observer.values,
+        before)
+    for name in after.robot.joint_names:
+        drift = found.parameter(f'{name}.torque_zero_drift')
+        assert drift.value == pytest.approx(0.5 / 100.0, abs=4.0 * drift.std)
+    # From some of the same rests there is none.
+    again = after.zeroing.result(
+        after.zeroing.find(after.observer.values), after.robot.identity, after.observer.values,
+        found)
+    assert len(again.parameters) == 6
+
+
 def test_few_postures_and_friction_that_holds_the_joints_are_not_enough() -> None:
     bench = Bench()
     few = bench.rest(2)

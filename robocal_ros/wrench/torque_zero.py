@@ -227,8 +227,8 @@ class Zeroing:
         kept = np.sqrt(np.diag(zero.covariance))
         share = 1.0 - (kept / np.maximum(problem.prior[:len(kept)], _EXACT))**2
         count = sum(rest.samples for rest in rests)
-        fit = tuple(Fit(f'torque of {joint}', 'N·m', rms(before), rms(before - offset), count)
-                    for joint, before, offset in zip(
+        fit = tuple(Fit(f'torque of {joint}', 'N·m', rms(own), rms(own - offset), count)
+                    for joint, own, offset in zip(
                         robot.joint_names, value.T, zero.offset, strict=True))
         validation: tuple[Fit, ...] = ()
         least = int(np.argmin(share))

@@ -58,7 +58,8 @@ class WrenchObserverNode(CalibrationNode):
         self.outputs = self.part(WrenchOutputs(self, self.observer, self.markers))
         self.inputs = self.stream(WrenchInputs(
             self, self.observer, effort_factor(self.robot, values), self._observe))
-        self.reaction = self.part(ContactReaction(self)) if values.hold_on_contact else None
+        self.reaction = self.part(ContactReaction(self, [
+            chain.link for chain in self.observer.arm.chains])) if values.hold_on_contact else None
         self.health = self.stream(
             WrenchHealth(self, self.observer, self.inputs, self.outputs, self.reaction))
         self.marks = self.part(Marks(self, self.group))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,14 +25,15 @@ class ContactReaction:
 
     """
 
-    def __init__(self, node: CalibrationNode) -> None:
+    def __init__(self, node: CalibrationNode, links: Sequence[str]) -> None:
         """Create the client of the controller's action.
 
         Args:
             node: The node, with the parameters.
+            links: Names of the sub-chains.
 
         """
-        self._node = node
+        self._node, self._links = node, links
         self._action = f'{node.values.controller}/follow_joint_trajectory'
         self._goals = ControllerGoals(node.waiter, self._action)
         self._held: dict[tuple[int, ...], bool] = {}
@@ -63,7 +65,7 @@ class ContactReaction:
         for index, contact in observation.contacts.items():
             force = contact.least or float(np.linalg.norm(observation.wrench[index, :3]))
             if force >= self._node.values.hold_force:
-                return f'{force:.0f} N on sub-chain {index}'
+                return f'{force:.0f} N on {self._links[index]}'
         if observation.colliding is None or not observation.colliding.any():
             return ''
         return 'torque on ' + ', '.join(

@@ -184,6 +184,7 @@ def test_a_contact_holds_the_arm_once_if_asked_to(rig) -> None:
     push(30.0)
     assert len(calls) == 2
     made.until(lambda: 'had no goal to cancel' in value(statuses[-1], 'hold on contact'))
+    assert 'N on ft_wrist' in value(statuses[-1], 'hold on contact')
     made.talker.destroy_service(server)
 
 

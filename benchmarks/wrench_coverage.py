@@ -20,15 +20,20 @@ from benchmarks.second_cell import OWN, product
 from benchmarks.wrench_samples import Stream, follow
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
+from robocal_ros.results import Verdict
 from robocal_ros.robot import RigidBodyInertia, Robot, link_covariance, physically_consistent
 from robocal_ros.wrench import (
     Fusion,
+    Instant,
     Observation,
     SensedArm,
     SensorMount,
+    TareRecord,
     TareReference,
     WrenchObserver,
     WrenchParameters,
+    Zeroing,
+    tool_wrench,
 )
 
 LAYOUTS = ('both-ended link', 'wrist only', 'base and wrist', 'torque')
@@ -41,6 +46,10 @@ ARMS = ('seven joints', OWN, 'UR10', 'Panda', 'xArm 7')
 _LINKS = 'wrench distal to the last sensor', 'wrench between the sensors'
 # Parameters of the observer, and what is drawn: masses as a share, readings and efforts.
 _MODEL, _NOISE, _EFFORT, _GAIN = 0.05, (0.5, 0.02), 1.0, 0.02
+# Zeros of joint torques, and what differs from posture to posture at rest [N·m].
+_ZERO, _POSTURE_NOISE = 0.5, 0.05
+# Rests from which zeros are found, samples in each, and arms and seeds with them.
+_RESTS, _REST_SAMPLES, _ZEROED = 8, 40, 10
 # Joint states per observation, and their interval [ns].
 _ROWS, _STEP = 25, 10**6
 # Least mass distal to a sensor [kg].
@@ -81,6 +90,7 @@ class _Cell:
         self.observer = WrenchObserver(self.robot, WrenchParameters(
             sensor_frames=frames or [''], arm_model_std=_MODEL, sensor_force_std=[_NOISE[0]],
             sensor_torque_std=[_NOISE[1]], torque_std=[_EFFORT], gain_std=_GAIN,
+            torque_zero_std=[_ZERO],
             unidentified_friction=[0.0]))
         self.truth = SensedArm(self.robot, [SensorMount(frame) for frame in frames])
         mass = self.draw.uniform(0.2, 3.0)
@@ -119,6 +129,7 @@ class _Cell:
             self.load + self.load_std @ draw.normal(size=10)), placement)
         posture = self.posture()
         self.bias = draw.normal(0.0, 3.0, (len(truth.mounts), 6))
+        self.zero = draw.normal(0.0, _ZERO, self.robot.n)
         readings = truth.expected(posture) + self.bias
         self.observer.use_bias(readings - self.observer.arm.expected(posture),
                                TareReference(posture, readings))
@@ -147,7 +158,7 @@ class _Cell:
         sensors = [Stream(stamps, offset - held[:, index] + 1e-6 * draw.normal(size=(_ROWS, 6)))
                    for index, offset in enumerate(offsets)]
         torque *= 1.0 + _GAIN * draw.normal(size=robot.n)
-        torque += _EFFORT * draw.normal(size=robot.n)
+        torque += self.zero + _EFFORT * draw.normal(size=robot.n)
         self.observer.clear()
         return follow(self.observer, Stream(stamps, np.hstack((q, v + time * a, torque))),
                       sensors)[-1]
@@ -196,12 +207,77 @@ def draws(name: str, layout: str, seed: int, count: int) -> Draws:
     return Draws(tuple(map(tuple, links)), tuple(tools), free, touched)
 
 
+@dataclass(frozen=True)
+class Zeroed:
+    """Torque zeros found by rests on one arm.
+
+    Attributes:
+        before: Size of the tool force by the zeros themselves in each posture [N].
+        after: The same, by what is left of them [N].
+        square: Squared Mahalanobis distance of the zeros from the truth, per joint.
+        passed: Whether the result passed.
+
+    """
+
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    square: float
+    passed: bool
+
+
+def zeroed(name: str, seed: int) -> Zeroed:
+    """Return the zeros of an arm found by rests in random postures."""
+    cell = _Cell(name, LAYOUTS[-1], seed)
+    cell.tare()
+    robot, observer, draw, still = cell.robot, cell.observer, cell.draw, np.zeros(cell.robot.n)
+    gains, none, zeroing = 1.0 + _GAIN * draw.normal(size=robot.n), np.zeros((0, 6)), Zeroing(
+        observer)
+    for _ in range(_RESTS):
+        record, posture = TareRecord(), cell.posture()
+        cell.truth.held(posture, still, still)
+        torque = gains * cell.truth.torque + cell.zero + _POSTURE_NOISE * draw.normal(size=robot.n)
+        for number in range(_REST_SAMPLES):
+            record.add(Instant(10**9 + _STEP * number, posture, none, none, [],
+                               torque + 0.01 * draw.normal(size=robot.n)))
+        zeroing.add(record, observer.values)
+    found = zeroing.find(observer.values)
+    error = found.offset - cell.zero
+    forces: tuple[list[float], list[float]] = [], []
+    for _ in range(_ROWS):
+        jacobian = np.array(pin.computeFrameJacobian(
+            robot.model, robot.data, cell.posture(), robot.frame_id(robot.tool_frame), pin.LOCAL))
+        for sizes, torque in zip(forces, (cell.zero, error), strict=True):
+            wrench = tool_wrench(torque, jacobian, observer.values, np.eye(robot.n)).wrench
+            sizes.append(float(np.linalg.norm(np.nan_to_num(wrench[:3]))))
+    return Zeroed(
+        tuple(forces[0]), tuple(forces[1]), _square(error, found.covariance) / robot.n,
+        zeroing.result(found, robot.identity, observer.values).verdict is Verdict.PASS)
+
+
+def zero_figures(cases: Sequence[Zeroed]) -> list[Figure]:
+    """Return the tool force that zeros cause before and after they were found."""
+    series = (f'torque zeros of {_ZERO} N·m, links off by {100.0 * _MODEL:.0f} %, found by '
+              f'{_RESTS} rests, {len(ARMS)} arms')
+    before, after = (np.concatenate([getattr(item, name) for item in cases])
+                     for name in ('before', 'after'))
+    return [
+        Figure(series, 'tool force by unknown zeros, median and 95 %', 'N',
+               float(np.median(before)), float(np.percentile(before, 95.0))),
+        Figure(series, 'tool force by what is left of them, median and 95 %', 'N',
+               float(np.median(after)), float(np.percentile(after, 95.0)), 0.5),
+        Figure.single(series, 'mean squared error ÷ stated variance', '1',
+                      float(np.mean([item.square for item in cases]))),
+        Figure.share(series, 'results that pass', sum(item.passed for item in cases), len(cases))]
+
+
 def _square(error: Array, covariance: Array) -> float:
     return float(error @ np.linalg.solve(covariance, error))
 
 
-def case(seed: int, *, layouts: int, count: int) -> dict[str, Draws]:
-    """Return the draws of all arms by layout.
+def case(
+    seed: int, *, layouts: int, count: int
+) -> tuple[dict[str, Draws], tuple[Zeroed, ...]]:
+    """Return the draws of all arms by layout, and zeros that were found.
 
     Args:
         seed: Seed of the case.
@@ -217,7 +293,8 @@ def case(seed: int, *, layouts: int, count: int) -> dict[str, Draws]:
             tuple(sum(parts, ()) for parts in zip(*(item.links for item in some), strict=True)),
             sum((item.tools for item in some), ()),
             sum(item.free for item in some), sum(item.touched for item in some))
-    return found
+    return found, tuple(zeroed(name, layouts * seed + number) for name in ARMS
+                        for number in range(min(_ZEROED, count)))
 
 
 def figures(cases: Sequence[dict[str, Draws]]) -> list[Figure]:
@@ -243,12 +320,15 @@ def figures(cases: Sequence[dict[str, Draws]]) -> list[Figure]:
 
 def _run(request: Request) -> Outcome:
     share = (_QUICK if request.quick else 1.0) / len(request.seeds)
-    return Outcome(figures(in_parallel(
+    cases = in_parallel(
         partial(case, layouts=_LAYOUTS, count=math.ceil(share * _DRAWS / (_LAYOUTS * len(ARMS)))),
-        request.seeds, request.jobs, 'wrench, coverage')))
+        request.seeds, request.jobs, 'wrench, coverage')
+    return Outcome([*figures([found for found, _ in cases]),
+                    *zero_figures([item for _, own in cases for item in own])])
 
 
 BENCHMARK = Benchmark('Coverage of external wrenches', (
     'Wrenches of arms whose links differ from their description by the prior of their masses, '
     'and whose load is known to 1 % and 2 mm, in random motions, tared in another random posture. '
-    'Every second draw has a wrench on the tool.'), _run, seeds=4)
+    'Every second draw has a wrench on the tool. Joint torques have zeros of 0.5 N·m (1 σ), which '
+    'count in the covariances until rests have found them.'), _run, seeds=4)

@@ -14,12 +14,14 @@ from robocal_ros.messages import BUDGET, Recording
 from robocal_ros.results import DRIVE_GAINS, CalibrationResult, Inputs, Load, choose, with_inputs
 from robocal_ros.robot import (
     EFFORT_UNITS,
+    TORQUE_ZERO,
     Robot,
     check_efforts,
     effort_units,
     efforts_of,
     other_efforts,
     torque_factor,
+    torque_zero,
 )
 
 if TYPE_CHECKING:
@@ -173,6 +175,10 @@ class Estimator(BagReader):
         """
         effort = self.needs(values).effort
         factor = torque_factor(robot, values, inputs.gains) if effort else None
+        if (zero := inputs.get(TORQUE_ZERO)) is not None:
+            joints = recording.joints
+            recording = replace(recording, joints=replace(
+                joints, effort=joints.effort - torque_zero(robot, zero).offset))
         thin = recording.thinned(_SENSITIVITY_RATE)
 
         def again(moved: Inputs) -> CalibrationResult:

@@ -195,6 +195,8 @@ class RobotParameters(ParameterTable):
         use_drive_gains: Divide efforts by the drive gains of calibrate_gains if there is a result.
         use_arm_model: Use links and rotors of the identified arm, if there is a result, instead of
             those of the URDF wherever joint torques are read or predicted.
+        use_torque_zero: Subtract the zeros of joint torques that ~/zero of wrench_observer found,
+            if there is a result; in the observer otherwise those of the identified arm.
         results_dir: Folder of the result files; ~/.ros/robocal/<robot> when empty.
 
     """
@@ -213,6 +215,7 @@ class RobotParameters(ParameterTable):
     gear_ratios: list[float] = parameter([1.0], minimum=-1e5, maximum=1e5)
     use_drive_gains: bool = parameter(True)
     use_arm_model: bool = parameter(True)
+    use_torque_zero: bool = parameter(True)
     results_dir: str = parameter('')
 
 

@@ -109,7 +109,9 @@ _CAPABILITIES = (
                   'robocal run leveling')),)),
     Capability('wrench_observer', 'robocal_ros.wrench', 'wrench.md', (
         Procedure('wrench', 'biases of the F/T sensors (tare); from a bag, external wrenches too',
-                  'tare', 'tare', estimator='robocal_ros.wrench.bag:FOLLOWER'),)),
+                  'tare', 'tare', estimator='robocal_ros.wrench.bag:FOLLOWER'),
+        Procedure('torque_zero', 'zeros of the joint torques, from rests in several postures',
+                  'zero', 'torque_zero', 'torque_zero'))),
     Capability('leveling', 'robocal_ros.leveling', 'leveling.md', (
         Procedure('leveling', 'a level tool, without a result file'),)),
 )

@@ -2,6 +2,9 @@
 from .gate import (
     GuardedArm as GuardedArm,
 )
+from .goals import (
+    ControllerGoals as ControllerGoals,
+)
 from .preview import (
     Arm as Arm,
     PreviewArm as PreviewArm,

@@ -96,6 +96,13 @@ class ControllerGoals:
         """Ask the controller to cancel a goal; return the future answer."""
         return self.cancelling.call_async(CancelGoal.Request(goal_info=GoalInfo(goal_id=identity)))
 
+    def cancel_all(self) -> Future[Any]:
+        """Ask the controller to cancel every goal, of any client; return the future answer.
+
+        That is the meaning of an empty identity and stamp in action_msgs/CancelGoal.
+        """
+        return self.cancelling.call_async(CancelGoal.Request())
+
     def result(self, identity: UUID) -> Future[Any]:
         """Return the future result and status of a goal."""
         kind = FollowJointTrajectory.Impl.GetResultService.Request

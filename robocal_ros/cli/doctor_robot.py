@@ -86,6 +86,11 @@ def _robot_findings(graph: Graph, options: argparse.Namespace) -> Iterator[Findi
         yield rate_finding(name, stamps_of(readings), graph.duration)
         if readings:
             yield wrench_finding(name, readings, links)
+    if robot is not None and any(graph.wrenches.values()):
+        # It needs the collision library, which takes long to import.
+        from robocal_ros.cli.doctor_sensors import weight_findings
+
+        yield from weight_findings(robot, states, graph.wrenches)
     if not graph.wrenches:
         yield good('F/T sensors', 'None; methods that need one are not available.')
     yield _controller(graph, options.controller or (driver.controller if driver else _CONTROLLER))

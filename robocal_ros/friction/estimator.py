@@ -32,17 +32,21 @@ from robocal_ros.results import (
     Parameter,
     Series,
     State,
+    provenance,
     rms,
 )
 from robocal_ros.robot import (
     DIRECTIONS,
     EFFORT_UNITS,
+    TORQUE_ZERO,
     Robot,
+    TorqueZero,
     alternative_loads,
     carried_load,
     check_effort_unit,
     friction_by_joint,
     identified_arm,
+    torque_zero,
 )
 
 UNITS = {'coulomb': 'N·m', 'static': 'N·m', 'stribeck_velocity': 'rad/s',
@@ -574,10 +578,24 @@ def _estimate(
     check_effort_unit(values, inputs.gains)
     arm = identified_arm(robot, values, inputs.gains)
     robot, alternatives = loaded(robot if arm is None else arm.robot, inputs.get('payload'))
-    return estimate(robot, recording, values, alternatives)
+    result = estimate(robot, recording, values, alternatives)
+    zero = inputs.get(TORQUE_ZERO)
+    return result if zero is None else _of_zeroed_torques(result, torque_zero(robot, zero))
+
+
+def _of_zeroed_torques(result: CalibrationResult, zero: TorqueZero) -> CalibrationResult:
+    """Return a result from torques without their zeros, with the covariance of these."""
+    names, joints = result.covariance_names, result.robot.joint_names
+    shares = np.array([[_offset_share(name) * (_joint_of(name) == joint) for joint in joints]
+                       for name in names]).reshape(-1, len(joints))
+    laws = {joint: {**law, 'torque_zero': float(zero.offset[joints.index(joint)])}
+            for joint, law in result.settings['laws'].items()}
+    return replace(provenance.widened(result, shares @ zero.covariance @ shares.T),
+                   settings={**result.settings, 'laws': laws})
 
 
 FRICTION = Estimator(
     'friction', FrictionParameters, ('run', 'estimate'), needs,
-    lambda values: ('payload',) if values.use_payload else (), _estimate, summary,
-    ('payload',), merge=merge)
+    lambda values: tuple(kind for kind, used in (
+        ('payload', values.use_payload), (TORQUE_ZERO, values.use_torque_zero)) if used),
+    _estimate, summary, ('payload', TORQUE_ZERO), merge=merge)

@@ -447,7 +447,7 @@ def law(
     return SteadyFriction(
         **pairs,
         std=rms(np.concatenate([fit.residual for fit in fits])) if std is None else std,
-        reference_load=reference_load)
+        reference_load=reference_load, holds_zero=True)
 
 
 def fit_joint(

@@ -24,6 +24,7 @@ from robocal_ros.results import CalibrationResult, Inputs, Load, absence
 from robocal_ros.robot import (
     ARM,
     DRIVE_GAINS,
+    TORQUE_ZERO,
     ArmModel,
     Robot,
     SteadyFriction,
@@ -33,7 +34,9 @@ from robocal_ros.robot import (
     identified_arm,
     identified_model,
     relative_covariance,
+    torque_zero,
     urdf_model,
+    without_zeros,
 )
 
 EXCITATION_BUDGET = 2**15
@@ -94,8 +97,10 @@ def _by_torque(
     if values.effort_contains == 'external':
         # Neither the arm's own dynamics nor its friction are in the efforts.
         return replace(arm.gains_alone(), robot=arm.robot.without_mass()), {}
-    friction = inputs.get('friction')
-    return arm, {} if friction is None else friction_by_joint(friction)
+    friction, zero = inputs.get('friction'), inputs.get(TORQUE_ZERO)
+    laws = {} if friction is None else friction_by_joint(friction)
+    return arm, laws if zero is None else without_zeros(
+        laws, dict(zip(robot.joint_names, torque_zero(robot, zero).offset, strict=True)))
 
 
 def _estimate_excitation(
@@ -238,13 +243,15 @@ def kinds(values: PayloadParameters) -> tuple[str, ...]:
     """Return the kinds of results that an estimate of the payload uses."""
     return tuple(kind for kind, used in (
         ('friction', values.use_friction and not reads_wrench(values)),
+        (TORQUE_ZERO, values.use_torque_zero and not reads_wrench(values)),
         ('payload', values.method == 'two_plane'),
         (excitation.REFERENCE,
          values.method == 'excitation' and values.reference_run == 'subtract')) if used)
 
 
-# Inputs whose uncertainty the methods themselves propagate.
-_CARRIED = 'payload', excitation.REFERENCE, 'friction', DRIVE_GAINS, ARM
+# Inputs whose uncertainty the methods themselves propagate. The offset of each joint is estimated,
+# whatever is left of its torque zero.
+_CARRIED = 'payload', excitation.REFERENCE, 'friction', DRIVE_GAINS, ARM, TORQUE_ZERO
 PAYLOAD = Estimator(
     'payload', PayloadParameters, ('run', 'estimate'), needs, kinds, estimate,
     summary, _CARRIED, beside=('payload',))

@@ -30,6 +30,7 @@ from .friction_law import (
     SteadyFriction as SteadyFriction,
     bristle_springs as bristle_springs,
     friction_by_joint as friction_by_joint,
+    without_zeros as without_zeros,
 )
 from .load import (
     alternative_loads as alternative_loads,
@@ -79,6 +80,14 @@ from .setup import (
     relative_covariance as relative_covariance,
     torque_factor as torque_factor,
     with_own_units as with_own_units,
+)
+from .torque_zero import (
+    TORQUE_ZERO as TORQUE_ZERO,
+    TorqueZero as TorqueZero,
+    arm_zero as arm_zero,
+    stored_zero as stored_zero,
+    torque_zero as torque_zero,
+    zero_names as zero_names,
 )
 from .trajectories import (
     Lspb as Lspb,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -46,6 +46,8 @@ class SteadyFriction:
         bristle_stiffness: σ0 [N·m/rad], infinite if not identified.
         bristle_damping: σ1 [N·m·s/rad].
         speeds: Lowest and highest speed of the runs, shape (2,) [rad/s].
+        holds_zero: Whether the torques of the runs contained the torque zero, which then is part
+            of the difference between the directions.
 
     """
 
@@ -61,6 +63,7 @@ class SteadyFriction:
     bristle_stiffness: float = np.inf
     bristle_damping: float = 0.0
     speeds: Array = field(default_factory=lambda: np.array([0.0, np.inf]))
+    holds_zero: bool = True
 
     def __post_init__(self) -> None:
         """Freeze the arrays."""
@@ -159,6 +162,17 @@ class SteadyFriction:
         springs = bristle_springs(angle, level, self.bristle_stiffness, spring)
         rate = velocity - np.abs(velocity) * springs / level
         return (springs + self.bristle_damping * rate) / level, float(springs[-1])
+
+    @property
+    def difference(self) -> float:
+        """Half the difference of the directions' levels, which a torque zero adds to [N·m]."""
+        return 0.5 * float(self.coulomb[0] - self.coulomb[1])
+
+    def shifted(self, offset: float) -> SteadyFriction:
+        """Return the law plus a constant torque [N·m]."""
+        step = offset * np.array([1.0, -1.0])
+        return replace(self, coulomb=self.coulomb + step, static=self.static + step,
+                       holds_zero=False)
 
     def deviation(self, velocity: Array | float, load: Array | float | None = None) -> Array:
         """Return the standard deviation of ``torque``: parameters and misfit of the law [N·m].
@@ -272,6 +286,14 @@ class ArmFriction:
         return found
 
 
+def without_zeros(
+    laws: Mapping[str, SteadyFriction], zeros: Mapping[str, float]
+) -> dict[str, SteadyFriction]:
+    """Return laws for torques from which zeros [N·m] are subtracted, both by joint name."""
+    return {name: law.shifted(-zeros[name]) if law.holds_zero else law
+            for name, law in laws.items()}
+
+
 def friction_by_joint(result: CalibrationResult) -> dict[str, SteadyFriction]:
     """Return the friction laws of a friction result by joint name.
 
@@ -311,5 +333,6 @@ def friction_by_joint(result: CalibrationResult) -> dict[str, SteadyFriction]:
             covariance=covariance,
             bristle_stiffness=known.get(f'{joint}.bristle_stiffness') or np.inf,
             bristle_damping=known.get(f'{joint}.bristle_damping') or 0.0,
-            speeds=np.asarray(law.get('speeds', (0.0, np.inf)), dtype=float))
+            speeds=np.asarray(law.get('speeds', (0.0, np.inf)), dtype=float),
+            holds_zero='torque_zero' not in law)
     return models

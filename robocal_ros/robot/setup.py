@@ -117,7 +117,8 @@ def other_efforts(robot: Robot, values: RobotParameters, result: CalibrationResu
         f'The {result.kind.replace("_", " ")} result ({result.method}, {result.source}) was '
         f'estimated from other efforts: {"; ".join(differing)}. Restore the earlier parameters if '
         'they were right; else identify the arm, drive gains and what depends on them again, in '
-        'this order, or leave it out (use_drive_gains, use_arm_model, use_friction).')
+        'this order, or leave it out (use_drive_gains, use_arm_model, use_friction, '
+        'use_torque_zero).')
 
 
 def check_efforts(

@@ -30,5 +30,14 @@ from .parameters import (
 )
 from .tare import (
     KIND as KIND,
+    Instant as Instant,
     Tare as Tare,
+    TareRecord as TareRecord,
+    Taring as Taring,
+)
+from .torque import (
+    tool_wrench as tool_wrench,
+)
+from .torque_zero import (
+    Zeroing as Zeroing,
 )

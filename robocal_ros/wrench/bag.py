@@ -40,7 +40,9 @@ from robocal_ros.robot import (
     friction_by_joint,
     make_robot,
     make_store,
+    stored_zero,
     torque_factor,
+    torque_zero,
 )
 from robocal_ros.wrench import tare
 from robocal_ros.wrench.alignment import NEVER
@@ -126,6 +128,9 @@ class WrenchFollowing:
         if values.observe_torque:
             check_effort_unit(values, gains)
         self._observer.use_gains(gains)
+        zero = stored_zero(self.robot, values, self._store.load, gains)
+        if zero is not None:
+            self._observer.use_torque_zero(torque_zero(self.robot, zero))
         self._use_results()
 
     @property
@@ -158,7 +163,7 @@ class WrenchFollowing:
         bias, reference = self._observer.bias, self._observer.reference
         self._begin(result, series)
         try:
-            if self._observer.imu_chains:
+            if self._observer.imu_chains or self._values.drift_lag:
                 self._observe_samples(progress)
             else:
                 self._observe_blocks(progress)

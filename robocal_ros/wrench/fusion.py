@@ -367,6 +367,7 @@ class Fusion:
         driven = observation.needed - observation.external
         friction = torques.friction.variance(motion[1], driven)
         return np.asarray(np.diag(self._torque_std**2 + friction)
+                          + self._observer.zero_covariance
                           + self._observer.gain_covariance * np.outer(driven, driven))
 
     def link_covariance(self, observation: Observation, index: int) -> Array:

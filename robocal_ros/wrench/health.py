@@ -17,6 +17,7 @@ from robocal_ros.wrench.contact import Place
 from robocal_ros.wrench.inputs import WrenchInputs
 from robocal_ros.wrench.observer import FILLING, NO_EFFORT, NUMBERS, Observation, WrenchObserver
 from robocal_ros.wrench.outputs import WrenchOutputs
+from robocal_ros.wrench.reaction import ContactReaction
 
 # Interval at which it looks for subscribers and silent streams [s].
 _PERIOD = 0.2
@@ -63,13 +64,14 @@ class WrenchHealth:
 
     def __init__(
         self, node: CalibrationNode, observer: WrenchObserver, inputs: WrenchInputs,
-        outputs: WrenchOutputs,
+        outputs: WrenchOutputs, reaction: ContactReaction | None,
     ) -> None:
         """Create the timer, stopped."""
         self._node = node
         self._observer = observer
         self._inputs = inputs
         self._outputs = outputs
+        self._reaction = reaction
         self._timer = node.create_timer(
             _PERIOD, self._look, node.group, clock=Clock(clock_type=ClockType.STEADY_TIME))
         self.start()
@@ -103,7 +105,8 @@ class WrenchHealth:
     def _look(self) -> None:
         self._outputs.look()
         if self._node.is_active:
-            self._inputs.attend(self._outputs.subscribed or self._node.busy)
+            self._inputs.attend(self._outputs.subscribed or self._node.busy
+                                or self._reaction is not None)
             self._report()
 
     def note(self, observation: Observation) -> None:
@@ -192,6 +195,8 @@ class WrenchHealth:
                 f'{what}: {broken[0].reason}')
         if not self._observer.tared:
             return status.WARN, _NOT_TARED
+        if self._reaction is not None and self._reaction.problem:
+            return status.WARN, self._reaction.problem
         if self._outputs.tool_problem:
             return status.WARN, f'No tool wrench: {self._outputs.tool_problem}'
         limit = _DRIFTED * self._node.values.force_threshold
@@ -222,6 +227,8 @@ class WrenchHealth:
                   for _, feed in self._observer.inputs)):
             if count:
                 values[what] = f'{count}, the last one: {problem}'
+        if self._reaction is not None:
+            values['hold on contact'] = self._reaction.outcome or 'no contact yet'
         torques = self._observer.torques
         if torques is not None:
             for what, flags in (('joints without friction result', ~torques.friction.known),

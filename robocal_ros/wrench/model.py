@@ -521,6 +521,33 @@ class SensedArm:
         place = self._places[index].actInv(self._places[sensor])
         return np.asarray(place.rotation @ self._to_link[sensor, :3, :3])
 
+    def effective_mass(
+        self, index: int, q: Array, rotors: Array, point: Array, direction: Array
+    ) -> float:
+        """Return the effective mass of the arm with its load at a point on a link [kg].
+
+        1 / (uᵀ J M⁻¹ Jᵀ u), the mass that a contact along u meets (Khatib, Inertial Properties in
+        Robotic Manipulation, Int. J. Robot. Res. 14 (1995) 19, doi 10.1177/027836499501400103).
+
+        Args:
+            index: The sub-chain, on whose link the point is.
+            q: Joint angles, shape (n,) [rad].
+            rotors: Inertias of the drives reflected to the joints, shape (n,) [kg·m²].
+            point: In the link's frame, shape (3,) [m].
+            direction: In the link's frame, a unit vector, shape (3,).
+
+        """
+        posture, data, columns = self._q.copy(), self._aside, self._v_columns
+        posture[self._q_columns] = q
+        mass = np.triu(pin.crba(self.model, data, posture))[np.ix_(columns, columns)]
+        mass = mass + np.triu(mass, 1).T + np.diag(rotors)
+        pin.computeJointJacobians(self.model, data, posture)
+        jacobian = pin.getJointJacobian(
+            self.model, data, self._joints[index], pin.ReferenceFrame.LOCAL)[:, columns]
+        row = direction @ (jacobian[:3] - pin.skew(point) @ jacobian[3:])
+        mobility = float(row @ np.linalg.solve(mass, row))
+        return 1.0 / mobility if mobility > 0.0 else np.inf
+
     def placement(self, chain: Chain, joint: int) -> pin.SE3:
         """Return a body's placement in a sub-chain's frame, in the posture last given.
 

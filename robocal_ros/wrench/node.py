@@ -4,19 +4,30 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 from std_msgs.msg import String
 
 from robocal_ros.messages import marks, to_seconds
 from robocal_ros.node import CalibrationNode, DriveGains, Marks, StopRequest, spin
 from robocal_ros.results import CalibrationResult, to_yaml, with_inputs
-from robocal_ros.robot import check_effort_unit, check_efforts, effort_factor, friction_by_joint
+from robocal_ros.robot import (
+    TORQUE_ZERO,
+    check_effort_unit,
+    check_efforts,
+    effort_factor,
+    efforts_of,
+    friction_by_joint,
+    stored_zero,
+    torque_zero,
+)
 from robocal_ros.wrench import tare
 from robocal_ros.wrench.health import WrenchHealth
 from robocal_ros.wrench.inputs import WrenchInputs
 from robocal_ros.wrench.observer import WrenchObserver, failure
 from robocal_ros.wrench.outputs import WrenchOutputs
-from robocal_ros.wrench.parameters import TARE, WrenchParameters
+from robocal_ros.wrench.parameters import TARE, ZERO, WrenchParameters
+from robocal_ros.wrench.reaction import ContactReaction
 from robocal_ros.wrench.tare_procedure import TareOutcome, TareProcedure
 
 # Observations computed at a time, so that services are answered in between: those of the period in
@@ -29,7 +40,7 @@ class WrenchObserverNode(CalibrationNode):
 
     capability = 'wrench_observer'
     parameter_table = WrenchParameters
-    verbs = (*CalibrationNode.verbs, TARE)
+    verbs = (*CalibrationNode.verbs, TARE, ZERO)
     values: WrenchParameters
     late_modules = ()
     idle_message = 'Active; waiting for samples.'
@@ -47,10 +58,13 @@ class WrenchObserverNode(CalibrationNode):
         self.outputs = self.part(WrenchOutputs(self, self.observer, self.markers))
         self.inputs = self.stream(WrenchInputs(
             self, self.observer, effort_factor(self.robot, values), self._observe))
+        self.reaction = self.part(ContactReaction(self, [
+            chain.link for chain in self.observer.arm.chains])) if values.hold_on_contact else None
         self.health = self.stream(
-            WrenchHealth(self, self.observer, self.inputs, self.outputs))
+            WrenchHealth(self, self.observer, self.inputs, self.outputs, self.reaction))
         self.marks = self.part(Marks(self, self.group))
         self._result_topic = self.publisher(String, '~/result')
+        self._zero_topic = self.publisher(String, f'~/{TORQUE_ZERO}')
         self._tare = TareProcedure(
             self.observer, self.store.robot, self.waiter.until_stopped,
             lambda: self.health.first_reason)
@@ -60,6 +74,9 @@ class WrenchObserverNode(CalibrationNode):
         if values.use_friction and self.observer.torques is not None:
             self.results.follow('friction', lambda result: self.observer.use_friction(
                 friction_by_joint(result)))
+        zero = self._use_zero(gains)
+        if zero is not None:
+            self._zero_topic.publish(String(data=to_yaml(zero)))
         stored = self.store.load(tare.KIND) if values.keep_tare else None
         if stored is not None:
             self.observer.use_tare(stored)
@@ -69,6 +86,15 @@ class WrenchObserverNode(CalibrationNode):
         """Use drive gains, and the links if they were identified with them."""
         if self.observer.use_gains(result):
             self._tare.clear()
+        # The unit of the torques changes.
+        self._tare.zeroing.rests.clear()
+        self._use_zero(result)
+
+    def _use_zero(self, gains: CalibrationResult | None) -> CalibrationResult | None:
+        """Use the stored torque zeros if they were found with these drive gains."""
+        found = stored_zero(self.robot, self.values, self.store.load, gains)
+        self.observer.use_torque_zero(None if found is None else torque_zero(self.robot, found))
+        return found
 
     def _carry(self, result: CalibrationResult) -> None:
         message = self.observer.use_payload(result)
@@ -89,6 +115,8 @@ class WrenchObserverNode(CalibrationNode):
             self.health.note(observation)
             if not self.observer.tared:
                 continue
+            if self.reaction is not None:
+                self.reaction.note(observation)
             try:
                 self.outputs.publish(observation)
             except (ArithmeticError, ValueError) as error:
@@ -107,6 +135,21 @@ class WrenchObserverNode(CalibrationNode):
         """Say what ``run`` does."""
         return (f'run tares the sensors over {self.values.tare_duration:g} s at rest; it moves '
                 'nothing.')
+
+    async def zero(self) -> str:
+        """Collect samples at rest, and find torque zeros with those of earlier postures."""
+        self.status.update('zeroing', 'Collecting samples at rest; do not touch the arm.')
+        self.inputs.take_all()
+        outcome = await self._tare.zero(self.values, stored_zero(
+            self.robot, self.values, self.store.load, self.results.gains()))
+        if outcome.result is not None:
+            result = replace(
+                with_inputs(outcome.result, tare.inputs_of(
+                    self.values, self.results.current, torques=True)),
+                efforts=efforts_of(self.robot, self.values))
+            self.store.save(result)
+            self._zero_topic.publish(String(data=to_yaml(result)))
+        return outcome.message
 
     async def tare(self) -> str:
         """Tare; another name of ``run``."""

@@ -28,11 +28,15 @@ from robocal_ros.robot import (
     RigidBodyInertia,
     Robot,
     SteadyFriction,
+    TorqueZero,
     alternative_loads,
+    arm_zero,
     carried_load,
     identified_arm,
     mesh_folders,
+    per_joint,
     relative_covariance,
+    without_zeros,
 )
 from robocal_ros.wrench.alignment import (
     COLUMNS,
@@ -47,7 +51,7 @@ from robocal_ros.wrench.alignment import (
 )
 from robocal_ros.wrench.contact import Contact, Contacts, Surface
 from robocal_ros.wrench.model import ImuLink, LinkBias, SensedArm, SensorMount, TareReference
-from robocal_ros.wrench.model_errors import ForceTest, ModelErrors, Motion
+from robocal_ros.wrench.model_errors import EVERY, ForceTest, ModelErrors, Motion
 from robocal_ros.wrench.parameters import Source, WrenchParameters, sensor_std, sensors_of
 from robocal_ros.wrench.tare import Instant, LinkInstant, TareRecord, biases, reference
 from robocal_ros.wrench.torque import JointTorques
@@ -79,6 +83,9 @@ _NEAR, _NEAR_BY_IMU = 0.3, 3.0
 # Multiple of the threshold that a force must reach when leaps have been removed: what remains
 # is less certain.
 _WITHOUT_LEAPS = 1.5
+# Share of the thresholds below which nothing touches the arm, and least speed of the fastest joint
+# while it moves [rad/s], where drifts are followed.
+_FREE, _MOVING = 0.5, 0.05
 # Component of a direction that counts as zero.
 _PARALLEL = 1e-9
 
@@ -153,6 +160,7 @@ class WrenchObserver:
         remarks: Sentences on the collision geometry.
         errors: Errors of wrenches and torques due to the model.
         gain_covariance: Covariance of the relative errors of the drive gains, shape (n, n).
+        zero_covariance: Covariance of the zeros of the joint torques, shape (n, n) [N²·m²].
 
     """
 
@@ -194,6 +202,8 @@ class WrenchObserver:
         self._load: tuple[RigidBodyInertia | None, str, Array] = None, '', _EXACT
         self.errors = ModelErrors(self.arm, values.arm_model_std)
         self._identified = False
+        self._laws: Mapping[str, SteadyFriction] = {}
+        self._zero: TorqueZero | None = None
         self.use_gains(None)
         self.contacts = Contacts(values, surface)
         self.imu_chains = {
@@ -342,8 +352,11 @@ class WrenchObserver:
             Whether links and rotors were replaced.
 
         """
-        self.gain_covariance = relative_covariance(self.arm.robot, gains, self.values.gain_std)
-        arm = identified_arm(self.arm.robot, self.values, gains)
+        robot, values = self.arm.robot, self.values
+        self.gain_covariance = relative_covariance(robot, gains, values.gain_std)
+        self._arm_zero = arm_zero(robot, gains) if values.use_torque_zero else None
+        self._use_zeros()
+        arm = identified_arm(robot, values, gains)
         if arm is None and not self._identified:
             return False
         self.use_arm(arm)
@@ -369,8 +382,38 @@ class WrenchObserver:
             laws: Identified friction by joint name.
 
         """
-        if self.torques is not None:
-            self.torques.use_friction(laws)
+        self._laws = laws
+        self._use_zeros()
+
+    def use_torque_zero(self, zero: TorqueZero | None) -> None:
+        """Subtract zeros from the joint torques from now on; None if they are not known."""
+        self._zero = zero
+        self._use_zeros()
+
+    def _use_zeros(self) -> None:
+        """Combine zeros from rest, of the identified arm and of the friction laws.
+
+        Rests show the zero alone. What an arm identification finds contains the difference of
+        friction between the directions, as does half the difference of a friction law's levels:
+        in motion they are the same, and at standstill the latter is the middle of the torques at
+        which friction holds the joint. So a law that contains the zero keeps their sum.
+        """
+        torques, names = self.torques, self.arm.robot.joint_names
+        std = per_joint(self.values.torque_zero_std, len(names), 'torque_zero_std')
+        known = self._zero or self._arm_zero or TorqueZero(np.zeros(len(names)), np.diag(std**2))
+        offset, covariance = known.offset.copy(), known.covariance.copy()
+        for joint, name in enumerate(names):
+            law = self._laws.get(name)
+            if law is not None and law.holds_zero:
+                if self._zero is None:
+                    offset[joint] = law.difference
+                # The covariance of the law contains it.
+                covariance[joint] = covariance[:, joint] = 0.0
+        self.zero_covariance = covariance
+        if torques is not None:
+            torques.use_friction(without_zeros(
+                self._laws, dict(zip(names, offset, strict=True))))
+            torques.zero = offset
 
     # ----------------------------------------------------------------------- output
 
@@ -533,6 +576,8 @@ class JointChains(_Chains):
         """Discard what was derived from samples."""
         # Newest joint states without torques, and without any of velocities and torques.
         self._without_effort = self._incomplete = NEVER
+        # Stamp of the instant to which drifts were followed last [ns].
+        self._followed = NEVER
         # Newest means of motion and readings.
         self._latest: tuple[Array, Array, Array] | None = None
         if self._torques is not None:
@@ -632,11 +677,45 @@ class JointChains(_Chains):
                 needed, v, a, means[2 * n:3 * n],
                 lambda: self._observer.errors.torque_std(stamp, motion))
             observation.colliding = self._torques.colliding
+        if self._values.drift_lag and stamp - self._followed >= EVERY:
+            self._follow(observation)
         if (recorder := self._observer.recorder) is not None:
             newest = rows[-1].copy()
+            torque = newest[2 * n:3 * n]
             recorder.add(Instant(stamp, newest[:n], newest[3 * n:].reshape(count, COLUMNS), held,
-                                 missing or [''] * count))
+                                 missing or [''] * count,
+                                 torque if stamp > self._without_effort else np.nan * torque))
         return observation
+
+    def _follow(self, observation: Observation) -> None:
+        """Let biases and torque zeros follow a drift, with a lag of first order.
+
+        Only while the arm moves and nothing touches it, by less than half of the thresholds: what
+        rests against it would look like a drift. Friction of a joint near standstill is unknown.
+        """
+        stamp, since = observation.nanoseconds, observation.nanoseconds - self._followed
+        self._followed = stamp
+        observer, torques, external = self._observer, self._torques, observation.external
+        if observation.motion is None or not observer.tared or since > 2 * EVERY:
+            return
+        speed = np.abs(observation.motion[1])
+        force = np.linalg.norm(observation.distal[:, :3], axis=1)
+        limit = _FREE * self._values.force_threshold
+        if (speed.max() < _MOVING or observation.contacts or observation.missing is not None
+                or force.max(initial=0.0) > limit):
+            return
+        gain = since / SECOND / self._values.drift_lag
+        if torques is not None and external is not None:
+            half = _FREE * torques.threshold
+            unknown = torques.friction.uncertainty(observation.motion[1])
+            if (np.abs(external) > half + unknown).any():
+                return
+            torques.zero = torques.zero - gain * np.where(unknown < half, external, 0.0)
+        step = gain * self._arm.in_measurement(observation.distal)
+        observer.bias = observer.bias + step
+        if observer.reference is not None:
+            observer.reference = observer.reference._replace(
+                readings=observer.reference.readings + step)
 
     def bound(
         self, stamp: int, delay: float, held: Array, around: Sequence[list[Reading | None]],

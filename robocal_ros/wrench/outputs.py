@@ -135,6 +135,7 @@ class _LinkTopics:
         self.contact = _Topic(node, f'{base}/contact', PointStamped(header=header), _ZEROS[:3])
         self.pitch = _Topic(node, f'{base}/pitch', Float64())
         self.bound = _Topic(node, f'{base}/force_lower_bound', Float64())
+        self.mass = _Topic(node, f'{base}/effective_mass', Float64())
         self.covariance = _Topic(node, f'{base}/wrench_covariance', Float64MultiArray())
         self.flag = _Topic(node, f'{base}/in_contact', Bool())
 
@@ -198,6 +199,7 @@ class WrenchOutputs:
         """
         arm, values = observer.arm, observer.values
         self._markers = markers
+        self._arm, self._torques = arm, observer.torques
         self._names = [chain.link for chain in arm.chains]
         self._shift = values.stamp_estimates
         frames = FrameTree({frame.name for frame in arm.robot.model.frames[1:]},
@@ -290,8 +292,17 @@ class WrenchOutputs:
             topics.bound.send_value(contact.least)
             return
         topics.pitch.send_value(contact.pitch)
+        if topics.mass.subscribed and observation.held.size and observation.motion is not None:
+            topics.mass.send_value(self._arm.effective_mass(
+                index, observation.motion[0], self._rotors(),
+                contact.line_point if contact.point is None else contact.point,
+                contact.direction))
         if contact.point is not None and topics.contact.subscribed:
             topics.contact.send_numbers(self._stamp, contact.point.tolist())
+
+    def _rotors(self) -> Array:
+        """Return the inertias of the drives, zero without joint torques, shape (n,) [kg·m²]."""
+        return np.zeros(self._arm.robot.n) if self._torques is None else self._torques.rotors
 
     def _publish_tool(self, observation: Observation) -> None:
         if not any(topic.subscribed for topic in self._tools):

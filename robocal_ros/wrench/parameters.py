@@ -20,6 +20,9 @@ NODE = 'wrench_observer'
 TARE = 'tare'
 """Name of the service that tares, and of its marks in a bag."""
 
+ZERO = 'zero'
+"""Name of the service that finds torque zeros."""
+
 RELEASE = 0.6
 """Fraction of a threshold below which a contact ends: noise at the threshold ends none."""
 
@@ -75,7 +78,7 @@ class WrenchParameters(RobotParameters):
         require_tare: Publish no wrench before ~/tare was called; set to false for sensors without
             bias.
         keep_tare: Use the stored tare from the start.
-        tare_duration: Time at rest over which ~/tare averages.
+        tare_duration: Time at rest over which ~/tare and ~/zero average.
         tare_force_limit: Largest bias of a force component that ~/tare accepts.
         tare_torque_limit: Largest bias of a torque component that ~/tare accepts.
         tare_force_std: Largest scatter of a force component during ~/tare.
@@ -103,6 +106,10 @@ class WrenchParameters(RobotParameters):
             the sensor less weight. One per sensor or one for all.
         torque_std: Standard deviation of joint torques beyond friction and model, as of drive
             gains and ripple; a larger one gives them less weight. One per joint or one for all.
+        torque_zero_std: Standard deviation of the zeros of joint torques while they are not known,
+            as stated by the maker of the torque sensors (their accuracy without load) or seen
+            from day to day; a larger one widens the covariances until ~/zero was called, and lets
+            ~/zero find larger ones. One per joint or one for all.
         gain_std: Standard deviation of drive gains that are not calibrated, as a share; a smaller
             one, as for joint torque sensors, gives joint torques more weight.
         arm_model_std: Prior standard deviation of the link masses in the URDF, as a share of them,
@@ -113,6 +120,14 @@ class WrenchParameters(RobotParameters):
             ~/tool_wrench is unobservable.
         damping: Damping of the pseudo-inverse for ~/tool_wrench from joint torques; a larger one
             reduces noise and biases the wrench towards zero.
+        hold_on_contact: Hold the arm when a contact begins, by cancelling all goals of the
+            controller; not a safety function.
+        hold_force: Force of a contact from which hold_on_contact holds the arm, besides contacts
+            of joints by torque_thresholds; a higher value lets softer contacts pass.
+        controller: Joint trajectory controller whose goals hold_on_contact cancels.
+        drift_lag: Time constant with which biases of F/T sensors and torque zeros follow a drift
+            while the arm moves without contact; a shorter one follows faster drifts, and sooner
+            takes a steady push below half of force_threshold for one; 0 keeps them constant.
         tool_box: Size of a box around the mounted tool along x, y, z of tool_frame, on which
             contact points are located too; zeros for none.
         mesh_folders: Folders in which package:// meshes of the collision geometry are looked up,
@@ -159,10 +174,15 @@ class WrenchParameters(RobotParameters):
     sensor_force_std: list[float] = parameter([0.5], unit='N', minimum=1e-4, maximum=1e4)
     sensor_torque_std: list[float] = parameter([0.02], unit='N·m', minimum=1e-6, maximum=1e3)
     torque_std: list[float] = parameter([1.0], unit='N·m', minimum=1e-4, maximum=1e3)
+    torque_zero_std: list[float] = parameter([0.5], unit='N·m', minimum=0.0, maximum=1e3)
     gain_std: float = parameter(0.1, minimum=0.0, maximum=10.0)
     arm_model_std: float = parameter(0.05, minimum=0.0, maximum=1.0)
     min_singular_value: float = parameter(0.05, unit='m', minimum=1e-4, maximum=1.0)
     damping: float = parameter(0.02, unit='m', minimum=0.0, maximum=1.0)
+    hold_on_contact: bool = parameter(False)
+    hold_force: float = parameter(5.0, unit='N', minimum=0.1, maximum=1e4)
+    controller: str = parameter('joint_trajectory_controller')
+    drift_lag: float = parameter(0.0, unit='s', minimum=0.0, maximum=1e4)
     tool_box: list[float] = parameter([0.0, 0.0, 0.0], unit='m', minimum=0.0, maximum=5.0)
     mesh_folders: list[str] = parameter([''])
 

@@ -56,6 +56,7 @@ class Instant(NamedTuple):
         readings: Of all sensors, in their measurement frames, shape (k, 6).
         held: As for ``SensedArm.held``, shape (k, 6).
         reasons: Why the reading of each sensor is not usable, empty if it is.
+        torque: Drive torques, NaN without efforts, shape (n,) [N·m]; empty if not recorded.
 
     """
 
@@ -64,6 +65,7 @@ class Instant(NamedTuple):
     readings: Array
     held: Array
     reasons: Any
+    torque: Array = np.empty(0)
 
 
 class LinkInstant(NamedTuple):
@@ -209,7 +211,7 @@ class Taring:
         return Tare(
             bias=mean - expected,
             reference=TareReference(posture, mean),
-            std=readings.std(axis=0, ddof=1) / np.sqrt(_independent(readings)),
+            std=readings.std(axis=0, ddof=1) / np.sqrt(independent(readings)),
             scatter=readings.std(axis=0, ddof=1),
             agreement=np.abs(readings[:half].mean(axis=0) - readings[half:].mean(axis=0)),
             count=len(readings), stamp=int(rest.stamp[-1]), remarks=remarks)
@@ -358,11 +360,11 @@ class Taring:
                 'unchecked: tare once more in another posture to check it.',)
 
 
-def _independent(readings: Array) -> Array:
-    """Return the number of independent readings among correlated ones, shape (k, 6).
+def independent(readings: Array) -> Array:
+    """Return the number of independent readings among correlated ones, shape (...).
 
     Args:
-        readings: Successive readings, shape (m, k, 6).
+        readings: Successive readings, shape (m, ...).
 
     """
     count = len(readings)
@@ -389,15 +391,18 @@ def _check_scatter(scatter: Array, values: WrenchParameters, who: str) -> None:
             'or shake the arm and call again.')
 
 
-def inputs_of(values: WrenchParameters, load: Load) -> Inputs:
+def inputs_of(values: WrenchParameters, load: Load, *, torques: bool = False) -> Inputs:
     """Choose the results that a tare is built on.
 
     Args:
         values: The parameters.
         load: Returns the current results.
+        torques: Whether it is that of the joint torques, whose unit the drive gains set.
 
     """
     kinds = ['payload'] if values.use_payload else []
+    if torques:
+        return choose(load, kinds, effort_units(values))
     # Drive gains change efforts, not the readings of F/T sensors.
     gains = choose(load, (), effort_units(values)).gains
     if gains is not None and gains.kind == ARM and values.use_arm_model:

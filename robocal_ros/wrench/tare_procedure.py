@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from robocal_ros.errors import DataError
-from robocal_ros.results import CalibrationResult, RobotIdentity
+from robocal_ros.results import CalibrationResult, RobotIdentity, Verdict
 from robocal_ros.wrench.observer import WrenchObserver
 from robocal_ros.wrench.parameters import WrenchParameters
 from robocal_ros.wrench.tare import TareRecord, Taring, to_result
+from robocal_ros.wrench.torque_zero import FEWEST_POSTURES, Zeroing
 
 # Wall time allowed per second at rest, and at least [s]: a simulation may be slow.
 _PATIENCE_FACTOR = 10.0
@@ -40,6 +41,7 @@ class TareProcedure:
 
     Attributes:
         taring: Estimates the biases.
+        zeroing: Estimates the torque zeros.
 
     """
 
@@ -59,6 +61,7 @@ class TareProcedure:
 
         """
         self.taring = Taring(observer.arm)
+        self.zeroing = Zeroing(observer)
         self._observer = observer
         self._robot = robot
         self._until_stopped = until_stopped
@@ -75,6 +78,7 @@ class TareProcedure:
         count = len(self._record.rows)
         self._record = TareRecord()
         self.taring.seen.clear()
+        self.zeroing.rests.clear()
         return count
 
     async def run(self, values: WrenchParameters) -> TareOutcome:
@@ -88,10 +92,54 @@ class TareProcedure:
             CancelledError: If the procedure was cancelled.
 
         """
+        if not self._observer.sensors:
+            raise DataError('The arm has no F/T sensor to tare; for the zeros of joint torques '
+                            'call ~/zero.')
+        await self._collect(values)
+        return self.estimate(values)
+
+    async def zero(
+        self, values: WrenchParameters, before: CalibrationResult | None
+    ) -> TareOutcome:
+        """Collect samples at rest, and find torque zeros with those of earlier postures.
+
+        Args:
+            values: The parameters.
+            before: Zeros in use, which tell the drift since then; None without any.
+
+        Raises:
+            DataError: If the arm moves, efforts are missing, or no plausible zeros explain them.
+            CancelledError: If the procedure was cancelled.
+
+        """
+        observer = self._observer
+        touched = [name for name, judge in zip(
+            self.taring.names, observer.contacts.judges, strict=True) if judge.in_contact]
+        if observer.tared and touched:
+            raise DataError(f'Something touches the arm distal to {", ".join(touched)}. Let '
+                            'nothing touch it and call again.')
+        await self._collect(values)
+        self.taring.at_rest(self._record, values)
+        zeroing = self.zeroing
+        zeroing.add(self._record, values)
+        found = zeroing.find(values)
+        result = zeroing.result(found, self._robot, values, before)
+        count = len(zeroing.rests)
+        if result.verdict is not Verdict.PASS:
+            reasons = '' if count < FEWEST_POSTURES else f'{" ".join(result.reasons)} '
+            return TareOutcome(
+                f'{count} postures so far, of {FEWEST_POSTURES} or more; the zeros are not used '
+                f'yet. {reasons}Move the arm so that the weight on its joints differs, and call '
+                'again.', result)
+        observer.use_torque_zero(found)
+        return TareOutcome(
+            f'Zeros of the joint torques from {count} postures, up to '
+            f'{abs(found.offset).max():.3f} N·m, with standard deviations up to '
+            f'{max(p.std or 0.0 for p in result.parameters):.3f} N·m.', result)
+
+    async def _collect(self, values: WrenchParameters) -> None:
+        """Collect samples at rest; errors as for ``run``."""
         observer, duration = self._observer, values.tare_duration
-        if not observer.sensors:
-            raise DataError('The arm has no F/T sensor to tare; external joint torques need no '
-                            'tare.')
         record = self._record = observer.recorder = TareRecord()
         try:
             if await self._until_stopped(
@@ -106,7 +154,6 @@ class TareProcedure:
             why = observer.joint_chains.problem or self._why_silent()
             raise DataError(
                 f'{why or "No joint states were received during the tare."} Nothing was tared.')
-        return self.estimate(values)
 
     def estimate(self, values: WrenchParameters) -> TareOutcome:
         """Tare with the samples collected last, and compensate the biases from now on.

@@ -189,6 +189,7 @@ class JointTorques:
         self.friction = FrictionInUse({}, robot.joint_names, values)
         self._default_rotor = per_joint(values.rotor_inertias, robot.n, 'rotor_inertias')
         self.use_rotors(np.zeros(robot.n))
+        self.zero = np.zeros(robot.n)
         self.threshold = per_joint(values.torque_thresholds, robot.n, 'torque_thresholds').copy()
         self._limits = self.threshold.tolist()
         self.clear()
@@ -213,6 +214,20 @@ class JointTorques:
         self._rotor = np.array(inertia) if np.any(inertia) else self._default_rotor
         self._has_rotors = bool(self._rotor.any())
 
+    @property
+    def zero(self) -> Array:
+        """Measured minus true torques, shape (n,) [N·m]."""
+        return self._zero
+
+    @zero.setter
+    def zero(self, offset: Array) -> None:
+        self._zero, self._has_zero = offset, bool(offset.any())
+
+    @property
+    def rotors(self) -> Array:
+        """Inertias of the drives in use, reflected to the joints, shape (n,) [kg·m²]."""
+        return self._rotor
+
     def external_torque(self, model: Array, v: Array, a: Array, torque: Array) -> Array:
         """Return external joint torques, shape (m, n) [N·m].
 
@@ -225,6 +240,8 @@ class JointTorques:
         """
         if self._has_rotors:
             torque = torque - self._rotor * a
+        if self._has_zero:
+            torque = torque - self._zero
         external = model - torque
         if self.friction.any_known:
             external += self.friction.torque(v, torque)
@@ -245,6 +262,8 @@ class JointTorques:
         """
         if self._has_rotors:
             torque = torque - self._rotor * a
+        if self._has_zero:
+            torque = torque - self._zero
         values: list[float] = []
         beyond = self.is_colliding
         for value, speed, drive, limit, (

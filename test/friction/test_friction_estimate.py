@@ -20,9 +20,11 @@ from support.friction_cell import (
     loaded,
     record,
 )
+from support.friction_results import payload_result
 
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.friction.estimator import (
+    FRICTION,
     assemble,
     estimate,
     fit_joints,
@@ -34,11 +36,20 @@ from robocal_ros.friction.estimator import (
 from robocal_ros.friction.fit import FrictionFit
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.runs import find_runs
-from robocal_ros.messages.samples import Recording
-from robocal_ros.results.result import CalibrationResult, Efforts, State, Verdict, rms
+from robocal_ros.messages.samples import JointSamples, Recording
+from robocal_ros.results.provenance import Inputs
+from robocal_ros.results.result import (
+    CalibrationResult,
+    Efforts,
+    Parameter,
+    State,
+    Verdict,
+    rms,
+)
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import with_own_units
+from robocal_ros.robot.torque_zero import TORQUE_ZERO, zero_names
 
 WRIST_JOINT, ELBOW = 5, 2
 WRIST_NAME, ELBOW_NAME = 'joint_6', 'joint_3'
@@ -74,6 +85,32 @@ def found_by(made: Record, robot: Robot, values: FrictionParameters = DEFAULTS, 
 def numbers(result: CalibrationResult, joint: str = WRIST_NAME) -> set[str]:
     return {p.name.removeprefix(f'{joint}.').rsplit('_', 1)[0] for p in result.parameters
             if p.name.startswith(joint) and p.state is State.IDENTIFIED}
+
+
+def test_torque_zeros_are_no_difference_between_the_directions(wrist, robot):
+    zero = np.linspace(-0.5, 0.4, 6)
+    names = zero_names(robot)
+    found = replace(
+        payload_result(), kind=TORQUE_ZERO, parameters=tuple(
+            Parameter(name, 'N·m', float(value), 0.1)
+            for name, value in zip(names, zero, strict=True)),
+        covariance_names=names, covariance=0.01 * np.eye(6), inputs=())
+    samples = wrist.samples()
+    inputs = Inputs(used={TORQUE_ZERO: found})
+
+    def estimated(joints: JointSamples, inputs: Inputs) -> CalibrationResult:
+        return FRICTION.result(robot, Recording(joints), DEFAULTS, inputs)
+
+    plain = estimated(samples, Inputs())
+    zeroed = estimated(replace(samples, effort=samples.effort + zero), inputs)
+    level = f'{WRIST_NAME}.coulomb_forward'
+    assert zeroed.parameter(level).value == pytest.approx(plain.parameter(level).value, abs=1e-9)
+    # Their covariance is that of the levels, too, with opposite signs.
+    assert zeroed.parameter(level).std == pytest.approx(
+        np.hypot(plain.parameter(level).std, 0.1), rel=1e-6)
+    assert friction_by_joint(plain)[WRIST_NAME].holds_zero
+    assert not friction_by_joint(zeroed)[WRIST_NAME].holds_zero
+    assert FRICTION.kinds(DEFAULTS) == ('payload', TORQUE_ZERO)
 
 
 class TestRecovery:

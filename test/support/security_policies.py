@@ -33,7 +33,7 @@ PARAMETERS = {
                                'attach_service': 'sim_arm/attach_load',
                                'detach_service': 'sim_arm/detach_load'},
     'leveling': {'imu_topic': 'imu_flange/imu'},
-    'wrench_observer': {'tool_wrench_frame': 'gripper'},
+    'wrench_observer': {'tool_wrench_frame': 'gripper', 'hold_on_contact': True},
 }
 
 Rights = dict[tuple[str, str], set[str]]

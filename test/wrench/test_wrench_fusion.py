@@ -185,7 +185,11 @@ def test_links_sum_the_covariances_of_their_sensors() -> None:
     between = made.link_covariance(cell.seen(), 0)
     turn = cell.moved(FRAMES[1], FRAMES[0])
     np.testing.assert_allclose(between, np.diag(STD**2) + turn @ np.diag(STD**2) @ turn.T)
-    np.testing.assert_allclose(made.torque_covariance(cell.seen()), np.eye(6), atol=1e-9)
+    # With zeros of the torques that are known, and that are not.
+    for std in (0.0, 0.5):
+        np.testing.assert_allclose(
+            fusion(torque_zero_std=[std]).torque_covariance(cell.seen()),
+            (1.0 + std**2) * np.eye(6), atol=1e-9)
 
 
 def test_a_model_error_counts_as_far_as_the_load_changed() -> None:
@@ -224,7 +228,7 @@ def test_the_covariance_of_the_payload_is_that_of_the_scatter() -> None:
     observer = WrenchObserver(arm('robocal').robot(), WrenchParameters(
         sensor_frames=FRAMES, arm_model_std=0.0, require_tare=False, tool_wrench_source='sensor',
         sensor_force_std=[0.01], sensor_torque_std=[1e-3], torque_std=[1e-3], gain_std=0.0,
-        unidentified_friction=[0.0]))
+        unidentified_friction=[0.0], torque_zero_std=[0.0]))
     truth = SensedArm(arm('robocal').robot(), observer.arm.mounts)
     observer.use_payload(payload(factor @ factor.T))
     rest, posture = np.zeros(6), np.array([0.2, -0.5, 0.4, 1.0, -0.3, 0.8])

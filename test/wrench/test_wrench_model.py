@@ -269,3 +269,24 @@ def test_imus_on_jointed_links_and_strange_frames_are_refused(cut: SensedArm) ->
         ImuLink(cut, cut.chains[0], 'imu_link_3')
     with pytest.raises(ConfigurationError, match='not in the robot description'):
         ImuLink(cut, cut.chains[0], 'imu_moon')
+
+
+def test_the_effective_mass_is_force_over_acceleration(full: SensedArm) -> None:
+    robot = full.robot
+    full.carry(LOAD, 'flange')
+    loaded = robot.with_payload(LOAD, 'flange')
+    point, rotors = np.array([0.03, -0.02, 0.05]), np.linspace(0.1, 0.6, 6)
+    direction = np.array([0.6, 0.0, 0.8])
+    model, data = loaded.model, loaded.model.createData()
+    model.armature = rotors
+    for seed in range(3):
+        q = motion(seed)[0]
+        for index, frame in ((1, ALL[1]), (4, 'ft_wrist')):
+            jacobian = pin.computeFrameJacobian(
+                model, data, q, model.getFrameId(frame), pin.ReferenceFrame.LOCAL)
+            at_point = jacobian[:3] - pin.skew(point) @ jacobian[3:]
+            change = pin.aba(model, data, q, np.zeros(6), at_point.T @ direction) - pin.aba(
+                model, data, q, np.zeros(6), np.zeros(6))
+            assert full.effective_mass(index, q, rotors, point, direction) == pytest.approx(
+                1.0 / float(direction @ at_point @ change), rel=1e-9)
+    full.carry(None)

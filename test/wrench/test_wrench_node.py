@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from action_msgs.msg import GoalInfo
+from action_msgs.srv import CancelGoal
 from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import TransformStamped, WrenchStamped
 from rcl_interfaces.msg import SetParametersResult
@@ -31,7 +33,8 @@ from tf2_msgs.msg import TFMessage
 from visualization_msgs.msg import MarkerArray
 
 from robocal_ros.messages import qos
-from robocal_ros.results.store import ResultStore, to_yaml
+from robocal_ros.results.result import Verdict
+from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 from robocal_ros.wrench.model import SensedArm, SensorMount, TareReference
 from robocal_ros.wrench.node import WrenchObserverNode
 from robocal_ros.wrench.parameters import WrenchParameters
@@ -54,6 +57,7 @@ class Rig(NodeRig):
         self.noise = np.random.default_rng(0)
         self.reading = np.zeros(6)
         self.effort: list[float] = []
+        self.posture = POSTURE
         # Stamps of readings in relation to those of joint states [s].
         self.ahead = 0.0
 
@@ -75,7 +79,7 @@ class Rig(NodeRig):
             force.x, force.y, force.z, torque.x, torque.y, torque.z = values.tolist()
             self.wrench.publish(message)
         self.joints.publish(joint_state(
-            self.time, NAMES, POSTURE.tolist(), [0.0] * 6, self.effort))
+            self.time, NAMES, self.posture.tolist(), [0.0] * 6, self.effort))
 
     def until(self, condition: Callable[[], bool], what: str = 'the event', **options: Any
               ) -> None:
@@ -144,6 +148,81 @@ def test_an_arm_without_sensors_is_observed_by_its_torques(rig) -> None:
     assert 0.0 < least[-1].data < 0.3
     assert np.isfinite(received[-1].effort).all()
     assert abs(received[-1].effort[1]) == pytest.approx(5.0, abs=0.5)
+
+
+def test_a_contact_holds_the_arm_once_if_asked_to(rig) -> None:
+    made = rig(require_tare=False, hold_on_contact=True, hold_force=20.0).start()
+    statuses, mass = made.status(), made.subscribe(Float64, 'links/ft_wrist/effective_mass')
+    made.reading = weight()
+    made.until(lambda: statuses and 'does not hold the arm' in statuses[-1].message)
+    calls: list[float] = []
+
+    def cancel(request: CancelGoal.Request, response: CancelGoal.Response) -> CancelGoal.Response:
+        # All goals, whoever sent them.
+        assert not any(request.goal_info.goal_id.uuid)
+        calls.append(made.time)
+        response.goals_canceling = [GoalInfo()] * (len(calls) == 1)
+        return response
+
+    server = made.talker.create_service(
+        CancelGoal, 'joint_trajectory_controller/follow_joint_trajectory/_action/cancel_goal',
+        cancel)
+    made.until(lambda: 'Observing' in statuses[-1].message)
+
+    def push(force: float) -> None:
+        made.reading = weight() + np.array([force, 0.0, 0.0, 0.0, 0.0, 0.0])
+        begin = made.time
+        made.until(lambda: made.time > begin + 0.1)
+
+    push(12.0)
+    assert not calls
+    push(30.0)
+    push(31.0)
+    assert len(calls) == 1
+    assert 0.0 < mass[-1].data < 100.0
+    push(0.0)
+    push(30.0)
+    assert len(calls) == 2
+    made.until(lambda: 'had no goal to cancel' in value(statuses[-1], 'hold on contact'))
+    assert 'N on ft_wrist' in value(statuses[-1], 'hold on contact')
+    made.talker.destroy_service(server)
+
+
+def test_zeros_of_the_torques_from_rests_in_several_postures(rig, tmp_path: Path) -> None:
+    from support.friction_results import project_arm
+
+    robot, zero = project_arm(), np.linspace(-0.6, 0.6, 6)
+    known = {'unidentified_friction': [0.0], 'arm_model_std': 0.0, 'gain_std': 0.0,
+             'tare_duration': 0.2}
+    made = rig(require_tare=False, **known).start()
+    postures = POSTURE + np.array([[0.0], [0.8], [-0.8]])
+
+    def pose(posture: np.ndarray) -> None:
+        made.posture, made.effort = posture, (robot.gravity_torque(posture) + zero).tolist()
+        cut = SensedArm(robot, [SensorMount('ft_wrist')])
+        made.reading = -cut.held(posture, np.zeros(6), np.zeros(6))[0]
+
+    results = made.subscribe(String, 'torque_zero', qos.LATCHED)
+    for number, posture in enumerate(postures, 1):
+        pose(posture)
+        begin = made.time
+        made.until(lambda begin=begin: made.time > begin + 0.1)
+        answer = made.call('zero')
+        assert answer.success, answer.message
+        assert ('not used yet' in answer.message) == (number < 3), answer.message
+    made.until(lambda: len(results) == 3)
+    np.testing.assert_allclose(made.node.observer.torques.zero, zero, atol=0.05)
+    assert from_yaml(results[-1].data).verdict is Verdict.PASS
+    filed = ResultStore(tmp_path, identity()).load('torque_zero')
+    assert filed.sha256 == from_yaml(results[-1].data).sha256
+    # A contact is refused, and a further start uses the stored zeros.
+    made.reading = made.reading + np.array([30.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    begin = made.time
+    made.until(lambda: made.time > begin + 0.1)
+    assert 'Something touches the arm distal to ft_wrist' in made.call('zero').message
+    again = rig(require_tare=False, **known)
+    again.configure()
+    np.testing.assert_allclose(again.node.observer.torques.zero, zero, atol=0.05)
 
 
 class TestTare:

@@ -7,6 +7,7 @@ import numpy as np
 from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import Marker
 
+from robocal_ros.arm.expected import Motion
 from robocal_ros.arm.gate import GuardedArm
 from robocal_ros.arm.protocols import Recorder, Report, Watch
 from robocal_ros.arrays import Array
@@ -26,7 +27,6 @@ class PreviewArm:
         robot: The arm's model.
         checker: Its collision geometry.
         motions: The motions, at the speed scale.
-        rest: Time between the motions [s].
 
     """
 
@@ -43,7 +43,7 @@ class PreviewArm:
         self._posture = arm.posture()
         self.robot, self.checker = arm.robot, arm.checker
         self.motions: list[Trajectory] = []
-        self.rest = 0.0
+        self._pieces: list[Trajectory] = []
         self.check_stopped, self.compute = arm.check_stopped, arm.compute
         self.speed_limits, self.path_trajectory = arm.speed_limits, arm.path_trajectory
         self.await_rest = arm.await_rest
@@ -65,6 +65,7 @@ class PreviewArm:
         self.check_stopped()
         self._report.update('planning', message, progress=share[0])
         self.motions.append(await self.compute(self._arm.check_path, trajectory, limits))
+        self._pieces.append(self.motions[-1])
         self._posture = trajectory.goal.copy()
 
     async def go_to(
@@ -77,8 +78,9 @@ class PreviewArm:
                         message=message, share=share)
 
     async def dwell(self, duration: float, watch: Watch | None = None) -> None:
-        """Count the time."""
-        self.rest += duration
+        """Keep the time."""
+        still = np.zeros((2, self.robot.n))
+        self._pieces.append(Trajectory(np.array([0.0, duration]), still + self._posture, still))
 
     async def await_readings(self, watch: Watch) -> None:
         """Do nothing: no sensor is needed."""
@@ -94,13 +96,22 @@ class PreviewArm:
         """
         if not self.motions:
             return ''
-        duration = sum(motion.duration for motion in self.motions) + self.rest
+        duration = sum(piece.duration for piece in self._pieces)
         low, high = (part(self._path(), axis=0) for part in (np.min, np.max))
         extent = ', '.join(f'{axis} {a:.2f} … {b:.2f}' for axis, a, b in zip(
             'xyz', low, high, strict=True))
         count = '1 motion' if len(self.motions) == 1 else f'{len(self.motions)} motions'
         return (f'{count}, {duration:.0f} s with rests; {self.robot.tool_frame} stays within '
                 f'{extent} m in {place}.')
+
+    def sampled(self, like: JointSamples) -> Motion:
+        """Return motions and rests at the rate of samples."""
+        begins = np.cumsum([0.0, *(piece.duration for piece in self._pieces)])
+        time = np.arange(0.0, begins[-1], float(np.median(np.diff(like.time))))
+        parts = np.split(time, np.searchsorted(time, begins[1:-1]))
+        rows = [piece.sample(part - begin) for piece, part, begin in zip(
+            self._pieces, parts, begins[:-1], strict=True)]
+        return Motion(time, *(np.concatenate(part) for part in zip(*rows, strict=True)))
 
     def _path(self) -> Array:
         """Return places of the tool along the motions, shape (k, 3) [m]."""

@@ -44,6 +44,7 @@ from rclpy.service import Service
 from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import Marker, MarkerArray
 
+from robocal_ros import registry
 from robocal_ros.arm import PreviewArm, Waiter
 from robocal_ros.errors import ConfigurationError, DataError, RobocalError
 from robocal_ros.messages import LIMIT, Subscriber, receiver
@@ -52,7 +53,7 @@ from robocal_ros.node.followed_results import FollowedResults
 from robocal_ros.node.guarded_node import Part
 from robocal_ros.node.instance import ActiveInstance
 from robocal_ros.node.robot_description import AwaitedDescription, read_description
-from robocal_ros.node.services import Answer, ProcedureNode
+from robocal_ros.node.services import Action, Answer, ProcedureNode
 from robocal_ros.node.status import StatusReporter
 from robocal_ros.parameters import RobotParameters
 from robocal_ros.results import CalibrationResult, Verdict
@@ -196,6 +197,16 @@ class CalibrationNode(ProcedureNode, ABC):
         return ' '.join(filter(None, (
             said, rehearsed.summary(self.robot.root_frame), 'Nothing was moved.')))
 
+    async def answer(self, name: str, action: Action) -> Answer:
+        """Run the action of a service; refused if its result could not be stored."""
+        async def storing() -> Answer | str:
+            self.store.check_writable()
+            return await action()
+
+        stores = registry.of_node(self.capability).results and (
+            name != 'clear' and not name.startswith('preview'))
+        return await super().answer(name, storing if stores else action)
+
     # ----------------------------------------------------------------------- parts
 
     def stream(self, stream: AnyActive) -> AnyActive:
@@ -267,6 +278,8 @@ class CalibrationNode(ProcedureNode, ABC):
             outcome = self._guarded('configure', self._configure)
             if outcome != SUCCESS:
                 self.release()
+                if self._started_itself:
+                    self.status.update('unconfigured', self.why_inactive, level=status.ERROR)
         self.is_configured = outcome == SUCCESS
         return outcome
 

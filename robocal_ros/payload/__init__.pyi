@@ -11,3 +11,6 @@ from .estimator import (
 from .parameters import (
     PayloadParameters as PayloadParameters,
 )
+from .result import (
+    MAX_GAIN_STD as MAX_GAIN_STD,
+)

@@ -21,15 +21,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks import second_world
+from benchmarks.offline_bag import WRENCH
 from benchmarks.second_campaign import METHODS
-from benchmarks.second_cell import GROUPS, STEP, WRENCH, Cell, data_of, script, urdf_of
-from robocal_ros.arm import Motion, expected_result
+from benchmarks.second_cell import GROUPS, STEP, Cell, data_of, script, urdf_of
 from robocal_ros.errors import RobocalError
 from robocal_ros.estimators import estimator
 from robocal_ros.messages import JointSamples, Recording, WrenchSamples
 from robocal_ros.parameters import declarations
+from robocal_ros.payload import expected_result
 from robocal_ros.results import CalibrationResult, State
-from robocal_ros.robot import make_robot, make_store
+from robocal_ros.robot import Trajectory, make_robot, make_store
 
 _FACTOR = 1.5
 _METHODS = ('static_poses', 'wrist', 'chain', 'gains')
@@ -61,9 +62,9 @@ class PredictedCell(Cell):
         every = round(1.0 / (STEP * min(self.rate, rate)))
         position = script(self.name, self._place, what, tuple(sorted(detail.items())))
         velocity = np.gradient(position, STEP, axis=0)
-        rows = [part[::every] for part in (
+        rows = [np.asarray(part[::every], dtype=float) for part in (
             position, velocity, np.gradient(velocity, STEP, axis=0))]
-        self._motion = Motion(STEP * every * np.arange(len(rows[0])), *rows)
+        self._motion = Trajectory(STEP * every * np.arange(len(rows[0])), *rows)
         return bag
 
     def estimate(self, what: str, bag: Path, **changes: Any) -> CalibrationResult:

@@ -1,12 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-from .expected import (
-    Motion as Motion,
-    duration_in as duration_in,
-    expected_result as expected_result,
-    expected_text as expected_text,
-    refused_text as refused_text,
-    verdict_in as verdict_in,
-)
 from .gate import (
     GuardedArm as GuardedArm,
 )

@@ -7,7 +7,6 @@ import numpy as np
 from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import Marker
 
-from robocal_ros.arm.expected import Motion
 from robocal_ros.arm.gate import GuardedArm
 from robocal_ros.arm.protocols import Recorder, Report, Watch
 from robocal_ros.arrays import Array
@@ -104,14 +103,14 @@ class PreviewArm:
         return (f'{count}, {duration:.0f} s with rests; {self.robot.tool_frame} stays within '
                 f'{extent} m in {place}.')
 
-    def sampled(self, like: JointSamples) -> Motion:
-        """Return motions and rests at the rate of samples."""
+    def sampled(self, like: JointSamples) -> Trajectory:
+        """Return motions and rests as one, with knots at the rate of samples."""
         begins = np.cumsum([0.0, *(piece.duration for piece in self._pieces)])
         time = np.arange(0.0, begins[-1], float(np.median(np.diff(like.time))))
         parts = np.split(time, np.searchsorted(time, begins[1:-1]))
         rows = [piece.sample(part - begin) for piece, part, begin in zip(
             self._pieces, parts, begins[:-1], strict=True)]
-        return Motion(time, *(np.concatenate(part) for part in zip(*rows, strict=True)))
+        return Trajectory(time, *(np.concatenate(part) for part in zip(*rows, strict=True)))
 
     def _path(self) -> Array:
         """Return places of the tool along the motions, shape (k, 3) [m]."""

@@ -13,7 +13,6 @@ from time import time
 from typing import Any
 
 from robocal_ros import registry
-from robocal_ros.arm import duration_in, verdict_in
 from robocal_ros.cli import calibration_plan as plan, doctor, report, run as run_command
 from robocal_ros.cli.calibration_answers import (
     Answers,
@@ -29,7 +28,7 @@ from robocal_ros.cli.doctor_robot import Graph, graph_findings
 from robocal_ros.cli.node_client import NodeClient, RosSession, full_name
 from robocal_ros.cli.show import stored_files
 from robocal_ros.files import write_output
-from robocal_ros.payload import MAX_GAIN_STD, PayloadParameters
+from robocal_ros.payload import MAX_GAIN_STD, PayloadParameters, duration_in, verdict_in
 from robocal_ros.results import stale_inputs
 from robocal_ros.robot import make_robot, make_store
 

@@ -12,14 +12,7 @@ from geometry_msgs.msg import InertiaStamped
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros.arm import (
-    GuardedArm,
-    PreviewArm,
-    PreviewRecorder,
-    expected_result,
-    expected_text,
-    refused_text,
-)
+from robocal_ros.arm import GuardedArm, PreviewArm, PreviewRecorder
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
 from robocal_ros.estimators import Estimator
@@ -36,6 +29,7 @@ from robocal_ros.node import (
 from robocal_ros.payload import estimator
 from robocal_ros.payload.arm_identification import check_load
 from robocal_ros.payload.drive_gain_regression import check_mass
+from robocal_ros.payload.expected import expected_result, expected_text, refused_text
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.procedure import GUESS, KeptPostures, PayloadProcedure
 from robocal_ros.payload.result import COM

@@ -30,11 +30,12 @@ def comparison(first: CalibrationResult, second: CalibrationResult) -> Panel:
         ConfigurationError: If kinds, joints or frames differ.
 
     """
-    for what, a, b in (('kinds', first.kind, second.kind), ('frames', first.frame, second.frame),
-                       ('joints', first.robot.joint_names, second.robot.joint_names)):
-        if a != b:
+    for what, own, other in (
+            ('kinds', first.kind, second.kind), ('frames', first.frame, second.frame),
+            ('joints', first.robot.joint_names, second.robot.joint_names)):
+        if own != other:
             raise ConfigurationError(
-                f'Results of different {what} cannot be compared: {a} and {b}.')
+                f'Results of different {what} cannot be compared: {own} and {other}.')
     known = {item.name: item for item in second.parameters if item.state is State.IDENTIFIED}
     pairs = [(item, known[item.name]) for item in first.parameters
              if item.state is State.IDENTIFIED and item.name in known]

@@ -8,9 +8,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.client import Client
-from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from support.fake_procedure import Running
 
 from robocal_ros.cli import node_client
@@ -61,20 +59,6 @@ def test_refusals_of_the_node(fake: Running, capsys) -> None:
     assert main([*arguments, '-p', 'method:=unknown']) == 2
     assert 'No such method.' in capsys.readouterr().err
     assert main([*arguments, '-p', 'method:=bad']) == 2
-    assert 'refused to configure' in capsys.readouterr().err
-
-
-def test_the_reason_of_a_refusal_is_shown(fake: Running, capsys) -> None:
-    configure = fake.node.on_configure
-
-    def refuse(state: LifecycleState) -> TransitionCallbackReturn:
-        outcome = configure(state)
-        fake.node._status.publish(DiagnosticStatus(
-            level=DiagnosticStatus.ERROR, message='Cannot configure: no such frame.'))
-        return outcome
-
-    fake.node.on_configure = refuse
-    assert main(['run', 'payload', *NODE, '--configure', '-p', 'method:=bad']) == 2
     told = capsys.readouterr().err
     assert 'refused to configure; it is unconfigured. Cannot configure: no such frame.' in told
     assert 'See its log' not in told

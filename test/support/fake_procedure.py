@@ -43,6 +43,9 @@ class FakeProcedure(LifecycleNode):
         bad = self.get_parameter('method').value == 'bad'
         # Like the real nodes: the last passed result, which may be another method's.
         self._result.publish(String(data='kind: payload\nmethod: stale\n'))
+        if bad:
+            self._status.publish(DiagnosticStatus(
+                level=DiagnosticStatus.ERROR, message='Cannot configure: no such frame.'))
         return TransitionCallbackReturn.FAILURE if bad else TransitionCallbackReturn.SUCCESS
 
     def _check(self, parameters: list[Any]) -> SetParametersResult:

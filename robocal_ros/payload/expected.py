@@ -9,7 +9,6 @@ not cover are not in it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from robocal_ros.robot import (
     NewtonEuler,
     RigidBodyInertia,
     Robot,
+    Trajectory,
     friction_by_joint,
     wrench_matrix,
 )
@@ -35,26 +35,8 @@ _SLOW, _LEAST_NOISE = 1e-3, 1e-4
 _REACH = 0.1
 
 
-@dataclass(frozen=True)
-class Motion:
-    """Motion at the rate of the joint states.
-
-    Attributes:
-        time: Stamps, shape (k,) [s].
-        position: Shape (k, n) [rad].
-        velocity: Shape (k, n) [rad/s].
-        acceleration: Shape (k, n) [rad/s²].
-
-    """
-
-    time: Array
-    position: Array
-    velocity: Array
-    acceleration: Array
-
-
 def expected_result(
-    by: Estimator, robot: Robot, values: Any, inputs: Inputs, motion: Motion, rest: Recording,
+    by: Estimator, robot: Robot, values: Any, inputs: Inputs, motion: Trajectory, rest: Recording,
     mass: float,
 ) -> CalibrationResult:
     """Return the result of a motion that was not carried out.
@@ -64,7 +46,7 @@ def expected_result(
         robot: The arm without the load.
         values: The parameters.
         inputs: Results to build on.
-        motion: The motion.
+        motion: The motion, with knots at the rate of the joint states, and its rests.
         rest: Samples of the resting arm, of which the scatter is used.
         mass: Mass of the load [kg].
 
@@ -73,7 +55,8 @@ def expected_result(
 
     """
     load = RigidBodyInertia(mass, np.array([0.0, 0.0, _REACH]), np.zeros((3, 3)))
-    q, v, a = motion.position, motion.velocity, motion.acceleration
+    q, v = motion.position, motion.velocity
+    a = np.zeros_like(q) if motion.acceleration is None else motion.acceleration
     loaded = robot.with_payload(load)
     external = values.effort_contains == 'external'
     carrying = robot.without_mass().with_payload(load) if external else loaded
@@ -97,7 +80,7 @@ def expected_result(
     return by.result(robot, Recording(joints, wrenches), values, inputs)
 
 
-def _friction(robot: Robot, inputs: Inputs, motion: Motion, largest: Array) -> Array:
+def _friction(robot: Robot, inputs: Inputs, motion: Trajectory, largest: Array) -> Array:
     """Return identified friction, or a guess, shape (k, n) [N·m]."""
     level = _FRICTION * np.where(np.isfinite(robot.effort_limit), robot.effort_limit, largest)
     torque = level * (np.tanh(motion.velocity / _SLOW) + motion.velocity)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import Marker
@@ -139,6 +141,23 @@ class PreviewArm:
                     whole.points.append(point)
             begin += motion.duration
         return whole
+
+
+class PreviewReport:
+    """Report of a dry run: procedures tell it of motions and measurements, which are planned."""
+
+    def __init__(self, report: Report) -> None:
+        """Set the report of the node."""
+        self._report = report
+
+    def update(
+        self, phase: str, message: str, *, progress: float | None = None, **values: Any
+    ) -> None:
+        """Show a sentence as part of the plan."""
+        self._report.update('planning', f'Planned, nothing moves: {message}', progress=progress)
+
+    def note(self, **values: str) -> None:
+        """Show nothing: there are no estimates."""
 
 
 class PreviewRecorder(Recorder):

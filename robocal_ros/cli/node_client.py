@@ -152,6 +152,13 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
+def _like(value: Any, current: Any) -> Any:
+    """Return a value with numbers with a point where the current value has them."""
+    if isinstance(value, list) and isinstance(current, list) and current:
+        return [_like(item, current[0]) for item in value]
+    return float(value) if type(value) is int and isinstance(current, float) else value
+
+
 class NodeClient:
     """Client of one capability node.
 
@@ -293,12 +300,14 @@ class NodeClient:
                                  retry=True).result.names)
 
     def set_parameters(self, values: Mapping[str, Any]) -> None:
-        """Set parameters.
+        """Set parameters; an integer may stand for a number with a point.
 
         Raises:
             ConfigurationError: If the node refuses one.
 
         """
+        current = self.parameters(values)
+        values = {name: _like(value, current.get(name)) for name, value in values.items()}
         request = SetParameters.Request(parameters=[
             Parameter(name, value=value).to_parameter_msg() for name, value in values.items()])
         answer = self._answer(SetParameters, 'set_parameters', request, retry=True)

@@ -195,7 +195,18 @@ class CalibrationNode(ProcedureNode, ABC):
                 markers=[*self._drawn, rehearsed.marker(self.robot.root_frame)]))
             self._preview_topic.publish(rehearsed.trajectory())
         return ' '.join(filter(None, (
-            said, rehearsed.summary(self.robot.root_frame), 'Nothing was moved.')))
+            said, self._unprotected(), rehearsed.summary(self.robot.root_frame),
+            'Nothing was moved.')))
+
+    def _unprotected(self) -> str:
+        """Return what the collision check does not know as a sentence, empty for nothing."""
+        unset = [name for name, known in (
+            ('floor', self.values.floor > -1000.0), ('tool_box', any(self.values.tool_box)))
+            if not known]
+        shapeless = ', '.join(self.arm.checker.missing_meshes)
+        return ' '.join(filter(None, (
+            unset and f'Unprotected, because not set: {" and ".join(unset)}.',
+            shapeless and f'Without collision shape: {shapeless}.')))
 
     async def answer(self, name: str, action: Action) -> Answer:
         """Run the action of a service; refused if its result could not be stored."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import RobocalError
+from robocal_ros.errors import DataError, RobocalError
 from robocal_ros.estimators import Estimator
 from robocal_ros.messages import JointSamples, Recording, WrenchSamples
 from robocal_ros.results import CalibrationResult, Inputs, Verdict, wording
@@ -74,7 +74,10 @@ def expected_result(
             _placed(robot, load, need.frame, q[0]))
         wrench = -NewtonEuler(robot, need.frame).terms(q, v, a) @ wrench_matrix(
             body.toDynamicParameters()).T
-        spread = rest.wrench(need.topic).wrench.std(axis=0)
+        if not len(readings := rest.wrench(need.topic)):
+            raise DataError(f"No readings of F/T sensor '{need.frame}' on topic '{need.topic}'. "
+                            'Correct sensor_topic, or start its driver.')
+        spread = readings.wrench.std(axis=0)
         wrenches[need.topic] = WrenchSamples(
             need.frame, motion.time, wrench + spread * generator.normal(size=wrench.shape))
     return by.result(robot, Recording(joints, wrenches), values, inputs)

@@ -12,7 +12,7 @@ from geometry_msgs.msg import InertiaStamped
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros.arm import GuardedArm, PreviewArm, PreviewRecorder
+from robocal_ros.arm import GuardedArm, PreviewArm, PreviewRecorder, PreviewReport
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
 from robocal_ros.estimators import Estimator
@@ -119,7 +119,8 @@ class PayloadIdentification(CalibrationNode):
         return f'Method {self.values.method}. {await self._expected(estimator.PAYLOAD, arm)}'
 
     def _rehearsal(self, arm: PreviewArm) -> PayloadProcedure:
-        return PayloadProcedure(arm, PreviewRecorder(self.joints), self.status, self.values)
+        return PayloadProcedure(
+            arm, PreviewRecorder(self.joints), PreviewReport(self.status), self.values)
 
     async def _expected(self, by: Estimator, arm: PreviewArm, mass: float | None = None) -> str:
         """Return what an estimate from the motions of a dry run will state.

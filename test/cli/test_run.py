@@ -64,6 +64,13 @@ def test_refusals_of_the_node(fake: Running, capsys) -> None:
     assert 'See its log' not in told
 
 
+def test_integers_stand_for_numbers_with_a_point(fake: Running) -> None:
+    assert main(['run', 'payload', *NODE, '--configure', '-p', 'known_mass:=2',
+                 '-p', 'tool_box:=[0, 0.1, 1]']) == 0
+    assert fake.node.get_parameter('known_mass').value == 2.0
+    assert list(fake.node.get_parameter('tool_box').value) == [0.0, 0.1, 1.0]
+
+
 def test_a_running_procedure_is_not_ended_by_another_configuration(
     fake: Running, capsys
 ) -> None:

@@ -75,6 +75,13 @@ def test_a_motion_that_is_too_slow_is_refused(record: Record) -> None:
         expected_result(PAYLOAD, record.robot, VALUES, Inputs(), still, resting(record, 0.1), 1.0)
 
 
+def test_a_silent_sensor_is_refused(record: Record) -> None:
+    rest = resting(record, 0.1)
+    silent = replace(rest, wrenches={TOPIC: rest.wrench(TOPIC).chosen(np.zeros(125, bool))})
+    with pytest.raises(DataError, match="No readings of F/T sensor .* on topic 'ft_wrist/wrench'"):
+        expected_result(PAYLOAD, record.robot, VALUES, Inputs(), motion(record), silent, 1.0)
+
+
 def test_what_an_answer_says_is_read_from_it() -> None:
     text = 'Arm. Expected verdict: fail. Too slow. 3 motions, 71 s with rests; tool0 stays.'
     assert (verdict_in(text), duration_in(text)) == ('fail', 71.0)

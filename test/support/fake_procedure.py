@@ -30,6 +30,8 @@ class FakeProcedure(LifecycleNode):
         group = ReentrantCallbackGroup()
         super().__init__('fake_procedure', context=context, enable_rosout=False)
         self.declare_parameter('method', 'static_poses')
+        self.declare_parameter('known_mass', 1.0)
+        self.declare_parameter('tool_box', [0.0, 0.0, 0.0])
         self.add_on_set_parameters_callback(self._check)
         self._status = self.create_publisher(DiagnosticStatus, '~/status', qos.LATCHED)
         self._result = self.create_publisher(String, '~/result', qos.LATCHED)

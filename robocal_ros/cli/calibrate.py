@@ -103,7 +103,7 @@ class _Guide:
         else:
             answers = asked(self._robot.root_frame, purposes)
         if purposes:
-            answers = replace(answers, purposes=purposes)
+            answers.purposes = purposes
         return answers
 
     # -------------------------------------------------------------------------- nodes

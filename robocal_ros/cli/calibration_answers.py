@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import yaml
 
 from robocal_ros.cli.calibration_plan import PURPOSES
 from robocal_ros.cli.console import print_line
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.files import convert, load, read_text, write_output
+from robocal_ros.files import Section, convert, load, read_text, write_output
 
 T = TypeVar('T')
 
@@ -22,8 +22,7 @@ _NO_FLOOR = -1000.0
 _YES, _NO = ('y', 'yes'), ('n', 'no', '')
 
 
-@dataclass
-class Answers:
+class Answers(Section):
     """What only the user knows, and what was done so far.
 
     Attributes:
@@ -47,12 +46,12 @@ class Answers:
     mass: float = 0.0
     mass_std: float = 0.0
     removable: bool = True
-    purposes: list[str] = field(default_factory=lambda: ['gravity'])
+    purposes: list[str] = msgspec.field(default_factory=lambda: ['gravity'])
     speed: float = 1.0
     floor: float = _NO_FLOOR
-    tool_box: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    tool_box: list[float] = msgspec.field(default_factory=lambda: [0.0, 0.0, 0.0])
     test_load: float = 0.0
-    done: list[str] = field(default_factory=list)
+    done: list[str] = []
 
     @classmethod
     def read(cls, path: Path) -> Answers:
@@ -85,7 +84,7 @@ class Answers:
 
     def text(self) -> str:
         """Return them as YAML."""
-        return yaml.safe_dump(asdict(self), sort_keys=False, allow_unicode=True)
+        return yaml.safe_dump(msgspec.structs.asdict(self), sort_keys=False, allow_unicode=True)
 
 
 def check_purposes(names: Sequence[str]) -> list[str]:

@@ -51,7 +51,7 @@ class Answers(Section):
     floor: float = _NO_FLOOR
     tool_box: list[float] = msgspec.field(default_factory=lambda: [0.0, 0.0, 0.0])
     test_load: float = 0.0
-    done: list[str] = []
+    done: list[str] = msgspec.field(default_factory=list)
 
     @classmethod
     def read(cls, path: Path) -> Answers:

@@ -21,6 +21,8 @@ from robocal_ros.errors import DataError
 from robocal_ros.files import Finite, NonNegative, Positive
 
 SCHEMA_VERSION = 1
+# Values in the short form of a result.
+_SHOWN = 4
 # A number, because scipy.special takes long to import.
 Z95 = 1.959963984540054
 """Half-width of a normal 95 % interval in standard deviations."""
@@ -279,6 +281,15 @@ class CalibrationResult:
             raise DataError(
                 f'Covariance has shape {self.covariance.shape}, expected ({size}, {size}).'
             )
+
+    def __repr__(self) -> str:
+        """Return kind, method, robot, verdict and the first values."""
+        known = [item for item in self.parameters if item.value is not None]
+        values = ', '.join(
+            f'{item.name} {item.text(4)} {item.unit}'.rstrip() for item in known[:_SHOWN])
+        more = f', {len(known) - _SHOWN} more' if len(known) > _SHOWN else ''
+        return (f'<{self.kind} by {self.method} of {self.robot.name}, {self.verdict.value}: '
+                f'{values}{more}>')
 
     @property
     def verdict(self) -> Verdict:

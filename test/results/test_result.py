@@ -90,3 +90,10 @@ def test_texts_have_the_interval_that_the_result_states():
     assert few.text(2, 1e3) == '12.00 ± 2.78'
     assert Parameter('a', 'm', 0.012).text(3) == '0.012'
     assert Parameter('a', 'm', state=State.NOT_IDENTIFIED).text(3) == 'not identified'
+
+
+def test_a_result_is_shown_in_a_line() -> None:
+    text = repr(result())
+    assert len(text) < 250
+    assert text.startswith(
+        f'<payload by two_plane of arm, {result().verdict.value}: com_x 0.1000 ± 0.0196 m, ')

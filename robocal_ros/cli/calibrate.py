@@ -133,14 +133,17 @@ class _Guide:
 
     @cached_property
     def _sensor(self) -> dict[str, str]:
-        """Topic and frame of the F/T sensor where the node has another one."""
-        topics = [topic for topic, readings in self._graph.wrenches.items() if readings]
-        if len(topics) != 1 or self._graph.name(self._values.sensor_topic) in topics:
+        """Topic and frame of the only F/T sensor, where the node has another one.
+
+        The frame is that of the messages. One that the URDF lacks may be a turned one.
+        """
+        found = {topic: readings[-1].header.frame_id
+                 for topic, readings in self._graph.wrenches.items() if readings}
+        if len(found) != 1 or self._graph.name(self._values.sensor_topic) in found:
             return {}
-        frame = self._graph.wrenches[topics[0]][-1].header.frame_id
-        known = frame if self._robot.model.existFrame(frame) else self._robot.tool_frame
-        return {'sensor_topic': topics[0], 'sensor_frame': known,
-                'sensor_message_frame': '' if known == frame else frame}
+        ((topic, frame),) = found.items()
+        return ({'sensor_topic': topic, 'sensor_frame': frame}
+                if self._robot.model.existFrame(frame) else {})
 
     # -------------------------------------------------------------------------- facts
 
@@ -149,7 +152,8 @@ class _Guide:
         answers, values = self.answers, self._values
         topic = self._graph.name(self._sensor.get('sensor_topic', values.sensor_topic))
         found = {fact for fact, holds in (
-            (plan.TOOL, answers.mounted and answers.tool), (plan.BARE, not answers.mounted),
+            (plan.TOOL, answers.mounted and answers.tool),
+            (plan.BARE, not (answers.mounted and answers.tool)),
             (plan.SENSOR, self._graph.wrenches.get(topic)), (plan.EFFORTS, self._efforts),
             (plan.MASS, answers.mass > 0.0), (plan.REMOVABLE, answers.removable),
             (plan.GAINS, values.effort_source != 'unknown'
@@ -256,9 +260,11 @@ class _Guide:
             return 0 if found is not None else self._end(None)
         if found and options.yes is None and not confirmed('Clear the cell. Begin?'):
             return 1
+        self.answers.write(journal)
         while found:
+            goes_on = self._carried_out(found[0])
             self.answers.write(journal)
-            if not self._carried_out(found[0]):
+            if not goes_on:
                 return self._end(None, waits=found[0].title)
             found = self._planned()
         if found is not None:

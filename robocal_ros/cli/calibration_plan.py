@@ -67,7 +67,7 @@ class Action:
     title: str
     needs: Facts
     yields: Facts
-    seconds: float
+    seconds: float = field(compare=False)
     ends: Facts = frozenset()
     risk: float = 0.0
     procedure: str = ''

@@ -205,8 +205,8 @@ class Table:
         other = [mark for mark in _OTHER_DELIMITERS if mark in self._lines[0][1][0]]
         if width == 1 and other:
             raise FileFormatError(
-                f'{path} has one column by delimiter {columns.delimiter!r}. Its columns seem to be '
-                f'separated by {other[0]!r}: set delimiter in the column map.')
+                f'{path} has one column by delimiter {columns.delimiter!r}. Its columns seem to '
+                f'be separated by {other[0]!r}: set delimiter in the column map.')
         # Columns are named by number from 1, or by header.
         self._places: dict[Column, int] = {place + 1: place for place in range(width)}
         self._known = f'{width} columns without names'

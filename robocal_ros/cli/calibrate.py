@@ -80,6 +80,7 @@ class _Guide:
         self._efforts = efforts
         self._ruled: dict[Action, str] = {}
         self._previewed: dict[Action, float] = {}
+        self._assumed: set[Action] = set()
         self._again = {*options.again}
         self._running = {name.rpartition('/')[2] for name in session.other_nodes(0.0)}
         client = self._client(_NEEDED_NODE)
@@ -209,8 +210,11 @@ class _Guide:
             possible = [replace(step, seconds=self._previewed.get(step, step.seconds))
                         for step in self._steps if step not in self._ruled]
             found = plan.cheapest(possible, facts, self._wanted(facts))
-            new = [step for step in found or () if step.preview and step not in self._previewed
-                   and step.needs <= facts | plan.MOUNTS | plan.KNOWLEDGE]
+            there = facts | plan.MOUNTS
+            # What was previewed with assumptions is previewed again with what was measured.
+            new = [step for step in found or () if step.preview and (
+                step.needs <= there if step in self._assumed else
+                step not in self._previewed and step.needs <= there | plan.KNOWLEDGE)]
             if not new:
                 return found
             self._preview(new[0], facts)
@@ -223,6 +227,7 @@ class _Guide:
             client = self._prepare(step, assumed)
             answer = client.call(step.preview, view.update)
         client.set_parameters(before)
+        (self._assumed.add if assumed else self._assumed.discard)(step)
         verdict = verdict_in(answer.message)
         if answer.success and verdict in ('', 'pass'):
             self._previewed[step] = duration_in(answer.message) or step.seconds
@@ -262,22 +267,31 @@ class _Guide:
             return 1
         self.answers.write(journal)
         while found:
-            goes_on = self._carried_out(found[0])
+            stopped = self._carried_out(found[0])
             self.answers.write(journal)
-            if not goes_on:
-                return self._end(None, waits=found[0].title)
-            found = self._planned()
+            if stopped:
+                return self._end(None, stopped)
+            later = self._planned()
+            if later and later != found[1:]:
+                self._show(later)
+                if options.yes is None and not confirmed('The plan has changed. Go on?'):
+                    return self._end(None, 'Stopped.')
+            found = later
         if found is not None:
             journal.unlink(missing_ok=True)
         return self._end(found)
 
-    def _carried_out(self, step: Action) -> bool:
-        """Carry out a step; return whether to go on, also without it."""
+    def _carried_out(self, step: Action) -> str:
+        """Carry out a step; return why the plan must not go on, empty if it may.
+
+        It may after a verdict: other steps may reach more. It must not after any other failure,
+        such as a protective stop.
+        """
         answers = self.answers
         if step.by_hand:
             if self._options.yes is not None or not confirmed(
                     f'{step.title.capitalize()}, then answer. Done?'):
-                return False
+                return f'By hand: {step.title}.'
             answers.mounted = answers.mounted if plan.EXTRA in step.ends | step.yields else (
                 plan.TOOL in step.yields)
         else:
@@ -288,21 +302,20 @@ class _Guide:
             print_line(f'{step.title}: {answer.message}', 'green' if answer.success else 'red')
             if not answer.success:
                 self._ruled[step] = answer.message
-                return True
-            self._options.again = [kind for kind in self._again
-                                   if kind != registry.procedures()[step.procedure].kind]
+                return '' if answer.message.startswith('Verdict ') else answer.message
+            self._again.discard(registry.procedures()[step.procedure].kind)
         answers.done = sorted(plan.KEPT & (({*answers.done} - step.ends) | step.yields))
         if not step.yields <= self._facts():
             self._ruled[step] = 'it did not yield what it should; robocal show tells why'
-        return True
+        return ''
 
-    def _end(self, found: tuple[Action, ...] | None, waits: str = '') -> int:
+    def _end(self, found: tuple[Action, ...] | None, stopped: str = '') -> int:
         """Show what is known, and what to do with it; return the exit code."""
         facts = self._facts()
         missing = sorted(self._wanted(facts) - facts - plan.MOUNTS)
-        if waits:
-            print_line(f'By hand: {waits}. Then start again, with what is mounted in the answers; '
-                       'it goes on from there.', 'yellow')
+        if stopped:
+            print_line(f'{stopped} Start again when that is done; it goes on from there. What is '
+                       'mounted then is an answer, too.', 'yellow')
         elif found is None:
             print_line(f'Not reached: {", ".join(missing)}.', 'red')
             self._show_left_out((), facts)
@@ -315,4 +328,4 @@ class _Guide:
             write_output(urdf, self._graph.description, 'URDF')
             report.write_report(stored_files(folder), urdf, folder / _REPORT,
                                 f'Calibration of {self._robot.name}')
-        return 0 if found is not None and not waits else 1
+        return 0 if found is not None else 1

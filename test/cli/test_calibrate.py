@@ -23,7 +23,7 @@ class Guide(calibrate._Guide):
 
     def __init__(self, answers: Answers, judge: Judge, values: PayloadParameters) -> None:
         self.answers, self.judge = answers, judge
-        self._ruled, self._previewed, self._again = {}, {}, set()
+        self._ruled, self._previewed, self._again, self._assumed = {}, {}, set(), set()
         self._running, self._efforts = {'payload_identification'}, True
         self._values = values
         self._graph = SimpleNamespace(wrenches={}, name=lambda name: f'/{name}')
@@ -69,6 +69,27 @@ def test_previews_lead_to_the_chain_without_an_arm_by_name() -> None:
     assert guide.asked[0] == ('payload by joint torques at constant speed', {})
     assert len({title for title, _ in guide.asked}) == len(guide.asked)
     assert guide._planned()[1].seconds == 77.0
+
+
+def test_what_was_assumed_is_previewed_again_once_it_is_measured() -> None:
+    guide = Guide(WEIGHED, uncalibrated, PayloadParameters())
+    last = guide._planned()[-1]
+    asked = len(guide.asked)
+    guide.answers.done = [*calibration_plan.KNOWLEDGE, calibration_plan.ARM_BARE]
+    guide.judge = lambda *_: 'fail'
+    assert last.title not in guide.titles()
+    assert guide.asked[asked] == (last.title, {})
+
+
+def test_after_a_verdict_the_plan_goes_on_and_after_a_stop_it_does_not() -> None:
+    guide = Guide(WEIGHED, lambda *_: 'pass', PayloadParameters())
+    guide._options = SimpleNamespace(yes=None)
+    (step,) = guide._planned()
+    for message, stops in (('Verdict fail: too wide.', False), ('Protective stop.', True)):
+        guide._prepare = lambda step, answer=message: SimpleNamespace(
+            call=lambda service, show: SimpleNamespace(success=False, message=answer))
+        assert bool(guide._carried_out(step)) is stops
+        assert guide._ruled[step] == message
 
 
 def test_good_efforts_need_no_chain() -> None:

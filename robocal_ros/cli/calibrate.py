@@ -28,14 +28,20 @@ from robocal_ros.cli.doctor_robot import Graph, graph_findings
 from robocal_ros.cli.node_client import NodeClient, RosSession, full_name
 from robocal_ros.cli.show import stored_files
 from robocal_ros.files import write_output
-from robocal_ros.payload import MAX_GAIN_STD, PayloadParameters, duration_in, verdict_in
+from robocal_ros.payload import (
+    MAX_GAIN_STD,
+    PayloadParameters,
+    duration_in,
+    gain_std_in,
+    verdict_in,
+)
 from robocal_ros.results import stale_inputs
 from robocal_ros.robot import make_robot, make_store
 
 _JOURNAL, _REPORT = 'calibrate.yaml', 'calibrate.html'
-# What a preview assumes of drive gains and links that a later step is to measure, as shares: the
+# What a preview assumes of links, and of drive gains that are identified with them, as shares: the
 # order of what an identification with a weighed load states.
-_ASSUMED = {plan.GAINS: ('gain_std', 0.005), plan.LINKS: ('arm_model_std', 0.005)}
+_IDENTIFIED = 0.005
 _NEEDED_NODE = 'payload_identification'
 
 
@@ -81,6 +87,7 @@ class _Guide:
         self._ruled: dict[Action, str] = {}
         self._previewed: dict[Action, float] = {}
         self._assumed: set[Action] = set()
+        self._gain_std = _IDENTIFIED
         self._again = {*options.again}
         self._running = {name.rpartition('/')[2] for name in session.other_nodes(0.0)}
         client = self._client(_NEEDED_NODE)
@@ -221,7 +228,7 @@ class _Guide:
 
     def _preview(self, step: Action, facts: Facts) -> None:
         """Call the preview of a step; rule the step out if it is expected to fail."""
-        assumed = dict(_ASSUMED[fact] for fact in step.needs & plan.KNOWLEDGE - facts)
+        assumed = self._assumed_for(step.needs & plan.KNOWLEDGE - facts)
         before = self._of(step).parameters(assumed)
         with ProgressView(f'preview of {step.title}') as view:
             client = self._prepare(step, assumed)
@@ -230,10 +237,17 @@ class _Guide:
         (self._assumed.add if assumed else self._assumed.discard)(step)
         verdict = verdict_in(answer.message)
         if answer.success and verdict in ('', 'pass'):
+            self._gain_std = gain_std_in(answer.message) or self._gain_std
             self._previewed[step] = duration_in(answer.message) or step.seconds
             print_line(f'  {step.title}: {answer.message}', 'dim')
         else:
             self._ruled[step] = answer.message
+
+    def _assumed_for(self, facts: Facts) -> dict[str, float]:
+        """Return parameters by which a preview assumes what later steps are to measure."""
+        found = {'gain_std': self._gain_std} if plan.GAINS in facts else {}
+        return dict.fromkeys(('gain_std', 'arm_model_std'), _IDENTIFIED) if (
+            plan.LINKS in facts) else found
 
     def _show(self, found: tuple[Action, ...]) -> None:
         facts = self._facts()

@@ -12,6 +12,7 @@ from .expected import (
     duration_in as duration_in,
     expected_result as expected_result,
     expected_text as expected_text,
+    gain_std_in as gain_std_in,
     verdict_in as verdict_in,
 )
 from .parameters import (

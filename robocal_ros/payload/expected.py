@@ -17,7 +17,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError, RobocalError
 from robocal_ros.estimators import Estimator
 from robocal_ros.messages import JointSamples, Recording, WrenchSamples
-from robocal_ros.results import CalibrationResult, Inputs, Verdict, wording
+from robocal_ros.results import Z95, CalibrationResult, Inputs, Verdict, wording
 from robocal_ros.robot import (
     NewtonEuler,
     RigidBodyInertia,
@@ -103,7 +103,7 @@ def _placed(robot: Robot, load: RigidBodyInertia, frame: str, q: Array) -> Any:
 
 # ------------------------------------------------------------------------------- wording
 
-_SHOWN = 4
+_SHOWN = 7
 _WORD = 'Expected verdict: '
 
 
@@ -130,3 +130,9 @@ def duration_in(text: str) -> float:
     """Return the duration in the answer of a preview, 0 for none [s]."""
     found = re.search(r'(\d+) s with rests', text)
     return float(found[1]) if found else 0.0
+
+
+def gain_std_in(text: str) -> float:
+    """Return the largest standard deviation of a drive gain that a preview expects, 0 for none."""
+    halves = re.findall(r'effort_scale ± (\d+\.?\d*)', text)
+    return max(map(float, halves), default=0.0) / Z95

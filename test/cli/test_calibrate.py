@@ -24,6 +24,7 @@ class Guide(calibrate._Guide):
     def __init__(self, answers: Answers, judge: Judge, values: PayloadParameters) -> None:
         self.answers, self.judge = answers, judge
         self._ruled, self._previewed, self._again, self._assumed = {}, {}, set(), set()
+        self._gain_std = 0.005
         self._running, self._efforts = {'payload_identification'}, True
         self._values = values
         self._graph = SimpleNamespace(wrenches={}, name=lambda name: f'/{name}')
@@ -39,8 +40,9 @@ class Guide(calibrate._Guide):
             assert service == step.preview
             self.asked.append((step.title, dict(assumed or {})))
             verdict = self.judge(step, assumed or {})
-            return SimpleNamespace(
-                success=True, message=f'Expected verdict: {verdict}. It takes 77 s with rests.')
+            gains = ': joint_1.effort_scale ± 0.0392' if step.procedure == 'drive_gains' else ''
+            return SimpleNamespace(success=True, message=(
+                f'Expected verdict: {verdict}{gains}. It takes 77 s with rests.'))
 
         return SimpleNamespace(call=call, set_parameters=self.restored.append)
 
@@ -69,6 +71,9 @@ def test_previews_lead_to_the_chain_without_an_arm_by_name() -> None:
     assert guide.asked[0] == ('payload by joint torques at constant speed', {})
     assert len({title for title, _ in guide.asked}) == len(guide.asked)
     assert guide._planned()[1].seconds == 77.0
+    # The gains are assumed as well known as their own preview expects.
+    assumed = next(own for _, own in guide.asked if set(own) == {'gain_std'})
+    assert assumed['gain_std'] == pytest.approx(0.02, rel=1e-3)
 
 
 def test_what_was_assumed_is_previewed_again_once_it_is_measured() -> None:

@@ -40,7 +40,7 @@ class PreviewArm:
 
         """
         self._arm = arm
-        self._report = report
+        self._report = PreviewReport(report)
         self._posture = arm.posture()
         self.robot, self.checker = arm.robot, arm.checker
         self.motions: list[Trajectory] = []

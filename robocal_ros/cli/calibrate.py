@@ -33,6 +33,7 @@ from robocal_ros.payload import (
     PayloadParameters,
     duration_in,
     gain_std_in,
+    objection_in,
     verdict_in,
 )
 from robocal_ros.results import stale_inputs
@@ -241,7 +242,7 @@ class _Guide:
             self._previewed[step] = duration_in(answer.message) or step.seconds
             print_line(f'  {step.title}: {answer.message}', 'dim')
         else:
-            self._ruled[step] = answer.message
+            self._ruled[step] = objection_in(answer.message)
 
     def _assumed_for(self, facts: Facts) -> dict[str, float]:
         """Return parameters by which a preview assumes what later steps are to measure."""

@@ -13,6 +13,7 @@ from .expected import (
     expected_result as expected_result,
     expected_text as expected_text,
     gain_std_in as gain_std_in,
+    objection_in as objection_in,
     verdict_in as verdict_in,
 )
 from .parameters import (

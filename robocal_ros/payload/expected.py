@@ -126,6 +126,13 @@ def verdict_in(text: str) -> str:
     return text.partition(_WORD)[2].partition('.')[0].partition(':')[0]
 
 
+def objection_in(text: str) -> str:
+    """Return the first reason against a pass in the answer of a preview; all of it for none."""
+    verdict, (_, said, reasons) = verdict_in(text), text.partition(_WORD)
+    first = reasons.partition('. ')[2].partition('. ')[0]
+    return f'Expected verdict {verdict}: {first}' if said and first else text
+
+
 def duration_in(text: str) -> float:
     """Return the duration in the answer of a preview, 0 for none [s]."""
     found = re.search(r'(\d+) s with rests', text)

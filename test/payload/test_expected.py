@@ -17,6 +17,8 @@ from robocal_ros.payload import (
     duration_in,
     expected_result,
     expected_text,
+    gain_std_in,
+    objection_in,
     verdict_in,
 )
 from robocal_ros.results import Inputs
@@ -85,4 +87,8 @@ def test_a_silent_sensor_is_refused(record: Record) -> None:
 def test_what_an_answer_says_is_read_from_it() -> None:
     text = 'Arm. Expected verdict: fail. Too slow. 3 motions, 71 s with rests; tool0 stays.'
     assert (verdict_in(text), duration_in(text)) == ('fail', 71.0)
+    assert objection_in(text) == 'Expected verdict fail: Too slow'
+    assert objection_in('No robot. Start it.') == 'No robot. Start it.'
+    assert gain_std_in('Expected verdict: pass: a.effort_scale ± 0.035, b.effort_scale ± '
+                       '0.02.') == pytest.approx(0.035 / 1.96, rel=1e-3)
     assert (verdict_in('Done.'), duration_in('Done.')) == ('', 0.0)

@@ -9,6 +9,7 @@ from .preview import (
     Arm as Arm,
     PreviewArm as PreviewArm,
     PreviewRecorder as PreviewRecorder,
+    PreviewReport as PreviewReport,
 )
 from .protocols import (
     Keep as Keep,

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import Marker
@@ -26,7 +28,6 @@ class PreviewArm:
         robot: The arm's model.
         checker: Its collision geometry.
         motions: The motions, at the speed scale.
-        rest: Time between the motions [s].
 
     """
 
@@ -39,11 +40,11 @@ class PreviewArm:
 
         """
         self._arm = arm
-        self._report = report
+        self._report = PreviewReport(report)
         self._posture = arm.posture()
         self.robot, self.checker = arm.robot, arm.checker
         self.motions: list[Trajectory] = []
-        self.rest = 0.0
+        self._pieces: list[Trajectory] = []
         self.check_stopped, self.compute = arm.check_stopped, arm.compute
         self.speed_limits, self.path_trajectory = arm.speed_limits, arm.path_trajectory
         self.await_rest = arm.await_rest
@@ -65,6 +66,7 @@ class PreviewArm:
         self.check_stopped()
         self._report.update('planning', message, progress=share[0])
         self.motions.append(await self.compute(self._arm.check_path, trajectory, limits))
+        self._pieces.append(self.motions[-1])
         self._posture = trajectory.goal.copy()
 
     async def go_to(
@@ -77,8 +79,9 @@ class PreviewArm:
                         message=message, share=share)
 
     async def dwell(self, duration: float, watch: Watch | None = None) -> None:
-        """Count the time."""
-        self.rest += duration
+        """Keep the time."""
+        still = np.zeros((2, self.robot.n))
+        self._pieces.append(Trajectory(np.array([0.0, duration]), still + self._posture, still))
 
     async def await_readings(self, watch: Watch) -> None:
         """Do nothing: no sensor is needed."""
@@ -94,13 +97,22 @@ class PreviewArm:
         """
         if not self.motions:
             return ''
-        duration = sum(motion.duration for motion in self.motions) + self.rest
+        duration = sum(piece.duration for piece in self._pieces)
         low, high = (part(self._path(), axis=0) for part in (np.min, np.max))
         extent = ', '.join(f'{axis} {a:.2f} … {b:.2f}' for axis, a, b in zip(
             'xyz', low, high, strict=True))
         count = '1 motion' if len(self.motions) == 1 else f'{len(self.motions)} motions'
         return (f'{count}, {duration:.0f} s with rests; {self.robot.tool_frame} stays within '
                 f'{extent} m in {place}.')
+
+    def sampled(self, like: JointSamples) -> Trajectory:
+        """Return motions and rests as one, with knots at the rate of samples."""
+        begins = np.cumsum([0.0, *(piece.duration for piece in self._pieces)])
+        time = np.arange(0.0, begins[-1], float(np.median(np.diff(like.time))))
+        parts = np.split(time, np.searchsorted(time, begins[1:-1]))
+        rows = [piece.sample(part - begin) for piece, part, begin in zip(
+            self._pieces, parts, begins[:-1], strict=True)]
+        return Trajectory(time, *(np.concatenate(part) for part in zip(*rows, strict=True)))
 
     def _path(self) -> Array:
         """Return places of the tool along the motions, shape (k, 3) [m]."""
@@ -129,6 +141,23 @@ class PreviewArm:
                     whole.points.append(point)
             begin += motion.duration
         return whole
+
+
+class PreviewReport:
+    """Report of a dry run: procedures tell it of motions and measurements, which are planned."""
+
+    def __init__(self, report: Report) -> None:
+        """Set the report of the node."""
+        self._report = report
+
+    def update(
+        self, phase: str, message: str, *, progress: float | None = None, **values: Any
+    ) -> None:
+        """Show a sentence as part of the plan."""
+        self._report.update('planning', f'Planned, nothing moves: {message}', progress=progress)
+
+    def note(self, **values: str) -> None:
+        """Show nothing: there are no estimates."""
 
 
 class PreviewRecorder(Recorder):

@@ -40,6 +40,14 @@ parameters, URDF and version, is not repeated. A bag that fails is listed with i
 not stop the others."""
 
 
+_CALIBRATE = """\
+Looks at the robot, asks at most five questions, shows a plan with the reason of each step, and
+carries it out. The plan is the cheapest one from what is there and what is already known to what
+is asked for; steps that their preview expects to fail are replaced. Interrupted at any time, the
+same command goes on. Exit code 0: all that was asked for is known; 1: it is not, or a hand is
+needed with --yes; 2: error; 130: interrupted, and the arm is held."""
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser; the function to call is its options' ``run``."""
     parser = argparse.ArgumentParser(
@@ -59,6 +67,8 @@ def build_parser() -> argparse.ArgumentParser:
 
     _doctor(command('doctor', 'check machine and robot, and report what is missing and how to '
                     'fix it').add_argument)
+    _calibrate(command('calibrate', 'from a new arm to the numbers for its driver: look, ask, '
+                       'plan, run', _CALIBRATE).add_argument)
     _run(command('run', 'call the procedure of a node; Ctrl-C cancels it and holds the arm'
                  ).add_argument)
     _view(command('view', 'show the arm and what its nodes do in a browser; reads only, but for a '
@@ -70,8 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
     _estimate(command('estimate', 'estimate from a bag, as the node would after replaying it',
                       _ESTIMATE).add_argument)
     _fleet(command('fleet', 'estimate from many bags of many robots, and keep a catalogue'))
-    command('show', 'show result files in the terminal').add_argument(
-        'files', nargs='+', metavar='RESULT', help=_RESULT)
+    _show(command('show', 'show result files in the terminal').add_argument)
     _report(command('report', 'write an HTML report of results: verdicts, what to do, values, '
                     'plots').add_argument)
     _apply(command('apply', 'write a result into a URDF, and show the service calls of robot '
@@ -102,7 +111,8 @@ _ASSIGNMENTS: dict[str, Any] = {**_REPEATED, 'type': _assignment}
 _TIMEOUT: dict[str, Any] = {'type': float, 'default': 10.0, 'metavar': 'SECONDS'}
 
 
-def _doctor(add: _Add) -> None:
+def _looks(add: _Add) -> None:
+    """Add the options of commands that look at a robot."""
     add('--namespace', **_NAMESPACE)
     add('--tool-frame', default='', metavar='FRAME', help='frame at the end of the arm (default: '
         'that of the recognised driver, or tool0)')
@@ -112,7 +122,23 @@ def _doctor(add: _Add) -> None:
         help='topic of the joint states (default: %(default)s)')
     add('--duration', type=float, default=3.0, metavar='SECONDS',
         help='least duration of the check (default: %(default)s)')
+
+
+def _doctor(add: _Add) -> None:
+    _looks(add)
     add('--machine', action='store_true', help='check the machine only, without a robot')
+
+
+def _calibrate(add: _Add) -> None:
+    _looks(add)
+    add('--for', dest='purposes', default='', metavar='PURPOSES', help='what it is for, separated '
+        'by commas: gravity, contact, friction, accuracy (default: asked)')
+    add('--yes', type=Path, metavar='FILE', help='take the answers from a file, and do not ask; '
+        '--dry-run prints one')
+    add('--dry-run', action='store_true', help='show plan and answers, and move nothing')
+    add('--again', **_REPEATED, metavar='KIND', help='measure this anew, although there is a '
+        'result, e.g. payload; can be repeated')
+    add('--timeout', **_TIMEOUT, help='longest wait for a node (default: %(default)s)')
 
 
 def _view(add: _Add) -> None:
@@ -254,6 +280,16 @@ def _import(add: _Add) -> None:
         help='the column map, a YAML file (docs/bags.md)')
 
 
+_COMPARE: dict[str, Any] = {
+    'action': 'store_true', 'help': 'of two results: each difference, and whether chance explains '
+    'it'}
+
+
+def _show(add: _Add) -> None:
+    add('files', nargs='+', metavar='RESULT', help=_RESULT)
+    add('--compare', **_COMPARE)
+
+
 def _report(add: _Add) -> None:
     add('files', nargs='*', metavar='RESULT',
         help=f'{_RESULT} (default: all stored results of the robot)')
@@ -264,6 +300,7 @@ def _report(add: _Add) -> None:
     add('-o', '--output', type=Path, default=Path('report.html'),
         help='the HTML file (default: %(default)s)')
     add('--title', default='Calibration report', help='title of the page')
+    add('--compare', **_COMPARE)
 
 
 def _apply(add: _Add) -> None:

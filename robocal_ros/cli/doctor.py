@@ -8,7 +8,6 @@ import importlib.util
 import os
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 from robocal_ros.cli.console import OUT, print_line
 from robocal_ros.cli.doctor_findings import Finding, Grade, bad, doubtful, good
@@ -38,11 +37,12 @@ def run(options: argparse.Namespace) -> int:
             from robocal_ros.cli.doctor_robot import robot_findings
 
             findings += robot_findings(options)
-    _show(findings)
+    show(findings)
     return 1 if any(item.grade is Grade.BAD for item in findings) else 0
 
 
-def _show(findings: list[Finding]) -> None:
+def show(findings: list[Finding]) -> None:
+    """Print findings, and their number by severity."""
     for item in findings:
         OUT.print(item.grade.value, end=' ')
         print_line(f'{item.what}: {item.message}')
@@ -77,14 +77,14 @@ def _domain() -> Finding:
 
 def _results() -> Finding:
     # It needs libraries that may be missing.
-    from robocal_ros.results import default_directory
+    from robocal_ros.results import check_writable, default_directory
 
     folder = default_directory('robot').parent
-    existing: Path = next(item for item in (folder, *folder.parents) if item.exists())
-    if os.access(existing, os.W_OK):
-        return good('results', f'{folder} is writable.')
-    return bad('results', f'{folder} is not writable.',
-               'Make it writable, set ROS_HOME, or set results_dir on every node.')
+    try:
+        check_writable(next(item for item in (folder, *folder.parents) if item.exists()))
+    except ConfigurationError as error:
+        return bad('results', str(error))
+    return good('results', f'{folder} is writable.')
 
 
 def chosen_domain() -> int | None:

@@ -61,10 +61,11 @@ def robot_findings(options: argparse.Namespace) -> Iterator[Finding]:
         graph = Graph(session, options.namespace)
         with OUT.status('Receiving messages until no further node or topic appears'):
             graph.collect(options.joint_states, options.duration)
-        yield from _robot_findings(graph, options)
+        yield from graph_findings(graph, options)
 
 
-def _robot_findings(graph: Graph, options: argparse.Namespace) -> Iterator[Finding]:
+def graph_findings(graph: Graph, options: argparse.Namespace) -> Iterator[Finding]:
+    """Yield findings about a graph that was collected; options as for ``robot_findings``."""
     driver = recognised(graph.names())
     if driver is not None:
         yield driver_finding(driver, options.namespace, options.joint_states)

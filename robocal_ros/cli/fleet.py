@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from robocal_ros.cli.console import OUT, ProgressView, print_line, table_of
 from robocal_ros.cli.show import verdict_text
-from robocal_ros.errors import ConfigurationError
+from robocal_ros.errors import ConfigurationError, nearest_name
 from robocal_ros.results import Verdict
 
 if TYPE_CHECKING:
@@ -121,16 +121,10 @@ def _show(options: argparse.Namespace) -> int:
     from robocal_ros.fleet import Catalogue
 
     with Catalogue(options.output).connect() as query:
-        robots = [row['robot'] for row in query(
-            'SELECT robot FROM bags UNION SELECT robot FROM all_results ORDER BY 1')]
-        if not robots:
+        if not query('SELECT 1 FROM bags UNION ALL SELECT 1 FROM all_results LIMIT 1'):
             raise ConfigurationError(
                 f"'{options.output}' holds no catalogue. Name the output folder of robocal fleet "
                 'estimate.')
-        if not query('SELECT 1 WHERE EXISTS (SELECT 1 FROM (SELECT unnest(?) AS robot) '
-                     'WHERE robot GLOB ?)', [robots, options.robot]):
-            raise ConfigurationError(f"The catalogue has no robot '{options.robot}'; there are: "
-                                     f'{", ".join(filter(None, robots))}.')
         if options.parameter:
             _print_values(query, options.robot, options.parameter)
         else:
@@ -140,13 +134,19 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _print_robots(query: Query, robot: str) -> None:
+    """Print the robots; raises ConfigurationError if none has such a name."""
+    rows = query(_ROBOTS, [robot])
+    if not rows:
+        known = sorted({row['robot'] for row in query(_ROBOTS, ['*']) if row['robot']})
+        raise ConfigurationError(f"No robot is named '{robot}'{nearest_name(robot, known)}; there "
+                                 f'are: {", ".join(known) or "none"}.')
     OUT.print(table_of(
         (('robot', False), ('kind', False), ('results', True), ('passed', True),
          ('newest', False), ('verdict', False), ('failures', True)),
         ((escape(row['robot'] or '–'), row['kind'] or '–', str(row['count'] or 0),
           str(row['passed'] or 0), _date(row['newest']),
           verdict_text(Verdict(row['verdict'])) if row['verdict'] else '–',
-          str(row['failed'] or '')) for row in query(_ROBOTS, [robot]))))
+          str(row['failed'] or '')) for row in rows)))
 
 
 def _print_values(query: Query, robot: str, parameter: str) -> None:

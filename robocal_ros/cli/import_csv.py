@@ -26,6 +26,7 @@ _LATEST = 2.0**31 - 1.0
 _HOLD, _RATE, _SPEED = 2.0, 50.0, 0.5
 # Farthest posture, many turns [rad], [m].
 _FARTHEST = 1e3
+_OTHER_DELIMITERS = ';\t,|'
 # Largest file [bytes].
 _LARGEST = 256 * 10**6
 # Stamp of the first sample without times [s].
@@ -201,6 +202,11 @@ class Table:
         if len(self._lines) <= columns.header:
             raise FileFormatError(f'{path} is empty; expected one line per sample.')
         width = len(self._lines[0][1])
+        other = [mark for mark in _OTHER_DELIMITERS if mark in self._lines[0][1][0]]
+        if width == 1 and other:
+            raise FileFormatError(
+                f'{path} has one column by delimiter {columns.delimiter!r}. Its columns seem to '
+                f'be separated by {other[0]!r}: set delimiter in the column map.')
         # Columns are named by number from 1, or by header.
         self._places: dict[Column, int] = {place + 1: place for place in range(width)}
         self._known = f'{width} columns without names'
@@ -227,7 +233,9 @@ class Table:
         texts = [fields[self._places[column]] for _, fields in self._lines]
         found = np.array([_number(text) for text in texts])
         self._refuse(column, ~np.isfinite(found), lambda row: (
-            f"'{texts[row]}' is not a finite number. Correct or remove the line."))
+            f"'{texts[row]}' is not a finite number. " + (
+                'Export the log with decimal points.' if ',' in texts[row]
+                else 'Correct or remove the line.')))
         return found
 
     def _refuse(self, column: Column, wrong: Flags, what: Callable[[int], str]) -> None:

@@ -19,13 +19,11 @@ REMEDIES = (
     (r'set estimate_gravity|base tilted by',
      'The base leans: estimate the direction of gravity too.',
      'robocal run payload --configure -p method:=static_poses -p estimate_gravity:=true'),
-    (r'calibrate the drive gains|drive gains are identified|best drive gain',
-     'Calibrate the drive gains with a load of known mass; replace 2.0 by its mass in kg. A '
-     'heavier load gives better gains.',
-     'robocal run drive_gains --configure -p known_mass:=2.0'),
-    (r"Nothing shows that the arm's own model holds|gravity by the model and by averaging",
-     'Identify the arm itself, without a load.',
-     'robocal run arm'),
+    (r"calibrate the drive gains|drive gains are identified|best drive gain|"
+     r"Nothing shows that the arm's own model holds|gravity by the model and by averaging",
+     'Links and drive gains of this arm are not known well enough. The guided calibration finds '
+     'the cheapest steps to them; weigh the tool before.',
+     'robocal calibrate --for gravity'),
     (r'are not explained \(limit',
      'Identify friction at operating temperature; the reason above names the likely cause. Do not '
      'raise the limit to obtain a pass.',

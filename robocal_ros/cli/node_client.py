@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from time import monotonic
 from typing import Any
@@ -16,7 +16,7 @@ from rcl_interfaces.srv import GetParameters, ListParameters, SetParameters
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
-from rclpy.parameter import Parameter
+from rclpy.parameter import Parameter, parameter_value_to_python
 from rclpy.signals import SignalHandlerOptions
 from rclpy.topic_endpoint_info import TopicEndpointInfo
 from std_srvs.srv import Trigger
@@ -31,6 +31,8 @@ _ANSWER_TIMEOUT = 60.0
 # Longest wait for the answer to a cancel, and interval at which it is repeated [s].
 _CANCEL_TIMEOUT, _CANCEL_PERIOD = 20.0, 2.0
 _RETRY_PERIOD = 3.0
+# Longest wait for the reason of a refusal in the status [s].
+_REASON = 1.0
 # Time for a server to discover a new client [s].
 _SETTLING = 0.3
 # Longest discovery [s]: missed announcements are repeated after 3 s (measured). After the first
@@ -145,6 +147,18 @@ class RosSession(AbstractContextManager['RosSession']):
         return others()
 
 
+def _plain(value: Any) -> Any:
+    """Return a parameter's value with lists for arrays."""
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+
+def _like(value: Any, current: Any) -> Any:
+    """Return a value with numbers with a point where the current value has them."""
+    if isinstance(value, list) and isinstance(current, list) and current:
+        return [_like(item, current[0]) for item in value]
+    return float(value) if type(value) is int and isinstance(current, float) else value
+
+
 class NodeClient:
     """Client of one capability node.
 
@@ -194,6 +208,12 @@ class NodeClient:
         except ValueError:
             return 0.0
 
+    @property
+    def running(self) -> str:
+        """What a procedure that is under way reports; empty for none."""
+        return '' if self.values.get('phase', 'idle') in ('idle', 'unconfigured') else (
+            self.status.message)
+
     def wait_until_there(self, timeout: float) -> None:
         """Wait for the node's lifecycle services.
 
@@ -240,9 +260,11 @@ class NodeClient:
         request = ChangeState.Request(transition=Transition(
             id=getattr(Transition, f'TRANSITION_{transition.upper()}')))
         if not self._answer(ChangeState, 'change_state', request).success:
-            raise RobocalError(
-                f"Node '{self.name}' refused to {transition}; it is {self.state()}. See its log."
-            )
+            state = self.state()
+            told = self._session.spin_until(
+                lambda: self.status.level == DiagnosticStatus.ERROR, _REASON)
+            raise RobocalError(f"Node '{self.name}' refused to {transition}; it is {state}. "
+                               f'{self.status.message if told else "See its log."}')
 
     def lead_to(self, wanted: str) -> None:
         """Request transitions until the node is ``active`` or ``unconfigured``.
@@ -256,22 +278,36 @@ class NodeClient:
         while (state := self.state()) != wanted:
             self.change_state(steps.get(state, 'activate'))
 
+    def parameters(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return the values of those parameters that the node has."""
+        has = set(self._parameter_names())
+        known = [name for name in names if name in has]
+        values = self._answer(GetParameters, 'get_parameters', GetParameters.Request(names=known),
+                              retry=True).values
+        return {name: _plain(parameter_value_to_python(value))
+                for name, value in zip(known, values, strict=True)}
+
     def check_names(self, names: Iterable[str]) -> None:
         """Raise a ConfigurationError, with the nearest name, if the node lacks a parameter."""
-        known = self._answer(
-            ListParameters, 'list_parameters', ListParameters.Request(), retry=True).result.names
+        known = self._parameter_names()
         for name in names:
             if name not in known:
                 raise ConfigurationError(
                     f"Node '{self.name}' has no parameter '{name}'{nearest_name(name, known)}.")
 
+    def _parameter_names(self) -> list[str]:
+        return list(self._answer(ListParameters, 'list_parameters', ListParameters.Request(),
+                                 retry=True).result.names)
+
     def set_parameters(self, values: Mapping[str, Any]) -> None:
-        """Set parameters.
+        """Set parameters; an integer may stand for a number with a point.
 
         Raises:
             ConfigurationError: If the node refuses one.
 
         """
+        current = self.parameters(values)
+        values = {name: _like(value, current.get(name)) for name, value in values.items()}
         request = SetParameters.Request(parameters=[
             Parameter(name, value=value).to_parameter_msg() for name, value in values.items()])
         answer = self._answer(SetParameters, 'set_parameters', request, retry=True)

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         verb = options.verb or procedure.verb
         client = NodeClient(session, name, verb)
         client.wait_until_there(options.timeout)
-        _make_active(client, parameters, configure=options.configure, timeout=options.timeout)
+        make_active(client, parameters, configure=options.configure, timeout=options.timeout)
         with ProgressView(options.capability.replace('_', ' ')) as view:
             try:
                 answer = client.call(verb, view.update)
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     return 0 if answer.success else 1
 
 
-def _make_active(
+def make_active(
     client: NodeClient, parameters: dict[str, Any], *, configure: bool, timeout: float
 ) -> None:
     """Activate a node, with a new configuration if there are parameters.
@@ -71,6 +71,10 @@ def _make_active(
             f"Node '{client.name}' is {state}, not active.{f' {why}' if why else ''} Give "
             f"--configure, or call 'ros2 lifecycle set {client.name} configure' and "
             f"'ros2 lifecycle set {client.name} activate'.")
+    if client.running:
+        raise ConfigurationError(
+            f"A procedure of node '{client.name}' is under way ({client.running}), and a new "
+            "configuration would end it. Wait for its end, or call '~/cancel'.")
     if parameters:
         client.lead_to('unconfigured')
         client.set_parameters(parameters)

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
@@ -21,6 +22,9 @@ from robocal_ros.results import (
     stale_text,
     wording,
 )
+
+if TYPE_CHECKING:
+    from robocal_ros.results import Panel
 
 _VERDICT_STYLES = {Verdict.PASS: 'bold green', Verdict.FAIL: 'bold red',
                    Verdict.NOT_EVALUATED: 'bold yellow'}
@@ -44,7 +48,22 @@ def run(options: argparse.Namespace) -> int:
         load = current_results(result, path)
         if load is not None and (stale := stale_text(result, load)):
             print_line(stale, 'yellow')
+    if options.compare:
+        panel = compared(files)
+        OUT.print(table_of(panel.columns, panel.rows, panel.title))
+        print_line(panel.message)
     return 0
+
+
+def compared(files: Sequence[Path]) -> Panel:
+    """Return the comparison of two result files; raises ConfigurationError for another number."""
+    # It imports Plotly.
+    from robocal_ros.results import comparison
+
+    if len(files) != 2:
+        raise ConfigurationError(f'--compare takes two results, got {len(files)}.')
+    first, second = (read_result(path) for path in files)
+    return comparison(first, second)
 
 
 def current_results(result: CalibrationResult, path: Path) -> Load | None:

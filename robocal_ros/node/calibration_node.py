@@ -44,6 +44,7 @@ from rclpy.service import Service
 from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import Marker, MarkerArray
 
+from robocal_ros import registry
 from robocal_ros.arm import PreviewArm, Waiter
 from robocal_ros.errors import ConfigurationError, DataError, RobocalError
 from robocal_ros.messages import LIMIT, Subscriber, receiver
@@ -52,7 +53,7 @@ from robocal_ros.node.followed_results import FollowedResults
 from robocal_ros.node.guarded_node import Part
 from robocal_ros.node.instance import ActiveInstance
 from robocal_ros.node.robot_description import AwaitedDescription, read_description
-from robocal_ros.node.services import Answer, ProcedureNode
+from robocal_ros.node.services import Action, Answer, ProcedureNode
 from robocal_ros.node.status import StatusReporter
 from robocal_ros.parameters import RobotParameters
 from robocal_ros.results import CalibrationResult, Verdict
@@ -195,7 +196,28 @@ class CalibrationNode(ProcedureNode, ABC):
                 markers=[*self._drawn, rehearsed.marker(self.robot.root_frame)]))
             self._preview_topic.publish(rehearsed.trajectory())
         return ' '.join(filter(None, (
-            said, rehearsed.summary(self.robot.root_frame), 'Nothing was moved.')))
+            said, self._unprotected(), rehearsed.summary(self.robot.root_frame),
+            'Nothing was moved.')))
+
+    def _unprotected(self) -> str:
+        """Return what the collision check does not know as a sentence, empty for nothing."""
+        unset = [name for name, known in (
+            ('floor', self.values.floor > -1000.0), ('tool_box', any(self.values.tool_box)))
+            if not known]
+        shapeless = ', '.join(self.arm.checker.missing_meshes)
+        return ' '.join(filter(None, (
+            unset and f'Unprotected, because not set: {" and ".join(unset)}.',
+            shapeless and f'Without collision shape: {shapeless}.')))
+
+    async def answer(self, name: str, action: Action) -> Answer:
+        """Run the action of a service; refused if its result could not be stored."""
+        async def storing() -> Answer | str:
+            self.store.check_writable()
+            return await action()
+
+        stores = registry.of_node(self.capability).results and (
+            name != 'clear' and not name.startswith('preview'))
+        return await super().answer(name, storing if stores else action)
 
     # ----------------------------------------------------------------------- parts
 
@@ -283,6 +305,8 @@ class CalibrationNode(ProcedureNode, ABC):
             outcome = self._guarded('configure', self._configure)
             if outcome != SUCCESS:
                 self.release()
+                if self._started_itself:
+                    self.status.update('unconfigured', self.why_inactive, level=status.ERROR)
         self.is_configured = outcome == SUCCESS
         return outcome
 

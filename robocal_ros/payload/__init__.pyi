@@ -8,6 +8,17 @@ from .estimator import (
     estimate_arm as estimate_arm,
     estimate_gains as estimate_gains,
 )
+from .expected import (
+    duration_in as duration_in,
+    expected_result as expected_result,
+    expected_text as expected_text,
+    gain_std_in as gain_std_in,
+    objection_in as objection_in,
+    verdict_in as verdict_in,
+)
 from .parameters import (
     PayloadParameters as PayloadParameters,
+)
+from .result import (
+    MAX_GAIN_STD as MAX_GAIN_STD,
 )

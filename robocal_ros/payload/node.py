@@ -12,16 +12,18 @@ from geometry_msgs.msg import InertiaStamped
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros.arm import PreviewArm, PreviewRecorder
+from robocal_ros.arm import PreviewArm, PreviewRecorder, PreviewReport
 from robocal_ros.arrays import Array
+from robocal_ros.errors import RobocalError
 from robocal_ros.estimators import Estimator
 from robocal_ros.messages import Recording, WrenchStream, conversions, marks
 from robocal_ros.node import Answer, ArmNode, DriveGains, Journal, StopRequest, spin
 from robocal_ros.payload import estimator
 from robocal_ros.payload.arm_identification import check_load
 from robocal_ros.payload.drive_gain_regression import check_mass
+from robocal_ros.payload.expected import expected_result, expected_text, refused_text
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.payload.procedure import KeptPostures, PayloadProcedure
+from robocal_ros.payload.procedure import GUESS, KeptPostures, PayloadProcedure
 from robocal_ros.payload.result import COM
 from robocal_ros.results import CalibrationResult, Inputs, absence, to_yaml
 from robocal_ros.robot import (
@@ -99,10 +101,35 @@ class PayloadIdentification(ArmNode):
         """Carry out the motions of ``values.method`` in a dry run."""
         procedure = self._rehearsal(arm)
         await procedure.run(self._sensor, self.store.load)
-        return f'{procedure.remark}Method {self.values.method}:'
+        return (f'{procedure.remark}Method {self.values.method}. '
+                f'{await self._expected(estimator.PAYLOAD, arm)}')
 
     def _rehearsal(self, arm: PreviewArm) -> PayloadProcedure:
-        return PayloadProcedure(arm, PreviewRecorder(self.joints), self.status, self.values)
+        return PayloadProcedure(
+            arm, PreviewRecorder(self.joints), PreviewReport(self.status), self.values)
+
+    async def _expected(self, by: Estimator, arm: PreviewArm, mass: float | None = None) -> str:
+        """Return what an estimate from the motions of a dry run will state.
+
+        Args:
+            by: The estimator.
+            arm: The arm of the dry run.
+            mass: Mass of the load [kg]; by default known_mass, or a guess.
+
+        """
+        values, robot, stored = self.values, self.robot.copy(), self.store.load('payload')
+        if mass is None:
+            mass = values.known_mass or (GUESS if stored is None else carried_load(stored).mass)
+        joints, readings = PreviewRecorder(self.joints).samples(), {}
+        if self._sensor is not None:
+            readings[values.sensor_topic] = self._sensor.samples(joints.time[0])
+        try:
+            inputs, motion = self._inputs(by), arm.sampled(joints)
+            return expected_text(await self.compute(
+                lambda: expected_result(by, robot, values, inputs, motion,
+                                        Recording(joints, readings), mass)))
+        except RobocalError as error:
+            return refused_text(error)
 
     async def estimate(self) -> Answer:
         """Estimate the payload from the recorded samples."""
@@ -138,7 +165,7 @@ class PayloadIdentification(ArmNode):
 
         async def motions(arm: PreviewArm) -> str:
             await self._rehearsal(arm).excitation(None)
-            return 'Drive gains:'
+            return f'Drive gains. {await self._expected(estimator.GAINS, arm)}'
 
         return await self.dry_run(motions)
 
@@ -156,7 +183,8 @@ class PayloadIdentification(ArmNode):
 
         async def motions(arm: PreviewArm) -> str:
             await self._rehearsal(arm).arm_excitation()
-            return 'Arm:'
+            return 'Arm. ' + await self._expected(
+                estimator.ARM_IDENTIFICATION, arm, self.values.arm_load)
 
         return await self.dry_run(motions)
 

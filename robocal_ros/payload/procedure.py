@@ -38,8 +38,8 @@ _LIVE_NOISE = 0.1
 _LIVE_EVERY = 25
 # Standstill before and after an exciting motion [s].
 _REST = 0.5
-# Payload mass that plans assume while it is unknown [kg].
-_GUESS = 1.0
+GUESS = 1.0
+"""Payload mass that plans assume while it is unknown [kg]."""
 # Places of the moments and products of inertia among a body's parameters.
 _MOMENTS = slice(4, 10)
 
@@ -323,7 +323,7 @@ class PayloadProcedure:
         fastest = replace(arm.limits, acceleration=np.full(
             arm.robot.n, values.excitation_acceleration))
         limits = fastest.scaled(values.speed_scale)
-        guess = RigidBodyInertia(values.known_mass or _GUESS if mass is None else mass,
+        guess = RigidBodyInertia(values.known_mass or GUESS if mass is None else mass,
                                  np.zeros(3), np.zeros((3, 3)))
         self._report.update('planning', 'Choosing an exciting motion.', progress=0.0)
         robot = arm.checker.robot.with_payload(guess)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from . import provenance as provenance, wording as wording
+from .comparison import (
+    comparison as comparison,
+)
 from .page import (
     environment as environment,
     plural as plural,
@@ -21,6 +24,7 @@ from .provenance import (
 )
 from .report import (
     Advice as Advice,
+    Panel as Panel,
     Step as Step,
     report_html as report_html,
 )
@@ -40,6 +44,7 @@ from .result import (
 )
 from .store import (
     ResultStore as ResultStore,
+    check_writable as check_writable,
     default_directory as default_directory,
     from_yaml as from_yaml,
     read_result as read_result,

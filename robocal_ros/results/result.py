@@ -21,6 +21,8 @@ from robocal_ros.errors import DataError
 from robocal_ros.files import Finite, NonNegative, Positive
 
 SCHEMA_VERSION = 1
+# Values in the short form of a result.
+_SHOWN = 12
 # A number, because scipy.special takes long to import.
 Z95 = 1.959963984540054
 """Half-width of a normal 95 % interval in standard deviations."""
@@ -281,13 +283,15 @@ class CalibrationResult:
             )
 
     def __repr__(self) -> str:
-        """Return verdict and values with their 95 % intervals, one per line."""
+        """Return verdict and first values with their 95 % intervals, one per line."""
         known = []
         for p in self.parameters:
             if p.value is not None:
                 half = p.half_width()
                 error = f' ± {half:.2g}' if half else ''
                 known.append(f'  {p.name} {p.value:.6g}{error} {p.unit}')
+        if len(known) > _SHOWN:
+            known[_SHOWN:] = [f'  … {len(known) - _SHOWN} more']
         return '\n'.join((f'{self.kind} by {self.method} of {self.robot.name}: '
                           f'{self.verdict.value.replace("_", " ")}', *known))
 

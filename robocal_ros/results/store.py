@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import tempfile
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
@@ -49,6 +50,8 @@ _END = '\n...'
 """End marker of a YAML document, which reveals truncated files."""
 
 _KIND = r'[a-z][a-z0-9_]*'
+# Room that a result needs on the disk [bytes].
+_ROOM = 1 << 20
 _RELATIVE = 1e-6
 """Relative tolerance of redundant figures, such as a variance and its interval."""
 
@@ -390,6 +393,20 @@ def default_directory(robot_name: str) -> Path:
     return home / 'robocal' / folder
 
 
+def check_writable(folder: Path) -> None:
+    """Raise a ConfigurationError if results cannot be written to a folder, which is created."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_ROOM))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise ConfigurationError(
+            f'Results cannot be written to {folder} ({error.strerror or error}). Make the folder '
+            'writable, free some space, or set results_dir (or ROS_HOME).') from error
+
+
 class ResultStore:
     """Results of one robot in a folder.
 
@@ -411,6 +428,10 @@ class ResultStore:
                 'underscores, such as payload.'
             )
         return self.directory / f'{kind}.yaml'
+
+    def check_writable(self) -> None:
+        """Raise a ConfigurationError if a result could not be written now."""
+        check_writable(self.directory)
 
     def save(self, result: CalibrationResult) -> Path:
         """Save a result and return its file; a failed result never replaces a passed one.

@@ -35,6 +35,8 @@ EFFORT_UNITS = (DRIVE_GAINS, ARM)
 
 # Relative difference of factors that counts as none: they are written by hand or computed.
 _SAME_FACTOR = 1e-6
+# Gravity on Earth, with room for rounded components [m/s²].
+_GRAVITY = 9.7, 9.9
 
 
 def per_joint(values: list[float], count: int, name: str) -> Array:
@@ -51,7 +53,17 @@ def per_joint(values: list[float], count: int, name: str) -> Array:
 
 
 def make_robot(urdf: str, values: RobotParameters) -> Robot:
-    """Return the model of the arm; raises as ``Robot``."""
+    """Return the model of the arm.
+
+    Raises:
+        ConfigurationError: As ``Robot``, or if gravity has a size that it has nowhere on Earth.
+
+    """
+    size = float(np.linalg.norm(values.gravity))
+    if size and not _GRAVITY[0] <= size <= _GRAVITY[1]:
+        raise ConfigurationError(
+            f'Parameter gravity has {size:.4g} m/s²; on Earth it has 9.76 to 9.84. Every mass '
+            'would be wrong by the ratio.')
     return Robot(urdf, tool_frame=values.tool_frame, joints=named(values.joints),
                  gravity=values.gravity, name=values.robot_name)
 

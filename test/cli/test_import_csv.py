@@ -153,3 +153,12 @@ def test_progress_goes_from_reading_to_writing(tmp_path: Path, monkeypatch, caps
     assert percents[0] == 0
     assert percents[-1] >= 80
     assert shown.index('reading') < shown.index('writing')
+
+
+def test_semicolons_and_decimal_commas_are_named(tmp_path: Path, capsys) -> None:
+    text = 'stamp;q1;q2;t1;t2\n5,0;0,1;0,2;1,0;2,0\n'
+    assert imported(tmp_path, text, LOG) == 2
+    assert "seem to be separated by ';': set delimiter" in capsys.readouterr().err
+    assert imported(tmp_path, text, {**LOG, 'delimiter': ';'}) == 2
+    assert "'0,1' is not a finite number. Export the log with decimal points." in (
+        capsys.readouterr().err)

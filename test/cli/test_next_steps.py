@@ -149,7 +149,7 @@ def test_what_prevents_a_pass_comes_with_its_command() -> None:
     open_ = replace(payload_result(), checks=(Check(
         'x', True, 0.0, 1.0, '1', "Nothing shows that the arm's own model holds.",
         evaluated=False),))
-    assert 'robocal run arm' in commands(open_)
+    assert 'robocal calibrate --for gravity' in commands(open_)
 
 
 @pytest.mark.parametrize(('pattern', 'command'), [(item[0], item[2]) for item in REMEDIES])

@@ -59,7 +59,26 @@ def test_refusals_of_the_node(fake: Running, capsys) -> None:
     assert main([*arguments, '-p', 'method:=unknown']) == 2
     assert 'No such method.' in capsys.readouterr().err
     assert main([*arguments, '-p', 'method:=bad']) == 2
-    assert 'refused to configure' in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert 'refused to configure; it is unconfigured. Cannot configure: no such frame.' in told
+    assert 'See its log' not in told
+
+
+def test_integers_stand_for_numbers_with_a_point(fake: Running) -> None:
+    assert main(['run', 'payload', *NODE, '--configure', '-p', 'known_mass:=2',
+                 '-p', 'tool_box:=[0, 0.1, 1]']) == 0
+    assert fake.node.get_parameter('known_mass').value == 2.0
+    assert list(fake.node.get_parameter('tool_box').value) == [0.0, 0.1, 1.0]
+
+
+def test_a_running_procedure_is_not_ended_by_another_configuration(
+    fake: Running, capsys
+) -> None:
+    assert main(['run', 'payload', *NODE, '--configure']) == 0
+    fake.node._publish_status('moving', 30.0)
+    capsys.readouterr()
+    assert main(['run', 'payload', *NODE, '--configure', '-p', 'method:=two_plane']) == 2
+    assert 'is under way (moving.)' in capsys.readouterr().err
 
 
 def test_ctrl_c_cancels(fake: Running, capsys) -> None:

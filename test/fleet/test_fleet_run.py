@@ -231,7 +231,7 @@ def test_the_catalogue_is_shown(
     assert main(['fleet', 'show', str(output), '--parameter', 'mass']) == 2
     assert 'there are: coulomb_backward' in capsys.readouterr().err
     assert main(['fleet', 'show', str(output), '--robot', 'arm_l']) == 2
-    assert "no robot 'arm_l'; there are: arm_0, arm_1" in capsys.readouterr().err
+    assert "No robot is named 'arm_l'; 'arm_1' is the nearest name" in capsys.readouterr().err
     assert main(['fleet', 'show', str(tmp_path)]) == 2
     assert 'holds no catalogue' in capsys.readouterr().err
 

@@ -55,6 +55,8 @@ def test_a_result_reads_as_its_verdict_and_values():
     assert repr(result(checks=(BAD,))).splitlines() == [
         'payload by two_plane of arm: fail', '  com_x 0.1 ± 0.02 m', '  com_y 0.2 ± 0.039 m',
         '  mass 2 kg']
+    many = tuple(Parameter(f'p{number}', 'm', 1.0) for number in range(20))
+    assert repr(result(parameters=many)).splitlines()[-2:] == ['  p11 1 m', '  … 8 more']
 
 
 def test_a_result_cannot_be_changed():

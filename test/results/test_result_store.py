@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from dataclasses import replace
@@ -81,6 +82,24 @@ def test_full_disk_is_a_sentence(store: ResultStore, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, 'fsync', full)
     with pytest.raises(ConfigurationError, match=r'No space left.*results_dir\.$'):
         store.save(example())
+
+
+def test_a_full_or_unwritable_folder_is_noticed_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ResultStore(tmp_path / 'new', ROBOT)
+    store.check_writable()
+    assert list((tmp_path / 'new').iterdir()) == []
+    (tmp_path / 'file').touch()
+    with pytest.raises(ConfigurationError, match='cannot be written to .*file/below'):
+        ResultStore(tmp_path / 'file' / 'below', ROBOT).check_writable()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, 'No space left on device')
+
+    monkeypatch.setattr(os, 'fsync', full)
+    with pytest.raises(ConfigurationError, match='No space left on device'):
+        store.check_writable()
 
 
 def test_unwritable_folder_is_a_sentence(tmp_path: Path) -> None:

@@ -16,8 +16,10 @@ from support.arms import ARMS, MOUNTS, PROJECT_ARM, arm, middle, scara
 from support.forward import Reference, Tool
 
 from robocal_ros.errors import ConfigurationError, ModelError
+from robocal_ros.payload import PayloadParameters
 from robocal_ros.robot.model import RigidBodyInertia, Robot, identity_of
 from robocal_ros.robot.newton_euler import NewtonEuler
+from robocal_ros.robot.setup import make_robot
 
 PENDULUM = """<robot name="pendulum"><link name="base"/>
 <joint name="swing" type="{kind}"><parent link="base"/><child link="rod"/>
@@ -404,3 +406,15 @@ def test_figures_of_a_sliding_joint_are_in_metres_and_newtons():
     assert [robot.unit(robot.joint_names[0], unit) for unit in units] == [
         'm', 'N', 'N·s/m', 'N·(s/m)^exponent', 'N/m', 'kg', '1']
     assert [robot.unit('another', unit) for unit in units] == list(units)
+
+
+@pytest.mark.parametrize(('gravity', 'good'), [
+    ([0.0, 0.0, -9.81], True), ([0.0, 6.93, -6.93], True), ([0.0, 0.0, 0.0], True),
+    ([0.0, 0.0, -1.0], False), ([0.0, 0.0, -10.0], False)])
+def test_gravity_has_its_size_on_earth(gravity: list[float], good: bool) -> None:
+    values = PayloadParameters(tool_frame='tool0', gravity=gravity)
+    if good:
+        make_robot(arm('robocal').urdf, values)
+        return
+    with pytest.raises(ConfigurationError, match=r'on Earth it has 9\.76 to 9\.84'):
+        make_robot(arm('robocal').urdf, values)

@@ -30,6 +30,8 @@ class FakeProcedure(LifecycleNode):
         group = ReentrantCallbackGroup()
         super().__init__('fake_procedure', context=context, enable_rosout=False)
         self.declare_parameter('method', 'static_poses')
+        self.declare_parameter('known_mass', 1.0)
+        self.declare_parameter('tool_box', [0.0, 0.0, 0.0])
         self.add_on_set_parameters_callback(self._check)
         self._status = self.create_publisher(DiagnosticStatus, '~/status', qos.LATCHED)
         self._result = self.create_publisher(String, '~/result', qos.LATCHED)
@@ -43,6 +45,9 @@ class FakeProcedure(LifecycleNode):
         bad = self.get_parameter('method').value == 'bad'
         # Like the real nodes: the last passed result, which may be another method's.
         self._result.publish(String(data='kind: payload\nmethod: stale\n'))
+        if bad:
+            self._status.publish(DiagnosticStatus(
+                level=DiagnosticStatus.ERROR, message='Cannot configure: no such frame.'))
         return TransitionCallbackReturn.FAILURE if bad else TransitionCallbackReturn.SUCCESS
 
     def _check(self, parameters: list[Any]) -> SetParametersResult:

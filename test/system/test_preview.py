@@ -71,6 +71,10 @@ def test_a_dry_run(
             r'(\d+) motions?, (\d+) s with rests; tool0 stays within x .* m in world\. '
             r'Nothing was moved\.$', said)
         assert found, said
+        assert 'Unprotected, because not set: floor and tool_box.' in said
+        if name == PAYLOAD:
+            assert 'Expected verdict: ' in said
+            assert any('Planned, nothing moves: ' in message for message in cell.messages)
         assert int(found[1]) >= least
         client.until(lambda: trajectories and any(
             item.ns == 'preview' for array in cell.received['markers'] for item in array.markers))

@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robocal calibrate`: from a new arm to the numbers for its driver, by a computed plan."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from functools import cached_property
+from pathlib import Path
+from time import time
+from typing import Any
+
+from robocal_ros import registry
+from robocal_ros.cli import calibration_plan as plan, doctor, report, run as run_command
+from robocal_ros.cli.calibration_answers import (
+    Answers,
+    as_parameters,
+    asked,
+    check_purposes,
+    confirmed,
+)
+from robocal_ros.cli.calibration_plan import Action, Facts
+from robocal_ros.cli.console import OUT, ProgressView, print_line
+from robocal_ros.cli.doctor_findings import Grade
+from robocal_ros.cli.doctor_robot import Graph, graph_findings
+from robocal_ros.cli.node_client import NodeClient, RosSession, full_name
+from robocal_ros.cli.show import stored_files
+from robocal_ros.files import write_output
+from robocal_ros.payload import (
+    MAX_GAIN_STD,
+    PayloadParameters,
+    duration_in,
+    gain_std_in,
+    objection_in,
+    verdict_in,
+)
+from robocal_ros.results import stale_inputs
+from robocal_ros.robot import make_robot, make_store
+
+_JOURNAL, _REPORT = 'calibrate.yaml', 'calibrate.html'
+# What a preview assumes of links, and of drive gains that are identified with them, as shares: the
+# order of what an identification with a weighed load states.
+_IDENTIFIED = 0.005
+_NEEDED_NODE = 'payload_identification'
+
+
+def run(options: argparse.Namespace) -> int:
+    """Look, ask, plan, and carry out the plan.
+
+    Returns:
+        0 if everything asked for is known, 1 if it is not, or a hand is needed that nobody lends.
+
+    Raises:
+        RobocalError: If nodes or answers are missing.
+        KeyboardInterrupt: After what was running was cancelled.
+
+    """
+    purposes = check_purposes(options.purposes.split(',')) if options.purposes else []
+    with RosSession('robocal_calibrate') as session:
+        graph = Graph(session, options.namespace)
+        with OUT.status('Looking at the robot'):
+            graph.collect(options.joint_states, options.duration)
+        findings = list(graph_findings(graph, options))
+        doctor.show(findings)
+        if any(item.grade is Grade.BAD and item.what != 'efforts' for item in findings):
+            print_line('Remedy what is marked ✗ first.', 'red')
+            return 1
+        efforts = not any(item.grade is Grade.BAD for item in findings)
+        guide = _Guide(session, graph, options, efforts=efforts)
+        guide.answers = guide.answered(purposes)
+        return guide.carry_out()
+
+
+class _Guide:
+    """The plan of one calibration, its nodes, and what is known."""
+
+    answers: Answers
+
+    def __init__(
+        self, session: RosSession, graph: Graph, options: argparse.Namespace, *, efforts: bool
+    ) -> None:
+        """Find the nodes and the robot's results; raises as ``NodeClient.wait_until_there``."""
+        self._session, self._graph, self._options = session, graph, options
+        self._clients: dict[str, NodeClient] = {}
+        self._efforts = efforts
+        self._ruled: dict[Action, str] = {}
+        self._previewed: dict[Action, float] = {}
+        self._assumed: set[Action] = set()
+        self._gain_std = _IDENTIFIED
+        self._again = {*options.again}
+        self._running = {name.rpartition('/')[2] for name in session.other_nodes(0.0)}
+        client = self._client(_NEEDED_NODE)
+        known = client.parameters([item.name for item in fields(PayloadParameters)])
+        self._values = PayloadParameters(**known)
+        self._robot = make_robot(graph.description, self._values)
+        self._store = make_store(self._robot, self._values)
+
+    def answered(self, purposes: list[str]) -> Answers:
+        """Return the answers: of the file, of an unfinished plan, or from the terminal."""
+        journal = self._store.directory / _JOURNAL
+        if self._options.yes is not None:
+            answers = Answers.read(self._options.yes)
+            if journal.exists():
+                answers.done = Answers.read(journal).done
+        elif self._options.dry_run and not sys.stdin.isatty():
+            answers = Answers()
+        elif journal.exists() and confirmed(
+                f'Go on with the answers of an earlier start ({journal})?'):
+            answers = Answers.read(journal)
+        else:
+            answers = asked(self._robot.root_frame, purposes)
+        if purposes:
+            answers.purposes = purposes
+        return answers
+
+    # -------------------------------------------------------------------------- nodes
+
+    def _client(self, node: str) -> NodeClient:
+        if node not in self._clients:
+            client = NodeClient(self._session, full_name(node, self._options.namespace))
+            client.wait_until_there(self._options.timeout)
+            self._clients[node] = client
+        return self._clients[node]
+
+    def _of(self, step: Action) -> NodeClient:
+        return self._client(registry.procedures()[step.procedure].node)
+
+    def _prepare(self, step: Action, assumed: Mapping[str, Any] | None = None) -> NodeClient:
+        """Activate the node of a step with its parameters; those that it has are left alone."""
+        client = self._of(step)
+        wanted = {**as_parameters(self.answers), **self._sensor, **step.parameters,
+                  **(assumed or {})}
+        if step.procedure == 'compliance':
+            wanted['load_mass'] = self.answers.test_load
+        has = client.parameters(wanted)
+        changed = {name: value for name, value in wanted.items()
+                   if name in has and has[name] != value}
+        run_command.make_active(client, changed, configure=True, timeout=self._options.timeout)
+        return client
+
+    @cached_property
+    def _sensor(self) -> dict[str, str]:
+        """Topic and frame of the only F/T sensor, where the node has another one.
+
+        The frame is that of the messages. One that the URDF lacks may be a turned one.
+        """
+        found = {topic: readings[-1].header.frame_id
+                 for topic, readings in self._graph.wrenches.items() if readings}
+        if len(found) != 1 or self._graph.name(self._values.sensor_topic) in found:
+            return {}
+        ((topic, frame),) = found.items()
+        return ({'sensor_topic': topic, 'sensor_frame': frame}
+                if self._robot.model.existFrame(frame) else {})
+
+    # -------------------------------------------------------------------------- facts
+
+    def _facts(self) -> Facts:
+        """Return what is there and what is known."""
+        answers, values = self.answers, self._values
+        topic = self._graph.name(self._sensor.get('sensor_topic', values.sensor_topic))
+        found = {fact for fact, holds in (
+            (plan.TOOL, answers.mounted and answers.tool),
+            (plan.BARE, not (answers.mounted and answers.tool)),
+            (plan.SENSOR, self._graph.wrenches.get(topic)), (plan.EFFORTS, self._efforts),
+            (plan.MASS, answers.mass > 0.0), (plan.REMOVABLE, answers.removable),
+            (plan.GAINS, values.effort_source != 'unknown'
+             and values.gain_std <= MAX_GAIN_STD),
+            (plan.TRACKER, self._tracked), (plan.TEST_LOAD, answers.test_load > 0.0)) if holds}
+        return frozenset(found | {*answers.done} | set(self._stored()))
+
+    @cached_property
+    def _tracked(self) -> bool:
+        if 'compliance_calibration' not in self._running:
+            return False
+        name = self._client('compliance_calibration').parameters(['tracker_topic'])
+        return self._graph.name(name['tracker_topic']) in self._session.published()
+
+    def _stored(self) -> dict[str, str]:
+        """Return what current results yield, with their ages in words."""
+        found = {}
+        for kind in (*plan.STORED, 'arm'):
+            result = self._store.load(kind)
+            if result is None or kind in self._again or stale_inputs(
+                    result, self._store.load):
+                continue
+            if kind == 'payload' and result.settings.get('tool', '') != self.answers.tool:
+                continue
+            age = (time() - self._store.path(kind).stat().st_mtime) / 3600.0
+            text = f'{kind.replace("_", " ")} of {age:.1f} hours ago ({result.method})'
+            if kind == 'arm':
+                found[plan.ARM_BARE] = text
+                if result.method == 'loaded' or self._values.gain_std <= MAX_GAIN_STD:
+                    found |= dict.fromkeys(plan.KNOWLEDGE, text)
+            else:
+                found[plan.STORED[kind]] = text
+        return found
+
+    def _wanted(self, facts: Facts) -> Facts:
+        left = plan.TOOL if self.answers.tool else plan.BARE
+        return plan.goals(self.answers.purposes, facts) | {left}
+
+    # --------------------------------------------------------------------------- plan
+
+    @cached_property
+    def _steps(self) -> tuple[Action, ...]:
+        return plan.actions(self.answers.mass, self.answers.mass_std)
+
+    def _planned(self) -> tuple[Action, ...] | None:
+        """Return the cheapest plan of which all previews that are possible now succeed."""
+        for step in self._steps:
+            node = '' if step.by_hand else registry.procedures()[step.procedure].node
+            if node and node not in self._running:
+                self._ruled.setdefault(step, f'node {node} is not running')
+        while True:
+            facts = self._facts()
+            possible = [replace(step, seconds=self._previewed.get(step, step.seconds))
+                        for step in self._steps if step not in self._ruled]
+            found = plan.cheapest(possible, facts, self._wanted(facts))
+            there = facts | plan.MOUNTS
+            # What was previewed with assumptions is previewed again with what was measured.
+            new = [step for step in found or () if step.preview and (
+                step.needs <= there if step in self._assumed else
+                step not in self._previewed and step.needs <= there | plan.KNOWLEDGE)]
+            if not new:
+                return found
+            self._preview(new[0], facts)
+
+    def _preview(self, step: Action, facts: Facts) -> None:
+        """Call the preview of a step; rule the step out if it is expected to fail."""
+        assumed = self._assumed_for(step.needs & plan.KNOWLEDGE - facts)
+        before = self._of(step).parameters(assumed)
+        with ProgressView(f'preview of {step.title}') as view:
+            client = self._prepare(step, assumed)
+            answer = client.call(step.preview, view.update)
+        client.set_parameters(before)
+        (self._assumed.add if assumed else self._assumed.discard)(step)
+        verdict = verdict_in(answer.message)
+        if answer.success and verdict in ('', 'pass'):
+            self._gain_std = gain_std_in(answer.message) or self._gain_std
+            self._previewed[step] = duration_in(answer.message) or step.seconds
+            print_line(f'  {step.title}: {answer.message}', 'dim')
+        else:
+            self._ruled[step] = objection_in(answer.message)
+
+    def _assumed_for(self, facts: Facts) -> dict[str, float]:
+        """Return parameters by which a preview assumes what later steps are to measure."""
+        found = {'gain_std': self._gain_std} if plan.GAINS in facts else {}
+        return dict.fromkeys(('gain_std', 'arm_model_std'), _IDENTIFIED) if (
+            plan.LINKS in facts) else found
+
+    def _show(self, found: tuple[Action, ...]) -> None:
+        facts = self._facts()
+        for text in dict.fromkeys(self._stored().values()):
+            print_line(f'Used: {text}')
+        for number, step in enumerate(found, 1):
+            hand = ' (by hand)' if step.by_hand else ''
+            print_line(f'{number}. {step.title}{hand}, {step.seconds:.0f} s', 'bold')
+            print_line(f'   {plan.reason(step, found[number:], self._wanted(facts))}')
+        print_line(f'In all {sum(step.seconds for step in found) / 60.0:.0f} min, '
+                   f'{sum(step.by_hand for step in found)} times by hand. Left out:')
+        self._show_left_out(found, facts)
+
+    def _show_left_out(self, found: tuple[Action, ...], facts: Facts) -> None:
+        for why, titles in plan.left_out(self._steps, found, facts, self._ruled).items():
+            print_line(f'   {why}: {"; ".join(titles)}', 'dim')
+
+    # ---------------------------------------------------------------------- execution
+
+    def carry_out(self) -> int:
+        """Show the plan and carry it out; return the exit code."""
+        options, journal = self._options, self._store.directory / _JOURNAL
+        found = self._planned()
+        if found is not None:
+            self._show(found)
+        if options.dry_run:
+            print_line('Nothing was moved. These answers as a file for --yes:')
+            print_line(self.answers.text())
+            return 0 if found is not None else self._end(None)
+        if found and options.yes is None and not confirmed('Clear the cell. Begin?'):
+            return 1
+        self.answers.write(journal)
+        while found:
+            stopped = self._carried_out(found[0])
+            self.answers.write(journal)
+            if stopped:
+                return self._end(None, stopped)
+            later = self._planned()
+            if later and later != found[1:]:
+                self._show(later)
+                if options.yes is None and not confirmed('The plan has changed. Go on?'):
+                    return self._end(None, 'Stopped.')
+            found = later
+        if found is not None:
+            journal.unlink(missing_ok=True)
+        return self._end(found)
+
+    def _carried_out(self, step: Action) -> str:
+        """Carry out a step; return why the plan must not go on, empty if it may.
+
+        It may after a verdict: other steps may reach more. It must not after any other failure,
+        such as a protective stop.
+        """
+        answers = self.answers
+        if step.by_hand:
+            if self._options.yes is not None or not confirmed(
+                    f'{step.title.capitalize()}, then answer. Done?'):
+                return f'By hand: {step.title}.'
+            answers.mounted = answers.mounted if plan.EXTRA in step.ends | step.yields else (
+                plan.TOOL in step.yields)
+        else:
+            client = self._prepare(step)
+            with ProgressView(step.title) as view:
+                answer = client.call(
+                    step.verb or registry.procedures()[step.procedure].verb, view.update)
+            print_line(f'{step.title}: {answer.message}', 'green' if answer.success else 'red')
+            if not answer.success:
+                self._ruled[step] = answer.message
+                return '' if answer.message.startswith('Verdict ') else answer.message
+            self._again.discard(registry.procedures()[step.procedure].kind)
+        answers.done = sorted(plan.KEPT & (({*answers.done} - step.ends) | step.yields))
+        if not step.yields <= self._facts():
+            self._ruled[step] = 'it did not yield what it should; robocal show tells why'
+        return ''
+
+    def _end(self, found: tuple[Action, ...] | None, stopped: str = '') -> int:
+        """Show what is known, and what to do with it; return the exit code."""
+        facts = self._facts()
+        missing = sorted(self._wanted(facts) - facts - plan.MOUNTS)
+        if stopped:
+            print_line(f'{stopped} Start again when that is done; it goes on from there. What is '
+                       'mounted then is an answer, too.', 'yellow')
+        elif found is None:
+            print_line(f'Not reached: {", ".join(missing)}.', 'red')
+            self._show_left_out((), facts)
+        else:
+            purposes = [plan.PURPOSES[name] for name in self.answers.purposes]
+            print_line(f'Fit for: {", ".join(purposes)}.', 'green')
+        folder: Path = self._store.directory
+        if list(folder.glob('*.y*ml')):
+            urdf = folder / f'{self._robot.name}.urdf'
+            write_output(urdf, self._graph.description, 'URDF')
+            report.write_report(stored_files(folder), urdf, folder / _REPORT,
+                                f'Calibration of {self._robot.name}')
+        return 0 if found is not None else 1

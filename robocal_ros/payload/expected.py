@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Result that a motion is expected to give, before it is carried out.
+
+The estimator gets the samples that the arm of the URDF would give, with the noise of the resting
+arm, and states the intervals and checks of its own regressors and priors. Errors that priors do
+not cover are not in it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from robocal_ros.arrays import Array
+from robocal_ros.errors import DataError, RobocalError
+from robocal_ros.estimators import Estimator
+from robocal_ros.messages import JointSamples, Recording, WrenchSamples
+from robocal_ros.results import Z95, CalibrationResult, Inputs, Verdict, wording
+from robocal_ros.robot import (
+    NewtonEuler,
+    RigidBodyInertia,
+    Robot,
+    Trajectory,
+    friction_by_joint,
+    wrench_matrix,
+)
+
+# Friction of joints whose friction is not identified, as a share of the effort limit.
+_FRICTION = 0.03
+# Speed at which friction sets in [rad/s], and least noise as a share of the largest torque.
+_SLOW, _LEAST_NOISE = 1e-3, 1e-4
+# Distance of the centre of an unknown load from the flange [m].
+_REACH = 0.1
+
+
+def expected_result(
+    by: Estimator, robot: Robot, values: Any, inputs: Inputs, motion: Trajectory, rest: Recording,
+    mass: float,
+) -> CalibrationResult:
+    """Return the result of a motion that was not carried out.
+
+    Args:
+        by: The estimator.
+        robot: The arm without the load.
+        values: The parameters.
+        inputs: Results to build on.
+        motion: The motion, with knots at the rate of the joint states, and its rests.
+        rest: Samples of the resting arm, of which the scatter is used.
+        mass: Mass of the load [kg].
+
+    Raises:
+        RobocalError: If such a motion is not enough.
+
+    """
+    load = RigidBodyInertia(mass, np.array([0.0, 0.0, _REACH]), np.zeros((3, 3)))
+    q, v = motion.position, motion.velocity
+    a = np.zeros_like(q) if motion.acceleration is None else motion.acceleration
+    loaded = robot.with_payload(load)
+    external = values.effort_contains == 'external'
+    carrying = robot.without_mass().with_payload(load) if external else loaded
+    torque = NewtonEuler(carrying, robot.tool_frame).torque(q, v, a)
+    largest = np.abs(torque).max(axis=0)
+    if not external:
+        torque = torque + _friction(robot, inputs, motion, largest)
+    generator = np.random.default_rng(0)
+    noise = np.maximum(rest.joints.effort.std(axis=0), _LEAST_NOISE * largest.max())
+    joints = JointSamples(robot.joint_names, motion.time, q, v,
+                          torque + noise * generator.normal(size=torque.shape))
+    wrenches = {}
+    for need in by.needs(values).wrenches:
+        body = loaded.distal_inertia(need.frame, q[0]).to_pinocchio() + (
+            _placed(robot, load, need.frame, q[0]))
+        wrench = -NewtonEuler(robot, need.frame).terms(q, v, a) @ wrench_matrix(
+            body.toDynamicParameters()).T
+        if not len(readings := rest.wrench(need.topic)):
+            raise DataError(f"No readings of F/T sensor '{need.frame}' on topic '{need.topic}'. "
+                            'Correct sensor_topic, or start its driver.')
+        spread = readings.wrench.std(axis=0)
+        wrenches[need.topic] = WrenchSamples(
+            need.frame, motion.time, wrench + spread * generator.normal(size=wrench.shape))
+    return by.result(robot, Recording(joints, wrenches), values, inputs)
+
+
+def _friction(robot: Robot, inputs: Inputs, motion: Trajectory, largest: Array) -> Array:
+    """Return identified friction, or a guess, shape (k, n) [N·m]."""
+    level = _FRICTION * np.where(np.isfinite(robot.effort_limit), robot.effort_limit, largest)
+    torque = level * (np.tanh(motion.velocity / _SLOW) + motion.velocity)
+    known = inputs.get('friction')
+    for name, law in ({} if known is None else friction_by_joint(known)).items():
+        column = robot.index(name)
+        torque[:, column] = law.torque(motion.velocity[:, column])
+    return np.asarray(torque)
+
+
+def _placed(robot: Robot, load: RigidBodyInertia, frame: str, q: Array) -> Any:
+    """Return a load at the tool frame in the coordinates of another one that moves with it."""
+    place = robot.transform_frame_to_root(q, frame).inverse() * (
+        robot.transform_frame_to_root(q, robot.tool_frame))
+    return place.act(load.to_pinocchio())
+
+
+# ------------------------------------------------------------------------------- wording
+
+_SHOWN = 7
+_WORD = 'Expected verdict: '
+
+
+def expected_text(result: CalibrationResult) -> str:
+    """Return an expected result in a sentence or more."""
+    if result.verdict is not Verdict.PASS:
+        return f'{_WORD}{result.verdict.value}. {" ".join(result.reasons)}'
+    shown = [(item.name, wording.reading(item)) for item in result.parameters if item.std]
+    return f'{_WORD}pass: ' + ', '.join(
+        f'{name} ± {own.half} {own.unit}'.rstrip() for name, own in shown[:_SHOWN]) + '.'
+
+
+def refused_text(error: RobocalError) -> str:
+    """Return why an estimate is expected to be refused."""
+    return f'{_WORD}refused. {error}'
+
+
+def verdict_in(text: str) -> str:
+    """Return the expected verdict in the answer of a preview, empty for none."""
+    return text.partition(_WORD)[2].partition('.')[0].partition(':')[0]
+
+
+def objection_in(text: str) -> str:
+    """Return the first reason against a pass in the answer of a preview; all of it for none."""
+    verdict, (_, said, reasons) = verdict_in(text), text.partition(_WORD)
+    first = reasons.partition('. ')[2].partition('. ')[0]
+    return f'Expected verdict {verdict}: {first}' if said and first else text
+
+
+def duration_in(text: str) -> float:
+    """Return the duration in the answer of a preview, 0 for none [s]."""
+    found = re.search(r'(\d+) s with rests', text)
+    return float(found[1]) if found else 0.0
+
+
+def gain_std_in(text: str) -> float:
+    """Return the largest standard deviation of a drive gain that a preview expects, 0 for none."""
+    halves = re.findall(r'effort_scale ± (\d+\.?\d*)', text)
+    return max(map(float, halves), default=0.0) / Z95

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results as previews expect them, against those of the run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.excitation_cell import RATE, SENSORS, TOOL, WRENCH_NOISE, Record, exciting
+
+from robocal_ros.errors import DataError
+from robocal_ros.messages import JointSamples, Recording, WrenchSamples
+from robocal_ros.payload import (
+    PAYLOAD,
+    PayloadParameters,
+    duration_in,
+    expected_result,
+    expected_text,
+    gain_std_in,
+    objection_in,
+    verdict_in,
+)
+from robocal_ros.results import Inputs
+from robocal_ros.robot import Trajectory
+
+TOPIC = 'ft_wrist/wrench'
+VALUES = PayloadParameters(method='excitation', sensor_frame=SENSORS['robocal'][0],
+                           sensor_topic=TOPIC)
+
+
+@pytest.fixture(scope='module')
+def record() -> Record:
+    return Record('robocal', TOOL, exciting())
+
+
+def resting(record: Record, noise: float) -> Recording:
+    """Return the scatter of the resting arm."""
+    generator, time = np.random.default_rng(1), np.arange(125) / RATE
+    still = np.zeros((len(time), record.robot.n))
+    return Recording(
+        JointSamples(record.robot.joint_names, time, still, still,
+                     still + noise * generator.normal(size=still.shape)),
+        {TOPIC: WrenchSamples(VALUES.sensor_frame, time, 5.0 + WRENCH_NOISE * generator.normal(
+            size=(len(time), 6)))})
+
+
+def motion(record: Record) -> Trajectory:
+    return Trajectory(record.time, *record.motion.at(record.time))
+
+
+def test_intervals_are_those_of_the_run(record: Record) -> None:
+    stated = PAYLOAD.result(record.robot, Recording(record.joints(2), {TOPIC: record.readings(2)}),
+                            VALUES, Inputs())
+    expected = expected_result(PAYLOAD, record.robot, VALUES, Inputs(), motion(record),
+                               resting(record, 0.1), TOOL.mass)
+    for name in ('mass', 'com_x', 'com_y', 'com_z'):
+        ratio = expected.parameter(name).std / stated.parameter(name).std
+        assert 1.0 / 1.5 < ratio < 1.5, (name, ratio)
+    # What carries the sensor's noise, and no bias of it, is in the expected load.
+    assert expected.parameter('mass').value == pytest.approx(TOOL.mass, rel=0.02)
+    assert verdict_in(expected_text(expected)) == stated.verdict.value == 'pass'
+
+
+def test_efforts_that_nobody_calibrated_are_expected_to_fail(record: Record) -> None:
+    values = replace(VALUES, excitation_source='torque', gain_std=0.1)
+    found = expected_result(PAYLOAD, record.robot, values, Inputs(), motion(record),
+                            resting(record, 0.1), TOOL.mass)
+    assert verdict_in(expected_text(found)) == 'fail'
+    assert 'drive gains' in ' '.join(found.reasons)
+
+
+def test_a_motion_that_is_too_slow_is_refused(record: Record) -> None:
+    still = Trajectory(record.time, *(0.0 * part + record.motion.middle if not i else 0.0 * part
+                                  for i, part in enumerate(record.motion.at(record.time))))
+    with pytest.raises(DataError, match='motion'):
+        expected_result(PAYLOAD, record.robot, VALUES, Inputs(), still, resting(record, 0.1), 1.0)
+
+
+def test_a_silent_sensor_is_refused(record: Record) -> None:
+    rest = resting(record, 0.1)
+    silent = replace(rest, wrenches={TOPIC: rest.wrench(TOPIC).chosen(np.zeros(125, bool))})
+    with pytest.raises(DataError, match="No readings of F/T sensor .* on topic 'ft_wrist/wrench'"):
+        expected_result(PAYLOAD, record.robot, VALUES, Inputs(), motion(record), silent, 1.0)
+
+
+def test_what_an_answer_says_is_read_from_it() -> None:
+    text = 'Arm. Expected verdict: fail. Too slow. 3 motions, 71 s with rests; tool0 stays.'
+    assert (verdict_in(text), duration_in(text)) == ('fail', 71.0)
+    assert objection_in(text) == 'Expected verdict fail: Too slow'
+    assert objection_in('No robot. Start it.') == 'No robot. Start it.'
+    assert gain_std_in('Expected verdict: pass: a.effort_scale ± 0.035, b.effort_scale ± '
+                       '0.02.') == pytest.approx(0.035 / 1.96, rel=1e-3)
+    assert (verdict_in('Done.'), duration_in('Done.')) == ('', 0.0)

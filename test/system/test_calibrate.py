@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robocal calibrate` on the simulated arm: plan, interruption, the rest of it, and the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from support.live_cell import PAYLOAD, live_cell
+from support.live_graph import Client, payload_node
+
+from robocal_ros.cli.calibration_answers import Answers
+from robocal_ros.cli.main import main
+from robocal_ros.results.store import read_result
+
+
+def test_an_ft_sensor_leads_to_the_payload_without_gains(
+    client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = tmp_path / 'answers.yaml'
+    Answers(tool='gripper', mass=2.0, removable=False).write(answers)
+    command = ['calibrate', '--duration', '1', '--yes', str(answers)]
+    with live_cell(client, tmp_path, payload_node, PAYLOAD, arm={'seed': 3}, poses=6, dwell=0.7,
+                   sensor_frame='ft_wrist', max_velocity=2.0, max_acceleration=6.0) as cell:
+        assert main([*command, '--dry-run']) == 0
+        told = capsys.readouterr().out
+        assert '1. payload by the F/T sensor at rest, ' in told
+        assert 'asked for: the payload' in told
+        assert 'Needs the bare arm in motion: arm with the weighed tool' in told
+        assert 'Known already: drive gains by the weighed tool' in told
+        assert 'Nothing was moved.' in told
+        assert client.travel() < 1e-3
+        (printed,) = [yaml.safe_load(part) for part in [told[told.index('tool: gripper'):]]]
+        assert printed == yaml.safe_load(answers.read_text())
+        assert main(command) == 0
+        told = capsys.readouterr().out
+        assert "Fit for: the tool's weight in the driver." in told
+        result = read_result(cell.results / 'payload.yaml')
+        assert result.method == 'static_poses'
+        assert result.settings['tool'] == 'gripper'
+        page = (cell.results / 'calibrate.html').read_text(encoding='utf-8')
+        assert 'robocal apply' in page
+        assert not (cell.results / 'calibrate.yaml').exists()
+        # Nothing is left to be done.
+        assert main(command) == 0
+        assert 'Used: payload of 0.0 hours ago (static_poses)' in capsys.readouterr().out

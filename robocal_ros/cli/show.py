@@ -26,7 +26,7 @@ _VERDICT_STYLES = {Verdict.PASS: 'bold green', Verdict.FAIL: 'bold red',
                    Verdict.NOT_EVALUATED: 'bold yellow'}
 
 # Kinds of results, inputs before what is built on them.
-_ORDER = ('drive_gains', 'arm', 'friction', 'payload', 'compliance', 'tare')
+_ORDER = ('drive_gains', 'arm', 'friction', 'payload', 'compliance', 'geometry', 'tare')
 
 
 def run(options: argparse.Namespace) -> int:

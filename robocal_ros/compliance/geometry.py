@@ -528,4 +528,4 @@ def _rotations(item: ObservedSet) -> Array:
 
 def _skew(vectors: Array) -> Array:
     """Return the matrices of the cross products with vectors, shape (k, 3, 3)."""
-    return np.cross(vectors[:, None], np.eye(3)).transpose(0, 2, 1) * -1.0
+    return np.cross(vectors[:, None], np.eye(3)).transpose(0, 2, 1)

@@ -153,15 +153,16 @@ class _Problem:
                               np.zeros(len(logarithms)))
         lower = np.tril(scipy.linalg.lapack.dpotri(factor, lower=1)[0])
         inverse = (lower + np.tril(lower, -1).T) * np.outer(scale, scale)
-        projected = weighted.T @ right
-        solution = inverse @ projected
+        solution = inverse @ (weighted.T @ right)
+        left = right - weighted @ solution
         objective = 0.5 * (
             float(np.log(variance).sum()) + size_term
             + 2.0 * float(np.log(np.diag(factor) / scale).sum())
-            + float(right @ right - projected @ solution))
+            # The sum of squares itself: right @ right minus what is explained cancels.
+            + float(left @ left + penalty @ solution**2))
         # The solution minimises the squares, so that only what depends on sizes explicitly counts.
         by_variance = (1.0 - ((weighted @ inverse) * weighted).sum(axis=1)
-                       - (right - weighted @ solution)**2) / variance
+                       - left**2) / variance
         moments = np.diag(inverse) + solution**2
         by_size = [float(by_variance[effect.rows].sum()) if effect.rows is not None else
                    float((1.0 - moments[part] / size**2).sum()) / size**2

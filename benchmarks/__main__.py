@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 _SUMMARY = 'Measure accuracy, speed and robustness against stated limits.'
 
-BENCHMARKS = ('reference', 'compliance', 'geometry', 'wrench', 'wrench.coverage', 'leveling', 'peers', 'nodes')
+BENCHMARKS = (
+    'reference', 'compliance', 'geometry', 'wrench', 'wrench.coverage', 'leveling', 'peers',
+    'nodes')
 """Names of the benchmarks in the order of the page; each is a module, see `_MODULES`."""
 ON_REQUEST = ('campaign', 'offline', 'fleet', 'fleet.changes')
 """Names of further benchmarks, which run only if named."""

@@ -189,7 +189,8 @@ def run_cell(seed: int, series: str) -> Case:
     (distance,) = result.validation
     noise = np.sqrt(3.0) * (TRACKER if series == 'tracker' else BALL)
     return Case(seed, cell.name, result.verdict.value, tuple(result.reasons), found(truth),
-                found(truth, seen=False), found(stiff), found(apart), distance.after / noise, seconds)
+                found(truth, seen=False), found(stiff), found(apart), distance.after / noise,
+                seconds)
 
 
 def run_case(seed: int) -> list[Case]:

@@ -63,7 +63,9 @@ class Kinematics:
     """Arrays of all postures of one set.
 
     Attributes:
-        frames: Rotations of the joints' frames before the joints, shape (k, n, 3, 3).
+        shifts: Columns are the directions in which the shifts of the joints' frames move them,
+            before the joints, shape (k, n, 3, 3).
+        turns: Columns are the axes about which their rotation vectors turn them, likewise.
         origins: Their origins, shape (k, n, 3) [m].
         axes: Joint axes, shape (k, n, 3).
         torque: Torques that hold the arm, shape (k, n) [N·m].
@@ -72,7 +74,8 @@ class Kinematics:
 
     """
 
-    frames: Array
+    shifts: Array
+    turns: Array
     origins: Array
     axes: Array
     torque: Array
@@ -157,16 +160,18 @@ class ArmGeometry:
         arm, n = self._arms[item.loaded], self.robot.n
         shift, turn = self.value[:3 * n].reshape(n, 3), self.value[3 * n:6 * n].reshape(n, 3)
         model, compliance = arm.model, self.value[6 * n:]
-        for joint, v, w in zip(self._joints, shift, turn, strict=True):
-            model.jointPlacements[joint] = self._nominal[item.loaded][joint] * pin.SE3(
-                pin.exp3(w), v)
+        turned, rates = (np.array([function(w) for w in turn])
+                         for function in (pin.exp3, pin.Jexp3))
+        for joint, v, rotation in zip(self._joints, shift, turned, strict=True):
+            model.jointPlacements[joint] = self._nominal[item.loaded][joint] * pin.SE3(rotation, v)
         rows = []
         for encoders in item.posture:
             q, torque = deflected(arm.gravity_torque, encoders, compliance)
             tool, tip, jacobian = arm.pose_and_jacobian(q, self._frame, np.zeros(3))
             before = [arm.data.oMi[model.parents[joint]] * model.jointPlacements[joint]
                       for joint in self._joints]
-            rows.append((np.array([place.rotation for place in before]),
+            frames = np.array([place.rotation for place in before])
+            rows.append((frames @ turned.transpose(0, 2, 1), frames @ rates,
                          np.array([place.translation for place in before]),
                          jacobian[3:].T, torque, tool, tip))
         return Kinematics(*(np.array(part) for part in zip(*rows, strict=True)))
@@ -185,8 +190,8 @@ class ArmGeometry:
         lever = point[:, None] - at.origins
         moved = np.cross(at.axes, lever)
         jacobian = np.zeros((len(item), 3, self.width))
-        jacobian[:, :, :3 * n] = at.frames.transpose(0, 2, 1, 3).reshape(-1, 3, 3 * n)
-        turned = np.cross(at.frames.transpose(0, 1, 3, 2), lever[:, :, None])
+        jacobian[:, :, :3 * n] = at.shifts.transpose(0, 2, 1, 3).reshape(-1, 3, 3 * n)
+        turned = np.cross(at.turns.transpose(0, 1, 3, 2), lever[:, :, None])
         jacobian[:, :, 3 * n:6 * n] = turned.transpose(0, 3, 1, 2).reshape(-1, 3, 3 * n)
         jacobian[:, :, 6 * n:7 * n] = -(moved * at.torque[:, :, None]).transpose(0, 2, 1)
         jacobian[:, :, self.columns['target', item.target]] = at.tool
@@ -208,10 +213,10 @@ class ArmGeometry:
                 turn = self.turns[item.target]
                 apart = (at.tool @ turn) @ (fixture.rotation @ _rotations(item)).transpose(0, 2, 1)
                 rotation = np.zeros_like(jacobian)
-                rotation[:, :, 3 * n:6 * n] = at.frames.transpose(0, 2, 1, 3).reshape(
+                rotation[:, :, 3 * n:6 * n] = at.turns.transpose(0, 2, 1, 3).reshape(
                     -1, 3, 3 * n)
                 rotation[:, :, 6 * n:7 * n] = -(at.axes * at.torque[:, :, None]).transpose(0, 2, 1)
-                rotation[:, :, self.columns['turn', item.target]] = at.tool
+                rotation[:, :, self.columns['turn', item.target]] = at.tool @ turn
                 rotation[:, :, self.columns['fixture', item.fixture]][:, :, 3:] = -np.eye(3)
                 yield (TURN, scipy.spatial.transform.Rotation.from_matrix(apart).as_rotvec(),
                        rotation)
@@ -256,9 +261,10 @@ class ArmGeometry:
         proximal = np.cumsum(twisted, axis=1) - twisted
         distal = np.cross(moved, dual)[:, ::-1].cumsum(axis=1)[:, ::-1]
         slope = np.zeros((len(item), self.width))
-        for part, gradient in ((slice(3 * n), proximal),
-                               (slice(3 * n, 6 * n), np.cross(lever, proximal) + distal)):
-            slope[:, part] = np.einsum('knji,knj->kni', at.frames, gradient).reshape(-1, 3 * n)
+        for part, axes, gradient in (
+                (slice(3 * n), at.shifts, proximal),
+                (slice(3 * n, 6 * n), at.turns, np.cross(lever, proximal) + distal)):
+            slope[:, part] = np.einsum('knji,knj->kni', axes, gradient).reshape(-1, 3 * n)
         slope[:, self.columns['target', item.target]] = np.einsum(
             'kji,kj->ki', at.tool, twisted.sum(axis=1))
         volume = np.sqrt(np.linalg.det(square))
@@ -478,6 +484,8 @@ class HeldOut:
             sockets and planes of its own placement fitted, NaN without evidence, shape (k,) [m].
         ratio: Squared distances over what noise and uncertainty explain, per degree of freedom,
             of the observations that were kept.
+        displaced: Common displacement of all observations of a tracker in a placement, by the
+            name of the placement, where it is significant and beyond the noise [m].
 
     """
 
@@ -485,6 +493,7 @@ class HeldOut:
     names: tuple[str, ...]
     length: Array
     ratio: float
+    displaced: dict[str, float]
 
 
 def hold_out(fit: GeometryFit) -> HeldOut:
@@ -500,6 +509,8 @@ def hold_out(fit: GeometryFit) -> HeldOut:
     noise = np.array([mixed.std.get(kind, 0.0) for kind in rows.kind.tolist()])
     start = np.concatenate((geometry.value, np.zeros(geometry.width - len(geometry.value))))
     mine_of = np.where(rows.owner < 0, -1, groups[rows.owner])
+    tracked = np.isin(rows.kind, ('point', 'pose'))
+    displaced = {}
     for number in range(len(names)):
         mine = mine_of == number
         kept = mine & fit.used
@@ -514,11 +525,20 @@ def hold_out(fit: GeometryFit) -> HeldOut:
         position = mine & (rows.kind != TURN)
         found = np.sqrt(np.bincount(rows.owner[position], left[position]**2, len(groups)))
         length = np.where(groups == number, found, length)
+        seen = kept & tracked
+        if seen.any() and not rows.jacobian[np.ix_(seen, own)].any():
+            mean = np.tile(np.eye(3), seen.sum() // 3) * 3.0 / seen.sum()
+            offset, slope = mean @ residual[seen], mean @ rows.jacobian[seen]
+            covariance_of_mean = (mean * noise[seen]**2) @ mean.T + slope @ covariance @ slope.T
+            square_of_mean = offset @ np.linalg.solve(covariance_of_mean, offset)
+            if (square_of_mean > scipy.stats.chi2.isf(_REJECTED, 3)
+                    and np.linalg.norm(offset) > np.sqrt(3.0) * noise[seen].max()):
+                displaced[names[number]] = float(np.linalg.norm(offset))
         jacobian = rows.jacobian[kept]
         spread = jacobian @ covariance @ jacobian.T + np.diag(noise[kept]**2)
         square += float(residual[kept] @ np.linalg.solve(spread, residual[kept]))
         freedom += int(kept.sum()) - len(own)
-    return HeldOut(groups, names, length, square / max(freedom, 1))
+    return HeldOut(groups, names, length, square / max(freedom, 1), displaced)
 
 
 def _rotations(item: ObservedSet) -> Array:

@@ -274,6 +274,15 @@ def _checks(
         f'{100.0 * MAX_LOST:.0f} %)' + (
             f': {", ".join(fit.odd)}. They hardly count in the estimate; their fixture, the '
             'tracker or the base moved.' if fit.odd else '.'), 'trustworthy'))
+    farthest = max(held_out.displaced.values(), default=0.0)
+    checks.append(Check(
+        'placements that agree', not held_out.displaced, farthest, 0.0, 'm',
+        'No placement is displaced as a whole.' if not held_out.displaced else (
+            'All observations of a placement are displaced together from what the others '
+            'predict: ' + ', '.join(f'{name} by {1e3 * off:.2f} mm'
+                                    for name, off in held_out.displaced.items())
+            + '. The base, the tracker or the target moved; name the fixture of each, or measure '
+            'again.'), 'trustworthy'))
     shifts = np.linalg.norm(geometry.value[:3 * n].reshape(n, 3), axis=1)
     joint, moved, largest = int(shifts.argmax()), float(shifts.max()), values.max_nominal_error
     checks.append(Check(

@@ -184,7 +184,7 @@ def _estimate(add: _Add) -> None:
     add('capability', choices=(*registry.estimators(), *registry.file_estimators()),
         help='what to estimate')
     add('files', nargs='+', type=Path, metavar='BAG', help='a folder of rosbag2, or a .db3 or '
-        '.mcap file; for geometry one or more CSV files or lists of such')
+        '.mcap file; for geometry CSV files, folders of such, or lists')
     _bags(add, Path, 'stored results of the same robot to use, such as friction for payload, or '
           'payload for compliance; the new result is stored there too')
     add('--use', type=Path, **_REPEATED, metavar='RESULT',

@@ -132,7 +132,7 @@ def read_observations(files: Sequence[Path], robot: Robot) -> Observations:
     """Read CSV files and lists of such.
 
     Args:
-        files: CSV files, each of which is one set, and YAML files that list sets.
+        files: CSV files, each of which is one set, folders of such, and YAML files that list sets.
         robot: The arm, whose joints the columns are.
 
     Raises:
@@ -143,13 +143,17 @@ def read_observations(files: Sequence[Path], robot: Robot) -> Observations:
     """
     sets: list[ObservedSet] = []
     distances: list[KnownDistance] = []
-    for path in files:
+    for path in (item for file in files
+                 for item in (sorted(file.rglob('*.csv')) if file.is_dir() else (file,))):
         if path.suffix not in ('.yaml', '.yml'):
             sets.append(_read_set(path, ListedSet(path.name), ListOfSets(()), robot))
             continue
         listed = convert(load(read_text(path, 'list of sets'), str(path)), ListOfSets, str(path))
         sets += [_read_set(path.parent / item.file, item, listed, robot) for item in listed.sets]
         distances += listed.distances
+    if not sets:
+        raise DataError(f'{", ".join(map(str, files))} has no set; expected CSV files with a '
+                        'posture in each line.')
     kinds: dict[str, str] = {}
     names = [item.name for item in sets]
     for item in sets:

@@ -246,14 +246,14 @@ def written(folder: Path, name: str, rows: np.ndarray, header: str = '') -> Path
 
 def test_files_are_sets_by_their_columns_and_lists_say_the_rest(tmp_path: Path) -> None:
     q = np.random.default_rng(0).uniform(CELL.low, CELL.high, (6, ROBOT.n))
-    ball = written(tmp_path, 'left/hole.csv', q)
+    written(tmp_path, 'left/hole.csv', q)
     point = written(tmp_path, 'cell/points.csv', np.hstack((np.degrees(q), 1e3 * q[:, :3])),
                     'angles and points')
     listed = tmp_path / 'list.yaml'
     listed.write_text(
         'sets:\n- {file: cell/points.csv, placement: here, fixture: camera}\n'
         'angle_unit: deg\nlength_unit: mm\n', encoding='utf-8')
-    one, other = read_observations([ball, listed], ROBOT).sets
+    one, other = read_observations([tmp_path / 'left', listed], ROBOT).sets
     assert (one.kind, one.name, one.placement, one.fixture, one.target) == (
         'socket', 'left/hole', 'left', 'left/hole', 'ball')
     assert (other.kind, other.placement, other.fixture, other.target) == (
@@ -261,6 +261,9 @@ def test_files_are_sets_by_their_columns_and_lists_say_the_rest(tmp_path: Path) 
     np.testing.assert_allclose(other.posture, q)
     np.testing.assert_allclose(other.reading, q[:, :3])
     assert other.lines == tuple(range(2, 8))
+    (tmp_path / 'empty').mkdir()
+    with pytest.raises(DataError, match='has no set'):
+        read_observations([tmp_path / 'empty'], ROBOT)
     with pytest.raises(DataError, match='beyond its limits.*in degrees'):
         read_observations([point], ROBOT)
 

@@ -104,7 +104,8 @@ def _write_sockets(folder: Path, robot: Robot) -> None:
                 for _ in range(30):
                     _, point, jacobian = arm.pose_and_jacobian(q, arm.tool_frame, ball)
                     q = q + np.linalg.lstsq(jacobian[:3], aim - point, rcond=1e-3)[0]
-                rows.append(q)
+                if (robot.lower < q).all() and (q < robot.upper).all():
+                    rows.append(q)
             np.savetxt(folder / 'sockets' / placement / f'hole_{hole}.csv', rows, delimiter=',')
 
 

@@ -34,6 +34,7 @@ from robocal_ros.compliance.measurement import MAX_LOST
 from robocal_ros.compliance.model import Mounted, Target
 from robocal_ros.compliance.observations import Observations, ObservedSet
 from robocal_ros.compliance.registration import least_squares_transform
+from robocal_ros.errors import DataError
 from robocal_ros.estimation import Effect, MixedFit, fit_mixed
 from robocal_ros.robot import Robot, deflected
 
@@ -52,6 +53,10 @@ _STEPS, _SMALL_STEP = 15, 1e-7
 # Steps before observations are rejected, and probabilities of noise beyond which they are.
 _SETTLED, _DOWNWEIGHTED, _REJECTED = 3, 0.05, 1e-5
 _RIDGE = 1e-9
+# Residuals of less than this are those of computed postures [m].
+_EXACT = 1e-9
+# Decimals of angles [rad] that are alike.
+_SAME = 5
 # Longest correlation of noise, in observations.
 _LAGS = 10
 # Folds of a single placement.
@@ -130,6 +135,18 @@ class ArmGeometry:
             self.columns[name] = slice(self.width, self.width + size)
             self.width += size
         self._volume: dict[str, Array] = {}
+
+    def check_amount(self) -> None:
+        """Raise a DataError if there are fewer coordinates than unknowns that they could tell."""
+        found = sum({'plane': 1, 'pose': 6}.get(item.kind, 3)
+                    * len(np.unique(item.posture.round(_SAME), axis=0)) for item in self.sets)
+        # A joint's frame has four parameters that the others cannot replace.
+        needed = self.width - 3 * self.robot.n
+        if found < needed:
+            raise DataError(
+                f'{sum(map(len, self.sets))} observations have {found} coordinates in different '
+                f'postures; at least {needed} are needed for the frames of {self.robot.n} '
+                'joints, targets and fixtures. Measure more postures.')
 
     def _start(self, item: ObservedSet) -> None:
         """Start the fixture of a set, and the orientation of its target."""
@@ -422,7 +439,7 @@ def _distances(rows: Rows, count: int) -> tuple[Array, Array]:
     weight, off = np.ones(count), np.zeros(count)
     for kind, length in rows.lengths(count).items():
         size = 1 if kind == 'plane' else 3
-        scale = float(np.nanmedian(length)) / np.sqrt(scipy.stats.chi2.ppf(0.5, size))
+        scale = max(float(np.nanmedian(length)), _EXACT) / np.sqrt(scipy.stats.chi2.ppf(0.5, size))
         bend, cut = (scale * float(np.sqrt(scipy.stats.chi2.isf(share, size)))
                      for share in (_DOWNWEIGHTED, _REJECTED))
         length = np.nan_to_num(length)

@@ -90,6 +90,7 @@ def estimate_geometry(
     robot.check_untied('Calibration of the geometry')
     mounted = mounted_of(robot, values, inputs.get('payload'))
     geometry = ArmGeometry(robot, mounted, Target.of(robot, values), data)
+    geometry.check_amount()
     before = _nominal_distances(geometry, values.max_nominal_error)
     fit = fit_geometry(geometry, [item.std for item in data.distances])
     held_out = hold_out(fit)
@@ -111,7 +112,7 @@ def estimate_geometry(
                  int(fit.kept.sum())),),
         validation=(Fit('distance', 'm', rms(before[evaluated]), rms(held_out.length[evaluated]),
                         int(evaluated.sum())),) if evaluated.any() else (),
-        checks=_checks(fit, held_out, values, data, covariance, widening),
+        checks=_checks(fit, held_out, values, data, parameters, covariance, widening),
         counts={'sets': len(data.sets), 'observations': len(fit.kept),
                 'observations_that_do_not_fit': int((~fit.fits).sum())},
         settings={
@@ -247,11 +248,17 @@ def _other_socket(fit: GeometryFit, item: ObservedSet, row: int, off: float) -> 
 
 def _checks(
     fit: GeometryFit, held_out: HeldOut, values: ComplianceParameters, data: Observations,
-    covariance: Array, widening: float,
+    parameters: Sequence[Parameter], covariance: Array, widening: float,
 ) -> tuple[Check, ...]:
     geometry, n = fit.geometry, fit.geometry.robot.n
     found, checks = held_out.length[np.isfinite(held_out.length) & fit.fits], []
-    limit = values.max_held_out_error
+    limit, seen = values.max_held_out_error, sum(
+        item.state is State.IDENTIFIED for item in parameters)
+    checks.append(Check(
+        'observable parameters', seen >= n, seen, n, '1',
+        f'{seen} of {len(parameters)} parameters are observable (at least {n} wanted)'
+        + ('.' if seen >= n else '; use postures that differ more, in all joints.'),
+        'informative'))
     if len(found):
         mean = float(found.mean())
         checks.append(Check(

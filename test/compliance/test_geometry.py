@@ -228,6 +228,23 @@ def test_an_arm_of_another_type_is_refused(balls: Observations) -> None:
         estimated(wrong)
 
 
+def test_too_few_different_postures_are_refused(balls: Observations) -> None:
+    first = balls.sets[0]
+    few = replace(first, posture=first.posture[:8], reading=first.reading[:8])
+    alike = replace(first, posture=np.tile(first.posture[:1], (len(first), 1)))
+    for item in (few, alike):
+        with pytest.raises(DataError, match='at least 34 are needed'):
+            estimated(Observations((item,)))
+
+
+def test_postures_that_hardly_differ_do_not_pass(balls: Observations) -> None:
+    near = [replace(item, posture=item.posture[0] + 2e-5 * np.arange(len(item))[:, None])
+            for item in balls.sets[:2]]
+    result = estimated(Observations(tuple(near)))
+    assert result.verdict is Verdict.FAIL
+    assert 'use postures that differ more' in ' '.join(result.reasons)
+
+
 def test_a_mean_error_above_the_limit_fails(balls: Observations) -> None:
     result = estimated(balls, max_held_out_error=5e-5)
     assert result.verdict is Verdict.FAIL

@@ -100,22 +100,23 @@ class Cell:
 
     def sockets(self) -> Observations:
         """Return postures with the ball in pairs of sockets."""
-        g, n, sets = self.noise, len(self.arm.joints), []
-        for number in range(_PLACEMENTS):
-            middle = g.uniform(self.low, self.high)
-            place = self._tip(middle[None])[0]
-            axis = g.normal(size=3)
-            for side in range(2):
-                socket = place + side * APART * axis / np.linalg.norm(axis)
-                q = np.clip(middle + g.uniform(-1.2, 1.2, (_ROWS, n)), self.low, self.high)
-                aim = socket + BALL * g.normal(size=(_ROWS, 3))
-                for _ in range(40):
-                    q = self._nearer(q, aim)
-                q = q[np.linalg.norm(self._tip(q) - aim, axis=1) < 1e-9]
-                name = f'{number}/{side}'
-                sets.append(ObservedSet(
-                    name, 'socket', str(number), name, 'ball', False, self.motors(q),
-                    np.zeros((len(q), 0)), tuple(range(1, len(q) + 1))))
+        g, n = self.noise, len(self.arm.joints)
+        middle = g.uniform(self.low, self.high, (_PLACEMENTS, n)).repeat(2 * _ROWS, axis=0)
+        axis = g.normal(size=(_PLACEMENTS, 3)).repeat(2 * _ROWS, axis=0)
+        number = np.arange(len(middle)) // _ROWS
+        aim = (self._tip(middle) + BALL * g.normal(size=(len(middle), 3))
+               + (APART * (number % 2) / np.linalg.norm(axis, axis=1))[:, None] * axis)
+        q = np.clip(middle + g.uniform(-1.2, 1.2, middle.shape), self.low, self.high)
+        for _ in range(40):
+            q = self._nearer(q, aim)
+        reached = np.linalg.norm(self._tip(q) - aim, axis=1) < 1e-9
+        sets = []
+        for socket in range(2 * _PLACEMENTS):
+            posture = self.motors(q[reached & (number == socket)])
+            name = f'{socket // 2}/{socket % 2}'
+            sets.append(ObservedSet(
+                name, 'socket', str(socket // 2), name, 'ball', False, posture,
+                np.zeros((len(posture), 0)), tuple(range(1, len(posture) + 1))))
         return Observations(tuple(item for item in sets if len(item) >= _ROWS // 2))
 
     def _nearer(self, q: Array, aim: Array) -> Array:

@@ -22,7 +22,7 @@ Huber, Robust Statistics (1981), sec. 7.8, for the weights.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,9 +49,11 @@ _LEAST = {'frame shift': 1e-4, 'frame turn': 1e-4, 'compliance': 1e-6, 'unknown'
 _COLUMNS = tuple(_LEAST)
 # Standard deviation of displacements until the linearisation is near the estimate [m, rad].
 _START = {'frame shift': 2e-3, 'frame turn': 1e-2}
-_STEPS, _SMALL_STEP = 15, 1e-7
-# Steps before observations are rejected, and probabilities of noise beyond which they are.
-_SETTLED, _DOWNWEIGHTED, _REJECTED = 3, 0.05, 1e-5
+_STEPS, _SMALL_STEP = 25, 1e-6
+# Steps before observations are rejected, and before rejected ones stay so.
+_SETTLED, _FINAL = 3, 10
+# Probabilities of noise beyond which observations count less, and are rejected.
+_DOWNWEIGHTED, _REJECTED = 0.05, 1e-5
 _RIDGE = 1e-9
 # Residuals of less than this are those of computed postures [m].
 _EXACT = 1e-9
@@ -94,6 +96,7 @@ class ArmGeometry:
     Attributes:
         robot: The nominal arm.
         sets: The observations.
+        known: Known distances between sockets.
         value: Estimated shifts [m] and turns [rad] of the joints' frames in these frames, then
             compliances [rad/(N·m)], shape (7 n,).
         targets: Positions in the target's frame, shape (3,) [m], by name.
@@ -112,7 +115,7 @@ class ArmGeometry:
             DataError: If a set has an unknown load, or a tracker cannot be registered.
 
         """
-        self.robot, self.sets, self._data = robot, data.sets, data
+        self.robot, self.sets, self.known = robot, data.sets, data.distances
         self._frame = target.frame
         self._arms = {loaded: mounted.on(robot, loaded=loaded)
                       for loaded in {item.loaded for item in data.sets}}
@@ -134,7 +137,7 @@ class ArmGeometry:
         for name, size in sizes:
             self.columns[name] = slice(self.width, self.width + size)
             self.width += size
-        self._volume: dict[str, Array] = {}
+        self._volume: dict[int, Array] = {}
 
     def check_amount(self) -> None:
         """Raise a DataError if there are fewer coordinates than unknowns that they could tell."""
@@ -285,7 +288,7 @@ class ArmGeometry:
         slope[:, self.columns['target', item.target]] = np.einsum(
             'kji,kj->ki', at.tool, twisted.sum(axis=1))
         volume = np.sqrt(np.linalg.det(square))
-        first = self._volume.setdefault(item.name, volume)
+        first = self._volume.setdefault(id(item), volume)
         return (first / volume)**(1.0 / rows), slope / rows
 
     def linearised(self) -> Rows:
@@ -302,15 +305,15 @@ class ArmGeometry:
                             for kind, _, residual, _ in parts]),
             np.concatenate([np.repeat(np.arange(first, first + len(residual)), residual.shape[1])
                             for _, first, residual, _ in parts]))
-        known = self._data.distances
-        extra, slopes = np.zeros(len(known)), np.zeros((len(known), self.width))
-        for row, apart in enumerate(known):
+        count = len(self.known)
+        extra, slopes = np.zeros(count), np.zeros((count, self.width))
+        for row, apart in enumerate(self.known):
             distance, slopes[row] = self.distance(*apart.between)
             extra[row] = distance - apart.distance
         return Rows(
             np.append(rows.residual, extra), np.concatenate((rows.jacobian, slopes)),
-            np.append(rows.kind, np.full(len(known), KNOWN, dtype=object)),
-            np.append(rows.owner, np.full(len(known), -1)))
+            np.append(rows.kind, np.full(count, KNOWN, dtype=object)),
+            np.append(rows.owner, np.full(count, -1)))
 
     def distance(self, one: str, other: str) -> tuple[float, Array]:
         """Return the distance between two sockets [m] and its derivatives, shape (width,)."""
@@ -394,12 +397,11 @@ class GeometryFit:
     memory: float
 
 
-def fit_geometry(geometry: ArmGeometry, distances: Sequence[float] = ()) -> GeometryFit:
-    """Estimate all unknowns robustly, beginning with the state of the argument.
+def fit_geometry(geometry: ArmGeometry) -> GeometryFit:
+    """Estimate all unknowns robustly; the state of the argument is moved to the estimate.
 
-    Args:
-        geometry: The state; it is moved to the estimate.
-        distances: Standard deviations of the known distances [m].
+    Raises:
+        DataError: If the estimate does not converge.
 
     """
     n, sets = geometry.robot.n, geometry.sets
@@ -412,7 +414,8 @@ def fit_geometry(geometry: ArmGeometry, distances: Sequence[float] = ()) -> Geom
         if settled:
             before, fits = kept, off <= 1.0
             odd = np.bincount(member, ~fits) > MAX_LOST * np.bincount(member)
-            kept = fits | odd[member]
+            # What was left out for long does not come back, so that this ends.
+            kept = (fits & (kept | (step < _FINAL))) | odd[member]
             weight = kept.astype(float)
             # Of these sets most observations may be wrong, each by as much as the others.
             strange = (rows.owner >= 0) & odd[member[rows.owner]]
@@ -420,14 +423,18 @@ def fit_geometry(geometry: ArmGeometry, distances: Sequence[float] = ()) -> Geom
                 rows.kind[strange], rows.owner[strange], strict=True)]
         root = np.sqrt(np.where(rows.owner < 0, 1.0, weight[rows.owner]))
         used = root > 0.0
-        mixed = _solved(rows, geometry.value, root, used, distances,
-                        _LEAST if settled else _LEAST | _START)
+        mixed = _solved(rows, geometry, root, used, _LEAST if settled else _LEAST | _START)
         found = np.concatenate([mixed.coefficients[name] for name in _COLUMNS])
         change = np.abs(found[:7 * n] - geometry.value).max()
         if step > _SETTLED and change < _SMALL_STEP and (before == kept).all():
             break
         geometry.value = found[:7 * n]
         geometry.move(found)
+    else:
+        raise DataError(
+            f'The estimate does not converge: after {_STEPS} steps it still changes by '
+            f'{change:.1e} m or rad. Use postures that differ more; check that the URDF is of '
+            'this robot, and that the sets belong together.')
     return GeometryFit(
         geometry, rows, mixed, used, kept, fits,
         tuple(item.name for item, alone in zip(sets, odd, strict=True) if alone),
@@ -470,15 +477,14 @@ def _memory(rows: Rows, used: Flags, member: np.ndarray) -> float:
 
 
 def _solved(
-    rows: Rows, value: Array, root: Array, used: Flags, distances: Sequence[float],
-    prior: Mapping[str, float],
+    rows: Rows, geometry: ArmGeometry, root: Array, used: Flags, prior: Mapping[str, float]
 ) -> MixedFit:
     """Return the mixed model of weighted rows, with the sizes of noise and displacements."""
-    size = len(value)
+    size = len(geometry.value)
     columns = (rows.jacobian * root[:, None])[used]
-    aims = (root * (rows.jacobian[:, :size] @ value - rows.residual))[used]
+    aims = (root * (rows.jacobian[:, :size] @ geometry.value - rows.residual))[used]
     kind, std = rows.kind[used], np.zeros(len(aims))
-    std[kind == KNOWN] = distances
+    std[kind == KNOWN] = [item.std for item in geometry.known]
     third = size // 7 * 3
     parts = zip(_COLUMNS, np.split(columns, (third, 2 * third, size), axis=1), strict=True)
     return fit_mixed(np.zeros((len(aims), 0)), aims, std, [
@@ -527,6 +533,7 @@ def hold_out(fit: GeometryFit) -> HeldOut:
     start = np.concatenate((geometry.value, np.zeros(geometry.width - len(geometry.value))))
     mine_of = np.where(rows.owner < 0, -1, groups[rows.owner])
     tracked = np.isin(rows.kind, ('point', 'pose'))
+    rotates = np.array([kind.startswith(TURN) for kind in rows.kind.tolist()])
     displaced = {}
     for number in range(len(names)):
         mine = mine_of == number
@@ -539,7 +546,7 @@ def hold_out(fit: GeometryFit) -> HeldOut:
         columns = rows.jacobian[:, own]
         fitted = np.linalg.lstsq(columns[kept], residual[kept], rcond=None)[0]
         left = np.where(mine, residual - columns @ fitted, 0.0)
-        position = mine & (rows.kind != TURN)
+        position = mine & ~rotates
         found = np.sqrt(np.bincount(rows.owner[position], left[position]**2, len(groups)))
         length = np.where(groups == number, found, length)
         seen = kept & tracked

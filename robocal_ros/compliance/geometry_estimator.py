@@ -49,6 +49,8 @@ _OBSERVABLE = 0.5
 _ALIKE = 0.4
 # Standard deviations by which known distances may be missed, and compliances be negative.
 _SURPRISING = 3.0
+# Share of the sets that may contradict the others.
+_MAX_ODD = 1.0 / 3.0
 _SHOWN = 5
 
 
@@ -92,7 +94,7 @@ def estimate_geometry(
     geometry = ArmGeometry(robot, mounted, Target.of(robot, values), data)
     geometry.check_amount()
     before = _nominal_distances(geometry, values.max_nominal_error)
-    fit = fit_geometry(geometry, [item.std for item in data.distances])
+    fit = fit_geometry(geometry)
     held_out = hold_out(fit)
     after = np.nanmax(list(_position(fit.rows, len(before)).values()), axis=0)
     evaluated = np.isfinite(held_out.length) & fit.fits
@@ -112,7 +114,7 @@ def estimate_geometry(
                  int(fit.kept.sum())),),
         validation=(Fit('distance', 'm', rms(before[evaluated]), rms(held_out.length[evaluated]),
                         int(evaluated.sum())),) if evaluated.any() else (),
-        checks=_checks(fit, held_out, values, data, parameters, covariance, widening),
+        checks=_checks(fit, held_out, values, parameters, covariance, widening),
         counts={'sets': len(data.sets), 'observations': len(fit.kept),
                 'observations_that_do_not_fit': int((~fit.fits).sum())},
         settings={
@@ -247,7 +249,7 @@ def _other_socket(fit: GeometryFit, item: ObservedSet, row: int, off: float) -> 
 
 
 def _checks(
-    fit: GeometryFit, held_out: HeldOut, values: ComplianceParameters, data: Observations,
+    fit: GeometryFit, held_out: HeldOut, values: ComplianceParameters,
     parameters: Sequence[Parameter], covariance: Array, widening: float,
 ) -> tuple[Check, ...]:
     geometry, n = fit.geometry, fit.geometry.robot.n
@@ -276,9 +278,9 @@ def _checks(
         f'{100.0 * MAX_LOST:.0f} %).{named}', 'trustworthy'))
     odd = len(fit.odd) / len(geometry.sets)
     checks.append(Check(
-        'sets that fit', odd <= MAX_LOST, odd, MAX_LOST, '1',
+        'sets that fit', odd <= _MAX_ODD, odd, _MAX_ODD, '1',
         f'{len(fit.odd)} of {len(geometry.sets)} sets do not fit the others (limit '
-        f'{100.0 * MAX_LOST:.0f} %)' + (
+        f'{100.0 * _MAX_ODD:.0f} %)' + (
             f': {", ".join(fit.odd)}. They hardly count in the estimate; their fixture, the '
             'tracker or the base moved.' if fit.odd else '.'), 'trustworthy'))
     farthest = max(held_out.displaced.values(), default=0.0)
@@ -305,7 +307,7 @@ def _checks(
         'No compliance is significantly negative.' if depth <= _SURPRISING else
         f'A compliance is {depth:.1f} standard deviations below zero (limit {_SURPRISING:.0f}); '
         'check masses of the URDF, the load and gravity.', 'adequate'))
-    for item in data.distances:
+    for item in geometry.known:
         distance, slope = geometry.distance(*item.between)
         # Variance by the observations alone, of which the estimate has the known distance, too.
         known, both = item.std**2, float(slope @ fit.mixed.complete @ slope)

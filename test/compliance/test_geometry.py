@@ -237,10 +237,19 @@ def test_too_few_different_postures_are_refused(balls: Observations) -> None:
             estimated(Observations((item,)))
 
 
-def test_postures_that_hardly_differ_do_not_pass(balls: Observations) -> None:
+def test_postures_that_hardly_differ_do_not_pass(
+    balls: Observations, tracked: Observations
+) -> None:
     near = [replace(item, posture=item.posture[0] + 2e-5 * np.arange(len(item))[:, None])
             for item in balls.sets[:2]]
-    result = estimated(Observations(tuple(near)))
+    with pytest.raises(DataError, match='Use postures that differ more'):
+        estimated(Observations(tuple(near)))
+    # A single joint moves.
+    g, (item,) = np.random.default_rng(0), tracked.sets
+    q = np.tile(np.array(ARMS[CELL.name].home), (len(item), 1))
+    q[:, 3] += g.uniform(-0.5, 0.5, len(q))
+    seen = CELL._tip(q) + TRACKER * g.normal(size=(len(q), 3))
+    result = estimated(Observations((replace(item, posture=CELL.motors(q), reading=seen),)))
     assert result.verdict is Verdict.FAIL
     assert 'use postures that differ more' in ' '.join(result.reasons)
 

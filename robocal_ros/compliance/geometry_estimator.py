@@ -66,8 +66,8 @@ def estimate_files(
         inputs: A payload result, of the tool or the load.
 
     """
-    data = read_observations(files, robot)
-    return estimate_geometry(robot, data, values, inputs, ', '.join(path.name for path in files))
+    return estimate_geometry(robot, read_observations(files, robot), values, inputs, ', '.join(
+        '/'.join(path.resolve().parts[-2:]) for path in files))
 
 
 def estimate_geometry(

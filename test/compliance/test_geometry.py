@@ -12,7 +12,7 @@ import pytest
 import scipy
 
 from benchmarks.geometry import APART, BALL, TRACKER, Cell
-from benchmarks.second_world import ARMS, rotation, urdf_of
+from benchmarks.second_world import ARMS, body, rotation, urdf_of
 from robocal_ros.compliance.geometry import ArmGeometry
 from robocal_ros.compliance.geometry_estimator import estimate_geometry, summary
 from robocal_ros.compliance.model import Mounted, Target
@@ -46,7 +46,7 @@ def balls() -> Observations:
     return Cell(SEED).sockets()
 
 
-def estimated(data: Observations, **changes: float) -> CalibrationResult:
+def estimated(data: Observations, **changes: float | list[float]) -> CalibrationResult:
     return estimate_geometry(ROBOT, data, replace(VALUES, **changes), Inputs())
 
 
@@ -185,6 +185,24 @@ def test_a_known_distance_tells_the_size_of_the_arm(balls: Observations) -> None
 
 def replace_distance(known: KnownDistance, distance: float) -> KnownDistance:
     return KnownDistance(known.between, distance, known.std)
+
+
+def test_a_known_load_tells_the_compliances_better(tracked: Observations) -> None:
+    cell = Cell(SEED)
+    free = cell.tracker().sets[0]
+    tool = cell.arm.tool
+    cell.links[-1] += tool @ body(3.0, np.array([0.05, 0.0, 0.1]), np.zeros((3, 3))) @ tool.T
+    loaded = replace(cell.tracker().sets[0], name='loaded', fixture='again', loaded=True)
+    both = Observations((free, loaded))
+    with pytest.raises(DataError, match='load is unknown'):
+        estimated(both)
+    result = estimated(both, load_mass=3.0, load_com=[0.05, 0.0, 0.1])
+    assert result.verdict is Verdict.PASS, result.reasons
+    alone, second = estimated(tracked), f'{CELL.arm.joints[1]}.compliance'
+    assert result.parameter(second).std < 0.7 * alone.parameter(second).std
+    for name, truth in zip(CELL.arm.joints[1:], CELL.compliance[1:], strict=True):
+        found = result.parameter(f'{name}.compliance')
+        assert abs(found.value - truth) < 4.0 * found.std
 
 
 def changed(data: Observations, number: int, **parts: np.ndarray | str) -> Observations:

@@ -7,7 +7,7 @@ same model: one of the tracker, of a ball that is at one unknown point in many p
 touched plane. The residuals are linearised at the current estimate and given to a linear mixed
 model, in which displacements and compliances are random effects whose sizes are estimated by
 restricted likelihood, as is the noise of each kind of observation: their priors come from the
-data, and hold what the data do not tell.
+data, and hold what is unobservable.
 
 Observations without a length (a ball in a socket, a touched plane) fit the better the smaller the
 arm, because their noise, that of a posture, shrinks with it. Their likelihood is that of a point
@@ -140,7 +140,7 @@ class ArmGeometry:
         self._volume: dict[int, Array] = {}
 
     def check_amount(self) -> None:
-        """Raise a DataError if there are fewer coordinates than unknowns that they could tell."""
+        """Raise a DataError if there are fewer coordinates than observable unknowns."""
         found = sum({'plane': 1, 'pose': 6}.get(item.kind, 3)
                     * len(np.unique(item.posture.round(_SAME), axis=0)) for item in self.sets)
         # A joint's frame has four parameters that the others cannot replace.
@@ -269,12 +269,12 @@ class ArmGeometry:
             lever: Point relative to the joints' frames, shape (k, n, 3) [m].
 
         Returns:
-            Shapes (k,) and (k, width): minus the derivatives of the logarithm.
+            The factor, shape (k,), and minus the derivatives of its logarithm, shape (k, width).
 
         """
         n, rows = self.robot.n, len(across)
         square = across @ np.einsum('kni,knj->kij', moved, moved) @ across.T
-        # Fewer joints than directions have no volume.
+        # Keeps singular postures finite, and arms with fewer joints than directions.
         square += _RIDGE * np.trace(square, axis1=1, axis2=2)[:, None, None] * np.eye(rows)
         dual = moved @ (across.T @ np.linalg.inv(square) @ across)
         twisted = np.cross(dual, at.axes)
@@ -417,7 +417,7 @@ def fit_geometry(geometry: ArmGeometry) -> GeometryFit:
             # What was left out for long does not come back, so that this ends.
             kept = (fits & (kept | (step < _FINAL))) | odd[member]
             weight = kept.astype(float)
-            # Of these sets most observations may be wrong, each by as much as the others.
+            # In these sets no observation can be trusted more than another.
             strange = (rows.owner >= 0) & odd[member[rows.owner]]
             rows.kind[strange] = [f'{kind} of {sets[member[owner]].name}' for kind, owner in zip(
                 rows.kind[strange], rows.owner[strange], strict=True)]

@@ -335,7 +335,8 @@ def _findings(fit: GeometryFit, held_out: HeldOut, before: Array) -> dict[str, A
                 'held_out_mean': float(held_out.length[mine].mean()),
                 'held_out_mean_of_those_that_fit': float(held_out.length[good].mean())}
     return {
-        'placements': by_placement, 'misfits': _misfits(fit, held_out), 'odd_sets': list(fit.odd),
+        'placements': by_placement, 'misfits': _misfits(fit, held_out),
+        'sets_that_do_not_fit': list(fit.odd),
         'sizes': {name: float(size) for name, size in fit.mixed.std.items() if name != 'unknown'},
         'correlation_time': fit.memory, 'held_out_ratio': held_out.ratio,
         'fixtures': {name: place.homogeneous.ravel().tolist() if isinstance(place, pin.SE3)

@@ -59,7 +59,7 @@ def test_each_placement_is_predicted_by_the_others(result: CalibrationResult) ->
 
 
 def test_the_placement_that_moved_is_named(result: CalibrationResult) -> None:
-    assert result.settings['odd_sets'] == ['high/hole_0', 'high/hole_1']
+    assert result.settings['sets_that_do_not_fit'] == ['high/hole_0', 'high/hole_1']
     assert any('high/hole_0, high/hole_1' in check.reason for check in result.checks)
 
 

@@ -7,7 +7,7 @@ The modules by what they are for:
   `figures` (figures with limits and bands), `page` (results file, tables and page): the harness;
 * `second_world` (physics), `second_cell` (motions, bags, estimates), `second_bound` (Cramér-Rao),
   `second_campaign` (methods, scores, command): the campaign, and statistics of coverage;
-* `compliance`: accuracy and coverage on statics of `second_world`;
+* `compliance`, `geometry`: accuracy and coverage on statics of `second_world`;
 * `reference`, `compensation`, `leveling`, `wrench`, `wrench_coverage`, `wrench_samples`,
   `seven_joints`: accuracy of the simulated arms against stated limits;
 * `nodes`, `offline`, `offline_bag`, `fleet`: time, memory and load;

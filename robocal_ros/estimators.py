@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from robocal_ros import registry
@@ -206,8 +207,47 @@ class Follower(BagReader, Generic[F]):
     follow: Callable[[Bag, Any, str, Selection], F]
 
 
+@dataclass(frozen=True)
+class FileEstimator(BagReader):
+    """Estimation from files of measurements.
+
+    Attributes:
+        kinds: Returns the kinds of results that are used where there are any, given the
+            parameters.
+        estimate: Returns the result, given the arm, the files, the parameters and the inputs.
+        summary: Returns a result in a sentence.
+
+    """
+
+    kinds: Callable[[Any], tuple[str, ...]]
+    estimate: Callable[[Robot, Sequence[Path], Any, Inputs], CalibrationResult]
+    summary: Callable[[CalibrationResult], str]
+
+    def result(
+        self, robot: Robot, files: Sequence[Path], values: Any, load: Load
+    ) -> CalibrationResult:
+        """Return the estimate with its inputs and their covariance.
+
+        Args:
+            robot: The arm.
+            files: The files.
+            values: The parameters.
+            load: Returns the current results.
+
+        Raises:
+            RobocalError: If parameters or data are unsuitable.
+
+        """
+        inputs = choose(load, self.kinds(values))
+
+        def again(moved: Inputs) -> CalibrationResult:
+            return self.estimate(robot, files, values, moved)
+
+        return with_inputs(again(inputs), inputs, again, ())
+
+
 def estimator(name: str) -> Estimator | Follower[Any]:
-    """Return an estimator by name; raises ConfigurationError for an unknown one.
+    """Return an estimator from bags by name; raises ConfigurationError for an unknown one.
 
     Only its own modules are imported, to start sooner.
     """
@@ -216,5 +256,16 @@ def estimator(name: str) -> Estimator | Follower[Any]:
         raise ConfigurationError(
             f"'{name}' is not a capability that estimates from bags; expected one of "
             f'{", ".join(known)}.')
-    module, _, item = known[name].partition(':')
+    found: Estimator | Follower[Any] = _imported(known[name])
+    return found
+
+
+def file_estimator(name: str) -> FileEstimator:
+    """Return an estimator from files by its name in the registry."""
+    found: FileEstimator = _imported(registry.file_estimators()[name])
+    return found
+
+
+def _imported(place: str) -> Any:
+    module, _, item = place.partition(':')
     return getattr(import_module(module), item)

@@ -18,10 +18,10 @@ class Procedure:
     Attributes:
         name: Name for ``robocal run``, and for ``robocal estimate`` if it has an estimator.
         summary: What it yields, as a clause.
-        verb: Service of the node that carries it out.
+        verb: Service of the node that carries it out; empty for an estimate from files alone.
         kind: Kind of its result, empty for none.
         topic: Topic of the node on which the result is published.
-        estimator: Module and name of its estimator from bags, empty for none.
+        estimator: Module and name of its estimator from bags or files, empty for none.
         urdf: Suffix of the URDF into which ``robocal apply`` writes the result, empty for none.
         then: What to do once the result has passed, and the command, if it is not applied.
         node: Name of the node; set by the capability.
@@ -71,7 +71,8 @@ class Capability:
     @property
     def results(self) -> dict[str, str]:
         """Topics of the published results, relative to the namespace, by kind."""
-        return {item.kind: f'{self.node}/{item.topic}' for item in self.procedures if item.kind}
+        return {item.kind: f'{self.node}/{item.topic}' for item in self.procedures
+                if item.kind and item.verb}
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -106,7 +107,11 @@ _CAPABILITIES = (
             'compliance', 'compliance of each joint', kind='compliance',
             estimator='robocal_ros.compliance.estimator:COMPLIANCE',
             then=('Leveling corrects the sag of the joints from now on.',
-                  'robocal run leveling')),)),
+                  'robocal run leveling')),
+        Procedure(
+            'geometry', 'frames and compliance of all joints, from files of observations', '',
+            'geometry', estimator='robocal_ros.compliance.geometry_estimator:GEOMETRY',
+            urdf='calibrated'))),
     Capability('wrench_observer', 'robocal_ros.wrench', 'wrench.md', (
         Procedure('wrench', 'biases of the F/T sensors (tare); from a bag, external wrenches too',
                   'tare', 'tare', estimator='robocal_ros.wrench.bag:FOLLOWER'),
@@ -144,7 +149,13 @@ def result_topics() -> dict[str, str]:
 
 def estimators() -> dict[str, str]:
     """Return module and name of everything that estimates from bags, by procedure."""
-    return {name: item.estimator for name, item in procedures().items() if item.estimator}
+    return {name: item.estimator for name, item in procedures().items()
+            if item.estimator and item.verb}
+
+
+def file_estimators() -> dict[str, str]:
+    """Return module and name of everything that estimates from files, by procedure."""
+    return {name: item.estimator for name, item in procedures().items() if not item.verb}
 
 
 def of_kind(kind: str) -> Procedure | None:

@@ -28,6 +28,7 @@ from robocal_ros.robot import (
     least_inertia,
     parameter_names,
     read_urdf,
+    with_frames,
     with_friction,
     with_links,
     with_payload,
@@ -72,6 +73,11 @@ def run(options: argparse.Namespace) -> int:
         print_line(f'{options.out}: damping and friction of {joints}, means of both directions. '
                    "URDF cannot describe Stribeck friction; the node's feed-forward compensates "
                    'it too.')
+    elif result.kind == 'geometry':
+        print_line(
+            f'{options.out}: origins of {", ".join(result.robot.joint_names)}. URDF cannot '
+            'describe compliance; sag is corrected by a compliance result. The controller of the '
+            'arm keeps its own kinematics.')
     else:
         print_line(
             f'{options.out}: masses, centres of mass and inertias of the links of '
@@ -97,6 +103,8 @@ def urdf_with(result: CalibrationResult, urdf: str) -> str:
             raise DataError('The friction result has no joint with identified friction; identify '
                             'at least one joint first.')
         return with_friction(urdf, laws)
+    if result.kind == 'geometry':
+        return with_frames(urdf, result)
     if result.kind == ARM:
         kept = () if identified_on(result, urdf) == urdf else (PAYLOAD_LINK,)
         return with_links(urdf, _links(result), kept=kept)

@@ -23,6 +23,9 @@ Estimate from a bag of rosbag2, as the node would after replaying it; no robot a
 payload, drive_gains, arm, friction, compliance: one result from the samples of the last marked
 run, or of the whole bag.
 
+geometry: frames and compliance of all joints from CSV files, not from a bag: one posture a line,
+the joint angles and what saw the tool (docs/geometry.md). Needs --urdf.
+
 wrench: tares, then observes the bag sample by sample. Shows each link (share of time with a known
 wrench, RMS and largest force) and each contact (time, force, point). Writes the tare as the result
 file, and the wrench on every link at every instant as a series beside it. The tare is the first
@@ -154,7 +157,8 @@ def _view(add: _Add) -> None:
 
 
 def _run(add: _Add) -> None:
-    add('capability', choices=tuple(registry.procedures()), help='what to run')
+    add('capability', help='what to run', choices=tuple(
+        name for name, item in registry.procedures().items() if item.verb))
     add('--verb', metavar='SERVICE', help='another service of the node, e.g. estimate (default: '
         "the procedure's own)")
     add('--namespace', default='', metavar='NS', help="the node's namespace")
@@ -203,8 +207,10 @@ def _bags(add: _Add, kind: type[Path | str], stored: str, note: str = '') -> Non
 
 
 def _estimate(add: _Add) -> None:
-    add('capability', choices=tuple(registry.estimators()), help='what to estimate')
-    add('bag', type=Path, metavar='BAG', help='a folder of rosbag2, or a .db3 or .mcap file')
+    add('capability', choices=(*registry.estimators(), *registry.file_estimators()),
+        help='what to estimate')
+    add('files', nargs='+', type=Path, metavar='BAG', help='a folder of rosbag2, or a .db3 or '
+        '.mcap file; for geometry CSV files, folders of such, or lists')
     _bags(add, Path, 'stored results of the same robot to use, such as friction for payload, or '
           'payload for compliance; the new result is stored there too')
     add('--use', type=Path, **_REPEATED, metavar='RESULT',
@@ -304,8 +310,8 @@ def _report(add: _Add) -> None:
 
 
 def _apply(add: _Add) -> None:
-    add('file', metavar='RESULT', help='a payload, friction or arm result file, or one of these '
-        'words for the stored one')
+    add('file', metavar='RESULT', help='a payload, friction, arm or geometry result file, or '
+        'one of these words for the stored one')
     add('--urdf', type=Path, required=True, metavar='FILE',
         help='URDF of the robot that was calibrated')
     add('--out', type=Path, required=True, metavar='FILE', help='the URDF to write')

@@ -8,14 +8,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from robocal_ros import registry
 from robocal_ros.cli.console import OUT, ProgressView, print_line, table_of
 from robocal_ros.cli.show import show_result
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.estimators import Follower, estimator
+from robocal_ros.estimators import FileEstimator, Follower, estimator, file_estimator
 from robocal_ros.messages import JOINT_STATE, Bag, Selection, description_in, stamp_of, to_seconds
 from robocal_ros.offline import OfflineEstimation, read_parameters
-from robocal_ros.results import CalibrationResult, Verdict, write_result
-from robocal_ros.robot import read_urdf
+from robocal_ros.results import CalibrationResult, Verdict, read_result, write_result
+from robocal_ros.robot import make_robot, make_store, read_urdf
 
 if TYPE_CHECKING:
     from robocal_ros.wrench import Digest
@@ -34,6 +35,8 @@ def run(options: argparse.Namespace) -> int:
         RobocalError: If the bag, the parameters or the data are unsuitable.
 
     """
+    if options.capability in registry.file_estimators():
+        return _from_files(file_estimator(options.capability), options)
     chosen = estimator(options.capability)
     if (options.series is not None or options.covariances) and not isinstance(chosen, Follower):
         raise ConfigurationError(
@@ -42,12 +45,13 @@ def run(options: argparse.Namespace) -> int:
     if options.use and isinstance(chosen, Follower):
         raise ConfigurationError(
             'wrench does not support --use; give its results with --results-dir.')
-    overrides = dict(options.param)
-    if options.results_dir is not None:
-        overrides['results_dir'] = str(options.results_dir)
-    with Bag(options.bag) as bag:
+    if len(options.files) > 1:
+        raise ConfigurationError(
+            f'{chosen.name} is estimated from one bag, got {len(options.files)} paths.')
+    with Bag(options.files[0]) as bag:
         values = read_parameters(
-            chosen.table, chosen.node, options.params_file, overrides, options.namespace)
+            chosen.table, chosen.node, options.params_file, _overrides(options),
+            options.namespace)
         selection = _selection(bag, options)
         urdf = (read_urdf(options.urdf) if options.urdf is not None
                 else values.robot_description or description_in(bag, selection))
@@ -63,6 +67,34 @@ def run(options: argparse.Namespace) -> int:
     if options.results_dir is not None:
         stored = estimation.stored(outcome.result)
         print_line(f'Stored: {stored}')
+    return code
+
+
+def _overrides(options: argparse.Namespace) -> dict[str, str]:
+    """Return the parameters of the command line, with the results folder."""
+    folder = options.results_dir
+    return dict(options.param) | ({} if folder is None else {'results_dir': str(folder)})
+
+
+def _from_files(chosen: FileEstimator, options: argparse.Namespace) -> int:
+    values = read_parameters(
+        chosen.table, chosen.node, options.params_file, _overrides(options), options.namespace)
+    if options.urdf is None and not values.robot_description:
+        raise ConfigurationError(f'{chosen.name} is estimated from files without a robot '
+                                 'description; give --urdf.')
+    robot = make_robot(values.robot_description if options.urdf is None
+                       else read_urdf(options.urdf), values)
+    store = make_store(robot, values)
+    given = {result.kind: result for result in (
+        read_result(file, store.robot, passed=True) for file in options.use)}
+    with ProgressView('geometry') as view:
+        view.pulse('Estimating.')
+        result = chosen.result(
+            robot, options.files, values,
+            lambda kind: given[kind] if kind in given else store.load(kind))
+    code = _present(result, (), _output(options), chosen.summary)
+    if options.results_dir is not None:
+        print_line(f'Stored: {store.save(result)}')
     return code
 
 
@@ -112,7 +144,7 @@ def _selection(bag: Bag, options: argparse.Namespace) -> Selection:
 def _output(options: argparse.Namespace) -> Path:
     if options.output is not None:
         return Path(options.output)
-    return Path(f'{options.bag.resolve().stem}.{options.capability}.yaml')
+    return Path(f'{options.files[0].resolve().stem}.{options.capability}.yaml')
 
 
 def _present(

@@ -107,11 +107,13 @@ def _again(kind: str, source: str, path: Path) -> tuple[tuple[str, str], ...]:
     procedure, commands = registry.of_kind(kind), []
     if procedure is None:
         return ()
-    if source not in ('', 'live') and procedure.estimator:
+    if source not in ('', 'live') and procedure.estimator and procedure.verb:
         stored = ['--results-dir', str(path.parent)] if (path.parent / 'history').is_dir() else []
         commands.append(('from its bag, with the parameters used before',
                          shlex.join(['robocal', 'estimate', procedure.name, source, *stored])))
-    return (*commands, ('on the robot', f'robocal run {procedure.name}'))
+    if procedure.verb:
+        commands.append(('on the robot', f'robocal run {procedure.name}'))
+    return tuple(commands)
 
 
 def _driver(result: CalibrationResult, urdf: tuple[Path, str] | None) -> tuple[Step, ...]:

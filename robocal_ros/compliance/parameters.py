@@ -73,6 +73,11 @@ class ComplianceParameters(ResumableParameters):
             mounted by hand between measure_unloaded and measure_loaded.
         detach_service: std_srvs/Trigger service that removes the load.
         min_sag_removed: Least share of the sag on held-out postures that the model must remove.
+        max_nominal_error: Geometry only: largest median distance of observations from the URDF's
+            kinematics, and largest estimated displacement of a joint's frame; beyond it the URDF
+            counts as that of another robot.
+        max_held_out_error: Geometry only: largest mean distance of observations from the model
+            on placements that it does not know.
         carried: Payload assumed by deflection and trajectory correction: the payload result, the
             load of this procedure with the tool, none, or the first of these that is known.
         correct_own_weight: Include the sag under the arm's own weight in deflection and
@@ -117,6 +122,8 @@ class ComplianceParameters(ResumableParameters):
     attach_service: str = parameter('')
     detach_service: str = parameter('')
     min_sag_removed: float = parameter(0.8, minimum=0.0, maximum=1.0, dynamic=True)
+    max_nominal_error: float = parameter(0.03, unit='m', minimum=1e-4, maximum=1.0, dynamic=True)
+    max_held_out_error: float = parameter(0.001, unit='m', minimum=1e-6, maximum=0.1, dynamic=True)
     carried: str = parameter('auto', choices=('auto', 'payload', 'load', 'none'))
     correct_own_weight: bool = parameter(True, dynamic=True)
 

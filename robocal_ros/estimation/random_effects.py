@@ -63,9 +63,11 @@ class MixedFit(NamedTuple):
         coefficients: Predicted coefficients of each effect with columns, by name.
         std: Standard deviation of each effect, stated and estimated part, by name.
         freedom: Returns the degrees of freedom of the variance of a weighted sum of the fixed
-            parameters, given the weights, shape (p,); None if it is known.
-        left_out: Returns fixed parameters and coefficients, shape (p + q,), estimated without
-            some rows.
+            parameters, or of these and the coefficients, given the weights, shape (p,) or
+            (p + q,); None if it is known.
+        left_out: Returns fixed parameters and coefficients, shape (p + q,), and their covariance,
+            estimated without some rows.
+        complete: Covariance of fixed parameters and coefficients, shape (p + q, p + q).
 
     """
 
@@ -74,7 +76,8 @@ class MixedFit(NamedTuple):
     coefficients: dict[str, Array]
     std: dict[str, float]
     freedom: Callable[[Array], float | None]
-    left_out: Callable[[slice], Array]
+    left_out: Callable[[slice | Flags], tuple[Array, Array]]
+    complete: Array
 
 
 @dataclass(frozen=True)
@@ -150,15 +153,16 @@ class _Problem:
                               np.zeros(len(logarithms)))
         lower = np.tril(scipy.linalg.lapack.dpotri(factor, lower=1)[0])
         inverse = (lower + np.tril(lower, -1).T) * np.outer(scale, scale)
-        projected = weighted.T @ right
-        solution = inverse @ projected
+        solution = inverse @ (weighted.T @ right)
+        left = right - weighted @ solution
         objective = 0.5 * (
             float(np.log(variance).sum()) + size_term
             + 2.0 * float(np.log(np.diag(factor) / scale).sum())
-            + float(right @ right - projected @ solution))
+            # The sum of squares itself: right @ right minus what is explained cancels.
+            + float(left @ left + penalty @ solution**2))
         # The solution minimises the squares, so that only what depends on sizes explicitly counts.
         by_variance = (1.0 - ((weighted @ inverse) * weighted).sum(axis=1)
-                       - (right - weighted @ solution)**2) / variance
+                       - left**2) / variance
         moments = np.diag(inverse) + solution**2
         by_size = [float(by_variance[effect.rows].sum()) if effect.rows is not None else
                    float((1.0 - moments[part] / size**2).sum()) / size**2
@@ -199,29 +203,29 @@ def fit_mixed(
     active, p = np.flatnonzero(best > low + _AT_END), problem.fixed
     steps = _STEP * np.eye(count)[active]
     ends = [(problem.equations(best + step), problem.equations(best - step)) for step in steps]
-    slopes = np.array([(above.inverse - below.inverse)[:p, :p] for above, below in ends])
+    slopes = [(above.inverse - below.inverse) / (2.0 * _STEP) for above, below in ends]
     curvature = np.array([(above.slope - below.slope)[active] for above, below in ends])
-    covariance = equations.inverse[:p, :p]
     of_sizes = _covariance_of_sizes(curvature.reshape(len(active), len(active)) / (2.0 * _STEP))
     weighted, right = equations.weighted, equations.right
 
     def freedom(direction: Array) -> float | None:
-        slope = np.array([direction @ part @ direction for part in slopes / (2.0 * _STEP)])
-        return degrees_of_freedom(float(direction @ covariance @ direction),
+        size = len(direction)
+        slope = np.array([direction @ part[:size, :size] @ direction for part in slopes])
+        return degrees_of_freedom(float(direction @ equations.inverse[:size, :size] @ direction),
                                   float(slope @ of_sizes @ slope))
 
-    def left_out(rows: slice) -> Array:
-        matrix = equations.matrix - weighted[rows].T @ weighted[rows]
-        return np.asarray(problem.start + scaled_inverse(matrix) @ (
-            weighted.T @ right - weighted[rows].T @ right[rows]))
+    def left_out(rows: slice | Flags) -> tuple[Array, Array]:
+        inverse = scaled_inverse(equations.matrix - weighted[rows].T @ weighted[rows])
+        return np.asarray(problem.start + inverse @ (
+            weighted.T @ right - weighted[rows].T @ right[rows])), inverse
 
     solution = problem.start + equations.inverse @ (weighted.T @ right)
     return MixedFit(
-        solution[:p], covariance,
+        solution[:p], equations.inverse[:p, :p],
         {effect.name: solution[part] for effect, part in problem.effects if effect.rows is None},
         {effect.name: size for (effect, _), size in zip(
             problem.effects, problem.sizes(best), strict=True)},
-        freedom, left_out)
+        freedom, left_out, equations.inverse)
 
 
 def _covariance_of_sizes(information: Array) -> Array:

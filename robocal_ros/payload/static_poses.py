@@ -305,7 +305,7 @@ class _Estimate:
             rows = slice(None)
         else:
             rows = slice(number, number + 1)
-            every = self.fit.left_out(slice(6 * number, 6 * number + 6))
+            every = self.fit.left_out(slice(6 * number, 6 * number + 6))[0]
             size = self.columns.shape[2]
             # The tilts are the first effect.
             value, tilts = every[:size], None if self.gravity_estimated else every[size:size + 2]

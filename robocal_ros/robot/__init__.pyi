@@ -96,10 +96,12 @@ from .trajectories import (
     quintic_path as quintic_path,
 )
 from .urdf import (
+    FRAME_AXES as FRAME_AXES,
     PAYLOAD_LINK as PAYLOAD_LINK,
     formatted as formatted,
     least_inertia as least_inertia,
     read_urdf as read_urdf,
+    with_frames as with_frames,
     with_friction as with_friction,
     with_links as with_links,
     with_payload as with_payload,

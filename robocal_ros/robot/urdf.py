@@ -8,14 +8,19 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
+import pinocchio as pin
 
 from robocal_ros.errors import ConfigurationError, DataError, FileFormatError
 from robocal_ros.files import read_text
+from robocal_ros.results import CalibrationResult
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import RigidBodyInertia, link_of, parse_urdf
 
 PAYLOAD_LINK = 'robocal_payload'
 """Name of the link of an identified payload."""
+
+FRAME_AXES = ('x', 'y', 'z', 'rx', 'ry', 'rz')
+"""Displacements of a joint's frame in that frame: shift [m], then rotation vector [rad]."""
 
 # Density of aluminium [kg/m³]: few tools are more compact than a solid sphere of it.
 _DENSITY = 2700.0
@@ -189,6 +194,37 @@ def with_friction(urdf: str, laws: Mapping[str, SteadyFriction]) -> str:
         dynamics.set('friction', repr(friction))
         if law.viscous.any():
             dynamics.set('damping', repr(damping))
+    return _text(root)
+
+
+def with_frames(urdf: str, result: CalibrationResult) -> str:
+    """Return a URDF whose joints have the origins of a geometry result.
+
+    Args:
+        urdf: URDF text.
+        result: A geometry result, also with displacements that are held by their priors: together
+            they are what fits the data.
+
+    Raises:
+        ModelError: If the text is not a URDF.
+        ConfigurationError: If it has no such joint.
+        DataError: If the result is of another kind.
+
+    """
+    result.check_kind('geometry')
+    root, names = parse_urdf(urdf), result.robot.joint_names
+    joints = _joints(root, names, 'frame')
+    for name in names:
+        moved = result.values([f'{name}.{axis}' for axis in FRAME_AXES])
+        origin = joints[name].find('origin')
+        if origin is None:
+            origin = ElementTree.SubElement(joints[name], 'origin')
+        xyz, rpy = ([float(number) for number in origin.get(key, '0 0 0').split()]
+                    for key in ('xyz', 'rpy'))
+        placed = pin.SE3(pin.rpy.rpyToMatrix(*rpy), np.array(xyz)) * pin.SE3(
+            pin.exp3(moved[3:]), moved[:3])
+        origin.set('xyz', ' '.join(repr(float(x)) for x in placed.translation))
+        origin.set('rpy', ' '.join(repr(float(x)) for x in pin.rpy.matrixToRpy(placed.rotation)))
     return _text(root)
 
 

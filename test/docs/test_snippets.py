@@ -31,6 +31,7 @@ from support.parameter_files import tables
 from robocal_ros import launching, registry
 from robocal_ros.cli import console, import_csv, main as entry
 from robocal_ros.cli.arguments import build_parser
+from robocal_ros.compliance.observations import read_observations
 from robocal_ros.friction.plan import load_trajectory_set
 from robocal_ros.offline import read_parameters
 from robocal_ros.parameters import declarations
@@ -282,6 +283,9 @@ def check_yaml(text: str) -> None:
     elif 'joints' in document:
         import_csv.read_map(file)
         shutil.copy(file, 'map.yaml')
+    elif 'sets' in document:
+        read_observations([file], Robot(Path('my_arm.urdf').read_text(encoding='utf-8')))
+        shutil.copy(file, 'sockets.yaml')
     elif 'ros__parameters' in text:
         for key, section in document.items():
             check_parameters(key, section['ros__parameters'], file)

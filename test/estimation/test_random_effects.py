@@ -73,7 +73,7 @@ def test_rows_left_out_count_for_nothing():
     fit = fit_mixed(regressor, measured, np.full(len(measured), 0.1), effects)
     spoilt = measured.copy()
     spoilt[:EACH] += 100.0
-    shift = fit.left_out(slice(0, EACH))[:2]
+    shift = fit.left_out(slice(0, EACH))[0][:2]
     known = [Effect('group', groups(), prior_std=fit.std['group'], estimated=False)]
     rest = slice(EACH, None)
     again = fit_mixed(regressor[rest], spoilt[rest], np.full(len(measured) - EACH, 0.1),

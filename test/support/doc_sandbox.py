@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pinocchio as pin
 
 from robocal_ros.messages.bag import Bag
 from robocal_ros.messages.bag_writer import BagWriter
@@ -79,7 +80,33 @@ def write(folder: Path) -> Path:
     _write_push(folder / 'push_bag', robot)
     _write_compliance(folder / 'compliance_bag', robot)
     _write_hall(folder)
+    _write_sockets(folder, robot)
     return folder
+
+
+def _write_sockets(folder: Path, robot: Robot) -> None:
+    """Write postures of an arm with displaced frames, its ball in two sockets of three placements.
+
+    The sockets of one placement are 50 mm apart.
+    """
+    g, arm, ball = np.random.default_rng(0), robot.copy(), np.array([0.03, -0.02, 0.15])
+    for joint in range(1, arm.model.njoints):
+        arm.model.jointPlacements[joint] *= pin.SE3(
+            pin.exp3(3e-3 * g.normal(size=3)), 1e-3 * g.normal(size=3))
+    for placement in ('left', 'right', 'high'):
+        middle = np.array([0.0, 0.2, -0.6, 0.0, 0.6, 0.0]) + g.uniform(-0.6, 0.6, 6)
+        rotation, place, _ = arm.pose_and_jacobian(middle, arm.tool_frame, ball)
+        (folder / 'sockets' / placement).mkdir(parents=True)
+        for hole in range(2):
+            rows = []
+            for q in middle + g.uniform(-0.7, 0.7, (30, 6)):
+                aim = place + 0.05 * hole * rotation[:, 0] + 1e-4 * g.normal(size=3)
+                for _ in range(30):
+                    _, point, jacobian = arm.pose_and_jacobian(q, arm.tool_frame, ball)
+                    q = q + np.linalg.lstsq(jacobian[:3], aim - point, rcond=1e-3)[0]
+                if (robot.lower < q).all() and (q < robot.upper).all():
+                    rows.append(q)
+            np.savetxt(folder / 'sockets' / placement / f'hole_{hole}.csv', rows, delimiter=',')
 
 
 def _write_hall(folder: Path) -> None:

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Benchmark of the geometry of the whole arm: hidden errors of all frames, and sag.
+
+The forward model is that of `second_world`, which shares nothing with the product. All frames are
+displaced, the joints are compliant under the weight of the links, and the target is not where it
+is said to be. It is seen by a tracker of unknown pose, or is a ball in pairs of sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from time import process_time
+
+import numpy as np
+
+from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
+from benchmarks.figures import Figure
+from benchmarks.second_campaign import Z95, Value, value_of
+from benchmarks.second_world import (
+    ARMS,
+    GRAVITY,
+    Array,
+    cross_matrix,
+    placed,
+    read_arm,
+    rotation,
+    torques,
+    urdf_of,
+)
+from robocal_ros.compliance import ComplianceParameters
+from robocal_ros.compliance.geometry_estimator import estimate_geometry
+from robocal_ros.compliance.observations import Observations, ObservedSet
+from robocal_ros.errors import RobocalError
+from robocal_ros.results import Inputs, State
+from robocal_ros.robot import FRAME_AXES, Robot
+
+SHIFT, TURN, TRACKER, BALL, APART = 1e-3, 2e-3, 5e-5, 1e-4, 0.05
+"""Standard deviations of frames [m, rad], of a tracker's reading and of a ball in its socket per
+axis [m], and the distance between the sockets of a placement [m]."""
+
+SERIES = ('tracker', 'sockets')
+COVERED, HELD_OUT_BAR, STIFFNESS_BAR = 93.0, 1.2, 95.0
+
+_POSTURES, _PLACEMENTS, _ROWS = 80, 5, 30
+
+
+class Cell:
+    """An arm with hidden errors."""
+
+    def __init__(self, seed: int) -> None:
+        """Draw what is hidden; ``seed`` chooses the arm, too."""
+        self.noise = g = np.random.default_rng([seed, 4])
+        self.name = list(ARMS)[seed % len(ARMS)]
+        self.nominal = read_arm(self.name)
+        n = len(self.nominal.joints)
+        self.moved = np.hstack((SHIFT * g.normal(size=(n, 3)), TURN * g.normal(size=(n, 3))))
+        self.arm = replace(self.nominal, before=np.array([
+            before @ placed(rotation(part[3:]), part[:3])
+            for before, part in zip(self.nominal.before, self.moved, strict=True)]))
+        self.links = np.zeros((n, 4, 4))
+        for at, one, _ in self.arm.bodies:
+            self.links[at] += one
+        self.target = g.uniform((-0.08, -0.08, 0.0), (0.08, 0.08, 0.1))
+        self.stated = self.target + 2e-3 * g.normal(size=3)
+        self.compliance = np.geomspace(1.0, 20.0, n) * np.exp(0.4 * g.normal(size=n)) * 1e-6
+        centre = np.array(ARMS[self.name].home)
+        self.low = np.maximum(self.arm.lower, centre - 1.6)
+        self.high = np.minimum(self.arm.upper, centre + 1.6)
+        q = g.uniform(self.low, self.high, (50, n))
+        moved = self._tip(self.motors(q)) - self._tip(q)
+        sag = float(np.sqrt(np.mean(np.sum(moved**2, axis=1))))
+        self.compliance *= np.exp(g.uniform(np.log(5e-4), np.log(2e-3))) / sag
+
+    def _tip(self, q: Array) -> Array:
+        place = np.tile(np.eye(4), (len(q), 1, 1))
+        for joint in range(q.shape[1]):
+            matrix = cross_matrix(self.arm.axis[joint])
+            s, c = np.sin(q[:, joint])[:, None, None], np.cos(q[:, joint])[:, None, None]
+            step = np.tile(np.eye(4), (len(q), 1, 1))
+            step[:, :3, :3] += s * matrix + (1.0 - c) * (matrix @ matrix)
+            place = place @ self.arm.before[joint] @ step
+        return np.asarray((place @ self.arm.tool @ placed(np.eye(3), self.target))[:, :3, 3])
+
+    def motors(self, q: Array) -> Array:
+        """Return the angles of the motors with the links at ``q``, shape (k, n) [rad]."""
+        still = np.zeros_like(q)
+        return q + self.compliance * torques(
+            self.arm, self.links, q, still, still, np.array([0.0, 0.0, -GRAVITY]))
+
+    def tracker(self) -> Observations:
+        """Return random postures, seen by a tracker."""
+        g, n = self.noise, len(self.arm.joints)
+        q = g.uniform(self.low, self.high, (_POSTURES, n))
+        turn, origin = rotation(g.normal(size=3)), g.uniform(-2.0, 2.0, 3)
+        seen = (self._tip(q) - origin) @ turn + TRACKER * g.normal(size=(_POSTURES, 3))
+        return Observations((ObservedSet(
+            'tracker', 'point', 'all', 'tracker', 'target', False, self.motors(q), seen,
+            tuple(range(1, _POSTURES + 1))),))
+
+    def sockets(self) -> Observations:
+        """Return postures with the ball in pairs of sockets."""
+        g, n = self.noise, len(self.arm.joints)
+        middle = g.uniform(self.low, self.high, (_PLACEMENTS, n)).repeat(2 * _ROWS, axis=0)
+        axis = g.normal(size=(_PLACEMENTS, 3)).repeat(2 * _ROWS, axis=0)
+        number = np.arange(len(middle)) // _ROWS
+        aim = (self._tip(middle) + BALL * g.normal(size=(len(middle), 3))
+               + (APART * (number % 2) / np.linalg.norm(axis, axis=1))[:, None] * axis)
+        q = np.clip(middle + g.uniform(-1.2, 1.2, middle.shape), self.low, self.high)
+        for _ in range(40):
+            q = self._nearer(q, aim)
+        reached = np.linalg.norm(self._tip(q) - aim, axis=1) < 1e-9
+        sets = []
+        for socket in range(2 * _PLACEMENTS):
+            posture = self.motors(q[reached & (number == socket)])
+            name = f'{socket // 2}/{socket % 2}'
+            sets.append(ObservedSet(
+                name, 'socket', str(socket // 2), name, 'ball', False, posture,
+                np.zeros((len(posture), 0)), tuple(range(1, len(posture) + 1))))
+        return Observations(tuple(item for item in sets if len(item) >= _ROWS // 2))
+
+    def _nearer(self, q: Array, aim: Array) -> Array:
+        """Return postures whose targets are nearer to an aim, by a damped Newton step."""
+        n, point = q.shape[1], self._tip(q)
+        slope = np.stack([(self._tip(q + step) - point) / 1e-6
+                          for step in 1e-6 * np.eye(n)], axis=2)
+        square = slope @ slope.transpose(0, 2, 1) + 1e-6 * np.eye(3)
+        step = slope.transpose(0, 2, 1) @ np.linalg.solve(square, (aim - point)[:, :, None])
+        return np.asarray(q + np.clip(step[:, :, 0], -0.2, 0.2))
+
+
+@dataclass(frozen=True)
+class Case:
+    """Outcome of one calibration.
+
+    Attributes:
+        seed: Seed of the cell.
+        arm: Name of the arm.
+        verdict: Verdict; `refused` for an error of the product.
+        reasons: Reasons of the verdict.
+        frames: Observable displacements of frames, and positions of the target [m, rad].
+        held: Displacements that are held by their priors [m, rad].
+        stiffness: Compliances that are observable [rad/(N·m)].
+        distances: Distances between sockets [m].
+        held_out: Distances on held-out observations over those of the noise, RMS.
+        seconds: Processor time of the estimate [s].
+
+    """
+
+    seed: int
+    arm: str
+    verdict: str
+    reasons: tuple[str, ...]
+    frames: tuple[Value, ...] = ()
+    held: tuple[Value, ...] = ()
+    stiffness: tuple[Value, ...] = ()
+    distances: tuple[Value, ...] = ()
+    held_out: float = np.nan
+    seconds: float = np.nan
+
+
+def run_cell(seed: int, series: str) -> Case:
+    """Return what the product says of one cell."""
+    cell = Cell(seed)
+    data = cell.tracker() if series == 'tracker' else cell.sockets()
+    robot = Robot(urdf_of(cell.name), tool_frame=ARMS[cell.name].tool)
+    values = ComplianceParameters(target_xyz=cell.stated.tolist())
+    began = process_time()
+    try:
+        result = estimate_geometry(robot, data, values, Inputs())
+    except RobocalError as error:
+        return Case(seed, cell.name, 'refused', (str(error),))
+    seconds = process_time() - began
+    truth = {f'{joint}.{axis}': value for joint, moved in zip(
+        cell.arm.joints, cell.moved.tolist(), strict=True)
+        for axis, value in zip(FRAME_AXES, moved, strict=True)}
+    truth |= {f'{name}.{axis}': value for name in ('ball', 'target')
+              for axis, value in zip('xyz', cell.target.tolist(), strict=True)}
+    stiff = {f'{joint}.compliance': value for joint, value in zip(
+        cell.arm.joints, cell.compliance.tolist(), strict=True)}
+
+    def found(true: dict[str, float], *, seen: bool = True) -> tuple[Value, ...]:
+        return tuple(value_of(item.name, true[item.name], item.value, item.std,
+                              freedom=item.freedom)
+                     for item in result.parameters
+                     if item.name in true and item.value is not None
+                     and (item.state is State.IDENTIFIED) is seen)
+
+    apart = {item.name: APART for item in result.parameters if item.name.endswith('.distance')}
+    (distance,) = result.validation
+    noise = np.sqrt(3.0) * (TRACKER if series == 'tracker' else BALL)
+    return Case(seed, cell.name, result.verdict.value, tuple(result.reasons), found(truth),
+                found(truth, seen=False), found(stiff), found(apart), distance.after / noise,
+                seconds)
+
+
+def run_case(seed: int) -> list[Case]:
+    """Return the cases of all series."""
+    return [run_cell(seed, series) for series in SERIES]
+
+
+def figures(series: str, cases: Sequence[Case]) -> Iterator[Figure]:
+    """Yield the figures of the cases of one series."""
+    yield Figure.share(series, 'verdict pass', sum(case.verdict == 'pass' for case in cases),
+                       len(cases))
+    for what, values, bar in (
+            ('observable frames and target inside 95 %',
+             [v for case in cases for v in case.frames], COVERED),
+            ('frames held by their priors inside 95 %',
+             [v for case in cases for v in case.held], COVERED),
+            ('socket distances inside 95 %', [v for case in cases for v in case.distances],
+             COVERED)):
+        if values:
+            yield Figure.share(series, what, sum(abs(v.z) <= Z95 for v in values),
+                               len(values), bar)
+    stiff = [abs(v.error) <= 2.0 * v.std for case in cases for v in case.stiffness]
+    if stiff:
+        yield Figure.share(series, 'observable compliances within 2 σ', sum(stiff), len(stiff),
+                           STIFFNESS_BAR)
+    held_out = [case.held_out for case in cases if np.isfinite(case.held_out)]
+    yield Figure.single(series, 'held-out distance ÷ noise, median of all cells', '1',
+                        float(np.median(held_out)), HELD_OUT_BAR)
+    yield Figure.over(series, 'processor time', 's',
+                      [case.seconds for case in cases if np.isfinite(case.seconds)])
+
+
+def _run(request: Request) -> Outcome:
+    every = in_parallel(run_case, request.seeds, request.jobs, 'geometry')
+    rows = [figure for number, name in enumerate(SERIES)
+            for figure in figures(name, [own[number] for own in every])]
+    return Outcome(rows, [case for own in every for case in own])
+
+
+BENCHMARK = Benchmark('Geometry of the whole arm', (
+    'Five arms whose frames are displaced by 1 mm and 2 mrad (standard deviations per axis) and '
+    'whose joints sag by 0.5 to 2 mm under the weight of the links, by a simulation that shares '
+    'nothing with the estimator: 80 postures seen by a tracker of unknown pose (0.05 mm per '
+    'axis), or 30 postures in each of ten sockets in five placements (0.1 mm per axis) without '
+    'any known length.'), _run, seeds=500)

@@ -1,0 +1,575 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Geometry and stiffness of the whole arm, from everything that sees the tool.
+
+Every joint's frame is displaced by a small transform before the joint, M_i ← M_i (exp(w_i), v_i),
+every joint deflects by c_i times its gravity torque, and each observation is a residual of the
+same model: one of the tracker, of a ball that is at one unknown point in many postures, or of a
+touched plane. The residuals are linearised at the current estimate and given to a linear mixed
+model, in which displacements and compliances are random effects whose sizes are estimated by
+restricted likelihood, as is the noise of each kind of observation: their priors come from the
+data, and hold what is unobservable.
+
+Observations without a length (a ball in a socket, a touched plane) fit the better the smaller the
+arm, because their noise, that of a posture, shrinks with it. Their likelihood is that of a point
+at the density of postures, with the volume V = √det(J Jᵀ) by which the joints move it (coarea
+formula: Federer, Geometric Measure Theory (1969), 3.2.12), so that they are residuals relative to
+V^(1/d), which no scale of the arm changes.
+
+Sources: Hollerbach, Wampler, The Calibration Index and Taxonomy for Robot Kinematic Calibration
+Methods, Int. J. Robot. Res. 15 (1996) 573, doi 10.1177/027836499601500604, for the unknowns;
+Huber, Robust Statistics (1981), sec. 7.8, for the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pinocchio as pin
+import scipy
+
+from robocal_ros.arrays import Array, Flags
+from robocal_ros.compliance.measurement import MAX_LOST
+from robocal_ros.compliance.model import Mounted, Target
+from robocal_ros.compliance.observations import Observations, ObservedSet
+from robocal_ros.compliance.registration import least_squares_transform
+from robocal_ros.errors import DataError
+from robocal_ros.estimation import Effect, MixedFit, fit_mixed
+from robocal_ros.robot import Robot, deflected
+
+TURN = 'turn'
+"""Kind of the rotation of a pose, beside that of its position."""
+
+KNOWN = 'known distance'
+
+# Columns by name, with the least standard deviation of displacements by manufacture [m, rad] and
+# of compliances [rad/(N·m)], and that of unknown points and poses about their start, a large one.
+_LEAST = {'frame shift': 1e-4, 'frame turn': 1e-4, 'compliance': 1e-6, 'unknown': 1.0}
+_COLUMNS = tuple(_LEAST)
+# Standard deviation of displacements until the linearisation is near the estimate [m, rad].
+_START = {'frame shift': 2e-3, 'frame turn': 1e-2}
+_STEPS, _SMALL_STEP = 25, 1e-6
+# Steps before observations are rejected, and before rejected ones stay so.
+_SETTLED, _FINAL = 3, 10
+# Probabilities of noise beyond which observations count less, and are rejected.
+_DOWNWEIGHTED, _REJECTED = 0.05, 1e-5
+_RIDGE = 1e-9
+# Residuals of less than this are those of computed postures [m].
+_EXACT = 1e-9
+# Decimals of angles [rad] that are alike.
+_SAME = 5
+# Longest correlation of noise, in observations.
+_LAGS = 10
+# Folds of a single placement.
+_FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Kinematics:
+    """Arrays of all postures of one set.
+
+    Attributes:
+        shifts: Columns are the directions in which the shifts of the joints' frames move them,
+            before the joints, shape (k, n, 3, 3).
+        turns: Columns are the axes about which their rotation vectors turn them, likewise.
+        origins: Their origins, shape (k, n, 3) [m].
+        axes: Joint axes, shape (k, n, 3).
+        torque: Torques that hold the arm, shape (k, n) [N·m].
+        tool: Rotation of the target's frame, shape (k, 3, 3).
+        tip: Its origin, shape (k, 3) [m].
+
+    """
+
+    shifts: Array
+    turns: Array
+    origins: Array
+    axes: Array
+    torque: Array
+    tool: Array
+    tip: Array
+
+
+class ArmGeometry:
+    """Estimated state of arm, targets and fixtures, and their residuals.
+
+    Attributes:
+        robot: The nominal arm.
+        sets: The observations.
+        known: Known distances between sockets.
+        value: Estimated shifts [m] and turns [rad] of the joints' frames in these frames, then
+            compliances [rad/(N·m)], shape (7 n,).
+        targets: Positions in the target's frame, shape (3,) [m], by name.
+        turns: Orientations of targets in that frame, shape (3, 3), by name.
+        fixtures: Sockets, shape (3,) [m]; planes as normal and distance, shape (4,); trackers as
+            their pose in the root frame, by name.
+        columns: Columns of targets, turns and fixtures in the Jacobian, by name.
+        width: Number of columns.
+
+    """
+
+    def __init__(self, robot: Robot, mounted: Mounted, target: Target, data: Observations) -> None:
+        """Start from the nominal arm.
+
+        Raises:
+            DataError: If a set has an unknown load, or a tracker cannot be registered.
+
+        """
+        self.robot, self.sets, self.known = robot, data.sets, data.distances
+        self._frame = target.frame
+        self._arms = {loaded: mounted.on(robot, loaded=loaded)
+                      for loaded in {item.loaded for item in data.sets}}
+        self._nominal = {loaded: [placement.copy() for placement in arm.model.jointPlacements]
+                         for loaded, arm in self._arms.items()}
+        self._joints = [robot.model.getJointId(name) for name in robot.joint_names]
+        self.value = np.zeros(7 * robot.n)
+        self.targets = {item.target: np.array(target.xyz) for item in data.sets}
+        self.turns: dict[str, Array] = {}
+        self.fixtures: dict[str, Array | pin.SE3] = {}
+        for item in data.sets:
+            self._start(item)
+        self.columns: dict[tuple[str, str], slice] = {}
+        self.width = 7 * robot.n
+        sizes = [(('target', name), 3) for name in self.targets]
+        sizes += [(('turn', name), 3) for name in self.turns]
+        sizes += [(('fixture', name), 6 if isinstance(fixture, pin.SE3) else 3)
+                  for name, fixture in self.fixtures.items()]
+        for name, size in sizes:
+            self.columns[name] = slice(self.width, self.width + size)
+            self.width += size
+        self._volume: dict[int, Array] = {}
+
+    def check_amount(self) -> None:
+        """Raise a DataError if there are fewer coordinates than observable unknowns."""
+        found = sum({'plane': 1, 'pose': 6}.get(item.kind, 3)
+                    * len(np.unique(item.posture.round(_SAME), axis=0)) for item in self.sets)
+        # A joint's frame has four parameters that the others cannot replace.
+        needed = self.width - 3 * self.robot.n
+        if found < needed:
+            raise DataError(
+                f'{sum(map(len, self.sets))} observations have {found} coordinates in different '
+                f'postures; at least {needed} are needed for the frames of {self.robot.n} '
+                'joints, targets and fixtures. Measure more postures.')
+
+    def _start(self, item: ObservedSet) -> None:
+        """Start the fixture of a set, and the orientation of its target."""
+        at = self.kinematics(item)
+        if item.fixture not in self.fixtures:
+            together = np.concatenate([
+                (there := self.kinematics(other)).tip + there.tool @ self.targets[other.target]
+                for other in self.sets if other.fixture == item.fixture])
+            if item.kind == 'socket':
+                self.fixtures[item.fixture] = np.median(together, axis=0)
+            elif item.kind == 'plane':
+                centre = together.mean(axis=0)
+                normal = np.linalg.svd(together - centre)[2][2]
+                self.fixtures[item.fixture] = np.append(normal, normal @ centre)
+            else:
+                placed = least_squares_transform(np.concatenate([
+                    other.reading[:, :3] for other in self.sets
+                    if other.fixture == item.fixture]), together)
+                self.fixtures[item.fixture] = pin.SE3(placed.rotation, placed.translation)
+        fixture = self.fixtures[item.fixture]
+        if isinstance(fixture, pin.SE3) and item.kind == 'pose' and item.target not in self.turns:
+            measured = fixture.rotation @ _rotations(item)
+            self.turns[item.target] = scipy.spatial.transform.Rotation.from_matrix(
+                at.tool.transpose(0, 2, 1) @ measured).mean().as_matrix()
+
+    def kinematics(self, item: ObservedSet) -> Kinematics:
+        """Return the arrays of a set at the current estimate."""
+        arm, n = self._arms[item.loaded], self.robot.n
+        shift, turn = self.value[:3 * n].reshape(n, 3), self.value[3 * n:6 * n].reshape(n, 3)
+        model, compliance = arm.model, self.value[6 * n:]
+        turned, rates = (np.array([function(w) for w in turn])
+                         for function in (pin.exp3, pin.Jexp3))
+        for joint, v, rotation in zip(self._joints, shift, turned, strict=True):
+            model.jointPlacements[joint] = self._nominal[item.loaded][joint] * pin.SE3(rotation, v)
+        rows = []
+        for encoders in item.posture:
+            q, torque = deflected(arm.gravity_torque, encoders, compliance)
+            tool, tip, jacobian = arm.pose_and_jacobian(q, self._frame, np.zeros(3))
+            before = [arm.data.oMi[model.parents[joint]] * model.jointPlacements[joint]
+                      for joint in self._joints]
+            frames = np.array([place.rotation for place in before])
+            rows.append((frames @ turned.transpose(0, 2, 1), frames @ rates,
+                         np.array([place.translation for place in before]),
+                         jacobian[3:].T, torque, tool, tip))
+        return Kinematics(*(np.array(part) for part in zip(*rows, strict=True)))
+
+    def _point(self, item: ObservedSet) -> tuple[Array, Array, Kinematics, Array, Array]:
+        """Return the target, its Jacobian by all unknowns, and how the joints move it.
+
+        Returns:
+            Positions, shape (k, 3) [m], the Jacobian, shape (k, 3, width), the arrays of the set,
+            movement by the joints, shape (k, n, 3) [m/rad], and levers about the joints' frames,
+            shape (k, n, 3) [m].
+
+        """
+        at, n = self.kinematics(item), self.robot.n
+        point = at.tip + at.tool @ self.targets[item.target]
+        lever = point[:, None] - at.origins
+        moved = np.cross(at.axes, lever)
+        jacobian = np.zeros((len(item), 3, self.width))
+        jacobian[:, :, :3 * n] = at.shifts.transpose(0, 2, 1, 3).reshape(-1, 3, 3 * n)
+        turned = np.cross(at.turns.transpose(0, 1, 3, 2), lever[:, :, None])
+        jacobian[:, :, 3 * n:6 * n] = turned.transpose(0, 3, 1, 2).reshape(-1, 3, 3 * n)
+        jacobian[:, :, 6 * n:7 * n] = -(moved * at.torque[:, :, None]).transpose(0, 2, 1)
+        jacobian[:, :, self.columns['target', item.target]] = at.tool
+        return point, jacobian, at, moved, lever
+
+    def residuals(self, item: ObservedSet) -> Iterator[tuple[str, Array, Array]]:
+        """Yield kind, residuals and Jacobian of a set: shapes (k, d) and (k, d, width) [m, rad].
+
+        Residuals are predicted minus measured, in root axes.
+        """
+        n, fixture = self.robot.n, self.fixtures[item.fixture]
+        point, jacobian, at, moved, lever = self._point(item)
+        if isinstance(fixture, pin.SE3):
+            own = jacobian[:, :, self.columns['fixture', item.fixture]]
+            measured = item.reading[:, :3] @ fixture.rotation.T + fixture.translation
+            own[:, :, :3], own[:, :, 3:] = -np.eye(3), _skew(measured)
+            yield item.kind, point - measured, jacobian
+            if item.kind == 'pose':
+                turn = self.turns[item.target]
+                apart = (at.tool @ turn) @ (fixture.rotation @ _rotations(item)).transpose(0, 2, 1)
+                rotation = np.zeros_like(jacobian)
+                rotation[:, :, 3 * n:6 * n] = at.turns.transpose(0, 2, 1, 3).reshape(
+                    -1, 3, 3 * n)
+                rotation[:, :, 6 * n:7 * n] = -(at.axes * at.torque[:, :, None]).transpose(0, 2, 1)
+                rotation[:, :, self.columns['turn', item.target]] = at.tool @ turn
+                rotation[:, :, self.columns['fixture', item.fixture]][:, :, 3:] = -np.eye(3)
+                yield (TURN, scipy.spatial.transform.Rotation.from_matrix(apart).as_rotvec(),
+                       rotation)
+            return
+        across = np.eye(3) if item.kind == 'socket' else fixture[None, :3]
+        residual = point - fixture if item.kind == 'socket' else point @ across.T - fixture[3]
+        scale, grown = self._relative(item, across, at, moved, lever)
+        jacobian = across @ jacobian
+        own = jacobian[:, :, self.columns['fixture', item.fixture]]
+        if item.kind == 'socket':
+            own[:] = -np.eye(3)
+        else:
+            own[:, 0, :2], own[:, 0, 2] = point @ scipy.linalg.null_space(across), -1.0
+        jacobian -= residual[:, :, None] * grown[:, None]
+        yield item.kind, scale[:, None] * residual, scale[:, None, None] * jacobian
+
+    def _relative(
+        self, item: ObservedSet, across: Array, at: Kinematics, moved: Array, lever: Array
+    ) -> tuple[Array, Array]:
+        """Return the factor of residuals that have no length, and the slope of its logarithm.
+
+        The factor is (V₀ / V)^(1/d), with the volume V by which the joints move the residual, and
+        V₀ that of the first call.
+
+        Args:
+            item: The set.
+            across: Directions of the residual, shape (d, 3).
+            at: Arrays of the set.
+            moved: Movement of the point by the joints, shape (k, n, 3) [m/rad].
+            lever: Point relative to the joints' frames, shape (k, n, 3) [m].
+
+        Returns:
+            The factor, shape (k,), and minus the derivatives of its logarithm, shape (k, width).
+
+        """
+        n, rows = self.robot.n, len(across)
+        square = across @ np.einsum('kni,knj->kij', moved, moved) @ across.T
+        # Keeps singular postures finite, and arms with fewer joints than directions.
+        square += _RIDGE * np.trace(square, axis1=1, axis2=2)[:, None, None] * np.eye(rows)
+        dual = moved @ (across.T @ np.linalg.inv(square) @ across)
+        twisted = np.cross(dual, at.axes)
+        proximal = np.cumsum(twisted, axis=1) - twisted
+        distal = np.cross(moved, dual)[:, ::-1].cumsum(axis=1)[:, ::-1]
+        slope = np.zeros((len(item), self.width))
+        for part, axes, gradient in (
+                (slice(3 * n), at.shifts, proximal),
+                (slice(3 * n, 6 * n), at.turns, np.cross(lever, proximal) + distal)):
+            slope[:, part] = np.einsum('knji,knj->kni', axes, gradient).reshape(-1, 3 * n)
+        slope[:, self.columns['target', item.target]] = np.einsum(
+            'kji,kj->ki', at.tool, twisted.sum(axis=1))
+        volume = np.sqrt(np.linalg.det(square))
+        first = self._volume.setdefault(id(item), volume)
+        return (first / volume)**(1.0 / rows), slope / rows
+
+    def linearised(self) -> Rows:
+        """Return the residuals of all sets, and those of known distances."""
+        parts, begin = [], 0
+        for item in self.sets:
+            for kind, residual, jacobian in self.residuals(item):
+                parts.append((kind, begin, residual, jacobian))
+            begin += len(item)
+        rows = Rows(
+            np.concatenate([residual.ravel() for _, _, residual, _ in parts]),
+            np.concatenate([jacobian.reshape(-1, self.width) for *_, jacobian in parts]),
+            np.concatenate([np.full(residual.size, kind, dtype=object)
+                            for kind, _, residual, _ in parts]),
+            np.concatenate([np.repeat(np.arange(first, first + len(residual)), residual.shape[1])
+                            for _, first, residual, _ in parts]))
+        count = len(self.known)
+        extra, slopes = np.zeros(count), np.zeros((count, self.width))
+        for row, apart in enumerate(self.known):
+            distance, slopes[row] = self.distance(*apart.between)
+            extra[row] = distance - apart.distance
+        return Rows(
+            np.append(rows.residual, extra), np.concatenate((rows.jacobian, slopes)),
+            np.append(rows.kind, np.full(count, KNOWN, dtype=object)),
+            np.append(rows.owner, np.full(count, -1)))
+
+    def distance(self, one: str, other: str) -> tuple[float, Array]:
+        """Return the distance between two sockets [m] and its derivatives, shape (width,)."""
+        between = self.fixtures[one] - self.fixtures[other]
+        distance, slope = float(np.linalg.norm(between)), np.zeros(self.width)
+        slope[self.columns['fixture', one]] = between / distance
+        slope[self.columns['fixture', other]] = -between / distance
+        return distance, slope
+
+    def move(self, step: Array) -> None:
+        """Move the estimate of targets and fixtures; shape (width,)."""
+        for (what, name), columns in self.columns.items():
+            change = step[columns]
+            if what == 'target':
+                self.targets[name] = self.targets[name] + change
+            elif what == 'turn':
+                self.turns[name] = self.turns[name] @ pin.exp3(change)
+            elif isinstance(fixture := self.fixtures[name], pin.SE3):
+                turn = pin.exp3(change[3:])
+                self.fixtures[name] = pin.SE3(
+                    turn @ fixture.rotation, turn @ fixture.translation + change[:3])
+            elif len(fixture) == 3:
+                self.fixtures[name] = fixture + change
+            else:
+                normal = fixture[:3] + scipy.linalg.null_space(fixture[None, :3]) @ change[:2]
+                length = float(np.linalg.norm(normal))
+                self.fixtures[name] = np.append(normal, fixture[3] + change[2]) / length
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Linearised residuals.
+
+    Attributes:
+        residual: Predicted minus measured, shape (r,) [m, rad].
+        jacobian: Derivatives, shape (r, width).
+        kind: Kind of each row, shape (r,).
+        owner: Number of its observation, over all sets; −1 for a known distance, shape (r,).
+
+    """
+
+    residual: Array
+    jacobian: Array
+    kind: np.ndarray
+    owner: np.ndarray
+
+    def lengths(self, count: int) -> dict[str, Array]:
+        """Return the length of each observation's residual by kind, NaN without, shape (k,)."""
+        found = {}
+        for kind in dict.fromkeys(self.kind[self.owner >= 0].tolist()):
+            mine = self.kind == kind
+            square = np.bincount(self.owner[mine], self.residual[mine]**2, count)
+            there = np.bincount(self.owner[mine], minlength=count) > 0
+            found[kind] = np.where(there, np.sqrt(square), np.nan)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class GeometryFit:
+    """Estimate of all unknowns.
+
+    Attributes:
+        geometry: The state, at the estimate.
+        rows: Residuals there.
+        mixed: The mixed model there, of the rows that were used.
+        used: Rows that were used, shape (r,).
+        kept: Observations that were used, shape (k,).
+        fits: Observations that agree with the model within the noise of their kind, shape (k,).
+        odd: Sets of which more do not than can be exceptions: their noise is their own.
+        memory: Correlation time of the noise in observations of one file, at least 1.
+
+    """
+
+    geometry: ArmGeometry
+    rows: Rows
+    mixed: MixedFit
+    used: Flags
+    kept: Flags
+    fits: Flags
+    odd: tuple[str, ...]
+    memory: float
+
+
+def fit_geometry(geometry: ArmGeometry) -> GeometryFit:
+    """Estimate all unknowns robustly; the state of the argument is moved to the estimate.
+
+    Raises:
+        DataError: If the estimate does not converge.
+
+    """
+    n, sets = geometry.robot.n, geometry.sets
+    member = np.repeat(np.arange(len(sets)), [len(item) for item in sets])
+    kept = fits = np.ones(len(member), dtype=bool)
+    odd = np.zeros(len(sets), dtype=bool)
+    for step in range(_STEPS):
+        rows, settled = geometry.linearised(), step >= _SETTLED
+        weight, off = _distances(rows, len(member))
+        if settled:
+            before, fits = kept, off <= 1.0
+            odd = np.bincount(member, ~fits) > MAX_LOST * np.bincount(member)
+            # What was left out for long does not come back, so that this ends.
+            kept = (fits & (kept | (step < _FINAL))) | odd[member]
+            weight = kept.astype(float)
+            # In these sets no observation can be trusted more than another.
+            strange = (rows.owner >= 0) & odd[member[rows.owner]]
+            rows.kind[strange] = [f'{kind} of {sets[member[owner]].name}' for kind, owner in zip(
+                rows.kind[strange], rows.owner[strange], strict=True)]
+        root = np.sqrt(np.where(rows.owner < 0, 1.0, weight[rows.owner]))
+        used = root > 0.0
+        mixed = _solved(rows, geometry, root, used, _LEAST if settled else _LEAST | _START)
+        found = np.concatenate([mixed.coefficients[name] for name in _COLUMNS])
+        change = np.abs(found[:7 * n] - geometry.value).max()
+        if step > _SETTLED and change < _SMALL_STEP and (before == kept).all():
+            break
+        geometry.value = found[:7 * n]
+        geometry.move(found)
+    else:
+        raise DataError(
+            f'The estimate does not converge: after {_STEPS} steps it still changes by '
+            f'{change:.1e} m or rad. Use postures that differ more; check that the URDF is of '
+            'this robot, and that the sets belong together.')
+    return GeometryFit(
+        geometry, rows, mixed, used, kept, fits,
+        tuple(item.name for item, alone in zip(sets, odd, strict=True) if alone),
+        _memory(rows, used & ~np.isin(member, np.flatnonzero(odd))[rows.owner], member))
+
+
+def _distances(rows: Rows, count: int) -> tuple[Array, Array]:
+    """Return the weights of observations, and their distances over those of noise, (k,) each."""
+    weight, off = np.ones(count), np.zeros(count)
+    for kind, length in rows.lengths(count).items():
+        size = 1 if kind == 'plane' else 3
+        scale = max(float(np.nanmedian(length)), _EXACT) / np.sqrt(scipy.stats.chi2.ppf(0.5, size))
+        bend, cut = (scale * float(np.sqrt(scipy.stats.chi2.isf(share, size)))
+                     for share in (_DOWNWEIGHTED, _REJECTED))
+        length = np.nan_to_num(length)
+        weight = np.minimum(weight, bend / np.maximum(length, bend))
+        off = np.maximum(off, length / cut)
+    return weight, off
+
+
+def _memory(rows: Rows, used: Flags, member: np.ndarray) -> float:
+    """Return the correlation time of the residuals of successive observations, at least 1.
+
+    The autocorrelation is that of all sets together, of which each alone is too short.
+    """
+    products, counts = np.zeros(_LAGS + 1), np.zeros(_LAGS + 1)
+    for number in range(int(member.max()) + 1):
+        for kind in np.unique(rows.kind[used]):
+            mine = used & (rows.owner >= 0) & (member[rows.owner] == number) & (rows.kind == kind)
+            if not mine.any():
+                continue
+            series = rows.residual[mine].reshape(len(np.unique(rows.owner[mine])), -1)
+            series = (series - series.mean(axis=0)) / max(float(series.std()), 1e-12)
+            for lag in range(min(_LAGS + 1, len(series))):
+                products[lag] += np.sum(series[lag:] * series[:len(series) - lag])
+                counts[lag] += series[lag:].size
+    correlation = products[1:] / np.maximum(counts[1:], 1.0)
+    below = np.flatnonzero(correlation < 3.0 / np.sqrt(np.maximum(counts[1:], 1.0)))
+    return 1.0 + 2.0 * float(correlation[:below[0] if len(below) else _LAGS].sum())
+
+
+def _solved(
+    rows: Rows, geometry: ArmGeometry, root: Array, used: Flags, prior: Mapping[str, float]
+) -> MixedFit:
+    """Return the mixed model of weighted rows, with the sizes of noise and displacements."""
+    size = len(geometry.value)
+    columns = (rows.jacobian * root[:, None])[used]
+    aims = (root * (rows.jacobian[:, :size] @ geometry.value - rows.residual))[used]
+    kind, std = rows.kind[used], np.zeros(len(aims))
+    std[kind == KNOWN] = [item.std for item in geometry.known]
+    third = size // 7 * 3
+    parts = zip(_COLUMNS, np.split(columns, (third, 2 * third, size), axis=1), strict=True)
+    return fit_mixed(np.zeros((len(aims), 0)), aims, std, [
+        *(Effect(name, np.zeros((len(aims), 0)), kind == name)
+          for name in dict.fromkeys(kind[kind != KNOWN].tolist())),
+        *(Effect(name, part, prior_std=prior[name], estimated=(
+            name != 'unknown' and prior[name] == _LEAST[name] and bool(part.any())))
+          for name, part in parts)])
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Validation on placements that the estimate does not know.
+
+    Attributes:
+        groups: Number of the placement of each observation, shape (k,); of every fifth posture
+            where there is one placement.
+        names: Names of the placements.
+        length: Distance of each observation from the model of all other placements, with the
+            sockets and planes of its own placement fitted, NaN without evidence, shape (k,) [m].
+        ratio: Squared distances over what noise and uncertainty explain, per degree of freedom,
+            of the observations that were kept.
+        displaced: Common displacement of all observations of a tracker in a placement, by the
+            name of the placement, where it is significant and beyond the noise [m].
+
+    """
+
+    groups: np.ndarray
+    names: tuple[str, ...]
+    length: Array
+    ratio: float
+    displaced: dict[str, float]
+
+
+def hold_out(fit: GeometryFit) -> HeldOut:
+    """Predict each placement by the estimate from all others."""
+    geometry, rows, mixed = fit.geometry, fit.rows, fit.mixed
+    placements = [item.placement for item in geometry.sets for _ in range(len(item))]
+    names = tuple(dict.fromkeys(placements))
+    groups = np.array([names.index(name) for name in placements])
+    if len(names) == 1:
+        names = tuple(f'every fifth posture from {first}' for first in range(1, _FOLDS + 1))
+        groups = np.arange(len(groups)) % _FOLDS
+    length, square, freedom = np.full(len(groups), np.nan), 0.0, 0
+    noise = np.array([mixed.std.get(kind, 0.0) for kind in rows.kind.tolist()])
+    start = np.concatenate((geometry.value, np.zeros(geometry.width - len(geometry.value))))
+    mine_of = np.where(rows.owner < 0, -1, groups[rows.owner])
+    tracked = np.isin(rows.kind, ('point', 'pose'))
+    rotates = np.array([kind.startswith(TURN) for kind in rows.kind.tolist()])
+    displaced = {}
+    for number in range(len(names)):
+        mine = mine_of == number
+        kept = mine & fit.used
+        value, covariance = mixed.left_out((mine_of == number)[fit.used])
+        residual = rows.residual + rows.jacobian @ (value - start)
+        # Sockets and planes that no other placement has are those that the held-out rows fit.
+        others = rows.jacobian[(mine_of >= 0) & ~mine]
+        own = np.flatnonzero(rows.jacobian[mine].any(axis=0) & ~others.any(axis=0))
+        columns = rows.jacobian[:, own]
+        fitted = np.linalg.lstsq(columns[kept], residual[kept], rcond=None)[0]
+        left = np.where(mine, residual - columns @ fitted, 0.0)
+        position = mine & ~rotates
+        found = np.sqrt(np.bincount(rows.owner[position], left[position]**2, len(groups)))
+        length = np.where(groups == number, found, length)
+        seen = kept & tracked
+        if seen.any() and not rows.jacobian[np.ix_(seen, own)].any():
+            mean = np.tile(np.eye(3), seen.sum() // 3) * 3.0 / seen.sum()
+            offset, slope = mean @ residual[seen], mean @ rows.jacobian[seen]
+            covariance_of_mean = (mean * noise[seen]**2) @ mean.T + slope @ covariance @ slope.T
+            square_of_mean = offset @ np.linalg.solve(covariance_of_mean, offset)
+            if (square_of_mean > scipy.stats.chi2.isf(_REJECTED, 3)
+                    and np.linalg.norm(offset) > np.sqrt(3.0) * noise[seen].max()):
+                displaced[names[number]] = float(np.linalg.norm(offset))
+        jacobian = rows.jacobian[kept]
+        spread = jacobian @ covariance @ jacobian.T + np.diag(noise[kept]**2)
+        square += float(residual[kept] @ np.linalg.solve(spread, residual[kept]))
+        freedom += int(kept.sum()) - len(own)
+    return HeldOut(groups, names, length, square / max(freedom, 1), displaced)
+
+
+def _rotations(item: ObservedSet) -> Array:
+    """Return the measured orientations of a set of poses, shape (k, 3, 3)."""
+    return np.asarray(scipy.spatial.transform.Rotation.from_quat(item.reading[:, 3:]).as_matrix())
+
+
+def _skew(vectors: Array) -> Array:
+    """Return the matrices of the cross products with vectors, shape (k, 3, 3)."""
+    return np.cross(vectors[:, None], np.eye(3)).transpose(0, 2, 1)

@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Result of the geometry and stiffness of the whole arm, from files of observations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pinocchio as pin
+
+from robocal_ros import __version__
+from robocal_ros.arrays import Array
+from robocal_ros.compliance.estimator import UNIT, check_arm, kinds
+from robocal_ros.compliance.geometry import (
+    TURN,
+    ArmGeometry,
+    GeometryFit,
+    HeldOut,
+    Rows,
+    fit_geometry,
+    hold_out,
+)
+from robocal_ros.compliance.measurement import MAX_LOST
+from robocal_ros.compliance.model import Target, mounted_of
+from robocal_ros.compliance.observations import Observations, ObservedSet, read_observations
+from robocal_ros.compliance.parameters import ComplianceParameters
+from robocal_ros.errors import DataError
+from robocal_ros.estimators import FileEstimator
+from robocal_ros.results import (
+    CalibrationResult,
+    Check,
+    Fit,
+    Inputs,
+    Parameter,
+    Series,
+    State,
+    rms,
+)
+from robocal_ros.robot import FRAME_AXES, Robot
+
+KIND, METHOD = 'geometry', 'whole_arm'
+
+# Share of its prior's standard deviation below which a parameter is observable.
+_OBSERVABLE = 0.5
+_ALIKE = 0.4
+# Standard deviations by which known distances may be missed, and compliances be negative.
+_SURPRISING = 3.0
+# Share of the sets that may contradict the others.
+_MAX_ODD = 1.0 / 3.0
+_SHOWN = 5
+
+
+def estimate_files(
+    robot: Robot, files: Sequence[Path], values: ComplianceParameters, inputs: Inputs
+) -> CalibrationResult:
+    """Estimate frames and compliances of all joints from files; raises as ``estimate_geometry``.
+
+    Args:
+        robot: The nominal arm.
+        files: CSV files of observations, and lists of such.
+        values: The node's parameters.
+        inputs: A payload result, of the tool or the load.
+
+    """
+    return estimate_geometry(robot, read_observations(files, robot), values, inputs, ', '.join(
+        '/'.join(path.resolve().parts[-2:]) for path in files))
+
+
+def estimate_geometry(
+    robot: Robot, data: Observations, values: ComplianceParameters, inputs: Inputs,
+    source: str = 'live',
+) -> CalibrationResult:
+    """Estimate frames and compliances of all joints.
+
+    Args:
+        robot: The nominal arm.
+        data: The observations.
+        values: The node's parameters.
+        inputs: A payload result, of the tool or the load.
+        source: Names of the files.
+
+    Raises:
+        ConfigurationError: If the parameters do not fit the arm.
+        DataError: If the observations do not fit the arm even roughly.
+
+    """
+    check_arm(robot, values)
+    robot.check_untied('Calibration of the geometry')
+    mounted = mounted_of(robot, values, inputs.get('payload'))
+    geometry = ArmGeometry(robot, mounted, Target.of(robot, values), data)
+    geometry.check_amount()
+    before = _nominal_distances(geometry, values.max_nominal_error)
+    fit = fit_geometry(geometry)
+    held_out = hold_out(fit)
+    after = np.nanmax(list(_position(fit.rows, len(before)).values()), axis=0)
+    evaluated = np.isfinite(held_out.length) & fit.fits
+    # Noise that is not white, and what differs between placements, widen all intervals.
+    widening = fit.memory * max(1.0, held_out.ratio)
+    covariance = widening * fit.mixed.complete
+    parameters = _parameters(fit, covariance)
+    names, _, columns, _ = _order(geometry)
+    known = [row for row, item in enumerate(parameters) if item.value is not None]
+    listed = np.array(columns)[known]
+    return CalibrationResult(
+        kind=KIND, method=METHOD, robot=robot.identity, frame='',
+        parameters=(*parameters, *_distances(fit, covariance)),
+        covariance_names=tuple(names[row] for row in known),
+        covariance=covariance[np.ix_(listed, listed)],
+        fit=(Fit('distance', 'm', rms(before[fit.kept]), rms(after[fit.kept]),
+                 int(fit.kept.sum())),),
+        validation=(Fit('distance', 'm', rms(before[evaluated]), rms(held_out.length[evaluated]),
+                        int(evaluated.sum())),) if evaluated.any() else (),
+        checks=_checks(fit, held_out, values, parameters, covariance, widening),
+        counts={'sets': len(data.sets), 'observations': len(fit.kept),
+                'observations_that_do_not_fit': int((~fit.fits).sum())},
+        settings={
+            'tool_frame': robot.tool_frame, 'gravity': np.asarray(robot.gravity).tolist(),
+            'mounted_unloaded': mounted.described(loaded=False),
+            'target_frame': values.target_frame or robot.tool_frame,
+            **_findings(fit, held_out, before)},
+        source=source, time=0.0, software_version=__version__,
+        series=_series(fit, held_out, before))
+
+
+def _position(rows: Rows, count: int) -> dict[str, Array]:
+    """Return the distances of observations by kind, without rotations, shape (k,) each [m]."""
+    return {kind: length for kind, length in rows.lengths(count).items()
+            if not kind.startswith(TURN)}
+
+
+def _nominal_distances(geometry: ArmGeometry, limit: float) -> Array:
+    """Return the distances by the nominal arm with fixtures at their best, shape (k,) [m].
+
+    Raises:
+        DataError: If they are larger than errors of an arm are.
+
+    """
+    rows, count = geometry.linearised(), sum(map(len, geometry.sets))
+    fixtures = np.concatenate([np.arange(geometry.width)[part] for (what, _), part
+                               in geometry.columns.items() if what != 'target'])
+    columns = rows.jacobian[:, fixtures]
+    left = rows.residual - columns @ np.linalg.lstsq(columns, rows.residual, rcond=None)[0]
+    nominal = Rows(left, rows.jacobian, rows.kind, rows.owner)
+    length = np.nanmax(list(_position(nominal, count).values()), axis=0)
+    if float(np.median(length)) > limit:
+        raise DataError(
+            f'By the URDF, observations are {1e3 * float(np.median(length)):.0f} mm (median) from '
+            f'where they should be (limit {1e3 * limit:.0f} mm, max_nominal_error). Check that '
+            'the URDF is of this robot, the order of the joints, target_frame and target_xyz, and '
+            'that sets of one fixture belong together.')
+    return np.asarray(length)
+
+
+def _order(geometry: ArmGeometry) -> tuple[list[str], list[str], list[int], list[float]]:
+    """Return names, units, columns and values of frames, compliances and targets, by joint."""
+    n, found = geometry.robot.n, []
+    for joint, name in enumerate(geometry.robot.joint_names):
+        for place, axis in enumerate(FRAME_AXES):
+            column = 3 * joint + place % 3 + 3 * n * (place // 3)
+            found.append((f'{name}.{axis}', 'm' if place < 3 else 'rad', column,
+                          float(geometry.value[column])))
+        found.append((f'{name}.compliance', UNIT, 6 * n + joint,
+                      float(geometry.value[6 * n + joint])))
+    for name, xyz in geometry.targets.items():
+        begin = geometry.columns['target', name].start
+        found += [(f'{name}.{axis}', 'm', begin + place, float(xyz[place]))
+                  for place, axis in enumerate('xyz')]
+    names, units, columns, numbers = zip(*found, strict=True)
+    return list(names), list(units), list(columns), list(numbers)
+
+
+def _parameters(fit: GeometryFit, covariance: Array) -> tuple[Parameter, ...]:
+    """Return frames, compliances and targets; those held by their prior are not identified."""
+    geometry, n = fit.geometry, fit.geometry.robot.n
+    names, units, columns, numbers = _order(geometry)
+    own = covariance[np.ix_(columns, columns)]
+    std = np.sqrt(np.diag(own))
+    alike = own / np.outer(std, std)
+    prior = np.full(geometry.width, np.inf)
+    for name, part in (('frame shift', slice(3 * n)), ('frame turn', slice(3 * n, 6 * n)),
+                       ('compliance', slice(6 * n, 7 * n))):
+        prior[part] = fit.mixed.std[name]
+    moved = np.abs(fit.rows.jacobian).max(axis=0) > 0.0
+    found = []
+    for row, (name, unit, column, value) in enumerate(zip(
+            names, units, columns, numbers, strict=True)):
+        freedom = fit.mixed.freedom(np.eye(1, geometry.width, column)[0])
+        if not moved[column]:
+            found.append(Parameter(name, unit, state=State.NOT_IDENTIFIED, note=(
+                'unobservable: no torque of the weights about it in these postures, or no masses '
+                'in the URDF')))
+        elif std[row] > _OBSERVABLE * prior[column]:
+            others = [names[other] for other in np.argsort(-np.abs(alike[row])).tolist()
+                      if other != row and abs(alike[row, other]) > _ALIKE][:3]
+            found.append(Parameter(
+                name, unit, value, float(std[row]), State.NOT_IDENTIFIED, freedom=freedom,
+                note='unobservable, held by its prior' + (
+                    f'; same effect as {", ".join(others)}' if others else '')))
+        else:
+            found.append(Parameter(name, unit, value, float(std[row]), freedom=freedom))
+    return tuple(found)
+
+
+def _distances(fit: GeometryFit, covariance: Array) -> tuple[Parameter, ...]:
+    """Return the distances between the sockets of each placement."""
+    found, sockets = [], dict.fromkeys(
+        (item.placement, item.fixture) for item in fit.geometry.sets if item.kind == 'socket')
+    for (place, one), (other_place, other) in combinations(sockets, 2):
+        if place == other_place and one != other:
+            distance, slope = fit.geometry.distance(one, other)
+            found.append(Parameter(
+                f'{one} to {other}.distance', 'm', distance,
+                float(np.sqrt(slope @ covariance @ slope)), note='between sockets',
+                freedom=fit.mixed.freedom(slope)))
+    return tuple(found)
+
+
+def _misfits(fit: GeometryFit, held_out: HeldOut) -> list[str]:
+    """Return the observations that do not fit in words, the farthest first."""
+    sets, found = fit.geometry.sets, []
+    at = [(item, row) for item in sets for row in range(len(item))]
+    for number in np.argsort(-np.nan_to_num(held_out.length)).tolist():
+        if fit.fits[number]:
+            continue
+        item, row = at[number]
+        found.append(f'line {item.lines[row]} of {item.name} by '
+                     f'{1e3 * held_out.length[number]:.2f} mm'
+                     + _other_socket(fit, item, row, float(held_out.length[number])))
+    return found
+
+
+def _other_socket(fit: GeometryFit, item: ObservedSet, row: int, off: float) -> str:
+    """Return the other socket that an observation fits, as a clause; empty without one."""
+    if item.kind != 'socket':
+        return ''
+    one = replace(item, posture=item.posture[row:row + 1], reading=item.reading[row:row + 1])
+    at = fit.geometry.kinematics(one)
+    point = at.tip[0] + at.tool[0] @ fit.geometry.targets[item.target]
+    for name, place in fit.geometry.fixtures.items():
+        if name != item.fixture and np.shape(place) == (3,):
+            apart = float(np.linalg.norm(point - place))
+            if apart < 0.1 * off:
+                return f' ({1e3 * apart:.2f} mm from the socket {name}: a line of that file?)'
+    return ''
+
+
+def _checks(
+    fit: GeometryFit, held_out: HeldOut, values: ComplianceParameters,
+    parameters: Sequence[Parameter], covariance: Array, widening: float,
+) -> tuple[Check, ...]:
+    geometry, n = fit.geometry, fit.geometry.robot.n
+    found, checks = held_out.length[np.isfinite(held_out.length) & fit.fits], []
+    limit, seen = values.max_held_out_error, sum(
+        item.state is State.IDENTIFIED for item in parameters)
+    checks.append(Check(
+        'observable parameters', seen >= n, seen, n, '1',
+        f'{seen} of {len(parameters)} parameters are observable (at least {n} wanted)'
+        + ('.' if seen >= n else '; use postures that differ more, in all joints.'),
+        'informative'))
+    if len(found):
+        mean = float(found.mean())
+        checks.append(Check(
+            'distance on held-out placements', mean <= limit, mean, limit, 'm',
+            f'On placements that the estimate does not know ({len(held_out.names)}, each in '
+            f'turn) observations are {1e3 * mean:.3f} mm (mean) from the model (limit '
+            f'{1e3 * limit:.3f} mm, max_held_out_error).', 'adequate'))
+    misfits, share = _misfits(fit, held_out), float((~fit.fits).mean())
+    named = '' if not misfits else (
+        f' Farthest: {"; ".join(misfits[:_SHOWN])}. A ball that slipped or a fixture that moved '
+        'may be the cause; measure these again.')
+    checks.append(Check(
+        'observations that fit', share <= MAX_LOST, share, MAX_LOST, '1',
+        f'{len(misfits)} of {len(fit.fits)} observations do not fit the others (limit '
+        f'{100.0 * MAX_LOST:.0f} %).{named}', 'trustworthy'))
+    odd = len(fit.odd) / len(geometry.sets)
+    checks.append(Check(
+        'sets that fit', odd <= _MAX_ODD, odd, _MAX_ODD, '1',
+        f'{len(fit.odd)} of {len(geometry.sets)} sets do not fit the others (limit '
+        f'{100.0 * _MAX_ODD:.0f} %)' + (
+            f': {", ".join(fit.odd)}. They hardly count in the estimate; their fixture, the '
+            'tracker or the base moved.' if fit.odd else '.'), 'trustworthy'))
+    farthest = max(held_out.displaced.values(), default=0.0)
+    checks.append(Check(
+        'placements that agree', not held_out.displaced, farthest, 0.0, 'm',
+        'No placement is displaced as a whole.' if not held_out.displaced else (
+            'All observations of a placement are displaced together from what the others '
+            'predict: ' + ', '.join(f'{name} by {1e3 * off:.2f} mm'
+                                    for name, off in held_out.displaced.items())
+            + '. The base, the tracker or the target moved; name the fixture of each, or measure '
+            'again.'), 'trustworthy'))
+    shifts = np.linalg.norm(geometry.value[:3 * n].reshape(n, 3), axis=1)
+    joint, moved, largest = int(shifts.argmax()), float(shifts.max()), values.max_nominal_error
+    checks.append(Check(
+        'frames near those of the URDF', moved <= largest, moved, largest,
+        'm', f"The frame of '{geometry.robot.joint_names[joint]}' is displaced most, by "
+        f'{1e3 * moved:.2f} mm (limit {1e3 * largest:.0f} mm, max_nominal_error)'
+        + ('.' if moved <= largest else ': is the URDF that of another robot?'),
+        'trustworthy'))
+    std = np.sqrt(np.maximum(np.diag(covariance)[6 * n:7 * n], 1e-30))
+    depth = float((-geometry.value[6 * n:7 * n] / std).max())
+    checks.append(Check(
+        'compliances not negative', depth <= _SURPRISING, depth, _SURPRISING, '1',
+        'No compliance is significantly negative.' if depth <= _SURPRISING else
+        f'A compliance is {depth:.1f} standard deviations below zero (limit {_SURPRISING:.0f}); '
+        'check masses of the URDF, the load and gravity.', 'adequate'))
+    for item in geometry.known:
+        distance, slope = geometry.distance(*item.between)
+        # Variance by the observations alone, of which the estimate has the known distance, too.
+        known, both = item.std**2, float(slope @ fit.mixed.complete @ slope)
+        alone = both * known / max(known - both, 1e-12 * known)
+        off = abs(distance - item.distance) * (known + alone) / known / float(
+            np.sqrt(known + widening * alone))
+        checks.append(Check(
+            'known distance', off <= _SURPRISING, off, _SURPRISING, '1',
+            f'The sockets {item.between[0]} and {item.between[1]} are estimated '
+            f'{1e3 * distance:.3f} mm apart, {off:.1f} standard deviations from the known '
+            f'{1e3 * item.distance:.3f} mm (limit {_SURPRISING:.0f}).', 'trustworthy'))
+    return tuple(checks)
+
+
+def _findings(fit: GeometryFit, held_out: HeldOut, before: Array) -> dict[str, Any]:
+    """Return what the fit found besides parameters, for the settings of the result."""
+    by_placement = {}
+    for number, name in enumerate(held_out.names):
+        mine = (held_out.groups == number) & np.isfinite(held_out.length)
+        good = mine & fit.fits
+        if good.any():
+            by_placement[name] = {
+                'observations': int(mine.sum()), 'that_fit': int(good.sum()),
+                'nominal_mean': float(before[mine].mean()),
+                'held_out_mean': float(held_out.length[mine].mean()),
+                'held_out_mean_of_those_that_fit': float(held_out.length[good].mean())}
+    return {
+        'placements': by_placement, 'misfits': _misfits(fit, held_out),
+        'sets_that_do_not_fit': list(fit.odd),
+        'sizes': {name: float(size) for name, size in fit.mixed.std.items() if name != 'unknown'},
+        'correlation_time': fit.memory, 'held_out_ratio': held_out.ratio,
+        'fixtures': {name: place.homogeneous.ravel().tolist() if isinstance(place, pin.SE3)
+                     else place.tolist() for name, place in fit.geometry.fixtures.items()}}
+
+
+def _series(fit: GeometryFit, held_out: HeldOut, before: Array) -> tuple[Series, ...]:
+    known = np.isfinite(held_out.length)
+    return (Series(
+        'Distance from the model before and after, held-out placements', 'observation',
+        'distance [mm]', np.flatnonzero(known).astype(np.float64) + 1.0,
+        {'by the URDF': 1e3 * before[known], 'calibrated': 1e3 * held_out.length[known]}),)
+
+
+def summary(result: CalibrationResult) -> str:
+    """Return distances before and after, and the numbers of observable parameters."""
+    seen = sum(item.state is State.IDENTIFIED for item in result.parameters)
+    held_out = next(iter(result.validation), None)
+    text = '' if held_out is None else (
+        f'Distance on held-out placements {1e3 * held_out.before:.2f} mm, calibrated '
+        f'{1e3 * held_out.after:.2f} mm (RMS). ')
+    return (f'{text}{seen} of {len(result.parameters)} parameters are observable; the others keep '
+            'to the URDF as far as the data allow.')
+
+
+GEOMETRY = FileEstimator(
+    'geometry', ComplianceParameters, (), kinds, estimate_files, summary)

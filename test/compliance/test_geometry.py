@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Geometry of the whole arm: the truth of a simulation that shares nothing with the estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy
+
+from benchmarks.geometry import APART, BALL, TRACKER, Cell
+from benchmarks.second_world import ARMS, body, rotation, urdf_of
+from robocal_ros.compliance.geometry import ArmGeometry
+from robocal_ros.compliance.geometry_estimator import estimate_geometry, summary
+from robocal_ros.compliance.model import Mounted, Target
+from robocal_ros.compliance.observations import (
+    KnownDistance,
+    Observations,
+    ObservedSet,
+    read_observations,
+)
+from robocal_ros.compliance.parameters import ComplianceParameters
+from robocal_ros.errors import DataError, FileFormatError
+from robocal_ros.results.provenance import Inputs
+from robocal_ros.results.result import CalibrationResult, State, Verdict
+from robocal_ros.results.store import from_yaml, to_yaml
+from robocal_ros.robot import FRAME_AXES, Robot
+from robocal_ros.robot.urdf import with_frames
+
+SEED = 1
+CELL = Cell(SEED)
+ROBOT = Robot(urdf_of(CELL.name), tool_frame=ARMS[CELL.name].tool)
+VALUES = ComplianceParameters(target_xyz=CELL.stated.tolist())
+
+
+@pytest.fixture(scope='module')
+def tracked() -> Observations:
+    return Cell(SEED).tracker()
+
+
+@pytest.fixture(scope='module')
+def balls() -> Observations:
+    return Cell(SEED).sockets()
+
+
+def estimated(data: Observations, **changes: float | list[float]) -> CalibrationResult:
+    return estimate_geometry(ROBOT, data, replace(VALUES, **changes), Inputs())
+
+
+def posed() -> Observations:
+    """Return random postures, seen by a tracker of poses."""
+    g, cell = np.random.default_rng(0), Cell(SEED)
+    q = g.uniform(cell.low, cell.high, (60, len(cell.arm.joints)))
+    tips = []
+    for cell.target in (*np.eye(3), np.zeros(3), CELL.target):
+        tips.append(cell._tip(q))
+    axes = np.stack([tip - tips[3] for tip in tips[:3]], axis=2)
+    tracker, mounted = rotation(g.normal(size=3)), rotation(0.1 * g.normal(size=3))
+    turns = scipy.spatial.transform.Rotation.from_matrix(tracker.T @ axes @ mounted)
+    turns *= scipy.spatial.transform.Rotation.from_rotvec(1e-4 * g.normal(size=(60, 3)))
+    points = tips[4] @ tracker + TRACKER * g.normal(size=(60, 3))
+    return Observations((ObservedSet(
+        'poses', 'pose', 'all', 'tracker', 'target', False, cell.motors(q),
+        np.hstack((points, turns.as_quat())), tuple(range(1, 61))),))
+
+
+def touching(seed: int = 0) -> Observations:
+    """Return a set in which the target touches a tilted plane."""
+    g, cell = np.random.default_rng(seed), Cell(SEED)
+    normal = rotation([0.1, -0.2, 0.0])[:, 2]
+    q = g.uniform(cell.low, cell.high, (50, len(cell.arm.joints)))
+    height = 0.3 + BALL * g.normal(size=len(q))
+    for _ in range(30):
+        point = cell._tip(q)
+        q = cell._nearer(q, point - (point @ normal - height)[:, None] * normal)
+    touched = np.abs(cell._tip(q) @ normal - height) < 1e-9
+    q = cell.motors(q[touched])
+    return Observations((ObservedSet('table', 'plane', 'table', 'table', 'ball', False, q,
+                                     np.zeros((len(q), 0)), tuple(range(1, len(q) + 1))),))
+
+
+@pytest.mark.parametrize('kind', ['sockets', 'tracker', 'poses', 'plane'])
+def test_jacobians_are_those_of_finite_differences(
+    kind: str, balls: Observations, tracked: Observations
+) -> None:
+    """Also of residuals without a length, away from the nominal arm."""
+    data = {'sockets': balls, 'tracker': tracked, 'poses': posed(),
+            'plane': touching()}[kind]
+    first = data.sets[0]
+    few = replace(first, posture=first.posture[:8], reading=first.reading[:8])
+    geometry = ArmGeometry(ROBOT, Mounted(None), Target(ROBOT.tool_frame, CELL.stated),
+                           Observations((few,)))
+    geometry.linearised()
+    geometry.value = 1e-3 * np.random.default_rng(0).normal(size=7 * ROBOT.n)
+    geometry.value[6 * ROBOT.n:] = 0.0
+    rows, step = geometry.linearised(), 1e-6
+    value, known = geometry.value, (geometry.targets, geometry.turns, geometry.fixtures)
+    for column in range(geometry.width):
+        ends = []
+        for sign in (step, -step):
+            geometry.targets, geometry.turns, geometry.fixtures = map(dict, known)
+            moved = sign * np.eye(1, geometry.width, column)[0]
+            geometry.value = value + moved[:7 * ROBOT.n]
+            geometry.move(moved)
+            ends.append(geometry.linearised().residual)
+        slope = (ends[0] - ends[1]) / (2.0 * step)
+        # Residuals of rotation, some milliradians, count as infinitesimal, and the volume of a
+        # touched plane does not follow its normal.
+        # So do the torques' changes with the deflection.
+        stiff = 6 * ROBOT.n <= column < 7 * ROBOT.n
+        near = 1e-2 if stiff or kind in ('poses', 'plane') else 1e-6
+        size = max(float(np.abs(slope).max()), 1.0)
+        np.testing.assert_allclose(rows.jacobian[:, column], slope, atol=near * size)
+
+
+@pytest.mark.parametrize('kind', ['sockets', 'tracker', 'poses', 'everything'])
+def test_the_hidden_arm_is_found_within_the_stated_uncertainty(
+    kind: str, balls: Observations, tracked: Observations
+) -> None:
+    data = {'sockets': balls, 'tracker': tracked, 'poses': posed(),
+            'everything': Observations((*balls.sets[:4], *tracked.sets, *touching().sets))}[kind]
+    result = estimated(data)
+    assert result.verdict is Verdict.PASS, result.reasons
+    truth = {f'{joint}.{axis}': value for joint, moved in zip(
+        CELL.arm.joints, CELL.moved.tolist(), strict=True)
+        for axis, value in zip(FRAME_AXES, moved, strict=True)}
+    truth |= {f'{joint}.compliance': value for joint, value in zip(
+        CELL.arm.joints, CELL.compliance.tolist(), strict=True)}
+    found = [p for p in result.parameters if p.name in truth and p.value is not None]
+    off = [(p.value - truth[p.name]) / p.std for p in found]
+    assert np.abs(off).max() < 4.5
+    assert np.sqrt(np.mean(np.square(off))) < 1.4
+    seen = [p.name for p in found if p.state is State.IDENTIFIED]
+    # A vertical axis bears no moment; shift of a frame along its axis is that of the next one.
+    assert f'{CELL.arm.joints[0]}.compliance' not in seen
+    assert f'{CELL.arm.joints[1]}.compliance' in seen
+    (fit,) = result.validation
+    assert fit.after < 1.3 * np.sqrt(3.0) * max(TRACKER, BALL)
+    assert fit.before > 20.0 * fit.after
+    assert 'calibrated' in summary(result)
+    assert from_yaml(to_yaml(result)).values(seen).tolist() == result.values(seen).tolist()
+
+
+def test_the_written_urdf_is_the_arm_that_was_found(tracked: Observations) -> None:
+    result = estimated(tracked)
+    robot = Robot(with_frames(urdf_of(CELL.name), result), tool_frame=ROBOT.tool_frame)
+    target = result.values([f'target.{axis}' for axis in 'xyz'])
+    # The pose of the root in the tracker's frame is unobservable: distances between points are.
+    q = np.random.default_rng(5).uniform(CELL.low, CELL.high, (40, ROBOT.n))
+    stiff = result.parameter
+    own = np.array([stiff(f'{name}.compliance').value or 0.0 for name in robot.joint_names])
+    motors = CELL.motors(q)
+    links = [motor - own * robot.gravity_torque(at) for motor, at in zip(motors, q, strict=True)]
+    points = np.array([robot.transform_frame_to_root(at, robot.tool_frame).act(target)
+                       for at in links])
+    true = CELL._tip(q)
+    apart = scipy.spatial.distance.pdist
+    assert np.sqrt(np.mean((apart(points) - apart(true))**2)) < 2.0 * TRACKER
+    # The first frame and the pose of the tracker are not told apart.
+    assert result.parameter(f'{robot.joint_names[0]}.x').state is State.NOT_IDENTIFIED
+
+
+def test_balls_alone_do_not_shrink_the_arm(balls: Observations) -> None:
+    """Without any known length, least squares would: to 49.4 mm and less between sockets."""
+    apart = [p for p in estimated(balls).parameters if p.name.endswith('.distance')]
+    assert len(apart) == 5
+    for item in apart:
+        low, high = item.interval()
+        assert low < APART < high
+        assert item.std < 3e-4
+
+
+def test_a_known_distance_tells_the_size_of_the_arm(balls: Observations) -> None:
+    known = tuple(KnownDistance((f'{i}/0', f'{i}/1'), APART, 2e-5) for i in range(4))
+    free = estimated(balls).parameter('4/0 to 4/1.distance')
+    tied = estimated(replace(balls, distances=known))
+    assert tied.verdict is Verdict.PASS, tied.reasons
+    assert tied.parameter('4/0 to 4/1.distance').std < 0.5 * free.std
+    wrong = replace(balls, distances=(replace_distance(known[0], 0.0504), *known[1:]))
+    assert 'known 50.400 mm' in ' '.join(estimated(wrong).reasons)
+
+
+def replace_distance(known: KnownDistance, distance: float) -> KnownDistance:
+    return KnownDistance(known.between, distance, known.std)
+
+
+def test_a_known_load_tells_the_compliances_better(tracked: Observations) -> None:
+    cell = Cell(SEED)
+    free = cell.tracker().sets[0]
+    tool = cell.arm.tool
+    cell.links[-1] += tool @ body(3.0, np.array([0.05, 0.0, 0.1]), np.zeros((3, 3))) @ tool.T
+    loaded = replace(cell.tracker().sets[0], name='loaded', fixture='again', loaded=True)
+    both = Observations((free, loaded))
+    with pytest.raises(DataError, match='load is unknown'):
+        estimated(both)
+    result = estimated(both, load_mass=3.0, load_com=[0.05, 0.0, 0.1])
+    assert result.verdict is Verdict.PASS, result.reasons
+    alone, second = estimated(tracked), f'{CELL.arm.joints[1]}.compliance'
+    assert result.parameter(second).std < 0.7 * alone.parameter(second).std
+    for name, truth in zip(CELL.arm.joints[1:], CELL.compliance[1:], strict=True):
+        found = result.parameter(f'{name}.compliance')
+        assert abs(found.value - truth) < 4.0 * found.std
+
+
+def changed(data: Observations, number: int, **parts: np.ndarray | str) -> Observations:
+    sets = list(data.sets)
+    sets[number] = replace(sets[number], **parts)
+    return replace(data, sets=tuple(sets))
+
+
+def test_slipped_balls_and_rows_of_the_other_socket_are_named(balls: Observations) -> None:
+    first, second = balls.sets[:2]
+    posture = first.posture.copy()
+    posture[3] = second.posture[3]
+    posture[7] += 2e-3
+    result = estimated(changed(balls, 0, posture=posture))
+    assert result.verdict is Verdict.PASS, result.reasons
+    other, slipped = result.settings['misfits'][:2]
+    assert other.startswith('line 4 of 0/0 by ')
+    assert 'from the socket 0/1: a line of that file?' in other
+    assert slipped.startswith('line 8 of 0/0 by ')
+    assert any('line 4 of 0/0' in check.reason for check in result.checks)
+
+
+def test_a_base_that_moved_between_placements_is_named(tracked: Observations) -> None:
+    (item,) = tracked.sets
+    parts = [replace(item, name=f'part {part}', placement=f'part {part}',
+                     posture=item.posture[part::4], reading=item.reading[part::4],
+                     lines=item.lines[part::4]) for part in range(4)]
+    parts[2] = replace(parts[2], reading=parts[2].reading + [0.002, 0.0, 0.0])
+    result = estimated(Observations(tuple(parts)))
+    assert result.verdict is Verdict.FAIL
+    assert 'part 2' in ' '.join(result.reasons)
+    assert 'by 1.' in ' '.join(result.reasons) or 'by 2.' in ' '.join(result.reasons)
+
+
+def test_an_arm_of_another_type_is_refused(balls: Observations) -> None:
+    posture = balls.sets[0].posture
+    wrong = Observations(tuple(
+        replace(item, posture=item.posture[:, ::-1].copy()) for item in balls.sets))
+    assert posture.shape[1] == ROBOT.n
+    with pytest.raises(DataError, match='mm .median. from where they should be'):
+        estimated(wrong)
+
+
+def test_too_few_different_postures_are_refused(balls: Observations) -> None:
+    first = balls.sets[0]
+    few = replace(first, posture=first.posture[:8], reading=first.reading[:8])
+    alike = replace(first, posture=np.tile(first.posture[:1], (len(first), 1)))
+    for item in (few, alike):
+        with pytest.raises(DataError, match='at least 34 are needed'):
+            estimated(Observations((item,)))
+
+
+def test_postures_that_hardly_differ_do_not_pass(
+    balls: Observations, tracked: Observations
+) -> None:
+    near = [replace(item, posture=item.posture[0] + 2e-5 * np.arange(len(item))[:, None])
+            for item in balls.sets[:2]]
+    with pytest.raises(DataError, match='Use postures that differ more'):
+        estimated(Observations(tuple(near)))
+    # A single joint moves.
+    g, (item,) = np.random.default_rng(0), tracked.sets
+    q = np.tile(np.array(ARMS[CELL.name].home), (len(item), 1))
+    q[:, 3] += g.uniform(-0.5, 0.5, len(q))
+    seen = CELL._tip(q) + TRACKER * g.normal(size=(len(q), 3))
+    result = estimated(Observations((replace(item, posture=CELL.motors(q), reading=seen),)))
+    assert result.verdict is Verdict.FAIL
+    assert 'use postures that differ more' in ' '.join(result.reasons)
+
+
+def test_a_mean_error_above_the_limit_fails(balls: Observations) -> None:
+    result = estimated(balls, max_held_out_error=5e-5)
+    assert result.verdict is Verdict.FAIL
+    assert 'max_held_out_error' in ' '.join(result.reasons)
+
+
+# ------------------------------------------------------------------------------- files
+
+
+def written(folder: Path, name: str, rows: np.ndarray, header: str = '') -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savetxt(path, rows, delimiter=',', header=header, comments='')
+    return path
+
+
+def test_files_are_sets_by_their_columns_and_lists_say_the_rest(tmp_path: Path) -> None:
+    q = np.random.default_rng(0).uniform(CELL.low, CELL.high, (6, ROBOT.n))
+    written(tmp_path, 'left/hole.csv', q)
+    point = written(tmp_path, 'cell/points.csv', np.hstack((np.degrees(q), 1e3 * q[:, :3])),
+                    'angles and points')
+    listed = tmp_path / 'list.yaml'
+    listed.write_text(
+        'sets:\n- {file: cell/points.csv, placement: here, fixture: camera}\n'
+        'angle_unit: deg\nlength_unit: mm\n', encoding='utf-8')
+    one, other = read_observations([tmp_path / 'left', listed], ROBOT).sets
+    assert (one.kind, one.name, one.placement, one.fixture, one.target) == (
+        'socket', 'left/hole', 'left', 'left/hole', 'ball')
+    assert (other.kind, other.placement, other.fixture, other.target) == (
+        'point', 'here', 'camera', 'target')
+    np.testing.assert_allclose(other.posture, q)
+    np.testing.assert_allclose(other.reading, q[:, :3])
+    assert other.lines == tuple(range(2, 8))
+    (tmp_path / 'empty').mkdir()
+    with pytest.raises(DataError, match='has no set'):
+        read_observations([tmp_path / 'empty'], ROBOT)
+    with pytest.raises(DataError, match='beyond its limits.*in degrees'):
+        read_observations([point], ROBOT)
+
+
+def _text(text: str) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        path = folder / 'set.csv'
+        path.write_text(text, encoding='utf-8')
+        return path
+    return write
+
+
+@pytest.mark.parametrize(('text', 'message'), [
+    ('', 'no line of numbers'),
+    ('0,0,0\n', '3 columns; expected the angles of'),
+    ('header\n0,0,0\n0,x,0\n', 'line 3'),
+    ('0,0,0\n0,0\n', 'line 2: 2 columns, expected 3'),
+    ('0,nan,0\n', 'line 1 has a number that is not finite'),
+])
+def test_unreadable_lines_are_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(FileFormatError, match=message):
+        read_observations([_text(text)(tmp_path)], ROBOT)
+
+
+def test_lists_that_contradict_themselves_are_refused(tmp_path: Path) -> None:
+    q = np.tile(np.array(ARMS[CELL.name].home), (4, 1))
+    written(tmp_path, 'a.csv', q)
+    written(tmp_path, 'b.csv', np.hstack((q, np.zeros((4, 3)))))
+    path = tmp_path / 'list.yaml'
+    for text, message in (
+            ('sets: [{file: a.csv, fixture: x}, {file: b.csv, fixture: x}]', "The fixture 'x'"),
+            ('sets: [{file: a.csv}, {file: a.csv}]', 'Several sets are named'),
+            ('sets: [{file: a.csv, fixture: x}]\n'
+             'distances: [{between: [x, y], distance: 0.05, std: 0.0001}]', "'y' is no socket")):
+        path.write_text(text, encoding='utf-8')
+        with pytest.raises(DataError, match=message):
+            read_observations([path], ROBOT)

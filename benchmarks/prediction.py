@@ -62,7 +62,7 @@ class PredictedCell(Cell):
         every = round(1.0 / (STEP * min(self.rate, rate)))
         position = script(self.name, self._place, what, tuple(sorted(detail.items())))
         velocity = np.gradient(position, STEP, axis=0)
-        rows = [np.asarray(part[::every], dtype=float) for part in (
+        rows = [np.array(part[::every], dtype=np.float64) for part in (
             position, velocity, np.gradient(velocity, STEP, axis=0))]
         self._motion = Trajectory(STEP * every * np.arange(len(rows[0])), *rows)
         return bag

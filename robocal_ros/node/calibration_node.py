@@ -206,7 +206,7 @@ class CalibrationNode(ProcedureNode, ABC):
             if not known]
         shapeless = ', '.join(self.arm.checker.missing_meshes)
         return ' '.join(filter(None, (
-            unset and f'Unprotected, because not set: {" and ".join(unset)}.',
+            f'Unprotected, because not set: {" and ".join(unset)}.' if unset else '',
             shapeless and f'Without collision shape: {shapeless}.')))
 
     async def answer(self, name: str, action: Action) -> Answer:

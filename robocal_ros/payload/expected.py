@@ -24,7 +24,6 @@ from robocal_ros.robot import (
     Robot,
     Trajectory,
     friction_by_joint,
-    wrench_matrix,
 )
 
 # Friction of joints whose friction is not identified, as a share of the effort limit.
@@ -72,8 +71,8 @@ def expected_result(
     for need in by.needs(values).wrenches:
         body = loaded.distal_inertia(need.frame, q[0]).to_pinocchio() + (
             _placed(robot, load, need.frame, q[0]))
-        wrench = -NewtonEuler(robot, need.frame).terms(q, v, a) @ wrench_matrix(
-            body.toDynamicParameters()).T
+        wrench = -NewtonEuler(robot, need.frame).wrench_regressor(
+            q, v, a) @ body.toDynamicParameters()
         if not len(readings := rest.wrench(need.topic)):
             raise DataError(f"No readings of F/T sensor '{need.frame}' on topic '{need.topic}'. "
                             'Correct sensor_topic, or start its driver.')

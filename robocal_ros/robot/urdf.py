@@ -213,7 +213,7 @@ def with_frames(urdf: str, result: CalibrationResult) -> str:
     """
     result.check_kind('geometry')
     root, names = parse_urdf(urdf), result.robot.joint_names
-    joints = _joints(root, names, 'frame')
+    joints = _named(root, 'joint', names, 'whose frame')
     for name in names:
         moved = result.values([f'{name}.{axis}' for axis in FRAME_AXES])
         origin = joints[name].find('origin')

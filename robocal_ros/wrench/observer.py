@@ -707,7 +707,8 @@ class JointChains(_Chains):
         gain = since / SECOND / self._values.drift_lag
         if torques is not None and external is not None:
             half = _FREE * torques.threshold
-            unknown = torques.friction.uncertainty(observation.motion[1])
+            unknown = torques.friction.uncertainty(
+                observation.motion[1], observation.needed - external)
             if (np.abs(external) > half + unknown).any():
                 return
             torques.zero = torques.zero - gain * np.where(unknown < half, external, 0.0)

@@ -181,7 +181,7 @@ class Zeroing:
         errors = arm.regressors(rest.posture, still, still)[1] @ observer.errors.parameters
         return _Rows(rest.torque - model,
                      np.hstack((np.eye(len(model)), errors, model[:, None] * gains)),
-                     rest.variance + torques.friction.variance(still))
+                     rest.variance + torques.friction.variance(still, model))
 
     def _refuse_contact(
         self, others: list[Rest], rest: Rest, values: WrenchParameters

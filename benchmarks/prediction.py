@@ -64,7 +64,8 @@ class PredictedCell(Cell):
         velocity = np.gradient(position, STEP, axis=0)
         rows = [np.array(part[::every], dtype=np.float64) for part in (
             position, velocity, np.gradient(velocity, STEP, axis=0))]
-        self._motion = Trajectory(STEP * every * np.arange(len(rows[0])), *rows)
+        time = STEP * every * np.arange(len(rows[0]), dtype=np.float64)
+        self._motion = Trajectory(time, *rows)
         return bag
 
     def estimate(self, what: str, bag: Path, **changes: Any) -> CalibrationResult:

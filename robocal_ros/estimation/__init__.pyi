@@ -42,6 +42,7 @@ from .ripple import (
     RippleRun as RippleRun,
     find_ripple as find_ripple,
     ripple_columns as ripple_columns,
+    suspected_ripple as suspected_ripple,
 )
 from .selection import (
     d_optimal as d_optimal,

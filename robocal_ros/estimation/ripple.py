@@ -165,17 +165,43 @@ def find_ripple(
         fewest_cycles: Least number of periods per turn.
 
     """
-    usable = [run for run in runs if len(run.angle) > 2]
-    blocks = sum(len(run.angle) for run in usable)
-    if blocks < _MIN_BLOCKS:
-        return ()
-    # Thinned evenly; ripple is the same in both directions.
-    usable = usable[::-(-blocks // _MOST_BLOCKS)]
+    usable = _usable(runs)
     found: list[Ripple] = []
-    while len(found) < _MOST_COMPONENTS and (ripple := _strongest(usable, fewest_cycles)):
+    while len(found) < _MOST_COMPONENTS:
+        ripple, gain = _strongest(usable, fewest_cycles)
+        if gain <= _SIGNIFICANT:
+            break
         found.append(ripple)
         usable = [run.without(ripple) for run in usable]
     return tuple(found)
+
+
+def suspected_ripple(
+    runs: Sequence[RippleRun], fewest_cycles: float = FEWEST_CYCLES
+) -> tuple[float, float]:
+    """Return periods per turn and expected RMS torque [N·m] of ripple that is not significant.
+
+    The strongest sinusoid has the probability that Schwarz's criterion gives its three parameters
+    against none (Annals of Statistics 6 (1978) 461, doi 10.1214/aos/1176344136).
+
+    Args:
+        runs: The runs, significant ripple removed.
+        fewest_cycles: Least number of periods per turn.
+
+    """
+    usable = _usable(runs)
+    ripple, gain = _strongest(usable, fewest_cycles)
+    count = max(sum(len(run.angle) for run in usable), 1)
+    probability = 1.0 / (1.0 + count**1.5 * np.exp(-0.5 * gain))
+    return ripple.cycles, float(np.sqrt(0.5 * probability)) * ripple.amplitude
+
+
+def _usable(runs: Sequence[RippleRun]) -> list[RippleRun]:
+    """Return the runs in which ripple shows, empty if they are too short together."""
+    usable = [run for run in runs if len(run.angle) > 2]
+    blocks = sum(len(run.angle) for run in usable)
+    # Thinned evenly; ripple is the same in both directions.
+    return [] if blocks < _MIN_BLOCKS else usable[::-(-blocks // _MOST_BLOCKS)]
 
 
 def _fit(runs: Sequence[RippleRun], cycles: Array) -> tuple[Array, Array, Array]:
@@ -204,15 +230,13 @@ def _covariance(runs: Sequence[RippleRun], cycles: float, sine: float, cosine: f
     return np.asarray(np.linalg.pinv(information))
 
 
-def _strongest(runs: Sequence[RippleRun], fewest_cycles: float) -> Ripple | None:
-    """Return the strongest sinusoid, None if it is not significant."""
-    candidates = _candidates(runs, fewest_cycles)
+def _strongest(runs: Sequence[RippleRun], fewest_cycles: float) -> tuple[Ripple, float]:
+    """Return the strongest sinusoid, and its decrease of chi-square; of nothing without runs."""
+    candidates = _candidates(runs, fewest_cycles) if runs else np.zeros(0)
     if not len(candidates):
-        return None
+        return Ripple(fewest_cycles, 0.0, 0.0, np.zeros((3, 3))), 0.0
     gains, *_ = _fit(runs, candidates)
     best = int(np.argmax(gains))
-    if gains[best] <= _SIGNIFICANT:
-        return None
     refined = np.linspace(candidates[max(best - 1, 0)],
                           candidates[min(best + 1, len(candidates) - 1)], _REFINEMENT)
     fits = _fit(runs, refined)
@@ -225,7 +249,7 @@ def _strongest(runs: Sequence[RippleRun], fewest_cycles: float) -> Ripple | None
     memory = np.average(
         [float(np.var(run.torque)) * autocorrelation_time(run.torque) / run.variance
          for run in rest], weights=[len(run.torque) for run in rest])
-    return ripple if gain > _SIGNIFICANT * max(1.0, float(memory)) else None
+    return ripple, gain / max(1.0, float(memory))
 
 
 def _candidates(runs: Sequence[RippleRun], fewest: float) -> Array:

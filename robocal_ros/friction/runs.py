@@ -23,6 +23,7 @@ from robocal_ros.estimation import (
     find_ripple,
     runs,
     steady_sweeps,
+    suspected_ripple,
 )
 from robocal_ros.messages import JointSamples
 from robocal_ros.results import rms, spread
@@ -583,14 +584,19 @@ def ripple_of(points: Sequence[SpeedPoint]) -> tuple[Ripple, ...]:
         points: Runs of one joint; rejected ones are not used.
 
     """
-    return find_ripple([RippleRun(p.angle, p.total - p.gravity)
-                        for p in points if not p.rejected])
+    return find_ripple(_ripple_runs(points))
+
+
+def _ripple_runs(points: Sequence[SpeedPoint]) -> list[RippleRun]:
+    return [RippleRun(p.angle, p.total - p.gravity) for p in points if not p.rejected]
 
 
 def without_ripple(
     points: Sequence[SpeedPoint], ripples: Sequence[Ripple]
 ) -> tuple[SpeedPoint, ...]:
     """Return the points with ripple subtracted from their torques.
+
+    Ripple that is not significant beside it is part of their standard deviations.
 
     Args:
         points: Runs of one joint.
@@ -603,4 +609,8 @@ def without_ripple(
         return replace(point, torque=point.torque - float(known.mean()), std=float(std),
                        total=point.total - known)
 
-    return tuple(cleaned(point) for point in points) if ripples else tuple(points)
+    points = [cleaned(point) for point in points] if ripples else points
+    cycles, size = suspected_ripple(_ripple_runs(points))
+    return tuple(replace(point, std=float(np.hypot(
+        point.std, size * np.abs(np.exp(1j * cycles * point.angle).mean()))))
+        for point in points)

@@ -55,3 +55,20 @@ def test_two_components_are_found(made):
 def test_noise_is_no_ripple(made):
     for seed in range(6):
         assert ripple_of(points(made, made.effort(seed))) == ()
+
+
+def test_ripple_that_is_not_proven_is_in_the_intervals_of_short_runs():
+    """Their means contain a part of one period; without ripple the intervals stay."""
+    speeds = (0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5)
+    short = record({JOINT: WRIST}, both_ways(JOINT, speeds, shortest=1.2, longest=1.2), rate=125.0)
+    for ripple, low, high in ((0.0, 1.0, 1.01), (0.02, 1.4, 2.5)):
+        effort = short.effort(1) + ripple * np.sin(24.0 * short.position + 0.6)
+        before = points(short, effort)
+        assert ripple_of(before) == ()
+        after = without_ripple(before, ())
+        wider = [a.std / b.std for a, b in zip(after, before, strict=True)]
+        assert all(low <= ratio < high for ratio in wider[:6])
+        # Fast runs average over periods.
+        assert wider[-1] < 1.05
+        assert max(abs(error) / p.std for error, p in zip(
+            errors(after), after, strict=True)) < 2.6

@@ -25,7 +25,7 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
-from support.live_graph import sim_arm
+from support.live_graph import NodeChild, sim_arm
 from support.sim_rig import CONTROLLER, JOINTS, Rig, seconds, trajectory
 
 from robocal_ros.errors import RobocalError
@@ -335,3 +335,14 @@ def test_invalid_configuration_ends_the_node_with_a_message(
     said = process.log.read_text()
     assert words in said
     assert 'Traceback' not in said
+
+
+def test_a_forked_node_that_imports_the_simulation_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one of its own process would, by what it opens: no estimator may see the truth."""
+    (tmp_path / 'curious.py').write_text('def main():\n    import robocal_sim.truth\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    with NodeChild('curious', [], tmp_path / 'log', tmp_path / 'opened') as process:
+        assert process.end() == 0
+    assert 'robocal_sim/' in (tmp_path / 'opened').read_text()

@@ -37,6 +37,10 @@ def _run(
                 listing.write(f'{values[0]}\n')
 
         sys.addaudithook(note)
+    if not module.startswith('robocal_sim'):
+        # A node that imports the simulation shows by the files that it opens.
+        for name in [name for name in sys.modules if name.startswith('robocal_sim')]:
+            del sys.modules[name]
     sys.argv = [module, *arguments]
     sys.exit(import_module(module).main())
 

@@ -100,7 +100,9 @@ def test_five_commands_and_six_parameters_lead_to_a_payload(
         shown(copy, tmp_path)
         file = tmp_path / 'my_arm.yaml'
         content = yaml.safe_load(file.read_text(encoding='utf-8'))
-        content['/**/payload_identification']['ros__parameters'].update(edits)
+        # Faster than the example, to be quick.
+        content['/**/payload_identification']['ros__parameters'].update(
+            edits, max_velocity=3.0, max_acceleration=12.0)
         file.write_text(yaml.safe_dump(content), encoding='utf-8')
         with node(launch, tmp_path, monkeypatch):
             shown(f'{run} --timeout 60', tmp_path)

@@ -137,7 +137,8 @@ def test_a_signal_to_all_processes_holds_the_arm_and_is_answered(
 def test_a_node_that_comes_first_waits_and_starts_itself(
     client: Client, tmp_path: Path
 ) -> None:
-    with payload_node(tmp_path / 'node.log', tmp_path / 'results', **FAST) as node:
+    with payload_node(tmp_path / 'node.log', tmp_path / 'results', description_timeout=1.0,
+                      **FAST) as node:
         wanted = "Waiting for the robot description on topic '/robot_description'; start"
         for verb in ('run', 'estimate', 'identify_arm'):
             answer = client.ask(verb)

@@ -295,25 +295,21 @@ class ArmGeometry:
         """Return the residuals of all sets, and those of known distances."""
         parts, begin = [], 0
         for item in self.sets:
-            for kind, residual, jacobian in self.residuals(item):
-                parts.append((kind, begin, residual, jacobian))
+            owner = np.arange(begin, begin + len(item))
+            parts += [(kind, owner, residual, jacobian)
+                      for kind, residual, jacobian in self.residuals(item)]
             begin += len(item)
-        rows = Rows(
+        for known in self.known:
+            distance, slope = self.distance(*known.between)
+            parts.append((KNOWN, np.array([-1]), np.array([[distance - known.distance]]),
+                          slope[None, None]))
+        return Rows(
             np.concatenate([residual.ravel() for _, _, residual, _ in parts]),
             np.concatenate([jacobian.reshape(-1, self.width) for *_, jacobian in parts]),
             np.concatenate([np.full(residual.size, kind, dtype=object)
                             for kind, _, residual, _ in parts]),
-            np.concatenate([np.repeat(np.arange(first, first + len(residual)), residual.shape[1])
-                            for _, first, residual, _ in parts]))
-        count = len(self.known)
-        extra, slopes = np.zeros(count), np.zeros((count, self.width))
-        for row, apart in enumerate(self.known):
-            distance, slopes[row] = self.distance(*apart.between)
-            extra[row] = distance - apart.distance
-        return Rows(
-            np.append(rows.residual, extra), np.concatenate((rows.jacobian, slopes)),
-            np.append(rows.kind, np.full(count, KNOWN, dtype=object)),
-            np.append(rows.owner, np.full(count, -1)))
+            np.concatenate([np.repeat(owner, residual.shape[1])
+                            for _, owner, residual, _ in parts]))
 
     def distance(self, one: str, other: str) -> tuple[float, Array]:
         """Return the distance between two sockets [m] and its derivatives, shape (width,)."""

@@ -87,11 +87,7 @@ def with_payload(urdf: str, payload: RigidBodyInertia, frame: str) -> str:
 
     """
     root = parse_urdf(without_payload(urdf))
-    links = [item.get('name', '') for item in root.findall('link')]
-    if frame not in links:
-        raise ConfigurationError(
-            f"The URDF has no link '{frame}', on which the payload was identified; it has "
-            f'{", ".join(links) or "none"}. Give the URDF of the robot that was calibrated.')
+    _named(root, 'link', [frame], 'on which the payload')
     tensor = np.asarray(payload.inertia)
     if not tensor.any():
         tensor = least_inertia(payload.mass) * np.eye(3)
@@ -123,9 +119,7 @@ def with_links(
 
     """
     root = parse_urdf(urdf)
-    joints = _joints(root, bodies, 'link')
-    links = {item.get('name', ''): item for item in root.findall('link')}
-
+    joints, links = _named(root, 'joint', bodies, 'whose link'), _named(root, 'link')
     for name, body in bodies.items():
         carriers = [link_of(joints[name], 'child')]
         for carrier in carriers:
@@ -138,17 +132,17 @@ def with_links(
     return _text(root)
 
 
-def _joints(
-    root: ElementTree.Element, identified: Iterable[str], what: str
+def _named(
+    root: ElementTree.Element, kind: str, wanted: Iterable[str] = (), role: str = ''
 ) -> dict[str, ElementTree.Element]:
-    """Return all joints by name; raises ConfigurationError if an identified one is missing."""
-    joints = {item.get('name', ''): item for item in root.findall('joint')}
-    missing = [name for name in identified if name not in joints]
-    if missing:
-        raise ConfigurationError(
-            f"The URDF has no joint '{missing[0]}', whose {what} was identified; it has "
-            f'{", ".join(joints) or "none"}. Give the URDF of the robot that was calibrated.')
-    return joints
+    """Return all links or joints by name; raises ConfigurationError if a wanted one is missing."""
+    found = {item.get('name', ''): item for item in root.findall(kind)}
+    for name in wanted:
+        if name not in found:
+            raise ConfigurationError(
+                f"The URDF has no {kind} '{name}', {role} was identified; it has "
+                f'{", ".join(found) or "none"}. Give the URDF of the robot that was calibrated.')
+    return found
 
 
 def _inertial(body: RigidBodyInertia) -> ElementTree.Element:
@@ -181,7 +175,7 @@ def with_friction(urdf: str, laws: Mapping[str, SteadyFriction]) -> str:
 
     """
     root = parse_urdf(urdf)
-    joints = _joints(root, laws, 'friction')
+    joints = _named(root, 'joint', laws, 'whose friction')
     for name, law in laws.items():
         dynamics = joints[name].find('dynamics')
         if dynamics is None:

@@ -51,11 +51,6 @@ class Ripple:
     cosine: float
     covariance: Array
 
-    @property
-    def amplitude(self) -> float:
-        """Amplitude [N·m]."""
-        return float(np.hypot(self.sine, self.cosine))
-
     def torque(self, angle: Array) -> Array:
         """Return the torque at joint angles [N·m]."""
         return np.asarray(self.sine * np.sin(self.cycles * angle)

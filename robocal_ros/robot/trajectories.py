@@ -197,11 +197,6 @@ class Lspb:
                 f'{acceleration} rad/s².')
         return cls(start, goal, speed, abs(goal - start) / speed + speed / acceleration)
 
-    @property
-    def cruise(self) -> tuple[float, float]:
-        """Start and end of the constant speed [s]."""
-        return self.blend, self.duration - self.blend
-
     def trajectory(self, posture: Array, joint: int) -> Trajectory:
         """Return the segment as a motion of one joint, the others at rest.
 

@@ -69,7 +69,7 @@ def test_textbook_numbers_of_a_segment():
     s = Lspb(0.0, 40.0, 60.0, 1.0)
     assert s.blend == pytest.approx(1.0 / 3.0)
     assert s.acceleration == pytest.approx(180.0)
-    assert s.cruise == pytest.approx((1.0 / 3.0, 2.0 / 3.0))
+    assert (s.blend, s.duration - s.blend) == pytest.approx((1.0 / 3.0, 2.0 / 3.0))
     trajectory = s.trajectory(np.zeros(1), 0)
     position, velocity, acceleration = trajectory.sample(np.array([0.2, 0.5, 0.9]))
     np.testing.assert_allclose(position[:, 0], [3.6, 20.0, 39.1])

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from rclpy.duration import Duration
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
 from support.live_graph import JOINTS, Process, seconds
-from support.real_control import Shell, needs_real_control
+from support.real_control import Command, Shell, needs_real_control
 from support.ros_rig import Spinner, await_service, stamp
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
@@ -53,7 +52,7 @@ def point(
 ) -> JointTrajectoryPoint:
     """Return a point at which only joint 6 is turned."""
     return JointTrajectoryPoint(
-        positions=[0.0] * 5 + [wrist] if positions is None else list(positions),
+        positions=[0.0] * 5 + [wrist] if positions is None else [float(x) for x in positions],
         velocities=list(velocities), accelerations=list(accelerations), effort=list(effort),
         time_from_start=Duration(seconds=time).to_msg())
 
@@ -254,18 +253,16 @@ class Seen:
 class Pair:
     """Both controllers, with one node that sends to them."""
 
-    def __init__(self, shell: Shell, folder: Path) -> None:
+    def __init__(self, launched: Command) -> None:
         self.node = rclpy.create_node('client')
         self.spinner = Spinner(self.node)
         self._switches: dict[str, Any] = {}
         self.arms = [Arm(self.node, 'real', self._switch_real),
                      Arm(self.node, 'simulated', self._switch_simulated)]
+        self.spinner.until(lambda: launched.has_controllers, what='the controllers')
         for arm in self.arms:
             self.spinner.until(arm.action.server_is_ready, what=arm.namespace)
             self.spinner.until(lambda arm=arm: len(arm.states) > 10)
-        # The controllers answer at once, but the arm may not be commanded yet.
-        for arm in self.arms:
-            self.go_home(arm)
 
     def _client(self, kind: Any, name: str) -> Any:
         if name not in self._switches:
@@ -386,10 +383,11 @@ class _Run:
 def pair(tmp_path_factory: pytest.TempPathFactory, ros: None) -> Iterator[Pair]:
     folder = tmp_path_factory.mktemp('imitation')
     shell = Shell(folder)
-    with shell.launch('bringup.launch.py', hardware='mock', nodes='none', namespace='real'), \
+    with shell.launch('bringup.launch.py', hardware='mock', nodes='none',
+                      namespace='real') as launched, \
             Process('robocal_sim.node', folder / 'sim.log', namespace='/simulated',
                     truth_file='none', **_CONSTRAINTS):
-        made = Pair(shell, folder)
+        made = Pair(launched)
         with made.spinner:
             yield made
 

@@ -20,7 +20,7 @@ from rclpy.duration import Duration
 from sensor_msgs.msg import JointState
 from support.arms import arm
 from support.live_graph import JOINTS, Client, Process
-from support.real_control import Call, Shell, last_motion, needs_real_control
+from support.real_control import Call, Command, Shell, last_motion, needs_real_control
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from robocal_ros import registry
@@ -40,7 +40,7 @@ REST, ANSWER = 0.1, 1.0
 class Cell(Client):
     """The controllers on mock hardware, started by the launch file, and a client."""
 
-    def __init__(self, shell: Shell, namespace: str = '') -> None:
+    def __init__(self, shell: Shell, launched: Command, namespace: str = '') -> None:
         super().__init__()
         self.shell, self.namespace = shell, namespace
         self.states: list[tuple[float, list[str], list[float]]] = []
@@ -52,7 +52,8 @@ class Cell(Client):
             self._on_controller, qos.RELIABLE)
         self.action = ActionClient(self.node, FollowJointTrajectory,
                                    f'{namespace}/{CONTROLLER}/follow_joint_trajectory')
-        self.until(self.action.server_is_ready, what='the controller')
+        self.until(lambda: launched.has_controllers, what='the controllers')
+        self.until(self.action.server_is_ready, what='the action')
         self.until(lambda: self.states, what='joint states')
 
     def _on_states(self, message: JointState) -> None:
@@ -113,8 +114,10 @@ def cell(shell: Shell, tmp_path_factory: pytest.TempPathFactory, ros: None) -> I
     parameters = tmp_path_factory.mktemp('cell') / 'parameters.yaml'
     parameters.write_text(yaml.safe_dump({'/**': {'ros__parameters': {
         'results_dir': str(parameters.parent)}}, '/**/leveling': {'ros__parameters': SLOW}}))
-    with shell.launch('bringup.launch.py', hardware='mock', params_file=str(parameters)):
-        made = Cell(shell)
+    with shell.launch(
+        'bringup.launch.py', hardware='mock', params_file=str(parameters)
+    ) as launched:
+        made = Cell(shell, launched)
         for name in registry.nodes():
             made.until(lambda name=name: made.state(name) == 'active', what=f'active {name}')
         yield made
@@ -230,10 +233,10 @@ def test_the_end_of_a_node_ends_its_motion(
 
 
 def test_two_arms_are_leveled_at_once(shell: Shell, ros: None) -> None:
-    with shell.launch('bringup.launch.py', hardware='mock', nodes='leveling', namespace='left'), \
-            shell.launch('bringup.launch.py', hardware='mock', nodes='leveling',
-                         namespace='right'):
-        cells = [Cell(shell, '/left'), Cell(shell, '/right')]
+    one_arm = {'hardware': 'mock', 'nodes': 'leveling'}
+    with shell.launch('bringup.launch.py', **one_arm, namespace='left') as left, \
+            shell.launch('bringup.launch.py', **one_arm, namespace='right') as right:
+        cells = [Cell(shell, left, '/left'), Cell(shell, right, '/right')]
         for one in cells:
             one.until(lambda one=one: one.state(f'{one.namespace[1:]}/leveling') == 'active')
             one.go_to(TILTED)
@@ -248,7 +251,7 @@ def test_two_arms_are_leveled_at_once(shell: Shell, ros: None) -> None:
 
 def test_ctrl_c_ends_the_launch_and_answers(shell: Shell, ros: None) -> None:
     with shell.launch('bringup.launch.py', hardware='mock', nodes='leveling') as launched:
-        one = Cell(shell)
+        one = Cell(shell, launched)
         one.until(lambda: one.state('leveling') == 'active')
         one.go_to(TILTED)
         call = shell.call('/leveling/run')

@@ -86,6 +86,12 @@ class Command:
     def said(self) -> str:
         return self.log.read_text()
 
+    @property
+    def has_controllers(self) -> bool:
+        """Whether the spawner of a launch has ended, with all controllers active."""
+        assert self.child.poll() is None, self.said
+        return re.search(r'spawner-\d+\]: process has finished cleanly', self.said) is not None
+
     def send(self, number: signal.Signals) -> None:
         os.killpg(self.child.pid, number)
 

@@ -31,7 +31,7 @@ TILTED = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])
 # A turn of some 4 s, so that faults come in mid-motion.
 SLOW = {'speed_scale': 0.3}
 # What the procedures lack on hardware without physics.
-REFUSED = {'payload_identification': 'same values', 'friction_identification': 'effort',
+REFUSED = {'payload_identification': 'effort', 'friction_identification': 'effort',
            'compliance_calibration': 'tracker', 'wrench_observer': 'effort'}
 # Longest time from a fault to standstill, and to the answer of the caller [s].
 REST, ANSWER = 0.1, 1.0
@@ -207,9 +207,16 @@ def test_two_arms_are_leveled_at_once(shell: Shell, ros: None) -> None:
 
 
 def test_mock_hardware_serves_previews_and_other_procedures_refuse_it(
-    shell: Shell, ros: None
+    shell: Shell, tmp_path: Path, ros: None
 ) -> None:
-    with shell.launch('bringup.launch.py', hardware='mock') as launched:
+    parameters = tmp_path / 'parameters.yaml'
+    parameters.write_text(yaml.safe_dump({'/**': {'ros__parameters': {
+        'results_dir': str(tmp_path)}}, '/**/payload_identification': {'ros__parameters': {
+            'known_mass': 2.0}}, '/**/compliance_calibration': {'ros__parameters': {
+                'load_mass': 10.0, 'load_com': [0.0, 0.0, 0.1]}}}))
+    with shell.launch(
+        'bringup.launch.py', hardware='mock', params_file=str(parameters)
+    ) as launched:
         one = Cell(shell, launched)
         for name in registry.nodes():
             one.until(lambda name=name: one.state(name) == 'active', what=f'active {name}')

@@ -32,7 +32,7 @@ TILTED = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])
 SLOW = {'speed_scale': 0.3}
 # What the procedures lack on hardware without physics.
 REFUSED = {'payload_identification': 'effort', 'friction_identification': 'effort',
-           'compliance_calibration': 'tracker', 'wrench_observer': 'effort'}
+           'compliance_calibration': 'mount the load', 'wrench_observer': 'effort'}
 # Longest time from a fault to standstill, and to the answer of the caller [s].
 REST, ANSWER = 0.1, 1.0
 

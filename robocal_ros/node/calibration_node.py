@@ -140,7 +140,7 @@ class CalibrationNode(ProcedureNode, ABC):
         self._started_itself = False
         self._drawn: list[Marker] = []
         self._streams: list[ActivePart] = []
-        self._services: list[Service[Any, Any]] = []
+        self._offered: list[Service[Any, Any]] = []
         self._problems = parameters.declare(self, self.parameter_table)
         self._unknown = parameters.unknown(self, parameters.given_names(self) | {
             item.name for item in kwargs.get('parameter_overrides') or ()})
@@ -274,19 +274,19 @@ class CalibrationNode(ProcedureNode, ABC):
             self._awaited = AwaitedDescription(self, self._start)
 
     def _offer_services(self) -> None:
-        if not self._services:
-            self._services = self.offer({name: getattr(self, name) for name in self.verbs})
+        if not self._offered:
+            self._offered = self.offer({name: getattr(self, name) for name in self.verbs})
 
     def _withdraw_services(self) -> None:
-        for service in self._services:
+        for service in self._offered:
             self.destroy_service(service)
-        self._services = []
+        self._offered = []
 
     def _yield_services(self, other: bool) -> None:
         """Leave the answers to the active node of this name, except those still to be given."""
         if not other:
             self._offer_services()
-        elif self._services and not self.busy:
+        elif self._offered and not self.busy:
             self.get_logger().warning(
                 'Another node of this name is active: this one offers no procedures meanwhile.')
             self._withdraw_services()

@@ -13,18 +13,15 @@ import numpy as np
 import pytest
 import yaml
 from control_msgs.action import FollowJointTrajectory
-from control_msgs.msg import JointTrajectoryControllerState
 from lifecycle_msgs.msg import Transition
 from rclpy.action import ActionClient
 from rclpy.duration import Duration
-from sensor_msgs.msg import JointState
 from support.arms import arm
 from support.live_graph import JOINTS, Client, Process
-from support.real_control import Call, Shell, last_motion, needs_real_control
+from support.real_control import Call, Command, Postures, Shell, needs_real_control
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from robocal_ros import registry
-from robocal_ros.messages import qos
 
 pytestmark = needs_real_control()
 
@@ -33,6 +30,9 @@ BROADCASTER = 'joint_state_broadcaster'
 TILTED = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])
 # A turn of some 4 s, so that faults come in mid-motion.
 SLOW = {'speed_scale': 0.3}
+# What the procedures lack on hardware without physics.
+REFUSED = {'payload_identification': 'effort', 'friction_identification': 'effort',
+           'compliance_calibration': 'mount the load', 'wrench_observer': 'effort'}
 # Longest time from a fault to standstill, and to the answer of the caller [s].
 REST, ANSWER = 0.1, 1.0
 
@@ -40,34 +40,19 @@ REST, ANSWER = 0.1, 1.0
 class Cell(Client):
     """The controllers on mock hardware, started by the launch file, and a client."""
 
-    def __init__(self, shell: Shell, namespace: str = '') -> None:
+    def __init__(self, shell: Shell, launched: Command, namespace: str = '') -> None:
         super().__init__()
         self.shell, self.namespace = shell, namespace
-        self.states: list[tuple[float, list[str], list[float]]] = []
-        self.heard = 0.0
-        self.node.create_subscription(
-            JointState, f'{namespace}/joint_states', self._on_states, qos.RELIABLE)
-        self.node.create_subscription(
-            JointTrajectoryControllerState, f'{namespace}/{CONTROLLER}/controller_state',
-            self._on_controller, qos.RELIABLE)
+        self.states = Postures(self.node, namespace)
         self.action = ActionClient(self.node, FollowJointTrajectory,
                                    f'{namespace}/{CONTROLLER}/follow_joint_trajectory')
-        self.until(self.action.server_is_ready, what='the controller')
+        self.until(lambda: launched.has_controllers, what='the controllers')
+        self.until(self.action.server_is_ready, what='the action')
         self.until(lambda: self.states, what='joint states')
-
-    def _on_states(self, message: JointState) -> None:
-        self.heard = time.monotonic()
-        self.states.append((self.heard, message.name, list(message.position)))
-
-    def _on_controller(self, message: JointTrajectoryControllerState) -> None:
-        self.states.append((time.monotonic(), message.joint_names,
-                            list(message.feedback.positions)))
 
     @property
     def posture(self) -> np.ndarray:
-        _, names, position = self.states[-1]
-        at = dict(zip(names, position, strict=True))
-        return np.array([at[name] for name in JOINTS])
+        return self.states.newest
 
     def go_to(self, posture: np.ndarray) -> None:
         """Move the arm without a node."""
@@ -113,10 +98,10 @@ def cell(shell: Shell, tmp_path_factory: pytest.TempPathFactory, ros: None) -> I
     parameters = tmp_path_factory.mktemp('cell') / 'parameters.yaml'
     parameters.write_text(yaml.safe_dump({'/**': {'ros__parameters': {
         'results_dir': str(parameters.parent)}}, '/**/leveling': {'ros__parameters': SLOW}}))
-    with shell.launch('bringup.launch.py', hardware='mock', params_file=str(parameters)):
-        made = Cell(shell)
-        for name in registry.nodes():
-            made.until(lambda name=name: made.state(name) == 'active', what=f'active {name}')
+    with shell.launch('bringup.launch.py', hardware='mock', nodes='leveling',
+                      params_file=str(parameters)) as launched:
+        made = Cell(shell, launched)
+        made.until(lambda: made.state('leveling') == 'active')
         yield made
         made.close()
 
@@ -126,32 +111,7 @@ def test_a_tool_is_leveled_in_place(cell: Cell) -> None:
     assert cell.tilt() > 0.1
     success, message = cell.shell.call('/leveling/run').answer()
     assert success, message
-    assert cell.tilt() < 1e-3
-
-
-@pytest.mark.parametrize('name', [
-    'payload_identification', 'friction_identification', 'compliance_calibration', 'leveling'])
-def test_a_preview_moves_nothing(cell: Cell, name: str) -> None:
-    before = cell.posture
-    _, message = cell.shell.call(f'/{name}/preview').answer()
-    assert 'Nothing was moved' in message
-    np.testing.assert_allclose(cell.posture, before, atol=1e-6)
-
-
-@pytest.mark.parametrize(('name', 'said'), [
-    ('payload_identification', 'same values'),
-    ('friction_identification', 'effort'),
-    ('compliance_calibration', 'tracker'),
-    ('wrench_observer', 'effort'),
-])
-def test_a_mock_without_physics_is_refused_in_a_sentence(
-    cell: Cell, name: str, said: str
-) -> None:
-    before = cell.posture
-    success, message = cell.shell.call(f'/{name}/run').answer()
-    assert not success
-    assert said in message
-    np.testing.assert_allclose(cell.posture, before, atol=1e-6)
+    cell.until(lambda: cell.tilt() < 1e-3, what='the posture of the level tool')
 
 
 class Fault:
@@ -198,11 +158,11 @@ def test_the_arm_rests_and_the_caller_hears_soon_after(cell: Cell, name: str) ->
     quiet = time.monotonic()
     cell.until(lambda: time.monotonic() > quiet + 0.5)
     # A deactivation of the broadcaster takes some cycles.
-    begin = cell.heard if name == 'joint states silent' else began
+    begin = cell.states.newest_state if name == 'joint states silent' else began
     fault.repair(cell)
     cell.until(lambda: cell.state('leveling') == 'active')
     assert fault.said in message
-    assert last_motion(cell.states) - begin <= REST
+    assert cell.states.last_motion() - begin <= REST
     assert delay <= ANSWER + (begin - began)
 
 
@@ -225,15 +185,15 @@ def test_the_end_of_a_node_ends_its_motion(
     cell.until(lambda: time.monotonic() > began + 2.0)
     assert cell.change(Transition.TRANSITION_ACTIVATE, 'leveling')
     assert 'shut down' in message
-    assert last_motion(cell.states) - began <= REST
+    assert cell.states.last_motion() - began <= REST
     assert delay <= ANSWER
 
 
 def test_two_arms_are_leveled_at_once(shell: Shell, ros: None) -> None:
-    with shell.launch('bringup.launch.py', hardware='mock', nodes='leveling', namespace='left'), \
-            shell.launch('bringup.launch.py', hardware='mock', nodes='leveling',
-                         namespace='right'):
-        cells = [Cell(shell, '/left'), Cell(shell, '/right')]
+    one_arm = {'hardware': 'mock', 'nodes': 'leveling'}
+    with shell.launch('bringup.launch.py', **one_arm, namespace='left') as left, \
+            shell.launch('bringup.launch.py', **one_arm, namespace='right') as right:
+        cells = [Cell(shell, left, '/left'), Cell(shell, right, '/right')]
         for one in cells:
             one.until(lambda one=one: one.state(f'{one.namespace[1:]}/leveling') == 'active')
             one.go_to(TILTED)
@@ -246,9 +206,39 @@ def test_two_arms_are_leveled_at_once(shell: Shell, ros: None) -> None:
             one.close()
 
 
+def test_mock_hardware_serves_previews_and_other_procedures_refuse_it(
+    shell: Shell, tmp_path: Path, ros: None
+) -> None:
+    parameters = tmp_path / 'parameters.yaml'
+    parameters.write_text(yaml.safe_dump({'/**': {'ros__parameters': {
+        'results_dir': str(tmp_path)}}, '/**/payload_identification': {'ros__parameters': {
+            'known_mass': 2.0}}, '/**/compliance_calibration': {'ros__parameters': {
+                'load_mass': 10.0, 'load_com': [0.0, 0.0, 0.1]}}}))
+    with shell.launch(
+        'bringup.launch.py', hardware='mock', params_file=str(parameters)
+    ) as launched:
+        one = Cell(shell, launched)
+        for name in registry.nodes():
+            one.until(lambda name=name: one.state(name) == 'active', what=f'active {name}')
+        before, answers = one.posture, {}
+        for name in registry.nodes():
+            if name != 'wrench_observer':
+                answers[f'{name}/preview'] = shell.call(f'/{name}/preview').answer()
+            if name != 'leveling':
+                answers[f'{name}/run'] = shell.call(f'/{name}/run').answer()
+        one.states.clear()
+        one.until(lambda: len(one.states))
+        np.testing.assert_allclose(one.posture, before, atol=1e-6)
+        one.close()
+    for name, (success, message) in answers.items():
+        assert success == name.endswith('preview'), (name, message)
+    for name, said in REFUSED.items():
+        assert said in answers[f'{name}/run'][1]
+
+
 def test_ctrl_c_ends_the_launch_and_answers(shell: Shell, ros: None) -> None:
     with shell.launch('bringup.launch.py', hardware='mock', nodes='leveling') as launched:
-        one = Cell(shell)
+        one = Cell(shell, launched)
         one.until(lambda: one.state('leveling') == 'active')
         one.go_to(TILTED)
         call = shell.call('/leveling/run')

@@ -2,8 +2,9 @@
 """Expected results of previews against the results of the runs, on arms of the second world.
 
 `python -m benchmarks.prediction --cells 6 --file prediction.jsonl` carries out every method on so
-many cells. Each line of the file has the expected and the stated standard deviations and verdicts
-of one estimate; the table has the shares of values within a factor of 1.5, and of equal verdicts.
+many cells, with tools that were weighed. Each line of the file has the expected and the stated
+standard deviations and verdicts of one estimate; the table has the shares of values within a
+factor of 1.5, and of equal verdicts.
 """
 
 from __future__ import annotations
@@ -34,9 +35,8 @@ from robocal_ros.robot import Trajectory, make_robot, make_store
 
 _FACTOR = 1.5
 _METHODS = ('static_poses', 'wrist', 'chain', 'gains')
-# Rest of which the scatter is used, before the first motion [s], and mass that is assumed of an
-# unknown tool [kg].
-_REST, _GUESS = 0.3, 1.0
+# Rest of which the scatter is used, before the first motion [s].
+_REST = 0.3
 
 
 class PredictedCell(Cell):
@@ -62,7 +62,7 @@ class PredictedCell(Cell):
         every = round(1.0 / (STEP * min(self.rate, rate)))
         position = script(self.name, self._place, what, tuple(sorted(detail.items())))
         velocity = np.gradient(position, STEP, axis=0)
-        rows = [np.asarray(part[::every], dtype=float) for part in (
+        rows: list[Any] = [part[::every] for part in (
             position, velocity, np.gradient(velocity, STEP, axis=0))]
         self._motion = Trajectory(STEP * every * np.arange(len(rows[0])), *rows)
         return bag
@@ -98,7 +98,7 @@ class PredictedCell(Cell):
                          last.velocity[still], (last.effort * self.world.constant)[still]),
             {WRENCH: WrenchSamples(data_of(self.name).sensor, last.wrench_time[readings],
                                    last.wrench[readings])})
-        mass = values.arm_load if what == 'arm' else values.known_mass or _GUESS
+        mass = values.arm_load if what == 'arm' else values.known_mass or self.load.mass
         inputs = by.inputs(robot, values, make_store(robot, values).load)
         return expected_result(by, robot, values, inputs, self._motion, rest, mass)
 

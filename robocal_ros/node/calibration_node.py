@@ -205,8 +205,8 @@ class CalibrationNode(ProcedureNode, ABC):
             if not known]
         shapeless = ', '.join(self.arm.checker.missing_meshes)
         return ' '.join(filter(None, (
-            unset and f'Unprotected, because not set: {" and ".join(unset)}.',
-            shapeless and f'Without collision shape: {shapeless}.')))
+            f'Unprotected, because not set: {" and ".join(unset)}.' if unset else '',
+            f'Without collision shape: {shapeless}.' if shapeless else '')))
 
     async def answer(self, name: str, action: Action) -> Answer:
         """Run the action of a service; refused if its result could not be stored."""

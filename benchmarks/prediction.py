@@ -66,7 +66,8 @@ class PredictedCell(Cell):
         velocity = np.gradient(position, STEP, axis=0)
         rows: list[Any] = [part[::every] for part in (
             position, velocity, np.gradient(velocity, STEP, axis=0))]
-        self._motion = Trajectory(STEP * every * np.arange(len(rows[0])), *rows)
+        time: Any = STEP * every * np.arange(len(rows[0]))
+        self._motion = Trajectory(time, *rows)
         return bag
 
     def estimate(self, what: str, bag: Path, **changes: Any) -> CalibrationResult:

@@ -2,8 +2,9 @@
 """Expected results of previews against the results of the runs, on arms of the second world.
 
 `python -m benchmarks.prediction --cells 6 --file prediction.jsonl` carries out every method on so
-many cells. Each line of the file has the expected and the stated standard deviations and verdicts
-of one estimate; the table has the shares of values within a factor of 1.5, and of equal verdicts.
+many cells, with tools that were weighed. Each line of the file has the expected and the stated
+standard deviations and verdicts of one estimate; the table has the shares of masses, centres of
+mass and effort scales within a factor of 1.5, and of equal verdicts.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 from benchmarks import second_world
 from benchmarks.offline_bag import WRENCH
 from benchmarks.second_campaign import METHODS
-from benchmarks.second_cell import GROUPS, STEP, Cell, data_of, script, urdf_of
+from benchmarks.second_cell import COM, GROUPS, STEP, Cell, data_of, script, urdf_of
 from robocal_ros.errors import RobocalError
 from robocal_ros.estimators import estimator
 from robocal_ros.messages import JointSamples, Recording, WrenchSamples
@@ -33,10 +34,11 @@ from robocal_ros.results import CalibrationResult, State
 from robocal_ros.robot import Trajectory, make_robot, make_store
 
 _FACTOR = 1.5
+# Values besides effort scales that are judged; biases and friction are by-products.
+_JUDGED = ('mass', *COM)
 _METHODS = ('static_poses', 'wrist', 'chain', 'gains')
-# Rest of which the scatter is used, before the first motion [s], and mass that is assumed of an
-# unknown tool [kg].
-_REST, _GUESS = 0.3, 1.0
+# Rest of which the scatter is used, before the first motion [s].
+_REST = 0.3
 
 
 class PredictedCell(Cell):
@@ -99,7 +101,7 @@ class PredictedCell(Cell):
                          last.velocity[still], (last.effort * self.world.constant)[still]),
             {WRENCH: WrenchSamples(data_of(self.name).sensor, last.wrench_time[readings],
                                    last.wrench[readings])})
-        mass = values.arm_load if what == 'arm' else values.known_mass or _GUESS
+        mass = values.arm_load if what == 'arm' else values.known_mass or self.load.mass
         inputs = by.inputs(robot, values, make_store(robot, values).load)
         return expected_result(by, robot, values, inputs, self._motion, rest, mass)
 
@@ -134,7 +136,8 @@ def table(figures: list[dict[str, Any]]) -> str:
         expected, stated, method = item['expected'], item.get('stated', {}), item['method']
         equal[method][expected['verdict'], stated.get('verdict')] += 1
         ratios[method] += [expected['std'][name] / std for name, std in
-                           stated.get('std', {}).items() if name in expected.get('std', {})]
+                           stated.get('std', {}).items() if name in expected.get('std', {})
+                           and (name in _JUDGED or name.endswith('.effort_scale'))]
     lines = []
     for method, counts in equal.items():
         ratio = np.array(ratios[method])

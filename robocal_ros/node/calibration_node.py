@@ -207,7 +207,7 @@ class CalibrationNode(ProcedureNode, ABC):
         shapeless = ', '.join(self.arm.checker.missing_meshes)
         return ' '.join(filter(None, (
             f'Unprotected, because not set: {" and ".join(unset)}.' if unset else '',
-            shapeless and f'Without collision shape: {shapeless}.')))
+            f'Without collision shape: {shapeless}.' if shapeless else '')))
 
     async def answer(self, name: str, action: Action) -> Answer:
         """Run the action of a service; refused if its result could not be stored."""

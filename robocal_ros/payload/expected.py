@@ -30,8 +30,10 @@ from robocal_ros.robot import (
 _FRICTION = 0.03
 # Speed at which friction sets in [rad/s], and least noise as a share of the largest torque.
 _SLOW, _LEAST_NOISE = 1e-3, 1e-4
-# Distance of the centre of an unknown load from the flange [m].
-_REACH = 0.1
+# Distance of the centre of an unknown load from the flange, and its radius of gyration [m].
+_REACH, _RADIUS = 0.1, 0.05
+# Time within which friction that is not modelled stays the same [s].
+_LASTING = 0.5
 
 
 def expected_result(
@@ -53,7 +55,7 @@ def expected_result(
         RobocalError: If such a motion is not enough.
 
     """
-    load = RigidBodyInertia(mass, np.array([0.0, 0.0, _REACH]), np.zeros((3, 3)))
+    load = RigidBodyInertia(mass, np.array([0.0, 0.0, _REACH]), mass * _RADIUS**2 * np.eye(3))
     q, v = motion.position, motion.velocity
     a = np.zeros_like(q) if motion.acceleration is None else motion.acceleration
     loaded = robot.with_payload(load)
@@ -61,9 +63,11 @@ def expected_result(
     carrying = robot.without_mass().with_payload(load) if external else loaded
     torque = NewtonEuler(carrying, robot.tool_frame).torque(q, v, a)
     largest = np.abs(torque).max(axis=0)
-    if not external:
-        torque = torque + _friction(robot, inputs, motion, largest)
     generator = np.random.default_rng(0)
+    if not external:
+        friction = _friction(robot, inputs, motion, largest)
+        torque = torque + friction * (
+            1.0 + values.friction_change_std * _lasting(generator, motion))
     noise = np.maximum(rest.joints.effort.std(axis=0), _LEAST_NOISE * largest.max())
     joints = JointSamples(robot.joint_names, motion.time, q, v,
                           torque + noise * generator.normal(size=torque.shape))
@@ -91,6 +95,13 @@ def _friction(robot: Robot, inputs: Inputs, motion: Trajectory, largest: Array) 
         column = robot.index(name)
         torque[:, column] = law.torque(motion.velocity[:, column])
     return np.asarray(torque)
+
+
+def _lasting(generator: np.random.Generator, motion: Trajectory) -> Array:
+    """Return a random change of each joint's friction with standard deviation 1, shape (k, n)."""
+    knots = np.arange(0.0, motion.duration + _LASTING, _LASTING)
+    drawn = generator.normal(size=(len(knots), motion.position.shape[1]))
+    return np.stack([np.interp(motion.time, knots, column) for column in drawn.T], axis=1)
 
 
 def _placed(robot: Robot, load: RigidBodyInertia, frame: str, q: Array) -> Any:

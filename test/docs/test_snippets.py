@@ -31,6 +31,7 @@ from support.parameter_files import tables
 from robocal_ros import launching, registry
 from robocal_ros.cli import console, import_csv, main as entry
 from robocal_ros.cli.arguments import build_parser
+from robocal_ros.cli.calibration_answers import check_purposes
 from robocal_ros.compliance.observations import read_observations
 from robocal_ros.friction.plan import load_trajectory_set
 from robocal_ros.offline import read_parameters
@@ -214,6 +215,8 @@ class Shell:
             assert known.issuperset(name for name, _ in options.param)
             verb = options.verb or registry.procedures()[options.capability].verb
             assert verb in interfaces()[registry.procedures()[options.capability].node]
+        elif command == 'calibrate':
+            check_purposes(options.purposes.split(','))
         else:
             assert command in ('doctor', 'record', 'view'), f'{command} is not checked'
 

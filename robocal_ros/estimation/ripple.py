@@ -188,7 +188,8 @@ def suspected_ripple(
     ripple, gain = _strongest(usable, fewest_cycles)
     count = max(sum(len(run.angle) for run in usable), 1)
     probability = 1.0 / (1.0 + count**1.5 * np.exp(-0.5 * gain))
-    return ripple.cycles, float(np.sqrt(0.5 * probability)) * ripple.amplitude
+    return ripple.cycles, float(
+        np.sqrt(0.5 * probability) * np.hypot(ripple.sine, ripple.cosine))
 
 
 def _usable(runs: Sequence[RippleRun]) -> list[RippleRun]:

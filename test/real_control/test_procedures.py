@@ -36,7 +36,7 @@ REFUSED = {
     'payload_identification/run': 'ffort of joint',
     'friction_identification/run': 'ffort of joint',
     'compliance_calibration/run': 'mount the load',
-    'wrench_observer/run': 'ffort',
+    'wrench_observer/run': 'same values',
 }
 # Longest time from a fault to standstill, and to the answer of the caller [s].
 REST, ANSWER = 0.1, 1.0

@@ -31,8 +31,13 @@ TILTED = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])
 # A turn of some 4 s, so that faults come in mid-motion.
 SLOW = {'speed_scale': 0.3}
 # What the procedures lack on hardware without physics.
-REFUSED = {'payload_identification': 'effort', 'friction_identification': 'effort',
-           'compliance_calibration': 'mount the load', 'wrench_observer': 'effort'}
+REFUSED = {
+    'payload_identification/preview': 'ffort of joint',
+    'payload_identification/run': 'ffort of joint',
+    'friction_identification/run': 'ffort of joint',
+    'compliance_calibration/run': 'mount the load',
+    'wrench_observer/run': 'same values',
+}
 # Longest time from a fault to standstill, and to the answer of the caller [s].
 REST, ANSWER = 0.1, 1.0
 
@@ -231,9 +236,8 @@ def test_mock_hardware_serves_previews_and_other_procedures_refuse_it(
         np.testing.assert_allclose(one.posture, before, atol=1e-6)
         one.close()
     for name, (success, message) in answers.items():
-        assert success == name.endswith('preview'), (name, message)
-    for name, said in REFUSED.items():
-        assert said in answers[f'{name}/run'][1]
+        assert success == (name not in REFUSED), (name, message)
+        assert REFUSED.get(name, '') in message
 
 
 def test_ctrl_c_ends_the_launch_and_answers(shell: Shell, ros: None) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from robocal_ros.arm import ControllerGoals
-from robocal_ros.messages import SECOND
 from robocal_ros.node import CalibrationNode
 from robocal_ros.wrench.observer import Observation
 
@@ -58,7 +57,7 @@ class ContactReaction:
         self._held[observation.links] = bool(what) or (
             self._held.get(observation.links, False) and bool(observation.contacts))
         if begun:
-            self._hold(what, observation.nanoseconds)
+            self._hold(what)
 
     def _contact(self, observation: Observation) -> str:
         """Return which contact is strong enough, empty for none."""
@@ -71,11 +70,9 @@ class ContactReaction:
         return 'torque on ' + ', '.join(
             np.array(self._node.robot.joint_names)[observation.colliding])
 
-    def _hold(self, what: str, stamp: int) -> None:
-        age = (self._node.get_clock().now().nanoseconds - stamp) / SECOND
+    def _hold(self, what: str) -> None:
         self.outcome = self.problem or (
-            f'Contact ({what}): the controller was told to hold the arm {1e3 * age:.1f} ms after '
-            'the stamp of the sample.')
+            f'Contact ({what}): the controller was told to hold the arm.')
         if self.problem:
             self._node.get_logger().error(self.outcome)
             return

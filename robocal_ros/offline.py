@@ -78,7 +78,7 @@ class OfflineEstimation:
         self._bag = bag
         self._selection = selection
         self._spans, self._remarks = self._marked()
-        if self._spans.method not in ('', values.method):
+        if self._spans.method not in ('', getattr(values, 'method', '')):
             values = replace(values, method=self._spans.method)
             self._remarks = (*self._remarks, f'Its method is {values.method}, which is used.')
         self._values = values

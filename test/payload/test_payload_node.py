@@ -66,7 +66,7 @@ def test_a_reference_run_is_saved_and_answered_without_a_payload_being_published
     assert node.trigger_activate() == SUCCESS
     record = Record('robocal', None, exciting(), duration=10.0)
     reference = excitation.estimate(node.robot, record.joints(1), node.values)
-    monkeypatch.setattr(node.recorder, 'recording', lambda _: Recording(record.joints(1)))
+    monkeypatch.setattr(node.recorder, 'recording', lambda _, words: Recording(record.joints(1)))
     inertia: list[Any] = []
     monkeypatch.setattr(node._inertia_topic, 'publish', inertia.append)
     with Spinner(node) as spinner:

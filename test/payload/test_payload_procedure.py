@@ -88,7 +88,7 @@ def test_two_planes_are_swept_in_both_directions_and_the_arm_returns(
     assert phases.count('sweeping') > len(fed) == 4, 'held-out sweeps show no estimate'
     shares = [share for phase, share in arm.log if phase != 'dwell']
     assert all(low <= high for low, high in shares)
-    assert shares[-1] == (92.0, 98.0)
+    assert shares[-1] == (93.0, 98.0)
     assert recorder.on_sample is None
     # The arm alone: its payload has no lever.
     levers = [float(text.split()[0]) for name, text in report.notes.items() if 'lever' in name]

@@ -12,6 +12,8 @@ from pathlib import Path
 from time import time
 from typing import Any
 
+import yaml
+
 from robocal_ros import registry
 from robocal_ros.cli import calibration_plan as plan, doctor, report, run as run_command
 from robocal_ros.cli.calibration_answers import (
@@ -27,7 +29,7 @@ from robocal_ros.cli.doctor_findings import Grade
 from robocal_ros.cli.doctor_robot import Graph, graph_findings
 from robocal_ros.cli.node_client import NodeClient, RosSession, full_name
 from robocal_ros.cli.show import stored_files
-from robocal_ros.files import write_output
+from robocal_ros.files import load, read_text, write_output
 from robocal_ros.payload import (
     MAX_GAIN_STD,
     PayloadParameters,
@@ -39,7 +41,9 @@ from robocal_ros.payload import (
 from robocal_ros.results import stale_inputs
 from robocal_ros.robot import make_robot, make_store
 
-_JOURNAL, _REPORT = 'calibrate.yaml', 'calibrate.html'
+_JOURNAL, _REPORT = 'calibrate.answers', 'calibrate.html'
+# The parameters in place of which a preview assumes others.
+_BEFORE = 'calibrate.before'
 # What a preview assumes of links, and of drive gains that are identified with them, as shares: the
 # order of what an identification with a weighed load states.
 _IDENTIFIED = 0.005
@@ -96,6 +100,11 @@ class _Guide:
         self._values = PayloadParameters(**known)
         self._robot = make_robot(graph.description, self._values)
         self._store = make_store(self._robot, self._values)
+        self._before = self._store.directory / _BEFORE
+        if self._before.exists():
+            # An earlier start was killed during a preview.
+            self._restore(client, load(read_text(self._before, 'file'), str(self._before)))
+            self._values = PayloadParameters(**client.parameters(known))
 
     def answered(self, purposes: list[str]) -> Answers:
         """Return the answers: of the file, of an unfinished plan, or from the terminal."""
@@ -230,11 +239,15 @@ class _Guide:
     def _preview(self, step: Action, facts: Facts) -> None:
         """Call the preview of a step; rule the step out if it is expected to fail."""
         assumed = self._assumed_for(step.needs & plan.KNOWLEDGE - facts)
-        before = self._of(step).parameters(assumed)
-        with ProgressView(f'preview of {step.title}') as view:
-            client = self._prepare(step, assumed)
-            answer = client.call(step.preview, view.update)
-        client.set_parameters(before)
+        client = self._of(step)
+        before = client.parameters(assumed)
+        if before:
+            write_output(self._before, yaml.safe_dump(before), 'file of parameters')
+        try:
+            with ProgressView(f'preview of {step.title}') as view:
+                answer = self._prepare(step, assumed).call(step.preview, view.update)
+        finally:
+            self._restore(client, before)
         (self._assumed.add if assumed else self._assumed.discard)(step)
         verdict = verdict_in(answer.message)
         if answer.success and verdict in ('', 'pass'):
@@ -243,6 +256,11 @@ class _Guide:
             print_line(f'  {step.title}: {answer.message}', 'dim')
         else:
             self._ruled[step] = objection_in(answer.message)
+
+    def _restore(self, client: NodeClient, before: Mapping[str, Any]) -> None:
+        """Set the parameters that a preview changed; with them a run would state too much."""
+        client.set_parameters(before)
+        self._before.unlink(missing_ok=True)
 
     def _assumed_for(self, facts: Facts) -> dict[str, float]:
         """Return parameters by which a preview assumes what later steps are to measure."""

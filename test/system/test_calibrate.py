@@ -41,7 +41,7 @@ def test_an_ft_sensor_leads_to_the_payload_without_gains(
         assert result.settings['tool'] == 'gripper'
         page = (cell.results / 'calibrate.html').read_text(encoding='utf-8')
         assert 'robocal apply' in page
-        assert not (cell.results / 'calibrate.yaml').exists()
+        assert not (cell.results / 'calibrate.answers').exists()
         # Nothing is left to be done.
         assert main(command) == 0
         assert 'Used: payload of 0.0 hours ago (static_poses)' in capsys.readouterr().out

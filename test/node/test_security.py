@@ -67,11 +67,12 @@ def test_the_operator_may_call_the_nodes_and_command_nothing_else(
     assert policies[OPERATOR]['topics', 'publish'] == {'/rosout', '/parameter_events'}
 
 
-def test_only_nodes_that_move_the_arm_may_call_the_controller(
+def test_only_nodes_that_move_or_hold_the_arm_may_call_the_controller(
     policies: dict[str, Rights]
 ) -> None:
+    """The observer may for hold_on_contact; SROS 2 knows no right to cancel alone."""
     callers = {path for path, rights in policies.items() if ('actions', 'call') in rights}
-    assert callers == {f'/{name}' for name in registry.nodes() if name != 'wrench_observer'}
+    assert callers == {f'/{name}' for name in registry.nodes()}
 
 
 def test_the_reference_lists_the_services_and_topics_of_the_running_nodes(

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ PATIENCE = 300.0
 @pytest.fixture(scope='module')
 def client() -> Iterator[Client]:
     """Two workers in processes of their own."""
+    # Tests of nodes may have started this server, with other modules and settings.
+    forkserver._forkserver._stop()
     with fleet.workers(2, '', '') as connected:
         yield connected
 

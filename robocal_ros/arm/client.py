@@ -214,7 +214,7 @@ class ArmClient:
         """
         values = self._parameters()
         since = self._waiter.now() - values.state_timeout
-        if STILL_TRAVEL < self.controller.travel(STILL_TIME, since, commanded=True) < np.inf:
+        if self._commands_change():
             raise MotionError(
                 'The arm is already moving, or about to: the posture that controller '
                 f"'{self.name}' commands changes. Nothing was sent; end the client that moves it.")
@@ -489,6 +489,11 @@ class ArmClient:
                 f'{self._parameters().goal_tolerance} rad).', hold=True)
         return MotionOutcome(MotionStatus.DONE, 'The arm is at rest at the goal.', True)
 
+    def _commands_change(self) -> bool:
+        """Return whether the posture that the controller commands changes."""
+        since = self._waiter.now() - self._parameters().state_timeout
+        return STILL_TRAVEL < self.controller.travel(STILL_TIME, since, commanded=True) < np.inf
+
     async def _ended(
         self, status: MotionStatus, message: str, *, hold: bool = False
     ) -> MotionOutcome:
@@ -514,6 +519,9 @@ class ArmClient:
                 self._report.note(**{'still moving': f'{second + 1} s after the arm was commanded '
                                      'to hold its posture'})
             here = self._posture()
+        if status is MotionStatus.ABORTED:
+            # What it commands steps to where the arm rests, which is no motion of others.
+            await self._waiter.until(lambda: not self._commands_change(), ANSWER_TIMEOUT)
         if self._taken_over and status is not MotionStatus.CANCELLED:
             return MotionOutcome(MotionStatus.TAKEN_OVER, self._taken_over, held)
         if here is not None and commanded is not None:

@@ -103,7 +103,8 @@ class _Guide:
         self._before = self._store.directory / _BEFORE
         if self._before.exists():
             # An earlier start was killed during a preview.
-            self._restore(client, load(read_text(self._before, 'file'), str(self._before)))
+            kept: Any = load(read_text(self._before, 'file'), str(self._before))
+            self._restore(client, kept)
             self._values = PayloadParameters(**client.parameters(known))
 
     def answered(self, purposes: list[str]) -> Answers:

@@ -482,6 +482,10 @@ def test_controller_abort(rig: Rig) -> None:
     rig.set(fault='controller_abort')
     rig.held(task, MotionStatus.ABORTED, 'The controller ended the motion',
              'went furthest: it is 0.0')
+    # What the controller commands has stepped to where the arm rests; nobody else moves it.
+    assert not rig.arm.client._commands_change()
+    rig.set(fault='none')
+    assert rig.move(rig.path(rig.posture)).status is MotionStatus.DONE
 
 
 def test_joint_states_that_stop(rig: Rig) -> None:

@@ -340,7 +340,7 @@ class _Guide:
             self._again.discard(registry.procedures()[step.procedure].kind)
         answers.done = sorted(plan.KEPT & (({*answers.done} - step.ends) | step.yields))
         if not step.yields <= self._facts():
-            self._ruled[step] = 'it did not yield what it should; robocal show tells why'
+            self._ruled[step] = 'it did not yield what it should; robocal show has the reasons'
         return ''
 
     def _end(self, found: tuple[Action, ...] | None, stopped: str = '') -> int:

@@ -32,10 +32,10 @@ class Answers(Section):
         mass_std: Standard deviation of that mass [kg].
         removable: Whether it can be taken off for a while.
         purposes: What the calibration is for.
-        speed: Share of full speed at which the arm may move.
-        floor: Height of floor or table in the root frame; -1000 for none [m].
-        tool_box: Size of a box around the tool along x, y, z of the tool frame; zeros for none
-            [m].
+        speed: Share of full speed at which the arm may move; 0 for that of the nodes.
+        floor: Height of floor or table in the root frame; -1000 for that of the nodes [m].
+        tool_box: Size of a box around the tool along x, y, z of the tool frame; zeros for that of
+            the nodes [m].
         test_load: Mass of the load for compliance, 0 for none [kg].
         done: Further facts, which an interrupted plan goes on from.
 
@@ -47,7 +47,7 @@ class Answers(Section):
     mass_std: float = 0.0
     removable: bool = True
     purposes: list[str] = msgspec.field(default_factory=lambda: ['gravity'])
-    speed: float = 1.0
+    speed: float = 0.0
     floor: float = _NO_FLOOR
     tool_box: list[float] = msgspec.field(default_factory=lambda: [0.0, 0.0, 0.0])
     test_load: float = 0.0
@@ -70,7 +70,8 @@ class Answers(Section):
         """Raise a ConfigurationError for a value out of range."""
         check_purposes(self.purposes)
         for name, good in (
-                ('speed', 0.01 <= self.speed <= 1.0), ('tool_box', len(self.tool_box) == 3),
+                ('speed', self.speed == 0.0 or 0.01 <= self.speed <= 1.0),
+                ('tool_box', len(self.tool_box) == 3),
                 ('mass', self.mass >= 0.0), ('mass_std', self.mass_std >= 0.0),
                 ('test_load', self.test_load >= 0.0)):
             if not good:
@@ -125,12 +126,13 @@ def asked(root: str, purposes: Sequence[str]) -> Answers:
     if 'accuracy' in found.purposes:
         found.test_load = _ask('   Mass of a test load in kg that can be mounted in addition:',
                                float)
-    found.speed = _ask('4. How fast may the arm move, in percent of its full speed?',
-                       lambda text: 0.01 * float(text))
+    found.speed = _ask('4. How fast may the arm move, in percent of its full speed? Empty for the '
+                       "nodes' speed_scale:", lambda text: 0.01 * float(text or 0.0))
     found.floor = _ask(f"5. Height of floor or table in '{root}' in m, negative below it; empty "
-                       'for none:', lambda text: float(text) if text else _NO_FLOOR)
+                       "for that of the nodes:", lambda text: float(text) if text else _NO_FLOOR)
     found.tool_box = _ask(
-        '   Size of a box around the tool along x, y, z of its frame in m; empty for none:',
+        '   Size of a box around the tool along x, y, z of its frame in m; empty for that of the '
+        'nodes:',
         lambda text: [float(part) for part in text.replace(',', ' ').split()] or [0.0, 0.0, 0.0])
     found.check()
     return found
@@ -163,6 +165,11 @@ def _ask(question: str, read: Callable[[str], T]) -> T:
 
 
 def as_parameters(answers: Answers) -> dict[str, Any]:
-    """Return the answers that are parameters of every node that moves the arm."""
-    return {'tool': answers.tool, 'speed_scale': answers.speed, 'floor': answers.floor,
-            'tool_box': list(answers.tool_box)}
+    """Return the answers that are parameters of every node that moves the arm.
+
+    What was not answered stays as the nodes have it: their speed scale, floor and box protect.
+    """
+    given = {'speed_scale': (answers.speed, 0.0), 'floor': (answers.floor, _NO_FLOOR),
+             'tool_box': (list(answers.tool_box), [0.0, 0.0, 0.0])}
+    return {'tool': answers.tool, **{
+        name: value for name, (value, unknown) in given.items() if value != unknown}}

@@ -19,6 +19,7 @@ from robocal_ros.estimators import Estimator
 from robocal_ros.messages import JointSamples, Recording, WrenchSamples
 from robocal_ros.results import Z95, CalibrationResult, Inputs, Verdict, wording
 from robocal_ros.robot import (
+    ArmFriction,
     NewtonEuler,
     RigidBodyInertia,
     Robot,
@@ -65,7 +66,7 @@ def expected_result(
     largest = np.abs(torque).max(axis=0)
     generator = np.random.default_rng(0)
     if not external:
-        friction = _friction(robot, inputs, motion, largest)
+        friction = _friction(robot, inputs, motion, torque)
         torque = torque + friction * (
             1.0 + values.friction_change_std * _lasting(generator, motion))
     noise = np.maximum(rest.joints.effort.std(axis=0), _LEAST_NOISE * largest.max())
@@ -86,15 +87,14 @@ def expected_result(
     return by.result(robot, Recording(joints, wrenches), values, inputs)
 
 
-def _friction(robot: Robot, inputs: Inputs, motion: Trajectory, largest: Array) -> Array:
-    """Return identified friction, or a guess, shape (k, n) [N·m]."""
+def _friction(robot: Robot, inputs: Inputs, motion: Trajectory, load: Array) -> Array:
+    """Return identified friction under transmitted torques (k, n), or a guess, (k, n) [N·m]."""
+    largest = np.abs(load).max(axis=0)
     level = _FRICTION * np.where(np.isfinite(robot.effort_limit), robot.effort_limit, largest)
     torque = level * (np.tanh(motion.velocity / _SLOW) + motion.velocity)
-    known = inputs.get('friction')
-    for name, law in ({} if known is None else friction_by_joint(known)).items():
-        column = robot.index(name)
-        torque[:, column] = law.torque(motion.velocity[:, column])
-    return np.asarray(torque)
+    result = inputs.get('friction')
+    known = ArmFriction({} if result is None else friction_by_joint(result), robot.joint_names)
+    return np.where(known.known, known.torque(motion.velocity, load), torque)
 
 
 def _lasting(generator: np.random.Generator, motion: Trajectory) -> Array:

@@ -62,7 +62,7 @@ class Rest(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """What a rest tells: value = regressor · (zeros, model, gains) + noise.
+    """Equations of a rest: value = regressor · (zeros, model, gains) + noise.
 
     Attributes:
         value: Shape (n,) [N·m].
@@ -80,7 +80,7 @@ class _Problem(NamedTuple):
     """Linear regression of all unknowns.
 
     Attributes:
-        rows: What each rest tells.
+        rows: The equations of each rest.
         prior: Standard deviations of the unknowns, shape (u,).
 
     """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from robocal_ros.cli import calibration_answers
-from robocal_ros.cli.calibration_answers import Answers, asked, confirmed
+from robocal_ros.cli.calibration_answers import Answers, as_parameters, asked, confirmed
 from robocal_ros.errors import ConfigurationError, FileFormatError
 
 
@@ -74,3 +74,9 @@ def test_the_end_of_input_interrupts(typing: Callable[[str], None]) -> None:
     typing('')
     with pytest.raises(KeyboardInterrupt):
         confirmed('Begin?')
+
+
+def test_what_was_not_answered_leaves_the_protection_of_the_nodes() -> None:
+    assert as_parameters(Answers('gripper')) == {'tool': 'gripper'}
+    assert as_parameters(Answers(speed=0.3, floor=-0.1, tool_box=[0.1, 0.1, 0.2])) == {
+        'tool': '', 'speed_scale': 0.3, 'floor': -0.1, 'tool_box': [0.1, 0.1, 0.2]}

@@ -119,14 +119,15 @@ def fuzz(messages: int, duration: float, output: Path, seed: int) -> int:
         seed: Seed of the messages.
 
     Returns:
-        0 if no node ended, and the arm was held and the answer there within the bar after every
-        cancel; with a duration, also if no memory grew; else 1.
+        0 if no node ended, and after every cancel a moving arm was held, and one at rest answered
+        for, within the bar; with a duration, also if no memory grew; else 1.
 
     """
     chosen = {item.node: item for item in reversed(CAPABILITIES)}
     hostile, sent, refused, ended = Messages(seed), 0, 0, 0
     holds: list[float] = []
     answers: list[float] = []
+    rests: list[float] = []
     unheld = 0
     domain = own_domain()
     with RosSession('fuzz', domain) as session, ExitStack() as stack:
@@ -168,16 +169,19 @@ def fuzz(messages: int, duration: float, output: Path, seed: int) -> int:
             cell.cancelled = 0.0
             cancel = cell.begin('cancel')
             answered = cell.wait(cancel.done, HANG)
-            if answered:
-                answers.append(time.monotonic() - cell.cancelled)
+            answer = time.monotonic() - cell.cancelled
             if not (answered and cell.at_rest()):
                 unheld += 1
                 print_line(f'{sent} messages: {cell.capability.node} '
                            + ('answered; the arm moves.' if answered else 'did not answer.'))
                 continue
-            if (hold := cell.held_after(cell.cancelled)) is not None:
+            if (hold := cell.held_after(cell.cancelled)) is None:
+                answers.append(answer)
+            else:
+                # Answered when the arm is seen at rest.
                 holds.append(hold)
-            if len(answers) % 20 == 0:
+                rests.append(answer)
+            if (len(answers) + len(rests)) % 20 == 0:
                 print_line(f'{sent} messages, {time.monotonic() - began:.0f} s; held after '
                            f'{_spread(holds)}.')
         elapsed = time.monotonic() - began
@@ -186,7 +190,8 @@ def fuzz(messages: int, duration: float, output: Path, seed: int) -> int:
             f'texts in {elapsed / 60.0:.1f} min, seed {seed}: {ended} nodes ended, '
             f'{unheld} times the arm was not held or a cancel not answered within {HANG:.0f} s, '
             f'{refused} procedures refused. {len(holds)} cancels of moving arms: commanded to '
-            f'hold after {_spread(holds)}; {len(answers)} answered after {_spread(answers)}.\n\n'
+            f'hold after {_spread(holds)}, answered at rest after {_spread(rests)}; '
+            f'{len(answers)} of arms at rest: answered after {_spread(answers)}.\n\n'
             f'{usages.table()}')
     (output / 'fuzz.md').write_text(text, encoding='utf-8')
     OUT.print(text, markup=False, soft_wrap=True)
@@ -199,7 +204,7 @@ def bars_missed(holds: Sequence[float], answers: Sequence[float]) -> list[str]:
     """Return a sentence for each bar that the times after a cancel [s] exceed."""
     return [f'{sum(time > HOLD_BAR for time in times)} of {len(times)} arms were {what} later '
             f'than {1e3 * HOLD_BAR:.0f} ms after a cancel.'
-            for what, times in (('held', holds), ('answered for', answers))
+            for what, times in (('held', holds), ('at rest and answered for', answers))
             if max(times, default=0.0) > HOLD_BAR]
 
 

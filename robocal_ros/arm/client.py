@@ -284,7 +284,6 @@ class ArmClient:
         self._clock_jumps = self._joints.counts.clock_jumps
         self._others_before = self.goals.begun
         self._quiet.begin()
-        self._waiter.take_longest_turn()
         try:
             return await self._send(trajectory, progress, watch)
         except Exception:
@@ -294,10 +293,6 @@ class ArmClient:
             raise
         finally:
             self._goal = None
-            self._note_turns()
-
-    def _note_turns(self) -> None:
-        self.longest_turn = max(self.longest_turn, self._waiter.take_longest_turn())
 
     async def _send(
         self, trajectory: Trajectory, progress: Callable[[float], None] | None,
@@ -334,6 +329,8 @@ class ArmClient:
         self, goal: UUID, trajectory: Trajectory, start: float,
         progress: Callable[[float], None] | None, watch: Watch | None,
     ) -> MotionOutcome:
+        # The turns so far, among them that which sends the goal, found the arm at rest.
+        self._waiter.take_longest_turn()
         result = self.goals.result(goal)
         follower = _PathFollower(
             trajectory, start, CANCEL_FACTOR * self._parameters().path_tolerance)
@@ -341,7 +338,7 @@ class ArmClient:
         while not result.done():
             looked = self._waiter.now()
             await self._waiter.tick()
-            self._note_turns()
+            self.longest_turn = max(self.longest_turn, self._waiter.take_longest_turn())
             problem = self._problem(follower, watch, self._waiter.now() - looked)
             if follower.share > share or follower.share >= 0.999:
                 advanced, share = self._stamp(), follower.share

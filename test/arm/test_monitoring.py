@@ -12,7 +12,9 @@ import pytest
 from action_msgs.msg import GoalStatus
 from control_msgs.msg import JointTrajectoryControllerState
 from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.task import Future
 from support.ros_rig import HandClock, Spinner, pair
+from unique_identifier_msgs.msg import UUID
 
 from robocal_ros.arm import waiting
 from robocal_ros.arm.client import ArmClient, _PathFollower
@@ -213,23 +215,29 @@ def test_only_turns_during_motions_count_as_the_longest(monkeypatch: pytest.Monk
     executor.add_node(node)
     client = ArmClient.__new__(ArmClient)
     waiter = client._waiter = Waiter(node, ReentrantCallbackGroup())
-    client._joints = SimpleNamespace(counts=SimpleNamespace(clock_jumps=0))
-    client.goals = SimpleNamespace(begun=0)
-    client._quiet = SimpleNamespace(begin=lambda: None)
-    client._goal, client.longest_turn = None, 0.0
+    client.longest_turn = 0.0
+    result: Future[None] = Future()
+    client.goals = SimpleNamespace(result=lambda _: result)
+    monkeypatch.setattr(client, '_parameters', lambda: SimpleNamespace(path_tolerance=0.1),
+                        raising=False)
+    monkeypatch.setattr(client, '_stamp', lambda: 0.0)
+    turns = iter((0.1, 0.0, 0.0))
 
-    async def send(*_: object) -> MotionOutcome:
-        await waiter.tick()
-        clock.sleep(0.1)
-        await waiter.tick()
+    def look(*_: object) -> None:
+        clock.sleep(next(turns, 0.0))
+        if next(turns, None) is None:
+            result.set_result(None)
+
+    async def conclude(*_: object) -> MotionOutcome:
         return MotionOutcome(MotionStatus.DONE, '', True)
 
-    monkeypatch.setattr(client, '_send', send)
+    monkeypatch.setattr(client, '_problem', look)
+    monkeypatch.setattr(client, '_conclude', conclude)
 
     async def moves() -> None:
-        clock.sleep(0.4)
+        clock.sleep(0.8)
         await waiter.tick()
-        await client.execute(THERE_AND_BACK, None, None)
+        await client._monitor(UUID(), THERE_AND_BACK, 0.0, None, None)
         await waiter.tick()
         clock.sleep(0.4)
 

@@ -49,7 +49,7 @@ def test_late_holds_and_answers_are_missed_bars() -> None:
     assert bars_missed([], [0.02, 0.1]) == []
     assert bars_missed([0.02, 0.11], [0.3]) == [
         '1 of 2 arms were held later than 100 ms after a cancel.',
-        '1 of 1 arms were answered for later than 100 ms after a cancel.']
+        '1 of 1 arms were at rest and answered for later than 100 ms after a cancel.']
 
 
 @pytest.mark.parametrize(('rate', 'grows'), [(0.5, False), (40.0, True)])

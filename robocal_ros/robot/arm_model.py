@@ -88,36 +88,23 @@ def physically_consistent(parameters: Array) -> Array:
     return np.array(bodies)
 
 
-def link_information(parameters: Array, std: float) -> Array:
-    """Return the information matrix of a link's parameters by the URDF, shape (10, 10).
-
-    It is the metric of the positive definite pseudo-inertia matrices at the URDF's body (Lee,
-    Wensing, Park, Geometric Robot Dynamic Identification, IEEE Trans. Robot. 36 (2020) 348, doi
-    10.1109/TRO.2019.2926491), scaled to the standard deviation of the mass. That of the centre of
-    mass is then ``std``/√2 times the link's extent, independent of units and frames.
-
-    Args:
-        parameters: ``LINK`` parameters of a physically consistent body, shape (10,).
-        std: Standard deviation of the mass, as a share of it.
-
-    """
-    inverse = np.linalg.inv(pseudo_inertia(parameters))
-    changes = inverse @ PSEUDO_INERTIA
-    return np.asarray(np.einsum('kab,lba->kl', changes, changes) / std**2)
-
-
 def link_covariance(parameters: Array, std: float) -> Array:
     """Return the covariance of a link's parameters by the URDF, shape (10, 10).
 
-    It is that of ``link_information`` plus parts that URDFs lack (cables, covers, adapters,
-    fingertips): a share ``std`` of the mass on the outside.
+    Its inverse is the metric of the positive definite pseudo-inertia matrices at the URDF's body
+    (Lee, Wensing, Park, Geometric Robot Dynamic Identification, IEEE Trans. Robot. 36 (2020) 348,
+    doi 10.1109/TRO.2019.2926491), scaled to the standard deviation of the mass. That of the centre
+    of mass is then ``std``/√2 times the link's extent, independent of units and frames. Parts that
+    URDFs lack (cables, covers, adapters, fingertips) add a share ``std`` of the mass on the
+    outside.
 
     Args:
         parameters: ``LINK`` parameters of a physically consistent body, shape (10,).
         std: Standard deviation of the mass, as a share of it.
 
     """
-    covariance = np.linalg.inv(link_information(parameters, std))
+    changes = np.linalg.inv(pseudo_inertia(parameters)) @ PSEUDO_INERTIA
+    covariance = np.linalg.inv(np.einsum('kab,lba->kl', changes, changes) / std**2)
     covariance[1:4, 1:4] += (std * parameters[0] * _MOUNTED_OUTSIDE) ** 2 * np.eye(3)
     return np.asarray(covariance)
 

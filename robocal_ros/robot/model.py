@@ -14,6 +14,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 import pinocchio as pin
@@ -157,13 +158,12 @@ def _check_tree(joints: Sequence[ElementTree.Element]) -> None:
             raise ModelError(f"Link '{child}' is the child of two joints, one of them "
                              f"'{joint.get('name', '')}'; expected a tree. Correct the URDF.")
         parents[child] = parent
-    for link in parents:
-        passed = {link}
-        while (link := parents.get(link, '')) and link not in passed:
-            passed.add(link)
-        if link:
-            raise ModelError(f"Link '{link}' is its own ancestor; expected a tree. Correct the "
-                             'URDF.')
+    try:
+        TopologicalSorter({
+            child: {parent} for child, parent in parents.items() if parent}).prepare()
+    except CycleError as error:
+        raise ModelError(f"Link '{error.args[1][0]}' is its own ancestor; expected a tree. "
+                         'Correct the URDF.') from error
 
 
 def _check_inertials(root: ElementTree.Element) -> None:
@@ -251,11 +251,6 @@ def _single_angle_joints(urdf: str) -> tuple[str, frozenset[str], dict[str, _Mim
     return ElementTree.tostring(tree, encoding='unicode'), frozenset(names), _mimics(tree)
 
 
-def _numbers(element: ElementTree.Element | None, attribute: str) -> list[float]:
-    text = None if element is None else element.get(attribute)
-    return [float(number) for number in (text or '0 0 0').split()]
-
-
 def _linear_units(text: str) -> str:
     for angular, linear in (('kg·m²', 'kg'), ('N·m', 'N'), (r'\brad\b', 'm')):
         text = re.sub(angular, linear, text)
@@ -276,46 +271,21 @@ def _built(urdf: str, *, mimic: bool = False) -> pin.Model:
 def _links_beyond(urdf: str, link: str) -> list[tuple[str, pin.Inertia]]:
     """Return the URDF inertias of a link and all links distal to it, each in link coordinates.
 
-    They are read from the XML because Pinocchio merges links across fixed joints.
+    Pinocchio merges links across fixed joints, so all joints are free in the model that is read.
     """
     tree = ElementTree.fromstring(urdf)
-    children: dict[str, list[str]] = {}
-    for joint in tree.findall('joint'):
-        children.setdefault(link_of(joint, 'parent'), []).append(link_of(joint, 'child'))
-    inertials = {item.get('name', ''): item.find('inertial') for item in tree.findall('link')}
-    found, waiting = [], [link]
-    while waiting:
-        name = waiting.pop()
-        waiting += children.get(name, [])
-        inertial = inertials.get(name)
-        mass = None if inertial is None else inertial.find('mass')
-        if inertial is None or mass is None:
-            continue
-        origin, tensor = inertial.find('origin'), inertial.find('inertia')
-        xx, xy, xz, yy, yz, zz = (
-            0.0 if tensor is None else float(tensor.get(key, '0'))
-            for key in ('ixx', 'ixy', 'ixz', 'iyy', 'iyz', 'izz'))
-        placement = pin.SE3(
-            pin.rpy.rpyToMatrix(*_numbers(origin, 'rpy')), np.array(_numbers(origin, 'xyz')))
-        about_com = pin.Inertia(
-            float(mass.get('value', '0')), np.zeros(3),
-            np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
-        found.append((name, placement.act(about_com)))
-    return found
+    for joint in tree.iterfind('joint'):
+        joint.set('type', 'floating')
+    model = _built(ElementTree.tostring(tree, encoding='unicode'))
+    names = {frame.parentJoint: str(frame.name) for frame in model.frames
+             if frame.type == pin.FrameType.BODY}
+    carrier = model.frames[model.getFrameId(link)].parentJoint
+    return [(name, model.inertias[joint]) for joint, name in names.items()
+            if carrier in model.supports[joint]]
 
 
 def _listed(names: Sequence[str]) -> str:
     return ', '.join(names) if names else 'none'
-
-
-def _chain_joints(model: pin.Model, frame: int) -> list[str]:
-    """Return the names of the movable joints from the root to a frame."""
-    joint = model.frames[frame].parentJoint
-    names = []
-    while joint > 0:
-        names.append(model.names[joint])
-        joint = model.parents[joint]
-    return names[::-1]
 
 
 class Robot:
@@ -361,7 +331,9 @@ class Robot:
         full = _built(single)
         self.urdf = urdf
         self.name = name or full.name
-        chain = _chain_joints(full, self._existing_frame(full, tool_frame))
+        carrier = full.frames[self._existing_frame(full, tool_frame)].parentJoint
+        # The first one is the root, which does not move.
+        chain = [str(full.names[joint]) for joint in full.supports[carrier]][1:]
         if not chain:
             raise ConfigurationError(
                 f"No movable joint leads from '{full.frames[1].name}' to '{tool_frame}'; "
@@ -566,9 +538,7 @@ class Robot:
 
     def tool_jacobian(self, q: Array) -> Array:
         """Return the Jacobian of the tool frame, linear rows first, root axes, shape (6, n)."""
-        return np.array(pin.computeFrameJacobian(
-            self.model, self.data, q, self.frame_id(self.tool_frame),
-            pin.ReferenceFrame.LOCAL_WORLD_ALIGNED)).reshape(6, self.n)
+        return self.pose_and_jacobian(q, self.tool_frame, np.zeros(3))[2]
 
     def pose_and_jacobian(self, q: Array, frame: str, point: Array) -> tuple[Array, Array, Array]:
         """Return rotation and position of a point fixed to a frame, and its Jacobian, root axes.

@@ -122,20 +122,19 @@ class SagCorrection:
             payload_alone: Without the sag under the arm's own weight.
 
         """
-        def offset(q: Array) -> Array:
-            return self._compliance * self.torque(q, payload_alone=payload_alone)
-
-        position, velocity = trajectory.position.copy(), trajectory.velocity.copy()
+        position, velocity = trajectory.position, trajectory.velocity
         given = trajectory.acceleration
-        acceleration = None if given is None else given.copy()
-        for row, (q, v) in enumerate(zip(trajectory.position, trajectory.velocity, strict=True)):
-            a = np.zeros_like(q) if given is None else given[row]
-            here = offset(q)
-            ahead = offset(q + _STEP * v + 0.5 * _STEP**2 * a)
-            behind = offset(q - _STEP * v + 0.5 * _STEP**2 * a)
-            position[row] += here
-            velocity[row] += (ahead - behind) / (2.0 * _STEP)
-            if acceleration is not None:
-                acceleration[row] += (ahead - 2.0 * here + behind) / _STEP**2
-        return replace(trajectory, position=position, velocity=velocity,
-                       acceleration=acceleration)
+        bend = np.zeros_like(position) if given is None else given
+
+        def offset(step: float) -> Array:
+            """Return c ∘ G a time step along the motion from each knot, shape (k, n) [rad]."""
+            return self._compliance * np.array([
+                self.torque(q, payload_alone=payload_alone)
+                for q in position + step * velocity + 0.5 * step**2 * bend])
+
+        here, ahead, behind = map(offset, (0.0, _STEP, -_STEP))
+        return replace(
+            trajectory, position=position + here,
+            velocity=velocity + (ahead - behind) / (2.0 * _STEP),
+            acceleration=None if given is None
+            else given + (ahead - 2.0 * here + behind) / _STEP**2)

@@ -135,82 +135,63 @@ def follow(task: LevelingTask, rules: PathRules) -> JointPath:
         The path, complete or with the obstacle that ended it.
 
     """
-    return _Follower(task, rules).run()
-
-
-class _Follower:
-    def __init__(self, task: LevelingTask, rules: PathRules) -> None:
-        self._task, self._rules = task, rules
-        self._checks = _Checks(task, rules)
-        self._now = self._checks.start
-        self._shares = [0.0]
-        self._positions = [task.start]
-        self._step = min(1.0, rules.max_step / max(task.angle, 1e-9))
-
-    def run(self) -> JointPath:
-        while self._shares[-1] < 1.0:
-            found = self._next()
-            if found is None:
-                return self._ended(self._reason())
-            share, reached = found
-            if self._rules.bounds.excess(reached.q).any():
-                return self._ended(Obstacle.LIMIT)
-            obstacle, touching = self._checks.obstacle(reached)
-            if obstacle is not None:
-                return self._ended(obstacle, touching)
-            self._now = reached
-            self._checks.tighten(reached)
-            self._shares.append(share)
-            self._positions.append(reached.q)
-        return self._ended(None)
-
-    def _next(self) -> tuple[float, Reached] | None:
-        """Return the next point, its step shortened as needed; None if there is none."""
-        share, longest = self._shares[-1], min(1.0, self._rules.max_step / self._task.angle)
-        while self._step > _SHORTEST:
-            goal = min(1.0, share + self._step)
+    checks, bounds = _Checks(task, rules), rules.bounds
+    now, shares, positions = checks.start, [0.0], [task.start]
+    step = longest = min(1.0, rules.max_step / max(task.angle, 1e-9))
+    obstacle: Obstacle | None = None
+    touching = ''
+    while shares[-1] < 1.0:
+        reached: Reached | None = None
+        shrink = 0.0
+        while shrink < 1.0 and step > _SHORTEST:
+            share = min(1.0, shares[-1] + step)
             # A shorter step has less of the null-space step.
-            reached = converge(
-                self._task, self._now.q, goal, bias=self._bias(), bounds=self._rules.bounds)
-            shrink = 0.4 if reached is None else self._shrink(reached)
-            if reached is not None and shrink >= 1.0:
-                self._step = min(longest, self._step * min(_GROWTH, shrink))
-                return goal, reached
-            self._step *= shrink
-        return None
+            bias = step * task.angle * _away(bounds, now.q) if task.redundancy > 0 else None
+            reached = converge(task, now.q, share, bias=bias, bounds=bounds)
+            shrink = 0.4 if reached is None else _shrink(task, rules, now, reached)
+            step = min(longest, step * min(_GROWTH, shrink))
+        if reached is None or shrink < 1.0:
+            obstacle = _reason(task, rules, now.q)
+        elif bounds.excess(reached.q).any():
+            obstacle = Obstacle.LIMIT
+        else:
+            obstacle, touching = checks.obstacle(reached)
+        if reached is None or obstacle is not None:
+            break
+        now = reached
+        checks.tighten(reached)
+        shares.append(share)
+        positions.append(reached.q)
+    return JointPath(np.array(shares), np.array(positions), obstacle, touching)
 
-    def _bias(self) -> Array | None:
-        """Return the joint step of a redundant arm away from nearby limits, (n,) [rad]."""
-        if self._task.redundancy <= 0:
-            return None
-        q, bounds = self._now.q, self._rules.bounds
-        into_lower = np.clip(1.0 - (q - bounds.lower) / _ZONE, 0.0, 1.0)
-        into_upper = np.clip(1.0 - (bounds.upper - q) / _ZONE, 0.0, 1.0)
-        return 0.5 * self._step * self._task.angle * (into_lower - into_upper)
 
-    def _shrink(self, reached: Reached) -> float:
-        """Return the factor of the step length; at least 1 if the step is acceptable."""
-        rules = self._rules
-        length = float(np.abs(reached.q - self._now.q).max())
-        near = min(reached.singular, self._now.singular)
-        allowed = min(rules.max_step, max(_CAUTION * near, _CAUTION * rules.singularity_margin))
-        by_length = 0.95 * allowed / max(length, 1e-12)
-        drift = self._task.drift(0.5 * (reached.q + self._now.q))
-        # The sag of a chord grows with the square of its length.
-        by_drift = 0.95 * float(np.sqrt(rules.max_drift / max(drift, 1e-15)))
-        shrink = min(by_length, by_drift)
-        return shrink if length <= allowed and drift <= rules.max_drift else max(shrink, 0.2)
+def _away(bounds: Bounds, q: Array) -> Array:
+    """Return the joint step per turn of a redundant arm away from nearby limits, shape (n,)."""
+    into_lower = np.clip(1.0 - (q - bounds.lower) / _ZONE, 0.0, 1.0)
+    into_upper = np.clip(1.0 - (bounds.upper - q) / _ZONE, 0.0, 1.0)
+    return 0.5 * (into_lower - into_upper)
 
-    def _reason(self) -> Obstacle:
-        if self._task.redundancy < 0:
-            return Obstacle.FREEDOM
-        bounds = self._rules.bounds
-        near = np.minimum(self._now.q - bounds.lower, bounds.upper - self._now.q)
-        return (Obstacle.LIMIT if self._task.redundancy > 0 and near.min() < self._rules.max_step
-                else Obstacle.SINGULARITY)
 
-    def _ended(self, obstacle: Obstacle | None, touching: str = '') -> JointPath:
-        return JointPath(np.array(self._shares), np.array(self._positions), obstacle, touching)
+def _shrink(task: LevelingTask, rules: PathRules, now: Reached, reached: Reached) -> float:
+    """Return the factor of the step length; at least 1 if the step is acceptable."""
+    length = float(np.abs(reached.q - now.q).max())
+    near = min(reached.singular, now.singular)
+    allowed = min(rules.max_step, max(_CAUTION * near, _CAUTION * rules.singularity_margin))
+    by_length = 0.95 * allowed / max(length, 1e-12)
+    drift = task.drift(0.5 * (reached.q + now.q))
+    # The sag of a chord grows with the square of its length.
+    by_drift = 0.95 * float(np.sqrt(rules.max_drift / max(drift, 1e-15)))
+    shrink = min(by_length, by_drift)
+    return shrink if length <= allowed and drift <= rules.max_drift else max(shrink, 0.2)
+
+
+def _reason(task: LevelingTask, rules: PathRules, q: Array) -> Obstacle:
+    """Return why no step leads on from a posture."""
+    if task.redundancy < 0:
+        return Obstacle.FREEDOM
+    near = np.minimum(q - rules.bounds.lower, rules.bounds.upper - q)
+    return (Obstacle.LIMIT if task.redundancy > 0 and near.min() < rules.max_step
+            else Obstacle.SINGULARITY)
 
 
 _SPACING = 0.12

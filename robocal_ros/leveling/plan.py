@@ -55,7 +55,10 @@ def timed(positions: Array, max_velocity: Array, max_acceleration: Array) -> Tra
     steps = np.linalg.norm(np.diff(positions, axis=0) / max_velocity, axis=1)
     travel = np.concatenate(([0.0], np.cumsum(steps)))
     spline = scipy.interpolate.CubicSpline(travel / travel[-1], positions)
-    duration = _duration(spline, max_velocity, max_acceleration)
+    _, velocity, acceleration = _along(spline, np.linspace(0.0, 1.0, _SAMPLES))
+    duration = max(
+        _RESERVE * float((np.abs(velocity) / max_velocity).max()),
+        _RESERVE * float(np.sqrt((np.abs(acceleration) / max_acceleration).max())), _MIN_DURATION)
     # The relative times at which the quintic reaches the knots.
     fine = np.linspace(0.0, 1.0, 20 * _SAMPLES)
     time = np.interp(spline.x, _QUINTIC(fine), fine)
@@ -74,16 +77,6 @@ def _along(spline: scipy.interpolate.CubicSpline, time: Array) -> tuple[Array, A
     speed, change = speed[:, None], change[:, None]
     slope, bend = spline(share, 1), spline(share, 2)
     return spline(share), slope * speed, bend * speed**2 + slope * change
-
-
-def _duration(
-    spline: scipy.interpolate.CubicSpline, max_velocity: Array, max_acceleration: Array
-) -> float:
-    """Return the shortest duration within the limits [s]."""
-    _, velocity, acceleration = _along(spline, np.linspace(0.0, 1.0, _SAMPLES))
-    by_velocity = float((np.abs(velocity) / max_velocity).max())
-    by_acceleration = float(np.sqrt((np.abs(acceleration) / max_acceleration).max()))
-    return max(_RESERVE * by_velocity, _RESERVE * by_acceleration, _MIN_DURATION)
 
 
 def _spaced(time: Array, shortest: float) -> list[int]:

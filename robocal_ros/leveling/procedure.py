@@ -18,7 +18,7 @@ from robocal_ros.leveling.model import LevelingTask, Tool, tilt
 from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelingPlanner, LevelPlan
 from robocal_ros.results import spread
-from robocal_ros.robot import MotionLimits, SagCorrection
+from robocal_ros.robot import SagCorrection
 
 if TYPE_CHECKING:
     from robocal_ros.arm import Arm
@@ -166,15 +166,13 @@ class LevelingProcedure:
     async def _plan(self) -> LevelPlan:
         arm = self.arm
         self.report.update('planning', 'Planning the turn.', progress=0.0)
-        velocity, acceleration = arm.speed_limits()
-        if self.sag is not None:
-            # Margin for the correction, which changes with the posture.
-            velocity, acceleration = _SAG_MARGIN * velocity, _SAG_MARGIN * acceleration
+        # Margin for the correction, which changes with the posture.
+        share = 1.0 if self.sag is None else _SAG_MARGIN
+        velocity, acceleration = (share * limit for limit in arm.speed_limits())
         planner = LevelingPlanner(
             self._tool(), self.axis,
-            MotionLimits(arm.robot.joint_names, arm.robot.lower, arm.robot.upper, velocity,
-                         acceleration),
-            self.values, arm.checker)
+            replace(arm.limits, velocity=velocity, acceleration=acceleration), self.values,
+            arm.checker)
         start = self._links(arm.posture()[None])[0]
         plan = await arm.compute(planner.plan, start)
         arm.check_stopped()

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 import numpy as np
+import pinocchio as pin
 from std_msgs.msg import String
 
 from robocal_ros.arrays import Array, frozen
@@ -13,25 +14,10 @@ from robocal_ros.leveling.model import fixed_placement
 from robocal_ros.messages import qos
 from robocal_ros.node import ArmNode
 from robocal_ros.parameters import named
-from robocal_ros.robot import Robot
 
 # Longest wait for the arm to rest after a motion [s].
 _REST = 10.0
 _FRAME, _TASK = 'frame:', 'task:'
-
-
-class _Region:
-    """A box about a fixed frame."""
-
-    def __init__(self, robot: Robot, frame: str, size: Sequence[float]) -> None:
-        placement = fixed_placement(robot, frame, 'auto_level_after')
-        self.frame = frame
-        self._rotation, self._centre = frozen(placement.rotation), frozen(placement.translation)
-        self._half = 0.5 * frozen(size)
-
-    def holds(self, point: Array) -> bool:
-        local = self._rotation.T @ (point - self._centre)
-        return bool((np.abs(local) <= self._half).all())
 
 
 class AutoLeveling:
@@ -56,32 +42,29 @@ class AutoLeveling:
             ConfigurationError: If a frame does not exist or moves.
 
         """
-        names, size = named(node.values.auto_level_after), node.values.auto_level_box
+        names, robot = named(node.values.auto_level_after), node.robot
         self._node = node
         self._tool_point = tool_point
         self._level = level
         self._tasks: set[str] = set()
-        self._regions: list[_Region] = []
+        self._regions: dict[str, pin.SE3] = {}
+        self._half = 0.5 * frozen(node.values.auto_level_box)
         for name in names:
-            self._add(name, size)
+            is_frame = name.startswith(_FRAME) or (
+                not name.startswith(_TASK) and robot.model.existFrame(name))
+            bare = name.removeprefix(_FRAME).removeprefix(_TASK)
+            if is_frame:
+                self._regions[bare] = fixed_placement(robot, bare, 'auto_level_after')
+            else:
+                self._tasks.add(bare)
+            node.get_logger().info(
+                f"auto_level_after: '{bare}' is a {'frame' if is_frame else 'task'}.")
         self._task = ''
         self._pending = False
         if self._tasks:
             node.subscription(String, '~/task', self._on_task, qos.RELIABLE)
         if names:
             node.arm.client.goals.when_succeeded(self._on_success)
-
-    def _add(self, name: str, size: Sequence[float]) -> None:
-        robot = self._node.robot
-        is_frame = name.startswith(_FRAME) or (
-            not name.startswith(_TASK) and robot.model.existFrame(name))
-        bare = name.removeprefix(_FRAME).removeprefix(_TASK)
-        if is_frame:
-            self._regions.append(_Region(robot, bare, size))
-        else:
-            self._tasks.add(bare)
-        self._node.get_logger().info(
-            f"auto_level_after: '{bare}' is a {'frame' if is_frame else 'task'}.")
 
     def _on_task(self, message: String) -> None:
         self._task = message.data
@@ -123,7 +106,7 @@ class AutoLeveling:
         if self._task in self._tasks:
             return f"task '{self._task}'"
         point = self._tool_point()
-        for region in self._regions:
-            if region.holds(point):
-                return f"the tool is in the region about '{region.frame}'"
+        for frame, placement in self._regions.items():
+            if (np.abs(placement.actInv(point)) <= self._half).all():
+                return f"the tool is in the region about '{frame}'"
         return ''

@@ -225,7 +225,6 @@ class ComplianceFit:
         covariance: Covariance of all joints; 0 where unobservable, shape (n, n).
         unobservable: Reason why a joint's compliance is not observable, by its column.
         clipped: Unbounded estimates of joints at the bound of zero, by column [rad/(N·m)].
-        residual: Measured minus predicted displacement, shape (k, d).
         kept: Displacements used in the fit, shape (k,).
         size: Sizes of scatter and effects that are no compliance, by name: ``noise`` in excess
             of the tracker's within a dwell, relative to it; scatter of the joint ``angles``
@@ -255,7 +254,6 @@ class ComplianceFit:
     covariance: Array
     unobservable: dict[int, str]
     clipped: dict[int, float]
-    residual: Array
     kept: np.ndarray
     size: dict[str, float]
     offset: Array | None
@@ -392,12 +390,11 @@ def _finished(
     bends = np.r_[bearings:bearings + n, links:links + n]
     together = np.zeros((n, 2 * n))
     together[seen] = fit.covariance[:size, bends] @ both.T
-    residual = aims - slope @ compliance
-    plain = problem.whitened(residual)[kept]
+    plain = problem.whitened(aims - slope @ compliance)[kept]
     return ComplianceFit(
         compliance, full, problem.unobservable,
-        {joint: float(free[i]) for i, joint in enumerate(seen) if free[i] < 0.0}, residual, kept,
-        fit.size, fit.mean[size:size + 3] if problem.offset else None,
+        {joint: float(free[i]) for i, joint in enumerate(seen) if free[i] < 0.0}, kept, fit.size,
+        fit.mean[size:size + 3] if problem.offset else None,
         float((plain**2).sum()) / problem.freedom(), condition, correction,
         both @ fit.mean[bends],
         np.sqrt(np.diag(both @ fit.covariance[np.ix_(bends, bends)] @ both.T)), together,

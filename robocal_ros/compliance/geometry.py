@@ -73,21 +73,23 @@ class Kinematics:
         shifts: Columns are the directions in which the shifts of the joints' frames move them,
             before the joints, shape (k, n, 3, 3).
         turns: Columns are the axes about which their rotation vectors turn them, likewise.
-        origins: Their origins, shape (k, n, 3) [m].
         axes: Joint axes, shape (k, n, 3).
         torque: Torques that hold the arm, shape (k, n) [N·m].
         tool: Rotation of the target's frame, shape (k, 3, 3).
-        tip: Its origin, shape (k, 3) [m].
+        point: Position of the target, shape (k, 3) [m].
+        lever: The target relative to the joints' frames, shape (k, n, 3) [m].
+        moved: Movement of the target by the joints, shape (k, n, 3) [m/rad].
 
     """
 
     shifts: Array
     turns: Array
-    origins: Array
     axes: Array
     torque: Array
     tool: Array
-    tip: Array
+    point: Array
+    lever: Array
+    moved: Array
 
 
 class ArmGeometry:
@@ -130,13 +132,12 @@ class ArmGeometry:
             self._start(item)
         self.columns: dict[tuple[str, str], slice] = {}
         self.width = 7 * robot.n
-        sizes = [(('target', name), 3) for name in self.targets]
-        sizes += [(('turn', name), 3) for name in self.turns]
-        sizes += [(('fixture', name), 6 if isinstance(fixture, pin.SE3) else 3)
-                  for name, fixture in self.fixtures.items()]
-        for name, size in sizes:
-            self.columns[name] = slice(self.width, self.width + size)
-            self.width += size
+        for what, parts in (('target', self.targets), ('turn', self.turns),
+                            ('fixture', self.fixtures)):
+            for name, value in parts.items():
+                begin = self.width
+                self.width += 6 if isinstance(value, pin.SE3) else 3
+                self.columns[what, name] = slice(begin, self.width)
         self._volume: dict[int, Array] = {}
 
     def check_amount(self) -> None:
@@ -153,11 +154,9 @@ class ArmGeometry:
 
     def _start(self, item: ObservedSet) -> None:
         """Start the fixture of a set, and the orientation of its target."""
-        at = self.kinematics(item)
         if item.fixture not in self.fixtures:
-            together = np.concatenate([
-                (there := self.kinematics(other)).tip + there.tool @ self.targets[other.target]
-                for other in self.sets if other.fixture == item.fixture])
+            together = np.concatenate([self.kinematics(other).point for other in self.sets
+                                       if other.fixture == item.fixture])
             if item.kind == 'socket':
                 self.fixtures[item.fixture] = np.median(together, axis=0)
             elif item.kind == 'plane':
@@ -173,7 +172,7 @@ class ArmGeometry:
         if isinstance(fixture, pin.SE3) and item.kind == 'pose' and item.target not in self.turns:
             measured = fixture.rotation @ _rotations(item)
             self.turns[item.target] = scipy.spatial.transform.Rotation.from_matrix(
-                at.tool.transpose(0, 2, 1) @ measured).mean().as_matrix()
+                self.kinematics(item).tool.transpose(0, 2, 1) @ measured).mean().as_matrix()
 
     def kinematics(self, item: ObservedSet) -> Kinematics:
         """Return the arrays of a set at the current estimate."""
@@ -187,47 +186,39 @@ class ArmGeometry:
         rows = []
         for encoders in item.posture:
             q, torque = deflected(arm.gravity_torque, encoders, compliance)
-            tool, tip, jacobian = arm.pose_and_jacobian(q, self._frame, np.zeros(3))
+            tool, point, jacobian = arm.pose_and_jacobian(
+                q, self._frame, self.targets[item.target])
             before = [arm.data.oMi[model.parents[joint]] * model.jointPlacements[joint]
                       for joint in self._joints]
             frames = np.array([place.rotation for place in before])
-            rows.append((frames @ turned.transpose(0, 2, 1), frames @ rates,
-                         np.array([place.translation for place in before]),
-                         jacobian[3:].T, torque, tool, tip))
+            lever = point - np.array([place.translation for place in before])
+            rows.append((frames @ turned.transpose(0, 2, 1), frames @ rates, jacobian[3:].T,
+                         torque, tool, point, lever, jacobian[:3].T))
         return Kinematics(*(np.array(part) for part in zip(*rows, strict=True)))
 
-    def _point(self, item: ObservedSet) -> tuple[Array, Array, Kinematics, Array, Array]:
-        """Return the target, its Jacobian by all unknowns, and how the joints move it.
-
-        Returns:
-            Positions, shape (k, 3) [m], the Jacobian, shape (k, 3, width), the arrays of the set,
-            movement by the joints, shape (k, n, 3) [m/rad], and levers about the joints' frames,
-            shape (k, n, 3) [m].
-
-        """
-        at, n = self.kinematics(item), self.robot.n
-        point = at.tip + at.tool @ self.targets[item.target]
-        lever = point[:, None] - at.origins
-        moved = np.cross(at.axes, lever)
+    def _jacobian(self, item: ObservedSet, at: Kinematics) -> Array:
+        """Return the Jacobian of the target by all unknowns, shape (k, 3, width)."""
+        n = self.robot.n
         jacobian = np.zeros((len(item), 3, self.width))
         jacobian[:, :, :3 * n] = at.shifts.transpose(0, 2, 1, 3).reshape(-1, 3, 3 * n)
-        turned = np.cross(at.turns.transpose(0, 1, 3, 2), lever[:, :, None])
+        turned = np.cross(at.turns.transpose(0, 1, 3, 2), at.lever[:, :, None])
         jacobian[:, :, 3 * n:6 * n] = turned.transpose(0, 3, 1, 2).reshape(-1, 3, 3 * n)
-        jacobian[:, :, 6 * n:7 * n] = -(moved * at.torque[:, :, None]).transpose(0, 2, 1)
+        jacobian[:, :, 6 * n:7 * n] = -(at.moved * at.torque[:, :, None]).transpose(0, 2, 1)
         jacobian[:, :, self.columns['target', item.target]] = at.tool
-        return point, jacobian, at, moved, lever
+        return jacobian
 
     def residuals(self, item: ObservedSet) -> Iterator[tuple[str, Array, Array]]:
         """Yield kind, residuals and Jacobian of a set: shapes (k, d) and (k, d, width) [m, rad].
 
         Residuals are predicted minus measured, in root axes.
         """
-        n, fixture = self.robot.n, self.fixtures[item.fixture]
-        point, jacobian, at, moved, lever = self._point(item)
+        n, fixture, at = self.robot.n, self.fixtures[item.fixture], self.kinematics(item)
+        point, jacobian = at.point, self._jacobian(item, at)
         if isinstance(fixture, pin.SE3):
             own = jacobian[:, :, self.columns['fixture', item.fixture]]
             measured = item.reading[:, :3] @ fixture.rotation.T + fixture.translation
-            own[:, :, :3], own[:, :, 3:] = -np.eye(3), _skew(measured)
+            own[:, :, :3] = -np.eye(3)
+            own[:, :, 3:] = np.cross(measured[:, None], np.eye(3)).transpose(0, 2, 1)
             yield item.kind, point - measured, jacobian
             if item.kind == 'pose':
                 turn = self.turns[item.target]
@@ -243,7 +234,7 @@ class ArmGeometry:
             return
         across = np.eye(3) if item.kind == 'socket' else fixture[None, :3]
         residual = point - fixture if item.kind == 'socket' else point @ across.T - fixture[3]
-        scale, grown = self._relative(item, across, at, moved, lever)
+        scale, grown = self._relative(item, across, at)
         jacobian = across @ jacobian
         own = jacobian[:, :, self.columns['fixture', item.fixture]]
         if item.kind == 'socket':
@@ -254,7 +245,7 @@ class ArmGeometry:
         yield item.kind, scale[:, None] * residual, scale[:, None, None] * jacobian
 
     def _relative(
-        self, item: ObservedSet, across: Array, at: Kinematics, moved: Array, lever: Array
+        self, item: ObservedSet, across: Array, at: Kinematics
     ) -> tuple[Array, Array]:
         """Return the factor of residuals that have no length, and the slope of its logarithm.
 
@@ -265,14 +256,12 @@ class ArmGeometry:
             item: The set.
             across: Directions of the residual, shape (d, 3).
             at: Arrays of the set.
-            moved: Movement of the point by the joints, shape (k, n, 3) [m/rad].
-            lever: Point relative to the joints' frames, shape (k, n, 3) [m].
 
         Returns:
             The factor, shape (k,), and minus the derivatives of its logarithm, shape (k, width).
 
         """
-        n, rows = self.robot.n, len(across)
+        n, rows, moved = self.robot.n, len(across), at.moved
         square = across @ np.einsum('kni,knj->kij', moved, moved) @ across.T
         # Keeps singular postures finite, and arms with fewer joints than directions.
         square += _RIDGE * np.trace(square, axis1=1, axis2=2)[:, None, None] * np.eye(rows)
@@ -283,7 +272,7 @@ class ArmGeometry:
         slope = np.zeros((len(item), self.width))
         for part, axes, gradient in (
                 (slice(3 * n), at.shifts, proximal),
-                (slice(3 * n, 6 * n), at.turns, np.cross(lever, proximal) + distal)):
+                (slice(3 * n, 6 * n), at.turns, np.cross(at.lever, proximal) + distal)):
             slope[:, part] = np.einsum('knji,knj->kni', axes, gradient).reshape(-1, 3 * n)
         slope[:, self.columns['target', item.target]] = np.einsum(
             'kji,kj->ki', at.tool, twisted.sum(axis=1))
@@ -356,15 +345,16 @@ class Rows:
     kind: np.ndarray
     owner: np.ndarray
 
-    def lengths(self, count: int) -> dict[str, Array]:
-        """Return the length of each observation's residual by kind, NaN without, shape (k,)."""
-        found = {}
-        for kind in dict.fromkeys(self.kind[self.owner >= 0].tolist()):
-            mine = self.kind == kind
-            square = np.bincount(self.owner[mine], self.residual[mine]**2, count)
-            there = np.bincount(self.owner[mine], minlength=count) > 0
-            found[kind] = np.where(there, np.sqrt(square), np.nan)
-        return found
+    @property
+    def positions(self) -> Flags:
+        """Mask of the rows of observations that are no rotations, shape (r,)."""
+        return (self.owner >= 0) & ~np.array([
+            kind.startswith(TURN) for kind in self.kind.tolist()])
+
+    def distances(self) -> Array:
+        """Return the distance of each observation, without rotations, shape (k,) [m]."""
+        here = self.positions
+        return np.sqrt(np.bincount(self.owner[here], self.residual[here]**2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -440,12 +430,13 @@ def fit_geometry(geometry: ArmGeometry) -> GeometryFit:
 def _distances(rows: Rows, count: int) -> tuple[Array, Array]:
     """Return the weights of observations, and their distances over those of noise, (k,) each."""
     weight, off = np.ones(count), np.zeros(count)
-    for kind, length in rows.lengths(count).items():
-        size = 1 if kind == 'plane' else 3
-        scale = max(float(np.nanmedian(length)), _EXACT) / np.sqrt(scipy.stats.chi2.ppf(0.5, size))
+    for kind in dict.fromkeys(rows.kind[rows.owner >= 0].tolist()):
+        mine, size = rows.kind == kind, 1 if kind == 'plane' else 3
+        length = np.sqrt(np.bincount(rows.owner[mine], rows.residual[mine]**2, count))
+        usual = float(np.median(length[np.unique(rows.owner[mine])]))
+        scale = max(usual, _EXACT) / np.sqrt(scipy.stats.chi2.ppf(0.5, size))
         bend, cut = (scale * float(np.sqrt(scipy.stats.chi2.isf(share, size)))
                      for share in (_DOWNWEIGHTED, _REJECTED))
-        length = np.nan_to_num(length)
         weight = np.minimum(weight, bend / np.maximum(length, bend))
         off = np.maximum(off, length / cut)
     return weight, off
@@ -529,7 +520,7 @@ def hold_out(fit: GeometryFit) -> HeldOut:
     start = np.concatenate((geometry.value, np.zeros(geometry.width - len(geometry.value))))
     mine_of = np.where(rows.owner < 0, -1, groups[rows.owner])
     tracked = np.isin(rows.kind, ('point', 'pose'))
-    rotates = np.array([kind.startswith(TURN) for kind in rows.kind.tolist()])
+    positions = rows.positions
     displaced = {}
     for number in range(len(names)):
         mine = mine_of == number
@@ -542,7 +533,7 @@ def hold_out(fit: GeometryFit) -> HeldOut:
         columns = rows.jacobian[:, own]
         fitted = np.linalg.lstsq(columns[kept], residual[kept], rcond=None)[0]
         left = np.where(mine, residual - columns @ fitted, 0.0)
-        position = mine & ~rotates
+        position = mine & positions
         found = np.sqrt(np.bincount(rows.owner[position], left[position]**2, len(groups)))
         length = np.where(groups == number, found, length)
         seen = kept & tracked
@@ -564,8 +555,3 @@ def hold_out(fit: GeometryFit) -> HeldOut:
 def _rotations(item: ObservedSet) -> Array:
     """Return the measured orientations of a set of poses, shape (k, 3, 3)."""
     return np.asarray(scipy.spatial.transform.Rotation.from_quat(item.reading[:, 3:]).as_matrix())
-
-
-def _skew(vectors: Array) -> Array:
-    """Return the matrices of the cross products with vectors, shape (k, 3, 3)."""
-    return np.cross(vectors[:, None], np.eye(3)).transpose(0, 2, 1)

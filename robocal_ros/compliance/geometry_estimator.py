@@ -16,11 +16,9 @@ from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.estimator import UNIT, check_arm, kinds
 from robocal_ros.compliance.geometry import (
-    TURN,
     ArmGeometry,
     GeometryFit,
     HeldOut,
-    Rows,
     fit_geometry,
     hold_out,
 )
@@ -96,20 +94,19 @@ def estimate_geometry(
     before = _nominal_distances(geometry, values.max_nominal_error)
     fit = fit_geometry(geometry)
     held_out = hold_out(fit)
-    after = np.nanmax(list(_position(fit.rows, len(before)).values()), axis=0)
+    after = fit.rows.distances()
     evaluated = np.isfinite(held_out.length) & fit.fits
     # Noise that is not white, and what differs between placements, widen all intervals.
     widening = fit.memory * max(1.0, held_out.ratio)
     covariance = widening * fit.mixed.complete
     parameters = _parameters(fit, covariance)
-    names, _, columns, _ = _order(geometry)
-    known = [row for row, item in enumerate(parameters) if item.value is not None]
-    listed = np.array(columns)[known]
+    known, order = [item.name for item in parameters if item.value is not None], _order(geometry)
+    columns = [order[name][1] for name in known]
     return CalibrationResult(
         kind=KIND, method=METHOD, robot=robot.identity, frame='',
         parameters=(*parameters, *_distances(fit, covariance)),
-        covariance_names=tuple(names[row] for row in known),
-        covariance=covariance[np.ix_(listed, listed)],
+        covariance_names=tuple(known),
+        covariance=covariance[np.ix_(columns, columns)],
         fit=(Fit('distance', 'm', rms(before[fit.kept]), rms(after[fit.kept]),
                  int(fit.kept.sum())),),
         validation=(Fit('distance', 'm', rms(before[evaluated]), rms(held_out.length[evaluated]),
@@ -126,12 +123,6 @@ def estimate_geometry(
         series=_series(fit, held_out, before))
 
 
-def _position(rows: Rows, count: int) -> dict[str, Array]:
-    """Return the distances of observations by kind, without rotations, shape (k,) each [m]."""
-    return {kind: length for kind, length in rows.lengths(count).items()
-            if not kind.startswith(TURN)}
-
-
 def _nominal_distances(geometry: ArmGeometry, limit: float) -> Array:
     """Return the distances by the nominal arm with fixtures at their best, shape (k,) [m].
 
@@ -139,44 +130,41 @@ def _nominal_distances(geometry: ArmGeometry, limit: float) -> Array:
         DataError: If they are larger than errors of an arm are.
 
     """
-    rows, count = geometry.linearised(), sum(map(len, geometry.sets))
+    rows = geometry.linearised()
     fixtures = np.concatenate([np.arange(geometry.width)[part] for (what, _), part
                                in geometry.columns.items() if what != 'target'])
     columns = rows.jacobian[:, fixtures]
     left = rows.residual - columns @ np.linalg.lstsq(columns, rows.residual, rcond=None)[0]
-    nominal = Rows(left, rows.jacobian, rows.kind, rows.owner)
-    length = np.nanmax(list(_position(nominal, count).values()), axis=0)
-    if float(np.median(length)) > limit:
+    length = replace(rows, residual=left).distances()
+    if (middle := float(np.median(length))) > limit:
         raise DataError(
-            f'By the URDF, observations are {1e3 * float(np.median(length)):.0f} mm (median) from '
+            f'By the URDF, observations are {1e3 * middle:.0f} mm (median) from '
             f'where they should be (limit {1e3 * limit:.0f} mm, max_nominal_error). Check that '
             'the URDF is of this robot, the order of the joints, target_frame and target_xyz, and '
             'that sets of one fixture belong together.')
-    return np.asarray(length)
+    return length
 
 
-def _order(geometry: ArmGeometry) -> tuple[list[str], list[str], list[int], list[float]]:
-    """Return names, units, columns and values of frames, compliances and targets, by joint."""
-    n, found = geometry.robot.n, []
+def _order(geometry: ArmGeometry) -> dict[str, tuple[str, int, float]]:
+    """Return unit, column and value of frames, compliances and targets by name, by joint."""
+    n, value, found = geometry.robot.n, geometry.value.tolist(), {}
     for joint, name in enumerate(geometry.robot.joint_names):
         for place, axis in enumerate(FRAME_AXES):
             column = 3 * joint + place % 3 + 3 * n * (place // 3)
-            found.append((f'{name}.{axis}', 'm' if place < 3 else 'rad', column,
-                          float(geometry.value[column])))
-        found.append((f'{name}.compliance', UNIT, 6 * n + joint,
-                      float(geometry.value[6 * n + joint])))
+            found[f'{name}.{axis}'] = ('m' if place < 3 else 'rad', column, value[column])
+        found[f'{name}.compliance'] = (UNIT, 6 * n + joint, value[6 * n + joint])
     for name, xyz in geometry.targets.items():
         begin = geometry.columns['target', name].start
-        found += [(f'{name}.{axis}', 'm', begin + place, float(xyz[place]))
-                  for place, axis in enumerate('xyz')]
-    names, units, columns, numbers = zip(*found, strict=True)
-    return list(names), list(units), list(columns), list(numbers)
+        found |= {f'{name}.{axis}': ('m', begin + place, float(xyz[place]))
+                  for place, axis in enumerate('xyz')}
+    return found
 
 
 def _parameters(fit: GeometryFit, covariance: Array) -> tuple[Parameter, ...]:
     """Return frames, compliances and targets; those held by their prior are not identified."""
     geometry, n = fit.geometry, fit.geometry.robot.n
-    names, units, columns, numbers = _order(geometry)
+    order = _order(geometry)
+    names, columns = list(order), [column for _, column, _ in order.values()]
     own = covariance[np.ix_(columns, columns)]
     std = np.sqrt(np.diag(own))
     alike = own / np.outer(std, std)
@@ -186,8 +174,7 @@ def _parameters(fit: GeometryFit, covariance: Array) -> tuple[Parameter, ...]:
         prior[part] = fit.mixed.std[name]
     moved = np.abs(fit.rows.jacobian).max(axis=0) > 0.0
     found = []
-    for row, (name, unit, column, value) in enumerate(zip(
-            names, units, columns, numbers, strict=True)):
+    for row, (name, (unit, column, value)) in enumerate(order.items()):
         freedom = fit.mixed.freedom(np.eye(1, geometry.width, column)[0])
         if not moved[column]:
             found.append(Parameter(name, unit, state=State.NOT_IDENTIFIED, note=(
@@ -238,8 +225,7 @@ def _other_socket(fit: GeometryFit, item: ObservedSet, row: int, off: float) -> 
     if item.kind != 'socket':
         return ''
     one = replace(item, posture=item.posture[row:row + 1], reading=item.reading[row:row + 1])
-    at = fit.geometry.kinematics(one)
-    point = at.tip[0] + at.tool[0] @ fit.geometry.targets[item.target]
+    point = fit.geometry.kinematics(one).point[0]
     for name, place in fit.geometry.fixtures.items():
         if name != item.fixture and np.shape(place) == (3,):
             apart = float(np.linalg.norm(point - place))

@@ -435,7 +435,6 @@ class ComplianceProcedure:
         done.visits = [visit for visit in done.visits if visit[0] != number]
         self.state.left_out.discard(number)
         await self._keep(done, number, position)
-        self.report.note(**self.counts())
 
     async def _visit_all(self, done: MeasuredSet) -> None:
         """Visit the missing postures; those that cannot be used once more at the end."""
@@ -456,7 +455,6 @@ class ComplianceProcedure:
                     continue
                 in_a_row = 0
                 await self._keep(done, number, position)
-                self.report.note(**self.counts())
         self._leave_out(done, failed)
 
     async def _measured(self, done: MeasuredSet, number: int) -> EndPosition:
@@ -498,6 +496,7 @@ class ComplianceProcedure:
         self.recorder.mark_stationary(rest_of(position, done.name, number))
         await self._keep_state()
         await self._preview(done)
+        self.report.note(**self.counts())
 
     async def _preview(self, done: MeasuredSet) -> None:
         """Show a preliminary estimate from postures measured in both sets in the status."""

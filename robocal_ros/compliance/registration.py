@@ -100,15 +100,6 @@ def _judged(
     return registration
 
 
-def _user_frame(points: Array) -> tuple[Array, Array]:
-    """Return axes (columns) and origin of the frame of origin, point on +x, point in xy."""
-    x = points[1] - points[0]
-    x = x / np.linalg.norm(x)
-    z = np.cross(x, points[2] - points[0])
-    z = z / np.linalg.norm(z)
-    return np.column_stack((x, np.cross(z, x), z)), points[0]
-
-
 def three_point(tracker: Array, base: Array, limit: float = np.inf) -> Registration:
     """Register the tracker by origin, a point on +x and a point in the xy-plane of a user frame.
 
@@ -126,11 +117,10 @@ def three_point(tracker: Array, base: Array, limit: float = np.inf) -> Registrat
     if len(tracker) != 3:
         raise DataError(f'Registration three_point takes 3 points, got {len(tracker)}; use '
                         'least_squares for more.')
-    transform_user_to_tracker, tracker_origin = _user_frame(tracker)
-    transform_user_to_base, base_origin = _user_frame(base)
-    rotation = transform_user_to_base @ transform_user_to_tracker.T
-    return _judged(rotation, base_origin - rotation @ tracker_origin, tracker, base,
-                   'three_point', limit)
+    # Of a weight that is infinite, the vector along +x agrees exactly.
+    rotation = scipy.spatial.transform.Rotation.align_vectors(
+        base[1:] - base[0], tracker[1:] - tracker[0], weights=[np.inf, 1.0])[0].as_matrix()
+    return _judged(rotation, base[0] - rotation @ tracker[0], tracker, base, 'three_point', limit)
 
 
 def least_squares_transform(

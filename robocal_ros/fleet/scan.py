@@ -15,7 +15,7 @@ import scipy.special
 
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.fleet.histories import Change, Course, History, Outlier, Segment
-from robocal_ros.fleet.statistics import Fit, Problem, fit, inverse, log_sum
+from robocal_ros.fleet.statistics import Fit, Problem, fit, log_sum
 
 FALSE_ALARMS = 1e-3
 """Largest probability that a series of `HORIZON` recordings without change has any finding."""
@@ -204,16 +204,23 @@ class Scan:
         middle = np.nanmedian(np.where(used, value, np.nan), axis=1)
         return fit(problem, (value - middle[:, None])[:, None])
 
-    def _column(
-        self, rows: Index, stop: int, tried: _Hypotheses, grid: Index, problem: Problem
-    ) -> tuple[Array, Array, Array]:
-        """Return regressors and priors of changes.
+    def _changed(
+        self, rows: Index, stop: int, tried: _Hypotheses, grid: Index, *, tails: bool = True
+    ) -> tuple[Fit, Array]:
+        """Fit with one change each; without tails by least squares.
+
+        Args:
+            rows: Series, shape (s,).
+            stop: Number of recordings.
+            tried: Changes, (s, h).
+            grid: Indices of the grid, shape (s, g).
+            tails: Whether deviations follow Student's distribution.
 
         Returns:
-            Columns, shape (s, h, stop); inverse prior variances of the sizes and logarithms of
-            the weights of these priors, (s, h, g).
+            The fit, shapes (s, h, g, …), and the logarithms of evidence and prior, (s, h, g).
 
         """
+        problem = self._problem(rows, stop, grid)
         before = np.maximum(tried.onset - 1, self.start[rows, None])
         since = self.time[rows, None, :stop] - np.take_along_axis(
             self.time[rows], before, axis=1)[..., None]
@@ -224,36 +231,18 @@ class Scan:
         # Tails of 1/size², as of Cauchy's distribution: large changes are not less clear.
         apparent = np.maximum(width, self._apparent(
             problem.value[:, 0], problem.used[:, 0], column, tried.onset)[..., None])
-        return column, apparent**-2.0, np.log(width / apparent)
-
-    def _changed(
-        self, rows: Index, stop: int, tried: _Hypotheses, grid: Index
-    ) -> tuple[Fit, Array]:
-        """Fit with one change each.
-
-        Args:
-            rows: Series, shape (s,).
-            stop: Number of recordings.
-            tried: Changes, (s, h).
-            grid: Indices of the grid, shape (s, g).
-
-        Returns:
-            The fit, shapes (s, h, g, …), and the logarithms of evidence and prior, (s, h, g).
-
-        """
-        problem = self._problem(rows, stop, grid)
-        column, precision, tail = self._column(rows, stop, tried, grid, problem)
-        shape = (*tried.onset.shape, 1, stop, 3)
-        wide = np.concatenate((np.broadcast_to(problem.columns[:, None], shape),
+        shape = tried.onset.shape
+        wide = np.concatenate((np.broadcast_to(problem.columns[:, None], (*shape, 1, stop, 3)),
                                column[:, :, None, :, None]), axis=-1)
         prior = np.concatenate((np.broadcast_to(
-            problem.precision[:, None], (*tried.onset.shape, grid.shape[1], 3)),
-            precision[..., None]), axis=-1)
+            problem.precision[:, None], (*shape, grid.shape[1], 3)),
+            apparent[..., None]**-2.0), axis=-1)
         value = problem.value[:, None]
         found = fit(Problem(wide, value, problem.deviation[:, None], problem.freedom[:, None],
-                            problem.used[:, None], prior), np.zeros_like(value))
+                            problem.used[:, None], prior),
+                    np.zeros_like(value) if tails else None)
         weight = np.take_along_axis(self.weight[rows], grid, axis=1)[:, None]
-        return found, found.evidence + weight + tail
+        return found, found.evidence + weight + np.log(width / apparent)
 
     def _apparent(self, value: Array, used: Array, column: Array, onset: Index) -> Array:
         """Return roughly the size of each change, shape (s, h): means after less those before."""
@@ -326,7 +315,7 @@ class Scan:
         weight = _shares(known.evidence + self.weight[rows])
         column = self._columns(rows, stop + 1)[:, -1]
         predicted = (known.parameters * column[:, None]).sum(axis=-1)
-        spread = np.einsum('si,sgij,sj->sg', column, inverse(known.information, 3), column)
+        spread = np.einsum('si,sgij,sj->sg', column, np.linalg.inv(known.information), column)
         value = self.value[rows, stop] - self.warm[rows] * self.warmth[rows, stop]
         variance = spread + self.std[rows, stop, None]**2 + RATIOS**2
         deviation = (value[:, None] - predicted) / np.sqrt(variance)
@@ -353,25 +342,14 @@ class Scan:
         return _Hypotheses(onset, trend, prior)
 
     def _screened(self, rows: Index, stop: int, plain: Fit, tried: _Hypotheses) -> Array:
-        """Return nearly the logarithm of the mixture, from least squares without changes."""
+        """Return nearly the logarithm of the mixture, by least squares."""
         weight = plain.evidence + self.weight[rows]
         best = weight.argmax(axis=1)
         # A change inflates the scatter of the fit without it.
         few = np.stack((best, np.maximum(best - 2, 0)), axis=1)
         few[few[:, 0] == few[:, 1], 1] = 1
-        each = np.arange(len(rows))[:, None]
-        problem = self._problem(rows, stop, few)
-        column, precision, tail = self._column(rows, stop, tried, few, problem)
-        share = problem.used / problem.deviation**2
-        slope = column @ (share * plain.residual[each, few]).swapaxes(1, 2)
-        mixed = np.stack([column @ (share[:, k, :, None] * problem.columns[:, 0])
-                          for k in range(2)], axis=2)
-        covariance = inverse(plain.information[each, few], 3)
-        bent = column**2 @ share.swapaxes(1, 2) + precision - np.einsum(
-            'shgi,sgij,shgj->shg', mixed, covariance, mixed)
-        gain = 0.5 * (slope**2 / bent + np.log(precision / bent)) + tail
-        changed = log_sum(weight[each, few][:, None] + gain) + tried.prior
-        return log_sum(changed) - log_sum(weight)
+        _, changed = self._changed(rows, stop, tried, few, tails=False)
+        return log_sum(log_sum(changed) + tried.prior) - log_sum(weight)
 
     def _evidence(self, rows: Index, stop: int, tried: _Hypotheses) -> Array:
         """Return the logarithm of the mixture of likelihood ratios of each series."""
@@ -427,7 +405,7 @@ class Scan:
         changed, evidence = self._changed(rows, stop, _Hypotheses(
             np.array([[index]]), np.array([[is_trend]]), np.zeros((1, 1))), grid)
         weight = _shares(evidence[0, 0])
-        means, covariance = changed.parameters[0, 0], inverse(changed.information[0, 0], 4)
+        means, covariance = changed.parameters[0, 0], np.linalg.inv(changed.information[0, 0])
         size = float(weight @ means[:, 3])
         std = float(np.sqrt(weight @ (covariance[:, 3, 3] + (means[:, 3] - size)**2)))
         # Trends are per half year.
@@ -476,7 +454,7 @@ class Scan:
         means = np.einsum('ski,sgi->sgk', wanted, null.parameters)
         mean = np.einsum('sg,sgk->sk', weight, means)
         variance = np.einsum(
-            'ski,sgij,skj->sgk', wanted, inverse(null.information, 3), wanted)
+            'ski,sgij,skj->sgk', wanted, np.linalg.inv(null.information), wanted)
         std = np.sqrt(np.einsum('sg,sgk->sk', weight, variance + (means - mean[:, None])**2))
         unit = self.unit[rows]
         mean[:, 2] += self.warm[rows]

@@ -24,6 +24,8 @@ LEAST = 5
 
 # The degrees of freedom are high: these are enough.
 _ITERATIONS = 5
+# Share by which the diagonal of normal equations is enlarged.
+_RIDGE = 1e-12
 # Huber's constant: 95 % efficiency for normal values.
 _HUBER = 1.345
 # Bisections of the spread between robots, and steps of the mean in each.
@@ -64,7 +66,7 @@ class Fit(NamedTuple):
         residual: Residuals, shape (…, g, n).
         evidence: Logarithms of the integrated likelihoods, shape (…, g); constants that depend on
             ``freedom`` alone, and 2π, are left out.
-        information: Information about the parameters as for `inverse`.
+        information: Information about the parameters, shape (…, g, p, p).
 
     """
 
@@ -87,84 +89,38 @@ def fit(problem: Problem, residual: Array | None = None) -> Fit:
 
     """
     columns, value, deviation, freedom, used, precision = problem
-    p = columns.shape[-1]
-    rows, cols = np.tril_indices(p)
-    products = (columns[..., rows] * columns[..., cols])[..., 0, :, :]
-    moments = (columns * value[..., None])[..., 0, :, :]
+    slim = columns[..., 0, :, :]
+    p = slim.shape[-1]
+    products = (slim[..., None] * slim[..., None, :]).reshape(*slim.shape[:-1], p * p)
+    moments = slim * value[..., 0, :, None]
     scale = used / deviation**2
-    slim = columns[..., 0, :, :].swapaxes(-1, -2)
-    diagonal = np.flatnonzero(rows == cols)
 
-    def solved(weight: Array) -> tuple[Array, Array, Array]:
+    def solved(weight: Array) -> tuple[Array, Array]:
         matrix = weight @ products
-        matrix[..., diagonal] += precision
-        return (*_solved(matrix, weight @ moments), matrix)
+        # Rounding of nearly equal columns must not end in a singular matrix.
+        matrix = matrix.reshape(*matrix.shape[:-1], p, p) * (1.0 + _RIDGE * np.eye(p))
+        matrix = matrix + precision[..., None] * np.eye(p)
+        solution = np.linalg.solve(matrix, (weight @ moments)[..., None])[..., 0]
+        return np.asarray(solution, dtype=np.float64), matrix
 
     if residual is None:
-        solution, determinant, matrix = solved(scale)
-        residual = value - solution @ slim
+        solution, matrix = solved(scale)
+        residual = value - solution @ slim.swapaxes(-1, -2)
         density = -used * (np.log(deviation) + 0.5 * (residual / deviation)**2)
     else:
         for _ in range(_ITERATIONS):
             weight = scale * (freedom + 1.0) / (freedom + (residual / deviation)**2)
             solution = solved(weight)[0]
-            residual = value - solution @ slim
+            residual = value - solution @ slim.swapaxes(-1, -2)
         squares = (residual / deviation)**2
         weight = scale * (freedom + 1.0)**2 / (freedom + squares) / (freedom + 3.0)
-        _, determinant, matrix = solved(weight)
+        matrix = solved(weight)[1]
         density = -used * (
             np.log(deviation) + 0.5 * (freedom + 1.0) * np.log1p(squares / freedom))
     proper = np.log(np.where(precision > 0.0, precision, 1.0)).sum(axis=-1)
     evidence = density.sum(axis=-1) + 0.5 * (
-        proper - (precision * solution**2).sum(axis=-1) - determinant)
+        proper - (precision * solution**2).sum(axis=-1) - np.linalg.slogdet(matrix)[1])
     return Fit(solution, residual, evidence, matrix)
-
-
-def _solved(matrix: Array, right: Array) -> tuple[Array, Array]:
-    """Solve small positive definite systems by Cholesky's factorisation, all at once.
-
-    LAPACK takes six to eight times as long for matrices as small (NumPy's solve and slogdet).
-
-    Args:
-        matrix: Lower triangles row by row, shape (…, p(p + 1)/2).
-        right: Right sides, shape (…, p).
-
-    Returns:
-        The solutions, shape (…, p), and the logarithms of the determinants, shape (…).
-
-    """
-    p = right.shape[-1]
-    at = {(i, j): i * (i + 1) // 2 + j for i in range(p) for j in range(i + 1)}
-    factor: dict[tuple[int, int], Array] = {}
-    for j in range(p):
-        square = matrix[..., at[j, j]].copy()
-        for k in range(j):
-            square -= factor[j, k]**2
-        # Rounding of nearly equal columns must not end in a root of a negative number.
-        factor[j, j] = np.sqrt(np.maximum(square, 1e-12 * matrix[..., at[j, j]] + 1e-300))
-        for i in range(j + 1, p):
-            rest = matrix[..., at[i, j]].copy()
-            for k in range(j):
-                rest -= factor[i, k] * factor[j, k]
-            factor[i, j] = rest / factor[j, j]
-    solution = np.empty(np.broadcast_shapes(right.shape, (*matrix.shape[:-1], p)))
-    for i in range(p):
-        rest = right[..., i].copy()
-        for k in range(i):
-            rest -= factor[i, k] * solution[..., k]
-        solution[..., i] = rest / factor[i, i]
-    for i in reversed(range(p)):
-        rest = solution[..., i]
-        for k in range(i + 1, p):
-            rest = rest - factor[k, i] * solution[..., k]
-        solution[..., i] = rest / factor[i, i]
-    return solution, 2.0 * np.asarray(sum(np.log(factor[i, i]) for i in range(p)))
-
-
-def inverse(matrix: Array, p: int) -> Array:
-    """Return the inverses of matrices given as by `_solved`, shape (…, p, p)."""
-    units = [np.broadcast_to(row, (*matrix.shape[:-1], p)) for row in np.eye(p)]
-    return np.stack([_solved(matrix, unit)[0] for unit in units], axis=-1)
 
 
 # ----------------------------------------------------------------------------- siblings

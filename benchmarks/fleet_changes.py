@@ -248,8 +248,7 @@ def whole_fleet(arms: int, weeks: int = 52) -> tuple[list[Figure], Table]:
         catalogue = Catalogue(str(Path(folder)))
         for table in estimates(made):
             catalogue.add(table)
-        with catalogue.connect() as query:
-            found = review(query)
+        found = review(catalogue.query)
     explained: set[int] = set()
     rows: dict[str, list[int]] = {}
     for arm in made:

@@ -86,9 +86,8 @@ def _estimate(options: argparse.Namespace) -> int:
                 100.0 * count / len(bags), f'{count} of {len(bags)}, {name}'),
             retry=options.retry)
     _print_summary(summary, options)
-    with Catalogue(options.output).connect() as query:
-        failed = _print_failures(query, 10, 'bag IN (SELECT unnest(?))',
-                                 [bag.uri for bag in bags])
+    failed = _print_failures(Catalogue(options.output).query, 10, 'bag IN (SELECT unnest(?))',
+                             [bag.uri for bag in bags])
     print_line(f'Catalogue: {options.output} (robocal fleet show {options.output})')
     return 1 if failed else 0
 
@@ -120,16 +119,16 @@ def _print_summary(summary: Summary, options: argparse.Namespace) -> None:
 def _show(options: argparse.Namespace) -> int:
     from robocal_ros.fleet import Catalogue
 
-    with Catalogue(options.output).connect() as query:
-        if not query('SELECT 1 FROM bags UNION ALL SELECT 1 FROM all_results LIMIT 1'):
-            raise ConfigurationError(
-                f"'{options.output}' holds no catalogue. Name the output folder of robocal fleet "
-                'estimate.')
-        if options.parameter:
-            _print_values(query, options.robot, options.parameter)
-        else:
-            _print_robots(query, options.robot)
-            _print_failures(query, options.failures, 'robot GLOB ?', options.robot)
+    query = Catalogue(options.output).query
+    if not query('SELECT 1 FROM bags UNION ALL SELECT 1 FROM all_results LIMIT 1'):
+        raise ConfigurationError(
+            f"'{options.output}' holds no catalogue. Name the output folder of robocal fleet "
+            'estimate.')
+    if options.parameter:
+        _print_values(query, options.robot, options.parameter)
+    else:
+        _print_robots(query, options.robot)
+        _print_failures(query, options.failures, 'robot GLOB ?', options.robot)
     return 0
 
 

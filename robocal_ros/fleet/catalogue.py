@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
@@ -212,9 +211,8 @@ class Catalogue:
 
     # ---------------------------------------------------------------------- reading
 
-    @contextmanager
-    def connect(self) -> Iterator[Query]:
-        """Open the catalogue; yields a function that returns the rows of a query on its views.
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
+        """Return the rows of an SQL query on the catalogue's views; times are of UTC.
 
         The views: ``results`` (schema `RESULTS`: the newest estimate from each bag, robot and
         kind), ``all_results`` (those of earlier versions and parameters, too), ``bags`` (schema
@@ -227,13 +225,9 @@ class Catalogue:
         """
         with self._connection() as connection:
             # DuckDB's own fetchall needs a further library for times with a zone.
-            yield lambda sql, parameters=(): connection.sql(
+            rows: list[dict[str, Any]] = connection.sql(
                 sql, params=list(parameters)).to_arrow_table().to_pylist()
-
-    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
-        """Return the rows of an SQL query on the views of `connect`; times are of UTC."""
-        with self.connect() as query:
-            return query(sql, parameters)
+        return rows
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect()

@@ -32,7 +32,7 @@ from robocal_ros.fleet.review import (
     name_of,
     review,
 )
-from robocal_ros.results import Z95, band, plural, rendered, wording
+from robocal_ros.results import Z95, band, plural, rendered, spread, wording
 
 ROBOTS = 12
 """Largest number of robots drawn in detail."""
@@ -60,14 +60,14 @@ def write_dashboard(output: str, path: Path, *, robot: str = '*', robots: int = 
             cannot be written.
 
     """
-    with Catalogue(output).connect() as query:
-        facts = {name: query(sql, [robot]) for name, sql in (
-            ('robots', _ROBOTS), ('reasons', _REASON_COUNTS), ('failures', _FAILURES))}
-        if not facts['robots']:
-            raise ConfigurationError(
-                f"The catalogue in '{output}' has no robot '{robot}'. Name the output folder of "
-                'robocal fleet estimate, and a robot of it.')
-        found = review(query, robot)
+    query = Catalogue(output).query
+    facts = {name: query(sql, [robot]) for name, sql in (
+        ('robots', _ROBOTS), ('reasons', _REASON_COUNTS), ('failures', _FAILURES))}
+    if not facts['robots']:
+        raise ConfigurationError(
+            f"The catalogue in '{output}' has no robot '{robot}'. Name the output folder of "
+            'robocal fleet estimate, and a robot of it.')
+    found = review(query, robot)
     write_output(path, dashboard_html(found, facts, robots), 'dashboard')
     return found
 
@@ -291,8 +291,7 @@ def _compared(title: str, members: Sequence[Track], flagged: set[str]) -> _Drawi
     unit, factor = wording.handy(members[0].unit)
     order = np.argsort(level)
     # Of many robots, those that differ and an even choice of the others.
-    chosen = set(order[np.unique(np.linspace(0, len(order) - 1, min(
-        len(order), _COMPARED)).astype(int))].tolist()) | {
+    chosen = set(order[spread(len(order), _COMPARED)].tolist()) | {
         i for i, track in enumerate(members) if track.robot in flagged}
     shown = [i for i in order.tolist() if i in chosen]
     names = [members[i].robot for i in shown]

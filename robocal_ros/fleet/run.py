@@ -217,14 +217,13 @@ def _open_tasks(
 ) -> list[Task]:
     """Return the tasks of the bags that are not finished."""
     sha256 = request.sha256()
-    with catalogue.connect() as query:
-        final = query(
-            'SELECT bag, fingerprint FROM (SELECT * FROM bags WHERE request_sha256 = ? '
-            'QUALIFY tried = max(tried) OVER (PARTITION BY bag)) GROUP BY ALL '
-            'HAVING bool_and(outcome <> ? AND NOT (? AND outcome = ?))',
-            [sha256, BROKEN, retry, REFUSED])
-        known = query(
-            "SELECT DISTINCT bag, fingerprint, bag_sha256 FROM bags WHERE bag_sha256 <> ''")
+    final = catalogue.query(
+        'SELECT bag, fingerprint FROM (SELECT * FROM bags WHERE request_sha256 = ? '
+        'QUALIFY tried = max(tried) OVER (PARTITION BY bag)) GROUP BY ALL '
+        'HAVING bool_and(outcome <> ? AND NOT (? AND outcome = ?))',
+        [sha256, BROKEN, retry, REFUSED])
+    known = catalogue.query(
+        "SELECT DISTINCT bag, fingerprint, bag_sha256 FROM bags WHERE bag_sha256 <> ''")
     finished = {(row['bag'], row['fingerprint']) for row in final}
     hashes = {(row['bag'], row['fingerprint']): row['bag_sha256'] for row in known}
     return [Task(bag, request, sha256, hashes.get((bag.uri, bag.fingerprint), ''))

@@ -58,8 +58,7 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
 
 @pytest.fixture(scope='module')
 def found(catalogue: Catalogue) -> Review:
-    with catalogue.connect() as query:
-        return review(query)
+    return review(catalogue.query)
 
 
 @pytest.fixture(scope='module')
@@ -118,8 +117,7 @@ def test_biases_of_a_payload_are_of_the_sensor_and_may_jump_between_recordings(
             index = rows.schema.get_field_index(name)
             rows = rows.set_column(index, rows.schema.field(index), pa.array(column))
         made.add(rows)
-    with made.connect() as query:
-        found = review(query).findings
+    found = review(made.query).findings
     assert [(item.kind, item.subject, item.part) for item in found] == (
         [('step', Subject.SENSOR, 'wrist')] if lost else [])
     assert not any('K may explain' in note and '000 K' in note
@@ -140,8 +138,7 @@ def test_failed_results_are_left_out_and_settings_may_explain_a_step(tmp_path: P
         len(rows), pa.float64()))
     made = Catalogue(str(tmp_path))
     made.add(rows)
-    with made.connect() as query:
-        seen = review(query)
+    seen = review(made.query)
     assert len(seen.tracks[0].history.time) == WEEKS - 1
     assert seen.left_out['of results that failed their checks'] == 1
     notes = ' '.join(note for item in seen.findings for note in item.notes)

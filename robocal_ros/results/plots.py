@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from robocal_ros.results.result import Series, rms
 
 # Okabe and Ito's palette, distinguishable with colour blindness.
 _COLOURS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#7f7f7f')
-_UPPER, _LOWER = '95 % upper', '95 % lower'
 _RESIDUAL = 'residual'
 # Resolution of figures in a description, relative to the largest.
 _FINE = 0.01
@@ -28,16 +27,13 @@ def figure(series: Series) -> go.Figure:
 
     A curve ``residual`` beside others has an axis of its own, below them. A curve's name may
     have a suffix after a comma: ``x, held out`` is drawn with hollow markers in the colour of
-    ``x``; ``x, 95 % upper`` and ``x, 95 % lower`` as a band about it.
+    ``x``.
     """
     split = _RESIDUAL in series.curves and len(series.curves) > 1
     subjects = dict.fromkeys(map(_subject, series.curves))
     colours = dict(zip(subjects, itertools.cycle(_COLOURS), strict=False))
-    drawing = go.Figure([
-        *_bands(series, colours),
-        *(_trace(series, name, y, colours[_subject(name)])
-          for name, y in series.curves.items() if _remark(name) not in (_UPPER, _LOWER)),
-    ])
+    drawing = go.Figure([_trace(series, name, y, colours[_subject(name)])
+                         for name, y in series.curves.items()])
     drawing.update_layout(
         template='none',
         margin={'l': 60, 'r': 10, 't': 8, 'b': 45},
@@ -81,10 +77,6 @@ def _subject(name: str) -> str:
     return name.partition(',')[0]
 
 
-def _remark(name: str) -> str:
-    return name.partition(',')[2].strip()
-
-
 def band(x: Sequence[Any] | Array, lower: Array, upper: Array, colour: str) -> list[go.Scatter]:
     """Return the outlines of a band: the lower, then the upper filled down to it."""
     outline = {'x': x, 'mode': 'lines', 'line': {'width': 0}, 'hoverinfo': 'skip',
@@ -95,19 +87,11 @@ def band(x: Sequence[Any] | Array, lower: Array, upper: Array, colour: str) -> l
                        **outline)]
 
 
-def _bands(series: Series, colours: dict[str, str]) -> Iterator[go.Scatter]:
-    for subject, colour in colours.items():
-        lower = series.curves.get(f'{subject}, {_LOWER}')
-        upper = series.curves.get(f'{subject}, {_UPPER}')
-        if lower is not None and upper is not None:
-            yield from band(series.x, lower, upper, colour)
-
-
 def _trace(series: Series, name: str, y: Array, colour: str) -> go.Scatter:
     shared = {'x': series.x, 'y': y, 'name': name}
     limit = name.startswith(('+', '-'))
     if name.startswith('measured') or (series.y_label.startswith('residual') and not limit):
-        hollow = bool(_remark(name))
+        hollow = ',' in name
         return go.Scatter(
             mode='markers', **shared,
             marker={'color': colour, 'size': 8 if len(series.x) < 40 else 5, 'opacity': 0.8,

@@ -207,16 +207,6 @@ def test_limits_of_residuals_are_lines() -> None:
     assert [trace.mode for trace in drawn.data] == ['markers', 'lines']
 
 
-def test_interval_is_a_band_about_its_curve() -> None:
-    late = np.linspace(100.0, 0.0, 20)
-    curves = {'x': late, 'x, 95 % upper': late + 1.0, 'x, 95 % lower': late - 1.0}
-    drawn = figure(Series('title', 'angle [rad]', 'lever [m]', np.arange(1.0, 21.0), curves))
-    lower, upper, curve = drawn.data
-    assert upper.fill == 'tonexty'
-    assert np.array_equal(np.asarray(lower.y), late - 1.0)
-    assert curve.mode == 'lines'
-
-
 def test_curve_with_two_branches_is_not_joined_across_them() -> None:
     branches = np.tile([1.0, -1.0], 20)
     drawn = figure(series('q [rad]', 'torque [N·m]', fit=branches))

@@ -26,8 +26,6 @@ from robocal_ros.robot import parse_urdf, without_missing_meshes
 _FRAMES = '/frames'
 # Where the page looks from at first, and at what [m].
 _EYE, _LOOK_AT = (1.5, 1.5, 1.1), (0.0, 0.0, 0.6)
-# Length of an arrow's head per diameter of its shaft, as drawn by RViz.
-_HEAD_LENGTH = 2.3
 _ROD_RADIUS = 0.02
 
 
@@ -231,17 +229,11 @@ def _spheres(scene: Any, name: str, marker: Marker) -> Any:
 
 
 def _arrow(scene: Any, name: str, marker: Marker) -> Any:
-    points = _points(marker)
+    """Draw an arrow that is given by its two ends, as the nodes' are."""
     s = marker.scale
-    if len(points) == 2:
-        shaft, head = s.x, s.y
-        length = s.z or 0.23 * float(np.linalg.norm(points[1] - points[0]))
-    else:
-        points = np.array([[0.0, 0.0, 0.0], [s.x, 0.0, 0.0]])
-        shaft, head, length = s.y, 2.0 * s.y, _HEAD_LENGTH * s.y
-    return scene.add_arrows(name, points[None], np.array([_colour(marker)], dtype=np.uint8),
-                            shaft_radius=0.5 * shaft, head_radius=0.5 * head, head_length=length,
-                            **_pose(marker))
+    return scene.add_arrows(name, _points(marker)[None],
+                            np.array([_colour(marker)], dtype=np.uint8), shaft_radius=0.5 * s.x,
+                            head_radius=0.5 * s.y, head_length=s.z, **_pose(marker))
 
 
 def _text(scene: Any, name: str, marker: Marker) -> Any:

@@ -326,31 +326,24 @@ class CalibrationNode(ProcedureNode, ABC):
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Release everything."""
-        def cleanup() -> None:
-            self.refuse_while_ending()
-            self.release()
-
-        return self._guarded('cleanup', cleanup)
+        return self._guarded('cleanup', self.refuse_while_ending, self.release)
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Stop the motion, and release everything after its end."""
-        def shutdown() -> None:
-            self._deactivate()
-            self._release_when_ended()
-
-        return self._guarded('shutdown', shutdown)
+        return self._guarded('shutdown', self._deactivate, self._release_when_ended)
 
     def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Release everything after a defect, so that the node can be configured again."""
         return self._guarded('error handling', self._release_when_ended)
 
-    def _guarded(self, what: str, step: Callable[[], None]) -> TransitionCallbackReturn:
-        """Run a step of a transition; log a RobocalError as text, others with the traceback.
+    def _guarded(self, what: str, *steps: Callable[[], None]) -> TransitionCallbackReturn:
+        """Run the steps of a transition; log a RobocalError as text, others with the traceback.
 
         rclpy would drop both, and calls nothing after a failed configure.
         """
         try:
-            step()
+            for step in steps:
+                step()
         except RobocalError as error:
             self.why_inactive = f'Cannot {what}: {error}'
             self.get_logger().error(self.why_inactive)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
-from rclpy.callback_groups import CallbackGroup
 
 from robocal_ros.arm import Recorder
 from robocal_ros.errors import DataError
@@ -74,7 +73,7 @@ class SampleRecorder(Recorder):
             self._marked[tracker[0]] = tracker[1]
         self._streams = [*self._marked.values(), *([] if temperature is None else [temperature])]
         self._live = False
-        self._marks = node.part(Marks(node, node.group, lambda: not self._is_live))
+        self._marks = Marks(node, lambda: not self._is_live)
 
     def start(self) -> None:
         """Start recording."""
@@ -212,14 +211,12 @@ class Marks:
     """Publisher of a node's marks that also collects those of a replayed bag."""
 
     def __init__(
-        self, node: CalibrationNode, group: CallbackGroup,
-        replays: Callable[[], bool] = lambda: True,
+        self, node: CalibrationNode, replays: Callable[[], bool] = lambda: True
     ) -> None:
-        """Create publisher and subscription.
+        """Create publisher and subscription, which the node's ``release`` removes.
 
         Args:
             node: The node.
-            group: A reentrant callback group.
             replays: Returns whether received marks may be of the recording. A bag that is played
                 beside a live run has marks of another one.
 
@@ -229,15 +226,8 @@ class Marks:
         # Distinguishes this start of the node from the recorded one.
         self._own = uuid.uuid4().hex
         self._received: deque[Mark] = deque(maxlen=_MOST)
-        self._publisher = node.create_publisher(DiagnosticArray, f'~/{TOPIC}', qos.MARKS)
-        self._subscription = node.create_subscription(
-            DiagnosticArray, f'~/{TOPIC}', self._take, qos.MARKS, callback_group=group,
-            limit=_LIMIT)
-
-    def destroy(self) -> None:
-        """Remove publisher and subscription."""
-        self._node.destroy_publisher(self._publisher)
-        self._node.destroy_subscription(self._subscription)
+        self._publisher = node.publisher(DiagnosticArray, f'~/{TOPIC}', qos.MARKS)
+        node.subscription(DiagnosticArray, f'~/{TOPIC}', self._take, qos.MARKS, limit=_LIMIT)
 
     def publish(self, name: str, service: str, values: Mapping[str, str]) -> None:
         """Publish a mark; arguments as for ``Mark``."""

@@ -62,7 +62,7 @@ class WrenchObserverNode(CalibrationNode):
             chain.link for chain in self.observer.arm.chains])) if values.hold_on_contact else None
         self.health = self.stream(
             WrenchHealth(self, self.observer, self.inputs, self.outputs, self.reaction))
-        self.marks = self.part(Marks(self, self.group))
+        self.marks = Marks(self)
         self._result_topic = self.publisher(String, '~/result')
         self._zero_topic = self.publisher(String, f'~/{TORQUE_ZERO}')
         self._tare = TareProcedure(

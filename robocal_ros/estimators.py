@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from robocal_ros import registry
@@ -256,16 +256,11 @@ def estimator(name: str) -> Estimator | Follower[Any]:
         raise ConfigurationError(
             f"'{name}' is not a capability that estimates from bags; expected one of "
             f'{", ".join(known)}.')
-    found: Estimator | Follower[Any] = _imported(known[name])
+    found: Estimator | Follower[Any] = resolve_name(known[name])
     return found
 
 
 def file_estimator(name: str) -> FileEstimator:
     """Return an estimator from files by its name in the registry."""
-    found: FileEstimator = _imported(registry.file_estimators()[name])
+    found: FileEstimator = resolve_name(registry.file_estimators()[name])
     return found
-
-
-def _imported(place: str) -> Any:
-    module, _, item = place.partition(':')
-    return getattr(import_module(module), item)

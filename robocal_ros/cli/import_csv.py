@@ -189,16 +189,14 @@ class Table:
 
         """
         self._path = path
-        lines: list[tuple[int, list[str]]] = []
+        reader = csv.reader(read_text(path, 'CSV file', limit=_LARGEST).splitlines(),
+                            delimiter=columns.delimiter)
         try:
-            lines.extend(enumerate(csv.reader(
-                read_text(path, 'CSV file', limit=_LARGEST).splitlines(),
-                delimiter=columns.delimiter), start=1))
+            self._lines = [(reader.line_num, fields) for fields in reader if fields]
         except csv.Error as error:
             raise FileFormatError(
-                f'{path}, line {len(lines) + 1}: {error}. Expected one line of text per sample; '
+                f'{path}, line {reader.line_num}: {error}. Expected one line of text per sample; '
                 'export the log as CSV.') from error
-        self._lines = [(number, fields) for number, fields in lines if fields]
         if len(self._lines) <= columns.header:
             raise FileFormatError(f'{path} is empty; expected one line per sample.')
         width = len(self._lines[0][1])

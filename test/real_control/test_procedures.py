@@ -98,6 +98,68 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     made.close()
 
 
+# These launches come first: that of `cell` stays until the end, in the root namespace too.
+
+def test_two_arms_are_leveled_at_once(shell: Shell, ros: None) -> None:
+    one_arm = {'hardware': 'mock', 'nodes': 'leveling'}
+    with shell.launch('bringup.launch.py', **one_arm, namespace='left') as left, \
+            shell.launch('bringup.launch.py', **one_arm, namespace='right') as right:
+        cells = [Cell(shell, left, '/left'), Cell(shell, right, '/right')]
+        for one in cells:
+            one.until(lambda one=one: one.state(f'{one.namespace[1:]}/leveling') == 'active')
+            one.go_to(TILTED)
+        calls = [shell.call(f'{one.namespace}/leveling/run') for one in cells]
+        for one, call in zip(cells, calls, strict=True):
+            success, message = call.answer()
+            assert success, message
+            one.until(lambda one=one: one.tilt() < 1e-3)
+        for one in cells:
+            one.close()
+
+
+def test_mock_hardware_serves_previews_and_other_procedures_refuse_it(
+    shell: Shell, tmp_path: Path, ros: None
+) -> None:
+    parameters = tmp_path / 'parameters.yaml'
+    parameters.write_text(yaml.safe_dump({'/**': {'ros__parameters': {
+        'results_dir': str(tmp_path)}}, '/**/payload_identification': {'ros__parameters': {
+            'known_mass': 2.0}}, '/**/compliance_calibration': {'ros__parameters': {
+                'load_mass': 10.0, 'load_com': [0.0, 0.0, 0.1]}}}))
+    with shell.launch(
+        'bringup.launch.py', hardware='mock', params_file=str(parameters)
+    ) as launched:
+        one = Cell(shell, launched)
+        for name in registry.nodes():
+            one.until(lambda name=name: one.state(name) == 'active', what=f'active {name}')
+        before, answers = one.posture, {}
+        for name in registry.nodes():
+            if name != 'wrench_observer':
+                answers[f'{name}/preview'] = shell.call(f'/{name}/preview').answer()
+            if name != 'leveling':
+                answers[f'{name}/run'] = shell.call(f'/{name}/run').answer()
+        one.states.clear()
+        one.until(lambda: len(one.states))
+        np.testing.assert_allclose(one.posture, before, atol=1e-6)
+        one.close()
+    for name, (success, message) in answers.items():
+        assert success == (name not in REFUSED), (name, message)
+        assert REFUSED.get(name, '') in message
+
+
+def test_ctrl_c_ends_the_launch_and_answers(shell: Shell, ros: None) -> None:
+    with shell.launch('bringup.launch.py', hardware='mock', nodes='leveling') as launched:
+        one = Cell(shell, launched)
+        one.until(lambda: one.state('leveling') == 'active')
+        one.go_to(TILTED)
+        call = shell.call('/leveling/run')
+        one.until_moving()
+        launched.send(signal.SIGINT)
+        success, _ = call.answer(10.0)
+        assert not success
+        assert launched.end() == 0
+        one.close()
+
+
 @pytest.fixture(scope='module')
 def cell(shell: Shell, tmp_path_factory: pytest.TempPathFactory, ros: None) -> Iterator[Cell]:
     parameters = tmp_path_factory.mktemp('cell') / 'parameters.yaml'
@@ -192,63 +254,3 @@ def test_the_end_of_a_node_ends_its_motion(
     assert 'shut down' in message
     assert cell.states.last_motion() - began <= REST
     assert delay <= ANSWER
-
-
-def test_two_arms_are_leveled_at_once(shell: Shell, ros: None) -> None:
-    one_arm = {'hardware': 'mock', 'nodes': 'leveling'}
-    with shell.launch('bringup.launch.py', **one_arm, namespace='left') as left, \
-            shell.launch('bringup.launch.py', **one_arm, namespace='right') as right:
-        cells = [Cell(shell, left, '/left'), Cell(shell, right, '/right')]
-        for one in cells:
-            one.until(lambda one=one: one.state(f'{one.namespace[1:]}/leveling') == 'active')
-            one.go_to(TILTED)
-        calls = [shell.call(f'{one.namespace}/leveling/run') for one in cells]
-        for one, call in zip(cells, calls, strict=True):
-            success, message = call.answer()
-            assert success, message
-            one.until(lambda one=one: one.tilt() < 1e-3)
-        for one in cells:
-            one.close()
-
-
-def test_mock_hardware_serves_previews_and_other_procedures_refuse_it(
-    shell: Shell, tmp_path: Path, ros: None
-) -> None:
-    parameters = tmp_path / 'parameters.yaml'
-    parameters.write_text(yaml.safe_dump({'/**': {'ros__parameters': {
-        'results_dir': str(tmp_path)}}, '/**/payload_identification': {'ros__parameters': {
-            'known_mass': 2.0}}, '/**/compliance_calibration': {'ros__parameters': {
-                'load_mass': 10.0, 'load_com': [0.0, 0.0, 0.1]}}}))
-    with shell.launch(
-        'bringup.launch.py', hardware='mock', params_file=str(parameters)
-    ) as launched:
-        one = Cell(shell, launched)
-        for name in registry.nodes():
-            one.until(lambda name=name: one.state(name) == 'active', what=f'active {name}')
-        before, answers = one.posture, {}
-        for name in registry.nodes():
-            if name != 'wrench_observer':
-                answers[f'{name}/preview'] = shell.call(f'/{name}/preview').answer()
-            if name != 'leveling':
-                answers[f'{name}/run'] = shell.call(f'/{name}/run').answer()
-        one.states.clear()
-        one.until(lambda: len(one.states))
-        np.testing.assert_allclose(one.posture, before, atol=1e-6)
-        one.close()
-    for name, (success, message) in answers.items():
-        assert success == (name not in REFUSED), (name, message)
-        assert REFUSED.get(name, '') in message
-
-
-def test_ctrl_c_ends_the_launch_and_answers(shell: Shell, ros: None) -> None:
-    with shell.launch('bringup.launch.py', hardware='mock', nodes='leveling') as launched:
-        one = Cell(shell, launched)
-        one.until(lambda: one.state('leveling') == 'active')
-        one.go_to(TILTED)
-        call = shell.call('/leveling/run')
-        one.until_moving()
-        launched.send(signal.SIGINT)
-        success, _ = call.answer(10.0)
-        assert not success
-        assert launched.end() == 0
-        one.close()

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.publisher import Publisher
 from rclpy.signals import SignalHandlerOptions
+from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
 from robocal_ros.errors import ConfigurationError, RobocalError
@@ -41,6 +43,7 @@ from robocal_sim.faults import parse_faults
 from robocal_sim.model import Description, read_description
 from robocal_sim.node_controller import ControllerFace
 from robocal_sim.node_topics import (
+    CLOCK_PERIOD,
     STATE_PERIOD,
     ClockTopic,
     ControllerStateTopic,
@@ -50,6 +53,7 @@ from robocal_sim.node_topics import (
 from robocal_sim.pacing import Pacer
 from robocal_sim.physics import CONTROL_STEP
 from robocal_sim.simulator import ArmSimulator
+from robocal_sim.streamed import StreamedCommands
 from robocal_sim.truth import Cell, HiddenTruth, load_cell, load_truth
 
 HOLD_TIME = 1.5
@@ -64,6 +68,12 @@ END_TIMEOUT = 4.0
 
 CYCLE_STEPS = 2
 """Control steps between two turns of the clock topic and the executor."""
+
+COMMAND_TIMEOUT = 2.0
+"""Wall time that simulated time waits for the command of a controller in another process [s]."""
+
+REMIND_AFTER = 0.02
+"""Wall time after which that controller is told the time again, for messages can be lost [s]."""
 
 SERVE_PERIOD = 5.0e-3
 """Wall time between two turns of the executor at full simulation speed [s]."""
@@ -95,6 +105,8 @@ PARAMETERS = (
     _Parameter('joints', _TYPES.STRING_ARRAY, 'controlled joints; unset: all movable joints'),
     _Parameter('controller', 'joint_trajectory_controller', 'name of the controller'),
     _Parameter('command_interfaces', ['position'], 'position, or position and effort'),
+    _Parameter('command_rate', 0.0, 'rate of the commands on joint_commands, of a controller in '
+                                    'another process [Hz]; 0: the own controller'),
     _Parameter('truth_file', '', 'hidden truth (YAML); empty: of the default arm; none: ideal'),
     _Parameter('cell_file', '', 'sensor noise (YAML); empty: none'),
     _Parameter('seed', 0, 'seed of all noise and of drawn biases'),
@@ -155,15 +167,23 @@ class SimArm(Node):
             self._value('max_lead'),
         )
         self._topics = SimArmTopics(self, description.joints, self._simulator.truth)
-        self._clock_topic = ClockTopic(self)
-        name = self._value('controller')
-        self._state_topic = ControllerStateTopic(self, name, description.joints)
+        # A controller in another process is woken by the clock in each of its cycles.
+        streamed = self._simulator.streamed
+        self._clock_topic = ClockTopic(self, CLOCK_PERIOD if streamed is None else 0.0)
         self._description_publisher = publish_description(self, urdf)
         self._group = ReentrantCallbackGroup()
         self._consumers = Consumers(
             self, self._topics.joint_states, 0.25 * self._value('max_lead'),
             self._pacer.acknowledge, self._pacer.remove, self._group)
-        self._controller_face = ControllerFace(self, name, self._simulator, self._group)
+        self._controller_face: ControllerFace | None = None
+        if streamed is None:
+            name = self._value('controller')
+            self._state_topic = ControllerStateTopic(self, name, description.joints)
+            self._controller_face = ControllerFace(self, name, self._simulator, self._group)
+        else:
+            self.create_subscription(
+                JointState, 'joint_commands', partial(self._on_command, streamed), 10,
+                callback_group=self._group)
         self._create_services()
         self._last_clock = self._simulator.now
         self._published = self._last_clock
@@ -213,6 +233,7 @@ class SimArm(Node):
             self._settings(description.joints),
             seed=self._value('seed'),
             rate=self._value('joint_states_rate'),
+            command_rate=self._value('command_rate'),
             start=np.array(start, dtype=np.float64) if start else None,
         )
 
@@ -274,24 +295,29 @@ class SimArm(Node):
         simulator = self._simulator
         missing = simulator.faults.of('joint_missing')
         misframed = simulator.faults.of('ft_misframed')
-        for _ in range(CYCLE_STEPS):
+        for _ in range(simulator.cycle or CYCLE_STEPS):
             readings = simulator.step()
             self._topics.publish(readings, missing, misframed)
             if readings.joints:
                 self._published = readings.joints[-1].time
-            if self._controller_face.executing:
-                self._moved = time.monotonic()
-            if simulator.action_tick:
+            if self._controller_face is not None and simulator.action_tick:
                 self._controller_face.on_action_tick()
+        if self._executing or (simulator.streamed is not None and simulator.streamed.moving):
+            self._moved = time.monotonic()
         now = simulator.now
         if now < self._last_clock:
             self._pacer.reset()
             self._state_due = now
         self._last_clock = now
         self._clock_topic.publish(now)
-        if now >= self._state_due - 0.5 * CONTROL_STEP:
+        if self._controller_face is not None and now >= self._state_due - 0.5 * CONTROL_STEP:
             self._state_due = now + STATE_PERIOD
             self._state_topic.publish(now, simulator.controller)
+
+    @property
+    def _executing(self) -> int:
+        """Number of goals that the own controller executes."""
+        return 0 if self._controller_face is None else self._controller_face.executing
 
     def _serve(self, executor: SingleThreadedExecutor, stopped: Callable[[], bool]) -> None:
         """Run callbacks until simulated time may advance."""
@@ -299,7 +325,7 @@ class SimArm(Node):
         due = wall + self._pacer.delay(self._simulator.now, wall)
         if due <= wall and wall - self._served > SERVE_PERIOD:
             # One turn for each suspended task, and one for a request.
-            for _ in range(self._controller_face.executing + 1):
+            for _ in range(self._executing + 1):
                 executor.spin_once(timeout_sec=0.0)
             self._served = time.monotonic()
         while not stopped() and (wall := time.monotonic()) < due:
@@ -307,6 +333,26 @@ class SimArm(Node):
         self._consumers.look(wall)
         self._consumers.ask(self._published, wall)
         self._wait_for_consumers(executor, stopped)
+        if self._simulator.streamed is not None:
+            self._wait_for_command(self._simulator.streamed, executor, stopped)
+
+    def _wait_for_command(
+        self, streamed: StreamedCommands, executor: SingleThreadedExecutor,
+        stopped: Callable[[], bool],
+    ) -> None:
+        """Wait for the command of this cycle, from the first one until they end."""
+        since = reminded = time.monotonic()
+        while not stopped() and streamed.started and streamed.awaited:
+            executor.spin_once(timeout_sec=WAIT_SLICE)
+            wall = time.monotonic()
+            if wall - reminded > REMIND_AFTER:
+                self._clock_topic.publish(self._simulator.now)
+                reminded = wall
+            if wall - since > COMMAND_TIMEOUT:
+                streamed.started = False
+                self.get_logger().warning(
+                    f'No command on joint_commands for {COMMAND_TIMEOUT:g} s: the arm holds its '
+                    'posture, and simulated time does not wait until the next one comes.')
 
     def _wait_for_consumers(
         self, executor: SingleThreadedExecutor, stopped: Callable[[], bool]
@@ -325,6 +371,12 @@ class SimArm(Node):
                 )
 
     # Callbacks.
+
+    @staticmethod
+    def _on_command(streamed: StreamedCommands, message: JointState) -> None:
+        # Efforts are empty where the hardware has no such command.
+        streamed.take(dict(zip(message.name, message.position, strict=False)),
+                      dict(zip(message.name, message.effort, strict=False)))
 
     def _on_push(self, message: WrenchStamped) -> None:
         force, torque = message.wrench.force, message.wrench.torque
@@ -370,8 +422,16 @@ class SimArm(Node):
             raise ConfigurationError(
                 f'The parameter push_duration is {values["push_duration"]}; expected seconds.'
             )
-        if 'speed_scaling' in values:
-            self._controller_face.set_speed_scaling(values['speed_scaling'])
+        if self._controller_face is not None:
+            if 'speed_scaling' in values:
+                self._controller_face.set_speed_scaling(values['speed_scaling'])
+        elif (values.get('speed_scaling', 1.0) != 1.0
+              or not values.get('controller_active', True)
+              or 'controller_' in values.get('fault', '')):
+            raise ConfigurationError(
+                'The parameters speed_scaling and controller_active and the faults controller_* '
+                'are those of the own controller; with command_rate above 0, the arm follows '
+                'another one. Ask that one.')
         if 'fault' in values:
             frames = [item.frame for item in self._simulator.truth.force_torque_sensors]
             faults = parse_faults(values['fault'], controller.joints, frames)

@@ -226,18 +226,25 @@ class TrackerTopic:
 
 
 class ClockTopic:
-    """Topic `/clock`."""
+    """Topic `/clock`.
 
-    def __init__(self, node: Node) -> None:
+    Args:
+        node: Node that publishes it.
+        period: Least time between two messages [s].
+
+    """
+
+    def __init__(self, node: Node, period: float = CLOCK_PERIOD) -> None:
+        self._period = period
         self._publisher = node.create_publisher(Clock, '/clock', 10)
         self._message = Clock()
         self._due = 0.0
 
     def publish(self, now: float) -> None:
         """Publish the time [s] if due; a jump back is published at once."""
-        if self._due - CLOCK_PERIOD - 1.0e-9 <= now < self._due - 1.0e-9:
+        if self._due - self._period - 1.0e-9 <= now < self._due - 1.0e-9:
             return
-        self._due = now + CLOCK_PERIOD
+        self._due = now + self._period
         set_stamp(self._message.clock, now)
         self._publisher.publish(self._message)
 

@@ -36,6 +36,7 @@ from robocal_sim.sensors import (
     Stream,
     TrackerSensor,
 )
+from robocal_sim.streamed import StreamedCommands
 from robocal_sim.truth import Cell, ForceTorqueNoise, ForceTorqueTruth, HiddenTruth, JointTruth
 
 FloatArray = npt.NDArray[np.float64]
@@ -123,6 +124,7 @@ class ArmSimulator:
         truth: The hidden truth.
         physics: The arm.
         controller: The trajectory controller.
+        streamed: Commands that are followed instead of the controller's; None without.
         action_tick: Whether the last step ended on a tick of the action's 20 Hz timer.
 
     """
@@ -137,6 +139,7 @@ class ArmSimulator:
         seed: int = 0,
         rate: float = 500.0,
         start: FloatArray | None = None,
+        command_rate: float = 0.0,
     ) -> None:
         cell = cell or Cell()
         if start is None:
@@ -149,6 +152,9 @@ class ArmSimulator:
             description.joints, description.limits,
             replace(settings or ControllerSettings(), cubic_segments=truth.cubic_segments), start,
         )
+        self._command_every = _whole_steps(command_rate, 'command_rate') if command_rate else 0
+        self.streamed = None if not command_rate else StreamedCommands(
+            description.joints, self._command_every * CONTROL_STEP, start)
         self.action_tick = False
         self._every = _whole_steps(rate, 'joint_states_rate')
         self._tracker_every = _whole_steps(cell.tracker.rate, 'rate of the tracker')
@@ -195,9 +201,15 @@ class ArmSimulator:
         physics, controller = self.physics, self.controller
         if 'controller_abort' in self._faults and controller.goal is not None:
             controller.abort(INVALID_GOAL, 'Aborted by the controller (fault on request).')
-        command = controller.update(physics.encoder, physics.encoder_velocity, CONTROL_STEP)
+        if self.streamed is None:
+            command = controller.update(physics.encoder, physics.encoder_velocity, CONTROL_STEP)
+            effort = controller.effort
+        else:
+            if self._count % self._command_every == 0:
+                self.streamed.begin_cycle()
+            command, effort = self.streamed.step(CONTROL_STEP)
         time = self.now
-        physics.step(command, controller.effort)
+        physics.step(command, effort)
         readings = Readings()
         self._reported = self._effort_delay.step(physics.reported)
         if self._count % self._every == 0:
@@ -210,6 +222,11 @@ class ArmSimulator:
         self._count += 1
         self.action_tick = self._count % self._action_every == 0
         return readings
+
+    @property
+    def cycle(self) -> int:
+        """Control steps of a cycle of the streamed commands; 0 without."""
+        return self._command_every
 
     def _build_sensors(self, cell: Cell, seed: int) -> None:
         truth, joints = self.truth, self.description.joints

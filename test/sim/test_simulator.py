@@ -53,6 +53,67 @@ def test_same_seed_repeats_all_measurements(
     assert (first != moving(arm, truth, cell, 8)).any(axis=0)[6:].all()
 
 
+def streamed(arm: Description, truth: HiddenTruth, commands: np.ndarray) -> ArmSimulator:
+    """Return an arm that has followed commands of 500 Hz, shape (k, 6), from another process."""
+    simulator = ArmSimulator(arm, truth, command_rate=500.0)
+    assert simulator.streamed is not None
+    for row in commands:
+        simulator.streamed.take(dict(zip(reversed(JOINTS), row[::-1], strict=True)), {})
+        simulator.step()
+        simulator.step()
+    return simulator
+
+
+def test_streamed_commands_move_the_arm_as_the_own_controller_two_cycles_later(
+    arm: Description, truth: HiddenTruth
+) -> None:
+    own = ArmSimulator(arm, truth)
+    own.controller.accept_goal(Trajectory(JOINTS, (
+        TrajectoryPoint(0.4, [0.1] * 6, [0.0] * 6, [0.0] * 6),)), own.now)
+    commands, efforts = [], []
+    for _ in range(150):
+        efforts.append(own.physics.effort.copy())
+        own.step()
+        commands.append(own.controller.desired.position.copy())
+        own.step()
+    commands = np.array(commands)
+    assert np.abs(np.diff(commands, axis=0)).max() > 5e-4
+    for cycles in (60, 100, 149):
+        followed = streamed(arm, truth, commands[:cycles])
+        expected = efforts[cycles - 2]
+        moved = np.abs(expected - efforts[0]).max()
+        assert moved > 5.0
+        assert np.abs(followed.physics.effort - expected).max() < 0.01 * moved
+
+
+def test_streamed_commands_that_are_not_finite_or_end_hold_the_joint(
+    arm: Description, truth: HiddenTruth
+) -> None:
+    commands = np.full((200, 6), np.nan)
+    # As fast as the joint may.
+    commands[50:, 0] = np.minimum(0.002 * np.arange(150), 0.1)
+    simulator = streamed(arm, truth, commands)
+    assert simulator.streamed is not None
+    assert simulator.streamed.started
+    for _ in range(1000):
+        simulator.step()
+    assert simulator.physics.encoder[0] == pytest.approx(0.1, abs=1e-3)
+    assert np.abs(simulator.physics.encoder[1:]).max() < 1e-3
+    assert not simulator.streamed.moving
+
+
+def test_streamed_efforts_reach_the_drives(arm: Description, truth: HiddenTruth) -> None:
+    simulator = ArmSimulator(arm, truth, command_rate=250.0)
+    assert simulator.streamed is not None
+    before = simulator.physics.effort.copy()
+    for _ in range(3):
+        simulator.streamed.take({}, {'joint_2': 20.0, 'joint_3': np.nan})
+        run(simulator, 0.004)
+    # The position loop takes it back.
+    assert simulator.physics.effort[1] - before[1] > 5.0
+    assert np.abs(simulator.physics.effort - before)[3:].max() < 1.0
+
+
 def test_rates_and_stamps(arm: Description, truth: HiddenTruth) -> None:
     simulator = ArmSimulator(arm, truth, rate=250.0)
     readings = run(simulator, 1.0)

@@ -35,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog='scripts/demo', description=_SUMMARY)
     parser.add_argument('--all', action='store_true',
                         help='run every procedure at full length instead of the short tour')
+    parser.add_argument('--controller', choices=('simulated', 'real'), default='simulated',
+                        help="what moves the arm: the simulation's own trajectory controller, or "
+                        'ros2_control with the arm as its hardware (default: %(default)s)')
     parser.add_argument('--view', action='store_true',
                         help='show the arm in a browser, also after the end, until Ctrl-C')
     parser.add_argument('--seed', type=int, default=1,
@@ -116,7 +119,8 @@ def _open_stage(options: argparse.Namespace) -> Iterator[Stage]:
     OUT.print('Starting the simulated arm ...')
     from demo.stage import open_stage
 
-    with open_stage(options.output, options.seed, full=options.all) as stage:
+    with open_stage(options.output, options.seed, full=options.all,
+                    real_controller=options.controller == 'real') as stage:
         OUT.print(f'Simulated arm with hidden tool, friction and noise (seed {options.seed}), in '
                   f'ROS domain {stage.domain}, on this machine only.', soft_wrap=True)
         if options.view:

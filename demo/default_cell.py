@@ -19,10 +19,10 @@ WRIST_SENSOR = 'ft_wrist'
 
 
 @cache
-def urdf() -> str:
-    """Return the URDF text."""
+def urdf(hardware: str = 'sim') -> str:
+    """Return the URDF text, with the ``<ros2_control>`` block of a hardware."""
     path = share_directory() / 'urdf' / 'robocal_arm.urdf.xacro'
-    text: str = xacro.process_file(str(path)).toxml()
+    text: str = xacro.process_file(str(path), mappings={'hardware': hardware}).toxml()
     return text
 
 

@@ -116,6 +116,24 @@ class Children(AbstractContextManager['Children']):
         return self.start(name, [
             sys.executable, '-m', module, '--ros-args', '--params-file', str(file.resolve())])
 
+    def complete(self, name: str, command: list[str], timeout: float) -> None:
+        """Run a process to its end; arguments as for ``start``.
+
+        Raises:
+            RobocalError: It fails, or does not end within the timeout [s]; the message has the end
+                of its log.
+
+        """
+        child = self.start(name, command)
+        try:
+            code: object = child.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            code = f'none after {timeout:.0f} s'
+        if code != 0:
+            raise RobocalError(f"'{name}' failed (exit code {code}). The end of its log, "
+                               f'{child.log}:\n{child.tail()}')
+        self._children.remove(child)
+
     def check(self) -> None:
         """Check that all processes are still running.
 

@@ -11,16 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ament_index_python.packages import get_package_prefix
+
 from demo import default_cell
 from demo.domains import own_domain
 from demo.processes import Child, Children
+from robocal_ros import launching
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import ConfigurationError, RobocalError
+from robocal_ros.resources import share_directory
 from robocal_ros.robot import Robot
 from robocal_sim.truth import HiddenTruth, load_truth
 
 _START_TIMEOUT = 60.0
+_CONTROLLERS = str(share_directory() / 'config' / 'controllers.yaml')
 _DESCRIPTION = '/robot_description'
 # The simulated arm pauses whenever the machine is busy, which is harmless here.
 _STATE_TIMEOUT = 5.0
@@ -88,7 +93,8 @@ class Stage:
 
 @contextmanager
 def open_stage(
-    output: Path, seed: int, *, full: bool, truth_file: Path = default_cell.TRUTH_FILE
+    output: Path, seed: int, *, full: bool, truth_file: Path = default_cell.TRUTH_FILE,
+    real_controller: bool = False,
 ) -> Iterator[Stage]:
     """Start a simulated arm; on exit, end it and all nodes.
 
@@ -97,10 +103,12 @@ def open_stage(
         seed: Seed of noise and sensor biases.
         full: True to run procedures at full length.
         truth_file: Hidden truth of the arm.
+        real_controller: True to move the arm by ros2_control instead of its own controller.
 
     Raises:
         ConfigurationError: The folder cannot be used, the chosen domain has nodes, or the arm does
-            not come up.
+            not come up, or ros2_control is not installed.
+        RobocalError: A process exits, or the controller cannot be loaded.
 
     """
     truth = load_truth(truth_file)
@@ -113,10 +121,30 @@ def open_stage(
             'seed': seed,
             'truth_file': str(truth_file.resolve()),
             'cell_file': str(default_cell.CELL_FILE),
+            **(_under_ros2_control() if real_controller else {}),
         })
+        if real_controller:
+            _start_ros2_control(children)
         with RosSession('robocal_client', domain, watch=children.check) as session:
             _await_arm(session)
             yield Stage(domain, children, session, Robot(default_cell.urdf()), truth, store, full)
+
+
+def _under_ros2_control() -> dict[str, Any]:
+    """Return the parameters of a simulated arm that is hardware of ros2_control."""
+    return {'robot_description': default_cell.urdf('topic'),
+            'command_rate': launching.update_rate(_CONTROLLERS)}
+
+
+def _start_ros2_control(children: Children) -> None:
+    """Start the controller manager, and its trajectory controller."""
+    controllers = launching.controllers('topic', _CONTROLLERS, default_cell.urdf('topic'))
+    programs = Path(get_package_prefix('controller_manager')) / 'lib' / 'controller_manager'
+    OUT.print('Starting ros2_control ...')
+    children.start('ros2_control_node', [
+        str(programs / 'ros2_control_node'), '--ros-args', '--params-file', _CONTROLLERS,
+        '-p', 'use_sim_time:=true'])
+    children.complete('spawner', [str(programs / 'spawner'), *controllers], _START_TIMEOUT)
 
 
 def _await_arm(session: RosSession) -> None:

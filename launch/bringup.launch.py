@@ -41,6 +41,10 @@ ARGUMENTS = [
         'mock_components. gazebo: ros2_control in Gazebo. real: the controllers of a running '
         'driver.'),
     DeclareLaunchArgument(
+        'controller', default_value='simulated', choices=['simulated', 'real'],
+        description='What moves the simulated arm. simulated: its own controller. real: '
+        'ros2_control, with the arm as its hardware.'),
+    DeclareLaunchArgument(
         'nodes', default_value='all',
         description=f'Nodes to start, separated by commas: {", ".join(registry.nodes())}; all; or '
         'none.'),
@@ -65,8 +69,8 @@ ARGUMENTS = [
         'Keys such as /**/payload_identification match every namespace.'),
     DeclareLaunchArgument(
         'controllers_file', default_value='',
-        description='ros2_control parameter file for mock and gazebo; empty for '
-        "config/controllers.yaml, which is for the package's own arm."),
+        description='ros2_control parameter file for mock, gazebo and controller:=real; empty '
+        "for config/controllers.yaml, which is for the package's own arm."),
     DeclareLaunchArgument(
         'use_sim_time', default_value='auto', choices=['auto', *BOOLEAN],
         description='Whether to use /clock; auto: with sim and gazebo.'),
@@ -91,6 +95,9 @@ ARGUMENTS = [
 
 SHARE = FindPackageShare('robocal_ros')
 HARDWARE = LaunchConfiguration('hardware')
+# As the xacro file has it, which chooses a <ros2_control> block by it.
+CONTROL = IfElseSubstitution(
+    EqualsSubstitution(LaunchConfiguration('controller'), 'real'), 'topic', HARDWARE)
 ROBOT = LaunchConfiguration('robot')
 NAMESPACE = LaunchConfiguration('namespace')
 CONTROLLERS_FILE = LaunchConfiguration('controllers_file')
@@ -108,12 +115,19 @@ def check_arguments(context: LaunchContext) -> None:
 def spawn_controllers(context: LaunchContext) -> list[Node]:
     """Return the spawner of the controllers that the parameter file names."""
     names = launching.controllers(
-        *(item.perform(context) for item in (HARDWARE, CONTROLLERS_FILE, DESCRIPTION)))
+        *(item.perform(context) for item in (CONTROL, CONTROLLERS_FILE, DESCRIPTION)))
     # The manager's name is relative to the spawner's namespace.
     return [Node(
         package='controller_manager', executable='spawner', namespace=NAMESPACE, output='screen',
         arguments=[*names, '--controller-manager', 'controller_manager'],
         on_exit=after_spawning)]
+
+
+def set_command_rate(context: LaunchContext) -> None:
+    """Tell the simulated arm how often it is commanded; never by its own controller."""
+    real = CONTROL.perform(context) == 'topic'
+    context.launch_configurations['command_rate'] = str(
+        launching.update_rate(CONTROLLERS_FILE.perform(context)) if real else 0.0)
 
 
 def after_spawning(event: ProcessExited, context: LaunchContext) -> Shutdown | None:
@@ -137,6 +151,11 @@ def bridge_gazebo(context: LaunchContext) -> list[Node]:
 def hardware_is(*names: str) -> PythonExpression:
     """Return whether the argument hardware is one of these names."""
     return PythonExpression(["'", HARDWARE, f"' in {names}"])
+
+
+def control_is(*names: str) -> PythonExpression:
+    """Return whether the hardware of ros2_control is one of these."""
+    return PythonExpression(["'", CONTROL, f"' in {names}"])
 
 
 def config(*path: str) -> PathJoinSubstitution:
@@ -163,13 +182,14 @@ def generate_launch_description() -> LaunchDescription:
         OpaqueFunction(function=check_arguments),
         SetLaunchConfiguration(
             'controllers_file', given_or('controllers_file', config('controllers.yaml'))),
+        OpaqueFunction(function=set_command_rate),
         # Expanded once, not by every node; empty, for the topic, with real and no file.
         SetLaunchConfiguration('robot_description', ''),
         SetLaunchConfiguration(
             'robot_description',
             Command(['xacro "', given_or('robot', PathJoinSubstitution(
                 [SHARE, 'urdf', 'robocal_arm.urdf.xacro'])),
-                '" hardware:=', HARDWARE, ' namespace:=', NAMESPACE,
+                '" hardware:=', CONTROL, ' namespace:=', NAMESPACE,
                 ' "controllers_file:=', CONTROLLERS_FILE, '" ', LaunchConfiguration('robot_args')],
                 on_stderr='warn'),
             condition=UnlessCondition(AndSubstitution(
@@ -186,18 +206,23 @@ def generate_launch_description() -> LaunchDescription:
             **description,
             'real_time_factor': ParameterValue(
                 LaunchConfiguration('real_time_factor'), value_type=float),
+            'command_rate': ParameterValue(
+                LaunchConfiguration('command_rate'), value_type=float),
             'truth_file': ParameterValue(LaunchConfiguration('truth_file'), value_type=str),
             'cell_file': ParameterValue(cell_file, value_type=str)}],
         on_exit=Shutdown(reason='sim_arm has ended', condition=RUNNING),
         condition=IfCondition(hardware_is('sim')))
 
-    mock = GroupAction(scoped=False, condition=IfCondition(hardware_is('mock')), actions=[
-        OpaqueFunction(function=spawn_controllers),
-        # The manager subscribes to the robot's description in its own namespace.
-        Node(package='controller_manager', executable='ros2_control_node', namespace=NAMESPACE,
-             output='screen', parameters=[CONTROLLERS_FILE, {'use_sim_time': use_sim_time}],
-             on_exit=Shutdown(reason='ros2_control_node has ended', condition=RUNNING)),
-    ])
+    def ros2_control(kind: str, remappings: list[tuple[str, IfElseSubstitution]]) -> GroupAction:
+        # The manager subscribes to the robot's description in its own namespace. Its controllers
+        # inherit its remappings, and it warns of them.
+        return GroupAction(scoped=False, condition=IfCondition(control_is(kind)), actions=[
+            OpaqueFunction(function=spawn_controllers),
+            Node(package='controller_manager', executable='ros2_control_node',
+                 namespace=NAMESPACE, output='screen', remappings=remappings,
+                 parameters=[CONTROLLERS_FILE, {'use_sim_time': use_sim_time}],
+                 on_exit=Shutdown(reason='ros2_control_node has ended', condition=RUNNING)),
+        ])
 
     gazebo = GroupAction(scoped=False, condition=IfCondition(hardware_is('gazebo')), actions=[
         OpaqueFunction(function=spawn_controllers),
@@ -247,5 +272,6 @@ def generate_launch_description() -> LaunchDescription:
         parameters=[{'use_sim_time': use_sim_time}],
         condition=IfCondition(LaunchConfiguration('rviz')))
 
-    return LaunchDescription(
-        [*ARGUMENTS, *prepare, sim, mock, gazebo, state_publisher, *nodes, rviz])
+    return LaunchDescription([
+        *ARGUMENTS, *prepare, sim, ros2_control('mock', []), ros2_control('topic', clock), gazebo,
+        state_publisher, *nodes, rviz])

@@ -22,6 +22,8 @@ SIMULATION = 'sim_arm'
 
 _PACKAGES = {
     'mock': ('robot_state_publisher', 'controller_manager'),
+    'topic': ('robot_state_publisher', 'controller_manager',
+              'joint_state_topic_hardware_interface'),
     'gazebo': ('robot_state_publisher', 'controller_manager', 'ros_gz_sim', 'ros_gz_bridge',
                'gz_ros2_control'),
 }
@@ -30,7 +32,9 @@ _BRIDGES = {
     'force_torque': 'geometry_msgs/msg/WrenchStamped[gz.msgs.Wrench',
     'imu': 'sensor_msgs/msg/Imu[gz.msgs.IMU',
 }
-_SENSOR_BROADCASTERS = ('force_torque_sensor_broadcaster', 'imu_sensor_broadcaster')
+# Broadcasters of what others publish: Gazebo's bridge, and the simulated arm.
+_SENSORS = ('force_torque_sensor_broadcaster', 'imu_sensor_broadcaster')
+_WITHOUT = {'gazebo': _SENSORS, 'topic': ('joint_state_broadcaster', *_SENSORS)}
 
 
 def checked(texts: Mapping[str, str]) -> dict[str, str]:
@@ -82,6 +86,9 @@ def checked(texts: Mapping[str, str]) -> dict[str, str]:
     for name in ('real_time_factor', 'rate'):
         if not re.fullmatch(r'\d+\.?\d*|\.\d+', texts.get(name, '1')):
             raise refuse(name, 'a number that is not negative')
+    if texts.get('controller') == 'real' and texts['hardware'] != 'sim':
+        raise refuse('controller', 'simulated with any hardware but sim: mock, gazebo and real '
+                                   'arms have their own controllers')
     if texts['rviz'].lower() == 'true':
         require(('rviz2',), 'rviz:=true')
     return full
@@ -131,11 +138,11 @@ def require(packages: Iterable[str], purpose: str) -> None:
             f'them (sudo apt install {debian}) or source the workspace that has them.')
 
 
-def controllers(hardware: str, file: str, urdf: str) -> list[str]:
+def controllers(control: str, file: str, urdf: str) -> list[str]:
     """Return the names of the controllers to spawn.
 
     Args:
-        hardware: ``mock`` or ``gazebo``.
+        control: Hardware of the ``<ros2_control>`` block: ``mock``, ``gazebo`` or ``topic``.
         file: A ROS parameter file; the controller manager's key may have any namespace.
         urdf: URDF text of the arm.
 
@@ -144,32 +151,53 @@ def controllers(hardware: str, file: str, urdf: str) -> list[str]:
             block, or a package is missing.
 
     """
-    try:
-        content = yaml.safe_load(read_text(Path(file), 'parameter file of controllers'))
-    except (FileFormatError, yaml.YAMLError) as error:
-        raise ConfigurationError(
-            f'controllers_file {file} is not a parameter file: {error}') from error
     packages = {
-        str(name): values['type'].partition('/')[0]
-        for key, section in (content.items() if isinstance(content, dict) else ())
-        if str(key).rpartition('/')[2] == 'controller_manager' and isinstance(section, dict)
-        for name, values in (section.get('ros__parameters') or {}).items()
+        name: values['type'].partition('/')[0] for name, values in _manager_parameters(file)
         if isinstance(values, dict) and isinstance(values.get('type'), str)}
     if not packages:
         raise ConfigurationError(
             f'controllers_file {file} names no controller: expected controller_manager → '
             'ros__parameters → '
             '<controller> → type, as in config/controllers.yaml.')
-    if hardware == 'gazebo':
-        packages = {name: package for name, package in packages.items()
-                    if package not in _SENSOR_BROADCASTERS}
-    require((*_PACKAGES[hardware], *packages.values()), f'hardware:={hardware}')
+    packages = {name: package for name, package in packages.items()
+                if package not in _WITHOUT.get(control, ())}
+    purpose = 'controller:=real' if control == 'topic' else f'hardware:={control}'
+    require((*_PACKAGES[control], *packages.values()), purpose)
     if ElementTree.fromstring(urdf).find('ros2_control') is None:
         raise ConfigurationError(
-            f'The URDF has no <ros2_control> block for hardware:={hardware}. Add one, as in '
+            f'The URDF has no <ros2_control> block for {purpose}. Add one, as in '
             'urdf/robocal_arm.urdf.xacro, or enable it by an argument of the xacro file in '
             'robot_args.')
     return list(packages)
+
+
+def update_rate(file: str) -> float:
+    """Return the rate of the controller manager in a ROS parameter file [Hz].
+
+    Raises:
+        ConfigurationError: If the file is no parameter file, or names no rate.
+
+    """
+    for name, value in _manager_parameters(file):
+        if name == 'update_rate' and isinstance(value, (int, float)):
+            return float(value)
+    raise ConfigurationError(
+        f'controllers_file {file} names no rate: expected controller_manager → ros__parameters → '
+        'update_rate, as in config/controllers.yaml.')
+
+
+def _manager_parameters(file: str) -> list[tuple[str, object]]:
+    """Return names and values of the controller manager's parameters in a file."""
+    try:
+        content = yaml.safe_load(read_text(Path(file), 'parameter file of controllers'))
+    except (FileFormatError, yaml.YAMLError) as error:
+        raise ConfigurationError(
+            f'controllers_file {file} is not a parameter file: {error}') from error
+    sections = content.items() if isinstance(content, dict) else ()
+    return [
+        (str(name), value) for key, section in sections
+        if str(key).rpartition('/')[2] == 'controller_manager' and isinstance(section, dict)
+        for name, value in (section.get('ros__parameters') or {}).items()]
 
 
 def gazebo_bridges(urdf: str) -> list[str]:

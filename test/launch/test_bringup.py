@@ -166,6 +166,38 @@ def test_the_mock(bringup: Launch) -> None:
     assert block.findtext('hardware/plugin') == 'mock_components/GenericSystem'
 
 
+def test_the_simulated_arm_under_the_real_controller(bringup: Launch, tmp_path: Path) -> None:
+    done = bringup(controller='real', namespace='left')
+    manager, arm = done.process('ros2_control_node'), done.process('sim_arm')
+    # The arm's clock wakes it in every cycle.
+    assert manager.values == {'use_sim_time': True}
+    assert manager.remappings == {'/clock': 'clock'}
+    assert arm.values['command_rate'] == 500.0
+    # The arm publishes all states itself.
+    assert done.process('spawner').arguments == [
+        'joint_trajectory_controller', '--controller-manager', 'controller_manager']
+    block = control(arm.values['robot_description'])
+    assert block is not None
+    assert block.findtext("hardware/param[@name='joint_commands_topic']") == '/left/joint_commands'
+    assert block.findtext("hardware/param[@name='joint_states_topic']") == '/left/joint_states'
+    assert bringup().process('sim_arm').values['command_rate'] == 0.0
+
+    file = tmp_path / 'controllers.yaml'
+    text = (CONFIG / 'controllers.yaml').read_text()
+    file.write_text(text.replace('update_rate: 500', 'update_rate: 250'))
+    done = bringup(controller='real', controllers_file=str(file))
+    assert done.process('sim_arm').values['command_rate'] == 250.0
+    file.write_text(text.replace('update_rate: 500', ''))
+    with pytest.raises(ConfigurationError, match='names no rate: expected controller_manager'):
+        bringup(controller='real', controllers_file=str(file))
+
+
+@pytest.mark.parametrize('hardware', ['mock', 'gazebo', 'real'])
+def test_other_arms_have_their_own_controller(bringup: Launch, hardware: str) -> None:
+    with pytest.raises(ConfigurationError, match="Launch argument controller is 'real'"):
+        bringup(hardware=hardware, controller='real')
+
+
 def test_gazebo(bringup: Launch) -> None:
     done = bringup(hardware='gazebo', namespace='left')
     ((world, arguments),) = done.included
@@ -224,6 +256,11 @@ def test_missing_packages_are_named_all_at_once(
     for name in missing:
         assert name in str(refused.value)
         assert f'ros-$ROS_DISTRO-{name.replace("_", "-")}' in str(refused.value)
+
+
+def test_packages_that_the_real_controller_lacks_are_named(bringup: Launch) -> None:
+    with pytest.raises(ConfigurationError, match='controller:=real needs .*joint_state_topic_'):
+        bringup(installed=False, controller='real')
 
 
 def test_rviz_opens_the_displays(bringup: Launch) -> None:

@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from diagnostic_msgs.msg import DiagnosticStatus
 from support.friction_results import identity
 from support.live_cell import FRICTION, friction_node
-from support.live_graph import RELIABLE, Client, payload_node, sim_arm
+from support.live_graph import RELIABLE, Client, payload_node, sim_arm, value
 from support.replay_graph import DEEP, RecorderProcess, play
 from support.same_result import assert_same_result
 
 from robocal_ros.cli.main import main
+from robocal_ros.messages import qos
 from robocal_ros.messages.bag import Bag
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import ResultStore, read_result
@@ -89,7 +91,11 @@ def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Record
         client.until(lambda: 'Recording into' in recorder.said)
         # The recorder has found the topics, and records some time before the run too.
         client.until(lambda: client.node.count_subscribers('/joint_states') >= 3)
+        statuses = client.subscribe(DiagnosticStatus, f'/{FRICTION}/status', qos.LATCHED)
         assert client.call('run', PAYLOAD).message
+        # A result that arrives while a procedure runs is used after it.
+        client.until(lambda: any(value(status, 'stale') for status in statuses),
+                     what='the payload at the node of friction')
         assert client.call('run', FRICTION).message
         assert recorder.end() == 0, recorder.said
         said = recorder.said
@@ -136,7 +142,10 @@ def test_payload_replayed_equals_live(replayed: Recorded) -> None:
 
 
 def test_friction_offline_equals_live(recorded: Recorded) -> None:
-    assert recorded.filed('live', 'friction').parameter(f'{JOINT}.coulomb_forward').value
+    live = recorded.filed('live', 'friction')
+    used = {item.kind: item.sha256 for item in live.inputs}
+    assert used['payload'] == recorded.filed('live', 'payload').sha256
+    assert live.parameter(f'{JOINT}.coulomb_forward').value, live.verdict.reasons
     ResultStore(recorded.folder / 'offline' / 'friction', identity()).save(
         recorded.filed('live', 'payload'))
     assert_same_result(recorded.filed('live', 'friction'), recorded.offline('friction'))

@@ -73,7 +73,14 @@ COMMAND_TIMEOUT = 2.0
 """Wall time that simulated time waits for the command of a controller in another process [s]."""
 
 REMIND_AFTER = 0.02
-"""Wall time after which that controller is told the time again, for messages can be lost [s]."""
+"""Wall time after which that controller is told the time again [s]."""
+
+REMIND_BY = 1.0e-9
+"""Lead of the clock that a reminder adds [s].
+
+A thread that sleeps by rclcpp's clock can miss the message that ends its sleep, and is woken by
+none with the same time. The lead stays, for controllers count their next cycle from the last one.
+"""
 
 SERVE_PERIOD = 5.0e-3
 """Wall time between two turns of the executor at full simulation speed [s]."""
@@ -185,6 +192,7 @@ class SimArm(Node):
                 JointState, 'joint_commands', partial(self._on_command, streamed), 10,
                 callback_group=self._group)
         self._create_services()
+        self._clock_lead = 0.0
         self._last_clock = self._simulator.now
         self._published = self._last_clock
         self._state_due = 0.0
@@ -309,7 +317,7 @@ class SimArm(Node):
             self._pacer.reset()
             self._state_due = now
         self._last_clock = now
-        self._clock_topic.publish(now)
+        self._clock_topic.publish(now + self._clock_lead)
         if self._controller_face is not None and now >= self._state_due - 0.5 * CONTROL_STEP:
             self._state_due = now + STATE_PERIOD
             self._state_topic.publish(now, simulator.controller)
@@ -346,7 +354,8 @@ class SimArm(Node):
             executor.spin_once(timeout_sec=WAIT_SLICE)
             wall = time.monotonic()
             if wall - reminded > REMIND_AFTER:
-                self._clock_topic.publish(self._simulator.now)
+                self._clock_lead += REMIND_BY
+                self._clock_topic.publish(self._simulator.now + self._clock_lead)
                 reminded = wall
             if wall - since > COMMAND_TIMEOUT:
                 streamed.started = False

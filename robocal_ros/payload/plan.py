@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, product
 
 import numpy as np
 import scipy
@@ -39,6 +39,7 @@ _HORIZONTAL = float(np.sin(np.radians(3.0)))
 _MARGIN = 0.05
 _MIN_RANGE = float(np.radians(40.0))
 _MIN_HELD_OUT = float(np.radians(25.0))
+_SHORT = 'joint limits or collisions leave too short a sweep'
 _TRIES = 120
 _ENOUGH = 12
 _EFFORT_SHARE = 0.9
@@ -86,7 +87,8 @@ class TwoPlanePlan:
     """Postures and sweeps of the two-plane method.
 
     Attributes:
-        posture: Start posture, with both axes horizontal, shape (n,) [rad].
+        posture: Start posture, with the last axis horizontal, shape (n,) [rad]; the second one is
+            as well, unless it is turned in a posture of its own.
         second_joint: Column of the second plane's joint.
         sweeps: Sweeps in order: plane 1, plane 2, then the held-out ones.
         quality: Predicted standard deviation of the worst direction of the centre of mass,
@@ -143,6 +145,7 @@ class _TwoPlaneSearch:
         checker: Its collision geometry.
         second: Column of the second plane's joint.
         current: Current posture, shape (n,) [rad].
+        together: Whether both planes are measured in one posture.
         reasons: Number of refused candidates by reason.
 
     """
@@ -152,12 +155,14 @@ class _TwoPlaneSearch:
     checker: CollisionChecker
     second: int
     current: Array
+    together: bool = True
     reasons: Counter[str] = field(default_factory=Counter)
 
     def run(self, generator: np.random.Generator) -> Iterator[TwoPlanePlan]:
         """Try postures near the current one first, then farther away; yield those that fit."""
         low, high = self.robot.sampling_limits()
-        low, high = low + 2.0 * _MARGIN, high - 2.0 * _MARGIN
+        margin = np.minimum(2.0 * _MARGIN, 0.4 * (high - low))
+        low, high = low + margin, high - margin
         middle = np.clip(self.current, low, high)
         for attempt in range(_TRIES):
             spread = min(1.0, 0.1 + attempt / 40.0)
@@ -167,34 +172,42 @@ class _TwoPlaneSearch:
             except _Refused as refusal:
                 self.reasons[str(refusal)] += 1
 
-    def _candidate(self, start: Array, low: Array, high: Array) -> TwoPlanePlan:
-        robot, last, second = self.robot, self.robot.n - 1, self.second
-
+    def _level(self, joints: Sequence[int], start: Array, low: Array, high: Array) -> Array:
+        """Return the posture nearest to a start in which the axes of joints are horizontal."""
         def residual(q: Array) -> Array:
-            tilts, _ = _axis_tilts(robot, q, (last, second))
+            tilts, _ = _axis_tilts(self.robot, q, joints)
             return np.concatenate((tilts, 1e-3 * (q - start)))
 
         def slopes(q: Array) -> Array:
-            _, jacobian = _axis_tilts(robot, q, (last, second))
-            return np.vstack((jacobian, 1e-3 * np.eye(robot.n)))
+            _, jacobian = _axis_tilts(self.robot, q, joints)
+            return np.vstack((jacobian, 1e-3 * np.eye(self.robot.n)))
 
-        posture = scipy.optimize.least_squares(
-            residual, start, jac=slopes, bounds=(low, high), max_nfev=60).x
-        tilts, _ = _axis_tilts(robot, posture, (last, second))
+        posture = np.asarray(scipy.optimize.least_squares(
+            residual, start, jac=slopes, bounds=(low, high), max_nfev=60).x)
+        tilts, _ = _axis_tilts(self.robot, posture, joints)
         if np.abs(tilts).max() > _HORIZONTAL:
             raise _Refused('an axis cannot be made horizontal')
+        return posture
+
+    def _candidate(self, start: Array, low: Array, high: Array) -> TwoPlanePlan:
+        robot, last, second = self.robot, self.robot.n - 1, self.second
+        widest = (robot.upper - robot.lower)[[last, second]].min()
+        if widest < 2.0 * (_MARGIN + _MIN_RANGE):
+            raise _Refused(_SHORT)
+        posture = self._level((last, second) if self.together else (last,), start, low, high)
         # The last joint's own angle changes neither axis: centre it for a wide sweep.
         if np.isfinite(robot.lower[last]) and np.isfinite(robot.upper[last]):
             room = (robot.lower[last] + _MARGIN + LAST_RANGE,
                     robot.upper[last] - _MARGIN - LAST_RANGE)
             centre = 0.5 * (robot.lower[last] + robot.upper[last])
             posture[last] = np.clip(posture[last], *room) if room[0] < room[1] else centre
+        other = posture if self.together else self._level((second,), posture, low, high)
         sweeps = [self._sweep(posture, last, LAST_RANGE),
-                  self._sweep(posture, second, SECOND_RANGE)]
+                  self._sweep(other, second, SECOND_RANGE)]
         quality = _quality(robot, sweeps)
         if not quality < 1e3:
             raise _Refused('the two axes are parallel')
-        sweeps += self._held_out(posture, sweeps)
+        sweeps += self._held_out(sweeps)
         return TwoPlanePlan(posture, second, tuple(sweeps), quality,
                             np.stack((self.current, posture)))
 
@@ -215,21 +228,22 @@ class _TwoPlaneSearch:
         first, end = around[0]
         low, high = float(angles[first]), float(angles[end - 1])
         if high - low < 2.0 * (_MIN_HELD_OUT if held_out else _MIN_RANGE):
-            raise _Refused('joint limits or collisions leave too short a sweep')
+            raise _Refused(_SHORT)
         return SweepRange(joint, posture.copy(), low, high, held_out)
 
-    def _held_out(self, posture: Array, fitted: Sequence[SweepRange]) -> list[SweepRange]:
+    def _held_out(self, fitted: Sequence[SweepRange]) -> list[SweepRange]:
         """Plan shorter sweeps of both joints, each with the other one turned away."""
         held_out = []
-        for moving, away in ((0, 1), (1, 0)):
+        for moving, away in (fitted, fitted[::-1]):
             for turn in (0.6, -0.6, 0.35, -0.35):
-                other = posture.copy()
-                other[fitted[away].joint] += turn
-                if not fitted[away].low <= other[fitted[away].joint] <= fitted[away].high:
+                other = moving.posture.copy()
+                other[away.joint] += turn
+                room = self.robot.lower[away.joint], self.robot.upper[away.joint]
+                if not room[0] + _MARGIN <= other[away.joint] <= room[1] - _MARGIN:
                     continue
                 try:
                     held_out.append(self._sweep(
-                        other, fitted[moving].joint, float(np.radians(50.0)), held_out=True))
+                        other, moving.joint, float(np.radians(50.0)), held_out=True))
                 except _Refused:
                     continue
                 break
@@ -256,10 +270,11 @@ def plan_two_plane(
     robot: Robot, checker: CollisionChecker, current: Array, *, mass: float,
     second_joint: str = '', seed: int = 0,
 ) -> TwoPlanePlan:
-    """Find a posture in which the last axis and a preceding one are horizontal, and the sweeps.
+    """Find postures in which the last axis and a preceding one are horizontal, and the sweeps.
 
     The second joint is the given one, else the joint closest to the last for which a posture
-    exists. Among the postures found, a small predicted interval and a short path count.
+    exists, in which both axes are horizontal, or else one for each of them. Among the postures
+    found, a small predicted interval and a short path count.
 
     Args:
         robot: The arm without the payload.
@@ -281,12 +296,11 @@ def plan_two_plane(
             f"Method 'two_plane' needs two joints; this arm has {robot.n}. Use another method.")
     _check_gravity(robot)
     named = second_plane(robot, second_joint)
-    seconds: Sequence[int] = (
-        range(robot.n - 2, max(-1, robot.n - 5), -1) if named is None else (named,))
+    seconds = range(robot.n - 2, -1, -1) if named is None else (named,)
     loaded = robot.with_payload(RigidBodyInertia(mass, np.zeros(3), np.zeros((3, 3))))
     reasons = []
-    for second in seconds:
-        search = _TwoPlaneSearch(robot, loaded, checker, second, current)
+    for together, second in product((True, False), seconds):
+        search = _TwoPlaneSearch(robot, loaded, checker, second, current, together)
         found = islice(search.run(np.random.default_rng(seed)), _ENOUGH)
         for plan in sorted(found, key=lambda plan: _cost(robot, plan, current)):
             try:
@@ -295,10 +309,11 @@ def plan_two_plane(
                 if checker.touching(current):
                     raise
                 search.reasons[f'no path: {error}'] += 1
-        reasons.append(f"'{robot.joint_names[second]}': " + ', '.join(
+        how = '' if together else ' in a posture of its own'
+        reasons.append(f"'{robot.joint_names[second]}'{how}: " + ', '.join(
             f'{reason} ({count} times)' for reason, count in search.reasons.most_common()))
     raise ConvergenceError(
-        f"No posture was found in {_TRIES} tries each in which the last joint "
+        f"No postures were found in {_TRIES} tries each in which the last joint "
         f"'{robot.joint_names[-1]}' and a second one can sweep with horizontal axes. Reasons: "
         f'{"; ".join(reasons)}. Set another second_joint, clear the space around the arm, or '
         "use method 'static_poses'.")

@@ -551,6 +551,7 @@ def estimate(
         robot, samples, method='two_plane',
         parameters=(
             given, *centre, *unidentified_inertia('static torques do not depend on inertia'),
+            *(item for plane in planes for item in _lever(robot, plane.plane, centre, covariance)),
             *(parameter for found, _ in losses for parameter in found)),
         covariance_names=COM, covariance=covariance,
         fit=tuple(Fit(f'torque of {robot.joint_names[p.plane.joint]}', 'N·m', rms(p.target),
@@ -707,6 +708,25 @@ def _losses(name: str, plane: PlaneFit) -> tuple[tuple[Parameter, ...], Check]:
         f'sign of effort, {name}', loss >= -4.0 * std, loss, -4.0 * std, 'N·m',
         f"Friction of joint '{name}' is {loss:.3f} N·m; a significantly negative value means "
         'that the sign of its effort is wrong.', 'trustworthy')
+
+
+def _lever(
+    robot: Robot, plane: Plane, centre: Sequence[Parameter], covariance: Array
+) -> tuple[Parameter, Parameter]:
+    """Return distance and angle of the centre in a plane, the method's l and γ."""
+    rows, offset = plane.lever_rows(robot)
+    x, y = rows @ [item.value for item in centre] + offset
+    length, name = float(np.hypot(x, y)), robot.joint_names[plane.joint]
+    along = np.array([[x, y], [-y, x]]) / length @ rows
+    std, across = np.sqrt(np.diag(along @ covariance @ along.T)).tolist()
+    freedom = min((item.freedom for item in centre if item.freedom is not None), default=None)
+    note = f'from gravity, at {name} = {plane.reference[plane.joint]:.4f} rad'
+    found = (f'{name}.lever_angle', 'rad')
+    return (Parameter(f'{name}.lever', 'm', length, std, note='from the axis', freedom=freedom),
+            Parameter(*found, float(np.arctan2(y, x)), across / length, note=note,
+                      freedom=freedom) if length > 2.0 * across else
+            Parameter(*found, None, None, State.NOT_IDENTIFIED,
+                      'the centre is within two deviations of the axis'))
 
 
 def _series(robot: Robot, plane: PlaneFit, mass: float) -> tuple[Series, ...]:

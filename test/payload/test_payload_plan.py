@@ -3,21 +3,27 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import numpy as np
 import pytest
 from support.arms import ARMS, MOUNTS, Arm, arm, middle, scara
 from support.contacts import Contacts
-from support.forward import Reference, Tool
+from support.forward import Noise, Reference, SweepPlan, Tool, measured, run
 
 from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.plan import (
     SweepRange,
     TwoPlanePlan,
     plan_static_poses,
     plan_two_plane,
 )
+from robocal_ros.payload.result import COM
+from robocal_ros.payload.two_plane import estimate
+from robocal_ros.results.result import Verdict
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
 
@@ -110,18 +116,21 @@ def test_a_named_second_joint_is_used():
 # ------------------------------------------------------------------------ the impossible
 
 
-def narrowed(joint: str, low: float, high: float) -> Arm:
-    """The project's arm with other limits of one joint, in degrees."""
+def narrowed(**limits: tuple[float, float]) -> Arm:
+    """The project's arm with other limits of joints, in degrees."""
     text = arm('robocal').urdf
-    start = text.index('<limit', text.index(f'<joint name="{joint}" type='))
-    end = text.index('/>', start)
-    limit = (f'<limit lower="{np.radians(low)}" upper="{np.radians(high)}" effort="60" '
-             'velocity="3"')
-    return Arm('narrowed', text[:start] + limit + text[end:], 'tool0')
+    for joint, ends in limits.items():
+        start = text.index('<limit', text.index(f'<joint name="{joint}" type='))
+        end = text.index('/>', start)
+        limit = text[start:end]
+        for name, angle in zip(('lower', 'upper'), np.radians(ends), strict=True):
+            limit = re.sub(f'{name}="[^"]*"', f'{name}="{angle}"', limit)
+        text = text[:start] + limit + text[end:]
+    return Arm('narrowed', text, 'tool0')
 
 
 def test_a_last_joint_that_hardly_turns_is_a_stated_reason():
-    of = narrowed('joint_6', -30.0, 30.0)
+    of = narrowed(joint_6=(-30.0, 30.0))
     robot = of.robot()
     with pytest.raises(ConvergenceError, match=(
             r"'joint_6' and a second .* limits or collisions leave too short a sweep \(\d+ times\)"
@@ -130,10 +139,39 @@ def test_a_last_joint_that_hardly_turns_is_a_stated_reason():
 
 
 def test_an_earlier_joint_is_used_if_the_joint_before_the_last_is_unsuitable():
-    of = narrowed('joint_5', 60.0, 90.0)
+    of = narrowed(joint_5=(60.0, 90.0))
     robot = of.robot()
     plan = plan_two_plane(robot, checker_of(of), middle(robot), mass=MASS)
     assert plan.second_joint < 4
+
+
+def test_planes_that_no_posture_has_both_are_measured_in_one_each():
+    # The forearm stays within 10° of level, so that the last axis, at 40° to it or more, is level
+    # with the wrist turned aside only, where joint_5 is upright.
+    of = narrowed(joint_2=(-5.0, 5.0), joint_3=(-5.0, 5.0), joint_5=(40.0, 140.0))
+    robot = of.robot()
+    plan = plan_two_plane(
+        robot, checker_of(of), middle(robot), mass=2.0, second_joint='joint_5')
+    last, second = plan.sweeps[:2]
+    reference, tool = Reference(of.urdf, 'tool0', MOUNTS['upright']), Tool(
+        2.0, np.array([0.04, -0.06, 0.09]))
+    for sweep in plan.sweeps:
+        assert abs(reference.axis(sweep.posture, sweep.joint)[2]) < 0.5
+    for sweep in (last, second):
+        assert abs(reference.axis(sweep.posture, sweep.joint)[2]) < np.sin(np.radians(3.0))
+    assert np.abs(last.posture - second.posture).max() > 0.5
+
+    motion = run(middle(robot), [
+        SweepPlan(sweep.joint, 0.5 * (sweep.end(False) + sweep.end(True)),
+                  0.5 * (sweep.high - sweep.low)) for sweep in plan.sweeps], rate=50.0)
+    torque = Reference(of.urdf, 'tool0', MOUNTS['upright'], tool).torque(
+        motion.position, motion.velocity, motion.acceleration)
+    states = measured(motion, torque, Noise(), np.random.default_rng(0))
+    result = estimate(
+        robot, JointSamples(robot.joint_names, motion.time, *states),
+        PayloadParameters(known_mass=2.0, posture_std=0.0, tilt_std=0.0, friction_change_std=0.0))
+    np.testing.assert_allclose(result.values(COM), tool.com, atol=0.002)
+    assert result.verdict is Verdict.PASS, result.verdict.reasons
 
 
 def test_a_payload_beyond_the_torque_limits_is_a_stated_reason():

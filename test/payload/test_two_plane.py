@@ -169,6 +169,32 @@ def test_friction_that_cancels_is_reported_per_joint(usual):
         assert abs(found.value - offset) < 4.0 * found.std < 0.1
 
 
+@pytest.mark.parametrize('joint', ['joint_6', 'joint_5'])
+def test_distance_and_angle_of_the_centre_in_each_plane(usual, joint):
+    result = estimate(usual.robot, usual.samples(), values_for(usual))
+    column = usual.robot.joint_names.index(joint)
+    lever, angle = (result.parameter(f'{joint}.{name}') for name in ('lever', 'lever_angle'))
+    turned = np.full(usual.robot.n, np.nan)
+    turned[:] = usual.motion.position[usual.rows(column)][0]
+    turned[column] = float(angle.note.split(' = ')[1].split()[0])
+    reference = Reference(arm('robocal').urdf, arm('robocal').tool, MOUNTS['upright'], usual.tool)
+    weight = reference.torque(turned[None], 0.0 * turned[None], 0.0 * turned[None])
+    weight -= Reference(arm('robocal').urdf, arm('robocal').tool, MOUNTS['upright']).torque(
+        turned[None], 0.0 * turned[None], 0.0 * turned[None])
+    # At the stated angle of the joint the tool's torque is m g l sinγ.
+    sine = weight[0, column] / (usual.tool.mass * 9.81 * lever.value)
+    assert np.sin(angle.value) == pytest.approx(sine, abs=4.0 * angle.std + 1e-3)
+    assert 0.0 < lever.std < 2e-3
+    assert 0.0 < angle.std < 0.05
+
+
+def test_a_centre_on_the_axis_has_no_angle(usual):
+    case = experiment('robocal', 'upright', Tool(2.0, np.array([0.0, 0.0, 0.09])), 0, rate=50.0)
+    result = estimate(case.robot, case.samples(), values_for(case))
+    assert result.parameter('joint_6.lever_angle').state is State.NOT_IDENTIFIED
+    assert result.parameter('joint_5.lever_angle').state is State.IDENTIFIED
+
+
 def test_the_result_states_method_counts_and_settings(usual):
     result = estimate(usual.robot, usual.samples(), values_for(usual, known_mass_std=0.0))
     assert (result.kind, result.method, result.frame) == ('payload', 'two_plane', 'tool0')

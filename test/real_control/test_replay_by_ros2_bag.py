@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bag that `ros2 bag play` plays gives the result of the bag."""
+"""Bags that `ros2 bag` records and plays give the result of the live run, and of the bag."""
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import yaml
@@ -40,3 +41,32 @@ def test_a_bag_played_by_ros2_bag_gives_the_result_of_the_bag(
         filed = next((tmp_path / 'replayed').rglob('payload.yaml'))
     client.close()
     assert_same_result(read_result(filed), read_result(tmp_path / 'offline.yaml'))
+
+
+def test_a_run_recorded_by_ros2_bag_gives_its_result(tmp_path: Path, ros: None) -> None:
+    parameters = {'results_dir': str(tmp_path / 'live'), 'method': 'static_poses',
+                  'sensor_frame': 'ft_wrist', 'sensor_topic': 'ft_wrist/wrench',
+                  # Neither the node nor the recorder may lose a sample.
+                  'qos_overrides./joint_states.subscription.reliability': 'reliable',
+                  'qos_overrides./ft_wrist/wrench.subscription.reliability': 'reliable'}
+    file = tmp_path / 'node.yaml'
+    file.write_text(yaml.safe_dump({
+        '/**/payload_identification': {'ros__parameters': parameters}}))
+    shell, client, node = Shell(tmp_path / 'shell'), Client(), 'payload_identification'
+    topics = ('/joint_states', '/ft_wrist/wrench', '/robot_description', f'/{node}/marks')
+    with shell.launch('bringup.launch.py', nodes=node, params_file=str(file),
+                      real_time_factor='0.0') as launched:
+        client.until(lambda: client.state(node) == 'active')
+        recorder = shell.run('bag', 'record', '-s', 'mcap', '-o', str(tmp_path / 'bag'),
+                             '--topics', *topics)
+        client.until(lambda: all(f"Subscribed to topic '{name}'" in recorder.said
+                                 for name in topics), what='the recorder')
+        success, message = shell.call(f'/{node}/run').answer()
+        assert success, (message, launched.said)
+        recorder.send(signal.SIGINT)
+        recorder.end()
+    client.close()
+    live, offline = tmp_path / 'live' / 'payload.yaml', tmp_path / 'offline.yaml'
+    assert main(['estimate', 'payload', str(tmp_path / 'bag'), '-o', str(offline),
+                 '--results-dir', str(tmp_path / 'offline'), '--params-file', str(file)]) == 0
+    assert_same_result(read_result(live), read_result(offline))

@@ -158,6 +158,12 @@ class Shell:
         finally:
             launched.close()
 
+    def run(self, *words: str) -> Command:
+        """Begin a command line of `ros2`."""
+        begun = Command(self._environment, self._log(), *words)
+        self._started.append(begun)
+        return begun
+
     def call(self, service: str) -> Call:
         """Begin a call of a Trigger service."""
         called = Call(self._environment, self._log(), service)

@@ -89,8 +89,8 @@ ARGUMENTS = [
         "for the package's own arm, an ideal arm otherwise; none: an ideal arm."),
     DeclareLaunchArgument(
         'cell_file', default_value='reference',
-        description='Noise of the simulated sensors; reference: config/sim/reference_cell.yaml. '
-        'Empty for none.'),
+        description='Noise of the simulated sensors; reference: config/sim/reference_cell.yaml; '
+        'none: no noise.'),
 ]
 
 SHARE = FindPackageShare('robocal_ros')

@@ -64,6 +64,9 @@ def checked(texts: Mapping[str, str]) -> dict[str, str]:
                                   'as arm_1 or cell/left')
 
     full = {'nodes': ','.join(nodes), 'namespace': namespace}
+    # The command line takes no empty argument.
+    if texts.get('cell_file') == 'none':
+        full['cell_file'] = ''
     if 'bag' in texts:
         bag = Path(texts['bag']).expanduser().absolute()
         if not texts['bag'] or not bag.exists():
@@ -71,7 +74,8 @@ def checked(texts: Mapping[str, str]) -> dict[str, str]:
         full['bag'] = str(bag)
     for name in ('robot', 'params_file', 'controllers_file', 'truth_file', 'cell_file'):
         text = texts.get(name, '')
-        if text and (name, text) not in (('truth_file', 'none'), ('cell_file', 'reference')):
+        if text and (name, text) not in (
+                ('truth_file', 'none'), ('cell_file', 'none'), ('cell_file', 'reference')):
             path = Path(text).expanduser().absolute()
             if not path.is_file():
                 raise refuse(name, f'an existing file; {path} does not exist')

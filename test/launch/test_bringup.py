@@ -93,7 +93,7 @@ def test_the_simulated_arm(bringup: Launch) -> None:
 def test_truth_and_noise_are_chosen(bringup: Launch, tmp_path: Path) -> None:
     file = tmp_path / 'mine.yaml'
     file.touch()
-    arm = bringup(truth_file='none', cell_file='').process('sim_arm')
+    arm = bringup(truth_file='none', cell_file='none').process('sim_arm')
     assert (arm.values['truth_file'], arm.values['cell_file']) == ('none', '')
     arm = bringup(truth_file=str(file), cell_file=str(file)).process('sim_arm')
     assert (arm.values['truth_file'], arm.values['cell_file']) == (str(file), str(file))

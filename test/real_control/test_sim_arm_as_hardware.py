@@ -53,7 +53,7 @@ def test_efforts_of_trajectories_reach_the_drives(tmp_path: Path, ros: None) -> 
         """Hold the arm for a while; return the largest change of joint_2's torque [N·m]."""
         points = [JointTrajectoryPoint(
             positions=[0.0] * 6, velocities=[0.0] * 6, effort=[0.0, effort, 0.0, 0.0, 0.0, 0.0],
-            time_from_start=Duration(seconds=at).to_msg()) for at in (0.1, 0.5)]
+            time_from_start=Duration(seconds=at).to_msg()) for at in (0.01, 0.5)]
         handle = client.wait(action.send_goal_async(FollowJointTrajectory.Goal(
             trajectory=JointTrajectory(joint_names=list(JOINTS), points=points))))
         assert handle.accepted
@@ -62,7 +62,7 @@ def test_efforts_of_trajectories_reach_the_drives(tmp_path: Path, ros: None) -> 
         return float(np.ptp([state.effort[JOINTS.index('joint_2')] for state in heard]))
 
     with shell.launch('bringup.launch.py', controller='real', nodes='none', truth_file='none',
-                      cell_file='', controllers_file=str(controllers)) as launched:
+                      cell_file='none', controllers_file=str(controllers)) as launched:
         client.until(lambda: launched.has_controllers, what='the controller')
         client.until(action.server_is_ready, what='the action')
         client.until(lambda: bool(heard), what='joint states')

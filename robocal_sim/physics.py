@@ -86,6 +86,7 @@ class ArmPhysics:
         self._inertials = {sensor.frame: self._places('ACCELEROMETER', 'GYRO', sensor.frame)
                            for sensor in truth.imus}
         self._pushes: list[Push] = []
+        self._pulled = False
         self._load = self._find_load()
         self.detach_load()
 
@@ -138,8 +139,8 @@ class ArmPhysics:
         lost = friction + self._rotor * self.acceleration
         torque = self._servo.update(command, effort, position, velocity, lost)
         self._applied[order] = torque - friction
-        if self._pushes:
-            self._apply_pushes()
+        if self._pushes or self._pulled:
+            self._apply_wrenches()
         mujoco.mj_step(self._model, self._data)
 
         self.position = position
@@ -266,6 +267,7 @@ class ArmPhysics:
         body, mass, inertia = self._load
         self._model.body_mass[body] = mass
         self._model.body_inertia[body] = inertia
+        self._pulled = self._truth.rope is not None
         return True
 
     def detach_load(self) -> bool:
@@ -275,6 +277,8 @@ class ArmPhysics:
         body = self._load[0]
         self._model.body_mass[body] = 0.0
         self._model.body_inertia[body] = 0.0
+        self._pulled = False
+        self._data.xfrc_applied[:] = 0.0
         return True
 
     def _places(self, one: str, other: str, frame: str) -> npt.NDArray[np.intp]:
@@ -310,9 +314,9 @@ class ArmPhysics:
         self._sag = sag
         self._servo.preload(self.effort)
 
-    def _apply_pushes(self) -> None:
-        """Apply the active pushes to the bodies' centres of mass, as MuJoCo expects."""
-        data = self._data
+    def _apply_wrenches(self) -> None:
+        """Apply pushes and rope to the bodies' centres of mass, as MuJoCo expects."""
+        data, rope, load = self._data, self._truth.rope, self._truth.load
         data.xfrc_applied[:] = 0.0
         now = data.time
         self._pushes = [push for push in self._pushes if push.until > now]
@@ -322,3 +326,10 @@ class ArmPhysics:
             lever = data.xpos[push.body] - data.xipos[push.body]
             data.xfrc_applied[push.body, :3] += force
             data.xfrc_applied[push.body, 3:] += rotation @ push.moment + np.cross(lever, force)
+        if self._pulled and rope is not None and load is not None:
+            body = self._body(load.parent or self.description.tip)
+            end = data.xpos[body] + data.xmat[body].reshape(3, 3) @ rope.end
+            force = rope.pulley - end
+            force *= rope.tension / np.linalg.norm(force)
+            data.xfrc_applied[body, :3] += force
+            data.xfrc_applied[body, 3:] += np.cross(end - data.xipos[body], force)

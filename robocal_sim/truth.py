@@ -70,6 +70,22 @@ class ToolTruth:
 
 
 @dataclass(frozen=True)
+class RopeTruth:
+    """A rope from the load to a pulley, tight while the load is attached.
+
+    Attributes:
+        tension: Its tension [N].
+        end: Its end on the load, in the frame of the load's parent [m].
+        pulley: Place of the pulley in the root frame [m].
+
+    """
+
+    tension: Positive
+    end: Vector3
+    pulley: Vector3
+
+
+@dataclass(frozen=True)
 class FrictionTruth:
     """Asymmetric Stribeck friction of one joint, with the LuGre bristle.
 
@@ -267,6 +283,7 @@ class HiddenTruth:
         gripper: Second publisher of joint states.
         tool: Tool, mounted from the start.
         load: Second body, attached and detached at run time.
+        rope: Rope that pulls on the load.
         joints: Truth by joint name; joints left out are ideal.
         force_torque_sensors: Force/torque sensors, in the order of publication.
         imus: IMUs, in the order of publication.
@@ -284,6 +301,7 @@ class HiddenTruth:
     gripper: GripperTruth | None = None
     tool: ToolTruth | None = None
     load: ToolTruth | None = None
+    rope: RopeTruth | None = None
     joints: Mapping[str, JointTruth] = field(default_factory=dict)
     force_torque_sensors: tuple[ForceTorqueTruth, ...] = ()
     imus: tuple[ImuTruth, ...] = ()

@@ -17,7 +17,13 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.measurement import Displacements
-from robocal_ros.compliance.model import GEAR_ERROR, Target, bending_columns, predicted
+from robocal_ros.compliance.model import (
+    GEAR_ERROR,
+    PulledArm,
+    Target,
+    bending_columns,
+    predicted,
+)
 from robocal_ros.errors import DataError, ExcitationError
 from robocal_ros.estimation import integrate, solve
 from robocal_ros.robot import Robot
@@ -143,6 +149,8 @@ def _drop_without_torque(problem: _Problem) -> None:
     robot, torque = problem.robot, problem.torque
     weight = np.linalg.norm(robot.gravity) * (
         pin.computeTotalMass(problem.loaded.model) - pin.computeTotalMass(robot.model))
+    if isinstance(problem.loaded, PulledArm):
+        weight += problem.loaded.pull.force
     largest = np.abs(torque).max(axis=0)
     lever = np.linalg.norm(problem.jacobians[:, :3], axis=1).max(axis=0)
     for joint in range(robot.n):
@@ -150,7 +158,7 @@ def _drop_without_torque(problem: _Problem) -> None:
             problem.unobservable[joint] = (
                 'the weight of the load exerts no torque about it (at most '
                 f'{largest[joint]:.2g} N·m): its axis is parallel to gravity, or the load is '
-                'centred on it')
+                'centred on it; a rope that pulls sideways does (pull_force)')
         elif lever[joint] < _NO_LEVER and problem.rows == 3:
             problem.unobservable[joint] = (
                 f'the target lies on its axis (at most {1e3 * lever[joint]:.2g} mm off), so that '

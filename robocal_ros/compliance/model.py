@@ -13,7 +13,7 @@ stiffness identification of six-revolute industrial serial robots, Robot. Comput
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pinocchio as pin
@@ -130,8 +130,13 @@ def bending_columns(
     across = np.array([place.rotation[:, np.abs(place.rotation.T @ a).round(6).argmin()]
                        for place, a in zip(places, axis, strict=True)])
 
+    pulled = np.zeros((2, 3))
+    if isinstance(loaded, PulledArm):
+        pulled[:] = loaded.attack(q)
+
     def moment(about: Array) -> Array:
-        return np.cross(first[1] - first[0] - (masses[1] - masses[0]) * about, robot.gravity)
+        return np.cross(first[1] - first[0] - (masses[1] - masses[0]) * about,
+                        robot.gravity) + np.cross(pulled[0] - about, pulled[1])
 
     def moved(compliance: Array, about: Array) -> Array:
         """Return the columns of compliances (n, c, 3, 3) that turn about points (n, 3)."""
@@ -154,6 +159,68 @@ def bending_columns(
     length = np.diff([*at, end], axis=0)
     near, far = (moved(0.5 * beam, at + share * length) for share in _GAUSS)
     return moved(np.stack(shapes, axis=1), at), near + far
+
+
+@dataclass(frozen=True)
+class Pull:
+    """Rope between the load and a pulley, which a weight keeps tight.
+
+    Attributes:
+        force: Its tension [N].
+        std: Standard deviation of the tension [N].
+        frame: Frame to which its end on the load is fixed.
+        point: That end in ``frame``, shape (3,) [m].
+        towards: Point of the pulley, root frame, shape (3,) [m].
+
+    """
+
+    force: float
+    std: float
+    frame: str
+    point: Array
+    towards: Array
+
+
+class PulledArm(Robot):
+    """Arm with a rope on its load, which counts among the torques that hold it.
+
+    Attributes:
+        pull: The rope.
+
+    """
+
+    pull: Pull
+
+    @classmethod
+    def of(cls, robot: Robot, pull: Pull) -> PulledArm:
+        """Return an arm with a rope; both share the model."""
+        twin = cls.__new__(cls)
+        twin.__dict__.update(robot.__dict__, pull=pull)
+        return twin
+
+    def copy(self) -> Robot:
+        """Return a copy with its own Pinocchio model and data, for use in another thread."""
+        return self.of(super().copy(), self.pull)
+
+    def attack(self, q: Array) -> tuple[Array, Array]:
+        """Return end [m] and force [N] of the rope, root axes, shapes (3,)."""
+        point = self.transform_frame_to_root(q, self.pull.frame).act(self.pull.point)
+        rope = self.pull.towards - point
+        return point, self.pull.force * rope / np.linalg.norm(rope)
+
+    def _held(self, q: Array) -> Array:
+        """Return the torques that hold the arm against the rope, shape (n,) [N·m]."""
+        _, force = self.attack(q)
+        _, _, jacobian = self.pose_and_jacobian(q, self.pull.frame, self.pull.point)
+        return np.asarray(-jacobian[:3].T @ force)
+
+    def gravity_torque(self, q: Array) -> Array:
+        """Return the torques that hold the arm against gravity and the rope, shape (n,) [N·m]."""
+        return super().gravity_torque(q) + self._held(q)
+
+    def inverse_dynamics(self, q: Array, v: Array, a: Array) -> Array:
+        """Return the joint torques of a motion against the rope, shape (n,) [N·m]."""
+        return super().inverse_dynamics(q, v, a) + self._held(q)
 
 
 def predicted(
@@ -196,6 +263,7 @@ class Load:
         alternatives: Bodies displaced by one standard deviation along independent directions;
             empty for a load known exactly.
         source: Origin of the numbers, in words.
+        pull: Rope that pulls on the load; None without one.
 
     """
 
@@ -203,6 +271,7 @@ class Load:
     frame: str
     alternatives: tuple[RigidBodyInertia, ...] = ()
     source: str = 'load_mass'
+    pull: Pull | None = None
 
     def __post_init__(self) -> None:
         """Raise a DataError if mass or centre of mass is not physical."""
@@ -218,15 +287,22 @@ class Load:
 
     def on(self, robot: Robot) -> Robot:
         """Return the arm with the load on it."""
-        return robot.with_payload(self.body, self.frame)
+        loaded = robot.with_payload(self.body, self.frame)
+        return loaded if self.pull is None else PulledArm.of(loaded, self.pull)
 
     def described(self) -> str:
         """Return mass, frame and origin in words."""
-        return f'{self.body.mass:.3g} kg on {self.frame} ({self.source})'
+        rope = '' if self.pull is None else (
+            f', pulled by {self.pull.force:.4g} N towards {self.pull.towards.tolist()} m')
+        return f'{self.body.mass:.3g} kg on {self.frame} ({self.source}){rope}'
 
     def others_on(self, robot: Robot) -> list[Robot]:
         """Return the arm with each of the alternative loads."""
-        return [robot.with_payload(body, self.frame) for body in self.alternatives]
+        others = [replace(self, body=body) for body in self.alternatives]
+        if self.pull is not None and self.pull.std > 0.0:
+            others.append(replace(self, pull=replace(
+                self.pull, force=self.pull.force + self.pull.std)))
+        return [other.on(robot) for other in others]
 
 
 def given_load(
@@ -340,6 +416,10 @@ def mounted_of(
         load = given_load(
             values.load_mass, values.load_com, values.load_frame or robot.tool_frame,
             mass_std=values.load_mass_std, com_std=values.load_com_std)
+    if load is not None and values.pull_force > 0.0:
+        load = replace(load, pull=Pull(
+            values.pull_force, values.pull_force_std, values.load_frame or robot.tool_frame,
+            np.array(values.pull_point), np.array(values.pull_towards)))
     return Mounted(load, known if role == 'tool' else None, note)
 
 
@@ -358,5 +438,7 @@ def carried_on(
     if values.carried in ('auto', 'load'):
         mounted = mounted_of(robot, values, payload)
         if mounted.load is not None:
-            return mounted.on(robot, loaded=True), mounted.described(loaded=True)
+            # The rope is part of the procedure alone.
+            carried = replace(mounted, load=replace(mounted.load, pull=None))
+            return carried.on(robot, loaded=True), carried.described(loaded=True)
     return robot, 'no payload'

@@ -69,6 +69,11 @@ class ComplianceParameters(ResumableParameters):
         load_frame: Frame to which the load is fixed; tool_frame when empty.
         load_box: Size of a box around the load, x, y, z of load_frame, for the collision check of
             the loaded set, in addition to tool_box; zeros for none.
+        pull_force: Tension of a rope that pulls on the load sideways, a weight over a pulley, for
+            the joints that no weight loads, such as the first one of an upright arm; 0 for none.
+        pull_force_std: Standard deviation of the tension, with friction of the pulley.
+        pull_point: End of the rope on the load, in load_frame.
+        pull_towards: Place of the pulley in the root frame.
         attach_service: std_srvs/Trigger service that mounts the load during run; when empty, it is
             mounted by hand between measure_unloaded and measure_loaded.
         detach_service: std_srvs/Trigger service that removes the load.
@@ -119,6 +124,11 @@ class ComplianceParameters(ResumableParameters):
     load_com_std: float = parameter(0.0, unit='m', minimum=0.0, maximum=1.0)
     load_frame: str = parameter('')
     load_box: list[float] = parameter([0.0, 0.0, 0.0], unit='m', minimum=0.0, maximum=5.0)
+    pull_force: float = parameter(0.0, unit='N', minimum=0.0, maximum=1e4)
+    pull_force_std: float = parameter(0.0, unit='N', minimum=0.0, maximum=1e3)
+    pull_point: list[float] = parameter([0.0, 0.0, 0.0], unit='m', minimum=-10.0, maximum=10.0)
+    pull_towards: list[float] = parameter(
+        [0.0, 0.0, 0.0], unit='m', minimum=-100.0, maximum=100.0)
     attach_service: str = parameter('')
     detach_service: str = parameter('')
     min_sag_removed: float = parameter(0.8, minimum=0.0, maximum=1.0, dynamic=True)
@@ -136,6 +146,10 @@ class ComplianceParameters(ResumableParameters):
             raise ConfigurationError(
                 f"payload_is is 'load', but load_mass is {self.load_mass:g} kg. Set load_mass to "
                 "0 to use the payload result as the load, or payload_is to 'tool' or 'unused'.")
+        if self.pull_force > 0.0 and not any(self.pull_towards):
+            raise ConfigurationError(
+                'pull_towards is zero; expected the place of the pulley, over which the rope of '
+                f'{self.pull_force:g} N (pull_force) runs, in the root frame.')
         if (self.attach_service == '') != (self.detach_service == ''):
             raise ConfigurationError(
                 'attach_service and detach_service belong together; set both, or none if the '

@@ -9,7 +9,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy.stats import norm
-from support.compliance_cell import COMPLIANCE, TARGET, Cell, Tool, postures
+from support.compliance_cell import (
+    COMPLIANCE,
+    TARGET,
+    TEN_KILOGRAMS,
+    Cell,
+    Tool,
+    postures,
+)
 
 from benchmarks.compliance import Effects, run_cell
 from robocal_ros.compliance.estimator import estimate, estimate_sets, register, summary
@@ -20,7 +27,13 @@ from robocal_ros.compliance.measurement import (
     find_end_positions,
     rest_of,
 )
-from robocal_ros.compliance.model import Load, given_load, identified_load, mounted_of
+from robocal_ros.compliance.model import (
+    Load,
+    carried_on,
+    given_load,
+    identified_load,
+    mounted_of,
+)
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import ConfigurationError, DataError
@@ -102,6 +115,68 @@ class TestResult:
         assert result.counts['readings'] == 2 * 30 * 20
         assert result.settings['load_mass'] == 10.0
         assert result.settings['registration'] == 'least_squares'
+
+
+class TestPulled:
+    """A rope over a pulley beside the arm, tight by a weight of 8 kg."""
+
+    TENSION = 80.0
+    PULLEY = np.array([0.4, 2.5, 0.6])
+    POINT = np.array([0.0, 0.05, 0.1])
+    PULLED = replace(VALUES, pull_force=TENSION, pull_force_std=0.5, pull_point=POINT.tolist(),
+                     pull_towards=PULLEY.tolist(), load_mass=10.0,
+                     load_com=TEN_KILOGRAMS.com.tolist())
+
+    def estimated(self, values: ComplianceParameters = PULLED, tension: float = TENSION):
+        cell = Cell(encoder_step=2e-5, rope=(tension, self.POINT, self.PULLEY))
+        load = mounted_of(cell.robot(), values, None).known_load()
+        return estimate_sets(cell.robot(), *cell.sets(WHERE), load, values, cell.registration())
+
+    def test_the_first_joint_of_an_upright_arm_is_found(self):
+        result = self.estimated()
+        assert result.verdict is Verdict.PASS, result.reasons
+        for name, truth in zip(JOINTS, COMPLIANCE, strict=True):
+            parameter = result.parameter(f'{name}.compliance')
+            assert parameter.state is State.IDENTIFIED
+            low, high = parameter.interval(0.9999)
+            assert low < truth < high, parameter
+        assert result.parameter('joint_1.compliance').std < 0.1 * COMPLIANCE[0]
+        assert 'pulled by 80 N towards' in result.settings['mounted_loaded']
+
+    def test_doubt_of_the_tension_widens_the_intervals(self):
+        sure, doubted = (
+            self.estimated(replace(self.PULLED, pull_force_std=std)).parameter(
+                'joint_1.compliance') for std in (0.0, 8.0))
+        # A tenth of the tension is a tenth of the compliance of the joint that it alone loads.
+        assert doubted.std == pytest.approx(np.hypot(sure.std, 0.1 * COMPLIANCE[0]), rel=0.2)
+
+    def test_a_rope_that_is_not_stated_shows(self):
+        result = self.estimated(replace(self.PULLED, pull_force=0.0))
+        assert result.verdict is not Verdict.PASS
+
+    def test_it_is_no_part_of_what_is_carried_later(self):
+        robot = Cell().robot()
+        arm, said = carried_on(robot, replace(self.PULLED, carried='load'), None)
+        bare, _ = carried_on(
+            robot, replace(self.PULLED, carried='load', pull_force=0.0), None)
+        np.testing.assert_array_equal(arm.gravity_torque(WHERE[0]), bare.gravity_torque(WHERE[0]))
+        assert 'pulled' not in said
+
+    def test_motions_are_slowed_for_the_drives_against_it(self):
+        robot = Cell().robot()
+        pulled = mounted_of(robot, self.PULLED, None).on(robot, loaded=True)
+        free = mounted_of(robot, replace(self.PULLED, pull_force=0.0), None).on(
+            robot, loaded=True)
+        still = np.zeros(6)
+        torque = pulled.inverse_dynamics(WHERE[0], still, still) - free.inverse_dynamics(
+            WHERE[0], still, still)
+        np.testing.assert_allclose(torque, Cell(
+            rope=(self.TENSION, self.POINT, self.PULLEY))._against_rope(WHERE[0]), atol=1e-4)
+        assert np.abs(torque).max() > 10.0
+
+    def test_a_rope_without_pulley_is_refused(self):
+        with pytest.raises(ConfigurationError, match='pull_towards is zero; expected the place'):
+            replace(self.PULLED, pull_towards=[0.0, 0.0, 0.0]).check()
 
 
 def test_what_cannot_be_told_from_bending_is_named() -> None:

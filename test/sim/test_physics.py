@@ -24,6 +24,7 @@ from robocal_sim.truth import (
     HiddenTruth,
     ImuTruth,
     JointTruth,
+    RopeTruth,
     ToolTruth,
 )
 
@@ -113,6 +114,32 @@ def test_imu_agrees_with_pinocchio(
             rate = pin.getFrameVelocity(model, data, frame, pin.LOCAL).angular
             expected = np.concatenate((acceleration - gravity, rate))
             assert physics.inertial(imu.frame) == pytest.approx(expected, abs=1e-8)
+
+
+def test_a_rope_pulls_on_the_attached_load(arm: Description, truth: HiddenTruth) -> None:
+    rope = RopeTruth(80.0, (0.0, 0.05, 0.1), (0.4, 2.5, 0.6))
+    free, physics = (ArmPhysics(arm, replace(ideal(truth), rope=item), START)
+                     for item in (None, rope))
+
+    def settle(one: ArmPhysics) -> None:
+        for _ in range(1500):
+            one.step(START)
+
+    for one in (free, physics):
+        one.attach_load()
+        settle(one)
+    rotation, origin = physics.link_pose('flange')
+    end = origin + rotation @ rope.end
+    force = rope.tension * (rope.pulley - end) / np.linalg.norm(rope.pulley - end)
+    # About the vertical axis of joint 1, through the root's origin.
+    assert physics.effort[0] - free.effort[0] == pytest.approx(
+        -np.cross(end, force)[2], abs=0.3)
+    sensor, _ = physics.link_pose('ft_wrist')
+    change = physics.wrench('ft_wrist') - free.wrench('ft_wrist')
+    assert change[:3] == pytest.approx(sensor.T @ force, abs=0.3)
+    physics.detach_load()
+    settle(physics)
+    assert physics.effort[0] == pytest.approx(free.effort[0], abs=0.3)
 
 
 def test_push_is_measured_by_the_sensors_proximal_to_it(

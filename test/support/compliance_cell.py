@@ -51,6 +51,8 @@ class Cell:
     turn_sigma: float = 0.0
     encoder_step: float = 0.0
     tracker: tuple[np.ndarray, np.ndarray] = TRACKER
+    # Tension of a rope on the load [N], its end in the tool frame, and the pulley in the root's.
+    rope: tuple[float, np.ndarray, np.ndarray] | None = None
 
     def __post_init__(self) -> None:
         described = arm(self.name)
@@ -77,8 +79,22 @@ class Cell:
         """Return the link-side joint positions at rest."""
         q, still = encoders, np.zeros((1, len(encoders)))
         for _ in range(8):
-            q = encoders - self.compliance * self._arms[loaded].torque(q[None], still, still)[0]
+            torque = self._arms[loaded].torque(q[None], still, still)[0]
+            q = encoders - self.compliance * (torque + loaded * self._against_rope(q))
         return q
+
+    def _against_rope(self, q: np.ndarray) -> np.ndarray:
+        """Return the torques that hold the arm against the rope, from how it shortens."""
+        if self.rope is None:
+            return np.zeros_like(q)
+        tension, end, pulley = self.rope
+
+        def length(angles: np.ndarray) -> float:
+            placement = self._arms[True].placement(angles, self.tool)
+            return float(np.linalg.norm(pulley - placement.act(end)))
+
+        step = 1e-5 * np.eye(len(q))
+        return tension * np.array([length(q + h) - length(q - h) for h in step]) / 2e-5
 
     def target_at(self, encoders: np.ndarray, loaded: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return rotation and position of the target in the root frame."""

@@ -15,6 +15,7 @@ from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
 from benchmarks.figures import Figure
 from benchmarks.reference import drawn_joint, recorded
 from demo import default_cell
+from demo.tracking import ABOUT, to_and_fro
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConvergenceError
 from robocal_ros.friction import FrictionParameters
@@ -34,9 +35,7 @@ CELLS = 36
 """Number of cells; every sixth moves the same joint."""
 
 _RISE = 1.6
-# Time about a reversal within which the tracking error counts [s].
-_ABOUT = 0.15
-_PERIOD, _CYCLES, _REST = 0.01, 4, 3.0
+_REST = 3.0
 # Time after the end of a motion from which the arm counts as standing [s].
 _SETTLED = 1.0
 _MODELS = {'without compensation': 0.0, 'compensated': 1.0, 'friction 30 % too large': 1.3}
@@ -54,22 +53,6 @@ def sticky(joint: JointTruth, generator: np.random.Generator) -> JointTruth:
     forward, backward = drawn.friction.coulomb
     return replace(drawn, friction=replace(
         drawn.friction, breakaway=(_RISE * forward, _RISE * backward)))
-
-
-def to_and_fro(
-    posture: Array, joint: int, size: float, speed: float
-) -> tuple[Trajectory, Array]:
-    """Return a motion of one joint as a sine from rest to rest, and the times of its reversals."""
-    pulsation = speed / size
-    end = _CYCLES * 2.0 * np.pi / pulsation
-    time = np.linspace(0.0, end, round(end / _PERIOD) + 1)
-    # 1 − cos starts and ends at rest; its first and last quarters are the approach.
-    turn = pulsation * time
-    unit = np.eye(len(posture))[joint]
-    position = posture + np.outer(size * (1.0 - np.cos(turn)), unit)
-    motion = Trajectory(time, position, np.outer(speed * np.sin(turn), unit),
-                        np.outer(speed * pulsation * np.cos(turn), unit))
-    return motion, np.pi / pulsation * np.arange(1.0, 2.0 * _CYCLES)
 
 
 @dataclass(frozen=True)
@@ -117,7 +100,7 @@ def follow(
     time, desired, angle, command = np.array(rows).T
     # A command takes effect by the next cycle.
     error = desired - np.append(angle[1:], angle[-1])
-    near = (np.abs(time[:, None] - reversals) < _ABOUT).any(axis=1)
+    near = (np.abs(time[:, None] - reversals) < ABOUT).any(axis=1)
     moving, standing = (time > 0.0) & (time < motion.duration), time > motion.duration + _SETTLED
     return Tracking(float(np.sqrt(np.mean(error[near]**2))),
                     float(np.sqrt(np.mean(error[moving]**2))),
@@ -199,6 +182,6 @@ BENCHMARK = Benchmark(
     'identified from its runs and reversals (`model: lugre_dynamic`). It then moves as a sine of '
     f'{_SIZES[0]} to {_SIZES[1]} rad and {_SPEEDS[0]} to {_SPEEDS[1]} rad/s, its drive with and '
     'without the effort of the trajectory (friction alone). The tracking error is that of the '
-    f'drive to its command, within {_ABOUT} s of each reversal; standstill begins {_SETTLED} s '
+    f'drive to its command, within {ABOUT} s of each reversal; standstill begins {_SETTLED} s '
     'after the motion.',
     _run, CELLS)

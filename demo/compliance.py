@@ -13,7 +13,7 @@ from robocal_ros.results import CalibrationResult
 from robocal_ros.results.report import Panel
 from robocal_sim.truth import HiddenTruth
 
-_SHORT: dict[str, Any] = {
+SHORT: dict[str, Any] = {
     'posture_count': 10, 'posture_range': 1.0, 'dwell': 0.8, 'settle': 0.3,
     'reference_every': 20, 'max_velocity': 2.0, 'max_acceleration': 5.0,
 }
@@ -80,7 +80,7 @@ class ComplianceTour(Tour):
         child, client = stage.start_node(
             'robocal_ros.compliance.node', 'compliance_calibration',
             {**known_load(stage.truth), 'attach_service': 'sim_arm/attach_load',
-             'detach_service': 'sim_arm/detach_load', **({} if stage.full else _SHORT)})
+             'detach_service': 'sim_arm/detach_load', **({} if stage.full else SHORT)})
         message, result = run_method(stage, child, client, self.capability, METHOD, {})
         if result is None:
             return [TourOutcome('compliance', message, None)]

@@ -8,14 +8,21 @@ from typing import Any
 
 from demo.stage import Stage
 from demo.tour import Tour, TourOutcome, run_method
+from demo.tracking import tracking_panel
+from robocal_ros.cli.console import OUT
+from robocal_ros.cli.node_client import NodeClient
+from robocal_ros.results import Verdict
+from robocal_ros.results.report import Panel
 from robocal_ros.robot import DIRECTIONS
 from robocal_sim.truth import FrictionTruth, HiddenTruth
 
-_SHORT: dict[str, Any] = {
+SHORT: dict[str, Any] = {
     'measure_joints': ['joint_5', 'joint_6'], 'speed_count': 7, 'min_speed': 0.01,
     'max_cruise': 3.0,
 }
 _METHOD = 'auto'
+# Joint that moves to and fro, and the share of its tracking error that compensation may leave.
+_COMPENSATED, _SHARE = 'joint_5', 0.2
 
 
 def friction_truth(truth: HiddenTruth, joints: Sequence[str]) -> dict[str, float]:
@@ -47,13 +54,29 @@ class FrictionTour(Tour):
 
     def run(self, stage: Stage) -> list[TourOutcome]:
         """Run the tour; see `Tour.run`."""
+        model = 'lugre_dynamic' if stage.full else _METHOD
         child, client = stage.start_node(
             'robocal_ros.friction.node', 'friction_identification',
-            {} if stage.full else _SHORT)
+            # The drives compensate gravity and inertia themselves.
+            {'rigid_feed_forward': False} if stage.full else SHORT)
         message, result = run_method(
-            stage, child, client, self.capability, _METHOD, {'model': _METHOD})
-        truth = {}
+            stage, child, client, self.capability, model, {'model': model})
+        truth, panel = {}, None
         if result is not None:
             measured = dict.fromkeys(p.name.rpartition('.')[0] for p in result.parameters)
             truth = friction_truth(stage.truth, list(measured))
-        return [TourOutcome('friction', message, result, truth)]
+            if stage.full and stage.commands_effort and result.verdict is Verdict.PASS:
+                panel = self._compensated(stage, client)
+        return [TourOutcome('friction', message, result, truth, panel)]
+
+    def _compensated(self, stage: Stage, client: NodeClient) -> Panel:
+        """Return a table of the tracking error with and without what was identified."""
+        client.change_state('configure')
+        client.change_state('activate')
+        try:
+            panel = tracking_panel(stage, _COMPENSATED, _SHARE)
+        finally:
+            client.change_state('deactivate')
+            client.change_state('cleanup')
+        OUT.print(panel.message, soft_wrap=True, markup=False)
+        return panel

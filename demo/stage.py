@@ -43,6 +43,7 @@ class Stage:
         truth: Hidden truth of the simulated arm; for comparison only.
         store: Folder of the nodes' result files.
         full: True to run procedures at full length.
+        commands_effort: Whether the controller commands efforts beside positions.
 
     """
 
@@ -53,6 +54,7 @@ class Stage:
     truth: HiddenTruth
     store: Path
     full: bool
+    commands_effort: bool
 
     def start_node(
         self, module: str, name: str, parameters: Mapping[str, Any]
@@ -121,13 +123,15 @@ def open_stage(
             'seed': seed,
             'truth_file': str(truth_file.resolve()),
             'cell_file': str(default_cell.CELL_FILE),
-            **(_under_ros2_control() if real_controller else {}),
+            **(_under_ros2_control() if real_controller else
+               {'command_interfaces': ['position', 'effort']}),
         })
         if real_controller:
             _start_ros2_control(children)
         with RosSession('robocal_client', domain, watch=children.check) as session:
             _await_arm(session)
-            yield Stage(domain, children, session, Robot(default_cell.urdf()), truth, store, full)
+            yield Stage(domain, children, session, Robot(default_cell.urdf()), truth, store, full,
+                        not real_controller)
 
 
 def _under_ros2_control() -> dict[str, Any]:

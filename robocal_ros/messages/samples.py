@@ -276,9 +276,14 @@ def check_effort(samples: JointSamples, joints: Sequence[str]) -> None:
         joints: Names of the joints whose effort is needed.
 
     Raises:
-        DataError: If a joint's effort is exactly zero, or the same value, throughout.
+        DataError: If there are no samples, or a joint's effort is exactly zero, or the same value,
+            throughout.
 
     """
+    if not len(samples):
+        raise DataError(
+            'No joint state has numbers for the positions and efforts of all joints; expected '
+            "drive torques in N·m. Does the hardware interface export effort? A mock's is NaN.")
     for name in joints:
         effort = samples.effort[:, samples.joint_names.index(name)]
         if not effort.any():

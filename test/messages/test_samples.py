@@ -83,6 +83,12 @@ def test_effort_that_is_all_zero_is_refused():
         check_effort(samples, ['a', 'b'])
 
 
+def test_efforts_without_any_numbers_are_refused():
+    # Messages with efforts that are no numbers are left out before.
+    with pytest.raises(DataError, match='No joint state has numbers for .*export effort'):
+        check_effort(joints().rows(0, 0), NAMES)
+
+
 @pytest.mark.parametrize('value', [0.1, -3.7, 1e-9])
 def test_effort_that_is_stuck_is_refused(value):
     effort = np.random.default_rng(0).normal(size=(5, 2))

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
+import yaml
 from control_msgs.action import FollowJointTrajectory
 from rclpy.action import ActionClient
 from rclpy.duration import Duration
@@ -18,25 +16,70 @@ from support.live_graph import JOINTS, ROOT, Client
 from support.real_control import Shell, needs_real_control
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
+from demo import default_cell
+from demo.comparison import compare
+from demo.compliance import SHORT as COMPLIANCE, compliance_truth, known_load
+from demo.friction import SHORT as FRICTION, friction_truth
+from demo.leveling import LevelingTour
+from demo.stage import open_stage
 from robocal_ros import registry
 from robocal_ros.messages import qos
+from robocal_ros.results import Verdict, read_result
+from robocal_ros.robot import Robot
 
 pytestmark = needs_real_control('joint_state_topic_hardware_interface')
 
 PUSH = 20.0
 
 
-def test_every_capability_finds_the_hidden_truth(tmp_path: Path) -> None:
+def test_the_demo_starts_ros2_control(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # In a domain of its own.
-    environment = {name: text for name, text in os.environ.items() if name != 'ROS_DOMAIN_ID'}
-    done = subprocess.run(
-        [sys.executable, '-m', 'demo', '--controller', 'real', '-o', str(tmp_path)],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800.0, check=False)
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
-    found = json.loads((tmp_path / 'summary.json').read_text())
-    assert {item['capability'] for item in found} == {
-        item.name for item in registry.capabilities()}
+    monkeypatch.delenv('ROS_DOMAIN_ID', raising=False)
+    with open_stage(tmp_path, 1, full=False, real_controller=True) as stage:
+        outcome, = LevelingTour().run(stage)
+    assert outcome.passed, outcome.message
     assert 'Goal reached, success!' in (tmp_path / 'logs' / 'ros2_control_node.log').read_text()
+
+
+def test_every_procedure_finds_the_hidden_truth(tmp_path: Path, ros: None) -> None:
+    """By `ros2 launch` and `ros2 service call`; short runs, of some joints and postures."""
+    truth = default_cell.hidden_truth()
+    known = yaml.safe_load((ROOT / 'config' / 'sim' / 'nodes.yaml').read_text())
+    files = {
+        **known, '/**': {'ros__parameters': {
+            'results_dir': str(tmp_path / 'results'), 'state_timeout': 5.0}},
+        '/**/friction_identification': {'ros__parameters': {
+            **FRICTION, 'measure_joints': ['joint_6']}},
+        '/**/compliance_calibration': {'ros__parameters': {
+            **known_load(truth), **COMPLIANCE, 'attach_service': 'sim_arm/attach_load',
+            'detach_service': 'sim_arm/detach_load'}}}
+    (tmp_path / 'mine.yaml').write_text(yaml.safe_dump(files))
+    shell, client = Shell(tmp_path / 'shell'), Client()
+    with shell.launch('bringup.launch.py', controller='real', real_time_factor='0.0',
+                      params_file=str(tmp_path / 'mine.yaml')) as launched:
+        client.until(lambda: launched.has_controllers, what='the controller')
+        for node in registry.nodes():
+            client.until(lambda node=node: client.state(node) == 'active', what=node)
+        for verb in ('payload_identification/run', 'friction_identification/run',
+                     'compliance_calibration/run', 'wrench_observer/tare',
+                     'wrench_observer/zero', 'leveling/run'):
+            success, message = shell.call(f'/{verb}').answer(600.0)
+            assert success, (verb, message)
+    client.close()
+    robot, tool = Robot(default_cell.urdf()), truth.tool
+    assert tool is not None
+    for kind, hidden in {
+        'payload': lambda found: default_cell.payload_truth(tool, robot, found.frame),
+        'friction': lambda _: friction_truth(truth, ['joint_6']),
+        'compliance': lambda found: compliance_truth(truth, found),
+    }.items():
+        result = read_result(next((tmp_path / 'results').rglob(f'{kind}.yaml')))
+        assert result.verdict is Verdict.PASS
+        compared = compare(result, hidden(result))
+        assert len(compared) >= 4
+        assert all(item.covered for item in compared), compared
 
 
 def test_efforts_of_trajectories_reach_the_drives(tmp_path: Path, ros: None) -> None:

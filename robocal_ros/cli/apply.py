@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from robocal_ros.cli.console import ERRORS, print_line
 from robocal_ros.cli.drivers import Driver, Names, payload_calls, recognised
 from robocal_ros.cli.show import result_files
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.files import write_output
+from robocal_ros.files import read_text, write_output
 from robocal_ros.results import CalibrationResult, Verdict, read_result
 from robocal_ros.robot import (
     ARM,
@@ -35,6 +36,8 @@ from robocal_ros.robot import (
     without_payload,
 )
 
+# What MuJoCo's joints take of results, by kind.
+_MJCF = {'friction': 'friction', ARM: 'rotor inertia'}
 # Masses of URDFs that agree to this are of the same links [kg].
 _SAME_MASS = 1e-6
 
@@ -64,10 +67,18 @@ def run(options: argparse.Namespace) -> int:
     merged = urdf_with(result, urdf)
     driver, frame = _driver_frame(result, urdf, options.frame)
     load = driver_load(result, urdf, frame) if result.kind == 'payload' else None
+    mjcf = '' if options.mjcf is None else mjcf_with(
+        result, read_text(options.mjcf[0], 'MuJoCo model'))
     write_output(options.out, merged, 'URDF')
+    if mjcf:
+        write_output(options.mjcf[1], mjcf, 'MuJoCo model')
+        print_line(f'{options.mjcf[1]}: {_MJCF[result.kind]} of '
+                   f'{", ".join(_joint_dynamics(result))}.')
     if load is not None:
         _show_payload(result, urdf, options.out)
         _show_driver_load(*load, frame, driver)
+        if 'sensor_frame' in result.settings:
+            _show_filter(result, urdf, str(result.settings['sensor_frame']))
     elif result.kind == 'friction':
         joints = ', '.join(friction_by_joint(result))
         print_line(f'{options.out}: damping and friction of {joints}, means of both directions. '
@@ -111,6 +122,52 @@ def urdf_with(result: CalibrationResult, urdf: str) -> str:
     raise DataError(
         f"A result of kind '{result.kind}' cannot be written into a URDF; expected one of "
         f'{", ".join(item.kind for item in registry.procedures().values() if item.urdf)}.')
+
+
+def _joint_dynamics(result: CalibrationResult) -> dict[str, dict[str, float]]:
+    """Return attributes of MuJoCo's joints by joint name."""
+    if result.kind == 'friction':
+        return {
+            name: dict(zip(('frictionloss', 'damping'), law.linear(), strict=True))
+            if law.viscous.any() else {'frictionloss': law.linear()[0]}
+            for name, law in friction_by_joint(result).items()}
+    rotors = {name: result.parameter(f'{name}.rotor_inertia') for name in result.robot.joint_names}
+    return {name: {'armature': float(rotor.value)} for name, rotor in rotors.items()
+            if rotor.value is not None and rotor.note == ''}
+
+
+def mjcf_with(result: CalibrationResult, mjcf: str) -> str:
+    """Return a MuJoCo model whose joints have the friction or the rotor inertias of a result.
+
+    Coulomb friction becomes `frictionloss`, viscous friction `damping`, both as in a URDF, and a
+    rotor inertia about the joint's axis `armature` (MuJoCo's XML reference, body/joint).
+
+    Raises:
+        DataError: If a result of this kind has neither.
+        ConfigurationError: If the text is no MuJoCo model, or lacks a joint of the result.
+
+    """
+    if result.kind not in _MJCF:
+        raise DataError(
+            f"A result of kind '{result.kind}' has no properties of MuJoCo's joints; expected one "
+            f'of {", ".join(_MJCF)}. Compile the written URDF instead.')
+    try:
+        # An entity may expand without end.
+        root = ElementTree.fromstring('' if '<!DOCTYPE' in mjcf else mjcf, ElementTree.XMLParser(
+            target=ElementTree.TreeBuilder(insert_comments=True)))
+    except ElementTree.ParseError as error:
+        raise ConfigurationError(f'The MuJoCo model is not well-formed XML ({error}), or has a '
+                                 'DOCTYPE.') from error
+    joints = {joint.get('name', ''): joint for joint in root.iter('joint')}
+    for name, values in _joint_dynamics(result).items():
+        if name not in joints:
+            raise ConfigurationError(
+                f"The MuJoCo model has no joint '{name}', whose {_MJCF[result.kind]} was "
+                f'identified; it has {", ".join(filter(None, joints)) or "none"}. Name its joints '
+                'as in the URDF.')
+        for attribute, value in values.items():
+            joints[name].set(attribute, repr(value))
+    return ElementTree.tostring(root, 'unicode') + '\n'
 
 
 def _links(result: CalibrationResult) -> dict[str, RigidBodyInertia]:
@@ -242,6 +299,19 @@ def _show_driver_load(
         print_line(f'{total.mass:.4f} kg, centre of mass '
                    f'{", ".join(f"{value:.5f}" for value in total.com)} m. Set them in the '
                    'settings of the robot: no service of this driver is known.')
+
+
+def _show_filter(result: CalibrationResult, urdf: str, sensor: str) -> None:
+    """Show the parameters of ros2_control's filter that subtracts the weight from a sensor."""
+    total, _ = driver_load(result, urdf, sensor)
+    robot = _arm(result, identified_on(result, urdf))
+    print_line(
+        f"\nFor control_toolbox's filter of the weight in the readings of '{sensor}' (with "
+        'sensor_sign -1, turn the signs of gravity_field):\n'
+        '  type: control_filters/GravityCompensationWrench\n'
+        f'  params: {{world_frame: {robot.model.frames[1].name}, sensor_frame: {sensor}, tool: '
+        f'{{mass: {total.mass:.4f}, CoG: [{", ".join(f"{x:.5f}" for x in total.com)}], '
+        f'gravity_field: [{", ".join(f"{x:.5g}" for x in robot.gravity)}]}}}}')
 
 
 def driver_load(

@@ -315,6 +315,8 @@ def _apply(add: _Add) -> None:
     add('--urdf', type=Path, required=True, metavar='FILE',
         help='URDF of the robot that was calibrated')
     add('--out', type=Path, required=True, metavar='FILE', help='the URDF to write')
+    add('--mjcf', type=Path, nargs=2, metavar=('FILE', 'OUT'), help='a MuJoCo model of the robot, '
+        'and the one to write: with identified friction, or rotor inertias of an arm')
     add('--frame', metavar='FRAME', help="frame of the driver's flange for the driver's values "
         "(default: the result's)")
     add('--force', action='store_true', help='accept a result whose verdict is not pass')

@@ -7,8 +7,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import mujoco
 import numpy as np
 import pytest
+import yaml
 from support.arms import arm
 from support.friction_results import arm_urdf, friction_result, payload_result
 
@@ -108,6 +110,81 @@ def test_friction_goes_into_dynamics(urdf: Path, capsys) -> None:
     assert model.damping[5] == pytest.approx(0.6)
     assert model.friction[5] == pytest.approx(0.7)
     assert 'joint_6' in capsys.readouterr().out
+
+
+def test_the_filter_of_a_wrist_sensor_gets_the_weight_in_its_frame(urdf: Path, capsys) -> None:
+    """What control_filters/GravityCompensationWrench subtracts is what the sensor reads."""
+    plain = payload_result()
+    result = replace(plain, settings={**plain.settings, 'sensor_frame': 'ft_wrist'})
+    code, out = applied(result, urdf)
+    assert code == 0
+    text = capsys.readouterr().out
+    assert 'type: control_filters/GravityCompensationWrench' in text
+    params = yaml.safe_load(text.partition('params: ')[2].splitlines()[0])
+    tool, posture = params['tool'], np.array([0.3, -0.4, 0.6, 0.2, 0.9, -0.5])
+    loaded = Robot(out.read_text())
+    body = loaded.distal_inertia(params['sensor_frame'])
+    assert tool['mass'] == pytest.approx(body.mass, abs=1e-4)
+    np.testing.assert_allclose(tool['CoG'], body.com, atol=1e-5)
+    assert tool['gravity_field'] == loaded.gravity.tolist()
+    assert loaded.transform_frame_to_root(posture, params['world_frame']).isIdentity()
+    applied(plain, urdf)
+    assert 'control_filters' not in capsys.readouterr().out
+
+
+def test_friction_and_rotors_go_into_a_mujoco_model(urdf: Path, capsys, tmp_path: Path) -> None:
+    joints = Robot(arm_urdf()).joint_names
+    nested = '<geom size="0.1" mass="1"/>'
+    for name in reversed(joints):
+        nested = (f'<body><joint name="{name}" axis="0 0 1" damping="9"/>'
+                  f'<geom size="0.1" mass="1"/>{nested}</body>')
+    model, out = tmp_path / 'arm.xml', tmp_path / 'new.xml'
+    model.write_text(f'<mujoco><!-- mine --><worldbody>{nested}</worldbody></mujoco>')
+    code, _ = applied(friction_result(), urdf, '--mjcf', str(model), str(out))
+    assert code == 0
+    assert 'friction of joint_6' in capsys.readouterr().out
+    read = mujoco.MjModel.from_xml_path(str(out))
+    assert read.joint('joint_6').damping[0] == pytest.approx(0.6)
+    assert read.joint('joint_6').frictionloss[0] == pytest.approx(0.7)
+    assert read.joint('joint_1').damping[0] == 9.0
+    assert '<!-- mine -->' in out.read_text()
+
+    names = parameter_names(joints)
+    known = Robot(arm_urdf())
+    value = np.concatenate((link_parameters(known).ravel(), np.full(6, 0.3), np.ones(6)))
+    unknown = {'joint_2.rotor_inertia': 'not distinguished from zero'}
+    rotors = replace(
+        friction_result(), kind='arm', covariance_names=(), covariance=np.zeros((0, 0)),
+        parameters=tuple(Parameter(name, '1', float(x), 0.01, note=unknown.get(name, ''))
+                         for name, x in zip(names, value, strict=True)))
+    code, _ = applied(rotors, urdf, '--mjcf', str(model), str(out))
+    assert code == 0, capsys.readouterr().err
+    read = mujoco.MjModel.from_xml_path(str(out))
+    assert read.joint('joint_1').armature[0] == pytest.approx(0.3)
+    assert read.joint('joint_2').armature[0] == 0.0
+
+
+@pytest.mark.parametrize(('text', 'words'), [
+    ('<mujoco><worldbody/></mujoco>', "has no joint 'joint_"),
+    ('<mujoco>', 'is not well-formed XML'),
+    ('<!DOCTYPE a><mujoco/>', 'or has a DOCTYPE')])
+def test_a_mujoco_model_that_does_not_fit(
+    urdf: Path, capsys, tmp_path: Path, text: str, words: str
+) -> None:
+    (tmp_path / 'arm.xml').write_text(text)
+    code, out = applied(
+        friction_result(), urdf, '--mjcf', str(tmp_path / 'arm.xml'), str(tmp_path / 'new.xml'))
+    assert code == 2
+    assert words in ' '.join(capsys.readouterr().err.split())
+    assert not out.exists()
+
+
+def test_a_payload_has_no_joints_of_mujoco(urdf: Path, capsys, tmp_path: Path) -> None:
+    (tmp_path / 'arm.xml').write_text('<mujoco/>')
+    code, _ = applied(
+        payload_result(), urdf, '--mjcf', str(tmp_path / 'arm.xml'), str(tmp_path / 'new.xml'))
+    assert code == 2
+    assert "no properties of MuJoCo's joints" in ' '.join(capsys.readouterr().err.split())
 
 
 def test_damping_that_is_not_identified_stays(urdf: Path) -> None:

@@ -39,7 +39,6 @@ class FrictionInUse:
 
     Attributes:
         known: Whether the friction of each joint is identified, shape (n,).
-        any_known: Whether that of any joint is.
 
     """
 
@@ -60,7 +59,6 @@ class FrictionInUse:
         """
         self._friction = ArmFriction(laws, joint_names)
         self.known: Flags = self._friction.known
-        self.any_known = bool(self.known.any())
         self._unidentified = per_joint(
             values.unidentified_friction, len(joint_names), 'unidentified_friction')
         every = [laws.get(name, _NO_FRICTION) for name in joint_names]
@@ -167,6 +165,8 @@ class JointTorques:
 
     Attributes:
         friction: Identified friction.
+        rotors: Inertias of the drives in use, reflected to the joints, shape (n,) [kg·m²].
+        zero: Measured minus true torques, shape (n,) [N·m].
         threshold: Thresholds without friction, shape (n,) [N·m].
         colliding: Whether each joint's torque exceeds its threshold, shape (n,).
         is_colliding: Whether that of any joint does.
@@ -211,22 +211,7 @@ class JointTorques:
             inertia: Reflected to the joints, shape (n,) [kg·m²].
 
         """
-        self._rotor = np.array(inertia) if np.any(inertia) else self._default_rotor
-        self._has_rotors = bool(self._rotor.any())
-
-    @property
-    def zero(self) -> Array:
-        """Measured minus true torques, shape (n,) [N·m]."""
-        return self._zero
-
-    @zero.setter
-    def zero(self, offset: Array) -> None:
-        self._zero, self._has_zero = offset, bool(offset.any())
-
-    @property
-    def rotors(self) -> Array:
-        """Inertias of the drives in use, reflected to the joints, shape (n,) [kg·m²]."""
-        return self._rotor
+        self.rotors = np.array(inertia) if np.any(inertia) else self._default_rotor
 
     def external_torque(self, model: Array, v: Array, a: Array, torque: Array) -> Array:
         """Return external joint torques, shape (m, n) [N·m].
@@ -238,14 +223,8 @@ class JointTorques:
             torque: Drive torques, shape (m, n) [N·m].
 
         """
-        if self._has_rotors:
-            torque = torque - self._rotor * a
-        if self._has_zero:
-            torque = torque - self._zero
-        external = model - torque
-        if self.friction.any_known:
-            external += self.friction.torque(v, torque)
-        return external
+        torque = torque - self.rotors * a - self.zero
+        return model - torque + self.friction.torque(v, torque)
 
     def update(
         self, model: Array, v: Array, a: Array, torque: Array, model_std: Callable[[], Array]
@@ -260,10 +239,7 @@ class JointTorques:
             model_std: Returns the standard deviations of ``model``, shape (n,) [N·m].
 
         """
-        if self._has_rotors:
-            torque = torque - self._rotor * a
-        if self._has_zero:
-            torque = torque - self._zero
+        torque = torque - self.rotors * a - self.zero
         values: list[float] = []
         beyond = self.is_colliding
         for value, speed, drive, limit, (

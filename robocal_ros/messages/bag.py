@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from rosbags.interfaces import Connection, Nodetype
-from rosbags.rosbag2 import Reader, ReaderError, storage_sqlite3
+from rosbags.rosbag2 import Reader, ReaderError, storage_mcap, storage_sqlite3
 from rosbags.serde import SerdeError
 from rosbags.typesys.store import Typestore
 
@@ -34,7 +34,7 @@ from robocal_ros.errors import ConfigurationError, FileFormatError
 from robocal_ros.messages.decode import Messages
 from robocal_ros.messages.marks import Mark
 
-CHUNK = 4096
+CHUNK = 2**15
 """Number of messages that are passed on at once; what is read together stays together."""
 
 JOINT_STATE = 'sensor_msgs/msg/JointState'
@@ -49,9 +49,10 @@ _SUFFIXES = ('.db3', '.mcap')
 # Largest metadata that are read [bytes].
 _METADATA_LIMIT = 10**6
 # rosbags reads databases through apsw, older versions through sqlite3, and lets their exceptions
-# pass. In a broken file anything may be missing or invalid.
+# and those of zstd pass. In a broken file anything may be missing or invalid.
 _BROKEN: tuple[type[Exception], ...] = (
     ReaderError, getattr(storage_sqlite3, 'apsw', sqlite3).Error, sqlite3.Error, struct.error,
+    getattr(getattr(storage_mcap, 'zstd', None), 'ZstdError', ReaderError),
     AssertionError, EOFError, LookupError, MemoryError, OSError, OverflowError, RuntimeError,
     TypeError, ValueError,
 )
@@ -166,71 +167,46 @@ class Bag(AbstractContextManager['Bag']):
 
     def read(self, sinks: Mapping[str, Sink], progress: Callable[[int], None] | None = None
              ) -> None:
-        """Pass on serialized messages of some topics in the order of recording.
+        """Pass on serialized messages of some topics; arguments and errors as for ``groups``.
 
         Args:
-            sinks: Functions by topic that receive ``CHUNK`` messages or more at a time.
+            sinks: Functions by topic that receive many messages at a time.
+            progress: As for ``groups``.
+
+        """
+        for group in self.groups(sinks, progress):
+            for part in group:
+                sinks[part.topic](part.messages)
+
+    def groups(
+        self, topics: Collection[str], progress: Callable[[int], None] | None = None
+    ) -> Generator[list[Part], None, None]:
+        """Yield messages of some topics, ``CHUNK`` or more at a time but for the last.
+
+        Each topic is one part; ``in_order`` gives the order of all of them.
+
+        Args:
+            topics: Names of the topics.
             progress: Called from time to time with the number of messages read so far.
 
         Raises:
             FileFormatError: If the bag is broken.
 
         """
-        count = 0
-        for topic, messages, _ in self.batches(sinks):
-            sinks[topic](messages)
-            count += len(messages)
-            if progress is not None and len(messages) >= CHUNK:
-                progress(count)
-
-    def batches(
-        self, topics: Collection[str]
-    ) -> Generator[tuple[str, Messages, Offsets], None, None]:
-        """Yield a topic, a block of its serialized messages, and their times of recording.
-
-        A block has ``CHUNK`` messages or more, but for the last, in order of recording, times in
-        ns.
-
-        Args:
-            topics: Names of the topics.
-
-        Raises:
-            FileFormatError: If the bag is broken.
-
-        """
-        waiting: dict[str, list[tuple[Messages, Offsets]]] = {topic: [] for topic in topics}
-        for reader in self._readers:
-            chosen = [item for item in reader.connections if item.topic in topics]
-            for part in chain.from_iterable(_groups(reader, chosen)):
-                held = waiting[part.topic]
-                held.append((part.messages, part.times))
-                if sum(len(times) for _, times in held) >= CHUNK:
-                    yield part.topic, *_joined_pieces(held)
-                    held.clear()
-        for topic, held in waiting.items():
-            if held:
-                yield topic, *_joined_pieces(held)
-
-    def groups(self, topics: Collection[str]) -> Iterator[list[Part]]:
-        """Yield messages of some topics, ``CHUNK`` or so at a time; order them by ``in_order``.
-
-        Args:
-            topics: Names of the topics.
-
-        Raises:
-            FileFormatError: If the bag is broken.
-
-        """
         held: list[Part] = []
-        for reader in self._readers:
-            chosen = [item for item in reader.connections if item.topic in topics]
-            for group in _groups(reader, chosen):
-                held += group
-                if sum(len(part.times) for part in held) >= CHUNK:
-                    yield held
-                    held = []
+        count = 0
+        for group in chain.from_iterable(
+                _groups(reader, [item for item in reader.connections if item.topic in topics])
+                for reader in self._readers):
+            held += group
+            if (size := sum(len(part.times) for part in held)) >= CHUNK:
+                yield _by_topic(held)
+                held = []
+                count += size
+                if progress is not None:
+                    progress(count)
         if held:
-            yield held
+            yield _by_topic(held)
 
     def raw(self, topic: str) -> Iterator[tuple[int, bytes]]:
         """Yield times of recording [ns] and serialized messages of a topic."""
@@ -287,20 +263,6 @@ def _filled(kind: str, fields: Mapping[str, Any]) -> Any:
         else:
             values[name] = np.zeros(0)
     return message_types().types[kind](**values)
-
-
-def _together(pieces: Sequence[Messages]) -> Messages:
-    """Return messages as an array if all have the same length, else as a list."""
-    arrays = [piece for piece in pieces if isinstance(piece, np.ndarray) and len(piece)]
-    if len(arrays) == len(pieces) and len({array.dtype for array in arrays}) == 1:
-        return np.concatenate(arrays)
-    return [message for piece in pieces for message in listed(piece)]
-
-
-def _joined_pieces(pieces: Sequence[tuple[Messages, Offsets]]) -> tuple[Messages, Offsets]:
-    """Return messages and their times of recording."""
-    messages, times = zip(*pieces, strict=True)
-    return _together(messages), np.concatenate(times)
 
 
 def listed(messages: Messages) -> Sequence[bytes]:
@@ -469,7 +431,7 @@ def parts(storages: Sequence[Any], chosen: Sequence[Connection]) -> Iterator[lis
         for together in _stretches(chunks):
             found = [part for number, chunk in together
                      for part in _parts_of(storage.bio, number, chunk, topics)]
-            yield found if len(together) == 1 else _joined(found)
+            yield found if len(together) == 1 else [*map(_sorted, _by_topic(found))]
 
 
 def _stretches(chunks: Sequence[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
@@ -486,18 +448,27 @@ def _stretches(chunks: Sequence[tuple[int, Any]]) -> Iterator[list[tuple[int, An
         yield together
 
 
-def _joined(found: Sequence[Part]) -> list[Part]:
-    """Join the parts of each topic in the order of time."""
+def _by_topic(found: Sequence[Part]) -> list[Part]:
+    """Join the parts of each topic."""
     joined = []
     for topic in dict.fromkeys(part.topic for part in found):
-        mine = [part for part in found if part.topic == topic]
-        times = np.concatenate([part.times for part in mine])
-        places = np.concatenate([part.places for part in mine])
-        messages, order = _together([part.messages for part in mine]), in_order(mine)
-        joined.append(Part(topic, times[order], places[order],
-                           messages[order] if isinstance(messages, np.ndarray)
-                           else [messages[row] for row in order.tolist()]))
+        times, places, messages = zip(*(
+            (part.times, part.places, part.messages) for part in found if part.topic == topic),
+            strict=True)
+        kinds = {getattr(piece, 'dtype', None) for piece in messages}
+        # An array if all messages have the same length.
+        joined.append(Part(topic, np.concatenate(times), np.concatenate(places), (
+            np.concatenate(messages) if len(kinds) == 1 and None not in kinds
+            else [message for piece in messages for message in listed(piece)])))
     return joined
+
+
+def _sorted(part: Part) -> Part:
+    """Return messages of a topic in the order of time."""
+    order, messages = in_order([part]), part.messages
+    return Part(part.topic, part.times[order], part.places[order],
+                messages[order] if isinstance(messages, np.ndarray)
+                else [messages[row] for row in order.tolist()])
 
 
 def in_order(group: Sequence[Part]) -> npt.NDArray[np.intp]:
@@ -523,14 +494,12 @@ def _parts_of(file: Any, number: int, chunk: Any, topics: Mapping[int, str]) -> 
 
 
 def _unpacked(file: Any, chunk: Any) -> bytes:
-    from rosbags.rosbag2.storage_mcap import decompress
-
     # Operation and length; times, size and checksum; name of the compression; size of the rest.
     file.seek(chunk.chunk_start_offset + 9 + 24)
     checksum = int.from_bytes(file.read(4), 'little')
     file.seek(chunk.chunk_start_offset + 9 + 40 + len(chunk.compression))
     packed = file.read(chunk.compressed_size)
-    return decompress(packed, chunk.compression, chunk.uncompressed_size, checksum)
+    return storage_mcap.decompress(packed, chunk.compression, chunk.uncompressed_size, checksum)
 
 
 def _index_of(index: bytes, at: int, channel: int) -> tuple[Offsets, Offsets]:

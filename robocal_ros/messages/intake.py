@@ -18,7 +18,7 @@ import numpy as np
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import DataError
 from robocal_ros.messages import decode
-from robocal_ros.messages.bag import Bag, Part, in_order
+from robocal_ros.messages.bag import Bag, in_order
 from robocal_ros.messages.bounded_buffer import BUDGET, LONGEST, BoundedBuffer
 from robocal_ros.messages.decode import (
     Decoded,
@@ -194,8 +194,8 @@ class Intake:
         if message.state is State.USABLE:
             if self.recording:
                 self.recorded += 1
-                self._record.add_one(to_seconds(stamp), self.decoder.recordable(
-                    np.asarray(message.values)))
+                self._record.add(np.append(to_seconds(stamp), self.decoder.recordable(
+                    np.asarray(message.values)))[None])
         else:
             self.problem = message.reason
             guard.count(**{_COUNTED[message.state]: 1})
@@ -560,14 +560,8 @@ class Channel:
         self._take = take
         self._span = span
 
-    def read(self, raw: Messages) -> tuple[list[Sample | None], list[int]]:
-        """Process messages.
-
-        Returns:
-            A sample for each, None for an unused one; and the messages at which the clock jumped
-            back.
-
-        """
+    def read(self, raw: Messages) -> Iterator[tuple[bool, Sample | None]]:
+        """Return of each message whether the clock jumped back, and its sample if it is used."""
         intake = self.intake
         newest = intake.newest
         decoded = intake.decoder(raw)
@@ -586,7 +580,7 @@ class Channel:
                 decoded.states[rows].tolist(), strict=True):
             samples[row] = (time, self._take,
                             values if state == State.USABLE else decoded.reason(row))
-        return samples, jumps
+        return zip(np.isin(np.arange(len(raw)), jumps).tolist(), samples, strict=True)
 
 
 def in_stamp_order(
@@ -609,37 +603,18 @@ def in_stamp_order(
 
     """
     held: list[Sample] = []
-    count = 0
-    for group in bag.groups(channels):
-        samples, jumps = _read(group, channels)
-        begin = 0
-        for jump in jumps:
-            held += filter(None, samples[begin:jump])
-            held.sort(key=_stamp_of)
-            yield held
-            yield None
-            held, begin = [], jump
-        held += filter(None, samples[begin:])
+    for group in bag.groups(channels, progress):
+        found = [item for part in group for item in channels[part.topic].read(part.messages)]
+        for row in in_order(group).tolist():
+            jumped, sample = found[row]
+            if jumped:
+                yield sorted(held, key=_stamp_of)
+                yield None
+                held = []
+            if sample is not None:
+                held.append(sample)
         held.sort(key=_stamp_of)
         ready = bisect_left(held, held[-1][0] - LATEST, key=_stamp_of) if held else 0
         yield held[:ready]
         held = held[ready:]
-        count += len(samples)
-        if progress is not None:
-            progress(count)
     yield held
-
-
-def _read(
-    group: Sequence[Part], channels: Mapping[str, Channel]
-) -> tuple[list[Sample | None], list[int]]:
-    """Return the samples of a group in order, and the rows at which the clock jumps back."""
-    samples: list[Sample | None] = []
-    jumps: list[int] = []
-    for part in group:
-        found, backwards = channels[part.topic].read(part.messages)
-        jumps += [len(samples) + row for row in backwards]
-        samples += found
-    order = in_order(group)
-    return [samples[row] for row in order.tolist()], np.flatnonzero(
-        np.isin(order, jumps)).tolist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import compress
+from itertools import chain, compress
 
 import numpy as np
 
@@ -249,19 +249,17 @@ class WrenchFollowing:
         self, intakes: Mapping[str, Intake], progress: Callable[[int], None] | None
     ) -> Generator[tuple[str, Stamps, Array, dict[int, str], Stamps], None, None]:
         """Yield stamps [ns], values, problems by row and times of messages of a topic [ns]."""
-        span, count = self._selected, 0
-        for topic, raw, times in self._bag.batches(intakes):
-            decoded = intakes[topic].decoder(raw)
-            counted, jumps = intakes[topic].judge(decoded, np.arange(len(raw)))
+        for part in chain.from_iterable(self._bag.groups(intakes, progress)):
+            intake = intakes[part.topic]
+            decoded = intake.decoder(part.messages)
+            counted, jumps = intake.judge(decoded, np.arange(len(part.messages)))
             if jumps:
                 raise _ClockJumpError
-            rows = counted[span.holds(to_seconds(decoded.stamps[counted]))]
+            rows = counted[self._selected.holds(to_seconds(decoded.stamps[counted]))]
             bad = np.flatnonzero(decoded.states[rows] != State.USABLE)
-            yield topic, decoded.stamps[rows], decoded.values[rows], {
-                place: decoded.reason(int(rows[place])) for place in bad.tolist()}, times[rows]
-            count += len(raw)
-            if progress is not None:
-                progress(count)
+            yield part.topic, decoded.stamps[rows], decoded.values[rows], {
+                place: decoded.reason(int(rows[place])) for place in bad.tolist()
+            }, part.times[rows]
 
     def _tell_delays(self, whole: OfflineObserver) -> None:
         """Report sensors whose readings are delayed or early relative to the motion."""

@@ -109,9 +109,10 @@ class TestContents:
     def test_what_is_unreadable_is_counted(self) -> None:
         channel = Channel(Intake(wrenches('The sensor', 'f', 1.0)), lambda stamp, content: None,
                           Span())
-        samples, jumps = channel.read([force(1.0)[1], b'\0\1\0\0nothing', force(2.0)[1]])
+        jumps, samples = zip(*channel.read(
+            [force(1.0)[1], b'\0\1\0\0nothing', force(2.0)[1]]), strict=True)
         assert [sample and sample[0] for sample in samples] == [10**9, 10**9, 2 * 10**9]
         assert samples[1]
         assert 'layout of their type' in samples[1][2]
-        assert not jumps
+        assert not any(jumps)
         assert channel.intake.counts.incomplete == 1

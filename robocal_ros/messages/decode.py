@@ -453,8 +453,6 @@ def temperatures(source: str) -> SensorDecoder:
     return SensorDecoder(source, numbers=1, largest=(_HOTTEST,))
 
 
-# Scale of positions, whose plausibility is judged with those before: any finite one is small.
-_SMALL = 1e-9
 _QUANTITIES = ('Position', 'Velocity', 'Effort')
 
 
@@ -489,16 +487,7 @@ class JointDecoder(Decoder):
         self.need_effort = need_effort
         self._largest = (np.full(2 * len(names), np.finfo(float).max)
                          if largest is None else largest)
-        self.set_factor(factor)
-
-    def set_factor(self, factor: Array) -> None:
-        """Set the factors from the driver's efforts to torques, shape (n,)."""
-        n = len(self.names)
         self.factor = factor
-        # Scaled by these, the magnitudes of plausible values add up to less than 1.
-        self._scale = np.concatenate((
-            np.full(n, _SMALL), 1.0 / self._largest[:n], np.abs(factor) / self._largest[n:]))
-        self._ones = np.ones(3 * n)
 
     def recordable(self, values: Array) -> Array:
         """Return the recorded rows, with zero for missing velocities and efforts.
@@ -550,12 +539,8 @@ class JointDecoder(Decoder):
         finite[:, n:2 * n] = True
         if not self.need_effort:
             finite[:, 2 * n:] = True
-        bad = np.flatnonzero(~finite.all(axis=1))
-        if not len(bad):
-            return
-        columns = finite[bad].argmin(axis=1)
-        for column in np.unique(columns).tolist():
-            made.refuse(rows[bad[columns == column]], State.NOT_FINITE, (
+        for column, bad in _by_first(~finite):
+            made.refuse(rows[bad], State.NOT_FINITE, (
                 f"{_QUANTITIES[column // n]} of joint '{self.names[column % n]}' is not a finite "
                 'number in joint_states; joint_state_broadcaster sends NaN for what the hardware '
                 f'interface does not export. {_remedy(column // n)}'))
@@ -566,10 +551,7 @@ class JointDecoder(Decoder):
         if not self.need_effort:
             values[:, 2 * n:][beyond[:, n:]] = np.nan
             beyond = beyond[:, :n]
-        bad = np.flatnonzero(beyond.any(axis=1))
-        columns = beyond[bad].argmax(axis=1)
-        for column in np.unique(columns).tolist():
-            chosen = bad[columns == column]
+        for column, chosen in _by_first(beyond):
             made.refuse(rows[chosen], State.IMPLAUSIBLE, (
                 f"{_QUANTITIES[1 + column // n]} of joint '{self.names[column % n]}' is "
                 f'{values[chosen[-1], n + column]:.4g} in joint_states, far beyond what an arm '
@@ -594,15 +576,12 @@ class JointDecoder(Decoder):
         values = np.frombuffer(raw, layout.kind, layout.doubles, layout.begin)[plan.places]
         for part in plan.absent:
             values[part] = np.nan
-        # For a few values, this is faster than testing each of them.
-        scaled = np.abs(values * self._scale)
-        if not scaled.dot(self._ones) <= 1.0:
-            finite = np.isfinite(values)
-            if (scaled[n:] > 1.0).any() or not (
-                    finite[:n].all() and (not self.need_effort or finite[2 * n:].all())):
-                return None
-            values[~finite] = np.nan
-        values[2 * n:] *= self.factor
+        with np.errstate(over='ignore'):
+            values[2 * n:] *= self.factor
+        finite = np.isfinite(values)
+        if (np.abs(values[n:]) > self._largest).any() or not (
+                finite[:n].all() and (not self.need_effort or finite[2 * n:].all())):
+            return None
         return Message(layout.stamp(raw), values, State.USABLE, '', '')
 
 
@@ -622,6 +601,14 @@ class _JointPlan:
         self.places: Any = None if layout.blocks[0][1] != joints else np.concatenate([
             (at - layout.begin) // _NUMBER * (count == joints) + np.array(columns, np.intp)
             for at, count in layout.blocks])
+
+
+def _by_first(flags: Flags) -> Iterator[tuple[int, Rows]]:
+    """Yield columns with the rows in which they hold the first flag."""
+    flagged = np.flatnonzero(flags.any(axis=1))
+    first = flags[flagged].argmax(axis=1)
+    for column in np.unique(first).tolist():
+        yield column, flagged[first == column]
 
 
 def _remedy(quantity: int) -> str:

@@ -429,7 +429,7 @@ class JointIntake(Intake):
 
     def set_factor(self, factor: Array) -> None:
         """Set the factors from the driver's efforts to torques; discard recorded samples."""
-        self.decoder.set_factor(factor)
+        self.decoder.factor = factor
         self._forget()
 
     def _samples(self, rows: Array) -> JointSamples:

@@ -161,39 +161,37 @@ class WrenchFollowing:
         self._fusion = Fusion(self._observer) if fused else None
         result = self.tare()
         bias, reference = self._observer.bias, self._observer.reference
-        self._begin(result, series)
+        by_samples = bool(self._observer.imu_chains or self._values.drift_lag)
         try:
-            if self._observer.imu_chains or self._values.drift_lag:
-                self._observe_samples(progress)
-            else:
-                self._observe_blocks(progress)
+            digest = self._observe(
+                result, series, (self._sampled if by_samples else self._blocks)(progress))
         except _ClockJumpError:
             # Start again sample by sample, which handles jumps.
             series.restart()
             if result is not None:
                 self._observer.use_bias(bias, reference)
-            self._begin(result, series)
-            self._observe_samples(progress)
-        return WrenchOutcome(self._result, self._digest, tuple(self._remarks))
+            digest = self._observe(result, series, self._sampled(progress))
+        return WrenchOutcome(self._result, digest, tuple(self._remarks))
 
-    def _begin(self, result: CalibrationResult | None, series: WrenchSeries) -> None:
-        """Prepare for the observations with the biases of the first tare."""
-        self._result, self._series = result, series
-        self._digest = Digest(self.links, self.robot.n)
+    def _observe(
+        self, result: CalibrationResult | None, series: WrenchSeries, blocks: Iterator[Block]
+    ) -> Digest:
+        """Write observations and return their summary, with the biases of the first tare."""
+        self._result, digest = result, Digest(self.links, self.robot.n)
         self._ahead = [span for span in self._marked if span[1] > self._selection.begin]
         self._await_tare()
+        for block in blocks:
+            stamps = block.stamps
+            if self._values.stamp_estimates:
+                stamps = stamps - np.rint(block.delay * SECOND).astype(np.int64)
+            digest.add(stamps, block)
+            series.add(stamps, block)
+        return digest
 
     def _await_tare(self) -> None:
         """Record the samples of the next marked tare."""
         self._tare = TareRecord(self._ahead.pop(0)) if self._ahead else None
         self._observer.recorder = self._tare
-
-    def _write(self, block: Block) -> None:
-        stamps = block.stamps
-        if self._values.stamp_estimates:
-            stamps = stamps - np.rint(block.delay * SECOND).astype(np.int64)
-        self._digest.add(stamps, block)
-        self._series.add(stamps, block)
 
     def _ended_tare(self, passed: bool) -> bool:
         """Use the marked tare if it is complete, and await the next one then.
@@ -213,7 +211,7 @@ class WrenchFollowing:
         self._await_tare()
         return True
 
-    def _observe_blocks(self, progress: Callable[[int], None] | None) -> None:
+    def _blocks(self, progress: Callable[[int], None] | None) -> Iterator[Block]:
         """Observe in whole arrays.
 
         Raises:
@@ -223,12 +221,11 @@ class WrenchFollowing:
         whole = OfflineObserver(self._observer, self._fusion)
         intakes = {topic: channel.intake
                    for topic, channel in self._channels(self._selected).items()}
-        for block in ahead(self._blocks(whole, intakes, progress)):
-            self._write(block)
+        yield from ahead(self._of_arrays(whole, intakes, progress))
         self._tell_counts(intakes)
         self._tell_delays(whole)
 
-    def _blocks(
+    def _of_arrays(
         self, whole: OfflineObserver, intakes: Mapping[str, Intake],
         progress: Callable[[int], None] | None,
     ) -> Generator[Block, None, None]:
@@ -282,18 +279,18 @@ class WrenchFollowing:
                 yield block
             more = self._ended_tare(passed=whole.has_more(final=final))
 
-    def _observe_samples(self, progress: Callable[[int], None] | None) -> None:
+    def _sampled(self, progress: Callable[[int], None] | None) -> Iterator[Block]:
         """Observe sample by sample."""
         waiting: list[Observation] = []
         for observation in self._observations(self._selected, progress):
             waiting.append(observation)
             if len(waiting) == _BLOCK:
-                self._write(Block.of(waiting, self.robot.n, self._fusion))
+                yield Block.of(waiting, self.robot.n, self._fusion)
                 waiting = []
             self._ended_tare(passed=self._tare is not None and (
                 observation.stamp > self._tare.span[1] + _MARGIN))
         if waiting:
-            self._write(Block.of(waiting, self.robot.n, self._fusion))
+            yield Block.of(waiting, self.robot.n, self._fusion)
 
     # ------------------------------------------------------------------------ inputs
 

@@ -46,6 +46,7 @@ class WrenchInputs:
 
     Attributes:
         at_once: Whether samples are processed as they arrive; otherwise ``attend`` takes them.
+        set_factor: Sets the torque per effort of the driver, shape (n,).
 
     """
 
@@ -64,11 +65,12 @@ class WrenchInputs:
         self._node = node
         self._observer = observer
         self._on_ready = on_ready
-        self._joint_intake = JointIntake(observer.arm.robot, factor)
+        intake = JointIntake(observer.arm.robot, factor)
+        self.set_factor = intake.set_factor
         # Streams that arrived last, by wake-up.
         self._last = Counter[WakingStream]()
         joints = self._stream(
-            JointState, 'joint_states', self._joint_intake, observer.joint_chains.take_state)
+            JointState, 'joint_states', intake, observer.joint_chains.take_state)
         self._streams = [joints, *(
             self._stream(Imu if source.kind == IMU else WrenchStamped, source.topic,
                          Intake(source.decoder()), feed.take)
@@ -100,10 +102,6 @@ class WrenchInputs:
             stream.stop()
 
     destroy = stop
-
-    def set_factor(self, factor: Array) -> None:
-        """Set the torque per effort of the driver, shape (n,)."""
-        self._joint_intake.set_factor(factor)
 
     @property
     def dropped(self) -> int:

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 
 import numpy as np
-from geometry_msgs.msg import TransformStamped
+from geometry_msgs.msg import PointStamped, PoseStamped, TransformStamped
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
@@ -31,7 +31,7 @@ from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import given_postures
 from robocal_ros.compliance.procedure import ComplianceProcedure, KeptSets, StationaryReader
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.messages import TrackerStream, conversions
+from robocal_ros.messages import TrackerIntake, TrackerStream, conversions
 from robocal_ros.node import Action, Answer, ArmNode, Journal, StopRequest, spin
 from robocal_ros.results import CalibrationResult, Verdict, to_yaml, with_inputs
 from robocal_ros.robot import Robot, SteadyFriction, friction_by_joint
@@ -55,11 +55,13 @@ class ComplianceCalibration(ArmNode):
         """Create streams, arm, recorder and correction, and use the stored result."""
         values = self.values
         self.make_arm(lambda: self._feed_forward.subscribed, values.load_box, values.load_frame)
+        need = tracker_of(values)
         self._tracker = self.stream(TrackerStream(
-            self, self.group, values.tracker_message, values.tracker_topic,
-            now=self.waiter.now))
+            self, self.group, PoseStamped if need.orientation else PointStamped, need.topic,
+            TrackerIntake(self.resolve_topic_name(need.topic), orientation=need.orientation),
+            now=self.waiter.now, tolerated=2))
         self.make_recorder('compliance', KeptSets, services=SERVICES,
-                           tracker=(tracker_of(values).topic, self._tracker))
+                           tracker=(need.topic, self._tracker))
         self._result_topic = self.publisher(String, '~/result')
         self._placing_topic = self.publisher(TransformStamped, '~/tracker_transform')
         self._reader = StationaryReader(
@@ -237,7 +239,7 @@ class ComplianceCalibration(ArmNode):
 
     def _show_registration(self, rotation: Array, translation: Array) -> None:
         """Publish the pose of the tracker."""
-        message = TransformStamped(child_frame_id=self._tracker.frame)
+        message = TransformStamped(child_frame_id=self._tracker.intake.frame)
         message.header.frame_id = self.robot.root_frame
         message.header.stamp = self.get_clock().now().to_msg()
         place = message.transform.translation

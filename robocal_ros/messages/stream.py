@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
-from geometry_msgs.msg import PointStamped, PoseStamped, WrenchStamped
 from sensor_msgs.msg import JointState
 
 from robocal_ros.arrays import Array
@@ -195,6 +194,11 @@ class Stream(Subscriber, Generic[I]):
     def newest(self) -> float:
         """Newest stamp received, -inf before the first [s]."""
         return self.intake.newest
+
+    @property
+    def usual_interval(self) -> float:
+        """Usual interval between messages by their stamps, 0 until it is known [s]."""
+        return self.intake.guard.period
 
     @property
     def recorded(self) -> int:
@@ -396,61 +400,5 @@ class JointStateStream(Stream[JointIntake]):
         return (recent[-1][0] - recent[0][0]) / (len(recent) - 1) if len(recent) > 1 else 0.0
 
 
-class WrenchStream(Stream[WrenchIntake]):
-    """One F/T sensor's readings."""
-
-    def __init__(
-        self, node: Node, group: CallbackGroup, topic: str, frame: str, sign: float, *,
-        now: Callable[[], float], busy: Callable[[], bool] | None = None, message_frame: str = '',
-    ) -> None:
-        """Prepare the subscription.
-
-        Args:
-            node: The node.
-            group: A reentrant callback group.
-            topic: The sensor's topic.
-            frame: Frame of the samples.
-            sign: +1, or -1 for a sensor that reports what it exerts on the distal side.
-            now: Steady clock [s], for detecting silence.
-            busy: As for ``Subscriber``.
-            message_frame: Required frame of the messages; empty for ``frame``.
-
-        """
-        super().__init__(
-            node, group, WrenchStamped, topic,
-            WrenchIntake(node.resolve_topic_name(topic), frame, sign, message_frame), now=now,
-            remedy='Check sensor_topic and the sensor.', busy=busy)
-
-    @property
-    def usual_interval(self) -> float:
-        """Usual interval between readings by their stamps, 0 until it is known [s]."""
-        return self.intake.guard.period
-
-
-class TrackerStream(Stream[TrackerIntake]):
-    """Readings of one target by a tracker."""
-
-    def __init__(
-        self, node: Node, group: CallbackGroup, message: str, topic: str,
-        *, now: Callable[[], float],
-    ) -> None:
-        """Prepare the subscription.
-
-        Args:
-            node: The node.
-            group: A reentrant callback group.
-            message: Type of its messages: ``point`` (PointStamped) or ``pose`` (PoseStamped).
-            topic: The topic; empty for ``tracker/point`` or ``tracker/pose``.
-            now: Steady clock [s], for detecting silence.
-
-        """
-        pose = message == 'pose'
-        topic = topic or f'tracker/{message}'
-        super().__init__(
-            node, group, PoseStamped if pose else PointStamped, topic,
-            TrackerIntake(node.resolve_topic_name(topic), orientation=pose), now=now, tolerated=2)
-
-    @property
-    def frame(self) -> str:
-        """Frame of the readings, empty before the first."""
-        return self.intake.frame
+WrenchStream = Stream[WrenchIntake]
+TrackerStream = Stream[TrackerIntake]

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 
 import numpy as np
 import scipy
-from geometry_msgs.msg import InertiaStamped
+from geometry_msgs.msg import InertiaStamped, WrenchStamped
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
@@ -16,7 +16,7 @@ from robocal_ros.arm import PreviewArm, PreviewRecorder, PreviewReport
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
 from robocal_ros.estimators import Estimator
-from robocal_ros.messages import Recording, WrenchStream, conversions, marks
+from robocal_ros.messages import Recording, WrenchIntake, WrenchStream, conversions, marks
 from robocal_ros.node import Answer, ArmNode, DriveGains, Journal, StopRequest, spin
 from robocal_ros.payload import estimator
 from robocal_ros.payload.arm_identification import check_load
@@ -58,8 +58,10 @@ class PayloadIdentification(ArmNode):
         self.joints.need_effort, self._sensor = needs.effort, None
         for need in needs.wrenches:
             self._sensor = self.stream(WrenchStream(
-                self, self.group, need.topic, need.frame, need.sign, now=self.waiter.now,
-                busy=lambda: self.busy, message_frame=need.message_frame))
+                self, self.group, WrenchStamped, need.topic, WrenchIntake(
+                    self.resolve_topic_name(need.topic), need.frame, need.sign,
+                    need.message_frame), now=self.waiter.now, busy=lambda: self.busy,
+                remedy='Check sensor_topic and the sensor.'))
         self._gains = DriveGains(self, self.joints.set_factor)
         self.make_recorder('payload', KeptPostures, wrenches={
             values.sensor_topic: self._sensor} if self._sensor is not None else {})

@@ -20,6 +20,7 @@ from support.joints import plain
 from support.ros_rig import Log, Spinner, joint_state, pair, stamp
 
 from robocal_ros.messages import qos
+from robocal_ros.messages.intake import WrenchIntake
 from robocal_ros.messages.stream import JointStateStream, WrenchStream
 from robocal_ros.messages.subscription import Subscriber
 
@@ -244,7 +245,8 @@ class WrenchRig:
         self.node, self.talker = pair()
         self.clock = Clock()
         self.stream = WrenchStream(
-            self.node, ReentrantCallbackGroup(), 'ft/wrench', 'ft', sign, now=self.clock)
+            self.node, ReentrantCallbackGroup(), WrenchStamped, 'ft/wrench',
+            WrenchIntake('/ft/wrench', 'ft', sign), now=self.clock, remedy='Check it.')
         self.stream.recording = True
         self.stream.start()
         self.publisher = self.talker.create_publisher(WrenchStamped, 'ft/wrench', qos.RELIABLE)

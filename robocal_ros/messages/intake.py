@@ -122,24 +122,20 @@ class Intake:
         time = to_seconds(decoded.stamps)
         begin = 0
         if not self._begun:
-            begin, self._begun = self._admit_until(decoded, time, 0, self._span.begin)
-            if not self._begun:
+            begin = self._admit_until(decoded, time, 0, self._span.begin)
+            if begin == len(time):
                 return
+            self._begun = True
             # Where a run begins, a node starts counting anew.
             self.clear()
-        if self._ended:
-            return
-        _, self._ended = self._admit_until(decoded, time, begin, self._span.end)
+        if not self._ended:
+            self._ended = self._admit_until(
+                decoded, time, begin, self._span.end) < len(time)
 
     def _admit_until(
         self, decoded: Decoded, time: Array, begin: int, stamp: float
-    ) -> tuple[int, bool]:
-        """Add messages from a row to before the first one after a stamp [s].
-
-        Returns:
-            The row before which messages were added, and whether its message is after the stamp.
-
-        """
+    ) -> int:
+        """Add messages from a row to before the first one after a stamp [s]; return its row."""
         own = np.flatnonzero(decoded.states < State.UNREADABLE)
         beyond = time[own] > stamp
         # A corrupt stamp does not count: one that does not follow, or is not followed.
@@ -148,9 +144,9 @@ class Intake:
                 self._admit(decoded, time, np.arange(begin, row))
                 begin = row
                 if self.guard.admits(int(decoded.stamps[row])):
-                    return row, True
+                    return row
         self._admit(decoded, time, np.arange(begin, len(time)))
-        return len(time), False
+        return len(time)
 
     def take_regular(self, raw: Sequence[bytes]) -> tuple[Decoded, Rows] | None:
         """Add messages if each of the arm's is readable and their stamps increase.

@@ -610,16 +610,11 @@ class JointChains(_Chains):
         self.samples.add(stamp, row)
 
     def take_state(self, stamp: int | None, content: Array | str) -> None:
-        """Add a joint state, or refuse it, given its problem; arguments as for these."""
+        """Add a joint state, or note the problem of one that is not usable."""
         if isinstance(content, str):
-            self.refuse(content)
+            self.problem, self.refused = content, (self.refused[0] + 1, content)
         elif stamp is not None:
             self.add(stamp, content)
-
-    def refuse(self, problem: str) -> None:
-        """Note the problem of a joint state that is not usable."""
-        self.problem = problem
-        self.refused = self.refused[0] + 1, problem
 
     def _next(self) -> int | None:
         n, stamp = self._n, self.samples.take()

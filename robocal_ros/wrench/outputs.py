@@ -294,15 +294,12 @@ class WrenchOutputs:
         topics.pitch.send_value(contact.pitch)
         if topics.mass.subscribed and observation.held.size and observation.motion is not None:
             topics.mass.send_value(self._arm.effective_mass(
-                index, observation.motion[0], self._rotors(),
+                index, observation.motion[0],
+                np.zeros(self._arm.robot.n) if self._torques is None else self._torques.rotors,
                 contact.line_point if contact.point is None else contact.point,
                 contact.direction))
         if contact.point is not None and topics.contact.subscribed:
             topics.contact.send_numbers(self._stamp, contact.point.tolist())
-
-    def _rotors(self) -> Array:
-        """Return the inertias of the drives, zero without joint torques, shape (n,) [kg·m²]."""
-        return np.zeros(self._arm.robot.n) if self._torques is None else self._torques.rotors
 
     def _publish_tool(self, observation: Observation) -> None:
         if not any(topic.subscribed for topic in self._tools):

@@ -177,12 +177,13 @@ class OfflineEstimation:
 
     def _messages(self) -> Iterator[str]:
         for name, intake in self._intakes.values():
-            if intake.averaged > 1:
+            averaged, forgotten = intake.record.averaged, intake.record.forgotten
+            if averaged > 1:
                 yield (f'{intake.recorded} messages of {name} are more than needed: groups of '
-                       f'{intake.averaged} neighbours were averaged.')
-            if intake.forgotten:
-                what = 'averages' if intake.averaged > 1 else 'readings'
-                yield (f'The bag exceeds the sample budget: the oldest {intake.forgotten} {what} '
+                       f'{averaged} neighbours were averaged.')
+            if forgotten:
+                what = 'averages' if averaged > 1 else 'readings'
+                yield (f'The bag exceeds the sample budget: the oldest {forgotten} {what} '
                        f'of {name} were left out. Select a part with --from and --to.')
 
 

@@ -35,7 +35,12 @@ _FIRST = 200
 
 
 class BoundedBuffer:
-    """Record of one stream in bounded memory; the first column is the stamp."""
+    """Record of one stream in bounded memory; the first column is the stamp.
+
+    Attributes:
+        forgotten: Number of oldest rows discarded to stay within the budget.
+
+    """
 
     def __init__(self, columns: int, budget: int = BUDGET, longest: float = LONGEST) -> None:
         """Start empty.

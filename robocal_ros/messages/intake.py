@@ -73,6 +73,7 @@ class Intake:
     Attributes:
         decoder: Decoder of the messages.
         guard: Check and counts of the stamps.
+        record: The recorded messages.
         recording: Whether usable messages are recorded.
         recorded: Number of recorded messages.
         problem: Problem of the newest unusable message, empty if there was none.
@@ -107,7 +108,7 @@ class Intake:
         self._source = source
         self._span = span
         self._stationary = tuple(stationary)
-        self._record = BoundedBuffer(1 + decoder.width, budget, longest)
+        self.record = BoundedBuffer(1 + decoder.width, budget, longest)
         self._begun = span.begin == -np.inf
         self._ended = False
         self.recorded = 0
@@ -190,7 +191,7 @@ class Intake:
         if message.state is State.USABLE:
             if self.recording:
                 self.recorded += 1
-                self._record.add(np.append(to_seconds(stamp), self.decoder.recordable(
+                self.record.add(np.append(to_seconds(stamp), self.decoder.recordable(
                     np.asarray(message.values)))[None])
         else:
             self.problem = message.reason
@@ -248,7 +249,7 @@ class Intake:
         usable = counted[decoded.states[counted] == State.USABLE]
         chosen = usable[self._holds(time[usable])]
         self.recorded += len(chosen)
-        self._record.add(np.column_stack((
+        self.record.add(np.column_stack((
             time[chosen], self.decoder.recordable(decoded.values[chosen]))))
         return counted
 
@@ -279,7 +280,7 @@ class Intake:
         self.guard.reset_counts()
 
     def _forget(self) -> None:
-        self._record.clear()
+        self.record.clear()
         self.recorded = 0
 
     def forget_after(self, time: float) -> tuple[float, float]:
@@ -289,25 +290,25 @@ class Intake:
             That stamp, and the one up to which samples are discarded [s].
 
         """
-        before = len(self._record)
-        self._record.forget_after(time)
-        self.recorded -= (before - len(self._record)) * self._record.averaged
+        before = len(self.record)
+        self.record.forget_after(time)
+        self.recorded -= (before - len(self.record)) * self.record.averaged
         return time, self.newest
 
     def _forget_from(self, time: float) -> None:
         """Discard the sample of a corrupt stamp, which the next one [s] does not follow."""
-        if self._record.newest >= time:
+        if self.record.newest >= time:
             self.forget_after(np.nextafter(time, -np.inf))
 
     def saved(self, *, samples: bool) -> Recorded:
         """Return the recording and its counts, on request without the samples."""
         return Recorded(self.rows() if samples else np.empty((0, 1 + self.decoder.width)),
-                        self.averaged, self.forgotten, self.newest, self.counts)
+                        self.record.averaged, self.record.forgotten, self.newest, self.counts)
 
     def restore(self, earlier: Recorded) -> None:
         """Replace recording and counts by earlier ones, older than all messages to come."""
         self.clear()
-        self._record.restore(earlier.rows, earlier.averaged, earlier.forgotten)
+        self.record.restore(earlier.rows, earlier.averaged, earlier.forgotten)
         self.recorded = len(earlier.rows) * earlier.averaged
         self.guard.count(**asdict(earlier.counts))
 
@@ -321,19 +322,9 @@ class Intake:
         """Counts since the last clear."""
         return self.guard.counts
 
-    @property
-    def averaged(self) -> int:
-        """Number of messages averaged into one sample."""
-        return self._record.averaged
-
-    @property
-    def forgotten(self) -> int:
-        """Number of oldest samples discarded to stay within the budget."""
-        return self._record.forgotten
-
     def rows(self, after: float = -np.inf) -> Array:
         """Return the recorded rows of stamp [s] and values after a stamp [s]."""
-        return self._record.rows(after)
+        return self.record.rows(after)
 
     def samples(self, after: float = -np.inf) -> Any:
         """Return the samples recorded after a stamp [s]."""
@@ -346,7 +337,7 @@ class Intake:
             DataError: If no message was usable, with the reason.
 
         """
-        rows, counts, source = self._record.release(), self.counts, self.decoder.source
+        rows, counts, source = self.record.release(), self.counts, self.decoder.source
         (what, where), own = self._what, counts.received - counts.foreign
         if counts.out_of_order > _MOST_REPEATED * own:
             raise DataError(

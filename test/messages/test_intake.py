@@ -117,7 +117,7 @@ class TestJointIntake:
         taken = stream(budget=1500)
         raw = [joint_state(1.0 + 0.001 * i, effort=(float(i), 0.0)) for i in range(4096)]
         taken.take(raw)
-        assert taken.averaged == 4
+        assert taken.record.averaged == 4
         assert taken.recorded == 4096
         samples = taken.bag_samples()
         assert len(samples) == 1024

@@ -191,8 +191,8 @@ class Intake:
         if message.state is State.USABLE:
             if self.recording:
                 self.recorded += 1
-                self.record.add(np.append(to_seconds(stamp), self.decoder.recordable(
-                    np.asarray(message.values)))[None])
+                self.record.add_one(to_seconds(stamp), self.decoder.recordable(
+                    np.asarray(message.values)))
         else:
             self.problem = message.reason
             guard.count(**{_COUNTED[message.state]: 1})

@@ -88,7 +88,7 @@ def test_rows_come_out_the_same_one_by_one() -> None:
     blocks, singles = BoundedBuffer(3, 1500), BoundedBuffer(3, 1500)
     blocks.add(rows)
     for row in rows:
-        singles.add(row[None])
+        singles.add_one(row[0], row[1:])
     assert np.array_equal(singles.rows(), blocks.rows())
     assert len(singles) == len(singles.rows())
 

@@ -13,9 +13,6 @@ import pinocchio as pin
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.robot.model import Robot
 
-# A body that has a mass, and with it a centre, with any other that is added or subtracted.
-_MASSIVE = np.array([1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0])
-
 
 def level_axes(gravity: Array) -> Array:
     """Return two unit vectors perpendicular to gravity, in its frame, shape (2, 3)."""
@@ -112,14 +109,6 @@ class NewtonEuler:
         """
         robot.check_untied('Identification of links')
         self._robot, self._name, self._frame = robot, frame, robot.frame_id(frame)
-        mounted = robot.model.frames[self._frame]
-        self._carrier, self._placement = int(mounted.parentJoint), mounted.placement
-        # On joints that do not move, whose efforts are the wrenches that move what they carry: the
-        # body with ``_MASSIVE``, and what this is too much.
-        self._model = pin.Model(robot.model)
-        self._parts = [self._model.addJoint(
-            self._carrier, pin.JointModelFreeFlyer(), self._placement, f'__{part}')
-            for part in ('body', 'excess')]
 
     def tilts(self) -> tuple[NewtonEuler, ...]:
         """Return the same for each arm of ``gravity_changes``."""
@@ -139,8 +128,10 @@ class NewtonEuler:
             Shape (k, n) [N·m].
 
         """
-        return self._efforts(q, v, a, np.zeros(10) if parameters is None else parameters)[
-            :, :self._robot.n]
+        model, data = self._robot.model, self._robot.model.createData()
+        arm = np.reshape([np.array(pin.rnea(model, data, *row))
+                          for row in zip(q, v, a, strict=True)], q.shape)
+        return arm if parameters is None else arm + self.torque_regressor(q, v, a) @ parameters
 
     def wrench(self, q: Array, v: Array, a: Array, parameters: Array) -> Array:
         """Return the wrench that moves the body; arguments as for ``torque``.
@@ -149,18 +140,7 @@ class NewtonEuler:
             Shape (k, 6), force first, in the axes of the frame about its origin [N, N·m].
 
         """
-        return self._efforts(q, v, a, parameters)[:, self._robot.n:].reshape(-1, 2, 6).sum(axis=1)
-
-    def _efforts(self, q: Array, v: Array, a: Array, parameters: Array) -> Array:
-        """Return joint torques and the wrenches of both parts of the body, shape (k, n + 12)."""
-        model, n, excess = self._model, self._robot.n, np.copysign(1.0, parameters[0]) * _MASSIVE
-        for joint, part in zip(self._parts, (parameters + excess, -excess), strict=True):
-            model.inertias[joint] = pin.Inertia.FromDynamicParameters(part)
-        data, position = model.createData(), np.tile(pin.neutral(model), (len(q), 1))
-        velocity, acceleration = np.zeros((2, len(q), model.nv))
-        position[:, :n], velocity[:, :n], acceleration[:, :n] = q, v, a
-        return np.array([np.array(pin.rnea(model, data, *row)) for row in zip(
-            position, velocity, acceleration, strict=True)]).reshape(velocity.shape)
+        return self.wrench_regressor(q, v, a) @ parameters
 
     def torque_regressor(self, q: Array, v: Array, a: Array) -> Array:
         """Return the regressor of the joint torques in the body's ten parameters.
@@ -174,12 +154,14 @@ class NewtonEuler:
             Shape (k, n, 10).
 
         """
-        if not self._carrier:
+        mounted = self._robot.model.frames[self._frame]
+        carrier = int(mounted.parentJoint)
+        if not carrier:
             return np.zeros((*q.shape, 10))
         # As a part of the link that carries it.
-        own = slice(10 * self._carrier - 10, 10 * self._carrier)
+        own = slice(10 * carrier - 10, 10 * carrier)
         return np.asarray(arm_regressor(self._robot, q, v, a)[:, :, own]
-                          @ moved_parameters(self._placement))
+                          @ moved_parameters(mounted.placement))
 
     def wrench_regressor(self, q: Array, v: Array, a: Array) -> Array:
         """Return the regressor of ``wrench`` in the body's ten parameters, shape (k, 6, 10).

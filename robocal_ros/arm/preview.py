@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,10 @@ from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import Marker
 
 from robocal_ros.arm.gate import GuardedArm
-from robocal_ros.arm.protocols import Recorder, Report, Watch
+from robocal_ros.arm.protocols import MotionOutcome, MotionStatus, Recorder, Report, Watch
 from robocal_ros.arrays import Array
 from robocal_ros.messages import JointSamples, conversions
-from robocal_ros.robot import EffortLimits, MotionLimits, Trajectory
+from robocal_ros.robot import MotionLimits, Trajectory
 
 # Postures of each motion at which the place of the tool is computed.
 _SHOWN = 25
@@ -21,12 +22,10 @@ _SHOWN = 25
 _REST = 0.5
 
 
-class PreviewArm:
-    """The arm in a dry run, moved as a ``GuardedArm`` is.
+class PreviewArm(GuardedArm):
+    """The arm in a dry run; its one way to send a motion keeps it instead.
 
     Attributes:
-        robot: The arm's model.
-        checker: Its collision geometry.
         motions: The motions, at the speed scale.
 
     """
@@ -39,44 +38,35 @@ class PreviewArm:
             report: Shows the progress.
 
         """
-        self._arm = arm
+        self.__dict__.update(arm.__dict__)
         self._report = PreviewReport(report)
         self._posture = arm.posture()
-        self.robot, self.checker = arm.robot, arm.checker
         self.motions: list[Trajectory] = []
         self._pieces: list[Trajectory] = []
-        self.check_stopped, self.compute = arm.check_stopped, arm.compute
-        self.speed_limits, self.path_trajectory = arm.speed_limits, arm.path_trajectory
-        self.await_rest = arm.await_rest
-
-    @property
-    def limits(self) -> MotionLimits:
-        """Limits of every motion."""
-        return self._arm.limits
 
     def posture(self) -> Array:
         """Return the posture after the last motion, shape (n,) [rad]."""
         return self._posture.copy()
 
-    async def move(
-        self, trajectory: Trajectory, *, phase: str, message: str, share: tuple[float, float],
-        watch: Watch | None = None, limits: MotionLimits | None = None,
-    ) -> None:
-        """Check a motion as if it were to be sent, and keep it."""
+    def _check_clock(self) -> None:
+        """Do nothing: no samples can be lost."""
+
+    async def try_move(
+        self, trajectory: Trajectory, *, limits: MotionLimits | None = None,
+        progress: Callable[[float], None] | None = None, watch: Watch | None = None,
+    ) -> MotionOutcome:
+        """Check a motion as if it were to be sent, and keep it.
+
+        Raises:
+            MotionError: If it would be refused; with the value and the limit.
+            CancelledError: If a stop was requested.
+
+        """
         self.check_stopped()
-        self._report.update('planning', message, progress=share[0])
-        self.motions.append(await self.compute(self._arm.check_path, trajectory, limits))
+        self.motions.append(await self.compute(self.check_path, trajectory, limits))
         self._pieces.append(self.motions[-1])
         self._posture = trajectory.goal.copy()
-
-    async def go_to(
-        self, posture: Array, *, phase: str, message: str, share: tuple[float, float],
-        watch: Watch | None = None, effort: EffortLimits | None = None,
-    ) -> None:
-        """Plan a collision-free path to a posture, and keep it."""
-        self.check_stopped()
-        await self.move(await self._arm.way(self._posture, posture, effort), phase=phase,
-                        message=message, share=share)
+        return MotionOutcome(MotionStatus.DONE, '', True)
 
     async def dwell(self, duration: float, watch: Watch | None = None) -> None:
         """Keep the time."""

@@ -310,9 +310,10 @@ def assemble(
         [parameter for item in found
          for parameter in _parameters(item, stds, dynamic=values.model == DYNAMIC)],
         names, covariance,
-        fit=tuple(fit for item in found for fit in _fits(item)[0]),
-        validation=tuple(fit for item in found for fit in _fits(item)[1]),
-        checks=tuple(check for item in found for check in _checks(item, values.fit_threshold)),
+        fit=tuple(_fit(item) for item in found if item.choice),
+        validation=tuple(_fit(item, item.held_out_degree) for item in found
+                         if item.held_out_degree is not None),
+        checks=tuple(check for item in found for check in item.checks),
         counts={'runs': sum(len(item.points) for item in found),
                 'rejected_runs': sum(bool(p.rejected) for item in found for p in item.points)},
         settings={
@@ -410,13 +411,12 @@ def _offset_share(name: str) -> float:
     return 0.0
 
 
-def _fits(item: FrictionFit) -> tuple[list[Fit], list[Fit]]:
-    """Return the residual of a joint's law, and that on left-out speeds, if there are any."""
+def _fit(item: FrictionFit, degree: float | None = None) -> Fit:
+    """Return the residual of a joint's law: of the fit, or with a degree [%]."""
     points, torque, fitted = item.torques()
-    size, count, left_out = rms(torque), len(points), item.held_out_degree
-    return ([Fit(item.joint, 'N·m', size, rms(torque - fitted), count)] if item.choice else [],
-            [] if not item.choice or left_out is None else
-            [Fit(item.joint, 'N·m', size, 0.01 * left_out * size, count)])
+    size = rms(torque)
+    return Fit(item.joint, 'N·m', size,
+               rms(torque - fitted) if degree is None else 0.01 * degree * size, len(points))
 
 
 def _law(item: FrictionFit) -> dict[str, object]:
@@ -428,33 +428,6 @@ def _law(item: FrictionFit) -> dict[str, object]:
         'reference_load': item.reference_load, 'load_factor_std': item.load_factor_std(),
         'std': item.std, 'drift': item.drift,
         'speeds': [float(min(speeds)), float(max(speeds))]}
-
-
-def _checks(item: FrictionFit, limit: float) -> list[Check]:
-    degree = item.fit_degree if np.isfinite(item.fit_degree) else 100.0
-    rejected = [p for p in item.points if p.rejected]
-    held_out = ('not evaluated' if item.held_out_degree is None
-                else f'{item.held_out_degree:.2f} %')
-    named = '' if not rejected else (
-        ': ' + '; '.join(f'{p.speed:+.4g} rad/s, {p.rejected}' for p in rejected[:3]))
-    reason = ' '.join(item.failures) or (
-        f"Joint '{item.joint}': {item.choice.evidence() if item.choice else 'no law'}, fit degree "
-        f'{degree:.2f} %, on left-out speeds {held_out} (limit {limit:.1f} %), '
-        f'{len(item.points) - len(rejected)} runs used, {len(rejected)} rejected{named}.'
-        + (f' Friction {"fell" if item.drift > 0.0 else "rose"} by '
-           f'{100.0 * abs(item.drift):.1f} % during the runs; the law holds for their end.'
-           if item.drift else '')
-        + (f' {item.missing}' if item.missing else ''))
-    checks = [Check(f'{item.joint}: fit', not item.failures, degree, limit, '%', reason)]
-    gravity = item.gravity
-    if gravity is not None and item.choice:
-        reason = item.gravity_failure or (
-            f"Joint '{item.joint}': gravity by the model and by averaging forward and backward "
-            f'runs differ by {gravity.error:.3f} ± {Z95 * gravity.std:.3f} N·m over '
-            f'{gravity.pairs} pairs.')
-        checks.append(Check(f'{item.joint}: gravity', not item.gravity_failure, gravity.error,
-                            item.gravity_limit, 'N·m', reason))
-    return checks
 
 
 def _series(item: FrictionFit) -> list[Series]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -22,6 +22,7 @@ from robocal_ros.errors import DataError
 from robocal_ros.friction.model import (
     MODELS,
     SHAPES,
+    complete,
     evaluate,
     jacobian,
     of_speed,
@@ -38,16 +39,14 @@ from robocal_ros.friction.runs import (
     with_gravity_correction,
     without_ripple,
 )
-from robocal_ros.results import Z95, rms
-from robocal_ros.robot import DIRECTIONS, LOAD_FACTOR_STD, SteadyFriction
+from robocal_ros.results import Z95, Check, rms
+from robocal_ros.robot import DIRECTIONS, LAW_PARAMETERS, LOAD_FACTOR_STD, SteadyFriction
 
 GRAVITY_ERROR = 0.2
 """Largest gravity-like torque missing from the model, as a share of the joint's friction."""
 MIN_POINTS = 3
 """Fewest usable runs in each direction that leave a residual for the simplest laws."""
 
-# Parameters of parts that a law lacks.
-_ABSENT = {'stribeck_velocity': 1.0, 'viscous': 0.0, 'exponent': 1.0, 'load_factor': 0.0}
 _GRID = 48
 _MAX_RELATIVE_STD = 0.5
 # Largest standard deviation of an identified exponent, and the range that is searched.
@@ -102,18 +101,16 @@ class DirectionFit:
 
     Attributes:
         model: Name of the model.
+        side: The fitted runs.
         value: Parameters in the order of ``parameter_names(model)``, shape (p,).
         covariance: Their covariance, shape (p, p).
-        chi_square: Weighted squared residual.
-        residual: Measured minus fitted |F|, shape (k,) [N·m].
 
     """
 
     model: str
+    side: Side
     value: Array
     covariance: Array
-    chi_square: float
-    residual: Array
 
     def named(self, numbers: Array) -> dict[str, float]:
         """Return numbers of the parameters, in their order, by name."""
@@ -123,6 +120,20 @@ class DirectionFit:
     def std(self) -> Array:
         """Standard deviations of the parameters, shape (p,)."""
         return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+
+    def at(self, speed: Array, load: Array | float) -> Array:
+        """Return |F| of the law; arguments as for ``evaluate``."""
+        return evaluate(self.model, self.value, speed, load)
+
+    @property
+    def residual(self) -> Array:
+        """Measured minus fitted |F|, shape (k,) [N·m]."""
+        return self.side.torque - self.at(self.side.speed, self.side.load)
+
+    @property
+    def slopes(self) -> Array:
+        """Derivatives of |F| by the parameters, shape (k, p)."""
+        return jacobian(self.model, self.value, self.side.speed, self.side.load)
 
 
 def fit_direction(side: Side, model: str) -> DirectionFit:
@@ -136,22 +147,18 @@ def fit_direction(side: Side, model: str) -> DirectionFit:
         DataError: If there are not more points than parameters.
 
     """
-    speed, torque, std, load, _ = side
     count = len(parameter_names(model))
-    if len(speed) <= count:
+    if len(side.speed) <= count:
         raise DataError(
             f"Model '{model}' has {count} parameters in each direction, so it needs more than "
-            f'{count} usable runs; got {len(speed)}. Add speeds.')
-    if of_speed(model) in SHAPES:
-        value = _projected(side, model)
-    else:
-        _, value = _constrained(side, model)
-    residual = torque - evaluate(model, value, speed, load)
-    weighted = jacobian(model, value, speed, load) / std[:, None]
+            f'{count} usable runs; got {len(side.speed)}. Add speeds.')
+    value = (_projected(side, model) if of_speed(model) in SHAPES
+             else _constrained(side, model)[1])
+    weighted = jacobian(model, value, side.speed, side.load) / side.std[:, None]
     information = weighted.T @ weighted
     scale = np.sqrt(np.maximum(np.diag(information), 1e-300))
     covariance = np.linalg.pinv(information / np.outer(scale, scale)) / np.outer(scale, scale)
-    return DirectionFit(model, value, covariance, float(((residual / std) ** 2).sum()), residual)
+    return DirectionFit(model, side, value, covariance)
 
 
 def _constrained(side: Side, model: str, shape: float = 1.0) -> tuple[float, Array]:
@@ -202,10 +209,10 @@ def distinct(speed: Array) -> Array:
     return ordered[np.concatenate(([True], np.diff(ordered) > _SAME * ordered[1:]))]
 
 
-def unidentified(fit: DirectionFit, side: Side) -> dict[str, str]:
+def unidentified(fit: DirectionFit) -> dict[str, str]:
     """Return reasons why parts of a law are not identified, by parameter; empty if all are."""
     value, std, reasons = fit.named(fit.value), fit.named(fit.std), {}
-    if 'static' in value and (reason := _stribeck_unidentified(fit, side.speed)):
+    if 'static' in value and (reason := _stribeck_unidentified(fit)):
         reasons['stribeck_velocity'] = reason
     if 'exponent' in value:
         if value['viscous'] < 2.0 * std['viscous'] or std['exponent'] > _MAX_EXPONENT_STD:
@@ -217,16 +224,16 @@ def unidentified(fit: DirectionFit, side: Side) -> dict[str, str]:
     if 'load_factor' in value and value['load_factor'] <= 2.0 * std['load_factor']:
         reasons['load_factor'] = (
             f"the load factor is within two standard deviations ({std['load_factor']:.3f}) of "
-            f'zero; the load varies by ±{float(np.std(side.load)):.2f} N·m between the runs')
+            f'zero; the load varies by ±{float(np.std(fit.side.load)):.2f} N·m between the runs')
     return reasons
 
 
-def _stribeck_unidentified(fit: DirectionFit, speed: Array) -> str:
+def _stribeck_unidentified(fit: DirectionFit) -> str:
     """Return the reason why the Stribeck part is not identified, empty if it is identified."""
     coulomb, static, velocity = fit.value[:3]
     excess_std = float(np.sqrt(max(
         fit.covariance[0, 0] + fit.covariance[1, 1] - 2.0 * fit.covariance[0, 1], 0.0)))
-    different = distinct(speed)
+    different = distinct(fit.side.speed)
     # A tenth of the rise is left at 1.5 vs, so faster runs carry no information about it.
     slow, informative = (int((different < factor * velocity).sum()) for factor in (1.0, 1.5))
     if slow < 1 or informative < 2:
@@ -241,7 +248,7 @@ def _stribeck_unidentified(fit: DirectionFit, speed: Array) -> str:
 
 
 def information_criterion(
-    fits: Mapping[str, DirectionFit], sides: Mapping[str, Side],
+    fits: Mapping[str, DirectionFit],
     predicted: Sequence[tuple[Array, Array, Array]] | None = None,
 ) -> float:
     """Return the Bayesian information criterion of all directions together.
@@ -254,22 +261,21 @@ def information_criterion(
 
     Args:
         fits: The fit of each direction.
-        sides: Runs of each direction.
         predicted: As for ``Choice``; None to count residuals.
 
     """
     count = sum(len(fit.residual) for fit in fits.values())
     parameters = sum(len(fit.value) for fit in fits.values())
-    chi_square, known = sum(fit.chi_square for fit in fits.values()), 0.0
+    weighted = [fit.residual / fit.side.std for fit in fits.values()]
+    known = 0.0
     if predicted is not None:
-        chi_square = sum(float((((measured - torque) / std) ** 2).sum())
-                         for measured, torque, std in predicted)
-        for name, fit in fits.items():
-            side = sides[name]
-            chi_square += float(((fit.residual / side.std)[_OUTER] ** 2).sum())
-            slopes = jacobian(fit.model, fit.value, side.speed, side.load) / side.std[:, None]
+        for fit in fits.values():
+            slopes = fit.slopes / fit.side.std[:, None]
             known += float(np.delete(
                 np.einsum('ij,jk,ik->i', slopes, fit.covariance, slopes), _OUTER).sum())
+        weighted = [*((measured - torque) / std for measured, torque, std in predicted),
+                    *(residual[_OUTER] for residual in weighted)]
+    chi_square = sum(float((part**2).sum()) for part in weighted)
     return count * float(np.log(max(chi_square, 1e-12) / count)) + (
         parameters * float(np.log(count)) - 2.0 * known)
 
@@ -323,7 +329,7 @@ class FrictionFit:
     Attributes:
         joint: Name of the joint.
         points: All its runs including rejected ones, torque ripple removed.
-        failures: Reasons why its runs or its fit are not accepted; empty if they are.
+        checks: Check of its runs and its fit, and of the model's gravity if there are pairs.
         choice: Fitted law; None if nothing could be fitted.
         missing: Reason why a direction is not identified; empty if both are.
         offset_std: Standard deviation of the gravity torque, common to both directions [N·m].
@@ -333,9 +339,6 @@ class FrictionFit:
         fit_degree: 100 · sqrt(Σ(f − f̂)²/Σf²) over the points [%].
         held_out_degree: The same for left-out speeds; None with too few speeds.
         std: Standard deviation of the runs about the law, for its degrees of freedom [N·m].
-        gravity: Model gravity compared with pairs of runs; None without a pair.
-        gravity_limit: Largest accepted error of the model's gravity [N·m].
-        gravity_failure: Reason why the model's gravity is wrong; empty if it is not.
         presliding: Bristle parameters; None if not requested or without reversals.
         viscous_std: Standard deviation of viscous friction that a delay of the efforts mimics,
             the same in both directions [N·m·s/rad].
@@ -348,7 +351,7 @@ class FrictionFit:
 
     joint: str
     points: tuple[SpeedPoint, ...]
-    failures: tuple[str, ...]
+    checks: tuple[Check, ...] = ()
     choice: Choice | None = None
     missing: str = ''
     offset_std: float = 0.0
@@ -357,9 +360,6 @@ class FrictionFit:
     fit_degree: float = np.inf
     held_out_degree: float | None = None
     std: float = 0.0
-    gravity: GravityComparison | None = None
-    gravity_limit: float = 0.0
-    gravity_failure: str = ''
     presliding: Presliding | None = None
     viscous_std: float = 0.0
     drift: float = 0.0
@@ -373,7 +373,12 @@ class FrictionFit:
     @property
     def objections(self) -> tuple[str, ...]:
         """All reasons why the joint is not accepted, as sentences."""
-        return (*self.failures, *filter(None, (self.gravity_failure,)))
+        return tuple(check.reason for check in self.checks if not check.passed)
+
+    @property
+    def wrong_gravity(self) -> bool:
+        """True if the model's gravity is wrong."""
+        return not all(check.passed for check in self.checks[1:])
 
     @property
     def usable(self) -> list[SpeedPoint]:
@@ -385,9 +390,7 @@ class FrictionFit:
 
         A law without load factor may lack one that the loads of the runs are too alike to show.
         """
-        fits = self.choice.fits if self.choice else {}
-        return [_open_load_factor(fits[name], [p for p in self.usable if p.direction == name],
-                                  self.reference_load) for name in DIRECTIONS if name in fits]
+        return [_open_load_factor(fit) for fit in self.choice.fits.values()] if self.choice else []
 
     @property
     def stribeck_unidentified(self) -> str:
@@ -398,9 +401,8 @@ class FrictionFit:
         """Return usable runs of fitted directions, their torques, and those of the law [N·m]."""
         fits = self.choice.fits if self.choice else {}
         points = [p for p in self.usable if p.direction in fits]
-        fitted = [np.sign(p.speed) * evaluate(
-            fits[p.direction].model, fits[p.direction].value, np.array([abs(p.speed)]),
-            p.load - self.reference_load)[0] for p in points]
+        fitted = [np.sign(p.speed) * fits[p.direction].at(
+            np.array([abs(p.speed)]), p.load - self.reference_load)[0] for p in points]
         return points, np.array([p.torque for p in points]), np.array(fitted)
 
     def law(self) -> SteadyFriction:
@@ -416,13 +418,11 @@ class FrictionFit:
         return law([self.choice.fits[name] for name in DIRECTIONS], self.reference_load, self.std)
 
 
-def _open_load_factor(
-    fit: DirectionFit, points: Sequence[SpeedPoint], reference_load: float
-) -> float:
+def _open_load_factor(fit: DirectionFit) -> float:
     """Return the standard deviation of the load factor of one direction."""
     if 'load_factor' in parameter_names(fit.model):
         return float(fit.std[-1])
-    load = np.array([p.load for p in points]) - reference_load
+    load = fit.side.load
     # A rise by the load that the law's residual would show.
     scatter = rms(fit.residual) / np.sqrt(max(1.0 - len(fit.value) / len(load), 0.1))
     information = float(((load - load.mean())**2).sum()) / max(scatter, 1e-12)**2
@@ -430,24 +430,20 @@ def _open_load_factor(
 
 
 def law(
-    fits: Sequence[DirectionFit], reference_load: float = 0.0, std: float | None = None
+    fits: Sequence[DirectionFit], reference_load: float = 0.0, std: float = 0.0
 ) -> SteadyFriction:
     """Return the law of a forward and a backward fit.
 
     Args:
         fits: The two fits.
         reference_load: Load that their loads are relative to [N·m].
-        std: Standard deviation of a run; None for the RMS of the residuals [N·m].
+        std: Standard deviation of a run [N·m].
 
     """
-    # The first parameter of every model is Coulomb friction.
-    sides = [{'static': fit.value[0], **_ABSENT, **fit.named(fit.value)} for fit in fits]
-    pairs: dict[str, Any] = {
-        name: np.array([side[name] for side in sides]) for name in sides[0]}
+    sides = np.array([complete(fit.model, fit.value) for fit in fits])
     return SteadyFriction(
-        **pairs,
-        std=rms(np.concatenate([fit.residual for fit in fits])) if std is None else std,
-        reference_load=reference_load, holds_zero=True)
+        **dict(zip(LAW_PARAMETERS, sides.T, strict=True)),
+        std=std, reference_load=reference_load, holds_zero=True)
 
 
 def fit_joint(
@@ -478,8 +474,8 @@ def fit_joint(
         f' {len(rejected)} of {len(points)} runs were rejected, first at '
         f'{rejected[0].speed:+.4g} rad/s: {rejected[0].rejected}.')
     if len(few) == len(DIRECTIONS):
-        failure = f"Joint '{joint}': {' and '.join(few)}.{rejections}"
-        return FrictionFit(joint, points, (failure,), gravity=gravity)
+        return FrictionFit(joint, points, (_fit_check(
+            joint, np.inf, values, f"Joint '{joint}': {' and '.join(few)}.{rejections}"),))
     sides = {name: side for name, side in sides.items() if len(side.speed) >= MIN_POINTS}
     choice = choose(sides, values.steady_model)
     course, drift_std = find_drift(sides, choice.fits)
@@ -490,7 +486,7 @@ def fit_joint(
         choice = choose(sides, values.steady_model)
     else:
         drift, drift_std = 0.0, float(np.hypot(drift, drift_std))
-    extra = _extra_std(sides, choice.fits)
+    extra = _extra_std(choice.fits)
     if extra > 0.0:
         sides = {name: side._replace(std=np.hypot(side.std, extra))
                  for name, side in sides.items()}
@@ -500,30 +496,54 @@ def fit_joint(
     degree = fit_degree(torque, torque - residual)
     freedom = len(residual) - sum(len(fit.value) for fit in choice.fits.values())
     held_out = _held_out_degree(choice)
-    limit, failures = values.fit_threshold, []
+    limit, failures = values.fit_threshold, ''
     if degree > limit:
-        failures.append(f"Joint '{joint}': fit degree {degree:.1f} % (limit {limit:.1f} %)."
-                        f'{rejections}')
+        failures = (f" Joint '{joint}': fit degree {degree:.1f} % (limit {limit:.1f} %)."
+                    f'{rejections}')
     if held_out is not None and held_out > limit:
-        failures.append(f"Joint '{joint}': speeds left out of the fit are predicted with a fit "
-                        f'degree of {held_out:.1f} % (limit {limit:.1f} %).')
-    # What the base's tilt explains is no sign of a wrong model.
-    least = GRAVITY_ERROR * rms(torque - residual)
-    gravity_limit = least if gravity is None else max(
-        least, _EXPLAINED * values.tilt_std * gravity.tilted)
-    wrong = gravity is not None and gravity.significant and gravity.error > gravity_limit
+        failures += (f" Joint '{joint}': speeds left out of the fit are predicted with a fit "
+                     f'degree of {held_out:.1f} % (limit {limit:.1f} %).')
+    missing = f'{few[0]}.{rejections}' if few else ''
+    named = '; '.join(f'{p.speed:+.4g} rad/s, {p.rejected}' for p in rejected[:3])
+    left_out = 'not evaluated' if held_out is None else f'{held_out:.2f} %'
+    evidence = (
+        f"Joint '{joint}': {choice.evidence()}, fit degree {degree:.2f} %, on left-out speeds "
+        f'{left_out} (limit {limit:.1f} %), {len(points) - len(rejected)} runs used, '
+        f'{len(rejected)} rejected{named and f": {named}"}.'
+        + (f' Friction {"fell" if drift > 0.0 else "rose"} by {100.0 * abs(drift):.1f} % during '
+           'the runs; the law holds for their end.' if drift else '')
+        + (f' {missing}' if missing else ''))
+    checks = [_fit_check(joint, degree, values, failures.strip(), evidence)]
+    if gravity is not None:
+        checks.append(_gravity_check(joint, gravity, rms(torque - residual), values))
     return FrictionFit(
-        joint, points, tuple(failures), choice, f'{few[0]}.{rejections}' if few else '', offset,
-        tilted, reference, degree, held_out,
-        rms(residual) * float(np.sqrt(len(residual) / freedom)), gravity, gravity_limit,
-        '' if gravity is None or not wrong else
+        joint, points, tuple(checks), choice, missing, offset, tilted, reference, degree, held_out,
+        rms(residual) * float(np.sqrt(len(residual) / freedom)), viscous_std=viscous, drift=drift,
+        drift_effects={
+            name: _drift_effects(fit, course, drift_std) for name, fit in choice.fits.items()})
+
+
+def _fit_check(
+    joint: str, degree: float, values: FrictionParameters, failure: str, evidence: str = ''
+) -> Check:
+    return Check(f'{joint}: fit', not failure, degree if np.isfinite(degree) else 100.0,
+                 values.fit_threshold, '%', failure or evidence)
+
+
+def _gravity_check(
+    joint: str, gravity: GravityComparison, friction: float, values: FrictionParameters
+) -> Check:
+    """Check the model's gravity; what the base's tilt explains is no sign of a wrong model."""
+    limit = max(GRAVITY_ERROR * friction, _EXPLAINED * values.tilt_std * gravity.tilted)
+    wrong = gravity.significant and gravity.error > limit
+    return Check(
+        f'{joint}: gravity', not wrong, gravity.error, limit, 'N·m',
         f"Joint '{joint}': the runs forward and back show {gravity.error:.2f} N·m of gravity "
         'that the model lacks: its payload, link masses, drive gains or gravity direction are '
         'wrong. Identify the payload first or remove the tool; calibrate the drive gains, correct '
-        'gravity, or identify the arm.',
-        viscous_std=viscous, drift=drift, drift_effects={
-            name: _drift_effects(side, choice.fits[name], course, drift_std)
-            for name, side in sides.items()})
+        'gravity, or identify the arm.' if wrong else
+        f"Joint '{joint}': gravity by the model and by averaging forward and backward runs differ "
+        f'by {gravity.error:.3f} ± {Z95 * gravity.std:.3f} N·m over {gravity.pairs} pairs.')
 
 
 def _ages(points: Sequence[SpeedPoint]) -> Array:
@@ -633,10 +653,10 @@ def _beside_the_law(side: Side, fit: DirectionFit, course: Course) -> tuple[Arra
     A law without Stribeck part does not show that there is none: what looks like drift may be the
     rise towards standstill, if the speeds grew from run to run.
     """
-    law = evaluate(fit.model, fit.value, side.speed, side.load)
+    law = fit.at(side.speed, side.load)
     share = course.share(side.age)
     growth = 1.0 + course.drift * share
-    slopes = jacobian(fit.model, fit.value, side.speed, side.load)
+    slopes = fit.slopes
     if of_speed(fit.model) != 'stribeck':
         bends = np.geomspace(side.speed.min(), side.speed.max(), _RISES + 2)[1:-1]
         slopes = np.column_stack((slopes, np.exp(-(side.speed[:, None] / bends) ** 2)))
@@ -645,15 +665,13 @@ def _beside_the_law(side: Side, fit: DirectionFit, course: Course) -> tuple[Arra
         (side.torque - growth * law) / side.std)
 
 
-def _drift_effects(
-    side: Side, fit: DirectionFit, course: Course, std: float
-) -> Array:
+def _drift_effects(fit: DirectionFit, course: Course, std: float) -> Array:
     """Return the changes of a law's parameters by its drift, shape (p, 2).
 
     They are those by one standard deviation of its size, and of its rate.
     """
-    law = evaluate(fit.model, fit.value, side.speed, side.load)
-    slopes = jacobian(fit.model, fit.value, side.speed, side.load) / side.std[:, None]
+    side, slopes = fit.side, fit.slopes / fit.side.std[:, None]
+    law = fit.at(side.speed, side.load)
     by_size, *_ = np.linalg.lstsq(slopes, law * course.share(side.age) / side.std, rcond=1e-9)
     by_rate = [0.0 if name in SHAPES.values() else value
                for name, value in fit.named(fit.value).items()]
@@ -693,13 +711,13 @@ def choose(sides: Mapping[str, Side], wanted: str) -> Choice:
             refusal = str(error)
     if not fitted:
         raise DataError(refusal)
-    reasons = {model: _reasons(fits, sides) for model, fits in fitted.items()}
+    reasons = {model: _reasons(fits) for model, fits in fitted.items()}
     candidates = [model for model in fitted if not reasons[model]] or list(fitted)
     predicted = {model: _held_out(sides, model) for model in candidates}
     held_out = all(found is not None for found in predicted.values())
     criteria = {
         model: information_criterion(
-            fitted[model], sides, predicted[model] if held_out else None)
+            fitted[model], predicted[model] if held_out else None)
         for model in candidates}
     best = min(criteria, key=criteria.__getitem__)
     unidentified = dict(reasons[best])
@@ -716,23 +734,23 @@ def choose(sides: Mapping[str, Side], wanted: str) -> Choice:
     return Choice(fitted[best], criteria, held_out, unidentified, predicted[best])
 
 
-def _reasons(fits: Mapping[str, DirectionFit], sides: Mapping[str, Side]) -> dict[str, str]:
+def _reasons(fits: Mapping[str, DirectionFit]) -> dict[str, str]:
     """Return the reasons why parameters of a model are not identified, of all directions."""
     found: dict[str, list[str]] = {}
     for direction, fit in fits.items():
-        for name, reason in unidentified(fit, sides[direction]).items():
+        for name, reason in unidentified(fit).items():
             found.setdefault(name, []).append(f'{direction}: {reason}')
     return {name: '; '.join(reasons) for name, reasons in found.items()}
 
 
-def _extra_std(sides: Mapping[str, Side], fits: Mapping[str, DirectionFit]) -> float:
+def _extra_std(fits: Mapping[str, DirectionFit]) -> float:
     """Return the standard deviation between runs beyond the noise within runs [N·m].
 
     Zero while the residuals are consistent with the noise; otherwise the value that brings the
     reduced chi-square to one (random effects; Paule, Mandel, J. Res. NBS 87 (1982) 377).
     """
     residual = np.concatenate([fit.residual for fit in fits.values()])
-    std = np.concatenate([side.std for side in sides.values()])
+    std = np.concatenate([fit.side.std for fit in fits.values()])
     freedom = max(1, len(residual) - sum(len(fit.value) for fit in fits.values()))
 
     def excess(extra: float) -> float:
@@ -772,7 +790,7 @@ def _held_out(
             except DataError:
                 return None
             found.append((side.torque[out],
-                          evaluate(model, fit.value, side.speed[out], side.load[out]),
+                          fit.at(side.speed[out], side.load[out]),
                           side.std[out]))
     return found
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.robot import ArmFriction, Robot, Trajectory
+from robocal_ros.robot import LAW_PARAMETERS, ArmFriction, Robot, Trajectory, law_slopes
 
 _BASES = {
     'coulomb': ('coulomb',),
@@ -21,6 +21,8 @@ MODELS = tuple(_PARAMETERS)
 """Steady laws: four of the speed alone, then the same with friction that grows with load."""
 SHAPES = {'coulomb_power': 'exponent', 'stribeck': 'stribeck_velocity'}
 """Parameter in which a law is nonlinear, by the law of the speed alone."""
+# Parameters of parts that a law lacks.
+_ABSENT = {'stribeck_velocity': 1.0, 'viscous': 0.0, 'exponent': 1.0, 'load_factor': 0.0}
 # Longest time between two velocities over which bristles are followed, and for which they are at
 # standstill [s].
 _GAP = 0.1
@@ -36,6 +38,19 @@ def of_speed(model: str) -> str:
     return model.removesuffix(_LOAD)
 
 
+def complete(model: str, value: Array) -> list[float]:
+    """Return all of ``LAW_PARAMETERS``; those of parts that the law lacks have no effect.
+
+    Args:
+        model: Name of the model.
+        value: Parameters in the order of ``parameter_names(model)``.
+
+    """
+    named = dict(zip(parameter_names(model), value.tolist(), strict=True))
+    named = {'static': named['coulomb'], **_ABSENT, **named}
+    return [named[name] for name in LAW_PARAMETERS]
+
+
 def evaluate(model: str, value: Array, speed: Array, load: Array | float = 0.0) -> Array:
     """Return |F| of the law of one direction [N·m].
 
@@ -46,35 +61,20 @@ def evaluate(model: str, value: Array, speed: Array, load: Array | float = 0.0) 
         load: Transmitted torque minus the reference load, shape (k,) [N·m].
 
     """
-    named = dict(zip(parameter_names(model), value, strict=True))
-    torque = np.full_like(speed, named['coulomb'])
-    if 'static' in named:
-        torque += (named['static'] - named['coulomb']) * np.exp(
-            -((speed / named['stribeck_velocity']) ** 2))
-    torque += named.get('load_factor', 0.0) * np.asarray(load)
-    return np.asarray(
-        torque + named.get('viscous', 0.0) * speed ** named.get('exponent', 1.0))
+    coulomb, static, stribeck_velocity, viscous, exponent, factor = complete(model, value)
+    dry = coulomb + (static - coulomb) * np.exp(-((speed / stribeck_velocity) ** 2))
+    return np.asarray(dry + factor * np.asarray(load) + viscous * speed ** exponent)
 
 
 def jacobian(
     model: str, value: Array, speed: Array, load: Array | float = 0.0
 ) -> Array:
     """Return the derivatives of ``evaluate`` by the parameters, shape (k, p)."""
-    named = dict(zip(parameter_names(model), value, strict=True))
-    power = speed ** named.get('exponent', 1.0)
-    columns = {'coulomb': np.ones_like(speed), 'viscous': power,
-               'load_factor': np.broadcast_to(load, speed.shape)}
-    if 'exponent' in named:
-        columns['exponent'] = named['viscous'] * power * np.log(np.maximum(speed, 1e-12))
-    if 'static' in named:
-        ratio = speed / named['stribeck_velocity']
-        bell = np.exp(-(ratio**2))
-        columns['coulomb'] = 1.0 - bell
-        columns['static'] = bell
-        columns['stribeck_velocity'] = (
-            (named['static'] - named['coulomb']) * bell * 2.0 * ratio**2
-            / named['stribeck_velocity'])
-    return np.column_stack([columns[name] for name in parameter_names(model)])
+    names = parameter_names(model)
+    slopes = law_slopes(complete(model, value), speed, load)
+    if 'static' not in names:
+        slopes[:, 0] = 1.0
+    return slopes[:, [LAW_PARAMETERS.index(name) for name in names]]
 
 
 class Compensator:

@@ -194,7 +194,7 @@ class FrictionProcedure:
             identified = found.passed and not found.missing
             satisfied = identified and not (found.stribeck_unidentified and full_model_wanted)
             # Further runs cannot correct a wrong payload.
-            if not runs or satisfied or found.gravity_failure:
+            if not runs or satisfied or found.wrong_gravity:
                 break
             speeds = _next_speeds(found) or speeds
         if values.model == DYNAMIC and identified:

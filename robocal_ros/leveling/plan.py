@@ -17,10 +17,10 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import MotionError
-from robocal_ros.leveling.inverse_kinematics import Bounds
 from robocal_ros.leveling.model import LevelingTask, LevelTarget, Tool, level_targets, tilt
 from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.path import (
+    Bounds,
     JointPath,
     Obstacle,
     PathRules,

@@ -30,6 +30,7 @@ from .friction_law import (
     SteadyFriction as SteadyFriction,
     bristle_springs as bristle_springs,
     friction_by_joint as friction_by_joint,
+    law_slopes as law_slopes,
     without_zeros as without_zeros,
 )
 from .load import (

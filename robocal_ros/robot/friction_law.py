@@ -20,6 +20,23 @@ LOAD_FACTOR_STD = 0.05
 """Prior standard deviation of friction per transmitted torque."""
 
 
+def law_slopes(parameters: Sequence[Array | float], speed: Array, load: Array | float) -> Array:
+    """Return the derivatives of |F| of one direction by ``LAW_PARAMETERS``, shape (..., 6).
+
+    Args:
+        parameters: The parameters, each a number or of the shape of the speeds.
+        speed: |v|, positive [rad/s].
+        load: Transmitted torque minus the reference load [N·m].
+
+    """
+    coulomb, static, stribeck_velocity, viscous, exponent, _ = parameters
+    ratio, power = speed / stribeck_velocity, speed ** exponent
+    bell = np.exp(-(ratio**2))
+    return np.stack((
+        1.0 - bell, bell, (static - coulomb) * bell * 2.0 * ratio**2 / stribeck_velocity, power,
+        viscous * power * np.log(speed), np.broadcast_to(load, speed.shape)), axis=-1)
+
+
 @dataclass(frozen=True)
 class SteadyFriction:
     """Friction of one joint: its steady law by direction, and its bristles.
@@ -183,14 +200,10 @@ class SteadyFriction:
 
         """
         v = np.asarray(velocity, dtype=float)
-        side, speed = (v < 0.0).astype(int), np.maximum(np.abs(v), 1e-9)
-        ratio = speed / self.stribeck_velocity[side]
-        bell, power = np.exp(-(ratio**2)), speed ** self.exponent[side]
-        excess = (self.static - self.coulomb)[side]
-        slopes = np.stack((
-            1.0 - bell, bell, excess * bell * 2.0 * ratio**2 / self.stribeck_velocity[side],
-            power, self.viscous[side] * power * np.log(speed),
-            np.zeros_like(v) if load is None else np.abs(load) - self.reference_load), axis=-1)
+        side = (v < 0.0).astype(int)
+        slopes = law_slopes(
+            [getattr(self, name)[side] for name in LAW_PARAMETERS], np.maximum(np.abs(v), 1e-9),
+            0.0 if load is None else np.abs(load) - self.reference_load)
         # Without a Stribeck part, static friction equals Coulomb friction.
         lone = ~self.covariance[:, 1, 1].astype(bool)[side]
         slopes[..., 0] = np.where(lone, 1.0, slopes[..., 0])

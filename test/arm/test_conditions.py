@@ -16,9 +16,8 @@ from rclpy.node import Node
 from std_msgs.msg import Bool
 from support.ros_rig import Spinner, arm_urdf
 
-from robocal_ros.arm.drive_conditions import DriveCondition
 from robocal_ros.arm.protocols import MotionStatus
-from robocal_ros.arm.stop_conditions import StopConditions
+from robocal_ros.arm.stop_conditions import DriveCondition, StopConditions
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import qos

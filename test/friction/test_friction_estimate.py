@@ -329,7 +329,8 @@ class TestHonesty:
         result, (item,) = found_by(made, robot)
         assert result.verdict is Verdict.FAIL
         assert ('its payload, link masses, drive gains or gravity direction are wrong'
-                in item.gravity_failure)
+                in ' '.join(item.objections))
+        assert item.wrong_gravity
         assert any(check.name == f'{ELBOW_NAME}: gravity' and not check.passed
                    for check in result.checks)
         right, _ = found_by(made, loaded(robot, TOOL))

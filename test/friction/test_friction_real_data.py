@@ -155,7 +155,7 @@ def test_laws_agree_with_the_published_ones(tx40, joint, record_property):
 def test_viscous_friction_is_seen(tx40, joint):
     sides = tx40.sides(joint, slice(None))
     criteria = {model: information_criterion(
-        dict(zip('fb', fits(sides, model), strict=True)), {}) for model in MODELS[:2]}
+        dict(zip('fb', fits(sides, model), strict=True))) for model in MODELS[:2]}
     assert min(criteria, key=criteria.__getitem__) == 'coulomb_viscous'
 
 

@@ -12,10 +12,9 @@ from support.arms import arm
 from support.leveling_rig import TILTED, UP, chain_urdf, checker, limits, planner, urdf_planner
 
 from robocal_ros.errors import MotionError
-from robocal_ros.leveling.inverse_kinematics import Bounds
 from robocal_ros.leveling.model import Tool, tilt
 from robocal_ros.leveling.parameters import LevelingParameters
-from robocal_ros.leveling.path import Obstacle, PathRules, follow
+from robocal_ros.leveling.path import Bounds, Obstacle, PathRules, follow
 from robocal_ros.leveling.plan import LevelingPlanner, LevelingRefusal, LevelPlan
 from robocal_ros.robot.trajectories import MotionLimits
 

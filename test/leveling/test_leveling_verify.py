@@ -10,7 +10,7 @@ from support.leveling_rig import TILTED, UP, planner
 
 from robocal_ros.errors import DataError
 from robocal_ros.leveling.estimator import check_level, tilt_by_imu
-from robocal_ros.leveling.inverse_kinematics import Bounds, joint_step
+from robocal_ros.leveling.path import Bounds, joint_step
 from robocal_ros.leveling.plan import timed
 
 GRAVITY = np.array([0.0, 0.0, -9.81])

@@ -29,9 +29,9 @@ from support.ros_rig import Spinner, arm_urdf, overrides
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from robocal_ros.arm import client, owner
-from robocal_ros.arm.drive_conditions import DriveCondition
 from robocal_ros.arm.gate import GuardedArm
 from robocal_ros.arm.protocols import MotionOutcome, MotionStatus
+from robocal_ros.arm.stop_conditions import DriveCondition
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import CancelledError, ConfigurationError, MotionError
 from robocal_ros.messages import conversions, qos

@@ -154,7 +154,6 @@ class PreviewRecorder(Recorder):
     """Recorder of a dry run: shows the newest samples of the resting arm, and records nothing."""
 
     on_sample = None
-    recorded = 0
 
     def samples(self, after: float = -np.inf) -> JointSamples:
         """Return the newest samples recorded."""

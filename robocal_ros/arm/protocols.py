@@ -134,11 +134,6 @@ class Recorder:
         self._joints.on_sample = receive
 
     @property
-    def recorded(self) -> int:
-        """Number of joint samples recorded."""
-        return self._joints.recorded
-
-    @property
     def newest(self) -> float:
         """Newest stamp of the joint states, -inf before the first [s]."""
         return self._joints.newest

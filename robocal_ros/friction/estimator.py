@@ -15,7 +15,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimation import check_contents
 from robocal_ros.estimators import Estimator, Needs
-from robocal_ros.friction.fit import FrictionFit, fit_joint
+from robocal_ros.friction.fit import FrictionFit, fit_joint, open_load_factor
 from robocal_ros.friction.model import parameter_names
 from robocal_ros.friction.motion_method import MotionJoint, friction_from_motion
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
@@ -119,20 +119,19 @@ def estimate_motion(
     _check_torques(robot, samples, values)
     check_effort(samples, wanted)
     check_contents(samples, robot, values.effort_contains, values.min_weight_share)
-    found = friction_from_motion(robot, samples, values, wanted)
-    joints, stds = found.joints, np.sqrt(np.maximum(np.diag(found.covariance), 0.0)).tolist()
-    numbers = {name: (value, std)
-               for (name, value), std in zip(found.numbers.items(), stds, strict=True)}
+    found, covariance, joints = friction_from_motion(robot, samples, values, wanted)
+    stds = np.sqrt(np.maximum(np.diag(covariance), 0.0)).tolist()
+    numbers = {name: (value, std) for (name, value), std in zip(found.items(), stds, strict=True)}
     parameters = [parameter for item in joints for parameter in _law_parameters(
         item.joint, numbers, item.unidentified or {'viscous': 'it is zero within its interval'})]
     coupled = {'coulomb': 'N·m', 'viscous': 'N·m·s/rad', 'inertia': 'kg·m²'}
     parameters += [Parameter(name, coupled[name.partition('.')[2]], *numbers[name])
                    for name in numbers if '+' in name]
     return _finished(
-        robot, recording, values, 'motion', parameters, tuple(numbers), found.covariance,
-        fit=tuple(Fit(item.joint, 'N·m', item.torque, item.residual, found.rows)
+        robot, recording, values, 'motion', parameters, tuple(numbers), covariance,
+        fit=tuple(Fit(item.joint, 'N·m', item.torque, item.residual, item.rows)
                   for item in joints),
-        validation=tuple(Fit(item.joint, 'N·m', item.torque, item.held_out[item.model], found.rows)
+        validation=tuple(Fit(item.joint, 'N·m', item.torque, item.held_out[item.model], item.rows)
                          for item in joints),
         checks=tuple(_motion_check(item, values.fit_threshold) for item in joints),
         counts={},
@@ -425,7 +424,8 @@ def _law(item: FrictionFit) -> dict[str, object]:
     return {} if choice is None else {
         'model': choice.model, 'evidence': choice.evidence(),
         'criteria': {name: float(value) for name, value in choice.criteria.items()},
-        'reference_load': item.reference_load, 'load_factor_std': item.load_factor_std(),
+        'reference_load': item.reference_load,
+        'load_factor_std': [open_load_factor(fit) for fit in choice.fits.values()],
         'std': item.std, 'drift': item.drift,
         'speeds': [float(min(speeds)), float(max(speeds))]}
 
@@ -520,9 +520,9 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
     fresh = select_joints(new, passed)
     fresh = replace(fresh, checks=(
         *fresh.checks, *(check for check in new.checks if check.name == CHECK)))
-    if old is None or not others:
-        return fresh if passed else None
-    kept = select_joints(old, others)
+    if not passed and not others:
+        return None
+    kept = select_joints(new if old is None else old, others)
     order = {name: i for i, name in enumerate(new.robot.joint_names)}
     joined: dict[str, Any] = {name: (*getattr(kept, name), *getattr(fresh, name))
                               for name in (*_PARTS, 'covariance_names')}

@@ -181,17 +181,19 @@ def _constrained(side: Side, model: str, shape: float = 1.0) -> tuple[float, Arr
 def _projected(side: Side, model: str) -> Array:
     """Fit a nonlinear law by ``_constrained`` over the range of the parameter of ``SHAPES``."""
     speed = side.speed
-    grid = (np.geomspace(0.5 * speed.min(), speed.max(), _GRID)
-            if of_speed(model) == 'stribeck' else np.linspace(*_EXPONENTS, 18))
+    if of_speed(model) == 'stribeck':
+        low, high = 0.3 * speed.min(), 2.0 * speed.max()
+        grid = np.geomspace(0.5 * speed.min(), speed.max(), _GRID)
+    else:
+        low, high = _EXPONENTS
+        grid = np.linspace(low, high, 18)
     fits = [_constrained(side, model, shape) for shape in grid]
     best = int(np.argmin([norm for norm, _ in fits]))
     norm, value = fits[best]
-    low, high = ((0.3 * speed.min(), 2.0 * speed.max()) if of_speed(model) == 'stribeck'
-                 else _EXPONENTS)
+    ends = [low, *grid, high]
     shape = scipy.optimize.minimize_scalar(
         lambda shape: _constrained(side, model, shape)[0] ** 2, method='bounded',
-        bounds=(grid[best - 1] if best > 0 else low, grid[best + 1] if best + 1 < len(grid)
-                else high), options={'xatol': 1e-6 * grid[best]}).x
+        bounds=(ends[best], ends[best + 2]), options={'xatol': 1e-6 * grid[best]}).x
     refined = _constrained(side, model, shape)
     return refined[1] if refined[0] < norm else value
 
@@ -385,13 +387,6 @@ class FrictionFit:
         """Runs that are not rejected, sorted by speed."""
         return sorted((p for p in self.points if not p.rejected), key=lambda p: p.speed)
 
-    def load_factor_std(self) -> list[float]:
-        """Return what the runs leave open of the load factor, by direction.
-
-        A law without load factor may lack one that the loads of the runs are too alike to show.
-        """
-        return [_open_load_factor(fit) for fit in self.choice.fits.values()] if self.choice else []
-
     @property
     def stribeck_unidentified(self) -> str:
         """Reason why the Stribeck part is not identified; empty if it is."""
@@ -418,8 +413,11 @@ class FrictionFit:
         return law([self.choice.fits[name] for name in DIRECTIONS], self.reference_load, self.std)
 
 
-def _open_load_factor(fit: DirectionFit) -> float:
-    """Return the standard deviation of the load factor of one direction."""
+def open_load_factor(fit: DirectionFit) -> float:
+    """Return the standard deviation of the load factor that the runs leave open.
+
+    A law without load factor may lack one that the loads of the runs are too alike to show.
+    """
     if 'load_factor' in parameter_names(fit.model):
         return float(fit.std[-1])
     load = fit.side.load

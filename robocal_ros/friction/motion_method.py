@@ -58,6 +58,7 @@ class MotionJoint:
         speed: Mean speed of each bin, shape (k,) [rad/s].
         measured: Friction with the residual, bin by bin, shape (k,) [N·m].
         fitted: Friction of the law there, shape (k,) [N·m].
+        rows: Number of rows of the regression.
 
     """
 
@@ -72,30 +73,13 @@ class MotionJoint:
     speed: Array
     measured: Array
     fitted: Array
+    rows: int
 
     @property
     def degree(self) -> float:
         """Misfit beyond the scatter, relative to friction [%]."""
         excess = np.sqrt(max(0.0, self.misfit**2 - self.scatter**2))
         return 100.0 * float(excess) / rms(self.fitted) if len(self.fitted) else np.inf
-
-
-@dataclass(frozen=True)
-class MotionFriction:
-    """Friction of joints from a motion.
-
-    Attributes:
-        numbers: Values of the identified friction parameters by name, as in results.
-        covariance: Their covariance, shape (p, p).
-        joints: The joints.
-        rows: Number of rows of each joint.
-
-    """
-
-    numbers: dict[str, float]
-    covariance: Array
-    joints: tuple[MotionJoint, ...]
-    rows: int
 
 
 class _Motion:
@@ -217,7 +201,7 @@ class _Motion:
 
 def friction_from_motion(
     robot: Robot, samples: JointSamples, values: FrictionParameters, wanted: Sequence[str]
-) -> MotionFriction:
+) -> tuple[dict[str, float], Array, tuple[MotionJoint, ...]]:
     """Estimate Coulomb and viscous friction of joints from one exciting motion.
 
     Args:
@@ -225,6 +209,10 @@ def friction_from_motion(
         samples: Joint states.
         values: The node's parameters; ``coupled_joints`` names pairs with a common motor.
         wanted: Names of the joints that are stated; all are estimated.
+
+    Returns:
+        Values of the identified friction parameters by name, as in results; their covariance,
+        shape (p, p); and the joints.
 
     Raises:
         ConfigurationError: If the arm lacks a coupled joint.
@@ -236,10 +224,9 @@ def friction_from_motion(
         raise DataError(f'The motion lasts {np.ptp(samples.time):.1f} s; friction without '
                         f'constant-speed runs needs at least {4.0 * _ENDS + 2.0:.0f} s.')
     motion = _Motion(robot, samples, couplings, tilt_std=values.tilt_std)
-    count, n = motion.torque.shape
+    n = motion.torque.shape[1]
     exponents = np.ones(n)
     motion.weigh(exponents, 3)
-    laws = {1.0: 'coulomb_viscous'}
     held_out = {'coulomb_viscous': _held_out(motion, exponents)}
     if values.steady_model in ('auto', 'coulomb_power'):
         found, std = _exponents(motion)
@@ -263,7 +250,7 @@ def friction_from_motion(
         _joint(robot, motion, joint, regressor[:, joint, 4 * joint:4 * joint + 4]
                @ value[4 * joint:4 * joint + 4], residual[:, joint],
                shares[4 * joint:4 * joint + 4], negative[joint],
-               laws.get(float(exponents[joint]), 'coulomb_power'),
+               'coulomb_power' if exponents[joint] < 1.0 else 'coulomb_viscous',
                {law: float(found[joint]) for law, found in held_out.items()})
         for joint in range(n))
     # Lack of fit of the law moves its level.
@@ -280,7 +267,7 @@ def friction_from_motion(
         for direction in DIRECTIONS if name in good and 4 * joint + 2 not in absent else ():
             rows.append(len(value) + number)
             numbers[f'{name}.exponent_{direction}'] = float(exponents[joint])
-    return MotionFriction(numbers, covariance[np.ix_(rows, rows)], joints, count)
+    return numbers, covariance[np.ix_(rows, rows)], joints
 
 
 def _of_one_sign(
@@ -370,7 +357,7 @@ def _joint(
     return MotionJoint(
         name, '; '.join(reasons), model, rms(motion.torque[:, joint]), rms(residual), held_out,
         rms(np.array(measured) - np.array(fitted)) if speed else 0.0, pass_scatter(residual, bins),
-        np.array(speed), np.array(measured), np.array(fitted))
+        np.array(speed), np.array(measured), np.array(fitted), len(v))
 
 
 def pass_scatter(residual: Array, bins: Sequence[np.ndarray]) -> float:

@@ -402,7 +402,7 @@ class GravityComparison:
 def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
     """Compare the model's gravity with pairs of runs; None without a pair."""
     usable = [p for p in points if not p.rejected]
-    grids, left, sags = [], [], []
+    rows, left = [], []
     for first in usable:
         second = next((p for p in usable if _is_pair(first, p)), None)
         if first.speed <= 0.0 or second is None:
@@ -411,20 +411,18 @@ def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
         grid = np.linspace(low, high, 40)
         up, down = (_at(p, p.total, grid) for p in (first, second))
         gravity = _at(first, first.gravity, grid)
-        grids.append(grid)
+        rows.append(np.column_stack((np.sin(grid), np.cos(grid), _sag_torque(grid, gravity))))
         left.append(0.5 * (up + down) - gravity)
-        sags.append(_sag_torque(grid, gravity))
-    if not grids:
+    if not rows:
         return None
     # Asymmetry shifts each pair by a constant, so only the shape within pairs is compared.
-    rows = [np.column_stack((np.sin(g), np.cos(g), s)) for g, s in zip(grids, sags, strict=True)]
     # The sag has a prior; both other amplitudes have none here.
     value, covariance = _by_shape(rows, left, (0.0, 0.0, 1.0))
     value, covariance = value[:2], covariance[:2, :2]
     size = float(np.linalg.norm(value))
     direction = value / size if size > 0.0 else np.array([1.0, 0.0])
     return GravityComparison(
-        len(grids), size, float(np.sqrt(direction @ covariance @ direction)), value, covariance,
+        len(rows), size, float(np.sqrt(direction @ covariance @ direction)), value, covariance,
         float(np.linalg.norm(direction @ _amplitudes(usable)[:, 1:])))
 
 

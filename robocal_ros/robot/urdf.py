@@ -153,8 +153,7 @@ def _named(
 def _inertial(body: RigidBodyInertia) -> ElementTree.Element:
     tensor = np.asarray(body.inertia)
     inertial = ElementTree.Element('inertial')
-    ElementTree.SubElement(
-        inertial, 'origin', xyz=' '.join(repr(float(x)) for x in body.com), rpy='0 0 0')
+    ElementTree.SubElement(inertial, 'origin', xyz=_numbers(body.com), rpy='0 0 0')
     ElementTree.SubElement(inertial, 'mass', value=repr(float(body.mass)))
     ElementTree.SubElement(inertial, 'inertia', {
         f'i{a}{b}': repr(float(tensor['xyz'.index(a), 'xyz'.index(b)]))
@@ -182,9 +181,7 @@ def with_friction(urdf: str, laws: Mapping[str, SteadyFriction]) -> str:
     root = parse_urdf(urdf)
     joints = _named(root, 'joint', laws, 'whose friction')
     for name, law in laws.items():
-        dynamics = joints[name].find('dynamics')
-        if dynamics is None:
-            dynamics = ElementTree.SubElement(joints[name], 'dynamics')
+        dynamics = _child(joints[name], 'dynamics')
         friction, damping = law.linear()
         if min(friction, damping) < 0.0:
             raise DataError(
@@ -216,16 +213,24 @@ def with_frames(urdf: str, result: CalibrationResult) -> str:
     joints = _named(root, 'joint', names, 'whose frame')
     for name in names:
         moved = result.values([f'{name}.{axis}' for axis in FRAME_AXES])
-        origin = joints[name].find('origin')
-        if origin is None:
-            origin = ElementTree.SubElement(joints[name], 'origin')
+        origin = _child(joints[name], 'origin')
         xyz, rpy = ([float(number) for number in origin.get(key, '0 0 0').split()]
                     for key in ('xyz', 'rpy'))
         placed = pin.SE3(pin.rpy.rpyToMatrix(*rpy), np.array(xyz)) * pin.SE3(
             pin.exp3(moved[3:]), moved[:3])
-        origin.set('xyz', ' '.join(repr(float(x)) for x in placed.translation))
-        origin.set('rpy', ' '.join(repr(float(x)) for x in pin.rpy.matrixToRpy(placed.rotation)))
+        origin.set('xyz', _numbers(placed.translation))
+        origin.set('rpy', _numbers(pin.rpy.matrixToRpy(placed.rotation)))
     return _text(root)
+
+
+def _child(element: ElementTree.Element, tag: str) -> ElementTree.Element:
+    """Return the child with a tag, a new one if there is none."""
+    found = element.find(tag)
+    return ElementTree.SubElement(element, tag) if found is None else found
+
+
+def _numbers(values: Iterable[float]) -> str:
+    return ' '.join(repr(float(x)) for x in values)
 
 
 def _text(root: ElementTree.Element) -> str:

@@ -90,7 +90,6 @@ class FakeRecorder:
     names: tuple[str, ...]
     effort: np.ndarray
     on_sample: Any = None
-    recorded: int = 100
 
     def samples(self) -> JointSamples:
         count = len(self.effort)

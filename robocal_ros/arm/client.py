@@ -323,12 +323,6 @@ class ArmClient:
                 MotionStatus.REJECTED,
                 f"Controller '{self.name}' rejected the motion. See its log, and check that it "
                 'is active.', await self.comes_to_rest())
-        return await self._monitor(goal, trajectory, start, progress, watch)
-
-    async def _monitor(
-        self, goal: UUID, trajectory: Trajectory, start: float,
-        progress: Callable[[float], None] | None, watch: Watch | None,
-    ) -> MotionOutcome:
         # The turns so far, among them that which sends the goal, found the arm at rest.
         self._waiter.take_longest_turn()
         result = self.goals.result(goal)
@@ -345,16 +339,12 @@ class ArmClient:
                 if progress is not None:
                     progress(share)
             elif problem is None and self._stamp() - advanced > STALL_TIMEOUT:
+                paused = f' {PAUSED}' if self.controller.paused else ''
                 problem = (MotionStatus.STALLED, f'The arm made no progress for '
-                           f'{STALL_TIMEOUT:.0f} s at {100 * share:.0f} % of the '
-                           f'motion.{self._paused}')
+                           f'{STALL_TIMEOUT:.0f} s at {100 * share:.0f} % of the motion.{paused}')
             if problem is not None and not result.done():
                 return await self._cancel(goal, result, *problem)
         return await self._conclude(result.result(), trajectory, follower)
-
-    @property
-    def _paused(self) -> str:
-        return f' {PAUSED}' if self.controller.paused else ''
 
     def _stamp(self) -> float:
         latest = self._joints.latest

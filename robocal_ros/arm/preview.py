@@ -160,5 +160,5 @@ class PreviewRecorder(Recorder):
         return super().samples(self.newest - _REST)
 
 
-Arm = GuardedArm | PreviewArm
+Arm = GuardedArm
 """The arm as procedures move it; every motion is checked before it is sent."""

@@ -284,17 +284,11 @@ def fit_joints(
     # A requested joint without runs fails; other joints without runs are left out.
     found = [fit_joint(robot.joint_names[joint], [p for p in points if p.joint == joint], values)
              for joint in (sorted(wanted) if names else moved)]
-    if values.model == DYNAMIC:
-        found = [with_presliding(robot, samples, item) for item in found]
+    for at, item in enumerate(found):
+        if values.model == DYNAMIC and item.passed and not item.missing:
+            found[at] = replace(item, presliding=estimate_presliding(
+                robot, samples, robot.index(item.joint), item.law()))
     return found
-
-
-def with_presliding(robot: Robot, samples: JointSamples, item: FrictionFit) -> FrictionFit:
-    """Return a joint with its bristle parameters, if its steady law passed."""
-    if not item.passed or item.missing:
-        return item
-    return replace(item, presliding=estimate_presliding(
-        robot, samples, robot.index(item.joint), item.law()))
 
 
 def assemble(

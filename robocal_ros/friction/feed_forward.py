@@ -54,11 +54,8 @@ class FrictionFeedForward:
 
     def use(self, result: CalibrationResult) -> None:
         """Replace the friction result in use."""
-        self._result = result
-        self.temperature = friction_temperature(result)
-        self._use_laws(result)
-        if self._tracker is not None or self._node.values.track:
-            self.track(on=True)
+        self._result, self.temperature = result, friction_temperature(result)
+        self.track(on=self.tracking or self._node.values.track)
 
     def _use_laws(self, result: CalibrationResult) -> None:
         self._compensator.friction = ArmFriction(

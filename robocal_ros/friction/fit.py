@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from robocal_ros.arrays import Array, Flags
+from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.friction.model import (
     MODELS,
@@ -89,10 +89,6 @@ class Side(NamedTuple):
     std: Array
     load: Array
     age: Array
-
-    def rows(self, chosen: Flags) -> Side:
-        """Return some of the runs."""
-        return Side(*(column[chosen] for column in self))
 
 
 @dataclass(frozen=True)
@@ -784,7 +780,7 @@ def _held_out(
                     return None
                 continue
             try:
-                fit = fit_direction(side.rows(~out), model)
+                fit = fit_direction(Side(*(column[~out] for column in side)), model)
             except DataError:
                 return None
             found.append((side.torque[out],

@@ -17,6 +17,7 @@ from robocal_ros.errors import (
     FileFormatError,
     MotionError,
 )
+from robocal_ros.estimation import runs as true_runs
 from robocal_ros.files import Finite, Section, convert, load, read_text, refuse
 from robocal_ros.friction.fit import distinct
 from robocal_ros.friction.parameters import FrictionParameters
@@ -128,12 +129,9 @@ def free_range(
         raise MotionError(
             f"In the posture for joint '{robot.joint_names[joint]}' {contact}; start from another "
             'posture.')
-    first = last = centre
-    while first > 0 and checker.is_free(at(angles[first - 1])):
-        first -= 1
-    while last < len(angles) - 1 and checker.is_free(at(angles[last + 1])):
-        last += 1
-    return float(angles[first]), float(angles[last])
+    free = np.array([checker.is_free(at(angle)) for angle in angles])
+    first, stop = next(part for part in true_runs(free) if part[0] <= centre < part[1])
+    return float(angles[first]), float(angles[stop - 1])
 
 
 def plan_runs(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -233,33 +234,31 @@ class FrictionProcedure:
     async def _run_all(
         self, name: str, runs: Sequence[FrictionRun], begin: float, width: float, later: int
     ) -> None:
-        total = sum(run.segment.duration + _OVERHEAD for run in runs)
-        done, failed, checked = 0.0, 0, False
-        self._blocked = False
-        for run in runs:
-            part = width * (run.segment.duration + _OVERHEAD) / total
-            at = begin + width * done / total
+        times = [run.segment.duration + _OVERHEAD for run in runs]
+        total, failed, checked = sum(times), 0, False
+        for run, time, done in zip(runs, times, accumulate(times, initial=0.0), strict=False):
+            at, part = begin + width * done / total, width * time / total
             signed = np.copysign(run.segment.speed, run.segment.goal - run.segment.start)
             what = f'{name} at {signed:+.4g} {self.arm.robot.unit(name, "rad/s")}'
             # All joints are assumed to take equally long.
             self.report.note(**{'remaining [s]': f'{total - done + later * total:.0f}'})
             started = await self._carried_out(
                 run.trajectory(self._home), 'running', what, (at, at + part))
-            failed = 0 if started is not None else failed + 1
-            if failed == _MAX_FAILURES or self._blocked:
-                self._report_problem(
-                    f'Joint {name} is skipped: further runs would fail like the last one.')
-                return
-            if started is not None:
-                samples = self.recorder.samples(started)
-                if not any(np.isfinite(found.wander) for found in find_runs(samples, [run.joint])):
+            if started is None:
+                failed += 1
+                if failed == _MAX_FAILURES or self._blocked:
                     self._report_problem(
-                        f'Running {what} is not used: the speed was not constant. Check whether '
-                        'something pushed the arm, or the drive could not follow.')
-                if not checked:
-                    check_effort(samples, [name])
-                checked = True
-            done += run.segment.duration + _OVERHEAD
+                        f'Joint {name} is skipped: further runs would fail like the last one.')
+                    return
+                continue
+            samples, failed = self.recorder.samples(started), 0
+            if not any(np.isfinite(found.wander) for found in find_runs(samples, [run.joint])):
+                self._report_problem(
+                    f'Running {what} is not used: the speed was not constant. Check whether '
+                    'something pushed the arm, or the drive could not follow.')
+            if not checked:
+                check_effort(samples, [name])
+            checked = True
 
     async def _carried_out(
         self, motion: Trajectory, phase: str, what: str, share: tuple[float, float]

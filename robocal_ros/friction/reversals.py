@@ -82,17 +82,16 @@ def find_reversals(samples: JointSamples, joint: int) -> tuple[int, int] | None:
     # Turning points at least _SHORTEST apart.
     turns = sorted(row for sign in (1.0, -1.0) for row in scipy.signal.find_peaks(
         sign * samples.position[:, joint], prominence=_SHORTEST)[0].tolist())
-    small = np.array([_is_reversal(samples, joint, *pair) for pair in pairwise(turns)], dtype=bool)
-    first, last = max(runs(small), key=lambda run: run[1] - run[0], default=(0, 0))
+    small = []
+    for before, after in pairwise(turns):
+        way, duration = (values[after] - values[before]
+                         for values in (samples.position[:, joint], samples.time))
+        others = np.delete(samples.position[before:after + 1], joint, axis=1)
+        small.append(abs(way) <= _FARTHEST and duration <= _LONGEST
+                     and (np.ptp(others, axis=0) < _STILL).all())
+    first, last = max(runs(np.array(small, dtype=bool)), key=lambda run: run[1] - run[0],
+                      default=(0, 0))
     return (turns[first], turns[last] + 1) if last - first >= _FEWEST_TURNS else None
-
-
-def _is_reversal(samples: JointSamples, joint: int, before: int, after: int) -> bool:
-    way = abs(samples.position[after, joint] - samples.position[before, joint])
-    others = np.delete(samples.position[before:after + 1], joint, axis=1)
-    return bool(
-        way <= _FARTHEST and samples.time[after] - samples.time[before] <= _LONGEST
-        and (np.ptp(others, axis=0) < _STILL).all())
 
 
 @dataclass(frozen=True)

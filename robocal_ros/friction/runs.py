@@ -321,15 +321,13 @@ def _gravity_std(robot: Robot, run: Sweep, alternatives: Sequence[Robot]) -> flo
     assumed = robot.gravity_torque(run.posture)
     loads = [other.gravity_torque(run.posture)[run.joint] - assumed[run.joint]
              for other in alternatives]
-    turned = np.array([robot.gravity_torque(run.posture + shift)
-                       for shift in 0.5 * np.pi * np.eye(robot.n)])
-    largest = np.hypot(assumed, turned.diagonal())
+    every = np.eye(robot.n)
+    largest = np.hypot(assumed, robot.gravity_torques(
+        run.posture + 0.5 * np.pi * every).diagonal())
     share = np.abs(assumed) / np.maximum(largest, 1e-9)
     share[run.joint] = 0.0
-    angles = [std * (robot.gravity_torque(run.posture + shift) - assumed)[run.joint]
-              for std, shift in zip(
-                  np.hypot(ANGLE_STD, _SAG * share) / _STEP, _STEP * np.eye(robot.n),
-                  strict=True)]
+    changed = robot.gravity_torques(run.posture + _STEP * every) - assumed
+    angles = np.hypot(ANGLE_STD, _SAG * share) / _STEP * changed[:, run.joint]
     return float(np.linalg.norm([*loads, *angles]))
 
 
@@ -404,7 +402,10 @@ def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
     usable = [p for p in points if not p.rejected]
     rows, left = [], []
     for first in usable:
-        second = next((p for p in usable if _is_pair(first, p)), None)
+        second = next((
+            p for p in usable if abs(first.speed + p.speed) < 0.1 * abs(first.speed)
+            and min(first.high, p.high) - max(first.low, p.low) > 0.5 * (first.high - first.low)
+        ), None)
         if first.speed <= 0.0 or second is None:
             continue
         low, high = max(first.low, second.low), min(first.high, second.high)
@@ -462,30 +463,26 @@ def with_delay_correction(
         The runs, and the standard deviation of apparent viscous friction [N·m·s/rad].
 
     """
-    slopes = [_gravity_slope(point.angle, point.gravity) for point in points]
-    effects = [-point.speed * slope for point, slope in zip(points, slopes, strict=True)]
-    rows = [
+    slopes = [_gravity_slope(p.angle, p.gravity) for p in points]
+    used = [(p, slope) for p, slope in zip(points, slopes, strict=True) if not p.rejected]
+    delay, deviation = 0.0, _DELAY
+    if used:
         # Besides the delay: errors of gravity, sag, and friction that grows with the load or
         # changes along the run.
-        np.column_stack((
-            effect, np.sin(p.angle), np.cos(p.angle), _sag_torque(p.angle, p.gravity),
+        rows = [np.column_stack((
+            -p.speed * slope, np.sin(p.angle), np.cos(p.angle), _sag_torque(p.angle, p.gravity),
             np.sign(p.speed) * np.abs(p.gravity),
-            np.sign(p.speed) * np.linspace(-1.0, 1.0, len(effect))))
-        for p, effect in zip(points, effects, strict=True) if not p.rejected]
-    delay, deviation = 0.0, _DELAY
-    if rows:
-        value, covariance = _by_shape(
-            rows, [p.total - p.gravity for p in points if not p.rejected],
-            (_ANY_DELAY**-2, 0.0, 0.0, 1.0, 0.0, 0.0))
+            np.sign(p.speed) * np.linspace(-1.0, 1.0, len(slope)))) for p, slope in used]
+        value, covariance = _by_shape(rows, [p.total - p.gravity for p, _ in used],
+                                      (_ANY_DELAY**-2, 0.0, 0.0, 1.0, 0.0, 0.0))
         found, std = float(value[0]), float(np.sqrt(covariance[0, 0]))
         if max(_DELAY, _SIGNIFICANT * std) < abs(found) < _LONGEST_DELAY:
             delay, deviation = found, std
         else:
             deviation = min(_DELAY, float(np.hypot(found, std)))
-    aligned = tuple(point.with_gravity(delay * effect)
-                    for point, effect in zip(points, effects, strict=True))
-    return aligned, deviation * rms(np.array([
-        slope.mean() for p, slope in zip(points, slopes, strict=True) if not p.rejected]))
+    aligned = tuple(p.with_gravity(delay * (-p.speed * slope))
+                    for p, slope in zip(points, slopes, strict=True))
+    return aligned, deviation * rms(np.array([slope.mean() for _, slope in used]))
 
 
 def _gravity_slope(angle: Array, gravity: Array) -> Array:
@@ -561,13 +558,6 @@ def with_gravity_correction(
     sag = float(np.mean([_sag_torque(p.angle, p.gravity).mean() for p in usable]))
     payload = rms(np.array([p.gravity_std for p in usable]))
     return (tuple(points), float(np.sqrt(max(own, 0.0) + sag**2 + payload**2)), mean @ tilted)
-
-
-def _is_pair(first: SpeedPoint, second: SpeedPoint) -> bool:
-    overlap = min(first.high, second.high) - max(first.low, second.low)
-    return (second.joint == first.joint
-            and abs(first.speed + second.speed) < 0.1 * abs(first.speed)
-            and overlap > 0.5 * (first.high - first.low))
 
 
 def _at(point: SpeedPoint, values: Array, grid: Array) -> Array:

@@ -16,19 +16,16 @@ import scipy
 
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.robot import Robot, level_axes
+from robocal_ros.robot import Robot, level_axes, link_of, parse_urdf
 
 BASE, GRAVITY = 'base', 'gravity'
 
 
 def base_frame(robot: Robot) -> str:
     """Return the frame of the link that carries the first joint."""
-    model = robot.model
-    joint = model.frames[model.getFrameId(robot.joint_names[0], pin.FrameType.JOINT)]
-    index = joint.parentFrame
-    while index and model.frames[index].type != pin.FrameType.BODY:
-        index = model.frames[index].parentFrame
-    return str(model.frames[index].name) if index else robot.root_frame
+    joint = next(joint for joint in parse_urdf(robot.urdf).iterfind('joint')
+                 if joint.get('name') == robot.joint_names[0])
+    return link_of(joint, 'parent')
 
 
 def reference_axis(robot: Robot, reference: str) -> Array:
@@ -354,11 +351,6 @@ class LevelingTask:
         """Degrees of freedom beyond those of the task; negative if there are too few."""
         return int(self.tool.robot.n) - self.rows
 
-    @property
-    def angle(self) -> float:
-        """Return the angle of the whole turn [rad]."""
-        return self.target.angle
-
     def orientation(self, share: float) -> Array:
         """Return the orientation at a share of the turn, shape (3, 3)."""
         return pin.exp3(share * self.target.turn) @ self._first
@@ -370,7 +362,7 @@ class LevelingTask:
             max_step: Largest angle between neighbours [rad].
 
         """
-        count = max(1, int(np.ceil(self.angle / max_step)) - 1)
+        count = max(1, int(np.ceil(self.target.angle / max_step)) - 1)
         shares = np.arange(1, count + 1) / (count + 1)
         return np.array([self.orientation(share) for share in shares])
 

@@ -244,7 +244,7 @@ def follow(task: LevelingTask, rules: PathRules) -> JointPath:
     """
     checks, bounds = _Checks(task, rules), rules.bounds
     now, shares, positions = checks.start, [0.0], [task.start]
-    step = longest = min(1.0, rules.max_step / max(task.angle, 1e-9))
+    step = longest = min(1.0, rules.max_step / max(task.target.angle, 1e-9))
     obstacle: Obstacle | None = None
     touching = ''
     while shares[-1] < 1.0:
@@ -253,7 +253,7 @@ def follow(task: LevelingTask, rules: PathRules) -> JointPath:
         while shrink < 1.0 and step > _SHORTEST:
             share = min(1.0, shares[-1] + step)
             # A shorter step has less of the null-space step.
-            bias = step * task.angle * _away(bounds, now.q) if task.redundancy > 0 else None
+            bias = step * task.target.angle * _away(bounds, now.q) if task.redundancy > 0 else None
             reached = converge(task, now.q, share, bias=bias, bounds=bounds)
             shrink = 0.4 if reached is None else _shrink(task, rules, now, reached)
             step = min(longest, step * min(_GROWTH, shrink))
@@ -345,7 +345,7 @@ class _Front:
         self._touching = ''
 
     def run(self) -> JointPath:
-        layers = max(2, int(np.ceil(self._task.angle / _LAYER)))
+        layers = max(2, int(np.ceil(self._task.target.angle / _LAYER)))
         front = self._spread([_State(0.0, self._task.start)])
         deepest = front[0]
         for share in np.arange(1, layers + 1) / layers:

@@ -103,7 +103,7 @@ class LevelingProcedure:
                             share=(50.0, 90.0))
         return (
             f'The tool is tilted by {_degrees(plan.tilt)}; leveling would turn it by '
-            f'{_degrees(plan.task.angle)} in {plan.trajectory.duration:.1f} s, over '
+            f'{_degrees(plan.task.target.angle)} in {plan.trajectory.duration:.1f} s, over '
             f'{len(plan.task.transition_poses(self.values.max_step))} transition poses. '
             f'{plan.note}').rstrip()
 
@@ -116,7 +116,7 @@ class LevelingProcedure:
             return True, f'{self._level_already(plan)} Nothing was moved.'
         with self._recorded():
             await arm.move(plan.trajectory, phase='moving', share=(5.0, 90.0), message=(
-                f'Turning the tool by {_degrees(plan.task.angle)} about its tool point.'))
+                f'Turning the tool by {_degrees(plan.task.target.angle)} about its tool point.'))
             moved = self.joints.newest
             if self.imu is not None:
                 self.imu.begin()
@@ -209,7 +209,7 @@ class LevelingProcedure:
         if check.drift > values.max_drift:
             bad.append(f'the drift of the tool point is above {1e3 * values.max_drift:.2f} mm')
         message = (
-            f'The tool was turned by {_degrees(task.angle)}; residual tilt '
+            f'The tool was turned by {_degrees(task.target.angle)}; residual tilt '
             f'{_degrees(check.tilt)}, drift of the tool point {1e3 * check.drift:.2f} mm, '
             f'at most {1e3 * check.drift_in_motion:.2f} mm during the motion.')
         seen, words = self._by_imu(

@@ -42,6 +42,7 @@ from .model import (
     RigidBodyInertia as RigidBodyInertia,
     Robot as Robot,
     identity_of as identity_of,
+    link_of as link_of,
     parse_urdf as parse_urdf,
 )
 from .newton_euler import (

@@ -147,7 +147,6 @@ class Lspb:
         speed: Cruise speed, positive [rad/s].
         duration: tf [s].
         blend: tb [s].
-        acceleration: a [rad/s²].
 
     """
 
@@ -156,7 +155,6 @@ class Lspb:
     speed: float
     duration: float
     blend: float = field(init=False)
-    acceleration: float = field(init=False)
 
     def __post_init__(self) -> None:
         """Check that a cruise phase exists; raises MotionError with the valid speeds."""
@@ -171,9 +169,7 @@ class Lspb:
                 f'Cruise speed {self.speed:.4g} rad/s does not fit {span:.4g} rad in '
                 f'{self.duration:.4g} s; it must be above {slowest:.4g} and at most '
                 f'{fastest:.4g} rad/s.')
-        blend = self.duration - span / self.speed
-        object.__setattr__(self, 'blend', blend)
-        object.__setattr__(self, 'acceleration', self.speed / blend)
+        object.__setattr__(self, 'blend', self.duration - span / self.speed)
 
     @classmethod
     def with_acceleration(

@@ -217,9 +217,12 @@ def test_only_turns_during_motions_count_as_the_longest(monkeypatch: pytest.Monk
     waiter = client._waiter = Waiter(node, ReentrantCallbackGroup())
     client.longest_turn = 0.0
     result: Future[None] = Future()
-    client.goals = SimpleNamespace(result=lambda _: result)
-    monkeypatch.setattr(client, '_parameters', lambda: SimpleNamespace(path_tolerance=0.1),
-                        raising=False)
+    accepted: Future[SimpleNamespace] = Future()
+    accepted.set_result(SimpleNamespace(accepted=True))
+    client.goals = SimpleNamespace(is_ready=lambda: True, new_id=UUID,
+                                   send=lambda *_: accepted, result=lambda _: result)
+    client._joint_names = ('a', 'b')
+    client._parameters = ArmParameters
     monkeypatch.setattr(client, '_stamp', lambda: 0.0)
     turns = iter((0.1, 0.0, 0.0))
 
@@ -237,7 +240,7 @@ def test_only_turns_during_motions_count_as_the_longest(monkeypatch: pytest.Monk
     async def moves() -> None:
         clock.sleep(0.8)
         await waiter.tick()
-        await client._monitor(UUID(), THERE_AND_BACK, 0.0, None, None)
+        await client._send(THERE_AND_BACK, None, None)
         await waiter.tick()
         clock.sleep(0.4)
 

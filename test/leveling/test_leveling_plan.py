@@ -90,7 +90,7 @@ def test_the_tool_turns_evenly_about_one_axis() -> None:
               for q in plan.path.positions]
     np.testing.assert_allclose(
         turned, plan.path.shares[:, None] * plan.task.target.turn, atol=1e-7)
-    assert plan.tilt == pytest.approx(plan.task.angle)
+    assert plan.tilt == pytest.approx(plan.task.target.angle)
 
 
 @pytest.mark.parametrize('settings', [

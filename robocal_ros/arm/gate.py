@@ -7,7 +7,7 @@ limits, collisions and the present posture before the client sends and monitors 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from rclpy.clock import Clock
@@ -172,7 +172,24 @@ class GuardedArm:
             raise MotionError(f'{reason[1]} Nothing was sent.')
         if self.client.controller.paused:
             raise MotionError(f'{PAUSED} Nothing was sent; release it and call again.')
-        self._check_start(trajectory)
+        problem = self.client.state_problem()
+        if problem:
+            raise MotionError(f'{problem} Nothing was sent.')
+        distance = np.abs(self._joints.posture() - trajectory.start)
+        worst = int(np.argmax(distance))
+        if distance[worst] > _START_TOLERANCE:
+            raise MotionError(
+                f"Joint '{self.robot.joint_names[worst]}' is {distance[worst]:.4f} rad away from "
+                f"the motion's start (limit {_START_TOLERANCE} rad). Nothing was sent; check "
+                f'whether another client moves the arm.{self._joints.several}')
+        travel = self._joints.travel(STILL_TIME)
+        if not np.isfinite(travel):
+            raise MotionError(f'The joint states of the last {STILL_TIME} s have a gap, or their '
+                              'clock jumped, so that it is not known whether the arm rests. '
+                              'Nothing was sent; check the driver, and call again.')
+        if travel > 5.0 * STILL_TRAVEL:
+            raise MotionError('The arm is already moving; another client seems to move it. '
+                              f'Nothing was sent.{self._joints.several}')
         self.client.check_commands()
 
     def check_path(self, trajectory: Trajectory, limits: MotionLimits | None) -> Trajectory:
@@ -196,26 +213,6 @@ class GuardedArm:
                 f'On this motion {contact}. Nothing was sent; start from another posture, or '
                 'correct the collision geometry or clearance.')
         return scaled
-
-    def _check_start(self, trajectory: Trajectory) -> None:
-        problem = self.client.state_problem()
-        if problem:
-            raise MotionError(f'{problem} Nothing was sent.')
-        distance = np.abs(self._joints.posture() - trajectory.start)
-        worst = int(np.argmax(distance))
-        if distance[worst] > _START_TOLERANCE:
-            raise MotionError(
-                f"Joint '{self.robot.joint_names[worst]}' is {distance[worst]:.4f} rad away from "
-                f"the motion's start (limit {_START_TOLERANCE} rad). Nothing was sent; check "
-                f'whether another client moves the arm.{self._joints.several}')
-        travel = self._joints.travel(STILL_TIME)
-        if not np.isfinite(travel):
-            raise MotionError(f'The joint states of the last {STILL_TIME} s have a gap, or their '
-                              'clock jumped, so that it is not known whether the arm rests. '
-                              'Nothing was sent; check the driver, and call again.')
-        if travel > 5.0 * STILL_TRAVEL:
-            raise MotionError('The arm is already moving; another client seems to move it. '
-                              f'Nothing was sent.{self._joints.several}')
 
     # ----------------------------------------------------------------------- moving
 
@@ -347,7 +344,15 @@ class GuardedArm:
                 break
             self._waiter.node.get_logger().warning(
                 f'{outcome.message} The motion is repeated ({number + 1} of {_MAX_REPEATS}).')
-            outcome = await self._go_back(trajectory.start, begin, watch, effort)
+            # Nothing is recorded on the way back to the start.
+            if self.recorder is not None:
+                self.recorder.rewind(begin)
+            try:
+                outcome = await self.try_move(
+                    await self.way(self.posture(), trajectory.start, effort), watch=watch)
+            finally:
+                if self.recorder is not None:
+                    self.recorder.resume(begin)
             if outcome.status is MotionStatus.DONE:
                 outcome = await self.try_move(
                     trajectory, limits=limits, progress=progress, watch=watch)
@@ -358,20 +363,6 @@ class GuardedArm:
         return not self._joints.counts.clock_jumps and await self._waiter.until_stopped(
             lambda: self.resting and not self.client.state_problem()
             and not (watch is not None and watch()), timeout)
-
-    async def _go_back(
-        self, posture: Array, begin: Mapping[str, float], watch: Watch | None,
-        effort: EffortLimits | None,
-    ) -> MotionOutcome:
-        """Return to the start of a motion; nothing is recorded since its stamps ``begin``."""
-        if self.recorder is not None:
-            self.recorder.rewind(begin)
-        try:
-            return await self.try_move(
-                await self.way(self.posture(), posture, effort), watch=watch)
-        finally:
-            if self.recorder is not None:
-                self.recorder.resume(begin)
 
     async def go_to(
         self, posture: Array, *, phase: str, message: str, share: tuple[float, float],

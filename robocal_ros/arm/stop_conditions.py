@@ -226,9 +226,6 @@ class StopConditions:
                 f"The effort of joint '{self._robot.joint_names[worst]}' is "
                 f'{torque[worst]:.4g} N·m (limit {self._limit[worst]:.4g} N·m '
                 'by max_effort_share): the arm may be in contact.')
-        return self._wrench_problem()
-
-    def _wrench_problem(self) -> tuple[MotionStatus, str] | None:
         if self._wrench is None:
             return None
         self._wrench.catch_up()

@@ -202,9 +202,7 @@ def distinct(speed: Array) -> Array:
 
     """
     ordered = np.sort(speed)
-    if not len(ordered):
-        return ordered
-    return ordered[np.concatenate(([True], np.diff(ordered) > _SAME * ordered[1:]))]
+    return ordered[np.diff(ordered, prepend=-np.inf) > _SAME * ordered]
 
 
 def unidentified(fit: DirectionFit) -> dict[str, str]:
@@ -489,7 +487,12 @@ def fit_joint(
     residual = np.concatenate([fit.residual for fit in choice.fits.values()])
     degree = fit_degree(torque, torque - residual)
     freedom = len(residual) - sum(len(fit.value) for fit in choice.fits.values())
-    held_out = _held_out_degree(choice)
+    held_out = None
+    if choice.predicted is not None:
+        # Of all parts the first, every fourth speed, which has runs of every direction.
+        measured, predicted = (np.concatenate(parts) for parts in list(
+            zip(*choice.predicted[:len(choice.fits)], strict=True))[:2])
+        held_out = fit_degree(measured, predicted)
     limit, failures = values.fit_threshold, ''
     if degree > limit:
         failures = (f" Joint '{joint}': fit degree {degree:.1f} % (limit {limit:.1f} %)."
@@ -787,13 +790,3 @@ def _held_out(
                           fit.at(side.speed[out], side.load[out]),
                           side.std[out]))
     return found
-
-
-def _held_out_degree(choice: Choice) -> float | None:
-    """Return the fit degree of every fourth speed, predicted from the others; None if too few."""
-    if choice.predicted is None:
-        return None
-    # Of all parts the first, which has runs of every direction.
-    first = choice.predicted[:len(choice.fits)]
-    return fit_degree(np.concatenate([part[0] for part in first]),
-                      np.concatenate([part[1] for part in first]))

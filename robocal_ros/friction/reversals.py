@@ -16,7 +16,6 @@ from itertools import pairwise
 from math import exp
 
 import numpy as np
-import numpy.typing as npt
 import scipy
 
 from robocal_ros.arrays import Array
@@ -94,7 +93,6 @@ def find_reversals(samples: JointSamples, joint: int) -> tuple[int, int] | None:
     return (turns[first], turns[last] + 1) if last - first >= _FEWEST_TURNS else None
 
 
-@dataclass(frozen=True)
 class _Reversals:
     """Reversals of a joint, evenly sampled and smoothed; arrays of shape (k,).
 
@@ -105,20 +103,13 @@ class _Reversals:
         side: 0 for forward and 1 for backward motion.
         level: Steady level g of the law, |F| without its viscous part [N·m].
         viscous: Viscous part [N·m].
+        size: Typical level, a number [N·m].
 
     """
 
-    angle: Array
-    speed: Array
-    torque: Array
-    side: npt.NDArray[np.intp]
-    level: Array
-    viscous: Array
-
-    @classmethod
-    def of(
-        cls, robot: Robot, samples: JointSamples, joint: int, law: SteadyFriction, band: float
-    ) -> _Reversals:
+    def __init__(
+        self, robot: Robot, samples: JointSamples, joint: int, law: SteadyFriction, band: float
+    ) -> None:
         """Low-pass the positions at a frequency [Hz] without phase error, and read the torque."""
         step = float(np.median(np.diff(samples.time)))
         time = np.arange(samples.time[0], samples.time[-1], step)
@@ -130,16 +121,12 @@ class _Reversals:
         acceleration = np.gradient(velocity, step, axis=0)
         rigid = np.array([robot.inverse_dynamics(q, v, a)[joint] for q, v, a
                           in zip(position, velocity, acceleration, strict=True)])
-        speed = velocity[:, joint]
-        side = (speed < 0.0).astype(np.intp)
-        level = law.level(speed, rigid)
-        return cls(position[:, joint], speed, effort[:, joint] - rigid, side, level,
-                   law.torque(speed, rigid) - level * np.sign(speed))
-
-    @property
-    def size(self) -> float:
-        """Typical level [N·m]."""
-        return float(np.mean(self.level))
+        self.angle, self.speed = position[:, joint], velocity[:, joint]
+        self.torque = effort[:, joint] - rigid
+        self.side = (self.speed < 0.0).astype(np.intp)
+        self.level = law.level(self.speed, rigid)
+        self.viscous = law.torque(self.speed, rigid) - self.level * np.sign(self.speed)
+        self.size = float(np.mean(self.level))
 
     def predicted(self, x: Array) -> Array:
         """Return the torque for (ln σ0, ln σ1, two level factors, offset, initial z)."""
@@ -185,11 +172,11 @@ def estimate_presliding(
     if found is None:
         return None
     part = samples.rows(*found)
-    data = _Reversals.of(robot, part, joint, law, _BAND)
+    data = _Reversals(robot, part, joint, law, _BAND)
     value, covariance = data.fitted()
     stiffness, damping = (exp(x) for x in value[:2])
     # The change with half the band bounds the effect of smoothing.
-    coarse, _ = _Reversals.of(robot, part, joint, law, 0.5 * _BAND).fitted()
+    coarse, _ = _Reversals(robot, part, joint, law, 0.5 * _BAND).fitted()
     change = value[:2] - coarse[:2]
     relative = covariance[:2, :2] + np.outer(change, change)
     units = np.array([stiffness, damping])

@@ -136,25 +136,19 @@ def find_runs(samples: JointSamples, joints: Sequence[int]) -> list[Sweep]:
         samples, min_speed=0.0008, max_speed=_OVERLAP, still_speed=0.0005,
         half_width=_HALF_WIDTH,
         settle=0.4, min_span=MIN_SPAN, tolerance=0.1)
-    found: list[Sweep] = []
+    steady: list[Sweep] = []
     for sweep in sorted((*fast, *slow), key=lambda sweep: sweep.start):
         if sweep.joint not in joints:
             continue
-        if found and sweep.start < found[-1].stop:
+        if steady and sweep.start < steady[-1].stop:
             # Both detections found the same run: keep the longer one.
-            if sweep.stop - sweep.start > found[-1].stop - found[-1].start:
-                found[-1] = sweep
+            if sweep.stop - sweep.start > steady[-1].stop - steady[-1].start:
+                steady[-1] = sweep
         else:
-            found.append(sweep)
-    return _with_wandering(samples, joints, found)
-
-
-def _with_wandering(
-    samples: JointSamples, joints: Sequence[int], steady: Sequence[Sweep]
-) -> list[Sweep]:
-    """Return steady runs, and slow wandering ones of which they cover less than half."""
+            steady.append(sweep)
+    # Wandering runs of which the steady ones cover less than half.
     if len(samples) < 3:
-        return list(steady)
+        return steady
     velocity = central_velocity(samples.time, samples.position, _HALF_WIDTH)
     # One step of an encoder to and fro is no motion.
     resting = np.abs(velocity) < np.maximum(5e-4, 1.5 * _steps(samples) / (2.0 * _HALF_WIDTH))
@@ -171,9 +165,8 @@ def _with_wandering(
                 sweep = _wandering(samples, velocity[:, joint], joint, start, stop)
                 if sweep is None and not inside:
                     sweep = _attempt(samples, joint, start, stop)
-                if sweep is None:
-                    continue
-                if sum(item.stop - item.start for item in inside) < 0.5 * (stop - start):
+                if sweep is not None and (
+                        sum(item.stop - item.start for item in inside) < 0.5 * (stop - start)):
                     found = [item for item in found if item not in inside] + [sweep]
     return sorted(found, key=lambda sweep: sweep.start)
 

@@ -191,7 +191,14 @@ class FrictionTracker:
     def _update(
         self, stamp: float, q: Array, v: Array, a: Array, effort: Array, temperature: float
     ) -> bool:
-        """Predict the states over a block; update them by the joints in steady motion."""
+        """Update the states by a block, unless its innovation is improbable; learn the noise.
+
+        Joints that are not in steady motion take no part.
+
+        Returns:
+            Whether the block was used.
+
+        """
         robot, joints, count = self._robot, self._joints, len(self._joints)
         self._predict(stamp)
         way, self._position = np.nan_to_num(q - self._position)[joints], q
@@ -217,26 +224,9 @@ class FrictionTracker:
                 1.0, np.sin(q[joint]), np.cos(q[joint]))
             columns[at, 6 * count:] = shared[joint]
             residual[at] = effort[joint] - rigid[joint] - friction
-        return self._corrected(
-            rows, columns, residual, (self._model_std * (rigid - gravity)[joints][rows]) ** 2,
-            np.maximum(1.0, _GRAIN / np.abs(way[rows])))
-
-    def _corrected(
-        self, rows: np.ndarray, columns: Array, residual: Array, unmodelled: Array, repeats: Array
-    ) -> bool:
-        """Update by one block, unless its innovation is improbable; learn the noise.
-
-        Args:
-            rows: Numbers of the joints, shape (m,).
-            columns: Derivatives of their torques by the states, shape (m, s).
-            residual: Torques that the model lacks, shape (m,) [N·m].
-            unmodelled: Variances of errors of the model, shape (m,).
-            repeats: Number of blocks within which ripple repeats itself, shape (m,).
-
-        Returns:
-            Whether the block was used.
-
-        """
+        unmodelled = (self._model_std * (rigid - gravity)[joints][rows]) ** 2
+        # Ripple repeats itself within so many blocks.
+        repeats = np.maximum(1.0, _GRAIN / np.abs(way[rows]))
         innovation = residual - columns @ self._value
         noise = np.diag(self._noise[rows] * repeats + unmodelled)
         size = columns @ self._covariance @ columns.T + noise

@@ -258,7 +258,10 @@ def follow(task: LevelingTask, rules: PathRules) -> JointPath:
             shrink = 0.4 if reached is None else _shrink(task, rules, now, reached)
             step = min(longest, step * min(_GROWTH, shrink))
         if reached is None or shrink < 1.0:
-            obstacle = _reason(task, rules, now.q)
+            near = np.minimum(now.q - bounds.lower, bounds.upper - now.q).min() < rules.max_step
+            obstacle = (Obstacle.FREEDOM if task.redundancy < 0 else
+                        Obstacle.LIMIT if task.redundancy > 0 and near else
+                        Obstacle.SINGULARITY)
         elif bounds.excess(reached.q).any():
             obstacle = Obstacle.LIMIT
         else:
@@ -290,15 +293,6 @@ def _shrink(task: LevelingTask, rules: PathRules, now: Reached, reached: Reached
     by_drift = 0.95 * float(np.sqrt(rules.max_drift / max(drift, 1e-15)))
     shrink = min(by_length, by_drift)
     return shrink if length <= allowed and drift <= rules.max_drift else max(shrink, 0.2)
-
-
-def _reason(task: LevelingTask, rules: PathRules, q: Array) -> Obstacle:
-    """Return why no step leads on from a posture."""
-    if task.redundancy < 0:
-        return Obstacle.FREEDOM
-    near = np.minimum(q - rules.bounds.lower, rules.bounds.upper - q)
-    return (Obstacle.LIMIT if task.redundancy > 0 and near.min() < rules.max_step
-            else Obstacle.SINGULARITY)
 
 
 _SPACING = 0.12
@@ -405,7 +399,9 @@ class _Front:
         while waiting and time.monotonic() < self._deadline:
             state = waiting.pop(0)
             jacobian = self._task.linearised(state.q, state.share)[1]
-            for step in _SPACING * _null_space(jacobian):
+            null_space = np.linalg.svd(jacobian)[2][len(jacobian):]
+            null_space /= np.abs(null_space).max(axis=1, keepdims=True)
+            for step in _SPACING * null_space:
                 for move in (step, -step):
                     guess = np.clip(state.q + move, bounds.lower, bounds.upper)
                     if _known(guess, layer):
@@ -421,13 +417,6 @@ def _known(q: Array, layer: list[_State]) -> bool:
     """Return whether a posture is near one of a layer."""
     others = np.array([state.q for state in layer]).reshape(-1, len(q))
     return bool((np.abs(others - q).max(axis=1) < _NEAR * _SPACING).any())
-
-
-def _null_space(jacobian: Array) -> Array:
-    """Return null-space directions with a largest joint step of 1, shape (k, n)."""
-    rows, n = jacobian.shape
-    vectors = np.linalg.svd(jacobian)[2][min(rows, n):]
-    return vectors / np.abs(vectors).max(axis=1, keepdims=True)
 
 
 _SWEEPS = 30

@@ -186,7 +186,14 @@ class LevelingPlanner:
         """Plan the turn to one target; raises LevelingRefusal."""
         task = LevelingTask(self.tool, start, target, self.axis,
                             free_heading=self.values.heading == 'free')
-        rules = self._rules(start, redundant=task.redundancy > 0)
+        values, limits = self.values, self.limits
+        margin = np.minimum(_LIMIT_MARGIN if task.redundancy > 0 else 0.0,
+                            0.5 * (limits.upper - limits.lower))
+        rules = PathRules(
+            Bounds(np.minimum(limits.lower + margin, start),
+                   np.maximum(limits.upper - margin, start)),
+            values.max_step, _SHARE_OF_DRIFT * values.max_drift, values.singularity_margin,
+            self.checker)
         violation, share = '', 0.0
         for path in self._paths(task, rules):
             if path.obstacle is not None:
@@ -230,15 +237,6 @@ class LevelingPlanner:
                     f'{1e3 * self.values.max_drift:.2f} mm.')
         contact = None if self.checker is None else self.checker.first_contact(positions)
         return f'During the motion {contact}.' if contact else ''
-
-    def _rules(self, start: Array, *, redundant: bool) -> PathRules:
-        values = self.values
-        half = 0.5 * (self.limits.upper - self.limits.lower)
-        margin = np.minimum(_LIMIT_MARGIN if redundant else 0.0, half)
-        bounds = Bounds(np.minimum(self.limits.lower + margin, start),
-                        np.maximum(self.limits.upper - margin, start))
-        return PathRules(bounds, values.max_step, _SHARE_OF_DRIFT * values.max_drift,
-                         values.singularity_margin, self.checker)
 
 
 # ----------------------------------------------------------------------------- refusals

@@ -14,7 +14,7 @@ from robocal_ros.arm import Report
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.leveling.estimator import check_level, tilt_by_imu
-from robocal_ros.leveling.model import LevelingTask, Tool, tilt
+from robocal_ros.leveling.model import Tool, tilt
 from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelingPlanner, LevelPlan
 from robocal_ros.results import spread
@@ -123,10 +123,28 @@ class LevelingProcedure:
             self.report.update('verifying', 'Verifying the result at rest.', progress=92.0)
             await arm.dwell(values.verify_time)
             samples = self.joints.samples()
-        moving = samples.time <= moved
-        return self._verified(
-            plan, plan.task, self._links(samples.position[moving]),
-            self._links(samples.position[~moving]))
+        motion, rest = (self._links(samples.position[rows])
+                        for rows in (samples.time <= moved, samples.time > moved))
+        check = check_level(plan.task, self.axis, motion, rest)
+        bad = []
+        if check.tilt > values.tolerance:
+            bad.append(f'the residual tilt is above the tolerance of {_degrees(values.tolerance)}')
+        if check.drift > values.max_drift:
+            bad.append(f'the drift of the tool point is above {1e3 * values.max_drift:.2f} mm')
+        message = (
+            f'The tool was turned by {_degrees(plan.task.target.angle)}; residual tilt '
+            f'{_degrees(check.tilt)}, drift of the tool point {1e3 * check.drift:.2f} mm, '
+            f'at most {1e3 * check.drift_in_motion:.2f} mm during the motion.')
+        seen, words = self._by_imu(
+            self._tool().pose(rest.mean(axis=0))[0], up=plan.task.target.up)
+        message += words
+        if seen > values.imu_tolerance:
+            bad.append(f'the IMU measures more than {_degrees(values.imu_tolerance)}: check the '
+                       'mounting of base and IMU, and the parameters gravity and reference')
+        self.report.note(tilt=f'{check.tilt:.6g}', drift=f'{check.drift:.6g}')
+        if bad:
+            return False, f'{message} Not verified: {"; ".join(bad)}.'
+        return True, f'{message} {plan.note}'.rstrip()
 
     async def measure(self) -> str:
         """Measure the tilt without moving; return the answer."""
@@ -194,34 +212,6 @@ class LevelingProcedure:
     def _level_already(self, plan: LevelPlan) -> str:
         return (f'The tool is level already: tilt {_degrees(plan.tilt)} (tolerance '
                 f'{_degrees(self.values.tolerance)}).')
-
-    # ---------------------------------------------------------------- verification
-
-    def _verified(
-        self, plan: LevelPlan, task: LevelingTask, motion: Array, rest: Array
-    ) -> tuple[bool, str]:
-        """Verify the motion by joint states, and by the IMU if there is one."""
-        values = self.values
-        check = check_level(task, self.axis, motion, rest)
-        bad = []
-        if check.tilt > values.tolerance:
-            bad.append(f'the residual tilt is above the tolerance of {_degrees(values.tolerance)}')
-        if check.drift > values.max_drift:
-            bad.append(f'the drift of the tool point is above {1e3 * values.max_drift:.2f} mm')
-        message = (
-            f'The tool was turned by {_degrees(task.target.angle)}; residual tilt '
-            f'{_degrees(check.tilt)}, drift of the tool point {1e3 * check.drift:.2f} mm, '
-            f'at most {1e3 * check.drift_in_motion:.2f} mm during the motion.')
-        seen, words = self._by_imu(
-            self._tool().pose(rest.mean(axis=0))[0], up=task.target.up)
-        message += words
-        if seen > values.imu_tolerance:
-            bad.append(f'the IMU measures more than {_degrees(values.imu_tolerance)}: check the '
-                       'mounting of base and IMU, and the parameters gravity and reference')
-        self.report.note(tilt=f'{check.tilt:.6g}', drift=f'{check.drift:.6g}')
-        if bad:
-            return False, f'{message} Not verified: {"; ".join(bad)}.'
-        return True, f'{message} {plan.note}'.rstrip()
 
     def _by_imu(self, rotation: Array, *, up: bool) -> tuple[float, str]:
         """Return the tilt by the IMU, and a sentence after a space; nothing without an IMU."""

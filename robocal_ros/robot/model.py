@@ -340,7 +340,16 @@ class Robot:
                 'set tool_frame to the frame at the end of the arm.')
         driven = {mimics[name].driver if name in mimics else name for name in chain}
         chain = [str(name) for name in full.names if name in driven]
-        self._check_joints(full, joints, chain, tool_frame, mimics)
+        for name in joints:
+            if name in mimics:
+                raise ConfigurationError(
+                    f"Joint '{name}' follows '{mimics[name].driver}' (mimic in the robot "
+                    f"description) and has no drive; name '{mimics[name].driver}' instead.")
+            if name not in chain:
+                known = 'exists but does not move' if full.existJointName(name) else 'is not in'
+                raise ConfigurationError(
+                    f"Joint '{name}' {known} the chain to '{tool_frame}'; "
+                    f'its movable joints are {_listed(chain)}.')
         self.joint_names = tuple(name for name in chain if not joints or name in joints)
         tied = {name: mimic for name, mimic in mimics.items() if mimic.driver in self.joint_names}
         self.mimicking = {name: mimic.driver for name, mimic in tied.items()}
@@ -358,15 +367,15 @@ class Robot:
                 f'Joints {_listed(self.joint_names)} have {self.model.nq} coordinates in all; '
                 'expected one each (revolute, continuous or prismatic joints).')
         self.data = self.model.createData()
-        self.velocity_limit = self._limit_or_infinity(self.model.velocityLimit)
-        self.effort_limit = self._limit_or_infinity(self.model.effortLimit)
+        self.velocity_limit, self.effort_limit = (
+            frozen(np.where(values > 0.0, values, np.inf))
+            for values in (self.model.velocityLimit, self.model.effortLimit))
         self.continuous = np.array([name in continuous for name in self.joint_names])
         self.lower = frozen(np.where(self.continuous, -np.inf, self.model.lowerPositionLimit))
         self.upper = frozen(np.where(self.continuous, np.inf, self.model.upperPositionLimit))
         self.prismatic = np.array([
             'JointModelP' in self.model.joints[self.model.getJointId(name)].shortname()
             for name in self.joint_names])
-        self._zero = np.zeros(self.n)
 
     @functools.cached_property
     def identity(self) -> RobotIdentity:
@@ -380,22 +389,6 @@ class Robot:
             raise ConfigurationError(
                 f"Frame '{frame}' is not in the robot description; it has {_listed(bodies)}.")
         return int(model.getFrameId(frame))
-
-    @staticmethod
-    def _check_joints(
-        model: pin.Model, joints: Sequence[str], chain: Sequence[str], tool_frame: str,
-        mimics: Mapping[str, _Mimic],
-    ) -> None:
-        for name in joints:
-            if name in mimics:
-                raise ConfigurationError(
-                    f"Joint '{name}' follows '{mimics[name].driver}' (mimic in the robot "
-                    f"description) and has no drive; name '{mimics[name].driver}' instead.")
-            if name not in chain:
-                known = 'exists but does not move' if model.existJointName(name) else 'is not in'
-                raise ConfigurationError(
-                    f"Joint '{name}' {known} the chain to '{tool_frame}'; "
-                    f'its movable joints are {_listed(chain)}.')
 
     def model_of(self, urdf: str, movable: Sequence[str]) -> pin.Model:
         """Return the model of another description of this arm, whose other joints are locked.
@@ -437,10 +430,6 @@ class Robot:
         model = pin.buildReducedModel(full, to_lock, reference) if to_lock else full
         model.gravity.linear = np.array(self.gravity)
         return model
-
-    @staticmethod
-    def _limit_or_infinity(values: Array) -> Array:
-        return frozen(np.where(values > 0.0, values, np.inf))
 
     def check_untied(self, purpose: str) -> None:
         """Raise a ConfigurationError if a joint follows another one.
@@ -605,7 +594,7 @@ class Robot:
 
         """
         index = self.frame_id(frame)
-        pin.framesForwardKinematics(self.model, self.data, self._zero if q is None else q)
+        pin.framesForwardKinematics(self.model, self.data, np.zeros(self.n) if q is None else q)
         transform_root_to_frame = self.data.oMf[index].inverse()
         total = pin.Inertia.Zero()
         for link, inertia in _links_beyond(self.urdf, frame):

@@ -15,7 +15,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimation import check_contents
 from robocal_ros.estimators import Estimator, Needs
-from robocal_ros.friction.fit import FrictionFit, fit_joint, open_load_factor
+from robocal_ros.friction.fit import FrictionFit, open_load_factor
 from robocal_ros.friction.model import parameter_names
 from robocal_ros.friction.motion_method import MotionJoint, friction_from_motion
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
@@ -282,12 +282,12 @@ def fit_joints(
     check_effort(samples, [robot.joint_names[joint] for joint in moved])
     check_contents(samples, robot, values.effort_contains, values.min_weight_share)
     # A requested joint without runs fails; other joints without runs are left out.
-    found = [fit_joint(robot.joint_names[joint], [p for p in points if p.joint == joint], values)
+    found = [FrictionFit(robot.joint_names[joint], [p for p in points if p.joint == joint], values)
              for joint in (sorted(wanted) if names else moved)]
-    for at, item in enumerate(found):
+    for item in found:
         if values.model == DYNAMIC and item.passed and not item.missing:
-            found[at] = replace(item, presliding=estimate_presliding(
-                robot, samples, robot.index(item.joint), item.law()))
+            item.presliding = estimate_presliding(
+                robot, samples, robot.index(item.joint), item.law())
     return found
 
 

@@ -11,7 +11,7 @@ least squares inside (variable projection; Golub, Pereyra, Inverse Problems 19 (
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -91,7 +91,6 @@ class Side(NamedTuple):
     age: Array
 
 
-@dataclass(frozen=True)
 class DirectionFit:
     """Fitted law of one direction.
 
@@ -103,10 +102,30 @@ class DirectionFit:
 
     """
 
-    model: str
-    side: Side
-    value: Array
-    covariance: Array
+    def __init__(self, side: Side, model: str) -> None:
+        """Fit one direction.
+
+        Args:
+            side: Its runs.
+            model: One of ``MODELS``.
+
+        Raises:
+            DataError: If there are not more points than parameters.
+
+        """
+        count = len(parameter_names(model))
+        if len(side.speed) <= count:
+            raise DataError(
+                f"Model '{model}' has {count} parameters in each direction, so it needs more than "
+                f'{count} usable runs; got {len(side.speed)}. Add speeds.')
+        self.model, self.side = model, side
+        self.value = (_projected(side, model) if of_speed(model) in SHAPES
+                      else _constrained(side, model)[1])
+        weighted = self.slopes / side.std[:, None]
+        information = weighted.T @ weighted
+        scale = np.sqrt(np.maximum(np.diag(information), 1e-300))
+        self.covariance = np.linalg.pinv(
+            information / np.outer(scale, scale)) / np.outer(scale, scale)
 
     def named(self, numbers: Array) -> dict[str, float]:
         """Return numbers of the parameters, in their order, by name."""
@@ -130,31 +149,6 @@ class DirectionFit:
     def slopes(self) -> Array:
         """Derivatives of |F| by the parameters, shape (k, p)."""
         return jacobian(self.model, self.value, self.side.speed, self.side.load)
-
-
-def fit_direction(side: Side, model: str) -> DirectionFit:
-    """Fit one direction.
-
-    Args:
-        side: Its runs.
-        model: One of ``MODELS``.
-
-    Raises:
-        DataError: If there are not more points than parameters.
-
-    """
-    count = len(parameter_names(model))
-    if len(side.speed) <= count:
-        raise DataError(
-            f"Model '{model}' has {count} parameters in each direction, so it needs more than "
-            f'{count} usable runs; got {len(side.speed)}. Add speeds.')
-    value = (_projected(side, model) if of_speed(model) in SHAPES
-             else _constrained(side, model)[1])
-    weighted = jacobian(model, value, side.speed, side.load) / side.std[:, None]
-    information = weighted.T @ weighted
-    scale = np.sqrt(np.maximum(np.diag(information), 1e-300))
-    covariance = np.linalg.pinv(information / np.outer(scale, scale)) / np.outer(scale, scale)
-    return DirectionFit(model, side, value, covariance)
 
 
 def _constrained(side: Side, model: str, shape: float = 1.0) -> tuple[float, Array]:
@@ -282,11 +276,11 @@ def fit_degree(torque: Array, fitted: Array) -> float:
     return 100.0 * float(np.sqrt(((torque - fitted) ** 2).sum() / total)) if total else np.inf
 
 
-@dataclass(frozen=True)
 class Choice:
     """A law, and the evidence for its choice among the models.
 
     Attributes:
+        model: Name of the chosen model.
         fits: Fit of each direction with enough runs.
         criteria: Information criterion of each model, over held-out runs if ``held_out``.
         held_out: Whether the runs sufficed for predicting held-out ones.
@@ -296,16 +290,53 @@ class Choice:
 
     """
 
-    fits: Mapping[str, DirectionFit]
-    criteria: Mapping[str, float]
-    held_out: bool
-    unidentified: Mapping[str, str]
-    predicted: Sequence[tuple[Array, Array, Array]] | None
+    def __init__(self, sides: Mapping[str, Side], wanted: str) -> None:
+        """Fit the models, and choose the one with the least information criterion.
 
-    @property
-    def model(self) -> str:
-        """Name of the chosen model."""
-        return next(iter(self.fits.values())).model
+        Models with a part that is not identified take no part in the choice.
+
+        Args:
+            sides: Runs of each direction.
+            wanted: Name of the model, or ``auto`` to choose.
+
+        Raises:
+            DataError: If there are too few runs for every model.
+
+        """
+        fitted, refusal = {}, ''
+        # No gear loses so much that a load which hardly varies shows.
+        constant = all(_LARGEST_FACTOR * np.std(side.load) < np.median(side.std)
+                       for side in sides.values())
+        for model in MODELS if wanted == 'auto' else (wanted,):
+            if wanted == 'auto' and constant and model != of_speed(model):
+                continue
+            try:
+                fitted[model] = {name: DirectionFit(side, model) for name, side in sides.items()}
+            except DataError as error:
+                refusal = str(error)
+        if not fitted:
+            raise DataError(refusal)
+        reasons = {model: _reasons(fits) for model, fits in fitted.items()}
+        candidates = [model for model in fitted if not reasons[model]] or list(fitted)
+        predicted = {model: _held_out(sides, model) for model in candidates}
+        self.held_out = all(found is not None for found in predicted.values())
+        self.criteria = {
+            model: information_criterion(
+                fitted[model], predicted[model] if self.held_out else None)
+            for model in candidates}
+        best = min(self.criteria, key=self.criteria.__getitem__)
+        self.model, self.fits, self.predicted = best, fitted[best], predicted[best]
+        self.unidentified = dict(reasons[best])
+        # Parameters that only other models have: why those models were not chosen.
+        for parameter, model in (('stribeck_velocity', 'stribeck'), ('exponent', 'coulomb_power'),
+                                 ('load_factor', f'{of_speed(best)}_load')):
+            if parameter not in parameter_names(best):
+                self.unidentified[parameter] = 'not requested' if wanted != 'auto' else (
+                    reasons.get(model, {}).get(parameter)
+                    or ('the load hardly varies between the runs'
+                        if constant and parameter == 'load_factor' else '')
+                    or ('' if model in fitted else refusal)
+                    or 'a model without it has the lower information criterion')
 
     def evidence(self) -> str:
         """Return the evidence for the choice, in a sentence."""
@@ -318,7 +349,6 @@ class Choice:
                 f'{self.criteria[self.model]:.1f}, next {others[0][1]} {others[0][0]:.1f}')
 
 
-@dataclass(frozen=True)
 class FrictionFit:
     """Friction of one joint, with the evidence for and against it.
 
@@ -345,21 +375,105 @@ class FrictionFit:
 
     """
 
-    joint: str
-    points: tuple[SpeedPoint, ...]
-    checks: tuple[Check, ...] = ()
     choice: Choice | None = None
-    missing: str = ''
-    offset_std: float = 0.0
-    tilted: Array = field(default_factory=lambda: np.zeros(0))
-    reference_load: float = 0.0
-    fit_degree: float = np.inf
+    missing = ''
+    fit_degree = np.inf
     held_out_degree: float | None = None
-    std: float = 0.0
     presliding: Presliding | None = None
-    viscous_std: float = 0.0
-    drift: float = 0.0
-    drift_effects: Mapping[str, Array] = field(default_factory=dict)
+    drift = 0.0
+
+    def __init__(
+        self, joint: str, points: Sequence[SpeedPoint], values: FrictionParameters
+    ) -> None:
+        """Fit one joint and test the fit.
+
+        A direction with too few usable runs is left out if the other one has enough.
+
+        Args:
+            joint: Name of the joint.
+            points: Its runs.
+            values: The node's parameters.
+
+        """
+        self.joint = joint
+        points, self.viscous_std = with_delay_correction(
+            without_ripple(points, ripple_of(points)))
+        gravity = compare_gravity(points)
+        self.points, self.offset_std, self.tilted = with_gravity_correction(
+            points, gravity, values.arm_model_std, values.tilt_std)
+        loads = [p.load for p in self.points if not p.rejected]
+        self.reference_load = float(np.mean(loads)) if loads else 0.0
+        sides = _sides(self.points, self.reference_load)
+        few = [f'{len(side.speed)} usable runs {direction} (at least {MIN_POINTS} needed)'
+               for direction, side in sides.items() if len(side.speed) < MIN_POINTS]
+        rejected = [p for p in self.points if p.rejected]
+        rejections = '' if not rejected else (
+            f' {len(rejected)} of {len(points)} runs were rejected, first at '
+            f'{rejected[0].speed:+.4g} rad/s: {rejected[0].rejected}.')
+        if len(few) == len(DIRECTIONS):
+            self.checks = [Check(f'{joint}: fit', False, 100.0, values.fit_threshold, '%',
+                                 f"Joint '{joint}': {' and '.join(few)}.{rejections}")]
+            return
+        self.missing = f'{few[0]}.{rejections}' if few else ''
+        choice = self._fitted({name: side for name, side in sides.items()
+                               if len(side.speed) >= MIN_POINTS}, values)
+        fits = choice.fits.values()
+        torque = np.concatenate([fit.side.torque for fit in fits])
+        residual = np.concatenate([fit.residual for fit in fits])
+        self.fit_degree = fit_degree(torque, torque - residual)
+        freedom = len(residual) - sum(len(fit.value) for fit in fits)
+        self.std = rms(residual) * float(np.sqrt(len(residual) / freedom))
+        self.checks = [self._check(choice, values.fit_threshold, rejections)]
+        if gravity is not None:
+            self.checks.append(_gravity_check(joint, gravity, rms(torque - residual), values))
+
+    def _fitted(self, sides: Mapping[str, Side], values: FrictionParameters) -> Choice:
+        """Choose a law, with the drift of friction and the scatter between runs."""
+        choice = Choice(sides, values.steady_model)
+        course, drift_std = find_drift(sides, choice.fits)
+        if abs(course.drift) > drift_std:
+            self.drift = course.drift
+            self.points = _without_drift(self.points, course)
+            sides = {name: side for name, side in _sides(
+                self.points, self.reference_load).items() if name in sides}
+            choice = Choice(sides, values.steady_model)
+        else:
+            drift_std = float(np.hypot(course.drift, drift_std))
+        extra = _extra_std(choice.fits)
+        if extra > 0.0:
+            choice = Choice({name: side._replace(std=np.hypot(side.std, extra))
+                             for name, side in sides.items()}, values.steady_model)
+        if choice.predicted is not None:
+            # Of all parts the first, every fourth speed, which has runs of every direction.
+            measured, predicted = (np.concatenate(parts) for parts in list(
+                zip(*choice.predicted[:len(choice.fits)], strict=True))[:2])
+            self.held_out_degree = fit_degree(measured, predicted)
+        self.choice, self.drift_effects = choice, {
+            name: _drift_effects(fit, course, drift_std) for name, fit in choice.fits.items()}
+        return choice
+
+    def _check(self, choice: Choice, limit: float, rejections: str) -> Check:
+        """Check the fit; ``rejections`` is a sentence on rejected runs, after a space."""
+        joint, degree, held_out, failures = self.joint, self.fit_degree, self.held_out_degree, ''
+        if degree > limit:
+            failures = (f" Joint '{joint}': fit degree {degree:.1f} % (limit {limit:.1f} %)."
+                        f'{rejections}')
+        if held_out is not None and held_out > limit:
+            failures += (f" Joint '{joint}': speeds left out of the fit are predicted with a fit "
+                         f'degree of {held_out:.1f} % (limit {limit:.1f} %).')
+        rejected = [p for p in self.points if p.rejected]
+        named = '; '.join(f'{p.speed:+.4g} rad/s, {p.rejected}' for p in rejected[:3])
+        left_out = 'not evaluated' if held_out is None else f'{held_out:.2f} %'
+        evidence = (
+            f"Joint '{joint}': {choice.evidence()}, fit degree {degree:.2f} %, on left-out speeds "
+            f'{left_out} (limit {limit:.1f} %), {len(self.points) - len(rejected)} runs used, '
+            f'{len(rejected)} rejected{named and f": {named}"}.'
+            + (f' Friction {"fell" if self.drift > 0.0 else "rose"} by '
+               f'{100.0 * abs(self.drift):.1f} % during the runs; the law holds for their end.'
+               if self.drift else '')
+            + (f' {self.missing}' if self.missing else ''))
+        return Check(f'{joint}: fit', not failures, degree if np.isfinite(degree) else 100.0,
+                     limit, '%', failures.strip() or evidence)
 
     @property
     def passed(self) -> bool:
@@ -436,95 +550,6 @@ def law(
     return SteadyFriction(
         **dict(zip(LAW_PARAMETERS, sides.T, strict=True)),
         std=std, reference_load=reference_load, holds_zero=True)
-
-
-def fit_joint(
-    joint: str, points: Sequence[SpeedPoint], values: FrictionParameters
-) -> FrictionFit:
-    """Fit one joint and test the fit.
-
-    A direction with too few usable runs is left out if the other one has enough.
-
-    Args:
-        joint: Name of the joint.
-        points: Its runs.
-        values: The node's parameters.
-
-    """
-    points = without_ripple(points, ripple_of(points))
-    points, viscous = with_delay_correction(points)
-    gravity = compare_gravity(points)
-    points, offset, tilted = with_gravity_correction(
-        points, gravity, values.arm_model_std, values.tilt_std)
-    usable = [p for p in points if not p.rejected]
-    reference = float(np.mean([p.load for p in usable])) if usable else 0.0
-    sides = _sides(points, reference)
-    few = [f'{len(side.speed)} usable runs {direction} (at least {MIN_POINTS} needed)'
-           for direction, side in sides.items() if len(side.speed) < MIN_POINTS]
-    rejected = [p for p in points if p.rejected]
-    rejections = '' if not rejected else (
-        f' {len(rejected)} of {len(points)} runs were rejected, first at '
-        f'{rejected[0].speed:+.4g} rad/s: {rejected[0].rejected}.')
-    if len(few) == len(DIRECTIONS):
-        return FrictionFit(joint, points, (_fit_check(
-            joint, np.inf, values, f"Joint '{joint}': {' and '.join(few)}.{rejections}"),))
-    sides = {name: side for name, side in sides.items() if len(side.speed) >= MIN_POINTS}
-    choice = choose(sides, values.steady_model)
-    course, drift_std = find_drift(sides, choice.fits)
-    drift = course.drift
-    if abs(drift) > drift_std:
-        points = _without_drift(points, course)
-        sides = {name: side for name, side in _sides(points, reference).items() if name in sides}
-        choice = choose(sides, values.steady_model)
-    else:
-        drift, drift_std = 0.0, float(np.hypot(drift, drift_std))
-    extra = _extra_std(choice.fits)
-    if extra > 0.0:
-        sides = {name: side._replace(std=np.hypot(side.std, extra))
-                 for name, side in sides.items()}
-        choice = choose(sides, values.steady_model)
-    torque = np.concatenate([side.torque for side in sides.values()])
-    residual = np.concatenate([fit.residual for fit in choice.fits.values()])
-    degree = fit_degree(torque, torque - residual)
-    freedom = len(residual) - sum(len(fit.value) for fit in choice.fits.values())
-    held_out = None
-    if choice.predicted is not None:
-        # Of all parts the first, every fourth speed, which has runs of every direction.
-        measured, predicted = (np.concatenate(parts) for parts in list(
-            zip(*choice.predicted[:len(choice.fits)], strict=True))[:2])
-        held_out = fit_degree(measured, predicted)
-    limit, failures = values.fit_threshold, ''
-    if degree > limit:
-        failures = (f" Joint '{joint}': fit degree {degree:.1f} % (limit {limit:.1f} %)."
-                    f'{rejections}')
-    if held_out is not None and held_out > limit:
-        failures += (f" Joint '{joint}': speeds left out of the fit are predicted with a fit "
-                     f'degree of {held_out:.1f} % (limit {limit:.1f} %).')
-    missing = f'{few[0]}.{rejections}' if few else ''
-    named = '; '.join(f'{p.speed:+.4g} rad/s, {p.rejected}' for p in rejected[:3])
-    left_out = 'not evaluated' if held_out is None else f'{held_out:.2f} %'
-    evidence = (
-        f"Joint '{joint}': {choice.evidence()}, fit degree {degree:.2f} %, on left-out speeds "
-        f'{left_out} (limit {limit:.1f} %), {len(points) - len(rejected)} runs used, '
-        f'{len(rejected)} rejected{named and f": {named}"}.'
-        + (f' Friction {"fell" if drift > 0.0 else "rose"} by {100.0 * abs(drift):.1f} % during '
-           'the runs; the law holds for their end.' if drift else '')
-        + (f' {missing}' if missing else ''))
-    checks = [_fit_check(joint, degree, values, failures.strip(), evidence)]
-    if gravity is not None:
-        checks.append(_gravity_check(joint, gravity, rms(torque - residual), values))
-    return FrictionFit(
-        joint, points, tuple(checks), choice, missing, offset, tilted, reference, degree, held_out,
-        rms(residual) * float(np.sqrt(len(residual) / freedom)), viscous_std=viscous, drift=drift,
-        drift_effects={
-            name: _drift_effects(fit, course, drift_std) for name, fit in choice.fits.items()})
-
-
-def _fit_check(
-    joint: str, degree: float, values: FrictionParameters, failure: str, evidence: str = ''
-) -> Check:
-    return Check(f'{joint}: fit', not failure, degree if np.isfinite(degree) else 100.0,
-                 values.fit_threshold, '%', failure or evidence)
 
 
 def _gravity_check(
@@ -638,7 +663,7 @@ def _at_rate(
         course = course._replace(drift=drift)
         if abs(change) < 0.1 * std:
             break
-        fits = {name: fit_direction(
+        fits = {name: DirectionFit(
             side._replace(torque=side.torque / (1.0 + drift * course.share(side.age))),
             fits[name].model) for name, side in sides.items()}
     return course, std, left, variance
@@ -680,55 +705,6 @@ def _without_drift(points: Sequence[SpeedPoint], course: Course) -> tuple[SpeedP
     shares = iter(course.share(_ages([p for p in points if not p.rejected])))
     return tuple(p if p.rejected else replace(
         p, torque=p.torque / (1.0 + course.drift * next(shares))) for p in points)
-
-
-def choose(sides: Mapping[str, Side], wanted: str) -> Choice:
-    """Fit the models, and choose the one with the least information criterion.
-
-    Models with a part that is not identified take no part in the choice.
-
-    Args:
-        sides: Runs of each direction.
-        wanted: Name of the model, or ``auto`` to choose.
-
-    Raises:
-        DataError: If there are too few runs for every model.
-
-    """
-    fitted, refusal = {}, ''
-    # No gear loses so much that a load which hardly varies shows.
-    constant = all(_LARGEST_FACTOR * np.std(side.load) < np.median(side.std)
-                   for side in sides.values())
-    for model in MODELS if wanted == 'auto' else (wanted,):
-        if wanted == 'auto' and constant and model != of_speed(model):
-            continue
-        try:
-            fitted[model] = {name: fit_direction(side, model) for name, side in sides.items()}
-        except DataError as error:
-            refusal = str(error)
-    if not fitted:
-        raise DataError(refusal)
-    reasons = {model: _reasons(fits) for model, fits in fitted.items()}
-    candidates = [model for model in fitted if not reasons[model]] or list(fitted)
-    predicted = {model: _held_out(sides, model) for model in candidates}
-    held_out = all(found is not None for found in predicted.values())
-    criteria = {
-        model: information_criterion(
-            fitted[model], predicted[model] if held_out else None)
-        for model in candidates}
-    best = min(criteria, key=criteria.__getitem__)
-    unidentified = dict(reasons[best])
-    # Parameters that only other models have: why those models were not chosen.
-    for parameter, model in (('stribeck_velocity', 'stribeck'), ('exponent', 'coulomb_power'),
-                             ('load_factor', f'{of_speed(best)}_load')):
-        if parameter not in parameter_names(best):
-            unidentified[parameter] = 'not requested' if wanted != 'auto' else (
-                reasons.get(model, {}).get(parameter)
-                or ('the load hardly varies between the runs'
-                    if constant and parameter == 'load_factor' else '')
-                or ('' if model in fitted else refusal)
-                or 'a model without it has the lower information criterion')
-    return Choice(fitted[best], criteria, held_out, unidentified, predicted[best])
 
 
 def _reasons(fits: Mapping[str, DirectionFit]) -> dict[str, str]:
@@ -783,7 +759,7 @@ def _held_out(
                     return None
                 continue
             try:
-                fit = fit_direction(Side(*(column[~out] for column in side)), model)
+                fit = DirectionFit(Side(*(column[~out] for column in side)), model)
             except DataError:
                 return None
             found.append((side.torque[out],

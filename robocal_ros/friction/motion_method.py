@@ -12,7 +12,6 @@ depend on them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -41,7 +40,6 @@ _CERTAIN = 3.29
 _BINS = 12
 
 
-@dataclass(frozen=True)
 class MotionJoint:
     """Friction of one joint from a motion.
 
@@ -62,18 +60,47 @@ class MotionJoint:
 
     """
 
-    joint: str
-    unidentified: str
-    model: str
-    torque: float
-    residual: float
-    held_out: Mapping[str, float]
-    misfit: float
-    scatter: float
-    speed: Array
-    measured: Array
-    fitted: Array
-    rows: int
+    def __init__(
+        self, robot: Robot, motion: _Motion, joint: int, friction: Array, residual: Array,
+        shares: Array, negative: str, model: str, held_out: Mapping[str, float],
+    ) -> None:
+        """Judge the friction of one joint.
+
+        Args:
+            robot: The arm.
+            motion: The motion.
+            joint: Column of the joint.
+            friction: Friction torque by the law, shape (k,) [N·m].
+            residual: What the model leaves of the torque, shape (k,) [N·m].
+            shares: Unobservable shares of the friction parameters, shape (4,).
+            negative: Reason why the friction is none; empty if it is.
+            model: Name of the law.
+            held_out: See above.
+
+        """
+        self.joint, self.model, self.held_out = robot.joint_names[joint], model, held_out
+        v = motion.velocity[:, joint]
+        speed, measured, fitted, reasons = [], [], [], [negative] if negative else []
+        bins: list[np.ndarray] = []
+        for sign, direction in zip((1.0, -1.0), DIRECTIONS, strict=True):
+            chosen = np.flatnonzero(sign * v > _MOVING)
+            if len(chosen) < 4 * _BINS:
+                reasons.append(f'{len(chosen)} samples of motion {direction} (at least '
+                               f'{4 * _BINS} needed)')
+                continue
+            for rows in np.array_split(chosen[np.argsort(v[chosen])], _BINS):
+                speed.append(v[rows].mean())
+                fitted.append(friction[rows].mean())
+                measured.append((friction + residual)[rows].mean())
+                bins.append(np.sort(rows))
+        if (shares > _UNOBSERVABLE).any():
+            reasons.append('the motion does not separate friction from rigid-body torques')
+        self.unidentified = '; '.join(reasons)
+        self.torque, self.residual = rms(motion.torque[:, joint]), rms(residual)
+        self.speed, self.measured, self.fitted = (
+            np.array(part) for part in (speed, measured, fitted))
+        self.misfit = rms(self.measured - self.fitted) if speed else 0.0
+        self.scatter, self.rows = pass_scatter(residual, bins), len(v)
 
     @property
     def degree(self) -> float:
@@ -247,7 +274,8 @@ def friction_from_motion(
         motion, regressor, value, np.sqrt(np.maximum(np.diag(covariance)[:4 * n], 0.0)))
     residual = motion.torque - regressor @ value
     joints = tuple(
-        _joint(robot, motion, joint, regressor[:, joint, 4 * joint:4 * joint + 4]
+        MotionJoint(
+            robot, motion, joint, regressor[:, joint, 4 * joint:4 * joint + 4]
                @ value[4 * joint:4 * joint + 4], residual[:, joint],
                shares[4 * joint:4 * joint + 4], negative[joint],
                'coulomb_power' if exponents[joint] < 1.0 else 'coulomb_viscous',
@@ -331,33 +359,6 @@ def _held_out(motion: _Motion, exponents: Array) -> Array:
             regressor[part], motion.torque[part])[0]
         for part, other in (parts, parts[::-1])])
     return np.asarray(np.sqrt((residual**2).mean(axis=0)))
-
-
-def _joint(
-    robot: Robot, motion: _Motion, joint: int, friction: Array, residual: Array, shares: Array,
-    negative: str, model: str, held_out: Mapping[str, float],
-) -> MotionJoint:
-    """Judge the friction of one joint."""
-    name, v = robot.joint_names[joint], motion.velocity[:, joint]
-    speed, measured, fitted, reasons = [], [], [], [negative] if negative else []
-    bins: list[np.ndarray] = []
-    for sign, direction in zip((1.0, -1.0), DIRECTIONS, strict=True):
-        chosen = np.flatnonzero(sign * v > _MOVING)
-        if len(chosen) < 4 * _BINS:
-            reasons.append(f'{len(chosen)} samples of motion {direction} (at least {4 * _BINS} '
-                           'needed)')
-            continue
-        for rows in np.array_split(chosen[np.argsort(v[chosen])], _BINS):
-            speed.append(v[rows].mean())
-            fitted.append(friction[rows].mean())
-            measured.append((friction + residual)[rows].mean())
-            bins.append(np.sort(rows))
-    if (shares > _UNOBSERVABLE).any():
-        reasons.append('the motion does not separate friction from rigid-body torques')
-    return MotionJoint(
-        name, '; '.join(reasons), model, rms(motion.torque[:, joint]), rms(residual), held_out,
-        rms(np.array(measured) - np.array(fitted)) if speed else 0.0, pass_scatter(residual, bins),
-        np.array(speed), np.array(measured), np.array(fitted), len(v))
 
 
 def pass_scatter(residual: Array, bins: Sequence[np.ndarray]) -> float:

@@ -21,7 +21,7 @@ from robocal_ros.arm import (
 )
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConvergenceError, MotionError
-from robocal_ros.friction.fit import FrictionFit, fit_joint
+from robocal_ros.friction.fit import FrictionFit
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.plan import (
     FrictionRun,
@@ -309,7 +309,7 @@ class FrictionProcedure:
     def _read_joint(self, name: str, samples: JointSamples) -> FrictionFit:
         robot, alternatives = self.load()
         points = read_runs(robot, samples, [robot.index(name)], alternatives)
-        return fit_joint(name, points, self._values)
+        return FrictionFit(name, points, self._values)
 
 
 def _next_speeds(found: FrictionFit) -> list[float]:

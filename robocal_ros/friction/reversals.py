@@ -11,7 +11,6 @@ level in each direction, an offset of gravity, and the initial z.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from math import exp
 
@@ -43,7 +42,6 @@ _BLOCK = 10
 _PLOT_POINTS = 150
 
 
-@dataclass(frozen=True)
 class Presliding:
     """Bristle parameters of one joint, estimated from its reversals.
 
@@ -58,13 +56,32 @@ class Presliding:
 
     """
 
-    stiffness: float
-    damping: float
-    covariance: Array
-    unidentified: tuple[str, str]
-    angle: Array
-    torque: Array
-    fitted: Array
+    def __init__(
+        self, robot: Robot, part: JointSamples, joint: int, law: SteadyFriction
+    ) -> None:
+        """Estimate; arguments as for ``estimate_presliding``, ``part`` with reversals alone."""
+        data = _Reversals(robot, part, joint, law, _BAND)
+        value, covariance = data.fitted()
+        stiffness, damping = self.stiffness, self.damping = exp(value[0]), exp(value[1])
+        # The change with half the band bounds the effect of smoothing.
+        coarse, _ = _Reversals(robot, part, joint, law, 0.5 * _BAND).fitted()
+        change = value[:2] - coarse[:2]
+        relative = covariance[:2, :2] + np.outer(change, change)
+        units = np.array([stiffness, damping])
+        # Presliding spans few encoder steps; smoothing spreads their error over whole reversals,
+        # so that it does not average out.
+        steps = np.abs(np.diff(part.position[:, joint]))
+        step = float(steps[steps > 0.0].min())
+        relative[0, 0] += (step * stiffness / data.size) ** 2 / 12.0
+        self.covariance = relative * np.outer(units, units)
+        # A delay δ of the torque is equivalent to a damping of σ0 δ.
+        self.covariance[1, 1] += (stiffness * _DELAY_STD) ** 2
+        torque, fitted = data.torque - value[4], data.predicted(value) - value[4]
+        degree = 100.0 * rms(_block_means(torque - fitted)) / max(rms(_block_means(torque)), 1e-12)
+        self.unidentified = _unidentified(
+            units, self.covariance, degree, data.size / stiffness, step)
+        pick = spread(len(torque), _PLOT_POINTS)
+        self.angle, self.torque, self.fitted = data.angle[pick], torque[pick], fitted[pick]
 
 
 def find_reversals(samples: JointSamples, joint: int) -> tuple[int, int] | None:
@@ -169,32 +186,7 @@ def estimate_presliding(
 
     """
     found = find_reversals(samples, joint)
-    if found is None:
-        return None
-    part = samples.rows(*found)
-    data = _Reversals(robot, part, joint, law, _BAND)
-    value, covariance = data.fitted()
-    stiffness, damping = (exp(x) for x in value[:2])
-    # The change with half the band bounds the effect of smoothing.
-    coarse, _ = _Reversals(robot, part, joint, law, 0.5 * _BAND).fitted()
-    change = value[:2] - coarse[:2]
-    relative = covariance[:2, :2] + np.outer(change, change)
-    units = np.array([stiffness, damping])
-    # Presliding spans few encoder steps; smoothing spreads their error over whole reversals, so
-    # that it does not average out.
-    steps = np.abs(np.diff(part.position[:, joint]))
-    step = float(steps[steps > 0.0].min())
-    relative[0, 0] += (step * stiffness / data.size) ** 2 / 12.0
-    covariance = relative * np.outer(units, units)
-    # A delay δ of the torque is equivalent to a damping of σ0 δ.
-    covariance[1, 1] += (stiffness * _DELAY_STD) ** 2
-    torque, fitted = data.torque - value[4], data.predicted(value) - value[4]
-    degree = 100.0 * rms(_block_means(torque - fitted)) / max(rms(_block_means(torque)), 1e-12)
-    pick = spread(len(torque), _PLOT_POINTS)
-    return Presliding(
-        stiffness, damping, covariance,
-        _unidentified(units, covariance, degree, data.size / stiffness, step),
-        data.angle[pick], torque[pick], fitted[pick])
+    return None if found is None else Presliding(robot, samples.rows(*found), joint, law)
 
 
 def _block_means(values: Array) -> Array:

@@ -162,12 +162,12 @@ def find_runs(samples: JointSamples, joints: Sequence[int]) -> list[Sweep]:
             for start, stop in runs(moving):
                 inside = [item for item in steady if item.joint == joint
                           and item.start >= start and item.stop <= stop]
-                sweep = _wandering(samples, velocity[:, joint], joint, start, stop)
-                if sweep is None and not inside:
-                    sweep = _attempt(samples, joint, start, stop)
-                if sweep is not None and (
+                whole = _wandering(samples, velocity[:, joint], joint, start, stop)
+                if whole is None and not inside:
+                    whole = _attempt(samples, joint, start, stop)
+                if whole is not None and (
                         sum(item.stop - item.start for item in inside) < 0.5 * (stop - start)):
-                    found = [item for item in found if item not in inside] + [sweep]
+                    found = [item for item in found if item not in inside] + [whole]
     return sorted(found, key=lambda sweep: sweep.start)
 
 
@@ -360,7 +360,6 @@ def _why_rejected(
     return ''
 
 
-@dataclass(frozen=True)
 class GravityComparison:
     """Comparison of the model's gravity with that of pairs of runs.
 
@@ -377,12 +376,24 @@ class GravityComparison:
 
     """
 
-    pairs: int
-    error: float
-    std: float
-    value: Array
-    covariance: Array
-    tilted: float
+    def __init__(
+        self, rows: Sequence[Array], left: Sequence[Array], usable: Sequence[SpeedPoint]
+    ) -> None:
+        """Compare.
+
+        Args:
+            rows: Sine and cosine of the angle, and effect of sag, of each pair, shape (m, 3).
+            left: Gravity by each pair minus that of the model, shape (m,) [N·m].
+            usable: The runs.
+
+        """
+        # The sag has a prior; both other amplitudes have none here.
+        value, covariance = _by_shape(rows, left, (0.0, 0.0, 1.0))
+        self.pairs, self.value, self.covariance = len(rows), value[:2], covariance[:2, :2]
+        self.error = float(np.linalg.norm(self.value))
+        direction = self.value / self.error if self.error > 0.0 else np.array([1.0, 0.0])
+        self.std = float(np.sqrt(direction @ self.covariance @ direction))
+        self.tilted = float(np.linalg.norm(direction @ _amplitudes(usable)[:, 1:]))
 
     @property
     def significant(self) -> bool:
@@ -407,17 +418,8 @@ def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
         gravity = _at(first, first.gravity, grid)
         rows.append(np.column_stack((np.sin(grid), np.cos(grid), _sag_torque(grid, gravity))))
         left.append(0.5 * (up + down) - gravity)
-    if not rows:
-        return None
     # Asymmetry shifts each pair by a constant, so only the shape within pairs is compared.
-    # The sag has a prior; both other amplitudes have none here.
-    value, covariance = _by_shape(rows, left, (0.0, 0.0, 1.0))
-    value, covariance = value[:2], covariance[:2, :2]
-    size = float(np.linalg.norm(value))
-    direction = value / size if size > 0.0 else np.array([1.0, 0.0])
-    return GravityComparison(
-        len(rows), size, float(np.sqrt(direction @ covariance @ direction)), value, covariance,
-        float(np.linalg.norm(direction @ _amplitudes(usable)[:, 1:])))
+    return GravityComparison(rows, left, usable) if rows else None
 
 
 def _by_shape(

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pinocchio as pin
 import scipy
@@ -20,7 +18,6 @@ _MEDIAN = 5
 _REST_TOLERANCE = 0.05
 
 
-@dataclass(frozen=True)
 class LevelCheck:
     """Tilt and drift of the tool by the joint states.
 
@@ -31,30 +28,23 @@ class LevelCheck:
 
     """
 
-    tilt: float
-    drift: float
-    drift_in_motion: float
+    def __init__(self, task: LevelingTask, axis: Array, motion: Array, rest: Array) -> None:
+        """Check a leveling motion by measured joint angles.
 
+        Args:
+            task: The task.
+            axis: The reference's z axis in the root frame, shape (3,).
+            motion: Postures during the motion, shape (k, n) [rad]; their running median is used.
+            rest: Postures at rest after it, shape (m, n) [rad]; their mean is used.
 
-def check_level(task: LevelingTask, axis: Array, motion: Array, rest: Array) -> LevelCheck:
-    """Return tilt and drift of a leveling motion from measured joint angles.
-
-    Args:
-        task: The task.
-        axis: The reference's z axis in the root frame, shape (3,).
-        motion: Postures during the motion, shape (k, n) [rad]; their running median is used.
-        rest: Postures at rest after it, shape (m, n) [rad]; their mean is used.
-
-    """
-    rotation, point = task.tool.pose(rest.mean(axis=0))
-    padded = np.concatenate((np.tile(task.start, (_MEDIAN, 1)), motion))
-    smooth = scipy.ndimage.median_filter(padded, size=(_MEDIAN, 1), mode='nearest')
-    points = task.tool.poses(np.concatenate((smooth, rest)))[1]
-    return LevelCheck(
-        tilt(rotation, axis, 'up' if task.target.up else 'down'),
-        float(np.linalg.norm(point - task.point)),
-        float(np.linalg.norm(points - task.point, axis=1).max()),
-    )
+        """
+        rotation, point = task.tool.pose(rest.mean(axis=0))
+        padded = np.concatenate((np.tile(task.start, (_MEDIAN, 1)), motion))
+        smooth = scipy.ndimage.median_filter(padded, size=(_MEDIAN, 1), mode='nearest')
+        points = task.tool.poses(np.concatenate((smooth, rest)))[1]
+        self.tilt = tilt(rotation, axis, 'up' if task.target.up else 'down')
+        self.drift = float(np.linalg.norm(point - task.point))
+        self.drift_in_motion = float(np.linalg.norm(points - task.point, axis=1).max())
 
 
 def tilt_by_imu(

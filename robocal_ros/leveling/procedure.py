@@ -13,7 +13,7 @@ import numpy as np
 from robocal_ros.arm import Report
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
-from robocal_ros.leveling.estimator import check_level, tilt_by_imu
+from robocal_ros.leveling.estimator import LevelCheck, tilt_by_imu
 from robocal_ros.leveling.model import Tool, tilt
 from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelingPlanner, LevelPlan
@@ -125,7 +125,7 @@ class LevelingProcedure:
             samples = self.joints.samples()
         motion, rest = (self._links(samples.position[rows])
                         for rows in (samples.time <= moved, samples.time > moved))
-        check = check_level(plan.task, self.axis, motion, rest)
+        check = LevelCheck(plan.task, self.axis, motion, rest)
         bad = []
         if check.tilt > values.tolerance:
             bad.append(f'the residual tilt is above the tolerance of {_degrees(values.tolerance)}')

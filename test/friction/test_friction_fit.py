@@ -11,11 +11,10 @@ from support.friction_cell import NAMES, Truth
 
 from robocal_ros.errors import DataError
 from robocal_ros.friction.fit import (
+    Choice,
     DirectionFit,
     Side,
-    choose,
     distinct,
-    fit_direction,
     law,
     unidentified,
 )
@@ -40,7 +39,7 @@ def side(speed: np.ndarray, torque: np.ndarray, std: np.ndarray, load: object = 
 
 
 def fitted(speed: np.ndarray, torque: np.ndarray, std: np.ndarray, model: str) -> DirectionFit:
-    return fit_direction(side(speed, torque, std), model)
+    return DirectionFit(side(speed, torque, std), model)
 
 
 def stribeck_unidentified(fit: DirectionFit) -> str:
@@ -120,7 +119,7 @@ class TestChoice:
         std = np.full(12, 0.004)
         noise = np.random.default_rng(1).normal(size=(2, 12)) * std
         torque = plain(true_model, VALUES[true_model], SPEED) + noise
-        chosen = choose({name: side(SPEED, row, std, LOAD) for name, row in zip(
+        chosen = Choice({name: side(SPEED, row, std, LOAD) for name, row in zip(
             ('forward', 'backward'), torque, strict=True)}, 'auto')
         assert chosen.model == true_model
         assert chosen.held_out
@@ -130,14 +129,14 @@ class TestChoice:
         torque = plain('coulomb_viscous', VALUES['coulomb_viscous'], SPEED)
         noisy = side(SPEED, torque + 0.004 * np.random.default_rng(1).normal(size=12),
                      np.full(12, 0.004), LOAD)
-        found = choose({'forward': noisy}, 'auto')
+        found = Choice({'forward': noisy}, 'auto')
         assert found.model == 'coulomb_viscous'
         assert {'stribeck_velocity', 'exponent', 'load_factor'} == set(found.unidentified)
         assert all(found.unidentified.values())
 
     def test_without_a_change_of_load_there_is_no_load_factor(self):
         torque = plain('coulomb_viscous', VALUES['coulomb_viscous'], SPEED)
-        found = choose({'forward': side(SPEED, torque, STD)}, 'coulomb_viscous_load')
+        found = Choice({'forward': side(SPEED, torque, STD)}, 'coulomb_viscous_load')
         assert 'load varies by ±0.00 N·m' in found.unidentified['load_factor']
 
     def test_one_speed_below_the_bend_repeated_is_still_one(self):
@@ -158,7 +157,7 @@ def test_stated_scatter_is_the_scatter(model):
     """χ² of an estimate against its covariance."""
     value, std = VALUES[model], np.full(12, 0.004)
     torque = plain(model, value, SPEED) + std * np.random.default_rng(3).normal(size=12)
-    fit = fit_direction(side(SPEED, torque, std, LOAD), model)
+    fit = DirectionFit(side(SPEED, torque, std, LOAD), model)
     error = fit.value - value
     distance = float(error @ np.linalg.solve(fit.covariance, error))
     assert chi2.ppf(0.005, len(value)) < distance < chi2.ppf(0.995, len(value))

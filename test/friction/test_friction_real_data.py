@@ -24,7 +24,6 @@ from robocal_ros.friction.fit import (
     DirectionFit,
     Side,
     fit_degree,
-    fit_direction,
     information_criterion,
     law,
 )
@@ -135,7 +134,7 @@ def tx40() -> Record:
 
 
 def fits(sides: Sides, model: str) -> list[DirectionFit]:
-    return [fit_direction(Side(*side, *np.zeros((2, len(side[0])))), model) for side in sides]
+    return [DirectionFit(Side(*side, *np.zeros((2, len(side[0])))), model) for side in sides]
 
 
 @pytest.mark.parametrize('joint', range(6))

@@ -9,7 +9,7 @@ import pytest
 from support.leveling_rig import TILTED, UP, planner
 
 from robocal_ros.errors import DataError
-from robocal_ros.leveling.estimator import check_level, tilt_by_imu
+from robocal_ros.leveling.estimator import LevelCheck, tilt_by_imu
 from robocal_ros.leveling.path import Bounds, joint_step
 from robocal_ros.leveling.plan import timed
 
@@ -26,7 +26,7 @@ class TestJointStates:
         plan = made.plan(TILTED)
         rest = np.tile(plan.trajectory.goal, (20, 1))
         way = plan.trajectory.sample(plan.trajectory.dense(0.002))[0]
-        check = check_level(plan.task, UP, way, rest)
+        check = LevelCheck(plan.task, UP, way, rest)
         assert check.tilt < 1e-6
         assert check.drift < 1e-6
         assert check.drift_in_motion < 2e-5
@@ -37,7 +37,7 @@ class TestJointStates:
         off = np.array([0.0, 0.0, 0.0, 0.0, 0.004, 0.0])
         rest = np.tile(plan.trajectory.goal + off, (20, 1))
         way = plan.trajectory.sample(plan.trajectory.dense(0.002))[0]
-        check = check_level(plan.task, UP, way, rest)
+        check = LevelCheck(plan.task, UP, way, rest)
         assert check.tilt == pytest.approx(0.004, rel=0.05)
         assert check.drift == pytest.approx(0.0004, rel=0.2)
         assert check.drift_in_motion == pytest.approx(check.drift)
@@ -50,7 +50,7 @@ class TestJointStates:
         for samples, seen in ((2, False), (6, True)):
             jerked = way.copy()
             jerked[:samples] += 1e-3
-            check = check_level(plan.task, UP, jerked, rest)
+            check = LevelCheck(plan.task, UP, jerked, rest)
             assert (check.drift_in_motion > 3e-4) == seen
 
 

@@ -8,7 +8,6 @@ rotation vector in root axes from the current orientation to the level one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pinocchio as pin
@@ -86,27 +85,22 @@ SHORTEST_PROJECTION = 0.05
 _AXES_OF_A_TIE = 24
 
 
-@dataclass(frozen=True)
 class LevelTarget:
     """A level orientation and the turn to it.
 
     Attributes:
         rotation: Level orientation, shape (3, 3).
         turn: Rotation vector from the current orientation to it, root axes, shape (3,) [rad].
+        angle: Angle of the turn [rad].
         up: Whether z points along the reference axis rather than against it.
         note: Explanation of the choice for the user; empty for none.
 
     """
 
-    rotation: Array
-    turn: Array
-    up: bool
-    note: str = ''
-
-    @property
-    def angle(self) -> float:
-        """Return the angle of the turn [rad]."""
-        return float(np.linalg.norm(self.turn))
+    def __init__(self, rotation: Array, turn: Array, up: bool, note: str = '') -> None:
+        """Turn an orientation of shape (3, 3); other arguments as above."""
+        self.rotation, self.turn = frozen(pin.exp3(turn) @ rotation), frozen(turn)
+        self.angle, self.up, self.note = float(np.linalg.norm(turn)), up, note
 
 
 def angle_between(first: Array, second: Array) -> float:
@@ -168,7 +162,7 @@ def _least_turns(rotation: Array, goal: Array, up: bool) -> list[LevelTarget]:
     """Return the smallest turn, or those about several equally near horizontal axes."""
     turn = _shortest(rotation[:, 2], goal)
     if np.linalg.norm(turn) <= np.pi - TIE:
-        return [LevelTarget(frozen(pin.exp3(turn) @ rotation), frozen(turn), up)]
+        return [LevelTarget(rotation, turn, up)]
     first = _projected(rotation[:, 0], goal)
     first /= np.linalg.norm(first)
     targets = []
@@ -179,7 +173,7 @@ def _least_turns(rotation: Array, goal: Array, up: bool) -> list[LevelTarget]:
         turn = _rotation_vector(
             pin.exp3(_shortest(about @ rotation[:, 2], goal)) @ about, normal)
         targets.append(LevelTarget(
-            frozen(pin.exp3(turn) @ rotation), frozen(turn), up,
+            rotation, turn, up,
             'The tool is upside down, so that the turn is equally large about every horizontal '
             'axis; the one with the least joint travel was selected.'))
     return targets
@@ -217,11 +211,10 @@ def _kept_heading(rotation: Array, goal: Array, heading: str, up: bool) -> list[
     level = np.column_stack((x, np.cross(goal, x), goal))
     turn = _rotation_vector(level @ rotation.T)
     if np.linalg.norm(turn) <= np.pi - TIE:
-        return [LevelTarget(frozen(level), frozen(turn), up, note)]
+        return [LevelTarget(rotation, turn, up, note)]
     note = (f'{note} Both directions of the turn are equally far; the one with the least joint '
             'travel was selected.').strip()
-    return [LevelTarget(frozen(level), frozen(either), up, note)
-            for either in (turn, _opposite_turn(turn))]
+    return [LevelTarget(rotation, either, up, note) for either in (turn, _opposite_turn(turn))]
 
 
 def _projected(vector: Array, goal: Array) -> Array:

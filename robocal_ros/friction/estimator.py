@@ -79,7 +79,7 @@ def estimate(
         recording: Joint states of the runs, and temperatures.
         values: The node's parameters. If they name no joints, those that the recording names
             are identified, otherwise all with runs.
-        alternatives: The arm with payloads one standard deviation off; see ``read_run``.
+        alternatives: The arm with payloads one standard deviation off; see ``SpeedPoint``.
 
     Raises:
         ConfigurationError: If the arm lacks a joint that is asked for.

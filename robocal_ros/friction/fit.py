@@ -11,7 +11,6 @@ least squares inside (variable projection; Golub, Pereyra, Inverse Problems 19 (
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -703,8 +702,8 @@ def _drift_effects(fit: DirectionFit, course: Course, std: float) -> Array:
 def _without_drift(points: Sequence[SpeedPoint], course: Course) -> tuple[SpeedPoint, ...]:
     """Return the runs with the friction of the last usable one; rejected ones unchanged."""
     shares = iter(course.share(_ages([p for p in points if not p.rejected])))
-    return tuple(p if p.rejected else replace(
-        p, torque=p.torque / (1.0 + course.drift * next(shares))) for p in points)
+    return tuple(p if p.rejected else p.changed(
+        torque=p.torque / (1.0 + course.drift * next(shares))) for p in points)
 
 
 def _reasons(fits: Mapping[str, DirectionFit]) -> dict[str, str]:

@@ -9,7 +9,8 @@ compare with; torque ripple, which repeats over the joint angle, is subtracted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from copy import copy
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,6 @@ from robocal_ros.results import rms, spread
 from robocal_ros.robot import DIRECTIONS, Robot, gravity_changes
 
 
-@dataclass(frozen=True)
 class SpeedPoint:
     """Speed and friction torque of one run.
 
@@ -54,21 +54,50 @@ class SpeedPoint:
 
     """
 
-    joint: int
-    speed: float
-    torque: float
-    std: float
-    gravity_std: float
-    low: float
-    high: float
-    begin: float
-    end: float
-    rejected: str
-    angle: Array
-    total: Array
-    gravity: Array
-    load: float = 0.0
-    tilted: Array = field(default_factory=lambda: np.zeros(0))
+    def __init__(
+        self, robot: Robot, samples: JointSamples, run: Sweep, alternatives: Sequence[Robot] = (),
+        tilts: Sequence[Robot] = (),
+    ) -> None:
+        """Read a run.
+
+        Args:
+            robot: The arm with its payload.
+            samples: Joint states.
+            run: Rows and speed of the run.
+            alternatives: The arm with payloads one standard deviation off along independent
+                directions.
+            tilts: The arm under the changes of gravity per tilt of the base.
+
+        """
+        rows = slice(run.start, run.stop)
+        effort = samples.effort[rows, run.joint]
+        angle = samples.position[rows, run.joint]
+        gravity = _gravity(robot, samples.position[rows], run.joint)
+        torque = effort - gravity
+        if 0.0 < run.wander < np.inf:
+            # A speed that is not the same at both ends took inertia torque on average.
+            ends = central_velocity(samples.time[rows], angle[:, None], _HALF_WIDTH)[[0, -1], 0]
+            acceleration = np.zeros(robot.n)
+            acceleration[run.joint] = np.diff(ends)[0] / np.ptp(samples.time[rows])
+            torque = torque - float((robot.inverse_dynamics(
+                run.posture, np.zeros(robot.n), acceleration)
+                - robot.gravity_torque(run.posture))[run.joint])
+        self.joint, self.speed, self.torque = run.joint, run.speed, float(torque.mean())
+        inflation = autocorrelation_time(torque - self.torque)
+        self.std = max(float(torque.std(ddof=1)) * float(np.sqrt(inflation / len(torque))), 1e-6)
+        self.gravity_std = _gravity_std(robot, run, alternatives)
+        self.low, self.high = float(angle.min()), float(angle.max())
+        time = samples.time[rows]
+        self.begin, self.end = float(time[0]), float(time[-1])
+        starts = _blocks(time)
+        self.rejected = _why_rejected(
+            torque, effort, starts, float(robot.effort_limit[run.joint]), abs(self.torque),
+            run.wander)
+        self.angle, self.total, self.gravity = (
+            _means(values, starts) for values in (angle, effort, gravity))
+        self.load = float(np.abs(gravity).mean())
+        self.tilted = np.array([_gravity(other, samples.position[rows], run.joint).mean()
+                                for other in tilts])
 
     @property
     def direction(self) -> str:
@@ -77,8 +106,14 @@ class SpeedPoint:
 
     def with_gravity(self, added: Array) -> SpeedPoint:
         """Return the run with a torque added to the model's gravity, shape (m,) [N·m]."""
-        return replace(self, torque=self.torque - float(added.mean()),
-                       gravity=self.gravity + added)
+        return self.changed(torque=self.torque - float(added.mean()),
+                            gravity=self.gravity + added)
+
+    def changed(self, **values: Any) -> SpeedPoint:
+        """Return the run with other values of attributes."""
+        twin = copy(self)
+        vars(twin).update(values)
+        return twin
 
 
 SLOW = 0.02
@@ -241,60 +276,13 @@ def _attempt(samples: JointSamples, joint: int, start: int, stop: int) -> Sweep 
                  float(np.ptp(angles)), np.inf)
 
 
-def read_run(
-    robot: Robot, samples: JointSamples, run: Sweep, alternatives: Sequence[Robot] = (),
-    tilts: Sequence[Robot] = (),
-) -> SpeedPoint:
-    """Return speed and friction torque of one run.
-
-    Args:
-        robot: The arm with its payload.
-        samples: Joint states.
-        run: Rows and speed of the run.
-        alternatives: The arm with payloads one standard deviation off along independent
-            directions.
-        tilts: The arm under the changes of gravity per tilt of the base.
-
-    """
-    rows = slice(run.start, run.stop)
-    effort = samples.effort[rows, run.joint]
-    angle = samples.position[rows, run.joint]
-    gravity = _gravity(robot, samples.position[rows], run.joint)
-    torque = effort - gravity
-    if 0.0 < run.wander < np.inf:
-        # A speed that is not the same at both ends took inertia torque on average.
-        ends = central_velocity(samples.time[rows], angle[:, None], _HALF_WIDTH)[[0, -1], 0]
-        acceleration = np.zeros(robot.n)
-        acceleration[run.joint] = np.diff(ends)[0] / np.ptp(samples.time[rows])
-        torque = torque - float((robot.inverse_dynamics(
-            run.posture, np.zeros(robot.n), acceleration)
-            - robot.gravity_torque(run.posture))[run.joint])
-    mean = float(torque.mean())
-    inflation = autocorrelation_time(torque - mean)
-    time = samples.time[rows]
-    starts = _blocks(time)
-    return SpeedPoint(
-        joint=run.joint, speed=run.speed, torque=mean,
-        std=max(float(torque.std(ddof=1)) * float(np.sqrt(inflation / len(torque))), 1e-6),
-        gravity_std=_gravity_std(robot, run, alternatives),
-        low=float(angle.min()), high=float(angle.max()),
-        begin=float(time[0]), end=float(time[-1]),
-        rejected=_why_rejected(
-            torque, effort, starts, float(robot.effort_limit[run.joint]), abs(mean), run.wander),
-        angle=_means(angle, starts), total=_means(effort, starts),
-        gravity=_means(gravity, starts), load=float(np.abs(gravity).mean()),
-        tilted=np.array([_gravity(other, samples.position[rows], run.joint).mean()
-                         for other in tilts]),
-    )
-
-
 def read_runs(
     robot: Robot, samples: JointSamples, joints: Sequence[int],
     alternatives: Sequence[Robot] = (),
 ) -> list[SpeedPoint]:
-    """Find and read all runs; arguments as for ``find_runs`` and ``read_run``."""
+    """Find and read all runs; arguments as for ``find_runs`` and ``SpeedPoint``."""
     tilts = gravity_changes(robot)
-    return [read_run(robot, samples, run, alternatives, tilts)
+    return [SpeedPoint(robot, samples, run, alternatives, tilts)
             for run in find_runs(samples, joints)]
 
 
@@ -589,11 +577,11 @@ def without_ripple(
     def cleaned(point: SpeedPoint) -> SpeedPoint:
         known = np.sum([ripple.torque(point.angle) for ripple in ripples], axis=0)
         std = np.linalg.norm([point.std, *(ripple.mean_std(point.angle) for ripple in ripples)])
-        return replace(point, torque=point.torque - float(known.mean()), std=float(std),
-                       total=point.total - known)
+        return point.changed(torque=point.torque - float(known.mean()), std=float(std),
+                             total=point.total - known)
 
     points = [cleaned(point) for point in points] if ripples else points
     cycles, size = suspected_ripple(_ripple_runs(points))
-    return tuple(replace(point, std=float(np.hypot(
+    return tuple(point.changed(std=float(np.hypot(
         point.std, size * np.abs(np.exp(1j * cycles * point.angle).mean()))))
         for point in points)

@@ -8,7 +8,7 @@ import pytest
 from support.arms import arm
 from support.friction_cell import SPEEDS, WRIST, Record, both_ways, record
 
-from robocal_ros.friction.runs import SpeedPoint, find_runs, read_run, ripple_of, without_ripple
+from robocal_ros.friction.runs import SpeedPoint, find_runs, ripple_of, without_ripple
 
 JOINT = 5
 
@@ -21,7 +21,7 @@ def made() -> Record:
 def points(made: Record, effort: np.ndarray) -> list[SpeedPoint]:
     samples = made.samples(effort=effort)
     robot = arm('robocal').robot()
-    return [read_run(robot, samples, run) for run in find_runs(samples, [JOINT])]
+    return [SpeedPoint(robot, samples, run) for run in find_runs(samples, [JOINT])]
 
 
 def errors(found: tuple[SpeedPoint, ...] | list[SpeedPoint]) -> np.ndarray:

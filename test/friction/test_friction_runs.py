@@ -22,7 +22,6 @@ from robocal_ros.friction.runs import (
     SpeedPoint,
     compare_gravity,
     find_runs,
-    read_run,
     with_delay_correction,
     with_gravity_correction,
 )
@@ -47,7 +46,7 @@ def wrist() -> Record:
 def points(record_: Record, robot: Robot, joint: int = WRIST_JOINT, **changes
            ) -> list[SpeedPoint]:
     samples = record_.samples(**changes)
-    return [read_run(robot, samples, run) for run in find_runs(samples, [joint])]
+    return [SpeedPoint(robot, samples, run) for run in find_runs(samples, [joint])]
 
 
 def test_every_run_is_found_once_and_only_its_cruise_is_read(wrist):
@@ -99,7 +98,7 @@ def test_stamps_may_be_uneven(wrist, robot):
     assert len(found) == len(wrist.runs)
     for sweep, run in zip(found, wrist.runs, strict=True):
         assert sweep.speed == pytest.approx(run.speed, rel=2e-3)
-        assert not read_run(robot, thinned, sweep).rejected
+        assert not SpeedPoint(robot, thinned, sweep).rejected
 
 
 class TestRejected:
@@ -202,14 +201,14 @@ class TestWanderingRuns:
     @pytest.mark.parametrize('share', [0.15, 0.3])
     def test_a_wandering_run_is_used_with_its_own_speed(self, share, robot):
         samples = self.wandering(share)
-        [point] = [read_run(robot, samples, run) for run in find_runs(samples, [WRIST_JOINT])]
+        [point] = [SpeedPoint(robot, samples, run) for run in find_runs(samples, [WRIST_JOINT])]
         assert point.rejected == ''
         assert point.speed == pytest.approx(0.012, rel=0.03)
         assert point.torque == pytest.approx(float(WRIST.torque(np.array([0.012]))[0]), rel=0.02)
 
     def test_a_run_that_wanders_too_much_is_named(self, robot):
         samples = self.wandering(0.55)
-        [point] = [read_run(robot, samples, run) for run in find_runs(samples, [WRIST_JOINT])]
+        [point] = [SpeedPoint(robot, samples, run) for run in find_runs(samples, [WRIST_JOINT])]
         assert 'its speed wandered by' in point.rejected
         assert '(limit 25 %)' in point.rejected
 

@@ -98,6 +98,9 @@ class DirectionFit:
         side: The fitted runs.
         value: Parameters in the order of ``parameter_names(model)``, shape (p,).
         covariance: Their covariance, shape (p, p).
+        std: Their standard deviations, shape (p,).
+        residual: Measured minus fitted |F|, shape (k,) [N·m].
+        slopes: Derivatives of |F| by the parameters, shape (k, p).
 
     """
 
@@ -120,34 +123,22 @@ class DirectionFit:
         self.model, self.side = model, side
         self.value = (_projected(side, model) if of_speed(model) in SHAPES
                       else _constrained(side, model)[1])
+        self.residual = side.torque - self.at(side.speed, side.load)
+        self.slopes = jacobian(model, self.value, side.speed, side.load)
         weighted = self.slopes / side.std[:, None]
         information = weighted.T @ weighted
         scale = np.sqrt(np.maximum(np.diag(information), 1e-300))
         self.covariance = np.linalg.pinv(
             information / np.outer(scale, scale)) / np.outer(scale, scale)
+        self.std = np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
 
     def named(self, numbers: Array) -> dict[str, float]:
         """Return numbers of the parameters, in their order, by name."""
         return dict(zip(parameter_names(self.model), numbers.tolist(), strict=True))
 
-    @property
-    def std(self) -> Array:
-        """Standard deviations of the parameters, shape (p,)."""
-        return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
-
     def at(self, speed: Array, load: Array | float) -> Array:
         """Return |F| of the law; arguments as for ``evaluate``."""
         return evaluate(self.model, self.value, speed, load)
-
-    @property
-    def residual(self) -> Array:
-        """Measured minus fitted |F|, shape (k,) [N·m]."""
-        return self.side.torque - self.at(self.side.speed, self.side.load)
-
-    @property
-    def slopes(self) -> Array:
-        """Derivatives of |F| by the parameters, shape (k, p)."""
-        return jacobian(self.model, self.value, self.side.speed, self.side.load)
 
 
 def _constrained(side: Side, model: str, shape: float = 1.0) -> tuple[float, Array]:

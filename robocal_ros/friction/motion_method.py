@@ -53,6 +53,7 @@ class MotionJoint:
         misfit: RMS over speed bins of the mean residual: lack of fit of the law [N·m].
         scatter: RMS of what the misfit would be by the scatter of repeated passes through a speed
             alone [N·m].
+        degree: Misfit beyond the scatter, relative to friction [%].
         speed: Mean speed of each bin, shape (k,) [rad/s].
         measured: Friction with the residual, bin by bin, shape (k,) [N·m].
         fitted: Friction of the law there, shape (k,) [N·m].
@@ -101,12 +102,8 @@ class MotionJoint:
             np.array(part) for part in (speed, measured, fitted))
         self.misfit = rms(self.measured - self.fitted) if speed else 0.0
         self.scatter, self.rows = pass_scatter(residual, bins), len(v)
-
-    @property
-    def degree(self) -> float:
-        """Misfit beyond the scatter, relative to friction [%]."""
-        excess = np.sqrt(max(0.0, self.misfit**2 - self.scatter**2))
-        return 100.0 * float(excess) / rms(self.fitted) if len(self.fitted) else np.inf
+        excess = float(np.sqrt(max(0.0, self.misfit**2 - self.scatter**2)))
+        self.degree = 100.0 * excess / rms(self.fitted) if speed else np.inf
 
 
 class _Motion:

@@ -37,6 +37,7 @@ class SpeedPoint:
     Attributes:
         joint: Column of the joint.
         speed: Mean signed speed [rad/s].
+        direction: Direction of the motion, one of ``DIRECTIONS``.
         torque: Mean torque minus gravity, signed [N·m].
         std: Standard deviation of that mean for autocorrelated samples [N·m].
         gravity_std: Standard deviation of the gravity torque, common to the run [N·m].
@@ -83,6 +84,7 @@ class SpeedPoint:
                 run.posture, np.zeros(robot.n), acceleration)
                 - robot.gravity_torque(run.posture))[run.joint])
         self.joint, self.speed, self.torque = run.joint, run.speed, float(torque.mean())
+        self.direction = DIRECTIONS[run.speed < 0.0]
         inflation = autocorrelation_time(torque - self.torque)
         self.std = max(float(torque.std(ddof=1)) * float(np.sqrt(inflation / len(torque))), 1e-6)
         self.gravity_std = _gravity_std(robot, run, alternatives)
@@ -98,11 +100,6 @@ class SpeedPoint:
         self.load = float(np.abs(gravity).mean())
         self.tilted = np.array([_gravity(other, samples.position[rows], run.joint).mean()
                                 for other in tilts])
-
-    @property
-    def direction(self) -> str:
-        """Direction of the motion, one of ``DIRECTIONS``."""
-        return DIRECTIONS[self.speed < 0.0]
 
     def with_gravity(self, added: Array) -> SpeedPoint:
         """Return the run with a torque added to the model's gravity, shape (m,) [N·m]."""
@@ -358,6 +355,7 @@ class GravityComparison:
         pairs: Number of pairs.
         error: Amplitude of a torque a sinθ + b cosθ that is missing from the model [N·m].
         std: Its standard deviation [N·m].
+        significant: Whether it exceeds four standard deviations.
         value: (a, b), shape (2,) [N·m].
         covariance: Covariance of both, shape (2, 2).
         tilted: Amplitude of that torque per tilt of the base [N·m/rad].
@@ -381,12 +379,8 @@ class GravityComparison:
         self.error = float(np.linalg.norm(self.value))
         direction = self.value / self.error if self.error > 0.0 else np.array([1.0, 0.0])
         self.std = float(np.sqrt(direction @ self.covariance @ direction))
+        self.significant = self.error > 4.0 * self.std
         self.tilted = float(np.linalg.norm(direction @ _amplitudes(usable)[:, 1:]))
-
-    @property
-    def significant(self) -> bool:
-        """True if the error exceeds four standard deviations."""
-        return self.error > 4.0 * self.std
 
 
 def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:

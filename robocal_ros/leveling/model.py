@@ -311,6 +311,7 @@ class LevelingTask:
         point: Position of the tool point, shape (3,) [m].
         target: Level orientation and the turn to it.
         rows: Number of constraints on a posture: 6, or 5 with a free heading.
+        redundancy: Degrees of freedom beyond those of the task; negative if there are too few.
         free_heading: Whether rotation about the reference axis is unconstrained.
         across: Two unit vectors normal to the reference axis, shape (2, 3).
 
@@ -338,11 +339,7 @@ class LevelingTask:
         self.free_heading = free_heading
         self.across = level_axes(axis)
         self.rows = 5 if free_heading else 6
-
-    @property
-    def redundancy(self) -> int:
-        """Degrees of freedom beyond those of the task; negative if there are too few."""
-        return int(self.tool.robot.n) - self.rows
+        self.redundancy = tool.robot.n - self.rows
 
     def orientation(self, share: float) -> Array:
         """Return the orientation at a share of the turn, shape (3, 3)."""

@@ -295,6 +295,7 @@ class Robot:
         name: The arm's name; by default that of the URDF.
         urdf: URDF text.
         joint_names: Names of the n joints, from the base to the tip, without mimic joints.
+        n: Number of joints.
         mimicking: Mimic joints by name, and the joint that each follows.
         tool_frame: Frame of the flange or tool.
         root_frame: The URDF's root link.
@@ -351,6 +352,7 @@ class Robot:
                     f"Joint '{name}' {known} the chain to '{tool_frame}'; "
                     f'its movable joints are {_listed(chain)}.')
         self.joint_names = tuple(name for name in chain if not joints or name in joints)
+        self.n = len(self.joint_names)
         tied = {name: mimic for name, mimic in mimics.items() if mimic.driver in self.joint_names}
         self.mimicking = {name: mimic.driver for name, mimic in tied.items()}
         if tied:
@@ -463,11 +465,6 @@ class Robot:
 
     def _is_prismatic(self, joint: str) -> bool:
         return joint in self.joint_names and bool(self.prismatic[self.joint_names.index(joint)])
-
-    @property
-    def n(self) -> int:
-        """Number of joints."""
-        return len(self.joint_names)
 
     def index(self, joint: str) -> int:
         """Return a joint's column; raises ConfigurationError with the list of joints."""

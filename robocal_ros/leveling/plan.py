@@ -212,6 +212,9 @@ class LevelingPlanner:
         direct = follow(task, rules)
         if direct.obstacle is None:
             yield direct
+            even = smoothed(task, rules, direct)
+            if even is not None:
+                yield even
         found = search(task, rules, self.values.search_time)
         if found.obstacle is not None:
             furthest = max(found, direct, key=lambda path: path.share)

@@ -65,6 +65,13 @@ def keeps_everything(made: LevelingPlanner, plan: LevelPlan, start: np.ndarray) 
         assert made.checker.first_contact(positions) is None
 
 
+def test_a_direct_path_is_smoothed_before_a_search() -> None:
+    """The spline through the direct path exceeds a limit, and no time is left for a search."""
+    made = planner('panda', heading='free', search_time=1e-6)
+    start = np.array([-0.409, 0.507, -1.592, -0.823, 0.129, 2.592, -0.779])
+    keeps_everything(made, made.plan(start), start)
+
+
 @pytest.mark.parametrize('name', ARMS)
 def test_random_postures(name: str) -> None:
     made = planner(name)

@@ -21,11 +21,11 @@ LOAD_FACTOR_STD = 0.05
 
 
 def law_slopes(parameters: Sequence[Array | float], speed: Array, load: Array | float) -> Array:
-    """Return the derivatives of |F| of one direction by ``LAW_PARAMETERS``, shape (..., 6).
+    """Return the derivatives of friction in one direction by ``LAW_PARAMETERS``, shape (..., 6).
 
     Args:
         parameters: The parameters, each a number or of the shape of the speeds.
-        speed: |v|, positive [rad/s].
+        speed: Size of the speed, positive [rad/s].
         load: Transmitted torque minus the reference load [N·m].
 
     """

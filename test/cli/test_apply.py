@@ -61,8 +61,9 @@ def test_a_payload_is_carried_afterwards(urdf: Path, capsys) -> None:
 
 def test_driver_values_are_in_the_frame_asked_for(urdf: Path, capsys) -> None:
     bare = Robot(urdf.read_text())
-    moved = bare.transform_frame_to_root(bare._zero, 'tool0').actInv(
-        bare.transform_frame_to_root(bare._zero, 'flange'))
+    still = np.zeros(bare.n)
+    moved = bare.transform_frame_to_root(still, 'tool0').actInv(
+        bare.transform_frame_to_root(still, 'flange'))
     x, y, z = moved.act(payload_result().values(('com_x', 'com_y', 'com_z')))
     code, _ = applied(payload_result(), urdf, '--frame', 'tool0')
     assert code == 0

@@ -525,9 +525,7 @@ def open_load_factor(fit: DirectionFit) -> float:
     return float((LOAD_FACTOR_STD**-2 + information) ** -0.5)
 
 
-def law(
-    fits: Sequence[DirectionFit], reference_load: float = 0.0, std: float = 0.0
-) -> SteadyFriction:
+def law(fits: Sequence[DirectionFit], reference_load: float, std: float) -> SteadyFriction:
     """Return the law of a forward and a backward fit.
 
     Args:

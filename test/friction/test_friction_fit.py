@@ -167,9 +167,10 @@ def test_two_directions_make_one_law():
     truth = Truth()
     sides = [fitted(SPEED, sign * truth.torque(sign * SPEED), STD, 'stribeck')
              for sign in (1.0, -1.0)]
-    joined = law(sides)
+    joined = law(sides, 0.2, 0.05)
+    assert (joined.reference_load, joined.std) == (0.2, 0.05)
     both = np.concatenate((SPEED, -SPEED))
     np.testing.assert_allclose(joined.torque(both), truth.torque(both), rtol=1e-6)
-    simple = law([fitted(SPEED, np.full(12, 0.5), STD, 'coulomb') for _ in 'ab'])
+    simple = law([fitted(SPEED, np.full(12, 0.5), STD, 'coulomb') for _ in 'ab'], 0.0, 0.0)
     np.testing.assert_allclose(simple.torque(both), 0.5 * np.sign(both))
     assert tuple(parameter_names('stribeck')) == NAMES

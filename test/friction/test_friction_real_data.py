@@ -140,7 +140,7 @@ def fits(sides: Sides, model: str) -> list[DirectionFit]:
 @pytest.mark.parametrize('joint', range(6))
 def test_laws_agree_with_the_published_ones(tx40, joint, record_property):
     sides = tx40.sides(joint, slice(None))
-    found = law(fits(sides, 'coulomb_viscous'))
+    found = law(fits(sides, 'coulomb_viscous'), 0.0, 0.0)
     v = np.concatenate((sides[0][0], -sides[1][0]))
     published = DRY[joint] * np.sign(v) + VISCOUS[joint] * v + OFFSET[joint]
     own = float(np.sqrt(np.mean(published**2)))
@@ -161,7 +161,7 @@ def test_viscous_friction_is_seen(tx40, joint):
 @pytest.mark.parametrize('joint', range(6))
 def test_the_first_part_predicts_friction_of_the_last(tx40, joint, record_property):
     border = int(0.7 * len(tx40.q))
-    found = law(fits(tx40.sides(joint, slice(None, border)), 'coulomb_viscous'))
+    found = law(fits(tx40.sides(joint, slice(None, border)), 'coulomb_viscous'), 0.0, 0.0)
     held_out = tx40.sides(joint, slice(border, None))
     v = np.concatenate((held_out[0][0], -held_out[1][0]))
     torque = np.concatenate((held_out[0][1], -held_out[1][1]))

@@ -32,9 +32,9 @@ TILTED = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])
 SLOW = {'speed_scale': 0.3}
 # What the procedures lack on hardware without physics.
 REFUSED = {
-    'payload_identification/preview': 'ffort',
-    'payload_identification/run': 'ffort',
-    'friction_identification/run': 'ffort',
+    'payload_identification/preview': 'efforts of all joints',
+    'payload_identification/run': 'ffort of joint',
+    'friction_identification/run': 'ffort of joint',
     'compliance_calibration/run': 'mount the load',
     'wrench_observer/run': 'same values',
 }

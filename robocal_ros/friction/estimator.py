@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -38,6 +38,8 @@ from robocal_ros.results import (
 from robocal_ros.robot import (
     DIRECTIONS,
     EFFORT_UNITS,
+    TEMPERATURE_FACTOR,
+    TEMPERATURE_STD,
     TORQUE_ZERO,
     Robot,
     TorqueZero,
@@ -55,6 +57,8 @@ UNITS = {'coulomb': 'N·m', 'static': 'N·m', 'stribeck_velocity': 'rad/s',
 BRISTLES = {'bristle_stiffness': 'N·m/rad', 'bristle_damping': 'N·m·s/rad'}
 """Additional parameters of the dynamic law, with units."""
 # Settings by joint, and parts of a result with what names their joint.
+# Standard deviation of the change of friction between two results apart from that by temperature.
+_OTHER_CHANGE = 0.1
 _BY_JOINT = ('laws', 'temperatures')
 _PARTS = {'parameters': 'name', 'fit': 'what', 'validation': 'what', 'checks': 'name',
           'series': 'title'}
@@ -520,12 +524,45 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
     order = {name: i for i, name in enumerate(new.robot.joint_names)}
     joined: dict[str, Any] = {name: (*getattr(kept, name), *getattr(fresh, name))
                               for name in (*_PARTS, 'covariance_names')}
+    if old is not None:
+        joined['parameters'] += tuple(_temperature_factors(old, fresh))
     joined['parameters'] = tuple(sorted(
         joined['parameters'], key=lambda p: order[_joint_of(p.name).partition('+')[0]]))
     by_joint = {name: {**kept.settings.get(name, {}), **fresh.settings.get(name, {})}
                 for name in _BY_JOINT if name in {**kept.settings, **fresh.settings}}
     return replace(fresh, settings={**fresh.settings, **by_joint},
                    covariance=scipy.linalg.block_diag(kept.covariance, fresh.covariance), **joined)
+
+
+def _temperature_factors(
+    old: CalibrationResult, new: CalibrationResult
+) -> Iterator[Parameter]:
+    """Yield the change of friction per kelvin of each joint that two results have.
+
+    The change between two temperatures is that by the temperature, and another one, by wear or a
+    new gear, of ``_OTHER_CHANGE``. Each new temperature improves what the older results told.
+    """
+    before, after = friction_by_joint(old), friction_by_joint(new)
+    for joint in [name for name in after if name in before]:
+        laws = law, newer = before[joint], after[joint]
+        factor, variance = law.temperature_factor, law.temperature_std**2
+        low, high = (pick(law.speeds[end] for law in laws) for end, pick in ((0, max), (1, min)))
+        warmer = newer.temperature - law.temperature
+        if np.isfinite(warmer) and 0.0 < low < high < np.inf:
+            speed = np.geomspace(low, high, 20)
+            speed = np.concatenate((speed, -speed))
+            sizes = [rms(item.torque(speed)) for item in laws]
+            noise = _OTHER_CHANGE**2 + sum(
+                (rms(item.deviation(speed)) / sizes[0])**2 for item in laws)
+            change = sizes[1] / sizes[0] - 1.0
+            told = 1.0 / variance + warmer**2 / noise
+            factor, variance = (factor / variance + warmer * change / noise) / told, 1.0 / told
+        if variance < TEMPERATURE_STD**2:
+            known = variance < 0.5 * TEMPERATURE_STD**2
+            yield Parameter(
+                joint + TEMPERATURE_FACTOR, '1/K', factor, float(np.sqrt(variance)),
+                state=State.IDENTIFIED if known else State.NOT_IDENTIFIED,
+                note='' if known else 'measure at temperatures that differ more')
 
 
 def _units(result: CalibrationResult) -> set[tuple[str, str]]:

@@ -57,9 +57,15 @@ class FrictionFeedForward:
         self._result, self.temperature = result, friction_temperature(result)
         self.track(on=self.tracking or self._node.values.track)
 
-    def _use_laws(self, result: CalibrationResult) -> None:
+    def warm(self, temperature: float) -> None:
+        """Use the friction of a temperature [°C] from now on; tracking does so by itself."""
+        self.newest_temperature = temperature
+        if self._result is not None and self._tracker is None:
+            self._use_laws(self._result, temperature)
+
+    def _use_laws(self, result: CalibrationResult, temperature: float = np.nan) -> None:
         self._compensator.friction = ArmFriction(
-            friction_by_joint(result), self.robot.joint_names)
+            friction_by_joint(result, temperature), self.robot.joint_names)
 
     def use_robot(self, robot: Robot) -> None:
         """Replace the arm with its payload."""
@@ -82,7 +88,7 @@ class FrictionFeedForward:
         if self._result is None:
             raise DataError('No friction is identified yet; call run first.')
         values = self._node.values
-        self._use_laws(self._result)
+        self._use_laws(self._result, np.nan if on else self.newest_temperature)
         self._tracker = FrictionTracker(
             self.robot, friction_by_joint(self._result), drift=values.track_drift,
             model_std=values.arm_model_std, tilt_std=values.tilt_std, since=self._result.time,

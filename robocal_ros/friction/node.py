@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
-from sensor_msgs.msg import JointState, Temperature
+from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
@@ -21,7 +21,7 @@ from robocal_ros.friction.fit import FrictionFit
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import FrictionRun, load_trajectory_set
 from robocal_ros.friction.procedure import FrictionProcedure, KeptJoints
-from robocal_ros.messages import Message, State, Stream, conversions, marks, temperature_intake
+from robocal_ros.messages import conversions, marks, temperature_stream
 from robocal_ros.node import Answer, ArmNode, Journal, StopRequest, spin
 from robocal_ros.results import CalibrationResult, Verdict, to_yaml
 from robocal_ros.robot import Robot, check_effort_unit, other_efforts
@@ -50,9 +50,8 @@ class FrictionIdentification(ArmNode):
         values = self.values
         self.make_arm(lambda: self._feed_forward.subscribed)
         self.joints.need_effort = True
-        temperature = self.stream(Stream(
-            self, self.group, Temperature, values.temperature_topic,
-            temperature_intake(values.temperature_topic), on_message=self._take_temperature)
+        temperature = self.stream(temperature_stream(
+            self, self.group, values.temperature_topic, self._take_temperature)
         ) if values.temperature_topic else None
         self.make_recorder('friction', KeptJoints, temperature=temperature)
         self._result_topic = self.publisher(String, '~/result')
@@ -93,11 +92,8 @@ class FrictionIdentification(ArmNode):
         robot, alternatives = self._loaded
         return robot.copy(), [other.copy() for other in alternatives]
 
-    def _take_temperature(self, message: Message) -> None:
-        if message.state is not State.USABLE:
-            return
-        (temperature,) = message.values
-        self._feed_forward.newest_temperature = temperature
+    def _take_temperature(self, temperature: float) -> None:
+        self._feed_forward.warm(temperature)
         identified = self._feed_forward.temperature
         if abs(temperature - identified) > _TEMPERATURE_CHANGE:
             self.get_logger().warning(

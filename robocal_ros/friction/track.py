@@ -25,7 +25,13 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.results import Z95, CalibrationResult, Parameter, State
-from robocal_ros.robot import DIRECTIONS, Robot, SteadyFriction, gravity_changes
+from robocal_ros.robot import (
+    DIRECTIONS,
+    TEMPERATURE_STD,
+    Robot,
+    SteadyFriction,
+    gravity_changes,
+)
 
 # Duration of a block [s], and longest gap in the joint states [s].
 _BLOCK, _GAP = 0.1, 0.25
@@ -39,9 +45,9 @@ _SURPRISE, _SURPRISES = 1e-5, 4
 # Noise of a block as a share of Coulomb friction before anything is known, the number of blocks
 # that this counts for, and the number of the newest blocks that the noise is learned from.
 _NOISE, _PRIOR_BLOCKS, _MEMORY = 0.1, 10.0, 300.0
-# Prior standard deviations: temperature coefficient [1/K]; inertia that the model lacks, as a
-# share of the joint's; torques over the angle, as a share of Coulomb friction; load [kg], [kg·m].
-_PER_KELVIN, _ROTOR, _UNEVEN, _LOAD = 0.02, 1.0, 0.1, (0.05, 0.01)
+# Prior standard deviations: inertia that the model lacks, as a share of the joint's; torques over
+# the angle, as a share of Coulomb friction; load [kg], [kg·m].
+_ROTOR, _UNEVEN, _LOAD = 1.0, 0.1, (0.05, 0.01)
 # Standard deviations of an unexpected change of the load [kg], [kg·m].
 _LOAD_CHANGE = (10.0, 3.0)
 # Time over which the standard deviation ``track_drift`` holds [s], and the standard deviation
@@ -108,7 +114,7 @@ class FrictionTracker:
         # Changes, temperature coefficients, rotors, torques over the angle, links, tilts.
         self._load = slice(6 * count + 4 * n - 4, 6 * count + 4 * n)
         variance = np.concatenate((
-            (self._known**2).mean(axis=1), np.full(count, _PER_KELVIN**2),
+            (self._known**2).mean(axis=1), np.full(count, TEMPERATURE_STD**2),
             np.full(count, _ROTOR**2), np.repeat((_UNEVEN * level) ** 2, 3),
             *map(self._body_variance, range(1, n + 1)),
             np.full(len(gravity_changes(robot)), tilt_std**2)))

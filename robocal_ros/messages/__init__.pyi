@@ -79,6 +79,7 @@ from .stream import (
     Stream as Stream,
     TrackerStream as TrackerStream,
     WrenchStream as WrenchStream,
+    temperature_stream as temperature_stream,
 )
 from .subscription import (
     LIMIT as LIMIT,

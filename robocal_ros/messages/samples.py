@@ -234,6 +234,12 @@ class Recording:
     tracker: TrackerSamples | None = None
     stationary: tuple[StationaryInterval, ...] = ()
 
+    @property
+    def temperature(self) -> float:
+        """Mean temperature [°C], NaN without readings."""
+        known = self.temperatures[np.isfinite(self.temperatures).all(axis=1), 1]
+        return float(known.mean()) if len(known) else float('nan')
+
     def thinned(self, rate: float) -> Recording:
         """Return the recording with joint states of at most about this rate [Hz]."""
         time = self.joints.time

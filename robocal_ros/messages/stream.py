@@ -13,12 +13,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
-from sensor_msgs.msg import JointState
+from sensor_msgs.msg import JointState, Temperature
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.messages.decode import Decoded, Message, Rows, State
-from robocal_ros.messages.intake import Intake, JointIntake, TrackerIntake, WrenchIntake
+from robocal_ros.messages.intake import (
+    Intake,
+    JointIntake,
+    TrackerIntake,
+    WrenchIntake,
+    temperature_intake,
+)
 from robocal_ros.messages.samples import StreamCounts
 from robocal_ros.messages.stamps import to_seconds
 from robocal_ros.messages.subscription import Subscriber, overload_hint, publisher_hint
@@ -402,3 +408,22 @@ class JointStateStream(Stream[JointIntake]):
 
 WrenchStream = Stream[WrenchIntake]
 TrackerStream = Stream[TrackerIntake]
+
+
+def temperature_stream(
+    node: Node, group: CallbackGroup, topic: str, use: Callable[[float], None] = lambda _: None
+) -> Stream[Intake]:
+    """Return a stream of temperatures; arguments as for ``Stream``.
+
+    Args:
+        node: The node.
+        group: A reentrant callback group.
+        topic: The topic, of sensor_msgs/Temperature.
+        use: Called with every temperature [°C].
+
+    """
+    def take(message: Message) -> None:
+        if message.state is State.USABLE:
+            use(*message.values)
+
+    return Stream(node, group, Temperature, topic, temperature_intake(topic), on_message=take)

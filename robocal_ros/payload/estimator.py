@@ -11,7 +11,7 @@ import numpy as np
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimation import check_contents
 from robocal_ros.estimators import Estimator, Needs, WrenchNeed
-from robocal_ros.messages import BUDGET, JointSamples, Recording
+from robocal_ros.messages import BUDGET, Recording
 from robocal_ros.payload import (
     arm_identification,
     drive_gain_regression,
@@ -77,7 +77,7 @@ def gain_std(values: PayloadParameters) -> float:
 
 
 def _by_torque(
-    robot: Robot, joints: JointSamples, values: PayloadParameters, inputs: Inputs,
+    robot: Robot, recording: Recording, values: PayloadParameters, inputs: Inputs,
     mass: float = 0.0,
 ) -> tuple[ArmModel, Mapping[str, SteadyFriction]]:
     """Return what of arm and friction is in the efforts, after checks of unit and contents.
@@ -87,14 +87,15 @@ def _by_torque(
 
     Args:
         robot: The arm by its URDF.
-        joints: Joint states.
+        recording: The recorded samples.
         values: The parameters.
         inputs: Results to build on.
         mass: Known mass of the payload [kg]; 0 if it is not known.
 
     """
     check_effort_unit(values, inputs.gains)
-    check_contents(joints, robot, values.effort_contains, values.min_weight_share, mass)
+    check_contents(
+        recording.joints, robot, values.effort_contains, values.min_weight_share, mass)
     arm = identified_arm(robot, values, inputs.gains) or urdf_model(
         robot, values.arm_model_std, relative_covariance(robot, inputs.gains, gain_std(values)),
         calibrated=inputs.gains is not None)
@@ -102,7 +103,7 @@ def _by_torque(
         # Neither the arm's own dynamics nor its friction are in the efforts.
         return replace(arm.gains_alone(), robot=arm.robot.without_mass()), {}
     friction, zero = inputs.get('friction'), inputs.get(TORQUE_ZERO)
-    laws = {} if friction is None else friction_by_joint(friction)
+    laws = {} if friction is None else friction_by_joint(friction, recording.temperature)
     return arm, laws if zero is None else without_zeros(
         laws, dict(zip(robot.joint_names, torque_zero(robot, zero).offset, strict=True)))
 
@@ -117,7 +118,7 @@ def _estimate_excitation(
         return excitation.estimate(
             robot, recording.joints, values, sensor=recording.wrench(values.sensor_topic),
             reference=reference)
-    arm, friction = _by_torque(robot, recording.joints, values, inputs)
+    arm, friction = _by_torque(robot, recording, values, inputs)
     if reference is not None:
         _check_gains(reference, inputs.gains)
     result = excitation.estimate(arm.robot, recording.joints, values, friction=friction,
@@ -139,7 +140,7 @@ def needs(values: PayloadParameters) -> Needs:
     """Return the streams that the method reads."""
     budget = EXCITATION_BUDGET if values.method == 'excitation' else BUDGET
     if not reads_wrench(values):
-        return Needs(effort=True, budget=budget)
+        return Needs(effort=True, budget=budget, temperature_topic=values.temperature_topic)
     return Needs(effort=False, budget=budget, wrenches=(WrenchNeed(
         values.sensor_topic, values.sensor_frame, values.sensor_sign,
         values.sensor_message_frame),))
@@ -147,7 +148,8 @@ def needs(values: PayloadParameters) -> Needs:
 
 def gain_needs(values: PayloadParameters) -> Needs:
     """Return the streams that the calibration of drive gains reads."""
-    return Needs(effort=True, budget=EXCITATION_BUDGET)
+    return Needs(effort=True, budget=EXCITATION_BUDGET,
+                 temperature_topic=values.temperature_topic)
 
 
 def estimate(
@@ -170,7 +172,7 @@ def estimate(
         return static_poses.estimate(
             robot, joints, recording.wrench(values.sensor_topic), values)
     if values.method == 'two_plane':
-        arm, friction = _by_torque(robot, joints, values, inputs, values.known_mass)
+        arm, friction = _by_torque(robot, recording, values, inputs, values.known_mass)
         return two_plane.estimate(
             arm.robot, joints, values, friction, inputs.get('payload'), arm)
     return _estimate_excitation(robot, recording, values, inputs)
@@ -224,7 +226,8 @@ def estimate_arm(
         scale_covariance=relative_covariance(robot, inputs.gains, gain_std(values)),
         before=inputs.get(ARM) if values.arm_load > 0.0 else None,
         stored=inputs.beside.get('payload'),
-        friction=None if friction is None else friction_by_joint(friction))
+        friction=None if friction is None else friction_by_joint(
+            friction, recording.temperature))
 
 
 def estimate_sensor(

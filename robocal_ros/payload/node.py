@@ -17,7 +17,14 @@ from robocal_ros.arm import PreviewArm, PreviewRecorder, PreviewReport
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
 from robocal_ros.estimators import Estimator
-from robocal_ros.messages import Recording, WrenchIntake, WrenchStream, conversions, marks
+from robocal_ros.messages import (
+    Recording,
+    WrenchIntake,
+    WrenchStream,
+    conversions,
+    marks,
+    temperature_stream,
+)
 from robocal_ros.node import Answer, ArmNode, DriveGains, Journal, StopRequest, spin
 from robocal_ros.payload import estimator
 from robocal_ros.payload.arm_identification import check_load
@@ -66,7 +73,9 @@ class PayloadIdentification(ArmNode):
                     need.message_frame), now=self.waiter.now, busy=lambda: self.busy,
                 remedy='Check sensor_topic and the sensor.'))
         self._gains = DriveGains(self, self.joints.set_factor)
-        self.make_recorder('payload', KeptPostures, wrenches={
+        temperature = self.stream(temperature_stream(
+            self, self.group, values.temperature_topic)) if values.temperature_topic else None
+        self.make_recorder('payload', KeptPostures, temperature=temperature, wrenches={
             values.sensor_topic: self._sensor} if self._sensor is not None else {})
         if values.use_friction:
             self.results.follow('friction', friction_by_joint, remedy=(

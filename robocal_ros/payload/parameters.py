@@ -33,6 +33,8 @@ class PayloadParameters(ResumableParameters):
             one before it for which a posture exists.
         sweep_speed: Speed of the sweeps of method two_plane.
         use_friction: Subtract identified friction if there is a result for this arm.
+        temperature_topic: Topic of the temperature (sensor_msgs/Temperature) for which identified
+            friction is wanted; empty for that at which it was identified.
         friction_change_std: Prior standard deviation of the change of friction since it was
             identified and during the sweeps of a joint (method two_plane), and of its drift and
             curvature within an exciting motion, as a share; five times as large for its rise
@@ -117,6 +119,7 @@ class PayloadParameters(ResumableParameters):
     second_joint: str = parameter('', dynamic=True)
     sweep_speed: float = parameter(0.25, unit='rad/s', minimum=0.03, maximum=1.0, dynamic=True)
     use_friction: bool = parameter(True)
+    temperature_topic: str = parameter('')
     friction_change_std: float = parameter(0.1, minimum=0.0, maximum=1.0, dynamic=True)
     load_friction_std: float = parameter(LOAD_FACTOR_STD, minimum=0.0, maximum=1.0, dynamic=True)
     sensor_topic: str = parameter('ft_wrist/wrench')

@@ -26,6 +26,8 @@ from .friction_law import (
     DIRECTIONS as DIRECTIONS,
     LAW_PARAMETERS as LAW_PARAMETERS,
     LOAD_FACTOR_STD as LOAD_FACTOR_STD,
+    TEMPERATURE_FACTOR as TEMPERATURE_FACTOR,
+    TEMPERATURE_STD as TEMPERATURE_STD,
     ArmFriction as ArmFriction,
     SteadyFriction as SteadyFriction,
     bristle_springs as bristle_springs,

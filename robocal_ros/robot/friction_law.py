@@ -12,12 +12,19 @@ from robocal_ros.arrays import Array, Flags, freeze
 from robocal_ros.results import CalibrationResult, State
 
 DIRECTIONS = ('forward', 'backward')
+TEMPERATURE_FACTOR = '.temperature_factor'
+"""Name of a joint's change of friction per kelvin, after the joint."""
+
 LAW_PARAMETERS = ('coulomb', 'static', 'stribeck_velocity', 'viscous', 'exponent', 'load_factor')
 """Parameters of a direction, the order of ``SteadyFriction.covariance``."""
 
 
 LOAD_FACTOR_STD = 0.05
 """Prior standard deviation of friction per transmitted torque."""
+
+TEMPERATURE_STD = 0.02
+"""Prior standard deviation of the change of friction per kelvin, as a share of it [1/K]: viscous
+friction of greased gears changes by about a fifth in 10 K."""
 
 
 def law_slopes(parameters: Sequence[Array | float], speed: Array, load: Array | float) -> Array:
@@ -65,6 +72,9 @@ class SteadyFriction:
         speeds: Lowest and highest speed of the runs, shape (2,) [rad/s].
         holds_zero: Whether the torques of the runs contained the torque zero, which then is part
             of the difference between the directions.
+        temperature: Temperature for which the law holds, NaN if unknown [°C].
+        temperature_factor: Change of friction per kelvin, as a share of it [1/K].
+        temperature_std: Its standard deviation [1/K].
 
     """
 
@@ -81,6 +91,9 @@ class SteadyFriction:
     bristle_damping: float = 0.0
     speeds: Array = field(default_factory=lambda: np.array([0.0, np.inf]))
     holds_zero: bool = True
+    temperature: float = np.nan
+    temperature_factor: float = 0.0
+    temperature_std: float = TEMPERATURE_STD
 
     def __post_init__(self) -> None:
         """Freeze the arrays."""
@@ -190,6 +203,25 @@ class SteadyFriction:
         step = offset * np.array([1.0, -1.0])
         return replace(self, coulomb=self.coulomb + step, static=self.static + step,
                        holds_zero=False)
+
+    def at(self, temperature: float) -> SteadyFriction:
+        """Return the law for a temperature [°C], with its doubt; the same if one is not known."""
+        warmer = temperature - self.temperature
+        if not np.isfinite(warmer) or warmer == 0.0:
+            return self
+        # Friction does not vanish, however far a law is extrapolated.
+        scale = max(1.0 + self.temperature_factor * warmer, 0.1)
+        linear = np.isin(LAW_PARAMETERS, ('coulomb', 'static', 'viscous', 'load_factor'))
+        scaled = {name: scale * getattr(self, name)
+                  for name in np.array(LAW_PARAMETERS)[linear].tolist()}
+        factors = np.where(linear, scale, 1.0)
+        known = self.covariance[:, range(6), range(6)] > 0.0
+        change = self.temperature_std * warmer * linear * known * np.stack(
+            [getattr(self, name) for name in LAW_PARAMETERS], axis=1)
+        return replace(
+            self, **scaled, temperature=temperature,
+            covariance=self.covariance * np.outer(factors, factors)
+            + change[:, :, None] * change[:, None, :])
 
     def slopes(self, velocity: Array, load: Array | float | None = None) -> Array:
         """Return the derivatives of the size of ``torque`` by ``LAW_PARAMETERS``, shape (..., 6).
@@ -319,7 +351,9 @@ def without_zeros(
             for name, law in laws.items()}
 
 
-def friction_by_joint(result: CalibrationResult) -> dict[str, SteadyFriction]:
+def friction_by_joint(
+    result: CalibrationResult, temperature: float = np.nan
+) -> dict[str, SteadyFriction]:
     """Return the friction laws of a friction result by joint name.
 
     Parameters are named ``<joint>.coulomb_forward``, ``.static_…``, ``.stribeck_velocity_…``,
@@ -328,12 +362,19 @@ def friction_by_joint(result: CalibrationResult) -> dict[str, SteadyFriction]:
     friction in both directions are left out. Without an identified Stribeck part, static friction
     equals Coulomb friction.
 
+    Args:
+        result: The result.
+        temperature: Temperature for which the laws are wanted [°C]; NaN for that of the runs.
+
     Raises:
         DataError: If the result is of another kind.
 
     """
     result.check_kind('friction')
     known = {p.name: p.value for p in result.parameters if p.state is State.IDENTIFIED}
+    factors = {p.name: (p.value, p.std) for p in result.parameters
+               if p.name.endswith(TEMPERATURE_FACTOR) and p.value is not None and p.std}
+    temperatures = result.settings.get('temperatures') or {}
     residual = {fit.what: fit.after for fit in result.fit}
     settings = result.settings.get('laws') or {}
     models = {}
@@ -345,6 +386,7 @@ def friction_by_joint(result: CalibrationResult) -> dict[str, SteadyFriction]:
         if np.isnan(coulomb).any():
             continue
         law = settings.get(joint) or {}
+        factor, factor_std = factors.get(joint + TEMPERATURE_FACTOR, (0.0, TEMPERATURE_STD))
         covariance = np.array([result.covariance_of(own) for own in names])
         if law.get('load_factor_std'):
             # The last parameter is the load factor.
@@ -359,5 +401,7 @@ def friction_by_joint(result: CalibrationResult) -> dict[str, SteadyFriction]:
             bristle_stiffness=known.get(f'{joint}.bristle_stiffness') or np.inf,
             bristle_damping=known.get(f'{joint}.bristle_damping') or 0.0,
             speeds=np.asarray(law.get('speeds', (0.0, np.inf)), dtype=float),
-            holds_zero='torque_zero' not in law)
+            holds_zero='torque_zero' not in law,
+            temperature=temperatures.get(joint, np.nan),
+            temperature_factor=factor, temperature_std=factor_std).at(temperature)
     return models

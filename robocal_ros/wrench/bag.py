@@ -17,6 +17,7 @@ from robocal_ros.messages import (
     MARKS,
     SECOND,
     STRING,
+    TEMPERATURE,
     Bag,
     Channel,
     Intake,
@@ -317,12 +318,21 @@ class WrenchFollowing:
         friction = self._store.load('friction') if values.use_friction else None
         check_efforts(self.robot, values, friction)
         if friction is not None:
-            self._observer.use_friction(friction_by_joint(friction))
+            self._observer.use_friction(friction_by_joint(friction, self._mean_temperature()))
         torques = self._observer.torques
         if torques is not None and not torques.friction.known.all():
             unknown = ', '.join(compress(self.robot.joint_names, ~torques.friction.known))
             self._remarks.append(
                 f'Friction of {unknown} is not known and counts as external joint torque.')
+
+    def _mean_temperature(self) -> float:
+        """Return the mean temperature in the bag [°C]; NaN without one."""
+        topic = self._values.temperature_topic
+        if not topic:
+            return float('nan')
+        found = [message.temperature for message in self._bag.messages(
+            self._selection.topic(self._bag, topic, TEMPERATURE))]
+        return float(np.mean([value for value in found if np.isfinite(value)] or [np.nan]))
 
     # ------------------------------------------------------------------------------- samples
 

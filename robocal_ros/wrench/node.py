@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from std_msgs.msg import String
 
-from robocal_ros.messages import marks, to_seconds
+from robocal_ros.messages import marks, temperature_stream, to_seconds
 from robocal_ros.node import CalibrationNode, DriveGains, Marks, StopRequest, spin
 from robocal_ros.results import CalibrationResult, to_yaml, with_inputs
 from robocal_ros.robot import (
@@ -31,6 +31,8 @@ from robocal_ros.wrench.parameters import TARE, ZERO, WrenchParameters
 from robocal_ros.wrench.reaction import ContactReaction
 from robocal_ros.wrench.tare_procedure import TareOutcome, TareProcedure
 
+# Change of the temperature with which friction is compensated anew [K].
+_WARMER = 0.5
 # Observations computed at a time, so that services are answered in between: those of the period in
 # which subscribers are looked for, at 2 kHz.
 _AT_A_TIME = 400
@@ -73,8 +75,12 @@ class WrenchObserverNode(CalibrationNode):
         if values.use_payload:
             self.results.follow('payload', self._carry)
         if values.use_friction and self.observer.torques is not None:
-            self.results.follow('friction', lambda result: self.observer.use_friction(
-                friction_by_joint(result)))
+            self._friction: CalibrationResult | None = None
+            self._temperature = float('nan')
+            self.results.follow('friction', self._use_friction)
+            if values.temperature_topic:
+                self.stream(temperature_stream(
+                    self, self.group, values.temperature_topic, self._take_temperature))
         zero = self._use_zero(gains)
         if zero is not None:
             self._zero_topic.publish(String(data=to_yaml(zero)))
@@ -83,6 +89,16 @@ class WrenchObserverNode(CalibrationNode):
         if stored is not None:
             self.observer.use_tare(stored)
             self._publish(stored)
+
+    def _use_friction(self, result: CalibrationResult) -> None:
+        self._friction = result
+        self.observer.use_friction(friction_by_joint(result, self._temperature))
+
+    def _take_temperature(self, temperature: float) -> None:
+        if not abs(temperature - self._temperature) < _WARMER:
+            self._temperature = temperature
+            if self._friction is not None:
+                self._use_friction(self._friction)
 
     def _use_gains(self, result: CalibrationResult) -> None:
         """Use drive gains, and the links if they were identified with them."""

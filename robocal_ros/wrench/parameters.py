@@ -85,6 +85,8 @@ class WrenchParameters(RobotParameters):
         tare_torque_std: Largest scatter of a torque component during ~/tare.
         use_payload: Compensate weight and inertia of the identified payload, if there is a result.
         use_friction: Compensate identified friction in the joint torques, if there is a result.
+        temperature_topic: Topic of the temperature (sensor_msgs/Temperature) for which friction is
+            compensated; empty for that at which it was identified.
         observe_torque: Estimate external joint torques, if joint_states contains efforts.
         torque_thresholds: External joint torque at which a collision is reported, one per joint or
             one for all; near standstill the joint's breakaway friction is added.
@@ -163,6 +165,7 @@ class WrenchParameters(RobotParameters):
     tare_torque_std: float = parameter(0.2, unit='N·m', minimum=1e-4, maximum=1e2, dynamic=True)
     use_payload: bool = parameter(True)
     use_friction: bool = parameter(True)
+    temperature_topic: str = parameter('')
     observe_torque: bool = parameter(True)
     torque_thresholds: list[float] = parameter([8.0], unit='N·m', minimum=0.01, maximum=1e4)
     unidentified_friction: list[float] = parameter([30.0], unit='N·m', minimum=0.0, maximum=1e4)

@@ -46,7 +46,7 @@ from robocal_ros.results.result import (
     Verdict,
     rms,
 )
-from robocal_ros.robot.friction_law import friction_by_joint
+from robocal_ros.robot.friction_law import TEMPERATURE_STD, friction_by_joint
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import with_own_units
 from robocal_ros.robot.torque_zero import TORQUE_ZERO, zero_names
@@ -493,6 +493,38 @@ class TestMerging:
         merged = merge(old, new)
         assert merged is not None
         assert merged.settings['temperatures'] == {ELBOW_NAME: 20.0, WRIST_NAME: 40.0}
+
+    def test_results_of_several_temperatures_tell_the_change_per_kelvin(self, both):
+        def measured(scale, temperature):
+            scaled = ('coulomb', 'static', 'viscous')
+            wrist = select_joints(both, [WRIST_NAME])
+            return with_temperatures(replace(wrist, parameters=tuple(
+                replace(p, value=scale * p.value)
+                if p.value is not None and p.name.split('.')[1].startswith(scaled) else p
+                for p in wrist.parameters)), {WRIST_NAME: temperature})
+
+        name, merged = f'{WRIST_NAME}.temperature_factor', None
+        stds = [TEMPERATURE_STD]
+        for scale, temperature, state in ((1.0, 20.0, None), (0.96, 24.0, State.NOT_IDENTIFIED),
+                                          (0.75, 45.0, State.IDENTIFIED),
+                                          (1.0, 20.0, State.IDENTIFIED)):
+            merged = merge(merged, measured(scale, temperature))
+            assert merged is not None
+            found = {p.name: p for p in merged.parameters}.get(name)
+            if found is None:
+                assert state is None
+                continue
+            assert found.state is state
+            stds.append(found.std)
+        assert (np.diff(stds) < 0.0).all()
+        # By a tenth, friction may have changed between two results for other reasons.
+        assert stds[-1] > 0.1 / 25.0 / np.sqrt(2.0) * 0.9
+        assert abs(found.value + 0.01) < 2.0 * found.std
+        law = friction_by_joint(merged, 30.0)[WRIST_NAME]
+        cold = friction_by_joint(merged)[WRIST_NAME]
+        assert law.torque(0.2) == pytest.approx(
+            (1.0 + 10.0 * found.value) * cold.torque(0.2))
+        assert law.deviation(0.2) > cold.deviation(0.2)
 
 
 class TestOneDirection:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from robocal_ros.friction.node import FrictionIdentification
 from robocal_ros.messages import conversions, qos
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.payload.node import PayloadIdentification
+from robocal_ros.results.result import Parameter
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.model import RigidBodyInertia, Robot
@@ -315,6 +317,18 @@ class TestHandOver:
 
 class TestTemperature:
     """A law is good near the temperature it was identified at."""
+
+    def test_the_compensation_follows_it(self, rig, tmp_path):
+        result = friction_result(temperatures={'joint_6': 22.0})
+        store(tmp_path, replace(result, parameters=(*result.parameters, Parameter(
+            'joint_6.temperature_factor', '1/K', -0.01, 0.002))))
+        made = rig(temperature_topic='drive_temperature').start()
+        law = made.node._feed_forward._compensator.friction
+        made.publisher(Temperature, 'drive_temperature', 10).publish(Temperature(temperature=30.0))
+        made.spinner.until(lambda: made.node._feed_forward._compensator.friction is not law)
+        warm = made.node._feed_forward._compensator.friction
+        velocity = np.full(6, 0.3)
+        np.testing.assert_allclose(warm.torque(velocity), 0.92 * law.torque(velocity))
 
     def test_far_from_it_a_warning(self, rig, tmp_path):
         store(tmp_path, friction_result(temperatures={'joint_6': 22.0}))

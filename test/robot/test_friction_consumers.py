@@ -8,12 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.arms import arm
+from support.friction_results import friction_result
 
 from robocal_ros.estimation.signals import Sweep
 from robocal_ros.friction.model import Compensator, feed_forward
-from robocal_ros.messages.samples import JointSamples
+from robocal_ros.messages.samples import JointSamples, Recording, no_readings
+from robocal_ros.payload.estimator import _by_torque
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.two_plane import _Recording
+from robocal_ros.results.provenance import Inputs
+from robocal_ros.results.result import Parameter
 from robocal_ros.robot.friction_law import ArmFriction, SteadyFriction
 from robocal_ros.robot.planning import EffortLimits
 from robocal_ros.robot.trajectories import Trajectory
@@ -95,6 +99,37 @@ def payload_planes(robot, laws, q, v, effort):
     return rest - np.array([[
         case.targets([Sweep(joint, row, row + 1, v[row, joint], q[row], 1.0)])[1][0]
         for joint in range(N)] for row in range(4)])
+
+
+def test_a_law_at_another_temperature_is_scaled_with_its_doubt():
+    generator = np.random.default_rng(0)
+    law = replace(random_laws(generator)['joint_3'], temperature=20.0, temperature_factor=-0.01,
+                  temperature_std=0.004, covariance=np.tile(1e-4 * np.eye(6), (2, 1, 1)))
+    v, load = np.array([-0.9, -0.1, 0.2, 1.1]), np.full(4, law.reference_load)
+    warm = law.at(35.0)
+    np.testing.assert_allclose(warm.torque(v, load), 0.85 * law.torque(v, load), rtol=1e-12)
+    np.testing.assert_allclose(
+        warm.deviation(v, load)**2 - law.std**2,
+        0.85**2 * (law.deviation(v, load)**2 - law.std**2)
+        + (15.0 * 0.004 * law.torque(v, load))**2, rtol=2e-2)
+    # Back at the first temperature, and where one of them is not known, it is the law itself.
+    assert law.at(20.0) is law
+    assert law.at(np.nan) is law
+    assert replace(law, temperature=np.nan).at(35.0).temperature_std == 0.004
+
+
+def test_payload_by_torque_subtracts_the_friction_of_the_temperature_recorded():
+    robot = arm('robocal').robot()
+    result = friction_result(temperatures={'joint_6': 20.0})
+    result = replace(result, parameters=(*result.parameters, Parameter(
+        'joint_6.temperature_factor', '1/K', -0.02, 0.004)))
+    still = np.zeros((4, N))
+    joints = JointSamples(robot.joint_names, np.arange(4.0), still, still,
+                          robot.gravity_torques(still) + 0.1 * np.arange(4.0)[:, None])
+    values, inputs = PayloadParameters(effort_contains='all'), Inputs({'friction': result})
+    for readings, factor in ((no_readings(), 1.0), (np.array([[0.0, 29.0], [1.0, 31.0]]), 0.8)):
+        _, laws = _by_torque(robot, Recording(joints, temperatures=readings), values, inputs)
+        assert laws['joint_6'].coulomb[0] == pytest.approx(factor * 0.7)
 
 
 def test_the_observer_states_what_the_law_leaves_open():

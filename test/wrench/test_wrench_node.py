@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import TransformStamped, WrenchStamped
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.lifecycle import TransitionCallbackReturn
-from sensor_msgs.msg import Imu, JointState
+from sensor_msgs.msg import Imu, JointState, Temperature
 from std_msgs.msg import Bool, Float64, Float64MultiArray, String
 from std_srvs.srv import Trigger
 from support.friction_results import (
@@ -38,7 +39,7 @@ from tf2_msgs.msg import TFMessage
 from visualization_msgs.msg import MarkerArray
 
 from robocal_ros.messages import qos
-from robocal_ros.results.result import Verdict
+from robocal_ros.results.result import Parameter, Verdict
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 from robocal_ros.wrench.model import SensedArm, SensorMount, TareReference
 from robocal_ros.wrench.node import WrenchObserverNode
@@ -311,6 +312,19 @@ class TestHandOver:
             String(data='kind: nonsense'))
         made.spinner.until(lambda: any('Payload result not used' in line
                                        for line in made.log['warning']))
+
+    def test_friction_is_that_of_the_newest_temperature(self, rig, tmp_path: Path) -> None:
+        result = friction_result(temperatures={'joint_6': 22.0})
+        store(tmp_path, replace(result, parameters=(*result.parameters, Parameter(
+            'joint_6.temperature_factor', '1/K', -0.01, 0.002))))
+        made = rig(require_tare=False, temperature_topic='drive_temperature').start()
+
+        def coulomb() -> float:
+            return float(made.node.observer.torques.friction._friction.laws[5].coulomb[0])
+
+        assert coulomb() == pytest.approx(0.7)
+        made.publisher(Temperature, 'drive_temperature', 10).publish(Temperature(temperature=32.0))
+        made.spinner.until(lambda: coulomb() == pytest.approx(0.63))
 
     def test_the_matrix_of_a_sensor_from_the_store_and_live(self, rig, tmp_path: Path) -> None:
         matrix = np.diag([1.05, 1.0, 1.0, 1.0, 1.0, 1.0])

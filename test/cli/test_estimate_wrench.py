@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +16,34 @@ from support.bag_examples import (
     JOINT_STATE,
     MARKS,
     STRING,
+    TEMPERATURE,
     WRENCH,
     imu,
     joint_state,
     marks as mark,
+    temperature,
     text,
     wrench,
 )
-from support.friction_results import calibration_result, identity, payload_result
+from support.friction_results import (
+    calibration_result,
+    friction_result,
+    identity,
+    payload_result,
+)
 from support.wrench_arm import ObservedArm
 
 from demo import default_cell
 from robocal_ros.cli.main import main
-from robocal_ros.messages.bag import Bag
+from robocal_ros.messages.bag import Bag, Selection
 from robocal_ros.messages.bag_writer import BagWriter
 from robocal_ros.messages.decode import wrenches
 from robocal_ros.messages.stamps import to_seconds
+from robocal_ros.results.result import Parameter
 from robocal_ros.results.store import ResultStore, read_result, to_yaml
+from robocal_ros.wrench.bag import WrenchFollowing
 from robocal_ros.wrench.observer import Observation
+from robocal_ros.wrench.parameters import WrenchParameters
 from robocal_ros.wrench.tare import TareRecord, Taring, to_result
 
 LINK = 'ft_link_2_proximal'
@@ -103,7 +113,8 @@ def arm_load() -> Any:
 
 def write(path: Path, messages: Sequence[Message]) -> Path:
     kinds = {'/joint_states': JOINT_STATE, '/robot_description': STRING,
-             '/wrench_observer/marks': MARKS, '/wrench_observer/result': STRING}
+             '/drive_temperature': TEMPERATURE, '/wrench_observer/marks': MARKS,
+             '/wrench_observer/result': STRING}
     with BagWriter(path) as bag:
         for topic in {topic: None for _, topic, _ in messages} | {'/robot_description': None}:
             bag.add(topic, kinds.get(topic, IMU if topic.endswith('/imu') else WRENCH))
@@ -287,6 +298,22 @@ def test_readings_are_corrected_by_the_stored_calibration_of_the_sensor(
     assert_as_live(recorded, rows)
     tare = read_result(tmp_path / 'bag.wrench.yaml')
     assert 'sensor_calibration' in {item.kind for item in tare.inputs if item.sha256}
+
+
+def test_friction_is_that_of_the_temperature_in_the_bag(
+    recorded: Recorded, tmp_path: Path
+) -> None:
+    result = friction_result(temperatures={'joint_6': 22.0})
+    ResultStore(tmp_path / 'results', identity()).save(replace(result, parameters=(
+        *result.parameters, Parameter('joint_6.temperature_factor', '1/K', -0.01, 0.002))))
+    write(tmp_path / 'bag', [*recorded.messages[:100], *(
+        (0.0, '/drive_temperature', temperature(value)) for value in (31.0, 33.0))])
+    for topic, coulomb in (('', 0.7), ('/drive_temperature', 0.63)):
+        values = WrenchParameters(results_dir=str(tmp_path / 'results'), temperature_topic=topic)
+        with Bag(tmp_path / 'bag') as bag:
+            following = WrenchFollowing(bag, values, default_cell.urdf(), Selection())
+        law = following._observer.torques.friction._friction.laws[5]
+        assert law.coulomb[0] == pytest.approx(coulomb)
 
 
 def test_a_part_of_the_bag_uses_the_tare_before_it(recorded: Recorded, run: Run) -> None:

@@ -20,6 +20,7 @@ WRENCH = 'geometry_msgs/msg/WrenchStamped'
 IMU = 'sensor_msgs/msg/Imu'
 MARKS = 'diagnostic_msgs/msg/DiagnosticArray'
 STRING = 'std_msgs/msg/String'
+TEMPERATURE = 'sensor_msgs/msg/Temperature'
 
 
 def _header(stamp: float | tuple[int, int], frame: str = '') -> object:
@@ -47,6 +48,12 @@ def wrench(stamp: float, frame: str, values: Sequence[float]) -> bytes:
         _header(stamp, frame), STORE.types['geometry_msgs/msg/Wrench'](
             vector(*values[:3]), vector(*values[3:])))
     return bytes(STORE.serialize_cdr(message, WRENCH))
+
+
+def temperature(value: float) -> bytes:
+    """Return a serialized temperature [°C], written by rosbags."""
+    message = STORE.types[TEMPERATURE](_header(0.0, ''), value, 0.0)
+    return bytes(STORE.serialize_cdr(message, TEMPERATURE))
 
 
 def imu(stamp: float, frame: str, acceleration: Sequence[float], rate: Sequence[float]) -> bytes:

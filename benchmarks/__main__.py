@@ -29,7 +29,7 @@ BENCHMARKS = (
     'reference', 'compensation', 'compliance', 'geometry', 'wrench', 'wrench.coverage', 'leveling',
     'peers', 'nodes')
 """Names of the benchmarks in the order of the page; each is a module, see `_MODULES`."""
-ON_REQUEST = ('campaign', 'offline', 'fleet', 'fleet.changes')
+ON_REQUEST = ('campaign', 'prediction', 'offline', 'fleet', 'fleet.changes')
 """Names of further benchmarks, which run only if named."""
 
 # Modules whose name is not that of the benchmark.

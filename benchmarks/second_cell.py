@@ -243,6 +243,7 @@ class Cell:
         weighing: Errors of two weighings [kg].
         values: Parameters that are not the default ones.
         last: The last recording.
+        planned: Its motion without approach, and the rate of the joint states [Hz].
         motions: Motion, load, and rate of the joint states of each recording without effects.
 
     """
@@ -295,6 +296,7 @@ class Cell:
         if excites:
             detail = {'method': 'excitation', 'excitation_repeats': self._repeats, **detail}
         motion = script(self.name, self._place, what, tuple(sorted(detail.items())))
+        self.planned = motion, min(self.rate, rate)
         if excites and 'approach' in self.world.effects:
             motion = with_approach(motion, self.world.effects['approach'],
                                    np.random.default_rng([self.seed, 5]))
@@ -304,15 +306,19 @@ class Cell:
             self.motions.append((motion, load, min(self.rate, rate)))
         return write_record(record_of(self.name, self.last), self._folder / 'bag')
 
+    def given(self, table: Any, changes: Mapping[str, Any]) -> Any:
+        """Return the parameters of a table with the cell's values, and some changes."""
+        known = {item.name for item in fields(table)}
+        return table(**{key: value for key, value in {**self.values, **changes}.items()
+                        if key in known})
+
     def estimate(self, what: str, bag: Path, **changes: Any) -> CalibrationResult:
         """Estimate from a bag as `robocal estimate` does, and store a result that passes."""
         chosen: Any = estimator(what)
-        known = {item.name for item in fields(chosen.table)}
-        given = {key: value for key, value in {**self.values, **changes}.items() if key in known}
         try:
             with Bag(bag) as opened:
                 estimation = OfflineEstimation(
-                    chosen, opened, chosen.table(**given), urdf_of(self.name),
+                    chosen, opened, self.given(chosen.table, changes), urdf_of(self.name),
                     Selection())
                 result = estimation.run().result
         finally:

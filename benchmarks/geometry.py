@@ -21,8 +21,8 @@ from benchmarks.second_world import (
     ARMS,
     GRAVITY,
     Array,
-    cross_matrix,
     placed,
+    reached,
     read_arm,
     rotation,
     torques,
@@ -58,9 +58,7 @@ class Cell:
         self.arm = replace(self.nominal, before=np.array([
             before @ placed(rotation(part[3:]), part[:3])
             for before, part in zip(self.nominal.before, self.moved, strict=True)]))
-        self.links = np.zeros((n, 4, 4))
-        for at, one, _ in self.arm.bodies:
-            self.links[at] += one
+        self.links = self.arm.links
         self.target = g.uniform((-0.08, -0.08, 0.0), (0.08, 0.08, 0.1))
         self.stated = self.target + 2e-3 * g.normal(size=3)
         self.compliance = np.geomspace(1.0, 20.0, n) * np.exp(0.4 * g.normal(size=n)) * 1e-6
@@ -73,14 +71,7 @@ class Cell:
         self.compliance *= np.exp(g.uniform(np.log(5e-4), np.log(2e-3))) / sag
 
     def _tip(self, q: Array) -> Array:
-        place = np.tile(np.eye(4), (len(q), 1, 1))
-        for joint in range(q.shape[1]):
-            matrix = cross_matrix(self.arm.axis[joint])
-            s, c = np.sin(q[:, joint])[:, None, None], np.cos(q[:, joint])[:, None, None]
-            step = np.tile(np.eye(4), (len(q), 1, 1))
-            step[:, :3, :3] += s * matrix + (1.0 - c) * (matrix @ matrix)
-            place = place @ self.arm.before[joint] @ step
-        return np.asarray((place @ self.arm.tool @ placed(np.eye(3), self.target))[:, :3, 3])
+        return reached(self.arm, q, self.target)
 
     def motors(self, q: Array) -> Array:
         """Return the angles of the motors with the links at ``q``, shape (k, n) [rad]."""

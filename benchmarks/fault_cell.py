@@ -7,8 +7,8 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -182,7 +182,7 @@ class FaultCell:
 
     def __init__(
         self, capability: Capability, session: RosSession, output: Path, results: Path,
-        beside: FaultCell | None = None,
+        beside: FaultCell | None = None, rate: float = 125.0,
     ) -> None:
         """Subscribe; ``start`` starts the processes.
 
@@ -192,18 +192,17 @@ class FaultCell:
             output: Folder for logs.
             results: Folder of the node's results.
             beside: Cell whose arm is used.
+            rate: Rate of the arm's joint states [Hz].
 
         """
-        self.capability = capability
-        self._beside = beside or self
-        self.session = session
-        self.output = output
-        self.results = results
+        self.capability, self.session = capability, session
+        self.output, self.results = output, results
+        self._beside, self._rate = beside or self, rate
         self._children = Children(output / 'logs', {'OPENBLAS_NUM_THREADS': '1'})
         results.mkdir(parents=True, exist_ok=True)
         self._mark = self._arm_mark = self._started = self.generation = 0
         self._node: Child | None = None
-        self._arm: Child | None = None
+        self._own_arm: Child | None = None
         self.client = NodeClient(session, capability.node)
         self._arm_client = NodeClient(session, ARM)
         self.statuses: list[tuple[float, DiagnosticStatus]] = []
@@ -356,8 +355,11 @@ class FaultCell:
     @property
     def arm_alive(self) -> bool:
         """Whether the arm's process runs."""
-        arm = self._beside._arm
-        return arm is not None and arm.process.poll() is None
+        return self._arm is not None and self._arm.process.poll() is None
+
+    @property
+    def _arm(self) -> Child | None:
+        return self._beside._own_arm
 
     def children(self, which: str) -> list[Child]:
         """Return the processes of ``node``, ``arm`` or ``both``, with their names."""
@@ -378,8 +380,8 @@ class FaultCell:
         """
         self._started += 1
         if not self.arm_alive:
-            self._arm = self._children.start_node('robocal_sim.node', ARM, {
-                'real_time_factor': 1.0, 'seed': self._started, 'joint_states_rate': 125.0,
+            self._beside._own_arm = arm = self._children.start_node('robocal_sim.node', ARM, {
+                'real_time_factor': 1.0, 'seed': self._started, 'joint_states_rate': self._rate,
                 'truth_file': str(default_cell.TRUTH_FILE.resolve()),
                 'cell_file': str(default_cell.CELL_FILE.resolve()),
                 **({'initial_positions': _TILTED.tolist()}
@@ -387,7 +389,7 @@ class FaultCell:
             self.motion.clear()
             self._arm_mark = 0
             if not self.wait(lambda: self.motion, _START):
-                raise RobocalError(f'The arm does not come up: {self._arm.tail()}')
+                raise RobocalError(f'The arm does not come up: {arm.tail()}')
         if not self.node_alive:
             self._node = self.spawn(
                 f'{self.capability.node}_{self._started}', self.parameter_file('node'))
@@ -440,6 +442,18 @@ class FaultCell:
         if verb == 'cancel':
             self.cancelled = self.cancelled or time.monotonic()
         return self.request(Trigger, verb, Trigger.Request())
+
+    def answer(self, verb: str, timeout: float = HANG) -> Any:
+        """Call a Trigger service; return its answer.
+
+        Raises:
+            RobocalError: If there is none in time [s].
+
+        """
+        future = self.begin(verb)
+        if not self.wait(future.done, timeout):
+            raise RobocalError(f'{self.capability.name}: {verb} is not answered.')
+        return future.result()
 
     def goal(self, points: Sequence[tuple[float, Array]]) -> JointTrajectory:
         """Return a motion through postures at given times from now [s]."""
@@ -555,3 +569,27 @@ class FaultCell:
         except RobocalError:
             return False
         return True
+
+
+@contextmanager
+def open_cells(
+    session: RosSession, capabilities: Iterable[Capability], output: Path, results: Path,
+    rate: float = 125.0,
+) -> Iterator[list[FaultCell]]:
+    """Start nodes around one arm, with one folder of results; on exit, end them.
+
+    Args:
+        session: ROS node of the campaign.
+        capabilities: The nodes.
+        output: Folder for logs.
+        results: Folder of the results.
+        rate: Rate of the arm's joint states [Hz].
+
+    """
+    with ExitStack() as stack:
+        cells: list[FaultCell] = []
+        for capability in capabilities:
+            cells.append(stack.enter_context(closing(FaultCell(
+                capability, session, output, results, cells[0] if cells else None, rate))))
+            cells[-1].start()
+        yield cells

@@ -223,26 +223,20 @@ def _random_requests(cell: FaultCell, chance: random.Random, count: int) -> None
 
 def _random_request(chance: random.Random) -> tuple[Any, str, Any]:
     names = ['max_velocity', 'results_dir', 'method', 'state_timeout', 'no_such', '', 'x' * 3000]
-    what = chance.randrange(6)
-    if what == 0:
-        return Trigger, chance.choice(TRIGGERS), Trigger.Request()
-    if what == 1:
+    value = ParameterValue(type=chance.randrange(0, 12), double_value=chance.choice(
+        (math.nan, math.inf, -1.0, 0.5)), string_value='../' * 20, integer_value=-1)
+    requests = {
+        chance.choice(TRIGGERS): (Trigger, {}),
         # Not those that end the node for good, which are faults of their own.
-        number = chance.choice((1, 2, 3, 4, 4, 3, 0, 99, 255))
-        return ChangeState, 'change_state', ChangeState.Request(
-            transition=Transition(id=number))
-    if what == 2:
-        value = ParameterValue(type=chance.randrange(0, 12), double_value=chance.choice(
-            (math.nan, math.inf, -1.0, 0.5)), string_value='../' * 20, integer_value=-1)
-        return SetParameters, 'set_parameters', SetParameters.Request(
-            parameters=[ParameterMessage(name=chance.choice(names), value=value)])
-    if what == 3:
-        return GetParameters, 'get_parameters', GetParameters.Request(
-            names=chance.sample(names, 3))
-    if what == 4:
-        return DescribeParameters, 'describe_parameters', DescribeParameters.Request(
-            names=chance.sample(names, 2))
-    return ListParameters, 'list_parameters', ListParameters.Request(depth=chance.randrange(5))
+        'change_state': (ChangeState, {
+            'transition': Transition(id=chance.choice((1, 2, 3, 4, 4, 3, 0, 99, 255)))}),
+        'set_parameters': (SetParameters, {
+            'parameters': [ParameterMessage(name=chance.choice(names), value=value)]}),
+        'get_parameters': (GetParameters, {'names': chance.sample(names, 3)}),
+        'describe_parameters': (DescribeParameters, {'names': chance.sample(names, 2)}),
+        'list_parameters': (ListParameters, {'depth': chance.randrange(5)})}
+    service, (kind, values) = chance.choice(list(requests.items()))
+    return kind, service, kind.Request(**values)
 
 
 def _second_instance(cell: FaultCell, _: random.Random) -> None:

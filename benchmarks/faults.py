@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,15 @@ from typing import Any
 from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import GetState
 
-from benchmarks.fault_cell import CAPABILITIES, HANG, HOLD_BAR, MOVING, Capability, FaultCell
+from benchmarks.fault_cell import (
+    CAPABILITIES,
+    HANG,
+    HOLD_BAR,
+    MOVING,
+    Capability,
+    FaultCell,
+    open_cells,
+)
 from benchmarks.fault_table import FAULTS, Fault, stall
 from benchmarks.fuzz import fuzz
 from benchmarks.page import markdown
@@ -31,7 +38,7 @@ from robocal_ros import __version__
 from robocal_ros.cli.console import OUT, print_line
 from robocal_ros.cli.main import run
 from robocal_ros.cli.node_client import RosSession
-from robocal_ros.errors import ConfigurationError, RobocalError
+from robocal_ros.errors import RobocalError
 from robocal_ros.results import read_result
 
 _SUMMARY = 'Inject faults into the running nodes on the simulated arm; record how each ends.'
@@ -40,6 +47,8 @@ _BEGIN, _END = '<!-- campaign: begin -->', '<!-- campaign: end -->'
 
 # A procedure that goes on is watched for so long before it is cancelled [s].
 _GOES_ON = 2.0
+# Longest procedure that is awaited [s].
+_LONG = 300.0
 _KILLS = 40
 
 
@@ -244,17 +253,14 @@ def recover(cell: FaultCell, phase: str = 'moving') -> str:
                 cell.wait(cell.begin('cancel').done, HANG)
         generation = cell.generation
         cell.start()
-        if phase == 'estimating' and cell.generation == generation:
-            answer = cell.begin('estimate')
-            if cell.wait(answer.done, 3.0 * HANG) and answer.result().success:
-                return ''
+        if (phase == 'estimating' and cell.generation == generation
+                and cell.answer('estimate', 3.0 * HANG).success):
+            return ''
         # The next run discards the samples.
         cell.prepared = False
         if 'moves' not in cell.capability.traits:
-            answer = cell.begin('run')
-            if not cell.wait(answer.done, 3.0 * HANG):
-                return 'The tare is not answered.'
-            return '' if answer.result().success else str(answer.result().message)
+            tare = cell.answer('run', 3.0 * HANG)
+            return '' if tare.success else str(tare.message)
         if not cell.at_rest():
             return 'The arm does not rest.'
         run = cell.to_phase('moving', cell.capability.phases['moving'])
@@ -278,33 +284,27 @@ def campaign(
         prepare: Whether results are measured first.
 
     """
-    domain, chance = own_domain(), random.Random(seed)
-    for capability in CAPABILITIES:
-        own = [plan for plan in plans if plan.capability is capability]
-        if not own:
-            continue
-        with (
-            RosSession('fault_campaign', domain) as session,
-            closing(FaultCell(capability, session, output, output / 'results')) as cell,
-        ):
-            yield from _of_capability(cell, own, chance, prepare)
+    chance = random.Random(seed)
+    with RosSession('fault_campaign', own_domain()) as session:
+        for capability in CAPABILITIES:
+            own = [plan for plan in plans if plan.capability is capability]
+            if own:
+                with open_cells(session, (capability,), output, output / 'results') as [cell]:
+                    yield from _of_capability(cell, own, chance, prepare)
 
 
 def _of_capability(
     cell: FaultCell, plans: Sequence[Plan], chance: random.Random, prepare: bool
 ) -> Iterator[Outcome]:
-    cell.start()
     begun = False
     # Cells that need samples first: a node that is restarted has none.
     for plan in sorted(plans, key=lambda plan: plan.phase != 'estimating'):
         if prepare and cell.capability.prepare and (
                 not begun or (plan.phase == 'estimating' and not cell.prepared)):
             for verb in cell.capability.prepare:
-                answer = cell.begin(verb)
-                if not cell.wait(answer.done, 300.0):
-                    raise ConfigurationError(f'{cell.capability.name}: {verb} is not answered.')
-                if not answer.result().success:
-                    print_line(f'{cell.capability.name}: {answer.result().message}', 'yellow')
+                answer = cell.answer(verb, _LONG)
+                if not answer.success:
+                    print_line(f'{cell.capability.name}: {answer.message}', 'yellow')
             begun = cell.prepared = True
         try:
             outcome = inject(cell, plan, chance)
@@ -382,29 +382,25 @@ def stalled_run(count: int, output: Path, seed: int, duration: float = 1.0) -> i
         0 if the run succeeded after all stalls, else 1.
 
     """
-    domain, chance = own_domain(), random.Random(seed)
-    results = output / 'stalls'
-    stalls: list[str] = []
-    with RosSession('fault_campaign', domain) as session:
+    chance, results, stalls = random.Random(seed), output / 'stalls', list[str]()
+    with (
+        RosSession('fault_campaign', own_domain()) as session,
         # Friction needs the payload.
-        with closing(FaultCell(CAPABILITIES[0], session, output, results)) as cell:
-            cell.start()
-            run = cell.begin('run')
-            if not (cell.wait(run.done, 300.0) and run.result().success):
-                raise RobocalError('The payload could not be identified.')
-        with closing(FaultCell(_SIX_JOINTS, session, output, results)) as cell:
-            cell.start()
-            began = time.monotonic()
-            run = cell.begin('run')
-            while len(stalls) < count and not cell.wait(run.done, chance.uniform(*_CALM)):
-                which = chance.choice(('node', 'arm'))
-                stalls.append(f'{which} at {time.monotonic() - began:.0f} s ({cell.phase()})')
-                stall(cell, which, duration)
-                # Recordings of the campaign, which this run does not need.
-                cell.motion, cell.statuses = cell.motion[-5:], cell.statuses[-5:]
-            if not cell.wait(run.done, _LONGEST_RUN):
-                raise RobocalError('The run is not answered.')
-            took, answer, log = time.monotonic() - began, run.result(), cell.log()
+        open_cells(session, (CAPABILITIES[0], _SIX_JOINTS), output, results) as (payload, cell),
+    ):
+        if not payload.answer('run', _LONG).success:
+            raise RobocalError('The payload could not be identified.')
+        began = time.monotonic()
+        run = cell.begin('run')
+        while len(stalls) < count and not cell.wait(run.done, chance.uniform(*_CALM)):
+            which = chance.choice(('node', 'arm'))
+            stalls.append(f'{which} at {time.monotonic() - began:.0f} s ({cell.phase()})')
+            stall(cell, which, duration)
+            # Recordings of the campaign, which this run does not need.
+            cell.motion, cell.statuses = cell.motion[-5:], cell.statuses[-5:]
+        if not cell.wait(run.done, _LONGEST_RUN):
+            raise RobocalError('The run is not answered.')
+        took, answer, log = time.monotonic() - began, run.result(), cell.log()
     kept = results / 'friction.yaml'
     counts = read_result(kept).counts if kept.exists() else {}
     good = bool(answer.success) and len(stalls) == count

@@ -8,7 +8,6 @@ import random
 import re
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 from rclpy.qos import qos_profile_sensor_data
 
-from benchmarks.fault_cell import CAPABILITIES, HANG, HOLD_BAR, FaultCell, mark
+from benchmarks.fault_cell import CAPABILITIES, HANG, HOLD_BAR, FaultCell, mark, open_cells
 from benchmarks.soak import Usages
 from demo.domains import own_domain
 from robocal_ros.cli.console import OUT, print_line
@@ -129,15 +128,12 @@ def fuzz(messages: int, duration: float, output: Path, seed: int) -> int:
     answers: list[float] = []
     rests: list[float] = []
     unheld = 0
-    domain = own_domain()
-    with RosSession('fuzz', domain) as session, ExitStack() as stack:
-        cells: list[FaultCell] = []
-        for capability in chosen.values():
-            cells.append(stack.enter_context(closing(FaultCell(
-                capability, session, output, output / 'fuzz', cells[0] if cells else None))))
-            cells[-1].start()
-        usages = Usages(tuple(
-            process for cell in cells for process in cell.children('both')))
+    with (
+        RosSession('fuzz', own_domain()) as session,
+        open_cells(session, chosen.values(), output, output / 'fuzz') as cells,
+    ):
+        usages = Usages([*cells[0].children('arm'), *(
+            node for cell in cells for node in cell.children('node'))])
         session.watch = usages.look
         targets = _targets(cells)
         began = time.monotonic()

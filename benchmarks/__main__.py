@@ -98,8 +98,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _run_one(name: str, options: argparse.Namespace, folder: Path) -> Record:
-    from benchmarks.benchmark import Request
-    from benchmarks.figures import conditions
+    from benchmarks.benchmark import Request, conditions
     from benchmarks.page import Record, section
 
     benchmark: Benchmark = importlib.import_module(

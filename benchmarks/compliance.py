@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy
 
-from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
-from benchmarks.figures import Figure, bootstrap
+from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, bootstrap, in_parallel
 from benchmarks.second_campaign import Z95, Z999, Value, value_of
 from benchmarks.second_world import (
     ARMS,

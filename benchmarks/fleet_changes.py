@@ -11,8 +11,16 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from benchmarks.benchmark import Benchmark, Outcome, Request, Table, in_parallel
-from benchmarks.figures import Figure, median_band, share_band
+from benchmarks.benchmark import (
+    Benchmark,
+    Figure,
+    Outcome,
+    Request,
+    Table,
+    in_parallel,
+    median_band,
+    share_band,
+)
 from benchmarks.fleet_data import Event, estimates, fleet
 from robocal_ros.arrays import Array
 from robocal_ros.fleet import Catalogue, History, courses

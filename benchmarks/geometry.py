@@ -14,8 +14,7 @@ from time import process_time
 
 import numpy as np
 
-from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
-from benchmarks.figures import Figure
+from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, in_parallel
 from benchmarks.second_campaign import Z95, Value, value_of
 from benchmarks.second_world import (
     ARMS,

@@ -25,8 +25,7 @@ from rclpy.qos import QoSProfile
 from sensor_msgs.msg import JointState
 
 from benchmarks import seven_joints
-from benchmarks.benchmark import Benchmark, Outcome, Request
-from benchmarks.figures import Figure
+from benchmarks.benchmark import Benchmark, Figure, Outcome, Request
 from demo import default_cell
 from demo.domains import own_domain
 from demo.processes import Children, processor_time

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import seven_joints
-from benchmarks.benchmark import Benchmark, Outcome, Request
-from benchmarks.figures import Figure
+from benchmarks.benchmark import Benchmark, Figure, Outcome, Request
 from benchmarks.offline_bag import Record, announce, joint_states, wrenches, write_long
 from benchmarks.reference import drawn_load, recorded
 from benchmarks.wrench_samples import SampledArm

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
-from benchmarks.figures import Figure
+from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, in_parallel
 from benchmarks.offline_bag import WRENCH
 from benchmarks.second_campaign import METHODS
 from benchmarks.second_cell import COM, GROUPS, STEP, Cell, data_of, urdf_of

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
-from benchmarks.figures import Figure
+from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, in_parallel
 from benchmarks.offline_bag import WRENCH, Record
 from benchmarks.second_cell import COM, INERTIA, OWN, STEP, Cell, Load, product, record_of, script
 from benchmarks.second_world import Array, Recorded, parts

@@ -18,8 +18,16 @@ import numpy as np
 import scipy
 
 from benchmarks import second_world
-from benchmarks.benchmark import Benchmark, Outcome, Request, Table, in_parallel
-from benchmarks.figures import Figure, bootstrap, conditions
+from benchmarks.benchmark import (
+    Benchmark,
+    Figure,
+    Outcome,
+    Request,
+    Table,
+    bootstrap,
+    conditions,
+    in_parallel,
+)
 from benchmarks.peers.arm import CUTOFFS, lean, textbook
 from benchmarks.peers.friction import coulomb_viscous, load_dependent
 from benchmarks.peers.payload import at_rest, in_motion
@@ -262,7 +270,7 @@ def _predictions(cell: Cell, result: CalibrationResult) -> dict[str, float]:
     notes = {f'weight of the links: {OURS}': error(
         identified_model(robot, result).robot.gravity_torques(q))}
     for cutoff in (item for item in CUTOFFS if item < 0.3 * cell.rate):
-        done = run('benchmarks.peers.figaroh_arm:identify', peer=True, repeats=0, cutoff=cutoff,
+        done = run('benchmarks.peers.tools:figaroh', peer=True, repeats=0, cutoff=cutoff,
                    **given)
         *_, answer = textbook(cutoff=cutoff, weighted=True, **given)
         tried = {'weighted least squares': answer['torque']}

@@ -13,8 +13,7 @@ import numpy as np
 import pinocchio as pin
 
 from benchmarks import seven_joints
-from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
-from benchmarks.figures import Figure
+from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, in_parallel
 from benchmarks.peers.process import Run, run
 from benchmarks.wrench_samples import (
     EPOCH,
@@ -83,7 +82,7 @@ def by_idyntree(urdf: str, seen: Sequence[Observation]) -> tuple[Run, list[Obser
         item.motion for item in used if item.motion is not None), strict=True)]
     distal, held = (np.array([getattr(item, name) for item in used])
                     for name in ('distal', 'held'))
-    return run('benchmarks.peers.idyntree_wrench:observe', peer=True, repeats=1, urdf=urdf,
+    return run('benchmarks.peers.tools:idyntree', peer=True, repeats=1, urdf=urdf,
                joints=seven_joints.JOINTS, sensors=seven_joints.SENSORS, q=parts[0], v=parts[1],
                a=parts[2], readings=distal - held), used
 

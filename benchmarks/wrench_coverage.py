@@ -14,8 +14,7 @@ import pinocchio as pin
 import scipy
 
 from benchmarks import seven_joints
-from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
-from benchmarks.figures import Figure
+from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, in_parallel
 from benchmarks.second_cell import OWN, product
 from benchmarks.wrench_samples import Stream, follow
 from robocal_ros.arrays import Array

@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 
 from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, bootstrap, in_parallel
-from benchmarks.second_campaign import Z95, Z999, Value, value_of
+from benchmarks.second_campaign import Z95, Z999, Case, value_of
 from benchmarks.second_world import (
     ARMS,
     GRAVITY,
@@ -250,7 +250,7 @@ class Cell:
         fitted = np.arange(1, 31) % HELD_OUT_EVERY != 0
         true, columns = self.soft, []
         for joint, step in enumerate(0.01 * true[:, 0]):
-            moved = []
+            moved = list[Array]()
             for self.soft in (true.copy(), true.copy()):
                 self.soft[joint, 0] += step if not moved else -step
                 moved.append(self._moved())
@@ -264,40 +264,12 @@ class Cell:
         return dict(zip(np.array(self.arm.joints)[seen].tolist(), std.tolist(), strict=True))
 
 
-@dataclass(frozen=True)
-class Case:
-    """Outcome of one calibration.
-
-    Attributes:
-        seed: Seed of the cell.
-        arm: Name of the arm.
-        effects: Its effects.
-        verdict: Verdict; `refused` for an error of the product.
-        reasons: Reasons of the verdict.
-        joints: The compliances of the joints with a value [rad/(N·m)]; bounds are those with white
-            noise alone.
-        removed: Share of the sag that is removed on held-out postures [%].
-        scatter: Reduced chi-square of what compliances leave.
-
-    """
-
-    seed: int
-    arm: str
-    effects: Effects
-    verdict: str
-    reasons: tuple[str, ...]
-    joints: tuple[Value, ...] = ()
-    removed: float = np.nan
-    scatter: float = np.nan
-
-    @property
-    def wrong(self) -> bool:
-        """Whether it passed with a value outside its 99.9 % interval."""
-        return self.verdict == 'pass' and any(abs(joint.z) > Z999 for joint in self.joints)
-
-
 def run_cell(seed: int, effects: Effects | None = None) -> Case:
-    """Return what the product says of one cell, with drawn effects if none are given."""
+    """Return the compliances of one cell [rad/(N·m)], with drawn effects if none are given.
+
+    Bounds are those with white noise alone. Notes are the share of the sag that is removed on
+    held-out postures [%], and what compliances leave.
+    """
     cell = Cell(seed, drawn_effects(seed) if effects is None else effects)
     x, y, z = cell.gravity.tolist()
     robot = Robot(urdf_of(cell.name), tool_frame=cell.data.tool, gravity=(x, y, z))
@@ -313,15 +285,17 @@ def run_cell(seed: int, effects: Effects | None = None) -> Case:
         result = estimate_sets(robot, cell.measure(loaded=False), cell.measure(loaded=True), load,
                                values)
     except RobocalError as error:
-        return Case(seed, cell.name, cell.effects, 'refused', (str(error),))
+        return Case(seed, 'compliance', cell.name, vars(cell.effects), 'refused', str(error))
     joints = tuple(
         replace(value_of(name, truth, p.value, p.std, freedom=p.freedom),
                 bound=bound.get(name, 0.0)) for name, p, truth in zip(
             cell.arm.joints, result.parameters, cell.soft[:, 0].tolist(), strict=True)
         if p.value is not None)
     (sag,) = result.validation
-    return Case(seed, cell.name, cell.effects, result.verdict.value, tuple(result.reasons), joints,
-                100.0 * (1.0 - sag.after / sag.before), result.settings['reduced_chi_square'])
+    return Case(seed, 'compliance', cell.name, vars(cell.effects), result.verdict.value,
+                ' '.join(result.reasons), joints, {
+                    'sag removed': 100.0 * (1.0 - sag.after / sag.before),
+                    'reduced chi-square': result.settings['reduced_chi_square']})
 
 
 def run_case(seed: int) -> list[Case]:
@@ -331,26 +305,26 @@ def run_case(seed: int) -> list[Case]:
 
 def figures(series: str, cases: Sequence[Case]) -> Iterator[Figure]:
     """Yield the figures of the cases of one series."""
-    joints = [joint for case in cases for joint in case.joints]
+    joints = [joint for case in cases for joint in case.values]
     sharp = [abs(joint.error) <= 2.0 * joint.std for joint in joints
              if joint.std < _SMALL * joint.truth]
     yield Figure.share(series, 'joints with std below 5 %: within 2 σ', sum(sharp), len(sharp),
                        WITHIN_BAR)
-    passed = [case for case in cases if case.verdict == 'pass']
+    passed = [case for case in cases if case.passed]
     if not joints[0].bound:
         yield Figure.share(series, 'verdict pass', len(passed), len(cases))
         yield Figure.single(series, 'wrong passes', '1', sum(case.wrong for case in cases), 0.0)
         for level, deviate, bar in ((95, Z95, 93.0), (99.9, Z999, 99.8)):
-            inside = [abs(joint.z) <= deviate for case in passed for joint in case.joints]
+            inside = [abs(joint.z) <= deviate for case in passed for joint in case.values]
             yield Figure.share(series, f'values of passes inside {level:g} %', sum(inside),
                                len(inside), bar)
         return
     yield Figure.over(series, 'sag removed on held-out postures', '%',
-                      [case.removed for case in cases], SAG_BAR, at_least=True)
+                      [case.notes['sag removed'] for case in cases], SAG_BAR, at_least=True)
 
     def ratio(numbers: Sequence[int]) -> float:
         return float(np.sqrt(np.mean([(joint.error / joint.bound)**2 for number in numbers
-                                      for joint in cases[number].joints])))
+                                      for joint in cases[number].values])))
 
     yield Figure.single(series, 'RMSE ÷ Cramér-Rao bound', '1', ratio(range(len(cases))),
                         BOUND_BAR, band=bootstrap(ratio, len(cases)))

@@ -68,32 +68,28 @@ class SimulatedArm:
     temperatures: tuple[float, ...]
     lost: frozenset[int] = frozenset()
 
-    def friction(self, joint: str, week: int) -> float:
-        """Return the factor on a joint's Coulomb friction, apart from temperature."""
-        factor = 1.0
+    def friction(self, joint: str, week: Array) -> Array:
+        """Return the factors on a joint's Coulomb friction, apart from temperature, by weeks."""
+        factor = np.ones(np.shape(week))
         for event in self.events:
-            years = (week - event.week) / 52.0
-            if event.part != joint or years < 0.0:
-                continue
-            if event.kind in ('damage', 'stiff'):
-                factor *= 1.0 + event.size
-            elif event.kind == 'wear':
-                factor *= 1.0 + event.size * (np.exp(years) - 1.0) / (np.e - 1.0)
+            if event.part == joint:
+                years = (week - event.week) / 52.0
+                course = np.expm1(years) / np.expm1(1.0) if event.kind == 'wear' else 1.0
+                factor *= np.where(years < 0.0, 1.0, 1.0 + event.size * course)
         return factor
 
-    def tool(self, week: int) -> float:
-        """Return the mass of the mounted tool over that of the first."""
-        factor = 1.0
+    def tool(self, week: Array) -> Array:
+        """Return the mass of the mounted tool over that of the first, by weeks."""
+        factor = np.ones(np.shape(week))
         for event in self.events:
-            if (event.kind == 'tool' and week >= event.week) or (
-                    event.kind == 'wrong_tool' and week == event.week):
-                factor = event.size
+            mounted = {'tool': week >= event.week, 'wrong_tool': week == event.week}
+            factor = np.where(mounted.get(event.kind, False), event.size, factor)
         return factor
 
-    def drift(self, sensor: str, week: int) -> float:
-        """Return the drift of a sensor's bias [N]."""
-        return sum(event.size * max(week - event.week, 0) / 52.0 for event in self.events
-                   if event.kind == 'sensor' and event.part == sensor)
+    def drift(self, sensor: str, week: Array) -> Array:
+        """Return the drift of a sensor's bias [N], by weeks."""
+        return sum((event.size * np.maximum(week - event.week, 0) / 52.0 for event in self.events
+                    if event.part == sensor), np.zeros(np.shape(week)))
 
 
 def fleet(
@@ -191,26 +187,19 @@ def _quantities() -> list[_Quantity]:
     return found
 
 
-def estimates(arms: Sequence[SimulatedArm], *, temperature: bool = True) -> Iterator[pa.Table]:
-    """Yield one table of catalogue rows per arm.
-
-    Args:
-        arms: The fleet.
-        temperature: Whether the temperature was recorded.
-
-    """
+def estimates(arms: Sequence[SimulatedArm]) -> Iterator[pa.Table]:
+    """Yield one table of catalogue rows per arm."""
     quantities = _quantities()
     for arm in arms:
-        yield _rows(arm, quantities, temperature)
+        yield _rows(arm, quantities)
 
 
-def _rows(arm: SimulatedArm, quantities: Sequence[_Quantity], known: bool) -> pa.Table:
+def _rows(arm: SimulatedArm, quantities: Sequence[_Quantity]) -> pa.Table:
     draw = np.random.default_rng(arm.seed)
     weeks = np.array([week for week in range(len(arm.temperatures))
                       if week not in arm.lost], dtype=int)
     warm = np.array(arm.temperatures)[weeks] - _REFERENCE
     times = _BEGIN + _WEEK * weeks + draw.uniform(0.0, 86400.0, len(weeks))
-    tool = np.array([arm.tool(week) for week in weeks])
     common = {
         'robot': arm.name, 'verdict': 'pass', 'freedom': 20.0, 'state': 'identified',
         'urdf_sha256': 'simulated', 'settings_sha256': 'default', 'version': 'simulated',
@@ -220,32 +209,30 @@ def _rows(arm: SimulatedArm, quantities: Sequence[_Quantity], known: bool) -> pa
         own = {**common, 'kind': item.kind, 'method': item.method, 'parameter': item.name,
                'joint': item.part, 'unit': item.unit,
                'quantity': item.name.rpartition('.')[2] if item.part else item.name}
-        values, deviations = _block(item, arm, weeks, warm, tool, draw)
+        values, deviations = _block(item, arm, weeks, warm, draw)
         for week, time, degrees, value, std in zip(
                 weeks, times, warm + _REFERENCE, values, deviations, strict=True):
             bag = f'bags/{arm.name}/week_{week + 1:03d}'
             rows.append({
                 **own, 'value': value, 'std': std, 'time': utc(time), 'bag': bag,
-                'temperature': degrees if known else None, 'bag_sha256': bag,
-                'result': f'{bag}-{item.kind}'})
+                'temperature': degrees, 'bag_sha256': bag, 'result': f'{bag}-{item.kind}'})
     return pa.Table.from_pylist(rows, RESULTS)
 
 
 def _block(
-    item: _Quantity, arm: SimulatedArm, weeks: Array, warm: Array, tool: Array,
-    draw: np.random.Generator,
+    item: _Quantity, arm: SimulatedArm, weeks: Array, warm: Array, draw: np.random.Generator
 ) -> tuple[Array, Array]:
     """Return estimates and stated standard deviations of one parameter."""
     level = item.level + item.spread * draw.standard_normal()
     std = item.std * draw.uniform(0.8, 1.25, len(weeks))
     warmth = item.warmth * draw.uniform(0.7, 1.3)
     if item.kind == 'friction':
-        worn = np.array([arm.friction(item.part, week) for week in weeks])
-        course = level * worn * np.exp(warmth * warm)
+        course = level * arm.friction(item.part, weeks) * np.exp(warmth * warm)
     elif item.kind == 'tare':
-        drift = np.array([arm.drift('ft_wrist', week) for week in weeks])
-        course = level + warmth * warm + drift * (item.name.endswith('z'))
+        drift = arm.drift('ft_wrist', weeks) * item.name.endswith('z')
+        course = level + warmth * warm + drift
     elif item.kind == 'payload':
+        tool = arm.tool(weeks)
         course = level * (tool if item.name == 'mass' else 1.0 + 0.3 * (tool - 1.0))
     else:
         course = np.full(len(weeks), level)

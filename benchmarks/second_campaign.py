@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -93,7 +93,6 @@ class Case:
         seed: Seed of the cell.
         method: Method.
         arm: Arm.
-        rate: Rate of the joint states [Hz].
         effects: Strengths of the effects.
         verdict: Verdict; `refused` for an error of the product, `crashed` for any other one,
             `blocked` if what the method needs did not pass.
@@ -101,19 +100,20 @@ class Case:
         values: What the result states.
         notes: Further figures; "<quantity>: <method>" is an error of a method on the same samples.
         seconds: Processor time [s].
+        rate: Rate of the joint states [Hz].
 
     """
 
     seed: int
     method: str
     arm: str
-    rate: float
-    effects: dict[str, float]
+    effects: dict[str, Any]
     verdict: str
-    reason: str
-    values: tuple[Value, ...]
-    notes: dict[str, float]
-    seconds: float
+    reason: str = ''
+    values: tuple[Value, ...] = ()
+    notes: dict[str, float] = field(default_factory=dict)
+    seconds: float = np.nan
+    rate: float = np.nan
 
     @property
     def passed(self) -> bool:
@@ -437,9 +437,9 @@ def run_cell(
         name = names[min(len(found), len(names) - 1)]
         least = {} if effects or not values else bounds(cell, name, (*_SPEEDS, *-_SPEEDS))
         found.append(Case(
-            seed, name, cell.name, cell.rate, effects, verdict, reason[:400], tuple(
+            seed, name, cell.name, effects, verdict, reason[:400], tuple(
                 replace(item, bound=least.get(item.name, 0.0)) for item in values),
-            dict(notes or {}), taken))
+            dict(notes or {}), taken, cell.rate))
 
     try:
         for result, values, notes in carry_out(cell):

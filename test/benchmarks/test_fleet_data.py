@@ -19,10 +19,11 @@ ARM = SimulatedArm('arm_001', 1, EVENTS, (24.0, 34.0, 24.0, 24.0, 24.0))
 
 
 def test_events_act_from_their_week_on() -> None:
-    assert [ARM.friction('joint_2', week) for week in range(4)] == [1.0, 1.0, 1.5, 1.5]
-    assert [ARM.tool(week) for week in range(5)] == [1.0, 3.0, 1.0, 2.0, 2.0]
-    assert ARM.drift('ft_wrist', 26) == pytest.approx(5.0)
-    assert ARM.friction('joint_3', 52) == pytest.approx(1.4)
+    weeks = np.arange(53)
+    assert ARM.friction('joint_2', weeks)[:4].tolist() == [1.0, 1.0, 1.5, 1.5]
+    assert ARM.tool(weeks)[:5].tolist() == [1.0, 3.0, 1.0, 2.0, 2.0]
+    assert ARM.drift('ft_wrist', weeks)[26] == pytest.approx(5.0)
+    assert ARM.friction('joint_3', weeks)[52] == pytest.approx(1.4)
 
 
 def test_estimates_follow_the_events_and_are_rows_of_the_catalogue() -> None:

@@ -191,7 +191,7 @@ def test_a_quiet_cell_is_within_its_intervals(group: str) -> None:
 
 
 def _case(seed: int, z: float, verdict: str = 'pass', limit: float = 1.0) -> Case:
-    return Case(seed, 'wrist', 'UR10', 100.0, {}, verdict, '', (
+    return Case(seed, 'wrist', 'UR10', {}, verdict, '', (
         Value('mass', 1.0, 0.1 * z, 0.1, z, limit),), {}, 1.0)
 
 

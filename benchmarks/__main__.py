@@ -32,9 +32,8 @@ BENCHMARKS = (
 ON_REQUEST = ('campaign', 'prediction', 'offline', 'fleet', 'fleet.changes')
 """Names of further benchmarks, which run only if named."""
 
-# Modules whose name is not that of the benchmark.
-_MODULES = {'campaign': 'second_campaign', 'peers': 'peers.recorded',
-            'fleet.changes': 'fleet_changes', 'wrench.coverage': 'wrench_coverage'}
+# Modules whose name is not that of the benchmark with underscores.
+_MODULES = {'campaign': 'second_campaign', 'peers': 'peers.recorded'}
 _ROOT = Path(__file__).resolve().parents[1]
 _RESULTS, _PAGE = _ROOT / 'bench' / 'results.json', _ROOT / 'docs' / 'benchmarks.md'
 
@@ -101,8 +100,8 @@ def _run_one(name: str, options: argparse.Namespace, folder: Path) -> Record:
     from benchmarks.benchmark import Request, conditions
     from benchmarks.page import Record, section
 
-    benchmark: Benchmark = importlib.import_module(
-        f'benchmarks.{_MODULES.get(name, name)}').BENCHMARK
+    module = _MODULES.get(name, name.replace('.', '_'))
+    benchmark: Benchmark = importlib.import_module(f'benchmarks.{module}').BENCHMARK
     usual = 1 if options.quick else benchmark.seeds
     seeds = tuple(range(options.seed, options.seed + (options.seeds or usual)))
     folder.mkdir(parents=True, exist_ok=True)

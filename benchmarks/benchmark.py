@@ -223,7 +223,7 @@ def in_parallel(
         seeds: The seeds.
         jobs: Number of parallel processes.
         title: Title of the progress bar.
-        keep: Called with each seed and its outcome as soon as there is one.
+        keep: Called with each seed and its outcome as soon as there is one, in their order.
 
     Returns:
         The outcomes in the order of the seeds.
@@ -231,28 +231,18 @@ def in_parallel(
     """
     if not seeds:
         return []
-    found: dict[int, Case] = {}
+    found: list[Case] = []
     # Spawned processes: forked ones would inherit locks of the parent's threads.
     context = multiprocessing.get_context('spawn')
     with (
         ProgressView(title) as view,
         context.Pool(min(jobs, len(seeds)), _ignore_interrupt) as pool,
     ):
-        for seed, case in pool.imap_unordered(_Seeded(function), seeds):
-            found[seed] = case
+        for seed, case in zip(seeds, pool.imap(function, seeds), strict=True):
+            found.append(case)
             keep(seed, case)
             view.update(100.0 * len(found) / len(seeds), f'{len(found)} of {len(seeds)} cells')
-    return [found[seed] for seed in seeds]
-
-
-@dataclass(frozen=True)
-class _Seeded:
-    """Returns the seed with the outcome, because outcomes arrive in any order."""
-
-    function: Callable[[int], Any]
-
-    def __call__(self, seed: int) -> tuple[int, Any]:
-        return seed, self.function(seed)
+    return found
 
 
 def conditions() -> dict[str, Any]:

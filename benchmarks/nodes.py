@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,25 +45,9 @@ _QUEUE = QoSProfile(depth=20000)
 _PAUSE, _WINDOW = 11_000_000, 21_000_000
 _STAMP = struct.Struct('<iI')
 _BUSY = 'Wall time on a machine that did other work, too; see the CPU time.'
+_FIGURES = (('start to active', 's', START_BAR), ('CPU time until then', 's', None),
+            ('inactive, joint states at 1 kHz: share of a core', '%', IDLE_BAR))
 Stamps = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Case:
-    """One start of one node.
-
-    Attributes:
-        node: Name of the node.
-        start: Time from the start of the process until its log says that it is active [s].
-        processor: CPU time used until then [s].
-        idle: Share of a core while inactive, with joint states published at 1 kHz [%].
-
-    """
-
-    node: str
-    start: float
-    processor: float
-    idle: float
 
 
 @contextmanager
@@ -91,8 +74,19 @@ def _started(name: str, output: Path, values: Mapping[str, Any]) -> Any:
         yield children, session, child, time.monotonic() - began
 
 
-def run_case(name: str, output: Path, idle: float) -> Case:
-    """Start a node, deactivate it, and publish joint states at 1 kHz for some time [s]."""
+def run_case(name: str, output: Path, idle: float) -> tuple[float, float, float]:
+    """Start a node, deactivate it, and publish joint states at 1 kHz.
+
+    Args:
+        name: Name of the node.
+        output: Folder for logs.
+        idle: How long joint states are published [s].
+
+    Returns:
+        Time from the start of the process until its log says that it is active [s], CPU time used
+        until then [s], and share of a core while inactive [%].
+
+    """
     with _started(name, output, {'robot_description': default_cell.urdf()}) as (
             _, session, child, start):
         taken = processor_time(child)
@@ -108,7 +102,7 @@ def run_case(name: str, output: Path, idle: float) -> Case:
             publisher.publish(state)
             count += 1
             time.sleep(max(0.0, count * _PERIOD - now))
-        return Case(name, start, taken, 100.0 * (processor_time(child) - before) / now)
+        return start, taken, 100.0 * (processor_time(child) - before) / now
 
 
 # ---------------------------------------------------------------------------------- live
@@ -225,27 +219,15 @@ def _live_figures(
                       50.0)]
 
 
-def figures(cases: Sequence[Case]) -> list[Figure]:
-    """Return the figures of each start."""
-    rows = []
-    for node in dict.fromkeys(case.node for case in cases):
-        own = [case for case in cases if case.node == node]
-        rows += [
-            Figure.over(node, what, unit, [getattr(case, name) for case in own], bar, reason=_BUSY)
-            for name, what, unit, bar in (
-                ('start', 'start to active', 's', START_BAR),
-                ('processor', 'CPU time until then', 's', None),
-                ('idle', 'inactive, joint states at 1 kHz: share of a core', '%', IDLE_BAR))]
-    return rows
-
-
 def _run(request: Request) -> Outcome:
     """Start each node once for each seed; then run the observer."""
-    cases = [run_case(name, request.output, _QUICK_IDLE if request.quick else _IDLE)
-             for name in (('leveling',) if request.quick else registry.nodes())
-             for _ in request.seeds]
-    return Outcome([*figures(cases), *live(2.0 if request.quick else _LIVE, request.output)],
-                   cases)
+    rows = []
+    for node in ('leveling',) if request.quick else registry.nodes():
+        found = [run_case(node, request.output, _QUICK_IDLE if request.quick else _IDLE)
+                 for _ in request.seeds]
+        rows += [Figure.over(node, *what, values, bar, reason=_BUSY)
+                 for (*what, bar), values in zip(_FIGURES, zip(*found, strict=True), strict=True)]
+    return Outcome([*rows, *live(2.0 if request.quick else _LIVE, request.output)])
 
 
 BENCHMARK = Benchmark('Nodes', (

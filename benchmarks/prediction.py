@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, in_parallel
 from benchmarks.offline_bag import WRENCH
 from benchmarks.second_campaign import METHODS
-from benchmarks.second_cell import COM, GROUPS, STEP, Cell, data_of, urdf_of
+from benchmarks.second_cell import COM, DATA, GROUPS, STEP, Cell, parameters, urdf_of
 from benchmarks.second_world import drawn_effects
 from robocal_ros.errors import RobocalError
 from robocal_ros.estimators import estimator
@@ -63,7 +63,7 @@ class PredictedCell(Cell):
 
     def _expected(self, what: str, changes: dict[str, Any]) -> CalibrationResult:
         by: Any = estimator(what)
-        values = self.given(by.table, changes)
+        values = parameters(by.table, {**self.values, **changes})
         robot = make_robot(urdf_of(self.name), values)
         if (last := self.last) is None:
             raise RobocalError('Defect: nothing was recorded.')
@@ -71,7 +71,7 @@ class PredictedCell(Cell):
         rest = Recording(
             JointSamples(robot.joint_names, last.time[still], last.position[still],
                          last.velocity[still], (last.effort * self.world.constant)[still]),
-            {WRENCH: WrenchSamples(data_of(self.name).sensor, last.wrench_time[readings],
+            {WRENCH: WrenchSamples(DATA[self.name].sensor, last.wrench_time[readings],
                                    last.wrench[readings])})
         mass = values.arm_load if what == 'arm' else values.known_mass or self.load.mass
         inputs = by.inputs(robot, values, make_store(robot, values).load)

@@ -97,7 +97,7 @@ class Usages:
         return markdown(
             ('process', 'memory [MB]', 'slope [MB/h], 95 %', 'threads', 'open handles'),
             [(f'`{name}`', f'{rows[0, 1]:.1f} to {rows[-1, 1]:.1f}', f'{rate:+.1f} ± {half:.1f}',
-              *(f'{low:.0f}' + f' to {high:.0f}' * (low < high)
+              *(f'{low:.0f} to {high:.0f}' if low < high else f'{low:.0f}'
                 for low, high in zip(rows.min(axis=0)[2:], rows.max(axis=0)[2:], strict=True)))
              for name, rows, rate, half in self._slopes()])
 

@@ -16,7 +16,7 @@ import scipy
 from benchmarks import seven_joints
 from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, in_parallel
 from benchmarks.second_cell import OWN, product
-from benchmarks.wrench_samples import Stream, follow
+from benchmarks.wrench_samples import Stream, exerted, follow
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
 from robocal_ros.results import Verdict
@@ -146,11 +146,9 @@ class _Cell:
         held, torque = (item.copy() for item in self.truth.held_many(
             q, v + time * a, np.repeat(a, _ROWS, axis=0)))
         for row, posture in enumerate(q):
-            for index in range(len(self.bias)):
-                held[row, index] -= self.moved(posture, index) @ wrench
-            torque[row] -= np.reshape(pin.computeFrameJacobian(
-                robot.model, robot.data, posture, robot.frame_id(robot.tool_frame),
-                pin.LOCAL), (6, robot.n)).T @ wrench
+            links, push = self.exerted(posture, wrench)
+            held[row] -= links
+            torque[row] -= push
         stamps = 10**9 + _STEP * np.arange(_ROWS)
         # Noise of sensors and efforts that the window does not reduce; a live sensor scatters.
         offsets = self.bias + np.repeat(_NOISE, 3) * draw.normal(size=self.bias.shape)
@@ -162,11 +160,10 @@ class _Cell:
         return follow(self.observer, Stream(stamps, np.hstack((q, v + time * a, torque))),
                       sensors)[-1]
 
-    def moved(self, posture: Array, index: int) -> Array:
-        """Return the matrix of wrenches from the tool to a sub-chain, shape (6, 6)."""
-        tool, link = (self.robot.transform_frame_to_root(posture, frame) for frame in (
-            self.robot.tool_frame, self.observer.arm.chains[index].link))
-        return np.asarray(link.actInv(tool).toDualActionMatrix())
+    def exerted(self, posture: Array, wrench: Array) -> tuple[Array, Array]:
+        """Return what a wrench on the tool exerts on links with sensors, (s, 6), and joints."""
+        return exerted(self.robot, posture, self.robot.tool_frame, wrench,
+                       [chain.link for chain in self.observer.arm.chains])
 
 
 def draws(name: str, layout: str, seed: int, count: int) -> Draws:
@@ -192,7 +189,7 @@ def draws(name: str, layout: str, seed: int, count: int) -> Draws:
         for index, squares in enumerate(links):
             error = seen.wrench[index].copy()
             if index == len(links) - 1:
-                error -= cell.moved(seen.motion[0], index) @ wrench
+                error -= cell.exerted(seen.motion[0], wrench)[0][-1]
             squares.append(_square(error, cell.fusion.link_covariance(seen, index)))
         tool = cell.fusion.tool(seen)
         known = np.isfinite(tool.wrench) if tool is not None else np.zeros(6, bool)

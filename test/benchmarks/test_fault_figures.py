@@ -60,6 +60,7 @@ def test_memory_that_grows_misses_its_bar(rate: float, grows: bool) -> None:
         usages.rows[0].append(
             (5.0 * number, 200.0 + rate * 5.0 * number / 3600.0 + noise[number], 20, 30))
     assert bool(usages.growing()) == grows
+    assert usages.table().splitlines()[-1].endswith('| 20 | 30 |')
 
 
 @pytest.fixture

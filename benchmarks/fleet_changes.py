@@ -36,7 +36,6 @@ _LEVEL = 5.0
 _SIBLINGS, _CHUNK = 100, 500
 _SERIES, _FURTHER, _CHANGED, _QUICK = 20_000, 6_000, 1_500, 60
 _ARMS = 30
-_NORMAL = 1.959964
 
 
 @dataclass(frozen=True)

@@ -465,10 +465,6 @@ def _mean(values: Any) -> float:
     return float(np.mean(values)) if len(values) else np.nan
 
 
-def _median(values: Any) -> float:
-    return float(np.median(values)) if len(values) else np.nan
-
-
 def summary(cases: Sequence[Case]) -> dict[str, float]:
     """Return the figures of the cases of one method."""
     passed = [case for case in cases if case.passed]
@@ -488,16 +484,13 @@ def summary(cases: Sequence[Case]) -> dict[str, float]:
         'within limits': len(usable),
         'pass of these': 100.0 * _mean([case.passed for case in usable]),
         'passes beyond': sum(not case.usable for case in passed),
-        'error ÷ limit': _median([abs(item.error) / item.limit for case in cases
-                                  for item in case.values if np.isfinite(item.limit)]),
         'error ÷ best peer, quiet': max(against_peers(quiet).values(), default=np.nan),
         'error ÷ best peer': max(against_peers(full).values(), default=np.nan),
         'RMSE ÷ bound': _mean([(item.error / item.bound)**2 for case in cases
                                for item in case.values if item.bound]) ** 0.5,
         'false load changes': 100.0 * _mean([
             case.notes['false load changes'] > 0.0 for case in cases
-            if 'false load changes' in case.notes]),
-        'seconds': _median([case.seconds for case in cases])}
+            if 'false load changes' in case.notes])}
 
 
 def against_peers(cases: Sequence[Case]) -> dict[str, float]:

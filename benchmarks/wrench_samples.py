@@ -242,11 +242,8 @@ def exerted(
 
 def _filtered(values: Array, weight: float) -> Array:
     """Return y_i = y_{i-1} + weight (x_i - y_{i-1}), from y_0 = x_0, of each column."""
-    bands = np.ones((2, len(values)))
-    bands[1] = weight - 1.0
-    driven = weight * values
-    driven[:1] = values[:1]
-    return np.asarray(scipy.linalg.solve_banded((1, 0), bands, driven))
+    return np.asarray(values[:1] + scipy.signal.lfilter(
+        [weight], [1.0, weight - 1.0], values - values[:1], axis=0))
 
 
 def _stamps(time: Array) -> Stamps:

@@ -78,9 +78,9 @@ class Capability:
         phases: Phases in which faults are injected, with the service that leads to each; no
             service for an idle node.
         parameters: Parameters of the node.
-        prepare: Services called once, so that ``estimate`` has samples and the store a result.
         traits: What faults refer to: ``moves``, ``wrist``, ``effort``, ``stores``, ``resumes``,
-            ``imu``, ``tracker``, ``frames``, ``rule``.
+            ``imu``, ``tracker``, ``frames``, ``rule``. What stores is run once before the faults,
+            so that ``estimate`` has samples and the store a result.
 
     """
 
@@ -88,7 +88,6 @@ class Capability:
     node: str
     phases: Mapping[str, str]
     parameters: Mapping[str, Any]
-    prepare: tuple[str, ...] = ()
     traits: frozenset[str] = frozenset({'moves'})
 
 
@@ -102,38 +101,38 @@ CAPABILITIES = (
          'estimating': 'estimate'},
         {'method': 'static_poses', 'sensor_frame': 'ft_wrist', 'poses': 6, 'dwell': 0.7,
          'arm_model_std': 0.02, 'max_velocity': 3.0, 'max_acceleration': 12.0},
-        ('run',), frozenset({'moves', 'wrist', 'stores', 'resumes'})),
+        frozenset({'moves', 'wrist', 'stores', 'resumes'})),
     Capability(
         'payload, torques', 'payload_identification',
         {'idle': '', 'planning': 'run', 'moving': 'run', 'sweeping': 'run',
          'estimating': 'estimate'},
         {'method': 'two_plane', 'known_mass': 2.0, 'gain_std': 0.002, 'arm_model_std': 0.02,
          'sweep_speed': 1.0, 'max_velocity': 3.0, 'max_acceleration': 12.0},
-        ('run',), frozenset({'moves', 'effort', 'stores'})),
+        frozenset({'moves', 'effort', 'stores'})),
     Capability(
         'friction', 'friction_identification',
         {'idle': '', 'moving': 'run', 'running': 'run'},
         {'measure_joints': ['joint_6'], 'speeds': [0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5],
          'max_cruise': 1.3, 'max_velocity': 3.0, 'max_acceleration': 12.0, 'max_rounds': 1,
          'fit_threshold': 100.0},
-        traits=frozenset({'moves', 'effort', 'resumes'})),
+        frozenset({'moves', 'effort', 'resumes'})),
     Capability(
         'compliance', 'compliance_calibration',
         {'idle': '', 'planning': 'run', 'moving': 'run', 'measuring': 'run'},
         {**known_load(default_cell.hidden_truth()), 'posture_count': 10, 'posture_range': 0.8,
          'dwell': 0.6, 'settle': 0.2, 'reference_every': 5, 'registration': 'three_point',
          'attach_service': 'sim_arm/attach_load', 'detach_service': 'sim_arm/detach_load'},
-        traits=frozenset({'moves', 'tracker', 'resumes'})),
+        frozenset({'moves', 'tracker', 'resumes'})),
     Capability(
         'leveling', 'leveling',
         {'idle': '', 'planning': 'run', 'moving': 'run'},
         {'imu_topic': 'imu_flange/imu', 'auto_level_after': [f'task:{TASK}']},
-        traits=frozenset({'moves', 'imu', 'rule'})),
+        frozenset({'moves', 'imu', 'rule'})),
     Capability(
         'wrench observer', 'wrench_observer',
         {'observing': '', 'taring': 'run'},
         {'tare_duration': 1.0, 'sensor_force_ranges': [500.0]},
-        ('run',), frozenset({'wrist', 'stores', 'frames'})),
+        frozenset({'wrist', 'stores', 'frames'})),
 )
 
 

@@ -17,9 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lifecycle_msgs.msg import State
-from lifecycle_msgs.srv import GetState
-
 from benchmarks.fault_cell import (
     CAPABILITIES,
     HANG,
@@ -77,6 +74,11 @@ class Outcome:
     recovered: bool = False
     went_on: bool = False
     remarks: list[str] = field(default_factory=list)
+
+    def fails(self, why: str) -> None:
+        """Note why the node has not survived."""
+        self.survived = False
+        self.remarks.append(why)
 
     @property
     def within(self) -> bool | None:
@@ -139,8 +141,7 @@ def inject(cell: FaultCell, plan: Plan, chance: random.Random) -> Outcome:
         # Some injections take long.
         _await_end(cell, plan, future, time.monotonic(), outcome)
     except RobocalError as error:
-        outcome.survived = False
-        outcome.remarks.append(str(error))
+        outcome.fails(str(error))
     finally:
         cell.calm()
     ended = future is not None and future.done()
@@ -148,8 +149,7 @@ def inject(cell: FaultCell, plan: Plan, chance: random.Random) -> Outcome:
     _judge_message(cell, fault, phase, began, answer, outcome)
     if cell.arm_alive and 'moves' in plan.capability.traits:
         if not cell.at_rest():
-            outcome.survived = False
-            outcome.remarks.append('The arm does not come to rest.')
+            outcome.fails('The arm does not come to rest.')
         if phase in MOVING and fault.held and not fault.harmless and not outcome.went_on \
                 and not cell.cancelled and not (answer and answer.success):
             outcome.held = cell.held_after(cell.injected or began)
@@ -180,13 +180,11 @@ def _await_end(
             HANG)
         code = cell.children('node')[0].process.poll()
         if fault.cause and code != 0:
-            outcome.remarks.append(f'The node exited with {code}.')
-            outcome.survived = False
+            outcome.fails(f'The node exited with {code}.')
         return
     if future is None:
         cell.wait(lambda: False, _GOES_ON)
-        state = cell.request(GetState, 'get_state', GetState.Request())
-        outcome.survived = cell.wait(state.done, HANG)
+        outcome.survived = bool(cell.client.state(HANG))
         return
     cell.wait(future.done, _GOES_ON if fault.harmless else fault.waits)
     took = time.monotonic() - began
@@ -199,9 +197,9 @@ def _await_end(
     progresses = time.monotonic() - newest < 5.0
     cell.in_motion()
     cancel = cell.begin('cancel')
-    outcome.survived = cell.wait(lambda: cancel.done() and future.done(), HANG) and progresses
+    outcome.survived = cell.wait(lambda: cancel.done() and future.done(), HANG)
     if not progresses:
-        outcome.remarks.append('No answer, and no progress for 5 s.')
+        outcome.fails('No answer, and no progress for 5 s.')
 
 
 def _judge_message(
@@ -213,8 +211,7 @@ def _judge_message(
     defect = re.search(r'.*(Defect|Traceback|RuntimeWarning: (?!failed to send)).*',
                        f'{message}\n{texts}')
     if defect:
-        outcome.survived = False
-        outcome.remarks.append(defect[0])
+        outcome.fails(defect[0])
     if fault.kills in ('node', 'both') and not (fault.cause and phase in MOVING):
         return
     went_on = answer is None or answer.success or outcome.went_on
@@ -242,14 +239,11 @@ def recover(cell: FaultCell, phase: str = 'moving') -> str:
     """
     try:
         if cell.node_alive:
-            answered = cell.request(GetState, 'get_state', GetState.Request())
-            if not cell.wait(answered.done, HANG):
-                return 'get_state is not answered.'
-            state = answered.result().current_state.id
-            if state == State.PRIMARY_STATE_FINALIZED:
+            state = cell.client.state(HANG)
+            if state == 'finalized':
                 cell.send('node', signal.SIGTERM)
                 cell.wait(lambda: not cell.node_alive, HANG)
-            elif state == State.PRIMARY_STATE_ACTIVE:
+            elif state == 'active':
                 cell.wait(cell.begin('cancel').done, HANG)
         generation = cell.generation
         cell.start()
@@ -299,12 +293,11 @@ def _of_capability(
     begun = False
     # Cells that need samples first: a node that is restarted has none.
     for plan in sorted(plans, key=lambda plan: plan.phase != 'estimating'):
-        if prepare and cell.capability.prepare and (
+        if prepare and 'stores' in cell.capability.traits and (
                 not begun or (plan.phase == 'estimating' and not cell.prepared)):
-            for verb in cell.capability.prepare:
-                answer = cell.answer(verb, _LONG)
-                if not answer.success:
-                    print_line(f'{cell.capability.name}: {answer.message}', 'yellow')
+            answer = cell.answer('run', _LONG)
+            if not answer.success:
+                print_line(f'{cell.capability.name}: {answer.message}', 'yellow')
             begun = cell.prepared = True
         try:
             outcome = inject(cell, plan, chance)
@@ -363,7 +356,7 @@ def kill_while_writing(source: Path, folder: Path, seed: int, count: int = _KILL
 _SIX_JOINTS = Capability(
     'friction of six joints', 'friction_identification', {'idle': ''},
     {'speeds': [0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5], 'max_cruise': 3.0, 'max_velocity': 2.0,
-     'max_acceleration': 6.0, 'max_rounds': 1}, traits=frozenset({'moves', 'effort'}))
+     'max_acceleration': 6.0, 'max_rounds': 1}, frozenset({'moves', 'effort'}))
 # Shortest and longest time between two stalls [s]: ten of them are spread over most of the run.
 _CALM = (5.0, 60.0)
 _LONGEST_RUN = 3600.0

@@ -225,8 +225,8 @@ def _run(request: Request) -> Outcome:
     for node in ('leveling',) if request.quick else registry.nodes():
         found = [run_case(node, request.output, _QUICK_IDLE if request.quick else _IDLE)
                  for _ in request.seeds]
-        rows += [Figure.over(node, *what, values, bar, reason=_BUSY)
-                 for (*what, bar), values in zip(_FIGURES, zip(*found, strict=True), strict=True)]
+        rows += [Figure.over(node, what, unit, values, bar, reason=_BUSY) for (
+            what, unit, bar), values in zip(_FIGURES, zip(*found, strict=True), strict=True)]
     return Outcome([*rows, *live(2.0 if request.quick else _LIVE, request.output)])
 
 

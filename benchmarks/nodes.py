@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmark of the nodes: time until active, CPU load while inactive, the observer at 1 kHz.
-
-`python -m benchmarks.nodes DURATION STAMPS` publishes joint states and F/T readings of an arm with
-seven joints at 1 kHz, and saves the stamps.
-"""
+"""Benchmark of the nodes: time until active, CPU load while inactive, the observer at 1 kHz."""
 
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import struct
-import sys
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,7 +49,7 @@ Stamps = npt.NDArray[np.int64]
 
 @contextmanager
 def _started(name: str, output: Path, values: Mapping[str, Any]) -> Any:
-    """Start a node; yields processes, session, its process, and the time until it is active [s].
+    """Start a node; yields session, its process, and the time until it is active [s].
 
     The time is read from its log: over DDS, discovery would be measured too.
     """
@@ -71,7 +68,7 @@ def _started(name: str, output: Path, values: Mapping[str, Any]) -> Any:
                 raise RobocalError(f"'{name}' is not active after {_TIMEOUT:.0f} s. The end of "
                                    f'its log:\n{child.tail()}')
             time.sleep(_LOOK)
-        yield children, session, child, time.monotonic() - began
+        yield session, child, time.monotonic() - began
 
 
 def run_case(name: str, output: Path, idle: float) -> tuple[float, float, float]:
@@ -88,7 +85,7 @@ def run_case(name: str, output: Path, idle: float) -> tuple[float, float, float]
 
     """
     with _started(name, output, {'robot_description': default_cell.urdf()}) as (
-            _, session, child, start):
+            session, child, start):
         taken = processor_time(child)
         NodeClient(session, name).change_state('deactivate')
         session.spin_until(lambda: False, min(_SETTLING, idle))
@@ -109,7 +106,8 @@ def run_case(name: str, output: Path, idle: float) -> tuple[float, float, float]
 
 
 def publish(duration: float) -> Stamps:
-    """Publish at 1 kHz by the wall clock for some time [s], and return the stamps [ns]."""
+    """Publish joint states and readings at 1 kHz for some time [s]; return their stamps [ns]."""
+    rclpy.init()
     node = rclpy.create_node('wrench_source')
     joints = node.create_publisher(JointState, 'joint_states', _QUEUE)
     sensors = [node.create_publisher(WrenchStamped, f'{frame}/wrench', _QUEUE)
@@ -138,7 +136,7 @@ def publish(duration: float) -> Stamps:
         state.velocity = (0.6 * np.cos(angle) + 1e-3 * chance[:count]).tolist()
         joints.publish(state)
     time.sleep(0.5)
-    node.destroy_node()
+    rclpy.try_shutdown()
     return stamps
 
 
@@ -153,7 +151,7 @@ def live(duration: float, output: Path) -> list[Figure]:
         'robot_description': seven_joints.urdf(), 'force_threshold': 1000.0,
         'sensor_frames': list(seven_joints.SENSORS),
         'sensor_topics': [f'{frame}/wrench' for frame in seven_joints.SENSORS],
-    }) as (children, session, child, _):
+    }) as (session, child, _):
         # The subscriptions are polled, not served by the executor.
         group = ConditionalGroup(lambda: False)
         subscriptions = [session.node.create_subscription(
@@ -162,27 +160,24 @@ def live(duration: float, output: Path) -> list[Figure]:
         received: list[list[tuple[int, int]]] = [[] for _ in subscriptions]
         session.spin_until(lambda: all(
             session.node.count_publishers(item.topic_name) for item in subscriptions), _TIMEOUT)
-        file = (output / 'stamps.npy').resolve()
-        file.unlink(missing_ok=True)
-        source = children.start('wrench_source', [
-            sys.executable, '-m', 'benchmarks.nodes', str(duration), str(file)])
         span: list[tuple[float, float]] = []
         # A search for garbage takes 15 ms, which would count as latency of the node.
         gc.disable()
         try:
-            while source.process.poll() is None:
-                _empty(subscriptions, received)
-                if received[0]:
-                    span[1:] = [(time.monotonic(), processor_time(child))]
-                time.sleep(_POLL)
+            with ProcessPoolExecutor(1, multiprocessing.get_context('spawn')) as pool:
+                source = pool.submit(publish, duration)
+                while not source.done():
+                    _empty(subscriptions, received)
+                    if received[0]:
+                        span[1:] = [(time.monotonic(), processor_time(child))]
+                    time.sleep(_POLL)
         finally:
             gc.enable()
         time.sleep(0.5)
         _empty(subscriptions, received)
-        if not all(received) or not file.exists():
-            raise RobocalError('The node published nothing. The end of the logs:\n'
-                               f'{child.tail()}\n{source.tail()}')
-        return _live_figures(np.load(file), [np.array(rows) for rows in received], span)
+        if not all(received):
+            raise RobocalError(f'The node published nothing. The end of its log:\n{child.tail()}')
+        return _live_figures(source.result(), [np.array(rows) for rows in received], span)
 
 
 def _empty(subscriptions: Sequence[Any], received: list[list[tuple[int, int]]]) -> None:
@@ -233,11 +228,3 @@ def _run(request: Request) -> Outcome:
 BENCHMARK = Benchmark('Nodes', (
     'Processes of the nodes on the default arm; byte code is cached. The observer publishes every '
     'link of an arm with seven joints for a minute.'), _run, seeds=3)
-
-
-if __name__ == '__main__':
-    rclpy.init()
-    try:
-        np.save(sys.argv[2], publish(float(sys.argv[1])))
-    finally:
-        rclpy.try_shutdown()

@@ -142,7 +142,6 @@ class Arm:
         sensor: Placement of the sensor, shape (4, 4).
         lower: Lower limits, shape (n,) [rad].
         upper: Upper limits, shape (n,) [rad].
-        speed: Speed limits, shape (n,) [rad/s].
 
     """
 
@@ -155,7 +154,6 @@ class Arm:
     sensor: Array
     lower: Array
     upper: Array
-    speed: Array
 
     @property
     def links(self) -> Array:
@@ -208,14 +206,13 @@ def read_arm(name: str) -> Arm:
         bodies.append((at, own @ body(float(mass.get('value', 0.0)), np.zeros(3), inertia)
                        @ own.T, distal))
     limits = np.array([[float(joints[link].find('limit').get(key, 0.0))  # type: ignore
-                        for key in ('lower', 'upper', 'velocity')] for link in moving])
+                        for key in ('lower', 'upper')] for link in moving])
     free = np.array([joints[link].get('type') == 'continuous' for link in moving])
     axes = np.array([_placement(None)[:3, 2] if (axis := joints[link].find('axis')) is None else
                      [float(x) for x in axis.get('xyz', '1 0 0').split()] for link in moving])
     return Arm(name, tuple(str(joints[link].get('name')) for link in moving), np.array(before),
                axes / np.linalg.norm(axes, axis=1)[:, None], tuple(bodies), tool, sensor,
-               np.where(free, -np.pi, limits[:, 0]), np.where(free, np.pi, limits[:, 1]),
-               limits[:, 2])
+               np.where(free, -np.pi, limits[:, 0]), np.where(free, np.pi, limits[:, 1]))
 
 
 def turned(arm: Arm, joint: int, angle: Array) -> Array:

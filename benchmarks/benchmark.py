@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -247,7 +247,7 @@ def in_parallel(
 
 def conditions() -> dict[str, Any]:
     """Return time, commit, machine and versions of the installed libraries."""
-    versions = {name: _version(name) for name in _LIBRARIES}
+    found = {item.name: item.version for item in distributions()}
     return {
         'time': datetime.now(timezone.utc).isoformat(timespec='seconds'),
         'commit': _commit(),
@@ -256,7 +256,7 @@ def conditions() -> dict[str, Any]:
         'system': platform.platform(),
         'python': platform.python_version(),
         'robocal_ros': __version__,
-        **{name: found for name, found in versions.items() if found},
+        **{name: found[name] for name in _LIBRARIES if name in found},
     }
 
 
@@ -284,11 +284,3 @@ def _processor() -> str:
     text = information.read_text(encoding='utf-8') if information.exists() else ''
     found = re.search(r'^model name\s*: (.*)', text, re.MULTILINE)
     return found[1] if found else platform.processor() or platform.machine()
-
-
-def _version(name: str) -> str:
-    """Return the version of a library, or nothing if it is not installed as a Python package."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ''

@@ -209,7 +209,9 @@ class FaultCell:
         self.joint_states: list[JointState] = []
         self.injected = self.cancelled = 0.0
         self.prepared = False
-        self._lifts: list[Callable[[], object]] = []
+        self._lifts = ExitStack()
+        # Registers what `calm` does.
+        self.lift = self._lifts.callback
         self.joint_names: Sequence[str] = ()
         node = session.node
         # Before the first fault: discovery takes longer than the arm may move.
@@ -285,10 +287,6 @@ class FaultCell:
 
     # ------------------------------------------------------------------- injections
 
-    def lift(self, what: Callable[[], object]) -> None:
-        """Register what ``calm`` does."""
-        self._lifts.append(what)
-
     def made(self, kind: str, *arguments: Any) -> Any:
         """Return a new publisher, subscription, service, client or timer, until ``calm``."""
         node = self.session.node
@@ -298,9 +296,8 @@ class FaultCell:
 
     def calm(self) -> None:
         """Remove what the last injection has created."""
-        while self._lifts:
-            with suppress(RobocalError):
-                self._lifts.pop()()
+        with suppress(RobocalError):
+            self._lifts.close()
 
     def publishers(self, kind: Any, ending: str = '') -> list[Publisher[Any]]:
         """Publish on all topics of a type that the node subscribes to, until ``calm``.

@@ -130,18 +130,14 @@ def _cancels(cell: FaultCell, _: random.Random) -> None:
 
 
 @_made
-def _stall(
+def stall(
     cell: FaultCell, chance: random.Random, which: str, shortest: float, longest: float
 ) -> None:
+    """Stop node, arm or both for some time between two [s]."""
     duration = chance.uniform(shortest, longest)
     cell.send(which, signal.SIGSTOP)
     time.sleep(duration)
     cell.send(which, signal.SIGCONT)
-
-
-def stall(cell: FaultCell, which: str, duration: float) -> None:
-    """Stop node or arm for a time [s]."""
-    _stall(which, duration, duration)(cell, random.Random())
 
 
 @_made
@@ -690,11 +686,11 @@ FAULTS = (
     Fault('node and arm killed', _signal('both', signal.SIGKILL), kills='both', held=False),
     Fault('node: SIGINT', _signal('node', signal.SIGINT), _END_OF_NODE, kills='node'),
     Fault('node: SIGTERM', _signal('node', signal.SIGTERM), _END_OF_NODE, kills='node'),
-    _harmless('node stalled 0.1 to 0.5 s', _stall('node', 0.1, 0.5)),
-    Fault('node stalled 0.5 to 2 s', _stall('node', 0.5, 2.0), _LATE, held=False, waits=4.0),
-    _harmless('arm stalled 0.1 to 0.4 s', _stall('arm', 0.1, 0.4)),
-    Fault('arm stalled 0.5 to 2 s', _stall('arm', 0.5, 2.0), _LATE, held=False, waits=4.0),
-    Fault('node and arm stalled 0.1 to 2 s', _stall('both', 0.1, 2.0), _LATE, held=False,
+    _harmless('node stalled 0.1 to 0.5 s', stall('node', 0.1, 0.5)),
+    Fault('node stalled 0.5 to 2 s', stall('node', 0.5, 2.0), _LATE, held=False, waits=4.0),
+    _harmless('arm stalled 0.1 to 0.4 s', stall('arm', 0.1, 0.4)),
+    Fault('arm stalled 0.5 to 2 s', stall('arm', 0.5, 2.0), _LATE, held=False, waits=4.0),
+    Fault('node and arm stalled 0.1 to 2 s', stall('both', 0.1, 2.0), _LATE, held=False,
           waits=4.0),
     Fault('deactivate', _transition(Transition.TRANSITION_DEACTIVATE), _DEACTIVATED),
     Fault('deactivate and activate', _transition(

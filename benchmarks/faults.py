@@ -388,7 +388,7 @@ def stalled_run(count: int, output: Path, seed: int, duration: float = 1.0) -> i
         while len(stalls) < count and not cell.wait(run.done, chance.uniform(*_CALM)):
             which = chance.choice(('node', 'arm'))
             stalls.append(f'{which} at {time.monotonic() - began:.0f} s ({cell.phase()})')
-            stall(cell, which, duration)
+            stall(which, duration, duration)(cell, random.Random())
             # Recordings of the campaign, which this run does not need.
             cell.motion, cell.statuses = cell.motion[-5:], cell.statuses[-5:]
         if not cell.wait(run.done, _LONGEST_RUN):

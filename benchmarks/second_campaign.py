@@ -34,7 +34,6 @@ from benchmarks.peers.payload import at_rest, in_motion
 from benchmarks.peers.process import run
 from benchmarks.second_bound import bounds
 from benchmarks.second_cell import COM, WEIGHING_STD, Cell, record_of
-from benchmarks.second_world import ARMS
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.friction import FrictionParameters, FrictionTracker
 from robocal_ros.friction.estimator import merge, select_joints
@@ -522,20 +521,15 @@ def by_method(cases: Iterable[Case]) -> dict[str, list[Case]]:
 
 
 def tables(cases: Sequence[Case]) -> list[Table]:
-    """Return figures by method, verdicts by arm, wrong passes, refusals and crashes."""
+    """Return figures by method, wrong passes, refusals and crashes."""
     figures = {name: summary(own) for name, own in by_method(cases).items()}
     wrong = [(case.method, str(case.seed), case.arm, f'{case.rate:g} Hz', case.worst.name,
               f'{case.worst.truth:.4g} {case.worst.error:+.2g} ± {case.worst.std:.2g}',
               case.worst.z) for case in cases if case.wrong]
     others = [(case.method, case.verdict, str(case.seed), case.reason[:160]) for case in cases
               if case.verdict in ('refused', 'crashed')]
-    arms = [(name, *(f'{sum(case.passed for case in own)} / {sum(case.wrong for case in own)} / '
-                     f'{len(own)}' for own in ([case for case in every if case.arm == arm]
-                                               for arm in ARMS)))
-            for name, every in by_method(cases).items()]
     return [Table('Methods', ('method', *next(iter(figures.values()))),
                   [(name, *map(float, own.values())) for name, own in figures.items()]),
-            Table('Passes, wrong passes and cells by arm', ('method', *ARMS), arms),
             Table('Wrong passes', ('method', 'seed', 'arm', 'rate', 'value',
                                    'truth, error, σ', 'z'), wrong),
             Table('Refused and crashed', ('method', 'verdict', 'seed', 'reason'), others)]

@@ -140,14 +140,12 @@ class Seen:
     """What is found of one series.
 
     Attributes:
-        kind: What happens to it: ``step`` or ``trend``.
         onset: First changed recording; −1 without change.
         size: Size of the change, or its rate per year.
         course: What is found.
 
     """
 
-    kind: str
     onset: int
     size: float
     course: Course
@@ -167,8 +165,8 @@ def scan(scenario: Scenario, count: int, seed: int) -> list[Seen]:
     """Return what is found in drawn series."""
     histories, onsets, levels = draw(scenario, count, seed)
     groups = [i // _SIBLINGS for i in range(count)] if scenario.pooled else None
-    kind, size = ('step', scenario.step) if scenario.step else ('trend', scenario.trend)
-    return [Seen(kind, onset, size * level, course) for onset, level, course in zip(
+    size = scenario.step or scenario.trend
+    return [Seen(onset, size * level, course) for onset, level, course in zip(
         onsets.tolist(), levels.tolist(), courses(histories, groups), strict=True)]
 
 

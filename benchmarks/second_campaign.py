@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -497,27 +498,25 @@ def against_peers(cases: Sequence[Case]) -> dict[str, float]:
 
     Cells that a method does not solve count for none.
     """
-    errors: dict[str, dict[str, list[float]]] = {}
+    errors: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for case in cases:
         for note, error in case.notes.items():
             quantity, _, method = note.partition(': ')
             if method:
-                errors.setdefault(quantity, {}).setdefault(method, []).append(error)
+                errors[quantity][method].append(error)
     found = {}
     for quantity, methods in errors.items():
-        medians = {name: float(np.nanmedian(own)) for name, own in methods.items()}
-        own = medians.pop(OURS)
-        if medians:
-            found[quantity] = own / min(medians.values())
+        own, *others = (float(np.nanmedian(methods[name])) for name in sorted(
+            methods, key=lambda name: name != OURS))
+        if others:
+            found[quantity] = own / min(others)
     return found
 
 
-def by_method(cases: Iterable[Case]) -> dict[str, list[Case]]:
+def by_method(cases: Sequence[Case]) -> dict[str, list[Case]]:
     """Return the cases of each method."""
-    found: dict[str, list[Case]] = {name: [] for _, own in METHODS.values() for name in own}
-    for case in cases:
-        found[case.method].append(case)
-    return {name: own for name, own in found.items() if own}
+    return {name: own for _, names in METHODS.values() for name in names
+            if (own := [case for case in cases if case.method == name])}
 
 
 def tables(cases: Sequence[Case]) -> list[Table]:

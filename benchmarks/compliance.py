@@ -320,7 +320,8 @@ def figures(series: str, cases: Sequence[Case]) -> Iterator[Figure]:
                                len(inside), bar)
         return
     yield Figure.over(series, 'sag removed on held-out postures', '%',
-                      [case.notes['sag removed'] for case in cases], SAG_BAR, at_least=True)
+                      [case.notes.get('sag removed', np.nan) for case in cases], SAG_BAR,
+                      at_least=True)
 
     def ratio(numbers: Sequence[int]) -> float:
         return float(np.sqrt(np.mean([(joint.error / joint.bound)**2 for number in numbers

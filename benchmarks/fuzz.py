@@ -123,11 +123,9 @@ def fuzz(messages: int, duration: float, output: Path, seed: int) -> int:
 
     """
     chosen = {item.node: item for item in reversed(CAPABILITIES)}
-    hostile, sent, refused, ended = Messages(seed), 0, 0, 0
-    holds: list[float] = []
-    answers: list[float] = []
-    rests: list[float] = []
-    unheld = 0
+    hostile, sent, refused, ended, unheld = Messages(seed), 0, 0, 0, 0
+    # After each cancel: time to the hold, None of an arm at rest, and to the answer [s].
+    times: list[tuple[float | None, float]] = []
     with (
         RosSession('fuzz', own_domain()) as session,
         open_cells(session, chosen.values(), output, output / 'fuzz') as cells,
@@ -171,17 +169,16 @@ def fuzz(messages: int, duration: float, output: Path, seed: int) -> int:
                 print_line(f'{sent} messages: {cell.capability.node} '
                            + ('answered; the arm moves.' if answered else 'did not answer.'))
                 continue
-            if (hold := cell.held_after(cell.cancelled)) is None:
-                answers.append(answer)
-            else:
-                # Answered when the arm is seen at rest.
-                holds.append(hold)
-                rests.append(answer)
-            if (len(answers) + len(rests)) % 20 == 0:
-                print_line(f'{sent} messages, {time.monotonic() - began:.0f} s; held after '
-                           f'{_spread(holds)}.')
+            times.append((cell.held_after(cell.cancelled), answer))
+            if len(times) % 20 == 0:
+                print_line(f'{sent} messages, {time.monotonic() - began:.0f} s, '
+                           f'{len(times)} cancels.')
         elapsed = time.monotonic() - began
         ended += sum(not cell.node_alive for cell in cells)
+    holds = [hold for hold, _ in times if hold is not None]
+    # A cancel in motion is answered when the arm is seen at rest.
+    rests, answers = ([answer for hold, answer in times if (hold is None) is resting]
+                      for resting in (False, True))
     text = (f'{sent} messages on {len(targets)} topics with {hostile.bytes / 1e6:.0f} MB of long '
             f'texts in {elapsed / 60.0:.1f} min, seed {seed}: {ended} nodes ended, '
             f'{unheld} times the arm was not held or a cancel not answered within {HANG:.0f} s, '

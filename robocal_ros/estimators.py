@@ -120,6 +120,8 @@ class Estimator(BagReader):
         summary: Returns a result in a sentence.
         carried: Kinds of inputs whose covariance the estimator itself propagates.
         beside: Kinds of results that an estimate is only compared with.
+        priors: Returns the kinds of results that are used where they are current, given the
+            parameters.
         merge: Returns what is stored, given the stored result (None for none) and a new one, or
             None to store the new one by its verdict.
 
@@ -131,6 +133,7 @@ class Estimator(BagReader):
     summary: Callable[[CalibrationResult], str]
     carried: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    priors: Callable[[Any], tuple[str, ...]] = lambda values: ()
     merge: Callable[
         [CalibrationResult | None, CalibrationResult], CalibrationResult | None] | None = None
 
@@ -153,7 +156,8 @@ class Estimator(BagReader):
         # Gains replace earlier ones: with which of them an arm was identified does not matter.
         effort = self.needs(values).effort
         found = choose(load, self.kinds(values), effort_units(values) if effort else (),
-                       DRIVE_GAINS if self.name == DRIVE_GAINS else '', usable, self.beside)
+                       DRIVE_GAINS if self.name == DRIVE_GAINS else '', usable, self.beside,
+                       self.priors(values))
         if effort:
             for result in found.used.values():
                 check_efforts(robot, values, result)

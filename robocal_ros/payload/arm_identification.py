@@ -8,7 +8,7 @@ load determines the drive gains.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +24,7 @@ from robocal_ros.payload.arm_regression import (
     WIDENINGS,
     ArmFit,
     ArmMotion,
+    KnownFriction,
     Prior,
     identify,
 )
@@ -50,7 +51,9 @@ from robocal_ros.robot import (
     ARM,
     LINK_UNITS,
     ROTOR_SPREAD,
+    ArmFriction,
     Robot,
+    SteadyFriction,
     carried_load,
     expected_rotors,
     link_parameters,
@@ -97,7 +100,7 @@ _NO_ARM = (
 def estimate(
     robot: Robot, samples: JointSamples, values: PayloadParameters, *, scale: Array,
     scale_covariance: Array, before: CalibrationResult | None = None,
-    stored: CalibrationResult | None = None,
+    stored: CalibrationResult | None = None, friction: Mapping[str, SteadyFriction] | None = None,
 ) -> CalibrationResult:
     """Identify the arm.
 
@@ -109,6 +112,7 @@ def estimate(
         scale_covariance: Covariance of their relative errors, shape (n, n).
         before: Result of a motion without load; required with ``arm_load``.
         stored: Stored payload, which must not be mounted; None without one.
+        friction: Friction that was identified before with the same drive gains, by joint name.
 
     Raises:
         ConfigurationError: If ``arm_load`` is set without such a result.
@@ -119,12 +123,16 @@ def estimate(
     check_load(values, before)
     loaded = values.arm_load > 0.0
     widenings = (1.0,) if loaded else None
+    known = {joint: KnownFriction.of(law)
+             for joint, law in ArmFriction(friction, robot.joint_names).laws.items()}
+    given = {joint: law for joint, law in known.items() if law is not None}
 
     def fitted_on(
         robot: Robot, values: PayloadParameters, load: Array
     ) -> tuple[ArmMotion, Prior, ArmFit]:
-        motion = ArmMotion.of(robot, samples, values, load)
-        prior = _prior(robot, motion, values, scale, scale_covariance, before if loaded else None)
+        motion = ArmMotion.of(robot, samples, values, load, given)
+        prior = _prior(robot, motion, values, scale, scale_covariance, before if loaded else None,
+                       given)
         return motion, prior, identify(motion, prior, widenings=widenings)
 
     try:
@@ -141,7 +149,7 @@ def estimate(
             _load_check(motion, prior, fit),
             *_stored_load_check(robot, motion, prior, fit, values, stored))
         part = identify(motion.part(slice(0, border)), replace(prior, std=fit.std),
-                        laws=fit.laws, widenings=(1.0,), start=fit.value)
+                        laws=fit.places.laws, widenings=(1.0,), start=fit.value)
     except ConvergenceError as error:
         spans = np.ptp(samples.position, axis=0)
         raise ConvergenceError(_NO_ARM.format(
@@ -159,14 +167,15 @@ def estimate(
         robot, samples, kind=ARM, method='loaded' if loaded else 'unloaded', frame='',
         parameters=(*_parameters(robot, names, fit.value[:12 * n] * shown, covariance, fit,
                                  _informed(robot, fit, prior, before if loaded else None)),
-                    *_friction(robot, fit), *base, _delay(motion)),
+                    *_friction(robot, fit), *_changes(robot, motion, fit, given), *base,
+                    _delay(motion)),
         covariance_names=names, covariance=covariance, fit=fitted, validation=validation,
         checks=(*_checks(robot, fit, validation, sum(told), len(base), values), *mounted,
                 *motion.recording),
         counts={'rows': motion.effort.size},
         settings={'band': BAND, 'min_motion': MIN_MOTION, 'model_std': fit.std,
                   'laws': {joint: [law.transition, *law.extras] for joint, law
-                           in zip(robot.joint_names, fit.laws, strict=True)},
+                           in zip(robot.joint_names, fit.places.laws, strict=True)},
                   **settings_of(values, 'arm_model_std', 'gain_std', 'arm_load', 'arm_load_std',
                                 'load_friction_std', 'max_unexplained_torque')},
         series=tuple(
@@ -196,6 +205,7 @@ def check_load(
 def _prior(
     robot: Robot, motion: ArmMotion, values: PayloadParameters, scale: Array,
     scale_covariance: Array, before: CalibrationResult | None,
+    friction: Mapping[int, KnownFriction],
 ) -> Prior:
     n = robot.n
     others = np.stack((np.zeros_like(motion.nuisance_std), motion.nuisance_std))
@@ -206,13 +216,16 @@ def _prior(
     rotors = expected_rotors(robot)
     links = physically_consistent(link_parameters(robot))
     information = np.zeros((12 * n, 12 * n))
-    load_friction = np.full(n, max(values.load_friction_std, _FIXED))
+    load_friction = np.tile([[0.0], [max(values.load_friction_std, _FIXED)]], n)
+    for joint, known in friction.items():
+        if known.load_factor[1] > 0.0 < values.load_friction_std:
+            load_friction[:, joint] = known.load_factor
     if before is None:
         information[10 * n:11 * n, 10 * n:11 * n] = np.diag((ROTOR_SPREAD * rotors) ** -2.0)
         information[11 * n:, 11 * n:] = np.linalg.inv(scale_covariance)
         mean = np.concatenate((links.ravel(), rotors, np.ones(n)))
         return Prior(links, values.arm_model_std, mean, information, others,
-                     load_friction)
+                     load_friction, friction)
     names = parameter_names(robot.joint_names)
     shown = np.concatenate((np.ones(11 * n), scale))
     mean = before.values(names) / shown
@@ -222,7 +235,7 @@ def _prior(
         covariance / np.outer(size, size) + 1e-9 * np.eye(12 * n)) / np.outer(size, size)
     # The covariance contains the URDF; the divergence only keeps the links consistent.
     return Prior(mean[:10 * n].reshape(n, 10), _WIDE, mean, information, others,
-                 load_friction)
+                 load_friction, friction)
 
 
 def _load_prior(mean: float, size: float, std: float) -> Array:
@@ -367,11 +380,33 @@ def _informed(
 
 
 def _friction(robot: Robot, fit: ArmFit) -> Iterator[Parameter]:
-    for joint, law, at in zip(robot.joint_names, fit.laws, fit.places.friction, strict=True):
+    for joint, law, at in zip(robot.joint_names, fit.places.laws, fit.places.friction,
+                             strict=True):
         yield from identified(
             [f'{joint}.{name}' for name in law.names],
             [_FRICTION_UNITS[name] for name in law.names], fit.value[at], fit.covariance[at, at],
             [fit.freedom(direction) for direction in np.eye(len(fit.value))[at]])
+
+
+def _changes(
+    robot: Robot, motion: ArmMotion, fit: ArmFit, friction: Mapping[int, KnownFriction]
+) -> Iterator[Parameter]:
+    """Yield the change of each joint's friction since it was identified, as a share of it.
+
+    It is that of the mean over the compared speeds: what dry and viscous friction each have
+    changed by depends on the law.
+    """
+    for place, (joint, known) in enumerate(friction.items()):
+        name, direction = f'{robot.joint_names[joint]}.friction_change', np.zeros(len(fit.value))
+        at = fit.places.changes(place)
+        direction[at] = known.parts.mean(axis=0) / known.parts.sum(axis=1).mean()
+        stated = motion.nuisance_std[at.start - fit.places.others.start]
+        variance = float(direction @ fit.covariance @ direction)
+        if variance < (1.0 - MIN_SHARE) * stated**2 * float(direction @ direction):
+            yield Parameter(name, '1', float(direction @ fit.value), float(np.sqrt(variance)),
+                            note='since it was identified', freedom=fit.freedom(direction))
+        else:
+            yield Parameter(name, '1', state=State.NOT_IDENTIFIED, note='not told by this motion')
 
 
 def _delay(motion: ArmMotion) -> Parameter:

@@ -11,13 +11,14 @@ A motion without load determines combinations of π only; the URDF supplies the 
 whose width is estimated too (``WIDENINGS``). The prior is the log-determinant divergence of the
 links' pseudo-inertia matrices, convex and infinite at the boundary of physically consistent
 bodies, so that each estimate is consistent (Lee, Wensing, Park, IEEE Trans. Robot. 36 (2020) 348,
-doi 10.1109/TRO.2019.2926491). Rotor inertias are constrained to be non-negative. The maximum a
-posteriori estimate is found by Newton's method, its covariance from the curvature.
+doi 10.1109/TRO.2019.2926491). Rotor inertias are constrained to be non-negative. Friction that was
+identified before is a prior, too. The maximum a posteriori estimate is found by Newton's method,
+its covariance from the curvature.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -42,6 +43,7 @@ from robocal_ros.messages import JointSamples, check_effort, check_joints
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (
     BAND,
+    CHANGE,
     MIN_MOTION,
     SLOWEST,
     TILT,
@@ -59,6 +61,7 @@ from robocal_ros.robot import (
     PSEUDO_INERTIA,
     NewtonEuler,
     Robot,
+    SteadyFriction,
     arm_regressor,
     pseudo_inertia,
 )
@@ -92,6 +95,10 @@ _STEPS = 300
 _CONVERGED = 1e-3
 _ACCEPTED = 1.0
 _LEAST_STD = 1e-6
+# Number of speeds at which friction is compared with a law that was identified before.
+_COMPARED = 6
+# Share to which friction is a function of speed at all.
+_DEFINED = 1e-3
 
 
 class Law(NamedTuple):
@@ -132,14 +139,78 @@ class Law(NamedTuple):
                                 *(known[name] for name in self.extras)))
 
 
+@dataclass(frozen=True)
+class KnownFriction:
+    """Friction of one joint that was identified before, at some speeds, mean of both directions.
+
+    It may have changed since, its dry and its viscous part by a factor each.
+
+    Attributes:
+        speed: Speeds, shape (k,) [rad/s].
+        load: Transmitted torque [N·m].
+        parts: Dry and viscous friction there, shape (k, 2) [N·m].
+        covariance: Covariance of their sum, shape (k, k) [N²·m²].
+        load_factor: Mean and standard deviation of friction per transmitted torque, shape (2,).
+
+    """
+
+    speed: Array
+    load: float
+    parts: Array
+    covariance: Array
+    load_factor: Array
+
+    @classmethod
+    def of(cls, law: SteadyFriction) -> KnownFriction | None:
+        """Return the friction of a law; None if no range of speeds is known in which it holds."""
+        slowest, fastest = max(float(law.speeds[0]), SLOWEST), float(law.speeds[1])
+        if not slowest < fastest < np.inf:
+            return None
+        speed = np.geomspace(slowest, fastest, _COMPARED)
+        dry, whole, covariance = (
+            np.zeros(len(speed)), np.zeros(len(speed)), np.zeros((len(speed), len(speed))))
+        for sign, own in zip((1.0, -1.0), law.covariance, strict=True):
+            slopes = law.slopes(sign * speed)
+            dry += 0.5 * law.level(sign * speed)
+            whole += 0.5 * sign * law.torque(sign * speed)
+            covariance += 0.25 * slopes @ own @ slopes.T
+        scatter = law.std**2 + np.square(_DEFINED * whole)
+        return cls(speed, law.reference_load, np.column_stack((dry, whole - dry)),
+                   covariance + np.diag(scatter),
+                   np.array([law.load_factor.mean(), np.sqrt(law.covariance[:, -1, -1].max())]))
+
+    def equations(self, law: Law) -> tuple[Array, Array]:
+        """Return whitened equations of friction columns and of the changes of both parts.
+
+        What the columns cannot describe counts as noise.
+
+        Args:
+            law: The friction columns.
+
+        Returns:
+            Matrix, shape (k, f + 2), and right-hand side, shape (k,).
+
+        """
+        columns, torque = np.zeros((len(self.speed), len(law.names))), self.parts.sum(axis=1)
+        for sign in (1.0, -1.0):
+            columns += 0.5 * sign * law.columns(
+                sign * self.speed, np.full_like(self.speed, self.load))
+        left = torque - columns @ np.linalg.lstsq(columns, torque, rcond=None)[0]
+        rows = np.linalg.solve(
+            np.linalg.cholesky(self.covariance + np.mean(left**2) * np.eye(len(left))),
+            np.column_stack((columns, -self.parts, torque)))
+        return rows[:, :-1], rows[:, -1]
+
+
 class Unknowns(NamedTuple):
-    """Slices of the vector of unknowns."""
+    """Slices of the vector of unknowns, and the friction columns of each joint."""
 
     links: slice
     rotors: slice
     gains: slice
     others: slice
     friction: tuple[slice, ...]
+    laws: tuple[Law, ...]
 
     @property
     def size(self) -> int:
@@ -150,6 +221,16 @@ class Unknowns(NamedTuple):
     def common(self) -> int:
         """Place of the common error of the links, the first one of the others."""
         return self.others.start
+
+    def changes(self, place: int) -> slice:
+        """Return the changes of the dry and the viscous friction of a joint.
+
+        Args:
+            place: Place of the joint among those whose friction is known.
+
+        """
+        at = self.common + 1 + 2 * place
+        return slice(at, at + 2)
 
     @property
     def rigid(self) -> npt.NDArray[np.intp]:
@@ -170,7 +251,7 @@ class Unknowns(NamedTuple):
             friction.append(slice(at, at + len(law.names)))
             at = friction[-1].stop
         return cls(slice(0, 10 * n), slice(10 * n, 11 * n), slice(11 * n, 12 * n),
-                   slice(12 * n, 12 * n + others), tuple(friction))
+                   slice(12 * n, 12 * n + others), tuple(friction), tuple(laws))
 
 
 @dataclass(frozen=True)
@@ -180,8 +261,8 @@ class ArmMotion:
     Attributes:
         regressor: Columns of links, rotors, nuisances and, if present, the load, shape
             (k, n, p).
-        nuisance_std: Prior standard deviations of the nuisances, the links' common error first,
-            shape (s,).
+        nuisance_std: Prior standard deviations of the nuisances, shape (s,); the links' common
+            error comes first, then the changes of known friction.
         velocity: Joint velocities at five instants of each block, shape (5, k, n) [rad/s].
         effort: Mean effort, shape (k, n) [N·m].
         trust: Weights of the blocks, shape (k, n); small near a reversal, where friction is not a
@@ -214,7 +295,8 @@ class ArmMotion:
 
     @classmethod
     def of(
-        cls, robot: Robot, samples: JointSamples, values: PayloadParameters, load: Array
+        cls, robot: Robot, samples: JointSamples, values: PayloadParameters, load: Array,
+        known_friction: Iterable[int] = (),
     ) -> ArmMotion:
         """Return block means of joint states.
 
@@ -223,6 +305,7 @@ class ArmMotion:
             samples: Joint states.
             values: The node's parameters.
             load: Parameters of the load about which deflections are linearised, shape (10,).
+            known_friction: Joints whose friction was identified before.
 
         Raises:
             DataError: If the record is not an exciting motion or has no usable efforts.
@@ -271,6 +354,9 @@ class ArmMotion:
         torque = without_noise(blocks, blocks.centre.values_of(carried))
         terms = [
             (COMMON, values.arm_model_std, np.zeros_like(torque)),
+            *((f'{CHANGE}, {part}, of {robot.joint_names[joint]}',
+               max(values.friction_change_std, _LEAST_STD), np.zeros_like(torque))
+              for joint in known_friction for part in ('dry', 'viscous')),
             *joint_terms(robot, blocks, torque, carried,
                          replace(values, posture_std=0.0, delay_std=0.0)),
             *tilt_terms(blocks, [partial(tilted.torque, parameters=load)
@@ -327,8 +413,9 @@ class Prior:
             (12 n, 12 n).
         others: Means and standard deviations of the nuisances and, if present, the load's
             parameters, shape (2, m).
-        load_friction: Standard deviation of each joint's friction per transmitted torque, shape
-            (n,).
+        load_friction: Means and standard deviations of the joints' friction per transmitted
+            torque, shape (2, n).
+        friction: Friction that was identified before, by joint.
 
     """
 
@@ -338,6 +425,7 @@ class Prior:
     information: Array
     others: Array
     load_friction: Array
+    friction: Mapping[int, KnownFriction] = field(default_factory=dict)
 
     def cost(self, x: Array, places: Unknowns) -> tuple[float, Array, Array]:
         """Return the negative log-density, its gradient and its Hessian.
@@ -382,11 +470,22 @@ class Prior:
         gradient[shared] += self.information @ off
         hessian[shared, shared] += self.information
         own = np.r_[places.others, places.load_friction]
-        off = x[own] - np.pad(self.others[0], (0, len(self.load_friction)))
-        pulls = np.concatenate((self.others[1], self.load_friction))**-2.0
-        cost += 0.5 * float(off @ (pulls * off))
-        gradient[own] += pulls * off
-        hessian[own, own] += pulls
+        mean, std = np.hstack((self.others, self.load_friction))
+        off = x[own] - mean
+        cost += 0.5 * float(off @ (off / std**2))
+        gradient[own] += off / std**2
+        hessian[own, own] += std**-2.0
+        for place, (joint, known) in enumerate(self.friction.items()):
+            # Torques that the same drive reported: the gain multiplies friction here, too.
+            at = np.r_[places.friction[joint], places.changes(place)]
+            rows, torque = known.equations(places.laws[joint])
+            gain = x[places.gains][joint]
+            every = np.append(at, places.gains.start + joint)
+            slopes = np.column_stack((gain * rows, rows @ x[at]))
+            off = gain * rows @ x[at] - torque
+            cost += 0.5 * float(off @ off)
+            gradient[every] += slopes.T @ off
+            hessian[np.ix_(every, every)] += slopes.T @ slopes
         return cost, gradient, hessian
 
     def widened(
@@ -403,12 +502,12 @@ class Prior:
         """
         others, count = self.others.copy(), len(names)
         at = np.r_[places.others.start:places.others.start + count, places.load_friction]
-        std = widened_std(
-            [*names, *('load',) * len(self.load_friction)],
-            np.concatenate((others[1, :count], self.load_friction)), x[at],
-            np.diag(covariance)[at])
+        mean, std = np.hstack((others[:, :count], self.load_friction))
+        std = widened_std([*names, *('load',) * (len(std) - count)], std, x[at] - mean,
+                          np.diag(covariance)[at])
         others[1, :count] = std[:count]
-        return replace(self, others=others, load_friction=std[count:])
+        return replace(self, others=others,
+                       load_friction=np.stack((self.load_friction[0], std[count:])))
 
 
 @dataclass(frozen=True)
@@ -419,7 +518,6 @@ class ArmFit:
         value: Unknowns, shape (p,).
         covariance: Their covariance, shape (p, p).
         places: Slices of the unknowns.
-        laws: Friction columns of each joint.
         residual: Measured minus fitted effort, shape (k, n) [N·m].
         evidence: Log-evidence up to a constant.
         std: Standard deviation of the URDF's masses in the chosen prior, as a share.
@@ -433,7 +531,6 @@ class ArmFit:
     value: Array
     covariance: Array
     places: Unknowns
-    laws: tuple[Law, ...]
     residual: Array
     evidence: float
     std: float
@@ -442,7 +539,7 @@ class ArmFit:
 
     def fitted(self, motion: ArmMotion) -> Array:
         """Return the effort of a motion, shape (k, n) [N·m]."""
-        return _fitted(self.value, motion, self.places, self.laws)
+        return _fitted(self.value, motion, self.places)
 
 
 def _carried(x: Array, motion: ArmMotion, places: Unknowns) -> Array:
@@ -457,10 +554,10 @@ def _friction_columns(law: Law, motion: ArmMotion, joint: int, torque: Array) ->
         axes=1))
 
 
-def _fitted(x: Array, motion: ArmMotion, places: Unknowns, laws: Sequence[Law]) -> Array:
+def _fitted(x: Array, motion: ArmMotion, places: Unknowns) -> Array:
     carried = _carried(x, motion, places)
     torque = carried.copy()
-    for joint, (law, at) in enumerate(zip(laws, places.friction, strict=True)):
+    for joint, (law, at) in enumerate(zip(places.laws, places.friction, strict=True)):
         torque[:, joint] += _friction_columns(law, motion, joint, carried) @ x[at]
     return np.asarray(x[places.gains] * torque)
 
@@ -486,8 +583,8 @@ def identify(
 
     """
     n = motion.effort.shape[1]
-    chosen = tuple(laws) if laws is not None else (Law(_TRANSITIONS[1], ()),) * n
-    places = Unknowns.of(n, prior.others.shape[1], chosen)
+    places = Unknowns.of(
+        n, prior.others.shape[1], laws or (Law(_TRANSITIONS[1], ()),) * n)
     x = np.zeros(places.size)
     x[places.links] = prior.links.ravel()
     x[places.rotors] = np.maximum(prior.mean[places.rotors], 0.0)
@@ -502,14 +599,14 @@ def identify(
     for number in range(_ROUNDS):
         torque = _carried(x, motion, places)
         used = robust * motion.trust
-        noise = _free_noise(motion, chosen, torque, used)
+        noise = _free_noise(motion, places.laws, torque, used)
         if laws is None and number > 0:
-            chosen = tuple(_best_law(motion, prior, places, x, j, torque, noise[j], robust[:, j])
-                           for j in range(n))
-            old, places = places, Unknowns.of(n, prior.others.shape[1], chosen)
+            old, places = places, Unknowns.of(n, prior.others.shape[1], [
+                _best_law(motion, prior, places, x, j, torque, noise[j], robust[:, j])
+                for j in range(n)])
             x = np.concatenate((x[:old.friction[0].start],
                                 np.zeros(places.size - places.friction[0].start)))
-        solver = _Solver(motion, chosen, places, torque, used, noise)
+        solver = _Solver(motion, places, torque, used, noise)
         first, *wider = factors if number % 2 == 0 else (width,)
         fit = solver.solve(x, replace(prior, std=prior.std * first))
         for factor in wider:
@@ -524,7 +621,7 @@ def identify(
         x, width = fit.value, fit.std / prior.std
         covariance = solver.inverse(x, replace(prior, std=fit.std))[0]
         prior = prior.widened(motion.nuisances, x, covariance, places)
-        residual = motion.effort - _fitted(x, motion, places, chosen)
+        residual = motion.effort - _fitted(x, motion, places)
         size = 1.4826 * np.median(np.abs(residual), axis=0) + _LEAST_STD
         robust = np.minimum(1.0, _OUTLIER * size / np.maximum(np.abs(residual), _LEAST_STD))
     # Model errors are the same in all repeats, which do not average them.
@@ -575,13 +672,12 @@ class _Solver:
     """Newton's method on the data, condensed to a few rows per joint."""
 
     def __init__(
-        self, motion: ArmMotion, laws: Sequence[Law], places: Unknowns, torque: Array,
-        weights: Array, noise: Array,
+        self, motion: ArmMotion, places: Unknowns, torque: Array, weights: Array, noise: Array
     ) -> None:
-        self._places, self._laws = places, tuple(laws)
+        self._places = places
         self._rows: list[Array] = []
         self._used: list[Array] = []
-        for joint, law in enumerate(laws):
+        for joint, law in enumerate(places.laws):
             every = np.column_stack((
                 motion.regressor[:, joint, :], _friction_columns(law, motion, joint, torque),
                 motion.effort[:, joint])) * np.sqrt(weights[:, joint])[:, None] / noise[joint]
@@ -636,13 +732,13 @@ class _Solver:
         prior_hessian = prior.cost(mode, places)[2][at, at]
         _, prior_determinant = np.linalg.slogdet(prior_hessian)
         evidence = -cost - 0.5 * determinant + 0.5 * prior_determinant
-        return ArmFit(x, np.empty((0, 0)), places, self._laws, np.empty(0), float(evidence),
+        return ArmFit(x, np.empty((0, 0)), places, np.empty(0), float(evidence),
                       prior.std)
 
     def inverse(self, x: Array, prior: Prior) -> tuple[Array, Array]:
         """Return the inverse of the information, and the prior's part of it, (p, p) each."""
         information = prior.cost(x, self._places)[2]
-        inverse = scaled_inverse(information + self.information(x, np.ones(len(self._laws))))
+        inverse = scaled_inverse(information + self.information(x, np.ones(len(self._rows))))
         return inverse, information
 
     def information(self, x: Array, excess: Array) -> Array:
@@ -662,8 +758,8 @@ class _Solver:
 
     def columns(self, x: Array, motion: ArmMotion, torque: Array) -> Array:
         """Return the derivatives of the efforts by the unknowns, shape (n, k, p)."""
-        found = np.zeros((len(self._laws), len(torque), self._places.size))
-        for joint, (law, used) in enumerate(zip(self._laws, self._used, strict=True)):
+        found = np.zeros((len(self._rows), len(torque), self._places.size))
+        for joint, (law, used) in enumerate(zip(self._places.laws, self._used, strict=True)):
             part = np.column_stack((
                 motion.regressor[:, joint], _friction_columns(law, motion, joint, torque)))
             gain = self._places.gains.start + joint
@@ -687,22 +783,24 @@ class _Solver:
         of those that a joint's efforts determine, as a power of the gain (MacKay, Comparison of
         Approximate Methods for Handling Hyperparameters, Neural Comput. 11 (1999) 1035, doi
         10.1162/089976699300016331), which favours small gains where priors are wider than the
-        deviations. Friction without a prior is free to follow any gain.
+        deviations. Friction, known by its torque or not at all, is free to follow any gain, but
+        for the part that grows with the load.
 
         Returns:
             Shape (p,), zero but for the gains.
 
         """
         information = prior.cost(x, self._places)[2] + self.information(
-            x, np.ones(len(self._laws)))
+            x, np.ones(len(self._rows)))
         linear = np.delete(np.arange(len(x)), self._places.gains)
         inverse, found = np.zeros_like(information), np.zeros(len(x))
         inverse[np.ix_(linear, linear)] = scaled_inverse(information[np.ix_(linear, linear)])
-        for joint, law in enumerate(self._laws):
+        for joint in range(len(self._rows)):
             places, jacobian, _ = self._linearised(x, joint)
-            count = np.sum((jacobian @ inverse[np.ix_(places, places)]) * jacobian)
+            told = np.sum((jacobian.T @ jacobian) * inverse[np.ix_(places, places)], axis=0)
+            counted = np.isin(places, [*self._places.rigid, self._places.load_friction[joint]])
             gain = self._places.gains.start + joint
-            found[gain] = 0.5 * max(float(count) - (len(law.names) - 1), 0.0) / x[gain]
+            found[gain] = 0.5 * max(float(told[counted].sum()), 0.0) / x[gain]
         return found
 
     def _objective(self, x: Array, prior: Prior) -> tuple[float, Array, Array]:

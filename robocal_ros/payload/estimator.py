@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimation import check_contents
 from robocal_ros.estimators import Estimator, Needs, WrenchNeed
@@ -209,16 +211,18 @@ def estimate_arm(
         robot: The arm without load, by its URDF.
         recording: The recorded samples, efforts divided by the scales in use.
         values: The parameters.
-        inputs: Results to build on: drive gains, and the arm without load.
+        inputs: Results to build on: drive gains, friction, and the arm without load.
 
     """
+    friction = inputs.get('friction')
     arm_identification.check_load(values, inputs.get(ARM), inputs.absent.get(ARM, ''))
     check_effort_unit(values, inputs.gains)
     return arm_identification.estimate(
         robot, recording.joints, values, scale=effort_scale(robot, inputs.gains),
         scale_covariance=relative_covariance(robot, inputs.gains, gain_std(values)),
         before=inputs.get(ARM) if values.arm_load > 0.0 else None,
-        stored=inputs.beside.get('payload'))
+        stored=inputs.beside.get('payload'),
+        friction=None if friction is None else friction_by_joint(friction))
 
 
 def gains_summary(result: CalibrationResult) -> str:
@@ -236,7 +240,13 @@ def arm_summary(result: CalibrationResult) -> str:
     """Return the identified arm in a sentence."""
     left = ', '.join(f'{fit.what.removeprefix("torque of ")} {fit.after:.2f} of {fit.before:.2f}'
                      for fit in result.validation)
-    return f'Torque left on the held-out part of the motion, RMS: {left} N·m.'
+    suffix = '.friction_change'
+    changed = ', '.join(
+        f'{p.name.removesuffix(suffix)} {p.text(2)}' for p in result.parameters
+        if p.name.endswith(suffix) and (interval := p.interval()) and np.prod(interval) > 0.0)
+    return f'Torque left on the held-out part of the motion, RMS: {left} N·m.' + (
+        f' Friction has changed since it was identified, as a share of it: {changed}.'
+        if changed else '')
 
 
 def kinds(values: PayloadParameters) -> tuple[str, ...]:
@@ -258,7 +268,7 @@ PAYLOAD = Estimator(
 ARM_IDENTIFICATION = Estimator(
     ARM, PayloadParameters, ('identify_arm',), gain_needs,
     lambda values: (ARM,) if values.arm_load > 0.0 else (), estimate_arm, arm_summary, _CARRIED,
-    beside=('payload',))
+    beside=('payload',), priors=lambda values: ('friction',) if values.use_friction else ())
 GAINS = Estimator(
     DRIVE_GAINS, PayloadParameters, ('calibrate_gains',), gain_needs,
     lambda values: (ARM,) if values.use_arm_model else (), estimate_gains, gains_summary,

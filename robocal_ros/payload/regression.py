@@ -85,6 +85,9 @@ _DRY = 5.0
 
 _LATE = 0.5
 _CALIBRATION = 'calibration'
+CHANGE = 'change of friction'
+"""First words of the names of changes of identified friction."""
+
 # Cutoff of the torque in the columns of compliance, as a share of the band. Beyond it, the second
 # derivative of that torque is mostly encoder quantisation: noisy columns attenuate the estimated
 # compliance, deflection leaks into gains and masses, and noise counts as information. The columns
@@ -159,8 +162,9 @@ def widened_std(
     Of parameters that are farther from zero than their priors predict, those get the standard
     deviation that makes their estimates most likely (MacKay, Bayesian Interpolation, Neural
     Comput. 4 (1992) 415, doi 10.1162/neco.1992.4.3.415) which gain most likelihood by it: one
-    parameter, or with a common factor the elements of a sensor's calibration matrix, which are
-    known alike. The others may have been moved by these, and are judged after the next fit.
+    parameter, or with a common factor those that are known alike, which are the elements of a
+    sensor's calibration matrix, and changes of friction. The others may have been moved by these,
+    and are judged after the next fit.
 
     Args:
         names: Names of the parameters, shape (s,).
@@ -173,9 +177,10 @@ def widened_std(
     """
     # By how much the data, rather than the prior, determine each.
     told = np.clip(1.0 - variance / std**2, 0.0, 1.0)
-    alike = np.flatnonzero([name.startswith(_CALIBRATION) for name in names])
+    alike = [np.flatnonzero([name.startswith(kind) for name in names])
+             for kind in (_CALIBRATION, CHANGE)]
     best, wider = 0.0, std
-    for group in (alike, *np.arange(len(std))[:, None]):
+    for group in (*alike, *np.arange(len(std))[:, None]):
         count, size = float(told[group].sum()), float(np.sum((value[group] / std[group])**2))
         known = len(group) > 1 and all(names[i] in contradicted for i in group)
         if count < _TOLD or size <= (_CONVERGED * count if known else scipy.special.chdtri(

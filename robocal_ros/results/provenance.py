@@ -69,7 +69,7 @@ class Inputs:
 def choose(
     load: Load, kinds: Collection[str], units: Collection[str] = (), apart_from: str = '',
     usable: Callable[[CalibrationResult], bool] = lambda result: True,
-    beside: Collection[str] = (),
+    beside: Collection[str] = (), priors: Collection[str] = (),
 ) -> Inputs:
     """Choose the inputs of an estimate from the current results.
 
@@ -80,6 +80,7 @@ def choose(
         apart_from: Kind of inputs of the inputs that may be outdated, empty for none.
         usable: Whether a result may set the unit of efforts.
         beside: Kinds that the estimate is only compared with.
+        priors: Kinds that improve the estimate and are not needed: a stale result is left out.
 
     Raises:
         RobocalError: If a result cannot be read.
@@ -87,7 +88,9 @@ def choose(
     """
     setting = {kind: load(kind) for kind in units}
     gains = later([item for item in setting.values() if item is not None and usable(item)])
-    found = [gains, *(load(kind) for kind in kinds)]
+    found = [gains, *(load(kind) for kind in kinds), *(
+        result for kind in priors if (result := load(kind)) is not None
+        and not stale_text(result, load, apart_from=apart_from))]
     used = {result.kind: result for result in found if result is not None}
     return Inputs(
         used, tuple(Input(kind, 'none', '') if result is None else result.as_input()

@@ -191,6 +191,24 @@ class SteadyFriction:
         return replace(self, coulomb=self.coulomb + step, static=self.static + step,
                        holds_zero=False)
 
+    def slopes(self, velocity: Array, load: Array | float | None = None) -> Array:
+        """Return the derivatives of the size of ``torque`` by ``LAW_PARAMETERS``, shape (..., 6).
+
+        Args:
+            velocity: Joint velocities, any shape [rad/s].
+            load: As for ``torque``.
+
+        """
+        side = (velocity < 0.0).astype(int)
+        slopes = law_slopes(
+            [getattr(self, name)[side] for name in LAW_PARAMETERS],
+            np.maximum(np.abs(velocity), 1e-9),
+            0.0 if load is None else np.abs(load) - self.reference_load)
+        # Without a Stribeck part, static friction equals Coulomb friction.
+        lone = ~self.covariance[:, 1, 1].astype(bool)[side]
+        slopes[..., 0] = np.where(lone, 1.0, slopes[..., 0])
+        return slopes
+
     def deviation(self, velocity: Array | float, load: Array | float | None = None) -> Array:
         """Return the standard deviation of ``torque``: parameters and misfit of the law [N·m].
 
@@ -200,14 +218,8 @@ class SteadyFriction:
 
         """
         v = np.asarray(velocity, dtype=float)
-        side = (v < 0.0).astype(int)
-        slopes = law_slopes(
-            [getattr(self, name)[side] for name in LAW_PARAMETERS], np.maximum(np.abs(v), 1e-9),
-            0.0 if load is None else np.abs(load) - self.reference_load)
-        # Without a Stribeck part, static friction equals Coulomb friction.
-        lone = ~self.covariance[:, 1, 1].astype(bool)[side]
-        slopes[..., 0] = np.where(lone, 1.0, slopes[..., 0])
-        variance = np.einsum('...i,...ij,...j->...', slopes, self.covariance[side], slopes)
+        slopes, covariance = self.slopes(v, load), self.covariance[(v < 0.0).astype(int)]
+        variance = np.einsum('...i,...ij,...j->...', slopes, covariance, slopes)
         return np.asarray(np.sqrt(np.maximum(variance, 0.0) + self.std**2))
 
     def linear(self) -> tuple[float, float]:

@@ -17,10 +17,12 @@ from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimators import Estimator
 from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.payload.arm_identification import estimate
+from robocal_ros.payload.arm_regression import KnownFriction
 from robocal_ros.payload.estimator import (
     ARM_IDENTIFICATION,
     GAINS as GAINS_CALIBRATION,
     PAYLOAD,
+    arm_summary,
 )
 from robocal_ros.payload.excitation import estimate as estimate_payload
 from robocal_ros.payload.parameters import PayloadParameters
@@ -35,6 +37,7 @@ from robocal_ros.robot.arm_model import (
     pseudo_inertia,
     with_links,
 )
+from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.setup import effort_units, torque_factor
 from robocal_ros.robot.urdf import with_links as urdf_with_links
@@ -102,6 +105,52 @@ def test_a_motion_too_slow_for_friction_is_refused():
     slow = record(ROBOT, 0, ONES, size=0.13, base=2.0 * np.pi / 24.0)
     with pytest.raises(DataError, match='joint_1.* never turned faster than 0.12 rad/s'):
         estimate(ROBOT, slow, VALUES, **UNKNOWN)
+
+
+def law(dry: float = 1.0, viscous: float = 1.0) -> SteadyFriction:
+    """Return the friction of ``record`` without load, known to 2 % of each part, and scaled."""
+    covariance = np.zeros((2, 6, 6))
+    covariance[:, 0, 0], covariance[:, 3, 3] = (0.02 * 3.0)**2, (0.02 * 2.0)**2
+    level, slope = np.full(2, 3.0 * dry), np.full(2, 2.0 * viscous)
+    return SteadyFriction(level, level, np.ones(2), slope, covariance=covariance,
+                          speeds=np.array([0.01, 1.5]))
+
+
+def with_friction(known: SteadyFriction | None, **motion_of: float) -> CalibrationResult:
+    """Identify the arm from a motion without load friction, with friction known or not."""
+    return estimate(ROBOT, record(real_arm(ROBOT), 5, ONES, load=0.0, **motion_of), VALUES,
+                    friction=None if known is None else dict.fromkeys(ROBOT.joint_names, known),
+                    **UNKNOWN)
+
+
+@pytest.mark.parametrize('factors', [(1.0, 1.0), (1.3, 1.1)])
+def test_changes_of_known_friction_are_found_and_stated(factors: tuple[float, float]) -> None:
+    result, known = with_friction(law(*factors), size=0.5), law(*factors)
+    speed = np.geomspace(0.12, 1.5, 6)
+    change = law().torque(speed).mean() / known.torque(speed).mean() - 1.0
+    for joint in ROBOT.joint_names:
+        found = result.parameter(f'{joint}.friction_change')
+        assert found.state is State.IDENTIFIED
+        assert abs(found.value - change) < 3.0 * found.std < 0.06
+    assert ('Friction has changed' in arm_summary(result)) == (factors != (1.0, 1.0))
+
+
+def test_known_friction_sharpens_a_motion_that_tells_little_of_it() -> None:
+    alone, known = (with_friction(friction, size=0.1, noise=2.0) for friction in (None, law()))
+    for joint in ('joint_1', 'joint_2'):
+        for name, share in (('viscous', 0.5), ('rotor_inertia', 0.95)):
+            before, after = (item.parameter(f'{joint}.{name}') for item in (alone, known))
+            assert after.std < share * before.std
+        assert abs(after.value - before.value) < 3.0 * before.std
+        assert abs(known.parameter(f'{joint}.viscous').value - 2.0) < 3.0 * (
+            known.parameter(f'{joint}.viscous').std)
+
+
+def test_a_law_without_a_range_of_speeds_is_no_prior() -> None:
+    unknown = replace(law(), speeds=np.array([0.0, np.inf]))
+    slow = replace(law(), speeds=np.array([0.01, 0.1]))
+    assert KnownFriction.of(unknown) is None
+    assert KnownFriction.of(slow) is None
 
 
 def scales(result: CalibrationResult) -> np.ndarray:

@@ -100,6 +100,19 @@ class TestHash:
 
 
 class TestStale:
+    def test_a_prior_is_used_while_it_is_current_and_left_out_afterwards(self, store) -> None:
+        store.save(result('drive_gains'))
+        store.save(built('friction', store, 'drive_gains'))
+        chosen = choose(store.load, (), ('drive_gains',), priors=('friction',))
+        assert set(chosen.used) == {'drive_gains', 'friction'}
+        assert {item.kind for item in chosen.listed} == {'drive_gains', 'friction'}
+        store.save(result('drive_gains', (1.1, 2.0, 3.0)))
+        chosen = choose(store.load, (), ('drive_gains',), priors=('friction', 'payload'))
+        assert set(chosen.used) == {'drive_gains'}
+        # Friction that is identified later does not make the estimate stale.
+        assert {item.kind for item in chosen.listed} == {'drive_gains'}
+        assert chosen.stale == ()
+
     def test_a_replaced_input_is_named(self, store) -> None:
         store.save(result('drive_gains'))
         found = built('friction', store, 'drive_gains')

@@ -97,7 +97,12 @@ _CAPABILITIES = (
                   'as the payload.', 'robocal run payload')),
         Procedure(
             'arm', "the arm's own links, rotors and drive gains", 'identify_arm', 'arm', 'arm',
-            'robocal_ros.payload.estimator:ARM_IDENTIFICATION', urdf='identified')),
+            'robocal_ros.payload.estimator:ARM_IDENTIFICATION', urdf='identified'),
+        Procedure(
+            'sensor_calibration', 'calibration matrix of the wrist F/T sensor, by a weighed tool',
+            'calibrate_sensor', 'sensor_calibration', 'sensor_calibration',
+            'robocal_ros.payload.estimator:SENSOR',
+            then=('The observer corrects the readings of this sensor from now on.', ''))),
         ('payload_reference',)),
     Capability('friction_identification', 'robocal_ros.friction', 'friction.md', (
         Procedure('friction', 'friction of each joint', kind='friction',

@@ -68,6 +68,7 @@ class MixedFit(NamedTuple):
         left_out: Returns fixed parameters and coefficients, shape (p + q,), and their covariance,
             estimated without some rows.
         complete: Covariance of fixed parameters and coefficients, shape (p + q, p + q).
+        places: Places of each effect's coefficients among both, by name.
 
     """
 
@@ -78,6 +79,7 @@ class MixedFit(NamedTuple):
     freedom: Callable[[Array], float | None]
     left_out: Callable[[slice | Flags], tuple[Array, Array]]
     complete: Array
+    places: dict[str, slice]
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,8 @@ def fit_mixed(
         {effect.name: solution[part] for effect, part in problem.effects if effect.rows is None},
         {effect.name: size for (effect, _), size in zip(
             problem.effects, problem.sizes(best), strict=True)},
-        freedom, left_out, equations.inverse)
+        freedom, left_out, equations.inverse,
+        {effect.name: part for effect, part in problem.effects if effect.rows is None})
 
 
 def _covariance_of_sizes(information: Array) -> Array:

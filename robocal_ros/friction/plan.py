@@ -240,6 +240,7 @@ class _GivenRun(Section):
     goal: Finite
     speed: Finite
     duration: Finite
+    acceleration: Finite | None = None
 
 
 def load_trajectory_set(
@@ -248,9 +249,11 @@ def load_trajectory_set(
     """Read a user's set of constant-speed runs from a YAML file.
 
     The file is a list; each entry names a joint and gives ``start``, ``goal`` [rad], ``speed``
-    [rad/s] and ``duration`` [s] of one linear segment with parabolic blends::
+    [rad/s] and ``duration`` [s] of one linear segment with parabolic blends, and ``acceleration``
+    [rad/s²] at its start if that at its end is another one::
 
         - {joint: joint_6, start: -0.4, goal: 0.4, speed: 0.25, duration: 3.4}
+        - {joint: joint_6, start: 0.4, goal: -0.4, speed: 0.25, duration: 3.4, acceleration: 2.0}
 
     The other joints keep the angles at the start of the procedure.
 
@@ -276,7 +279,7 @@ def load_trajectory_set(
         joint = robot.index(item.joint)
         try:
             runs.append(FrictionRun(joint, Lspb(
-                item.start, item.goal, item.speed, item.duration)))
+                item.start, item.goal, item.speed, item.duration, item.acceleration)))
             if limits is not None:
                 limits.check(runs[-1].trajectory(inside))
         except MotionError as error:

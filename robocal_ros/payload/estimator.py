@@ -16,6 +16,7 @@ from robocal_ros.payload import (
     arm_identification,
     drive_gain_regression,
     excitation,
+    sensor_calibration,
     static_poses,
     two_plane,
 )
@@ -26,6 +27,7 @@ from robocal_ros.results import CalibrationResult, Inputs, Load, absence
 from robocal_ros.robot import (
     ARM,
     DRIVE_GAINS,
+    SENSOR_CALIBRATION,
     TORQUE_ZERO,
     ArmModel,
     Robot,
@@ -225,6 +227,29 @@ def estimate_arm(
         friction=None if friction is None else friction_by_joint(friction))
 
 
+def estimate_sensor(
+    robot: Robot, recording: Recording, values: PayloadParameters, inputs: Inputs
+) -> CalibrationResult:
+    """Estimate the calibration matrix of the wrist sensor from postures at rest.
+
+    Args:
+        robot: The arm without the payload.
+        recording: The recorded samples.
+        values: The parameters.
+        inputs: Results to build on, none.
+
+    """
+    return sensor_calibration.estimate(
+        robot, recording.joints, recording.wrench(values.sensor_topic), values)
+
+
+def sensor_summary(result: CalibrationResult) -> str:
+    """Return errors of readings before and after the calibration in a sentence."""
+    return f'Readings of {result.frame} against those of the weighed tool, held out, RMS: ' + (
+        ', '.join(f'{fit.what} {fit.before:.2g} → {fit.after:.2g} {fit.unit}'
+                  for fit in result.validation)) + '.'
+
+
 def gains_summary(result: CalibrationResult) -> str:
     """Return a sentence that states the scales."""
     scales = ', '.join(
@@ -269,6 +294,9 @@ ARM_IDENTIFICATION = Estimator(
     ARM, PayloadParameters, ('identify_arm',), gain_needs,
     lambda values: (ARM,) if values.arm_load > 0.0 else (), estimate_arm, arm_summary, _CARRIED,
     beside=('payload',), priors=lambda values: ('friction',) if values.use_friction else ())
+SENSOR = Estimator(
+    SENSOR_CALIBRATION, PayloadParameters, ('calibrate_sensor',), needs, lambda values: (),
+    estimate_sensor, sensor_summary)
 GAINS = Estimator(
     DRIVE_GAINS, PayloadParameters, ('calibrate_gains',), gain_needs,
     lambda values: (ARM,) if values.use_arm_model else (), estimate_gains, gains_summary,

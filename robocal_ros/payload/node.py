@@ -12,6 +12,7 @@ from geometry_msgs.msg import InertiaStamped, WrenchStamped
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
+from robocal_ros import registry
 from robocal_ros.arm import PreviewArm, PreviewRecorder, PreviewReport
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
@@ -25,6 +26,7 @@ from robocal_ros.payload.expected import expected_result, expected_text, refused
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.procedure import GUESS, KeptPostures, PayloadProcedure
 from robocal_ros.payload.result import COM
+from robocal_ros.payload.sensor_calibration import check_weighed
 from robocal_ros.results import CalibrationResult, Inputs, absence, to_yaml
 from robocal_ros.robot import (
     ARM,
@@ -36,12 +38,13 @@ from robocal_ros.robot import (
 
 
 class PayloadIdentification(ArmNode):
-    """Lifecycle node that identifies the payload and calibrates drive gains."""
+    """Lifecycle node that identifies payload and arm, and calibrates drives and wrist sensor."""
 
     capability = 'payload_identification'
     parameter_table = PayloadParameters
     verbs = (*ArmNode.verbs, 'calibrate_gains', 'preview_calibrate_gains',
-             'identify_arm', 'preview_identify_arm')
+             'identify_arm', 'preview_identify_arm',
+             'calibrate_sensor', 'preview_calibrate_sensor')
     values: PayloadParameters
     journal: Journal[KeptPostures]
     _sensor: WrenchStream | None
@@ -69,8 +72,8 @@ class PayloadIdentification(ArmNode):
             self.results.follow('friction', friction_by_joint, remedy=(
                 'Identify friction anew, or set use_friction to false.'))
         self._inertia_topic = self.publisher(InertiaStamped, '~/inertia')
-        self._topics = {kind: self.publisher(String, topic) for kind, topic in (
-            (DRIVE_GAINS, '~/drive_gains'), (ARM, '~/arm'), ('payload', '~/result'))}
+        self._topics = {item.kind: self.publisher(String, f'~/{item.topic}')
+                        for item in registry.of_node(self.capability).procedures}
         for kind in self._topics:
             if stored := self.store.load(kind):
                 self._publish(stored)
@@ -187,6 +190,25 @@ class PayloadIdentification(ArmNode):
             await self._rehearsal(arm).arm_excitation()
             return 'Arm. ' + await self._expected(
                 estimator.ARM_IDENTIFICATION, arm, self.values.arm_load)
+
+        return await self.dry_run(motions)
+
+    async def calibrate_sensor(self) -> Answer:
+        """Measure a weighed tool in postures at rest, and estimate the sensor's matrix."""
+        check_weighed(self.values)
+        await self.arm.connect()
+        self.recorder.clear()
+        await self._procedure().run(self._sensor, self.store.load)
+        return await self._estimated(estimator.SENSOR, self.recorder.recording(
+            estimator.needs(self.values), words={marks.METHOD: self.values.method}))
+
+    async def preview_calibrate_sensor(self) -> str:
+        """Plan and check the motion of `calibrate_sensor` and show it, without moving."""
+        check_weighed(self.values)
+
+        async def motions(arm: PreviewArm) -> str:
+            await self._rehearsal(arm).run(self._sensor, self.store.load)
+            return f'Sensor. {await self._expected(estimator.SENSOR, arm)}'
 
         return await self.dry_run(motions)
 

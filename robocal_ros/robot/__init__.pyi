@@ -62,6 +62,11 @@ from .sag import (
     compliance_by_joint as compliance_by_joint,
     deflected as deflected,
 )
+from .sensor_calibration import (
+    CALIBRATION_NAMES as CALIBRATION_NAMES,
+    SENSOR_CALIBRATION as SENSOR_CALIBRATION,
+    calibration_matrix as calibration_matrix,
+)
 from .setup import (
     ARM as ARM,
     DRIVE_GAINS as DRIVE_GAINS,

@@ -137,16 +137,19 @@ def quintic_path(
 class Lspb:
     """Linear segment with parabolic blends: accelerate, cruise, decelerate.
 
-    q(t) = q0 + ½ a t² up to tb; q0 + v (t − tb/2) up to tf − tb; qf − ½ a (tf − t)² up to tf;
-    with tb = (q0 − qf + v tf) / v and a = v / tb (Spong, Hutchinson, Vidyasagar, Robot Modeling
-    and Control, sec. 5.5), mirrored when qf < q0.
+    q(t) = q0 + ½ a t² up to tb; q0 + v (t − tb/2) up to tf − te; qf − ½ b (tf − t)² up to tf;
+    with a = v / tb, b = v / te and tb + te = 2 (q0 − qf + v tf) / v, mirrored when qf < q0. Both
+    blends are equal unless the first acceleration is given (Spong, Hutchinson, Vidyasagar, Robot
+    Modeling and Control, sec. 5.5, has equal ones).
 
     Attributes:
         start: q0 [rad].
         goal: qf [rad].
         speed: Cruise speed, positive [rad/s].
         duration: tf [s].
+        first: a, positive; equal accelerations if None [rad/s²].
         blend: tb [s].
+        end: te [s].
 
     """
 
@@ -154,7 +157,9 @@ class Lspb:
     goal: float
     speed: float
     duration: float
+    first: float | None = None
     blend: float = field(init=False)
+    end: float = field(init=False)
 
     def __post_init__(self) -> None:
         """Check that a cruise phase exists; raises MotionError with the valid speeds."""
@@ -169,7 +174,17 @@ class Lspb:
                 f'Cruise speed {self.speed:.4g} rad/s does not fit {span:.4g} rad in '
                 f'{self.duration:.4g} s; it must be above {slowest:.4g} and at most '
                 f'{fastest:.4g} rad/s.')
-        object.__setattr__(self, 'blend', self.duration - span / self.speed)
+        both = 2.0 * (self.duration - span / self.speed)
+        blend = 0.5 * both if self.first is None else (
+            self.speed / self.first if self.first > 0.0 else np.inf)
+        if not 0.0 < blend < both:
+            raise MotionError(
+                f'An acceleration of {self.first:.4g} rad/s² at the start does not fit '
+                f'{span:.4g} rad in {self.duration:.4g} s at {self.speed:.4g} rad/s; it must be '
+                f'above {self.speed / both:.4g} rad/s². Equal ones at start and end are '
+                f'{2.0 * self.speed / both:.4g} rad/s².')
+        object.__setattr__(self, 'blend', blend)
+        object.__setattr__(self, 'end', both - blend)
 
     @classmethod
     def with_acceleration(
@@ -204,9 +219,10 @@ class Lspb:
 
         """
         sign = 1.0 if self.goal > self.start else -1.0
-        half = 0.5 * self.speed * self.blend * sign
-        times = [0.0, self.blend, self.duration - self.blend, self.duration]
-        angles = [self.start, self.start + half, self.goal - half, self.goal]
+        half = 0.5 * self.speed * sign
+        times = [0.0, self.blend, self.duration - self.end, self.duration]
+        angles = [self.start, self.start + half * self.blend, self.goal - half * self.end,
+                  self.goal]
         speeds = [0.0, sign * self.speed, sign * self.speed, 0.0]
         keep = [0, 1, 2, 3] if times[2] - times[1] > 1e-9 else [0, 1, 3]
         position = np.tile(posture, (len(keep), 1))

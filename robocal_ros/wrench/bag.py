@@ -34,6 +34,7 @@ from robocal_ros.messages import (
 )
 from robocal_ros.results import CalibrationResult, choose, from_yaml, with_inputs
 from robocal_ros.robot import (
+    SENSOR_CALIBRATION,
     check_effort_unit,
     check_efforts,
     effort_units,
@@ -310,6 +311,9 @@ class WrenchFollowing:
         payload = self._store.load('payload') if values.use_payload else None
         if payload is not None:
             self._remarks.append(self._observer.use_payload(payload))
+        calibration = self._store.load(SENSOR_CALIBRATION)
+        if calibration is not None:
+            self._observer.use_calibration(calibration)
         friction = self._store.load('friction') if values.use_friction else None
         check_efforts(self.robot, values, friction)
         if friction is not None:
@@ -387,7 +391,7 @@ class WrenchFollowing:
 
         """
         values = self._values
-        stored = self._store.load(tare.KIND) if values.keep_tare else None
+        stored = tare.kept(values, self._store.load)
         if stored is not None:
             self._remarks.append('The tare that is stored is used.')
             self._observer.use_tare(stored)

@@ -172,7 +172,7 @@ class SensedArm:
         self._bodies = [own.difference(*(subtrees[d] for d in beyond))
                         for own, beyond in zip(subtrees, self._next, strict=True)]
         zero = np.zeros(robot.n)
-        self._to_link = np.array([
+        self._to_link = self._placed = np.array([
             robot.transform_frame_to_root(zero, mount.carried).actInv(
                 robot.transform_frame_to_root(zero, mount.frame)).toDualActionMatrix()
             for mount in mounts]).reshape(-1, 6, 6)
@@ -327,6 +327,26 @@ class SensedArm:
         self.robot.frame_id(frame)
         found = self._bare.frames[self._bare.getFrameId(frame)]
         return int(found.parentJoint) - 1, found.placement
+
+    def calibrate(self, frame: str, matrix: Array) -> bool:
+        """Use the calibration matrix of the sensor with a measurement frame, if there is one.
+
+        A sensor reads the matrix times the wrench, plus a bias: biases stay in its own scale.
+
+        Args:
+            frame: The measurement frame.
+            matrix: Shape (6, 6).
+
+        Returns:
+            Whether there is such a sensor.
+
+        """
+        found = [index for index, mount in enumerate(self.mounts) if mount.frame == frame]
+        if found:
+            self._to_link = self._to_link.copy()
+            self._to_link[found] = self._placed[found] @ np.linalg.inv(matrix)
+            self._in_place = False
+        return bool(found)
 
     # --------------------------------------------------------------------- dynamics
 
@@ -511,7 +531,7 @@ class SensedArm:
         return series
 
     def sensor_rotation(self, index: int, sensor: int) -> Array:
-        """Return the rotation from a sensor's measurement frame to a sub-chain, shape (3, 3).
+        """Return the matrix of readings of force to force on a sub-chain, shape (3, 3).
 
         Args:
             index: The sub-chain.

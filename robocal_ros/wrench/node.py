@@ -12,6 +12,7 @@ from robocal_ros.messages import marks, to_seconds
 from robocal_ros.node import CalibrationNode, DriveGains, Marks, StopRequest, spin
 from robocal_ros.results import CalibrationResult, to_yaml, with_inputs
 from robocal_ros.robot import (
+    SENSOR_CALIBRATION,
     TORQUE_ZERO,
     check_effort_unit,
     check_efforts,
@@ -77,7 +78,8 @@ class WrenchObserverNode(CalibrationNode):
         zero = self._use_zero(gains)
         if zero is not None:
             self._zero_topic.publish(String(data=to_yaml(zero)))
-        stored = self.store.load(tare.KIND) if values.keep_tare else None
+        self.results.follow(SENSOR_CALIBRATION, self.observer.use_calibration)
+        stored = tare.kept(values, self.store.load)
         if stored is not None:
             self.observer.use_tare(stored)
             self._publish(stored)

@@ -31,6 +31,7 @@ from robocal_ros.robot import (
     TorqueZero,
     alternative_loads,
     arm_zero,
+    calibration_matrix,
     carried_load,
     identified_arm,
     mesh_folders,
@@ -284,6 +285,23 @@ class WrenchObserver:
         """
         frames = [sensor.frame for sensor in self.sensors]
         self.use_bias(biases(result, frames), reference(result, frames))
+
+    def use_calibration(self, result: CalibrationResult) -> None:
+        """Use the calibration matrix of an F/T sensor from now on; all contacts end.
+
+        Readings of the tare stand for the same weights, so that their biases follow.
+
+        Raises:
+            DataError: If the result is of another kind.
+
+        """
+        reference = self.reference
+        weights = None if reference is None else self.arm.in_links(reference.readings - self.bias)
+        if not self.arm.calibrate(*calibration_matrix(result)):
+            return
+        if reference is not None and weights is not None:
+            self.bias = reference.readings - self.arm.in_measurement(weights)
+        self._end_contacts()
 
     def use_link_biases(self, links: Mapping[int, LinkBias]) -> None:
         """Compensate the net wrenches of links with IMUs at rest; all contacts end.

@@ -31,7 +31,7 @@ from robocal_ros.results import (
     choose,
     rms,
 )
-from robocal_ros.robot import ARM, effort_units
+from robocal_ros.robot import ARM, SENSOR_CALIBRATION, effort_units
 from robocal_ros.wrench.model import LinkBias, SensedArm, TareReference
 from robocal_ros.wrench.parameters import CHANNELS, WrenchParameters
 
@@ -403,11 +403,26 @@ def inputs_of(values: WrenchParameters, load: Load, *, torques: bool = False) ->
     kinds = ['payload'] if values.use_payload else []
     if torques:
         return choose(load, kinds, effort_units(values))
+    kinds.append(SENSOR_CALIBRATION)
     # Drive gains change efforts, not the readings of F/T sensors.
     gains = choose(load, (), effort_units(values)).gains
     if gains is not None and gains.kind == ARM and values.use_arm_model:
         kinds.append(ARM)
     return choose(load, kinds)
+
+
+def kept(values: WrenchParameters, load: Load) -> CalibrationResult | None:
+    """Return the stored tare if it may be used: with the same calibration of the sensors.
+
+    Args:
+        values: The parameters.
+        load: Returns the current results.
+
+    """
+    found, calibration = load(KIND) if values.keep_tare else None, load(SENSOR_CALIBRATION)
+    current = '' if calibration is None else calibration.sha256
+    return None if found is None or current != next(
+        (item.sha256 for item in found.inputs if item.kind == SENSOR_CALIBRATION), '') else found
 
 
 def to_result(

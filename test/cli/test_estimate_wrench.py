@@ -23,13 +23,14 @@ from support.bag_examples import (
     text,
     wrench,
 )
-from support.friction_results import identity, payload_result
+from support.friction_results import calibration_result, identity, payload_result
 from support.wrench_arm import ObservedArm
 
 from demo import default_cell
 from robocal_ros.cli.main import main
 from robocal_ros.messages.bag import Bag
 from robocal_ros.messages.bag_writer import BagWriter
+from robocal_ros.messages.decode import wrenches
 from robocal_ros.messages.stamps import to_seconds
 from robocal_ros.results.store import ResultStore, read_result, to_yaml
 from robocal_ros.wrench.observer import Observation
@@ -269,6 +270,23 @@ def test_a_tare_from_elsewhere(recorded: Recorded, run: Run, tmp_path: Path, way
     recorded_later = Recorded(observations=[
         item for item in recorded.observations if item.stamp > first])
     assert_as_live(recorded_later, rows)
+
+
+def test_readings_are_corrected_by_the_stored_calibration_of_the_sensor(
+    recorded: Recorded, run: Run, tmp_path: Path
+) -> None:
+    matrix = np.eye(6) + 0.02 * np.random.default_rng(0).normal(size=(6, 6))
+    ResultStore(tmp_path / 'results', identity()).save(calibration_result(matrix))
+    decoder = wrenches('ft_wrist', 'ft_wrist', 1.0)
+    messages = [
+        (stamp, topic, wrench(stamp, 'ft_wrist', matrix @ decoder([raw]).values[0]))
+        if topic == '/ft_wrist/wrench' else (stamp, topic, raw)
+        for stamp, topic, raw in recorded.messages]
+    code, _, rows = run([*messages, *marked(recorded)])
+    assert code == 0
+    assert_as_live(recorded, rows)
+    tare = read_result(tmp_path / 'bag.wrench.yaml')
+    assert 'sensor_calibration' in {item.kind for item in tare.inputs if item.sha256}
 
 
 def test_a_part_of_the_bag_uses_the_tare_before_it(recorded: Recorded, run: Run) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from robocal_ros.errors import FileFormatError, RobocalError
@@ -36,14 +37,29 @@ def test_entries_become_segments_in_their_order(robot, tmp_path):
     assert second.segment.goal < second.segment.start
 
 
+def test_the_acceleration_at_the_start_may_be_another_one(robot, tmp_path):
+    text = GOOD.replace('}', ', acceleration: 2.0}')
+    (run,) = load_trajectory_set(written(tmp_path, text), robot)
+    motion = run.trajectory(np.zeros(2))
+    np.testing.assert_allclose(motion.time, [0.0, 0.125, 3.125, 3.4])
+    at = np.array([0.06, 1.5, 3.3])
+    position, velocity, acceleration = motion.sample(at)
+    np.testing.assert_allclose(acceleration[:, 0], [2.0, 0.0, -0.25 / 0.275], atol=1e-9)
+    np.testing.assert_allclose(velocity[:, 0], [0.12, 0.25, 0.1 * 0.25 / 0.275])
+    np.testing.assert_allclose(position[1, 0], -0.4 + 0.25 * (1.5 - 0.0625))
+    assert (motion.start[0], motion.goal[0]) == pytest.approx((-0.4, 0.4))
+
+
 @pytest.mark.parametrize(('text', 'words'), [
     ('', 'a list of runs'),
+    *((GOOD.replace('}', f', acceleration: {value}}}'), 'run 1: .*must be above 0.625 rad/s²')
+      for value in (0.6, 0.0, -2.0)),
     ('[]', 'a list of runs'),
     ('joint: shoulder', 'a list of runs'),
     ('- 3', 'run 1'),
     (GOOD + GOOD.replace(', duration: 3.4', ''), "'run 2.duration': expected a value"),
     (GOOD + GOOD.replace('duration: 3.4', 'time: 3.4'),
-     "'run 2.time' is unknown; expected only joint, start, goal, speed, duration"),
+     "'run 2.time' is unknown; expected only joint, start, goal, speed, duration, acceleration"),
     (GOOD.replace('}', ', colour: red}'), "'run 1.colour' is unknown"),
     (GOOD.replace('0.25', 'fast'), 'run 1.speed'),
     (GOOD.replace('0.25', '.nan'), 'run 1.speed'),

@@ -19,6 +19,7 @@ from robocal_ros.results.result import (
 )
 from robocal_ros.robot.arm_model import link_parameters, parameter_names
 from robocal_ros.robot.model import Robot
+from robocal_ros.robot.sensor_calibration import CALIBRATION_NAMES, SENSOR_CALIBRATION
 from support.arms import arm
 
 NAMES = ('coulomb', 'static', 'stribeck_velocity', 'viscous')
@@ -69,6 +70,14 @@ def payload_result(
     parameters += [Parameter(f'inertia_{axes}', 'kg·m²', state=State.NOT_EVALUATED, note='rest')
                    for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')]
     return _result('payload', 'static_poses', 'flange', parameters, 'force', {})
+
+
+def calibration_result(matrix: np.ndarray, frame: str = 'ft_wrist') -> CalibrationResult:
+    """Return a passed calibration of an F/T sensor."""
+    return _result(SENSOR_CALIBRATION, 'weighed_tool', frame, [
+        Parameter(name, '1', value, 1e-3)
+        for name, value in zip(CALIBRATION_NAMES, matrix.ravel().tolist(), strict=True)],
+        'force', {})
 
 
 def identified_arm(kind: str, scale: float = 1.1, time: float = 100.0) -> CalibrationResult:

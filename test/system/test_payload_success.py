@@ -18,6 +18,7 @@ from visualization_msgs.msg import MarkerArray
 
 from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.results.store import from_yaml
+from robocal_ros.robot.sensor_calibration import calibration_matrix
 
 COM = ('com_x', 'com_y', 'com_z')
 
@@ -84,6 +85,21 @@ def test_file_and_topics_agree(cell: Cell, static_poses: CalibrationResult) -> N
         place = marker.pose.position
         assert marker.header.frame_id == 'tool0'
         assert (place.x, place.y, place.z) == tuple(result.values(COM))
+
+
+def test_the_sensor_is_calibrated_by_the_weighed_tool(
+    cell: Cell, static_poses: CalibrationResult
+) -> None:
+    """Its readings are exact but for bias and noise."""
+    assert cell.configure(method='static_poses', poses=10, dwell=0.7, arm_model_std=0.01,
+                          known_mass=HIDDEN['tool']['mass'], known_mass_std=0.002)
+    assert 'held out, RMS: force' in cell.done('calibrate_sensor')
+    result = cell.stored('sensor_calibration')
+    assert result.verdict is Verdict.PASS
+    frame, matrix = calibration_matrix(result)
+    assert frame == 'ft_wrist'
+    deviates = (matrix - np.eye(6)).ravel() / [p.std for p in result.parameters]
+    assert np.abs(deviates).max() < 3.5
 
 
 def test_older_results_are_kept(cell: Cell, static_poses: CalibrationResult) -> None:

@@ -52,10 +52,12 @@ def cell_of(
     (PAYLOAD, 'preview_identify_arm', {}, 1),
     (PAYLOAD, 'preview', {'method': 'static_poses', **WRIST}, 7),
     (PAYLOAD, 'preview', {'method': 'excitation', **WRIST}, 1),
+    (PAYLOAD, 'preview_calibrate_sensor', {
+        'method': 'static_poses', 'known_mass': 2.0, **WRIST}, 7),
     (FRICTION, 'preview', {'measure_joints': ['joint_2', 'joint_6']}, 40),
     (COMPLIANCE, 'preview', {}, 20),
-], ids=['two_plane', 'calibrate_gains', 'identify_arm', 'static_poses', 'excitation', 'friction',
-        'compliance'])
+], ids=['two_plane', 'calibrate_gains', 'identify_arm', 'static_poses', 'excitation',
+        'calibrate_sensor', 'friction', 'compliance'])
 def test_a_dry_run(
     cell_of: Callable[[str], Cell], name: str, verb: str, parameters: dict[str, Any], least: int
 ) -> None:

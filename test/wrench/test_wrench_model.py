@@ -61,6 +61,27 @@ def test_at_rest_a_sensor_holds_the_weight_beyond_it(full: SensedArm) -> None:
         np.testing.assert_allclose(held[index, 3:], -np.cross(beyond.com, weight), atol=1e-9)
 
 
+def test_a_calibrated_sensor_reads_its_matrix_times_the_wrench() -> None:
+    generator = np.random.default_rng(0)
+    matrix = np.eye(6) + 0.02 * generator.normal(size=(6, 6))
+    plain, calibrated = sensed('ft_wrist', 'ft_link_2_distal'), sensed('ft_wrist',
+                                                                      'ft_link_2_distal')
+    assert calibrated.calibrate('ft_wrist', matrix)
+    assert not calibrated.calibrate('elsewhere', matrix)
+    ideal = generator.normal(size=(5, 2, 6))
+    read = ideal.copy()
+    read[:, 0] = ideal[:, 0] @ matrix.T
+    np.testing.assert_allclose(calibrated.in_links(read), plain.in_links(ideal), atol=1e-12)
+    np.testing.assert_allclose(
+        calibrated.in_measurement(plain.in_links(ideal[0])), read[0], atol=1e-12)
+    q = motion(1)[0]
+    expected = plain.expected(q)
+    np.testing.assert_allclose(calibrated.expected(q)[0], matrix @ expected[0], atol=1e-9)
+    # Another matrix replaces the first one.
+    calibrated.calibrate('ft_wrist', np.eye(6))
+    np.testing.assert_allclose(calibrated.in_links(ideal), plain.in_links(ideal), atol=1e-12)
+
+
 def test_forces_on_a_rigid_link_need_no_posture() -> None:
     tree = ElementTree.fromstring(arm('robocal').urdf)
     for joint in tree.findall('joint'):

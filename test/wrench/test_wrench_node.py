@@ -19,7 +19,12 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import Bool, Float64, Float64MultiArray, String
 from std_srvs.srv import Trigger
-from support.friction_results import friction_result, identity, payload_result
+from support.friction_results import (
+    calibration_result,
+    friction_result,
+    identity,
+    payload_result,
+)
 from support.live_graph import value
 from support.ros_rig import (
     NodeRig,
@@ -306,6 +311,32 @@ class TestHandOver:
             String(data='kind: nonsense'))
         made.spinner.until(lambda: any('Payload result not used' in line
                                        for line in made.log['warning']))
+
+    def test_the_matrix_of_a_sensor_from_the_store_and_live(self, rig, tmp_path: Path) -> None:
+        matrix = np.diag([1.05, 1.0, 1.0, 1.0, 1.0, 1.0])
+        store(tmp_path, calibration_result(matrix), tare_result())
+        made = rig(keep_tare=True, tare_duration=0.2).start()
+        # That tare is one of before the calibration, and its biases are not those of now.
+        assert not made.node.observer.tared
+        bias = np.array([3.0, -2.0, 1.0, 0.1, 0.0, -0.1])
+        made.reading = matrix @ weight() + bias
+        assert made.call('tare').success
+        # Readings scatter by 1 mN.
+        tared = made.node.observer.bias[0].copy()
+        np.testing.assert_allclose(tared, bias, atol=1e-3)
+        received = made.subscribe(WrenchStamped, 'links/ft_wrist/wrench')
+        made.reading = made.reading + [10.5, 0.0, 0.0, 0.0, 0.0, 0.0]
+        made.until(lambda: received and abs(received[-1].wrench.force.x - 10.0) < 0.02)
+        # Live: the readings of the tare stay those of the same weight.
+        made.reading = matrix @ weight() + bias
+        made.until(lambda: abs(received[-1].wrench.force.x) < 0.02)
+        made.publisher(String, 'payload_identification/sensor_calibration', qos.LATCHED).publish(
+            String(data=to_yaml(calibration_result(np.eye(6)))))
+        made.spinner.until(lambda: abs(
+            made.node.observer.bias[0, 0] - tared[0] - 0.05 * weight()[0]) < 1e-4)
+        again = rig(keep_tare=True)
+        assert again.configure() == SUCCESS
+        assert again.node.observer.tared
 
     def test_not_when_told_not_to(self, rig, tmp_path: Path) -> None:
         store(tmp_path, payload_result(1.5), friction_result())

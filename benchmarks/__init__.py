@@ -3,10 +3,11 @@
 
 The modules by what they are for:
 
-* `__main__` (the command), `benchmark` (a benchmark, its request and outcome, parallel cells),
-  `figures` (figures with limits and bands), `page` (results file, tables and page): the harness;
+* `__main__` (the command), `benchmark` (a benchmark, its request and outcome, figures with limits
+  and bands, parallel cells), `page` (results file, tables and page): the harness;
 * `second_world` (physics), `second_cell` (motions, bags, estimates), `second_bound` (Cramér-Rao),
-  `second_campaign` (methods, scores, command): the campaign, and statistics of coverage;
+  `second_campaign` (methods, scores): the campaign, and statistics of coverage; `prediction`: what
+  previews expect on its arms;
 * `compliance`, `geometry`: accuracy and coverage on statics of `second_world`;
 * `reference`, `compensation`, `leveling`, `wrench`, `wrench_coverage`, `wrench_samples`,
   `seven_joints`: accuracy of the simulated arms against stated limits;
@@ -19,7 +20,7 @@ A benchmark is a module with an instance of `benchmark.Benchmark` named ``BENCHM
 in ``BENCHMARKS`` of `__main__`, which is the order of the page. Its ``run(request)`` returns a
 `benchmark.Outcome`:
 
-* ``figures``: `figures.Figure` with a unit, a limit, a 95 % band, and the reason for which the
+* ``figures``: `benchmark.Figure` with a unit, a limit, a 95 % band, and the reason for which the
   limit is missed, kept beside the limit. ``Figure.over`` takes the values of all cases,
   ``Figure.share`` a count, ``Figure.single`` one value;
 * ``tables``: `benchmark.Table`, comparisons such as one with other tools, cells of Markdown;

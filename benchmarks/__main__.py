@@ -29,12 +29,11 @@ BENCHMARKS = (
     'reference', 'compensation', 'compliance', 'geometry', 'wrench', 'wrench.coverage', 'leveling',
     'peers', 'nodes')
 """Names of the benchmarks in the order of the page; each is a module, see `_MODULES`."""
-ON_REQUEST = ('campaign', 'offline', 'fleet', 'fleet.changes')
+ON_REQUEST = ('campaign', 'prediction', 'offline', 'fleet', 'fleet.changes')
 """Names of further benchmarks, which run only if named."""
 
-# Modules whose name is not that of the benchmark.
-_MODULES = {'campaign': 'second_campaign', 'peers': 'peers.recorded',
-            'fleet.changes': 'fleet_changes', 'wrench.coverage': 'wrench_coverage'}
+# Modules whose name is not that of the benchmark with underscores.
+_MODULES = {'campaign': 'second_campaign', 'peers': 'peers.recorded'}
 _ROOT = Path(__file__).resolve().parents[1]
 _RESULTS, _PAGE = _ROOT / 'bench' / 'results.json', _ROOT / 'docs' / 'benchmarks.md'
 
@@ -98,12 +97,11 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _run_one(name: str, options: argparse.Namespace, folder: Path) -> Record:
-    from benchmarks.benchmark import Request
-    from benchmarks.figures import conditions
+    from benchmarks.benchmark import Request, conditions
     from benchmarks.page import Record, section
 
-    benchmark: Benchmark = importlib.import_module(
-        f'benchmarks.{_MODULES.get(name, name)}').BENCHMARK
+    module = _MODULES.get(name, name.replace('.', '_'))
+    benchmark: Benchmark = importlib.import_module(f'benchmarks.{module}').BENCHMARK
     usual = 1 if options.quick else benchmark.seeds
     seeds = tuple(range(options.seed, options.seed + (options.seeds or usual)))
     folder.mkdir(parents=True, exist_ok=True)

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
-from benchmarks.figures import Figure
+from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, in_parallel
 from benchmarks.reference import drawn_joint, recorded
 from demo import default_cell
 from demo.tracking import ABOUT, to_and_fro
@@ -61,14 +60,12 @@ class Tracking:
 
     Attributes:
         error: RMS tracking error about the reversals [rad].
-        overall: RMS tracking error of the whole motion [rad].
         chatter: Peak to peak of the effort command while the arm stands [N·m].
         wander: Peak to peak of the joint angle while it stands: that of a limit cycle [rad].
 
     """
 
     error: float
-    overall: float
     chatter: float
     wander: float
 
@@ -101,9 +98,8 @@ def follow(
     # A command takes effect by the next cycle.
     error = desired - np.append(angle[1:], angle[-1])
     near = (np.abs(time[:, None] - reversals) < ABOUT).any(axis=1)
-    moving, standing = (time > 0.0) & (time < motion.duration), time > motion.duration + _SETTLED
+    standing = time > motion.duration + _SETTLED
     return Tracking(float(np.sqrt(np.mean(error[near]**2))),
-                    float(np.sqrt(np.mean(error[moving]**2))),
                     float(np.ptp(command[standing])), float(np.ptp(angle[standing])))
 
 
@@ -114,14 +110,12 @@ class Case:
     Attributes:
         joint: Its name.
         speed: Largest speed of the motion [rad/s].
-        bristles: Whether the stiffness of its bristles was identified.
         tracking: How it followed the motion, by model of friction.
 
     """
 
     joint: str
     speed: float
-    bristles: bool
     tracking: dict[str, Tracking]
 
     def ratio(self, model: str) -> float:
@@ -151,7 +145,7 @@ def run_case(seed: int) -> Case:
     speed = float(np.exp(generator.uniform(*np.log(_SPEEDS))))
     motion, reversals = to_and_fro(posture, joint, generator.uniform(*_SIZES), speed)
     effort = feed_forward(robot, ArmFriction(laws, robot.joint_names), motion, rigid=False)
-    return Case(name, speed, laws[name].has_bristles, {
+    return Case(name, speed, {
         model: follow(robot, bare, motion, reversals, scale * effort, joint)
         for model, scale in _MODELS.items()})
 

@@ -14,20 +14,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy
 
-from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
-from benchmarks.figures import Figure, bootstrap
-from benchmarks.second_campaign import Z95, Z999, Value, value_of
+from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, bootstrap, in_parallel
+from benchmarks.second_campaign import Z95, Z999, Case, value_of
 from benchmarks.second_world import (
     ARMS,
     GRAVITY,
     Arm,
     Array,
     body,
-    cross_matrix,
     moments,
     placed,
+    reached,
     read_arm,
     rotation,
+    turned,
     urdf_of,
 )
 from robocal_ros.compliance import ComplianceParameters
@@ -126,13 +126,14 @@ def _bendable(arm: Arm) -> Arm:
         bodies=tuple((3 * at, one, distal) for at, one, distal in arm.bodies))
 
 
-def _with_beams(q: Array) -> Array:
-    """Return the angles of an arm with beams, shape (k, 3 n) [rad]."""
-    return np.asarray(np.repeat(q, 3, axis=1) * (np.arange(3 * q.shape[1]) % 3 == 0))
-
-
 class Cell:
-    """An arm, its hidden compliance, its load and its tracker."""
+    """An arm, its load and its tracker.
+
+    Attributes:
+        soft: Hidden compliance of each joint about its axis and across it, of beams behind it, and
+            of its bearing to forces, shape (n, 1 + 2 + 3 + 3) [rad/(N·m), m/N].
+
+    """
 
     def __init__(self, seed: int, effects: Effects) -> None:
         """Draw what is hidden; ``seed`` chooses the arm, too."""
@@ -152,94 +153,70 @@ class Cell:
         # Basis of each joint's frame: its axis, then two directions across it.
         across = np.array([scipy.linalg.null_space(axis[None]) for axis in self.arm.axis])
         self.basis = np.concatenate((self.arm.axis[:, :, None], across), axis=2)
-        self.compliance = np.geomspace(1.0, 20.0, n) * np.exp(0.4 * g.normal(size=n)) * 1e-6
-        alike = np.exp(np.log(self.compliance).mean())
-        scale = self.compliance if effects.scale == 'joint' else np.full(n, alike)
+        compliance = np.geomspace(1.0, 20.0, n) * np.exp(0.4 * g.normal(size=n)) * 1e-6
+        alike = np.exp(np.log(compliance).mean())
+        scale = compliance if effects.scale == 'joint' else np.full(n, alike)
         shares = g.uniform(0.3, 1.7, n)[:, None] * np.exp(0.3 * g.normal(size=(n, 2)))
-        self.bending = effects.bending * scale[:, None] * shares
+        bending = effects.bending * scale[:, None] * shares
         self.on_housing = g.uniform(size=n) < 0.5
-        beams = np.exp(0.5 * g.normal(size=(n, 3)))
-        slack = np.exp(0.5 * g.normal(size=(n, 3)))
-        self.beams, self.slack = np.zeros((n, 3)), np.zeros((n, 3))
-        factor = effects.sag / self._sag()
-        stiff = factor * self.compliance, factor * self.bending
-        self.compliance, self.bending, self.beams = 0.0 * stiff[0], 0.0 * stiff[1], 1e-6 * beams
-        self.beams *= effects.links * effects.sag / self._sag()
-        beams, self.beams, self.slack = self.beams, 0.0 * beams, 1e-6 * slack
-        self.slack *= effects.sideways * effects.sag / self._sag()
-        self.compliance, self.bending, self.beams = *stiff, beams
+        beams, slack = (1e-6 * np.exp(0.5 * g.normal(size=(n, 3))) for _ in range(2))
+        every = np.column_stack((compliance, bending, beams, slack))
+        found = np.zeros_like(every)
+        for kind, share in enumerate((1.0, effects.links, effects.sideways)):
+            # Each kind is scaled by the sag that it causes alone.
+            self.soft = every * (np.arange(9) // 3 == kind)
+            found += self.soft * share * effects.sag / self._sag()
+        self.soft = found
         self.noise = np.random.default_rng([seed, 3])
         self.stated = (
             self.load[0] * (1.0 + effects.mass_std * self.noise.normal()),
             self.load[1] + effects.com_std * self.noise.normal(size=3))
 
-    def _turn(self, joint: int, angle: Array) -> Array:
-        matrix = cross_matrix(self.arm.axis[joint])
-        s, c = np.sin(angle)[:, None, None], np.cos(angle)[:, None, None]
-        return np.eye(3) + s * matrix + (1.0 - c) * (matrix @ matrix)
-
     def _sag(self) -> float:
         """Return the typical displacement by the load [m]."""
-        moved = self._points(self.postures, loaded=True) - self._points(self.postures)
-        return float(np.sqrt(np.mean(np.sum(moved**2, axis=1))))
+        return float(np.sqrt(np.mean(np.sum(self._moved()**2, axis=1))))
+
+    def _moved(self) -> Array:
+        """Return the displacements by the load in the postures, shape (30, 3) [m]."""
+        return self._points(self.postures, loaded=True) - self._points(self.postures)
 
     def _points(self, q: Array, *, loaded: bool = False) -> Array:
         """Return the target with the motors at ``q``, shape (k, 3) [m]."""
         chain, n = self.chain, q.shape[1]
-        links = np.zeros((len(chain.joints), 4, 4))
-        for at, one, _ in chain.bodies:
-            links[at] += one
+        links = chain.links
         if loaded:
             links[-1] += chain.tool @ body(*self.load, np.zeros((3, 3))) @ chain.tool.T
-        stiff = np.concatenate((self.compliance[:, None], self.bending), axis=1)
         springs = np.zeros((len(q), n, 3, 3, 3))
-        springs[:, :, 0] = np.einsum('nij,nj,nkj->nik', self.basis, stiff, self.basis)
+        springs[:, :, 0] = np.einsum('nij,nj,nkj->nik', self.basis, self.soft[:, :3],
+                                     self.basis)
         for joint in np.flatnonzero(self.on_housing).tolist():
-            turn = self._turn(joint, q[:, joint])
+            turn = turned(self.arm, joint, q[:, joint])
             springs[:, joint, 0] = turn.transpose(0, 2, 1) @ springs[:, joint, 0] @ turn
         # Two points of Gauss stand for a beam exactly, with half of it each.
-        springs[:, :, 1:] = 0.5 * (np.eye(3) * self.beams[:, :, None])[:, None]
+        springs[:, :, 1:] = 0.5 * (np.eye(3) * self.soft[:, 3:6, None])[:, None]
         tensor = springs.reshape(len(q), 3 * n, 3, 3)
-        full = _with_beams(q)
+        full = np.repeat(q, 3, axis=1) * (np.arange(3 * n) % 3 == 0)
         still, bend = np.zeros_like(full), np.zeros((*full.shape, 3))
         for _ in range(5):
             held, _ = moments(chain, links, full, still, still, self.gravity,
                               (bend, 0.0 * bend, 0.0 * bend))
             bend = -np.einsum('knij,knj->kni', tensor, held)
-        return self._on_tool(full, bend, self.target) + self._slack(q, links)
+        return reached(chain, full, self.target, bend) + self._slack(q, links)
 
     def _slack(self, q: Array, links: Array) -> Array:
         """Return what the bearings yield to the weight that they carry, shape (k, 3) [m]."""
         carried = np.cumsum(links[::-1, 3, 3])[::-1][::3]
         turn, moved = np.eye(3), np.zeros((len(q), 3))
         for joint, mass in enumerate(carried):
-            turn = turn @ self.arm.before[joint, :3, :3] @ self._turn(joint, q[:, joint])
+            turn = turn @ self.arm.before[joint, :3, :3] @ turned(self.arm, joint, q[:, joint])
             moved += mass * np.einsum(
-                'kij,j,klj,l->ki', turn, self.slack[joint], turn, self.gravity)
+                'kij,j,klj,l->ki', turn, self.soft[joint, 6:], turn, self.gravity)
         return moved
 
-    def _on_tool(self, full: Array, bend: Array, point: Array) -> Array:
-        """Return a point of the tool frame in the root frame, shape (k, 3) [m].
-
-        Args:
-            full: Angles of the joints of the chain, shape (k, 3 n) [rad].
-            bend: Small rotations behind them, shape (k, 3 n, 3) [rad].
-            point: Shape (3,) [m].
-
-        """
-        place = np.tile(np.eye(4), (len(full), 1, 1))
-        for joint, before in enumerate(self.chain.before):
-            step = np.tile(np.eye(4), (len(full), 1, 1))
-            small = scipy.spatial.transform.Rotation.from_rotvec(bend[:, joint]).as_matrix()
-            step[:, :3, :3] = self._turn(joint // 3, full[:, joint]) @ small
-            place = place @ before @ step
-        return np.asarray((place @ self.chain.tool @ placed(np.eye(3), point))[:, :3, 3])
-
     def _torque_sign(self, q: Array) -> Array:
-        full = _with_beams(q)
-        up, down = (np.stack([self._on_tool(
-            full + sign * row, np.zeros((*full.shape, 3)), self.load[1]) @ self.gravity
-            for row in 1e-4 * np.eye(full.shape[1])[::3]], axis=1) for sign in (1.0, -1.0))
+        up, down = (np.stack([reached(self.arm, q + sign * row, self.load[1]) @ self.gravity
+                              for row in 1e-4 * np.eye(q.shape[1])], axis=1)
+                    for sign in (1.0, -1.0))
         return np.sign(up - down)
 
     def measure(self, *, loaded: bool) -> list[EndPosition]:
@@ -271,14 +248,14 @@ class Cell:
         The pose of the tracker counts as known.
         """
         fitted = np.arange(1, 31) % HELD_OUT_EVERY != 0
-        true, columns = self.compliance, []
-        for step in np.diag(0.01 * true):
-            moved = []
-            for self.compliance in (true + step, true - step):
-                moved.append(self._points(self.postures, loaded=True)
-                             - self._points(self.postures))
-            columns.append((moved[0] - moved[1])[fitted].ravel() / (2.0 * step.sum()))
-        self.compliance = true
+        true, columns = self.soft, []
+        for joint, step in enumerate(0.01 * true[:, 0]):
+            moved = list[Array]()
+            for self.soft in (true.copy(), true.copy()):
+                self.soft[joint, 0] += step if not moved else -step
+                moved.append(self._moved())
+            columns.append((moved[0] - moved[1])[fitted].ravel() / (2.0 * step))
+        self.soft = true
         visits = np.bincount(_ORDER)[fitted] * _RATE * _DWELL / 2.0
         rows = np.sqrt(np.repeat(visits, 3))[:, None] * np.column_stack(columns)
         size = np.linalg.norm(rows, axis=0)
@@ -287,40 +264,12 @@ class Cell:
         return dict(zip(np.array(self.arm.joints)[seen].tolist(), std.tolist(), strict=True))
 
 
-@dataclass(frozen=True)
-class Case:
-    """Outcome of one calibration.
-
-    Attributes:
-        seed: Seed of the cell.
-        arm: Name of the arm.
-        effects: Its effects.
-        verdict: Verdict; `refused` for an error of the product.
-        reasons: Reasons of the verdict.
-        joints: The compliances of the joints with a value [rad/(N·m)]; bounds are those with white
-            noise alone.
-        removed: Share of the sag that is removed on held-out postures [%].
-        scatter: Reduced chi-square of what compliances leave.
-
-    """
-
-    seed: int
-    arm: str
-    effects: Effects
-    verdict: str
-    reasons: tuple[str, ...]
-    joints: tuple[Value, ...] = ()
-    removed: float = np.nan
-    scatter: float = np.nan
-
-    @property
-    def wrong(self) -> bool:
-        """Whether it passed with a value outside its 99.9 % interval."""
-        return self.verdict == 'pass' and any(abs(joint.z) > Z999 for joint in self.joints)
-
-
 def run_cell(seed: int, effects: Effects | None = None) -> Case:
-    """Return what the product says of one cell, with drawn effects if none are given."""
+    """Return the compliances of one cell [rad/(N·m)], with drawn effects if none are given.
+
+    Bounds are those with white noise alone. Notes are the share of the sag that is removed on
+    held-out postures [%], and what compliances leave.
+    """
     cell = Cell(seed, drawn_effects(seed) if effects is None else effects)
     x, y, z = cell.gravity.tolist()
     robot = Robot(urdf_of(cell.name), tool_frame=cell.data.tool, gravity=(x, y, z))
@@ -336,15 +285,17 @@ def run_cell(seed: int, effects: Effects | None = None) -> Case:
         result = estimate_sets(robot, cell.measure(loaded=False), cell.measure(loaded=True), load,
                                values)
     except RobocalError as error:
-        return Case(seed, cell.name, cell.effects, 'refused', (str(error),))
+        return Case(seed, 'compliance', cell.name, vars(cell.effects), 'refused', str(error))
     joints = tuple(
         replace(value_of(name, truth, p.value, p.std, freedom=p.freedom),
                 bound=bound.get(name, 0.0)) for name, p, truth in zip(
-            cell.arm.joints, result.parameters, cell.compliance.tolist(), strict=True)
+            cell.arm.joints, result.parameters, cell.soft[:, 0].tolist(), strict=True)
         if p.value is not None)
     (sag,) = result.validation
-    return Case(seed, cell.name, cell.effects, result.verdict.value, tuple(result.reasons), joints,
-                100.0 * (1.0 - sag.after / sag.before), result.settings['reduced_chi_square'])
+    return Case(seed, 'compliance', cell.name, vars(cell.effects), result.verdict.value,
+                ' '.join(result.reasons), joints, {
+                    'sag removed': 100.0 * (1.0 - sag.after / sag.before),
+                    'reduced chi-square': result.settings['reduced_chi_square']})
 
 
 def run_case(seed: int) -> list[Case]:
@@ -354,26 +305,27 @@ def run_case(seed: int) -> list[Case]:
 
 def figures(series: str, cases: Sequence[Case]) -> Iterator[Figure]:
     """Yield the figures of the cases of one series."""
-    joints = [joint for case in cases for joint in case.joints]
+    joints = [joint for case in cases for joint in case.values]
     sharp = [abs(joint.error) <= 2.0 * joint.std for joint in joints
              if joint.std < _SMALL * joint.truth]
     yield Figure.share(series, 'joints with std below 5 %: within 2 σ', sum(sharp), len(sharp),
                        WITHIN_BAR)
-    passed = [case for case in cases if case.verdict == 'pass']
+    passed = [case for case in cases if case.passed]
     if not joints[0].bound:
         yield Figure.share(series, 'verdict pass', len(passed), len(cases))
         yield Figure.single(series, 'wrong passes', '1', sum(case.wrong for case in cases), 0.0)
         for level, deviate, bar in ((95, Z95, 93.0), (99.9, Z999, 99.8)):
-            inside = [abs(joint.z) <= deviate for case in passed for joint in case.joints]
+            inside = [abs(joint.z) <= deviate for case in passed for joint in case.values]
             yield Figure.share(series, f'values of passes inside {level:g} %', sum(inside),
                                len(inside), bar)
         return
     yield Figure.over(series, 'sag removed on held-out postures', '%',
-                      [case.removed for case in cases], SAG_BAR, at_least=True)
+                      [case.notes.get('sag removed', np.nan) for case in cases], SAG_BAR,
+                      at_least=True)
 
     def ratio(numbers: Sequence[int]) -> float:
         return float(np.sqrt(np.mean([(joint.error / joint.bound)**2 for number in numbers
-                                      for joint in cases[number].joints])))
+                                      for joint in cases[number].values])))
 
     yield Figure.single(series, 'RMSE ÷ Cramér-Rao bound', '1', ratio(range(len(cases))),
                         BOUND_BAR, band=bootstrap(ratio, len(cases)))

@@ -7,8 +7,8 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -78,9 +78,9 @@ class Capability:
         phases: Phases in which faults are injected, with the service that leads to each; no
             service for an idle node.
         parameters: Parameters of the node.
-        prepare: Services called once, so that ``estimate`` has samples and the store a result.
         traits: What faults refer to: ``moves``, ``wrist``, ``effort``, ``stores``, ``resumes``,
-            ``imu``, ``tracker``, ``frames``, ``rule``.
+            ``imu``, ``tracker``, ``frames``, ``rule``. What stores is run once before the faults,
+            so that ``estimate`` has samples and the store a result.
 
     """
 
@@ -88,7 +88,6 @@ class Capability:
     node: str
     phases: Mapping[str, str]
     parameters: Mapping[str, Any]
-    prepare: tuple[str, ...] = ()
     traits: frozenset[str] = frozenset({'moves'})
 
 
@@ -102,38 +101,38 @@ CAPABILITIES = (
          'estimating': 'estimate'},
         {'method': 'static_poses', 'sensor_frame': 'ft_wrist', 'poses': 6, 'dwell': 0.7,
          'arm_model_std': 0.02, 'max_velocity': 3.0, 'max_acceleration': 12.0},
-        ('run',), frozenset({'moves', 'wrist', 'stores', 'resumes'})),
+        frozenset({'moves', 'wrist', 'stores', 'resumes'})),
     Capability(
         'payload, torques', 'payload_identification',
         {'idle': '', 'planning': 'run', 'moving': 'run', 'sweeping': 'run',
          'estimating': 'estimate'},
         {'method': 'two_plane', 'known_mass': 2.0, 'gain_std': 0.002, 'arm_model_std': 0.02,
          'sweep_speed': 1.0, 'max_velocity': 3.0, 'max_acceleration': 12.0},
-        ('run',), frozenset({'moves', 'effort', 'stores'})),
+        frozenset({'moves', 'effort', 'stores'})),
     Capability(
         'friction', 'friction_identification',
         {'idle': '', 'moving': 'run', 'running': 'run'},
         {'measure_joints': ['joint_6'], 'speeds': [0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5],
          'max_cruise': 1.3, 'max_velocity': 3.0, 'max_acceleration': 12.0, 'max_rounds': 1,
          'fit_threshold': 100.0},
-        traits=frozenset({'moves', 'effort', 'resumes'})),
+        frozenset({'moves', 'effort', 'resumes'})),
     Capability(
         'compliance', 'compliance_calibration',
         {'idle': '', 'planning': 'run', 'moving': 'run', 'measuring': 'run'},
         {**known_load(default_cell.hidden_truth()), 'posture_count': 10, 'posture_range': 0.8,
          'dwell': 0.6, 'settle': 0.2, 'reference_every': 5, 'registration': 'three_point',
          'attach_service': 'sim_arm/attach_load', 'detach_service': 'sim_arm/detach_load'},
-        traits=frozenset({'moves', 'tracker', 'resumes'})),
+        frozenset({'moves', 'tracker', 'resumes'})),
     Capability(
         'leveling', 'leveling',
         {'idle': '', 'planning': 'run', 'moving': 'run'},
         {'imu_topic': 'imu_flange/imu', 'auto_level_after': [f'task:{TASK}']},
-        traits=frozenset({'moves', 'imu', 'rule'})),
+        frozenset({'moves', 'imu', 'rule'})),
     Capability(
         'wrench observer', 'wrench_observer',
         {'observing': '', 'taring': 'run'},
         {'tare_duration': 1.0, 'sensor_force_ranges': [500.0]},
-        ('run',), frozenset({'wrist', 'stores', 'frames'})),
+        frozenset({'wrist', 'stores', 'frames'})),
 )
 
 
@@ -182,7 +181,7 @@ class FaultCell:
 
     def __init__(
         self, capability: Capability, session: RosSession, output: Path, results: Path,
-        beside: FaultCell | None = None,
+        beside: FaultCell | None = None, rate: float = 125.0,
     ) -> None:
         """Subscribe; ``start`` starts the processes.
 
@@ -192,18 +191,17 @@ class FaultCell:
             output: Folder for logs.
             results: Folder of the node's results.
             beside: Cell whose arm is used.
+            rate: Rate of the arm's joint states [Hz].
 
         """
-        self.capability = capability
-        self._beside = beside or self
-        self.session = session
-        self.output = output
-        self.results = results
+        self.capability, self.session = capability, session
+        self.output, self.results = output, results
+        self._beside, self._rate = beside or self, rate
         self._children = Children(output / 'logs', {'OPENBLAS_NUM_THREADS': '1'})
         results.mkdir(parents=True, exist_ok=True)
         self._mark = self._arm_mark = self._started = self.generation = 0
         self._node: Child | None = None
-        self._arm: Child | None = None
+        self._own_arm: Child | None = None
         self.client = NodeClient(session, capability.node)
         self._arm_client = NodeClient(session, ARM)
         self.statuses: list[tuple[float, DiagnosticStatus]] = []
@@ -211,7 +209,9 @@ class FaultCell:
         self.joint_states: list[JointState] = []
         self.injected = self.cancelled = 0.0
         self.prepared = False
-        self._lifts: list[Callable[[], object]] = []
+        self._lifts = ExitStack()
+        # Registers what `calm` does.
+        self.lift = self._lifts.callback
         self.joint_names: Sequence[str] = ()
         node = session.node
         # Before the first fault: discovery takes longer than the arm may move.
@@ -287,10 +287,6 @@ class FaultCell:
 
     # ------------------------------------------------------------------- injections
 
-    def lift(self, what: Callable[[], object]) -> None:
-        """Register what ``calm`` does."""
-        self._lifts.append(what)
-
     def made(self, kind: str, *arguments: Any) -> Any:
         """Return a new publisher, subscription, service, client or timer, until ``calm``."""
         node = self.session.node
@@ -300,9 +296,8 @@ class FaultCell:
 
     def calm(self) -> None:
         """Remove what the last injection has created."""
-        while self._lifts:
-            with suppress(RobocalError):
-                self._lifts.pop()()
+        with suppress(RobocalError):
+            self._lifts.close()
 
     def publishers(self, kind: Any, ending: str = '') -> list[Publisher[Any]]:
         """Publish on all topics of a type that the node subscribes to, until ``calm``.
@@ -356,8 +351,11 @@ class FaultCell:
     @property
     def arm_alive(self) -> bool:
         """Whether the arm's process runs."""
-        arm = self._beside._arm
-        return arm is not None and arm.process.poll() is None
+        return self._arm is not None and self._arm.process.poll() is None
+
+    @property
+    def _arm(self) -> Child | None:
+        return self._beside._own_arm
 
     def children(self, which: str) -> list[Child]:
         """Return the processes of ``node``, ``arm`` or ``both``, with their names."""
@@ -378,8 +376,8 @@ class FaultCell:
         """
         self._started += 1
         if not self.arm_alive:
-            self._arm = self._children.start_node('robocal_sim.node', ARM, {
-                'real_time_factor': 1.0, 'seed': self._started, 'joint_states_rate': 125.0,
+            self._beside._own_arm = arm = self._children.start_node('robocal_sim.node', ARM, {
+                'real_time_factor': 1.0, 'seed': self._started, 'joint_states_rate': self._rate,
                 'truth_file': str(default_cell.TRUTH_FILE.resolve()),
                 'cell_file': str(default_cell.CELL_FILE.resolve()),
                 **({'initial_positions': _TILTED.tolist()}
@@ -387,7 +385,7 @@ class FaultCell:
             self.motion.clear()
             self._arm_mark = 0
             if not self.wait(lambda: self.motion, _START):
-                raise RobocalError(f'The arm does not come up: {self._arm.tail()}')
+                raise RobocalError(f'The arm does not come up: {arm.tail()}')
         if not self.node_alive:
             self._node = self.spawn(
                 f'{self.capability.node}_{self._started}', self.parameter_file('node'))
@@ -440,6 +438,18 @@ class FaultCell:
         if verb == 'cancel':
             self.cancelled = self.cancelled or time.monotonic()
         return self.request(Trigger, verb, Trigger.Request())
+
+    def answer(self, verb: str, timeout: float = HANG) -> Any:
+        """Call a Trigger service; return its answer.
+
+        Raises:
+            RobocalError: If there is none in time [s].
+
+        """
+        future = self.begin(verb)
+        if not self.wait(future.done, timeout):
+            raise RobocalError(f'{self.capability.name}: {verb} is not answered.')
+        return future.result()
 
     def goal(self, points: Sequence[tuple[float, Array]]) -> JointTrajectory:
         """Return a motion through postures at given times from now [s]."""
@@ -555,3 +565,27 @@ class FaultCell:
         except RobocalError:
             return False
         return True
+
+
+@contextmanager
+def open_cells(
+    session: RosSession, capabilities: Iterable[Capability], output: Path, results: Path,
+    rate: float = 125.0,
+) -> Iterator[list[FaultCell]]:
+    """Start nodes around one arm, with one folder of results; on exit, end them.
+
+    Args:
+        session: ROS node of the campaign.
+        capabilities: The nodes.
+        output: Folder for logs.
+        results: Folder of the results.
+        rate: Rate of the arm's joint states [Hz].
+
+    """
+    with ExitStack() as stack:
+        cells: list[FaultCell] = []
+        for capability in capabilities:
+            cells.append(stack.enter_context(closing(FaultCell(
+                capability, session, output, results, cells[0] if cells else None, rate))))
+            cells[-1].start()
+        yield cells

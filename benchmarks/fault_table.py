@@ -130,18 +130,14 @@ def _cancels(cell: FaultCell, _: random.Random) -> None:
 
 
 @_made
-def _stall(
+def stall(
     cell: FaultCell, chance: random.Random, which: str, shortest: float, longest: float
 ) -> None:
+    """Stop node, arm or both for some time between two [s]."""
     duration = chance.uniform(shortest, longest)
     cell.send(which, signal.SIGSTOP)
     time.sleep(duration)
     cell.send(which, signal.SIGCONT)
-
-
-def stall(cell: FaultCell, which: str, duration: float) -> None:
-    """Stop node or arm for a time [s]."""
-    _stall(which, duration, duration)(cell, random.Random())
 
 
 @_made
@@ -223,26 +219,20 @@ def _random_requests(cell: FaultCell, chance: random.Random, count: int) -> None
 
 def _random_request(chance: random.Random) -> tuple[Any, str, Any]:
     names = ['max_velocity', 'results_dir', 'method', 'state_timeout', 'no_such', '', 'x' * 3000]
-    what = chance.randrange(6)
-    if what == 0:
-        return Trigger, chance.choice(TRIGGERS), Trigger.Request()
-    if what == 1:
+    value = ParameterValue(type=chance.randrange(0, 12), double_value=chance.choice(
+        (math.nan, math.inf, -1.0, 0.5)), string_value='../' * 20, integer_value=-1)
+    requests = {
+        chance.choice(TRIGGERS): (Trigger, {}),
         # Not those that end the node for good, which are faults of their own.
-        number = chance.choice((1, 2, 3, 4, 4, 3, 0, 99, 255))
-        return ChangeState, 'change_state', ChangeState.Request(
-            transition=Transition(id=number))
-    if what == 2:
-        value = ParameterValue(type=chance.randrange(0, 12), double_value=chance.choice(
-            (math.nan, math.inf, -1.0, 0.5)), string_value='../' * 20, integer_value=-1)
-        return SetParameters, 'set_parameters', SetParameters.Request(
-            parameters=[ParameterMessage(name=chance.choice(names), value=value)])
-    if what == 3:
-        return GetParameters, 'get_parameters', GetParameters.Request(
-            names=chance.sample(names, 3))
-    if what == 4:
-        return DescribeParameters, 'describe_parameters', DescribeParameters.Request(
-            names=chance.sample(names, 2))
-    return ListParameters, 'list_parameters', ListParameters.Request(depth=chance.randrange(5))
+        'change_state': (ChangeState, {
+            'transition': Transition(id=chance.choice((1, 2, 3, 4, 4, 3, 0, 99, 255)))}),
+        'set_parameters': (SetParameters, {
+            'parameters': [ParameterMessage(name=chance.choice(names), value=value)]}),
+        'get_parameters': (GetParameters, {'names': chance.sample(names, 3)}),
+        'describe_parameters': (DescribeParameters, {'names': chance.sample(names, 2)}),
+        'list_parameters': (ListParameters, {'depth': chance.randrange(5)})}
+    service, (kind, values) = chance.choice(list(requests.items()))
+    return kind, service, kind.Request(**values)
 
 
 def _second_instance(cell: FaultCell, _: random.Random) -> None:
@@ -696,11 +686,11 @@ FAULTS = (
     Fault('node and arm killed', _signal('both', signal.SIGKILL), kills='both', held=False),
     Fault('node: SIGINT', _signal('node', signal.SIGINT), _END_OF_NODE, kills='node'),
     Fault('node: SIGTERM', _signal('node', signal.SIGTERM), _END_OF_NODE, kills='node'),
-    _harmless('node stalled 0.1 to 0.5 s', _stall('node', 0.1, 0.5)),
-    Fault('node stalled 0.5 to 2 s', _stall('node', 0.5, 2.0), _LATE, held=False, waits=4.0),
-    _harmless('arm stalled 0.1 to 0.4 s', _stall('arm', 0.1, 0.4)),
-    Fault('arm stalled 0.5 to 2 s', _stall('arm', 0.5, 2.0), _LATE, held=False, waits=4.0),
-    Fault('node and arm stalled 0.1 to 2 s', _stall('both', 0.1, 2.0), _LATE, held=False,
+    _harmless('node stalled 0.1 to 0.5 s', stall('node', 0.1, 0.5)),
+    Fault('node stalled 0.5 to 2 s', stall('node', 0.5, 2.0), _LATE, held=False, waits=4.0),
+    _harmless('arm stalled 0.1 to 0.4 s', stall('arm', 0.1, 0.4)),
+    Fault('arm stalled 0.5 to 2 s', stall('arm', 0.5, 2.0), _LATE, held=False, waits=4.0),
+    Fault('node and arm stalled 0.1 to 2 s', stall('both', 0.1, 2.0), _LATE, held=False,
           waits=4.0),
     Fault('deactivate', _transition(Transition.TRANSITION_DEACTIVATE), _DEACTIVATED),
     Fault('deactivate and activate', _transition(

@@ -13,15 +13,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lifecycle_msgs.msg import State
-from lifecycle_msgs.srv import GetState
-
-from benchmarks.fault_cell import CAPABILITIES, HANG, HOLD_BAR, MOVING, Capability, FaultCell
+from benchmarks.fault_cell import (
+    CAPABILITIES,
+    HANG,
+    HOLD_BAR,
+    MOVING,
+    Capability,
+    FaultCell,
+    open_cells,
+)
 from benchmarks.fault_table import FAULTS, Fault, stall
 from benchmarks.fuzz import fuzz
 from benchmarks.page import markdown
@@ -31,7 +35,7 @@ from robocal_ros import __version__
 from robocal_ros.cli.console import OUT, print_line
 from robocal_ros.cli.main import run
 from robocal_ros.cli.node_client import RosSession
-from robocal_ros.errors import ConfigurationError, RobocalError
+from robocal_ros.errors import RobocalError
 from robocal_ros.results import read_result
 
 _SUMMARY = 'Inject faults into the running nodes on the simulated arm; record how each ends.'
@@ -40,6 +44,8 @@ _BEGIN, _END = '<!-- campaign: begin -->', '<!-- campaign: end -->'
 
 # A procedure that goes on is watched for so long before it is cancelled [s].
 _GOES_ON = 2.0
+# Longest procedure that is awaited [s].
+_LONG = 300.0
 _KILLS = 40
 
 
@@ -68,6 +74,11 @@ class Outcome:
     recovered: bool = False
     went_on: bool = False
     remarks: list[str] = field(default_factory=list)
+
+    def fails(self, why: str) -> None:
+        """Note why the node has not survived."""
+        self.survived = False
+        self.remarks.append(why)
 
     @property
     def within(self) -> bool | None:
@@ -130,8 +141,7 @@ def inject(cell: FaultCell, plan: Plan, chance: random.Random) -> Outcome:
         # Some injections take long.
         _await_end(cell, plan, future, time.monotonic(), outcome)
     except RobocalError as error:
-        outcome.survived = False
-        outcome.remarks.append(str(error))
+        outcome.fails(str(error))
     finally:
         cell.calm()
     ended = future is not None and future.done()
@@ -139,8 +149,7 @@ def inject(cell: FaultCell, plan: Plan, chance: random.Random) -> Outcome:
     _judge_message(cell, fault, phase, began, answer, outcome)
     if cell.arm_alive and 'moves' in plan.capability.traits:
         if not cell.at_rest():
-            outcome.survived = False
-            outcome.remarks.append('The arm does not come to rest.')
+            outcome.fails('The arm does not come to rest.')
         if phase in MOVING and fault.held and not fault.harmless and not outcome.went_on \
                 and not cell.cancelled and not (answer and answer.success):
             outcome.held = cell.held_after(cell.injected or began)
@@ -171,13 +180,11 @@ def _await_end(
             HANG)
         code = cell.children('node')[0].process.poll()
         if fault.cause and code != 0:
-            outcome.remarks.append(f'The node exited with {code}.')
-            outcome.survived = False
+            outcome.fails(f'The node exited with {code}.')
         return
     if future is None:
         cell.wait(lambda: False, _GOES_ON)
-        state = cell.request(GetState, 'get_state', GetState.Request())
-        outcome.survived = cell.wait(state.done, HANG)
+        outcome.survived = bool(cell.client.state(HANG))
         return
     cell.wait(future.done, _GOES_ON if fault.harmless else fault.waits)
     took = time.monotonic() - began
@@ -190,9 +197,9 @@ def _await_end(
     progresses = time.monotonic() - newest < 5.0
     cell.in_motion()
     cancel = cell.begin('cancel')
-    outcome.survived = cell.wait(lambda: cancel.done() and future.done(), HANG) and progresses
+    outcome.survived = cell.wait(lambda: cancel.done() and future.done(), HANG)
     if not progresses:
-        outcome.remarks.append('No answer, and no progress for 5 s.')
+        outcome.fails('No answer, and no progress for 5 s.')
 
 
 def _judge_message(
@@ -204,8 +211,7 @@ def _judge_message(
     defect = re.search(r'.*(Defect|Traceback|RuntimeWarning: (?!failed to send)).*',
                        f'{message}\n{texts}')
     if defect:
-        outcome.survived = False
-        outcome.remarks.append(defect[0])
+        outcome.fails(defect[0])
     if fault.kills in ('node', 'both') and not (fault.cause and phase in MOVING):
         return
     went_on = answer is None or answer.success or outcome.went_on
@@ -233,28 +239,22 @@ def recover(cell: FaultCell, phase: str = 'moving') -> str:
     """
     try:
         if cell.node_alive:
-            answered = cell.request(GetState, 'get_state', GetState.Request())
-            if not cell.wait(answered.done, HANG):
-                return 'get_state is not answered.'
-            state = answered.result().current_state.id
-            if state == State.PRIMARY_STATE_FINALIZED:
+            state = cell.client.state(HANG)
+            if state == 'finalized':
                 cell.send('node', signal.SIGTERM)
                 cell.wait(lambda: not cell.node_alive, HANG)
-            elif state == State.PRIMARY_STATE_ACTIVE:
+            elif state == 'active':
                 cell.wait(cell.begin('cancel').done, HANG)
         generation = cell.generation
         cell.start()
-        if phase == 'estimating' and cell.generation == generation:
-            answer = cell.begin('estimate')
-            if cell.wait(answer.done, 3.0 * HANG) and answer.result().success:
-                return ''
+        if (phase == 'estimating' and cell.generation == generation
+                and cell.answer('estimate', 3.0 * HANG).success):
+            return ''
         # The next run discards the samples.
         cell.prepared = False
         if 'moves' not in cell.capability.traits:
-            answer = cell.begin('run')
-            if not cell.wait(answer.done, 3.0 * HANG):
-                return 'The tare is not answered.'
-            return '' if answer.result().success else str(answer.result().message)
+            tare = cell.answer('run', 3.0 * HANG)
+            return '' if tare.success else str(tare.message)
         if not cell.at_rest():
             return 'The arm does not rest.'
         run = cell.to_phase('moving', cell.capability.phases['moving'])
@@ -278,33 +278,26 @@ def campaign(
         prepare: Whether results are measured first.
 
     """
-    domain, chance = own_domain(), random.Random(seed)
-    for capability in CAPABILITIES:
-        own = [plan for plan in plans if plan.capability is capability]
-        if not own:
-            continue
-        with (
-            RosSession('fault_campaign', domain) as session,
-            closing(FaultCell(capability, session, output, output / 'results')) as cell,
-        ):
-            yield from _of_capability(cell, own, chance, prepare)
+    chance = random.Random(seed)
+    with RosSession('fault_campaign', own_domain()) as session:
+        for capability in CAPABILITIES:
+            own = [plan for plan in plans if plan.capability is capability]
+            if own:
+                with open_cells(session, (capability,), output, output / 'results') as [cell]:
+                    yield from _of_capability(cell, own, chance, prepare)
 
 
 def _of_capability(
     cell: FaultCell, plans: Sequence[Plan], chance: random.Random, prepare: bool
 ) -> Iterator[Outcome]:
-    cell.start()
     begun = False
     # Cells that need samples first: a node that is restarted has none.
     for plan in sorted(plans, key=lambda plan: plan.phase != 'estimating'):
-        if prepare and cell.capability.prepare and (
+        if prepare and 'stores' in cell.capability.traits and (
                 not begun or (plan.phase == 'estimating' and not cell.prepared)):
-            for verb in cell.capability.prepare:
-                answer = cell.begin(verb)
-                if not cell.wait(answer.done, 300.0):
-                    raise ConfigurationError(f'{cell.capability.name}: {verb} is not answered.')
-                if not answer.result().success:
-                    print_line(f'{cell.capability.name}: {answer.result().message}', 'yellow')
+            answer = cell.answer('run', _LONG)
+            if not answer.success:
+                print_line(f'{cell.capability.name}: {answer.message}', 'yellow')
             begun = cell.prepared = True
         try:
             outcome = inject(cell, plan, chance)
@@ -363,7 +356,7 @@ def kill_while_writing(source: Path, folder: Path, seed: int, count: int = _KILL
 _SIX_JOINTS = Capability(
     'friction of six joints', 'friction_identification', {'idle': ''},
     {'speeds': [0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5], 'max_cruise': 3.0, 'max_velocity': 2.0,
-     'max_acceleration': 6.0, 'max_rounds': 1}, traits=frozenset({'moves', 'effort'}))
+     'max_acceleration': 6.0, 'max_rounds': 1}, frozenset({'moves', 'effort'}))
 # Shortest and longest time between two stalls [s]: ten of them are spread over most of the run.
 _CALM = (5.0, 60.0)
 _LONGEST_RUN = 3600.0
@@ -382,29 +375,25 @@ def stalled_run(count: int, output: Path, seed: int, duration: float = 1.0) -> i
         0 if the run succeeded after all stalls, else 1.
 
     """
-    domain, chance = own_domain(), random.Random(seed)
-    results = output / 'stalls'
-    stalls: list[str] = []
-    with RosSession('fault_campaign', domain) as session:
+    chance, results, stalls = random.Random(seed), output / 'stalls', list[str]()
+    with (
+        RosSession('fault_campaign', own_domain()) as session,
         # Friction needs the payload.
-        with closing(FaultCell(CAPABILITIES[0], session, output, results)) as cell:
-            cell.start()
-            run = cell.begin('run')
-            if not (cell.wait(run.done, 300.0) and run.result().success):
-                raise RobocalError('The payload could not be identified.')
-        with closing(FaultCell(_SIX_JOINTS, session, output, results)) as cell:
-            cell.start()
-            began = time.monotonic()
-            run = cell.begin('run')
-            while len(stalls) < count and not cell.wait(run.done, chance.uniform(*_CALM)):
-                which = chance.choice(('node', 'arm'))
-                stalls.append(f'{which} at {time.monotonic() - began:.0f} s ({cell.phase()})')
-                stall(cell, which, duration)
-                # Recordings of the campaign, which this run does not need.
-                cell.motion, cell.statuses = cell.motion[-5:], cell.statuses[-5:]
-            if not cell.wait(run.done, _LONGEST_RUN):
-                raise RobocalError('The run is not answered.')
-            took, answer, log = time.monotonic() - began, run.result(), cell.log()
+        open_cells(session, (CAPABILITIES[0], _SIX_JOINTS), output, results) as (payload, cell),
+    ):
+        if not payload.answer('run', _LONG).success:
+            raise RobocalError('The payload could not be identified.')
+        began = time.monotonic()
+        run = cell.begin('run')
+        while len(stalls) < count and not cell.wait(run.done, chance.uniform(*_CALM)):
+            which = chance.choice(('node', 'arm'))
+            stalls.append(f'{which} at {time.monotonic() - began:.0f} s ({cell.phase()})')
+            stall(which, duration, duration)(cell, random.Random())
+            # Recordings of the campaign, which this run does not need.
+            cell.motion, cell.statuses = cell.motion[-5:], cell.statuses[-5:]
+        if not cell.wait(run.done, _LONGEST_RUN):
+            raise RobocalError('The run is not answered.')
+        took, answer, log = time.monotonic() - began, run.result(), cell.log()
     kept = results / 'friction.yaml'
     counts = read_result(kept).counts if kept.exists() else {}
     good = bool(answer.success) and len(stalls) == count

@@ -13,8 +13,7 @@ from time import perf_counter
 import numpy as np
 
 from benchmarks import fleet_data
-from benchmarks.benchmark import Benchmark, Outcome, Request
-from benchmarks.figures import Figure
+from benchmarks.benchmark import Benchmark, Figure, Outcome, Request
 from benchmarks.fleet_data import estimates
 from benchmarks.offline_bag import write_long
 from benchmarks.reference import recorded

@@ -11,8 +11,16 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from benchmarks.benchmark import Benchmark, Outcome, Request, Table, in_parallel
-from benchmarks.figures import Figure, median_band, share_band
+from benchmarks.benchmark import (
+    Benchmark,
+    Figure,
+    Outcome,
+    Request,
+    Table,
+    in_parallel,
+    median_band,
+    share_band,
+)
 from benchmarks.fleet_data import Event, estimates, fleet
 from robocal_ros.arrays import Array
 from robocal_ros.fleet import Catalogue, History, courses
@@ -28,7 +36,6 @@ _LEVEL = 5.0
 _SIBLINGS, _CHUNK = 100, 500
 _SERIES, _FURTHER, _CHANGED, _QUICK = 20_000, 6_000, 1_500, 60
 _ARMS = 30
-_NORMAL = 1.959964
 
 
 @dataclass(frozen=True)
@@ -133,14 +140,12 @@ class Seen:
     """What is found of one series.
 
     Attributes:
-        kind: What happens to it: ``step`` or ``trend``.
         onset: First changed recording; −1 without change.
         size: Size of the change, or its rate per year.
         course: What is found.
 
     """
 
-    kind: str
     onset: int
     size: float
     course: Course
@@ -160,8 +165,8 @@ def scan(scenario: Scenario, count: int, seed: int) -> list[Seen]:
     """Return what is found in drawn series."""
     histories, onsets, levels = draw(scenario, count, seed)
     groups = [i // _SIBLINGS for i in range(count)] if scenario.pooled else None
-    kind, size = ('step', scenario.step) if scenario.step else ('trend', scenario.trend)
-    return [Seen(kind, onset, size * level, course) for onset, level, course in zip(
+    size = scenario.step or scenario.trend
+    return [Seen(onset, size * level, course) for onset, level, course in zip(
         onsets.tolist(), levels.tolist(), courses(histories, groups), strict=True)]
 
 

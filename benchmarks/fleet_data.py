@@ -1,32 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulated fleet: wear, temperature, tool changes, sensor drift, and lost recordings.
 
-`python -m benchmarks.fleet_data FOLDER --arms 100 --weeks 52` writes a catalogue of its estimates,
-and what happened to FOLDER/truth.json. The fleet shares no mathematics with the estimators:
-temperature acts by an exponential law, wear accelerates, and scatter has outliers.
+The fleet shares no mathematics with the estimators: temperature acts by an exponential law, wear
+accelerates, and scatter has outliers.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import json
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from demo import default_cell
 from robocal_ros.arrays import Array
-from robocal_ros.cli.arguments import positive
-from robocal_ros.cli.console import OUT
-from robocal_ros.cli.main import run
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.fleet import Catalogue
 from robocal_ros.fleet.catalogue import RESULTS, utc
 
 _WEEK = 7.0 * 86400.0
@@ -77,32 +68,28 @@ class SimulatedArm:
     temperatures: tuple[float, ...]
     lost: frozenset[int] = frozenset()
 
-    def friction(self, joint: str, week: int) -> float:
-        """Return the factor on a joint's Coulomb friction, apart from temperature."""
-        factor = 1.0
+    def friction(self, joint: str, week: Array) -> Array:
+        """Return the factors on a joint's Coulomb friction, apart from temperature, by weeks."""
+        factor = np.ones(np.shape(week))
         for event in self.events:
-            years = (week - event.week) / 52.0
-            if event.part != joint or years < 0.0:
-                continue
-            if event.kind in ('damage', 'stiff'):
-                factor *= 1.0 + event.size
-            elif event.kind == 'wear':
-                factor *= 1.0 + event.size * (np.exp(years) - 1.0) / (np.e - 1.0)
+            if event.part == joint:
+                years = (week - event.week) / 52.0
+                course = np.expm1(years) / np.expm1(1.0) if event.kind == 'wear' else 1.0
+                factor *= np.where(years < 0.0, 1.0, 1.0 + event.size * course)
         return factor
 
-    def tool(self, week: int) -> float:
-        """Return the mass of the mounted tool over that of the first."""
-        factor = 1.0
+    def tool(self, week: Array) -> Array:
+        """Return the mass of the mounted tool over that of the first, by weeks."""
+        factor = np.ones(np.shape(week))
         for event in self.events:
-            if (event.kind == 'tool' and week >= event.week) or (
-                    event.kind == 'wrong_tool' and week == event.week):
-                factor = event.size
+            mounted = {'tool': week >= event.week, 'wrong_tool': week == event.week}
+            factor = np.where(mounted.get(event.kind, False), event.size, factor)
         return factor
 
-    def drift(self, sensor: str, week: int) -> float:
-        """Return the drift of a sensor's bias [N]."""
-        return sum(event.size * max(week - event.week, 0) / 52.0 for event in self.events
-                   if event.kind == 'sensor' and event.part == sensor)
+    def drift(self, sensor: str, week: Array) -> Array:
+        """Return the drift of a sensor's bias [N], by weeks."""
+        return sum((event.size * np.maximum(week - event.week, 0) / 52.0 for event in self.events
+                    if event.part == sensor), np.zeros(np.shape(week)))
 
 
 def fleet(
@@ -200,26 +187,19 @@ def _quantities() -> list[_Quantity]:
     return found
 
 
-def estimates(arms: Sequence[SimulatedArm], *, temperature: bool = True) -> Iterator[pa.Table]:
-    """Yield one table of catalogue rows per arm.
-
-    Args:
-        arms: The fleet.
-        temperature: Whether the temperature was recorded.
-
-    """
+def estimates(arms: Sequence[SimulatedArm]) -> Iterator[pa.Table]:
+    """Yield one table of catalogue rows per arm."""
     quantities = _quantities()
     for arm in arms:
-        yield _rows(arm, quantities, temperature)
+        yield _rows(arm, quantities)
 
 
-def _rows(arm: SimulatedArm, quantities: Sequence[_Quantity], known: bool) -> pa.Table:
+def _rows(arm: SimulatedArm, quantities: Sequence[_Quantity]) -> pa.Table:
     draw = np.random.default_rng(arm.seed)
     weeks = np.array([week for week in range(len(arm.temperatures))
                       if week not in arm.lost], dtype=int)
     warm = np.array(arm.temperatures)[weeks] - _REFERENCE
     times = _BEGIN + _WEEK * weeks + draw.uniform(0.0, 86400.0, len(weeks))
-    tool = np.array([arm.tool(week) for week in weeks])
     common = {
         'robot': arm.name, 'verdict': 'pass', 'freedom': 20.0, 'state': 'identified',
         'urdf_sha256': 'simulated', 'settings_sha256': 'default', 'version': 'simulated',
@@ -229,78 +209,33 @@ def _rows(arm: SimulatedArm, quantities: Sequence[_Quantity], known: bool) -> pa
         own = {**common, 'kind': item.kind, 'method': item.method, 'parameter': item.name,
                'joint': item.part, 'unit': item.unit,
                'quantity': item.name.rpartition('.')[2] if item.part else item.name}
-        values, deviations = _block(item, arm, weeks, warm, tool, draw)
+        values, deviations = _block(item, arm, weeks, warm, draw)
         for week, time, degrees, value, std in zip(
                 weeks, times, warm + _REFERENCE, values, deviations, strict=True):
             bag = f'bags/{arm.name}/week_{week + 1:03d}'
             rows.append({
                 **own, 'value': value, 'std': std, 'time': utc(time), 'bag': bag,
-                'temperature': degrees if known else None, 'bag_sha256': bag,
-                'result': f'{bag}-{item.kind}'})
+                'temperature': degrees, 'bag_sha256': bag, 'result': f'{bag}-{item.kind}'})
     return pa.Table.from_pylist(rows, RESULTS)
 
 
 def _block(
-    item: _Quantity, arm: SimulatedArm, weeks: Array, warm: Array, tool: Array,
-    draw: np.random.Generator,
+    item: _Quantity, arm: SimulatedArm, weeks: Array, warm: Array, draw: np.random.Generator
 ) -> tuple[Array, Array]:
     """Return estimates and stated standard deviations of one parameter."""
     level = item.level + item.spread * draw.standard_normal()
     std = item.std * draw.uniform(0.8, 1.25, len(weeks))
     warmth = item.warmth * draw.uniform(0.7, 1.3)
     if item.kind == 'friction':
-        worn = np.array([arm.friction(item.part, week) for week in weeks])
-        course = level * worn * np.exp(warmth * warm)
+        course = level * arm.friction(item.part, weeks) * np.exp(warmth * warm)
     elif item.kind == 'tare':
-        drift = np.array([arm.drift('ft_wrist', week) for week in weeks])
-        course = level + warmth * warm + drift * (item.name.endswith('z'))
+        drift = arm.drift('ft_wrist', weeks) * item.name.endswith('z')
+        course = level + warmth * warm + drift
     elif item.kind == 'payload':
+        tool = arm.tool(weeks)
         course = level * (tool if item.name == 'mass' else 1.0 + 0.3 * (tool - 1.0))
     else:
         course = np.full(len(weeks), level)
     error = std * draw.standard_t(20.0, len(weeks))
     error += item.scatter * draw.standard_normal(len(weeks))
     return course + error, std
-
-
-# ------------------------------------------------------------------------------- commands
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write a catalogue; exit codes as in `robocal_ros.cli.main`."""
-    parser = argparse.ArgumentParser(
-        prog='python -m benchmarks.fleet_data',
-        description='Write the catalogue of a simulated fleet.')
-    parser.add_argument('folder', type=Path, help='folder to write to')
-    parser.add_argument('--arms', type=positive, default=3,
-                        help='number of arms (default: %(default)s)')
-    parser.add_argument('--weeks', type=positive, default=4,
-                        help='number of weekly recordings (default: %(default)s)')
-    parser.add_argument('--seed', type=int, default=1, help='seed (default: %(default)s)')
-    parser.add_argument('--incidents', type=float, default=0.3,
-                        help='mean number of events of each kind per arm and year '
-                             '(default: %(default)s)')
-    parser.add_argument('--lost', type=float, default=0.03, metavar='SHARE',
-                        help='share of recordings that are lost (default: %(default)s)')
-    parser.set_defaults(run=_run)
-    return run(parser, arguments)
-
-
-def _run(options: argparse.Namespace) -> int:
-    arms = fleet(options.arms, options.weeks, options.seed, incidents=options.incidents,
-                 lost=options.lost)
-    options.folder.mkdir(parents=True, exist_ok=True)
-    (options.folder / 'truth.json').write_text(
-        json.dumps([asdict(arm) for arm in arms], indent=1, default=sorted) + '\n',
-        encoding='utf-8')
-    catalogue, count = Catalogue(str(options.folder)), 0
-    for rows in estimates(arms):
-        catalogue.add(rows)
-        count += rows.num_rows
-    catalogue.compact()
-    OUT.print(f'{count} estimates of {len(arms)} arms: {options.folder}', soft_wrap=True)
-    return 0
-
-
-if __name__ == '__main__':
-    sys.exit(main())

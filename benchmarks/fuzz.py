@@ -8,7 +8,6 @@ import random
 import re
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 from rclpy.qos import qos_profile_sensor_data
 
-from benchmarks.fault_cell import CAPABILITIES, HANG, HOLD_BAR, FaultCell, mark
+from benchmarks.fault_cell import CAPABILITIES, HANG, HOLD_BAR, FaultCell, mark, open_cells
 from benchmarks.soak import Usages
 from demo.domains import own_domain
 from robocal_ros.cli.console import OUT, print_line
@@ -124,20 +123,15 @@ def fuzz(messages: int, duration: float, output: Path, seed: int) -> int:
 
     """
     chosen = {item.node: item for item in reversed(CAPABILITIES)}
-    hostile, sent, refused, ended = Messages(seed), 0, 0, 0
-    holds: list[float] = []
-    answers: list[float] = []
-    rests: list[float] = []
-    unheld = 0
-    domain = own_domain()
-    with RosSession('fuzz', domain) as session, ExitStack() as stack:
-        cells: list[FaultCell] = []
-        for capability in chosen.values():
-            cells.append(stack.enter_context(closing(FaultCell(
-                capability, session, output, output / 'fuzz', cells[0] if cells else None))))
-            cells[-1].start()
-        usages = Usages(tuple(
-            process for cell in cells for process in cell.children('both')))
+    hostile, sent, refused, ended, unheld = Messages(seed), 0, 0, 0, 0
+    # After each cancel: time to the hold, None of an arm at rest, and to the answer [s].
+    times: list[tuple[float | None, float]] = []
+    with (
+        RosSession('fuzz', own_domain()) as session,
+        open_cells(session, chosen.values(), output, output / 'fuzz') as cells,
+    ):
+        usages = Usages([*cells[0].children('arm'), *(
+            node for cell in cells for node in cell.children('node'))])
         session.watch = usages.look
         targets = _targets(cells)
         began = time.monotonic()
@@ -175,17 +169,16 @@ def fuzz(messages: int, duration: float, output: Path, seed: int) -> int:
                 print_line(f'{sent} messages: {cell.capability.node} '
                            + ('answered; the arm moves.' if answered else 'did not answer.'))
                 continue
-            if (hold := cell.held_after(cell.cancelled)) is None:
-                answers.append(answer)
-            else:
-                # Answered when the arm is seen at rest.
-                holds.append(hold)
-                rests.append(answer)
-            if (len(answers) + len(rests)) % 20 == 0:
-                print_line(f'{sent} messages, {time.monotonic() - began:.0f} s; held after '
-                           f'{_spread(holds)}.')
+            times.append((cell.held_after(cell.cancelled), answer))
+            if len(times) % 20 == 0:
+                print_line(f'{sent} messages, {time.monotonic() - began:.0f} s, '
+                           f'{len(times)} cancels.')
         elapsed = time.monotonic() - began
         ended += sum(not cell.node_alive for cell in cells)
+    holds = [hold for hold, _ in times if hold is not None]
+    # A cancel in motion is answered when the arm is seen at rest.
+    rests, answers = ([answer for hold, answer in times if (hold is None) is resting]
+                      for resting in (False, True))
     text = (f'{sent} messages on {len(targets)} topics with {hostile.bytes / 1e6:.0f} MB of long '
             f'texts in {elapsed / 60.0:.1f} min, seed {seed}: {ended} nodes ended, '
             f'{unheld} times the arm was not held or a cancel not answered within {HANG:.0f} s, '

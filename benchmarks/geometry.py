@@ -9,20 +9,19 @@ is said to be. It is seen by a tracker of unknown pose, or is a ball in pairs of
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import process_time
 
 import numpy as np
 
-from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
-from benchmarks.figures import Figure
-from benchmarks.second_campaign import Z95, Value, value_of
+from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, in_parallel
+from benchmarks.second_campaign import Z95, Case, value_of
 from benchmarks.second_world import (
     ARMS,
     GRAVITY,
     Array,
-    cross_matrix,
     placed,
+    reached,
     read_arm,
     rotation,
     torques,
@@ -32,7 +31,7 @@ from robocal_ros.compliance import ComplianceParameters
 from robocal_ros.compliance.geometry_estimator import estimate_geometry
 from robocal_ros.compliance.observations import Observations, ObservedSet
 from robocal_ros.errors import RobocalError
-from robocal_ros.results import Inputs, State
+from robocal_ros.results import Inputs, Parameter, State
 from robocal_ros.robot import FRAME_AXES, Robot
 
 SHIFT, TURN, TRACKER, BALL, APART = 1e-3, 2e-3, 5e-5, 1e-4, 0.05
@@ -40,7 +39,12 @@ SHIFT, TURN, TRACKER, BALL, APART = 1e-3, 2e-3, 5e-5, 1e-4, 0.05
 axis [m], and the distance between the sockets of a placement [m]."""
 
 SERIES = ('tracker', 'sockets')
-COVERED, HELD_OUT_BAR, STIFFNESS_BAR = 93.0, 1.2, 95.0
+HELD_OUT_BAR = 1.2
+FRAMES, HELD, DISTANCES, STIFF = (
+    'observable frames and target inside 95 %', 'frames held by their priors inside 95 %',
+    'socket distances inside 95 %', 'observable compliances within 2 σ')
+LIMITS = {FRAMES: (Z95, 93.0), HELD: (Z95, 93.0), DISTANCES: (Z95, 93.0), STIFF: (2.0, 95.0)}
+"""Largest deviates, and least percent within them."""
 
 _POSTURES, _PLACEMENTS, _ROWS = 80, 5, 30
 
@@ -58,9 +62,7 @@ class Cell:
         self.arm = replace(self.nominal, before=np.array([
             before @ placed(rotation(part[3:]), part[:3])
             for before, part in zip(self.nominal.before, self.moved, strict=True)]))
-        self.links = np.zeros((n, 4, 4))
-        for at, one, _ in self.arm.bodies:
-            self.links[at] += one
+        self.links = self.arm.links
         self.target = g.uniform((-0.08, -0.08, 0.0), (0.08, 0.08, 0.1))
         self.stated = self.target + 2e-3 * g.normal(size=3)
         self.compliance = np.geomspace(1.0, 20.0, n) * np.exp(0.4 * g.normal(size=n)) * 1e-6
@@ -73,14 +75,7 @@ class Cell:
         self.compliance *= np.exp(g.uniform(np.log(5e-4), np.log(2e-3))) / sag
 
     def _tip(self, q: Array) -> Array:
-        place = np.tile(np.eye(4), (len(q), 1, 1))
-        for joint in range(q.shape[1]):
-            matrix = cross_matrix(self.arm.axis[joint])
-            s, c = np.sin(q[:, joint])[:, None, None], np.cos(q[:, joint])[:, None, None]
-            step = np.tile(np.eye(4), (len(q), 1, 1))
-            step[:, :3, :3] += s * matrix + (1.0 - c) * (matrix @ matrix)
-            place = place @ self.arm.before[joint] @ step
-        return np.asarray((place @ self.arm.tool @ placed(np.eye(3), self.target))[:, :3, 3])
+        return reached(self.arm, q, self.target)
 
     def motors(self, q: Array) -> Array:
         """Return the angles of the motors with the links at ``q``, shape (k, n) [rad]."""
@@ -129,36 +124,6 @@ class Cell:
         return np.asarray(q + np.clip(step[:, :, 0], -0.2, 0.2))
 
 
-@dataclass(frozen=True)
-class Case:
-    """Outcome of one calibration.
-
-    Attributes:
-        seed: Seed of the cell.
-        arm: Name of the arm.
-        verdict: Verdict; `refused` for an error of the product.
-        reasons: Reasons of the verdict.
-        frames: Observable displacements of frames, and positions of the target [m, rad].
-        held: Displacements that are held by their priors [m, rad].
-        stiffness: Compliances that are observable [rad/(N·m)].
-        distances: Distances between sockets [m].
-        held_out: Distances on held-out observations over those of the noise, RMS.
-        seconds: Processor time of the estimate [s].
-
-    """
-
-    seed: int
-    arm: str
-    verdict: str
-    reasons: tuple[str, ...]
-    frames: tuple[Value, ...] = ()
-    held: tuple[Value, ...] = ()
-    stiffness: tuple[Value, ...] = ()
-    distances: tuple[Value, ...] = ()
-    held_out: float = np.nan
-    seconds: float = np.nan
-
-
 def run_cell(seed: int, series: str) -> Case:
     """Return what the product says of one cell."""
     cell = Cell(seed)
@@ -169,29 +134,32 @@ def run_cell(seed: int, series: str) -> Case:
     try:
         result = estimate_geometry(robot, data, values, Inputs())
     except RobocalError as error:
-        return Case(seed, cell.name, 'refused', (str(error),))
+        return Case(seed, series, cell.name, {}, 'refused', str(error))
     seconds = process_time() - began
     truth = {f'{joint}.{axis}': value for joint, moved in zip(
         cell.arm.joints, cell.moved.tolist(), strict=True)
         for axis, value in zip(FRAME_AXES, moved, strict=True)}
     truth |= {f'{name}.{axis}': value for name in ('ball', 'target')
               for axis, value in zip('xyz', cell.target.tolist(), strict=True)}
-    stiff = {f'{joint}.compliance': value for joint, value in zip(
+    truth |= {f'{joint}.compliance': value for joint, value in zip(
         cell.arm.joints, cell.compliance.tolist(), strict=True)}
-
-    def found(true: dict[str, float], *, seen: bool = True) -> tuple[Value, ...]:
-        return tuple(value_of(item.name, true[item.name], item.value, item.std,
-                              freedom=item.freedom)
-                     for item in result.parameters
-                     if item.name in true and item.value is not None
-                     and (item.state is State.IDENTIFIED) is seen)
-
-    apart = {item.name: APART for item in result.parameters if item.name.endswith('.distance')}
+    truth |= {item.name: APART for item in result.parameters if item.name.endswith('.distance')}
+    found = tuple(
+        value_of(kind, truth[item.name], item.value, item.std,
+                 freedom=None if kind == STIFF else item.freedom) for item in result.parameters
+        if item.name in truth and item.value is not None and (kind := _kind(item)))
     (distance,) = result.validation
     noise = np.sqrt(3.0) * (TRACKER if series == 'tracker' else BALL)
-    return Case(seed, cell.name, result.verdict.value, tuple(result.reasons), found(truth),
-                found(truth, seen=False), found(stiff), found(apart), distance.after / noise,
-                seconds)
+    return Case(seed, series, cell.name, {}, result.verdict.value, ' '.join(result.reasons), found,
+                {'held out': distance.after / noise}, seconds)
+
+
+def _kind(item: Parameter) -> str:
+    """Return the figure that a parameter belongs to; empty for none."""
+    what = item.name.rpartition('.')[2]
+    if what not in ('distance', 'compliance'):
+        return FRAMES if item.state is State.IDENTIFIED else HELD
+    return '' if item.state is not State.IDENTIFIED else DISTANCES if what == 'distance' else STIFF
 
 
 def run_case(seed: int) -> list[Case]:
@@ -201,23 +169,14 @@ def run_case(seed: int) -> list[Case]:
 
 def figures(series: str, cases: Sequence[Case]) -> Iterator[Figure]:
     """Yield the figures of the cases of one series."""
-    yield Figure.share(series, 'verdict pass', sum(case.verdict == 'pass' for case in cases),
+    yield Figure.share(series, 'verdict pass', sum(case.passed for case in cases),
                        len(cases))
-    for what, values, bar in (
-            ('observable frames and target inside 95 %',
-             [v for case in cases for v in case.frames], COVERED),
-            ('frames held by their priors inside 95 %',
-             [v for case in cases for v in case.held], COVERED),
-            ('socket distances inside 95 %', [v for case in cases for v in case.distances],
-             COVERED)):
+    for what, (deviate, bar) in LIMITS.items():
+        values = [item for case in cases for item in case.values if item.name == what]
         if values:
-            yield Figure.share(series, what, sum(abs(v.z) <= Z95 for v in values),
+            yield Figure.share(series, what, sum(abs(item.z) <= deviate for item in values),
                                len(values), bar)
-    stiff = [abs(v.error) <= 2.0 * v.std for case in cases for v in case.stiffness]
-    if stiff:
-        yield Figure.share(series, 'observable compliances within 2 σ', sum(stiff), len(stiff),
-                           STIFFNESS_BAR)
-    held_out = [case.held_out for case in cases if np.isfinite(case.held_out)]
+    held_out = [case.notes['held out'] for case in cases if case.notes]
     yield Figure.single(series, 'held-out distance ÷ noise, median of all cells', '1',
                         float(np.median(held_out)), HELD_OUT_BAR)
     yield Figure.over(series, 'processor time', 's',

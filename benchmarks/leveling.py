@@ -11,8 +11,7 @@ from time import perf_counter
 import numpy as np
 import pinocchio as pin
 
-from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
-from benchmarks.figures import Figure
+from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, in_parallel
 from benchmarks.second_cell import OWN, product
 from demo import default_cell
 from robocal_ros.arrays import Array

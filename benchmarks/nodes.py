@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmark of the nodes: time until active, CPU load while inactive, the observer at 1 kHz.
-
-`python -m benchmarks.nodes DURATION STAMPS` publishes joint states and F/T readings of an arm with
-seven joints at 1 kHz, and saves the stamps.
-"""
+"""Benchmark of the nodes: time until active, CPU load while inactive, the observer at 1 kHz."""
 
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import struct
-import sys
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +21,7 @@ from rclpy.qos import QoSProfile
 from sensor_msgs.msg import JointState
 
 from benchmarks import seven_joints
-from benchmarks.benchmark import Benchmark, Outcome, Request
-from benchmarks.figures import Figure
+from benchmarks.benchmark import Benchmark, Figure, Outcome, Request
 from demo import default_cell
 from demo.domains import own_domain
 from demo.processes import Children, processor_time
@@ -47,30 +42,14 @@ _QUEUE = QoSProfile(depth=20000)
 _PAUSE, _WINDOW = 11_000_000, 21_000_000
 _STAMP = struct.Struct('<iI')
 _BUSY = 'Wall time on a machine that did other work, too; see the CPU time.'
+_FIGURES = (('start to active', 's', START_BAR), ('CPU time until then', 's', None),
+            ('inactive, joint states at 1 kHz: share of a core', '%', IDLE_BAR))
 Stamps = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Case:
-    """One start of one node.
-
-    Attributes:
-        node: Name of the node.
-        start: Time from the start of the process until its log says that it is active [s].
-        processor: CPU time used until then [s].
-        idle: Share of a core while inactive, with joint states published at 1 kHz [%].
-
-    """
-
-    node: str
-    start: float
-    processor: float
-    idle: float
 
 
 @contextmanager
 def _started(name: str, output: Path, values: Mapping[str, Any]) -> Any:
-    """Start a node; yields processes, session, its process, and the time until it is active [s].
+    """Start a node; yields session, its process, and the time until it is active [s].
 
     The time is read from its log: over DDS, discovery would be measured too.
     """
@@ -89,13 +68,24 @@ def _started(name: str, output: Path, values: Mapping[str, Any]) -> Any:
                 raise RobocalError(f"'{name}' is not active after {_TIMEOUT:.0f} s. The end of "
                                    f'its log:\n{child.tail()}')
             time.sleep(_LOOK)
-        yield children, session, child, time.monotonic() - began
+        yield session, child, time.monotonic() - began
 
 
-def run_case(name: str, output: Path, idle: float) -> Case:
-    """Start a node, deactivate it, and publish joint states at 1 kHz for some time [s]."""
+def run_case(name: str, output: Path, idle: float) -> tuple[float, float, float]:
+    """Start a node, deactivate it, and publish joint states at 1 kHz.
+
+    Args:
+        name: Name of the node.
+        output: Folder for logs.
+        idle: How long joint states are published [s].
+
+    Returns:
+        Time from the start of the process until its log says that it is active [s], CPU time used
+        until then [s], and share of a core while inactive [%].
+
+    """
     with _started(name, output, {'robot_description': default_cell.urdf()}) as (
-            _, session, child, start):
+            session, child, start):
         taken = processor_time(child)
         NodeClient(session, name).change_state('deactivate')
         session.spin_until(lambda: False, min(_SETTLING, idle))
@@ -109,14 +99,15 @@ def run_case(name: str, output: Path, idle: float) -> Case:
             publisher.publish(state)
             count += 1
             time.sleep(max(0.0, count * _PERIOD - now))
-        return Case(name, start, taken, 100.0 * (processor_time(child) - before) / now)
+        return start, taken, 100.0 * (processor_time(child) - before) / now
 
 
 # ---------------------------------------------------------------------------------- live
 
 
 def publish(duration: float) -> Stamps:
-    """Publish at 1 kHz by the wall clock for some time [s], and return the stamps [ns]."""
+    """Publish joint states and readings at 1 kHz for some time [s]; return their stamps [ns]."""
+    rclpy.init()
     node = rclpy.create_node('wrench_source')
     joints = node.create_publisher(JointState, 'joint_states', _QUEUE)
     sensors = [node.create_publisher(WrenchStamped, f'{frame}/wrench', _QUEUE)
@@ -145,7 +136,7 @@ def publish(duration: float) -> Stamps:
         state.velocity = (0.6 * np.cos(angle) + 1e-3 * chance[:count]).tolist()
         joints.publish(state)
     time.sleep(0.5)
-    node.destroy_node()
+    rclpy.try_shutdown()
     return stamps
 
 
@@ -160,7 +151,7 @@ def live(duration: float, output: Path) -> list[Figure]:
         'robot_description': seven_joints.urdf(), 'force_threshold': 1000.0,
         'sensor_frames': list(seven_joints.SENSORS),
         'sensor_topics': [f'{frame}/wrench' for frame in seven_joints.SENSORS],
-    }) as (children, session, child, _):
+    }) as (session, child, _):
         # The subscriptions are polled, not served by the executor.
         group = ConditionalGroup(lambda: False)
         subscriptions = [session.node.create_subscription(
@@ -169,27 +160,24 @@ def live(duration: float, output: Path) -> list[Figure]:
         received: list[list[tuple[int, int]]] = [[] for _ in subscriptions]
         session.spin_until(lambda: all(
             session.node.count_publishers(item.topic_name) for item in subscriptions), _TIMEOUT)
-        file = (output / 'stamps.npy').resolve()
-        file.unlink(missing_ok=True)
-        source = children.start('wrench_source', [
-            sys.executable, '-m', 'benchmarks.nodes', str(duration), str(file)])
         span: list[tuple[float, float]] = []
         # A search for garbage takes 15 ms, which would count as latency of the node.
         gc.disable()
         try:
-            while source.process.poll() is None:
-                _empty(subscriptions, received)
-                if received[0]:
-                    span[1:] = [(time.monotonic(), processor_time(child))]
-                time.sleep(_POLL)
+            with ProcessPoolExecutor(1, multiprocessing.get_context('spawn')) as pool:
+                source = pool.submit(publish, duration)
+                while not source.done():
+                    _empty(subscriptions, received)
+                    if received[0]:
+                        span[1:] = [(time.monotonic(), processor_time(child))]
+                    time.sleep(_POLL)
         finally:
             gc.enable()
         time.sleep(0.5)
         _empty(subscriptions, received)
-        if not all(received) or not file.exists():
-            raise RobocalError('The node published nothing. The end of the logs:\n'
-                               f'{child.tail()}\n{source.tail()}')
-        return _live_figures(np.load(file), [np.array(rows) for rows in received], span)
+        if not all(received):
+            raise RobocalError(f'The node published nothing. The end of its log:\n{child.tail()}')
+        return _live_figures(source.result(), [np.array(rows) for rows in received], span)
 
 
 def _empty(subscriptions: Sequence[Any], received: list[list[tuple[int, int]]]) -> None:
@@ -226,37 +214,17 @@ def _live_figures(
                       50.0)]
 
 
-def figures(cases: Sequence[Case]) -> list[Figure]:
-    """Return the figures of each start."""
-    rows = []
-    for node in dict.fromkeys(case.node for case in cases):
-        own = [case for case in cases if case.node == node]
-        rows += [
-            Figure.over(node, what, unit, [getattr(case, name) for case in own], bar, reason=_BUSY)
-            for name, what, unit, bar in (
-                ('start', 'start to active', 's', START_BAR),
-                ('processor', 'CPU time until then', 's', None),
-                ('idle', 'inactive, joint states at 1 kHz: share of a core', '%', IDLE_BAR))]
-    return rows
-
-
 def _run(request: Request) -> Outcome:
     """Start each node once for each seed; then run the observer."""
-    cases = [run_case(name, request.output, _QUICK_IDLE if request.quick else _IDLE)
-             for name in (('leveling',) if request.quick else registry.nodes())
-             for _ in request.seeds]
-    return Outcome([*figures(cases), *live(2.0 if request.quick else _LIVE, request.output)],
-                   cases)
+    rows = []
+    for node in ('leveling',) if request.quick else registry.nodes():
+        found = [run_case(node, request.output, _QUICK_IDLE if request.quick else _IDLE)
+                 for _ in request.seeds]
+        rows += [Figure.over(node, what, unit, values, bar, reason=_BUSY) for (
+            what, unit, bar), values in zip(_FIGURES, zip(*found, strict=True), strict=True)]
+    return Outcome([*rows, *live(2.0 if request.quick else _LIVE, request.output)])
 
 
 BENCHMARK = Benchmark('Nodes', (
     'Processes of the nodes on the default arm; byte code is cached. The observer publishes every '
     'link of an arm with seven joints for a minute.'), _run, seeds=3)
-
-
-if __name__ == '__main__':
-    rclpy.init()
-    try:
-        np.save(sys.argv[2], publish(float(sys.argv[1])))
-    finally:
-        rclpy.try_shutdown()

@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass
 from functools import cache
 from heapq import merge
 from pathlib import Path
@@ -17,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import seven_joints
-from benchmarks.benchmark import Benchmark, Outcome, Request
-from benchmarks.figures import Figure
+from benchmarks.benchmark import Benchmark, Figure, Outcome, Request
 from benchmarks.offline_bag import Record, announce, joint_states, wrenches, write_long
 from benchmarks.reference import drawn_load, recorded
 from benchmarks.wrench_samples import SampledArm
@@ -51,26 +49,6 @@ TASKS: dict[str, tuple[str, str, dict[str, Any], bool]] = {
 """Capability and arguments of `robocal estimate`, procedure, whether the sensor is recorded."""
 
 
-@dataclass(frozen=True)
-class Case:
-    """One measured estimation.
-
-    Attributes:
-        task: Name of the task.
-        storage: Format of the bag.
-        duration: Length of the bag at 1 kHz [s].
-        taken: Wall time of the command [s].
-        memory: Peak resident memory of the command [MiB].
-
-    """
-
-    task: str
-    storage: str
-    duration: float
-    taken: float
-    memory: float
-
-
 @cache
 def _recorded(task: str) -> Record:
     detail = TASKS[task][2]
@@ -99,8 +77,17 @@ def write_wrench_bag(path: Path, duration: float) -> None:
                 bag.write(topic, stamp, raw)
 
 
-def measured(task: str, storage: str, duration: float, output: Path) -> Case:
-    """Write a bag below a folder, and run a task's estimation in a process of its own.
+def measured(task: str, storage: str, duration: float, output: Path) -> tuple[float, float]:
+    """Write a bag at 1 kHz below a folder, and run a task's estimation in a process of its own.
+
+    Args:
+        task: Name of the task.
+        storage: Format of the bag.
+        duration: Length of the bag [s].
+        output: The folder.
+
+    Returns:
+        Speed of the command, times real time, and its peak resident memory [MiB].
 
     Raises:
         RobocalError: If it fails.
@@ -126,28 +113,10 @@ def measured(task: str, storage: str, duration: float, output: Path) -> Case:
         if os.waitstatus_to_exitcode(status) not in (0, 1):
             raise RobocalError(f'The estimation of {task} failed: '
                                f"{log.read_text(encoding='utf-8', errors='replace')[-500:]}")
-    case = Case(task, storage, duration, taken, usage.ru_maxrss / 1024.0)
-    OUT.print(f'{task}, {storage}, {duration / 60:.0f} min: {taken:.1f} s, {case.memory:.0f} MiB',
+    memory = usage.ru_maxrss / 1024.0
+    OUT.print(f'{task}, {storage}, {duration / 60:.0f} min: {taken:.1f} s, {memory:.0f} MiB',
               soft_wrap=True)
-    return case
-
-
-def figures(cases: list[Case]) -> list[Figure]:
-    """Return speeds and memory of each task."""
-    rows = []
-    for name in dict.fromkeys(case.task for case in cases):
-        mine = [case for case in cases if case.task == name]
-        series = f'{name}, 1 kHz'
-        rows += [Figure.single(series, f'speed, {case.storage}, {case.duration / 60:.0f} min',
-                               '× real time', case.duration / case.taken, SPEED_BAR, at_least=True)
-                 for case in mine]
-        memory = {case.duration: case.memory for case in mine if case.storage == 'mcap'}
-        rows.append(Figure.single(series, f'peak memory, {min(memory) / 60:.0f} min', 'MiB',
-                                  memory[min(memory)]))
-        if _LONG in memory:
-            rows.append(Figure.single(series, 'growth of memory, 10 to 100 min', '%', 100.0 * (
-                memory[_LONG] / memory[_SHORT] - 1.0), GROWTH_BAR))
-    return rows
+    return duration / taken, memory
 
 
 def _run(request: Request) -> Outcome:
@@ -155,16 +124,25 @@ def _run(request: Request) -> Outcome:
         raise ConfigurationError(
             f'{request.output} has less than {_BAG_SIZE / 1e9:.0f} GB of free space, which a '
             'bag of 100 minutes needs. Choose another folder with --output.')
-    cases = []
+    rows = []
     for task in list(TASKS)[:1] if request.quick else TASKS:
         sizes = [('mcap', _QUICK)] if request.quick else [('mcap', _SHORT)]
         if not request.quick and task != 'wrench':
             sizes.append(('sqlite3', _SHORT))
         if not request.quick and task in ('two planes', 'friction'):
             sizes.append(('mcap', _LONG))
-        cases += [measured(task, storage, duration, request.output)
-                  for storage, duration in sizes]
-    return Outcome(figures(cases), cases)
+        memory, series = [], f'{task}, 1 kHz'
+        for storage, duration in sizes:
+            speed, peak = measured(task, storage, duration, request.output)
+            memory.append(peak)
+            rows.append(Figure.single(series, f'speed, {storage}, {duration / 60:.0f} min',
+                                      '× real time', speed, SPEED_BAR, at_least=True))
+        rows.append(Figure.single(
+            series, f'peak memory, {sizes[0][1] / 60:.0f} min', 'MiB', memory[0]))
+        if sizes[-1][1] == _LONG:
+            rows.append(Figure.single(series, 'growth of memory, 10 to 100 min', '%', 100.0 * (
+                memory[-1] / memory[0] - 1.0), GROWTH_BAR))
+    return Outcome(rows)
 
 
 BENCHMARK = Benchmark('Estimation from bags', (

@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.benchmark import Table
-from benchmarks.figures import Figure
+from benchmarks.benchmark import Figure, Table
 from robocal_ros.errors import FileFormatError
 from robocal_ros.results.wording import rounded
 

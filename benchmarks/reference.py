@@ -3,20 +3,27 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
-from benchmarks.figures import Figure
-from benchmarks.offline_bag import WRENCH, Record
-from benchmarks.second_cell import COM, INERTIA, OWN, STEP, Cell, Load, product, record_of, script
-from benchmarks.second_world import Array, Recorded, parts
+from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, in_parallel
+from benchmarks.offline_bag import WRENCH, Record, write_record
+from benchmarks.second_cell import (
+    COM,
+    INERTIA,
+    OWN,
+    STEP,
+    Load,
+    estimated,
+    record_of,
+    script,
+)
+from benchmarks.second_world import Recorded
 from demo import default_cell
 from robocal_ros.results import CalibrationResult
 from robocal_ros.robot import friction_by_joint
@@ -60,67 +67,11 @@ def drawn_joint(joint: JointTruth, generator: np.random.Generator) -> JointTruth
         compliance=joint.compliance * float(10.0 ** generator.uniform(-0.3, 0.3)))
 
 
-class ReferenceWorld:
-    """The simulated arm, following motions exactly, in the place of a second world."""
-
-    def __init__(self, truth: HiddenTruth, seed: int) -> None:
-        """Create the arm without tool, with its wrist sensor alone."""
-        self.effects: dict[str, float] = {}
-        self.truth = replace(truth, tool=None, load=None, imus=(), tracker=None,
-                             force_torque_sensors=tuple(
-                                 item for item in truth.force_torque_sensors
-                                 if item.frame == default_cell.WRIST_SENSOR))
-        self._seed, self._description = seed, read_description(default_cell.urdf())
-
-    def run(
-        self, wanted: Array, step: float, rate: float, load: Array | None = None, _: float = 0.0
-    ) -> Recorded:
-        """Follow a motion and record it; arguments as of `World.run`, whose pause is ignored."""
-        tool = None
-        if load is not None:
-            mass, centre, inertia = parts(load)
-            x, y, z = centre.tolist()
-            xx, xy, xz, yy, yz, zz = inertia[np.triu_indices(3)].tolist()
-            tool = ToolTruth(mass, (x, y, z), (xx, yy, zz, xy, xz, yz), 'tool0')
-        speed = np.gradient(wanted, step, axis=0)
-        found = measure(
-            self._description, replace(self.truth, tool=tool), default_cell.reference_cell(),
-            Motion(step, wanted, speed, np.gradient(speed, step, axis=0)), seed=self._seed,
-            rate=rate)
-        stamps, readings = found.wrenches[default_cell.WRIST_SENSOR]
-        return Recorded(100.0 + found.time, found.position, found.velocity, found.effort,
-                        100.0 + stamps, readings)
-
-
-class ReferenceCell(Cell):
-    """The default arm and its load; recorded and estimated from as a cell of the campaign."""
-
-    def __init__(
-        self, seed: int, folder: Path, load: Load, truth: HiddenTruth, rate: float = 500.0
-    ) -> None:
-        """Create the cell.
-
-        Args:
-            seed: Seed of noise and biases.
-            folder: Folder for bags and results.
-            load: The load.
-            truth: Its hidden truth.
-            rate: Rate of the joint states [Hz].
-
-        """
-        self.seed, self.name, self.rate, self.load = seed, OWN, rate, load
-        self._folder, self._place, self._repeats = folder, 0, 3
-        world: Any = ReferenceWorld(truth, seed)
-        self.world, self.robot, self.last, self.motions = world, product(OWN)[0], None, []
-        self.values = {'sensor_frame': default_cell.WRIST_SENSOR, 'gain_std': 0.002,
-                       'sensor_topic': WRENCH, 'results_dir': str(folder / 'results')}
-
-
 def recorded(
     what: str, *, truth: HiddenTruth | None = None, load: Load | None = None, seed: int = 1,
     **detail: Any,
 ) -> Record:
-    """Record a procedure of the default arm.
+    """Record a procedure of the default arm, which follows its motion exactly.
 
     Args:
         what: The procedure; see `second_cell.script`.
@@ -130,10 +81,24 @@ def recorded(
         detail: Parameters of the procedure that are not the default ones.
 
     """
-    world = ReferenceWorld(truth or default_cell.hidden_truth(), seed)
-    found = world.run(script(OWN, 0, what, tuple(sorted(detail.items()))), STEP, 500.0,
-                      None if load is None else load.matrix)
-    return record_of(OWN, found)
+    tool = None
+    if load is not None:
+        x, y, z = load.centre.tolist()
+        xx, xy, xz, yy, yz, zz = load.inertia[np.triu_indices(3)].tolist()
+        tool = ToolTruth(load.mass, (x, y, z), (xx, yy, zz, xy, xz, yz), 'tool0')
+    truth = truth or default_cell.hidden_truth()
+    wrist = [item for item in truth.force_torque_sensors
+             if item.frame == default_cell.WRIST_SENSOR]
+    position = script(OWN, 0, what, tuple(sorted(detail.items())))
+    speed = np.gradient(position, STEP, axis=0)
+    found = measure(
+        read_description(default_cell.urdf()),
+        replace(truth, tool=tool, load=None, imus=(), tracker=None,
+                force_torque_sensors=tuple(wrist)), default_cell.reference_cell(),
+        Motion(STEP, position, speed, np.gradient(speed, STEP, axis=0)), seed=seed, rate=500.0)
+    stamps, readings = found.wrenches[default_cell.WRIST_SENSOR]
+    return record_of(OWN, Recorded(100.0 + found.time, found.position, found.velocity,
+                                   found.effort, 100.0 + stamps, readings))
 
 
 @dataclass(frozen=True)
@@ -167,21 +132,21 @@ def run_case(seed: int, methods: Sequence[str] = tuple(_SERIES)) -> list[Case]:
     base = default_cell.hidden_truth()
     truth = replace(base, joints={
         name: drawn_joint(joint, generator) for name, joint in base.joints.items()})
-    folder, found = Path(mkdtemp(prefix='reference_')), []
-    try:
-        for method in methods:
-            load = drawn_load(generator, *{'wrist': (2.0, MASS[1]), 'two_plane': (2.0, 2.0)}.get(
-                method, MASS))
-            cell = ReferenceCell(seed, folder / method, load, truth)
-            bag = cell.record(method, None if method == 'friction' else load)
-            result = cell.estimate(
-                'friction' if method == 'friction' else 'payload', bag, known_mass=load.mass,
-                method={'wrist': 'excitation', 'friction': 'runs'}.get(method, method))
-            errors = (_friction(result, truth) if method == 'friction' else
-                      _payload(result, load))
-            found.append(Case(method, errors, result.verdict.value == 'pass'))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    found = []
+    for method in methods:
+        load = drawn_load(generator, *{'wrist': (2.0, MASS[1]), 'two_plane': (2.0, 2.0)}.get(
+            method, MASS))
+        runs = method == 'friction'
+        detail = {'method': 'excitation', 'excitation_repeats': 3} if method == 'wrist' else {}
+        with TemporaryDirectory(prefix='reference_') as folder:
+            bag = write_record(recorded(method, truth=truth, load=None if runs else load,
+                                        seed=seed, **detail), Path(folder) / 'bag')
+            result = estimated('friction' if runs else 'payload', bag, default_cell.urdf(), {
+                'sensor_frame': default_cell.WRIST_SENSOR, 'sensor_topic': WRENCH,
+                'gain_std': 0.002, 'results_dir': folder, 'known_mass': load.mass,
+                'method': {'wrist': 'excitation', 'friction': 'runs'}.get(method, method)})
+        errors = _friction(result, truth) if runs else _payload(result, load)
+        found.append(Case(method, errors, result.verdict.value == 'pass'))
     return found
 
 

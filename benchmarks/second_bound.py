@@ -89,9 +89,8 @@ def _inverse(information: Array) -> Array:
 
 def _friction_columns(speed: Array) -> Array:
     """Return Coulomb and viscous friction forward, then backward, shape (k, 4)."""
-    sides = np.stack((speed > 0.0, speed < 0.0), axis=1) * np.sign(speed)[:, None]
-    return np.asarray(np.concatenate((sides, sides * np.abs(speed)[:, None]), axis=1)[
-        :, [0, 2, 1, 3]], dtype=np.float64)
+    forward, backward = (speed > 0.0).astype(np.float64), (speed < 0.0).astype(np.float64)
+    return np.stack((forward, forward * speed, -backward, backward * speed), axis=1)
 
 
 def _information(

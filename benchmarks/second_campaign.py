@@ -1,18 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Campaign on the second world: what the product says of arms that it shares nothing with.
-
-`python -m benchmarks.second_campaign --help` runs cells, repeats those with a wrong pass without
-one effect after the other, and compares two versions of the product on the same seeds.
-"""
+"""Campaign on the second world: what the product says of arms that it shares nothing with."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -24,16 +19,22 @@ import numpy as np
 import scipy
 
 from benchmarks import second_world
-from benchmarks.benchmark import Benchmark, Outcome, Request, Table, in_parallel
-from benchmarks.figures import Figure, bootstrap, conditions
-from benchmarks.page import markdown
+from benchmarks.benchmark import (
+    Benchmark,
+    Figure,
+    Outcome,
+    Request,
+    Table,
+    bootstrap,
+    conditions,
+    in_parallel,
+)
 from benchmarks.peers.arm import CUTOFFS, lean, textbook
 from benchmarks.peers.friction import coulomb_viscous, load_dependent
 from benchmarks.peers.payload import at_rest, in_motion
 from benchmarks.peers.process import run
 from benchmarks.second_bound import bounds
 from benchmarks.second_cell import COM, WEIGHING_STD, Cell, record_of
-from benchmarks.second_world import ARMS, EFFECTS
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.friction import FrictionParameters, FrictionTracker
 from robocal_ros.friction.estimator import merge, select_joints
@@ -92,7 +93,6 @@ class Case:
         seed: Seed of the cell.
         method: Method.
         arm: Arm.
-        rate: Rate of the joint states [Hz].
         effects: Strengths of the effects.
         verdict: Verdict; `refused` for an error of the product, `crashed` for any other one,
             `blocked` if what the method needs did not pass.
@@ -100,19 +100,20 @@ class Case:
         values: What the result states.
         notes: Further figures; "<quantity>: <method>" is an error of a method on the same samples.
         seconds: Processor time [s].
+        rate: Rate of the joint states [Hz].
 
     """
 
     seed: int
     method: str
     arm: str
-    rate: float
-    effects: dict[str, float]
+    effects: dict[str, Any]
     verdict: str
-    reason: str
-    values: tuple[Value, ...]
-    notes: dict[str, float]
-    seconds: float
+    reason: str = ''
+    values: tuple[Value, ...] = ()
+    notes: dict[str, float] = field(default_factory=dict)
+    seconds: float = np.nan
+    rate: float = np.nan
 
     @property
     def passed(self) -> bool:
@@ -269,7 +270,7 @@ def _predictions(cell: Cell, result: CalibrationResult) -> dict[str, float]:
     notes = {f'weight of the links: {OURS}': error(
         identified_model(robot, result).robot.gravity_torques(q))}
     for cutoff in (item for item in CUTOFFS if item < 0.3 * cell.rate):
-        done = run('benchmarks.peers.figaroh_arm:identify', peer=True, repeats=0, cutoff=cutoff,
+        done = run('benchmarks.peers.tools:figaroh', peer=True, repeats=0, cutoff=cutoff,
                    **given)
         *_, answer = textbook(cutoff=cutoff, weighted=True, **given)
         tried = {'weighted least squares': answer['torque']}
@@ -414,20 +415,18 @@ METHODS: dict[str, tuple[Callable[[Cell], Iterator[Found]], tuple[str, ...]]] = 
 
 
 def run_cell(
-    seed: int, *, group: str = '', off: Collection[str] = (),
-    only: Mapping[str, float] | None = None,
+    seed: int, *, group: str = '', only: Mapping[str, float] | None = None
 ) -> list[Case]:
     """Carry out some methods on a cell.
 
     Args:
         seed: Seed of the cell, and of the methods if none are given.
         group: Key of `METHODS`.
-        off: Effects to switch off.
         only: Strengths of the effects, instead of drawn ones.
 
     """
     carry_out, names = METHODS[group or list(METHODS)[seed % len(METHODS)]]
-    effects = second_world.drawn_effects(seed, off) if only is None else dict(only)
+    effects = second_world.drawn_effects(seed) if only is None else dict(only)
     folder, began = Path(mkdtemp(prefix='second_world_')), process_time()
     found: list[Case] = []
     cell = Cell(seed, effects, folder)
@@ -438,9 +437,9 @@ def run_cell(
         name = names[min(len(found), len(names) - 1)]
         least = {} if effects or not values else bounds(cell, name, (*_SPEEDS, *-_SPEEDS))
         found.append(Case(
-            seed, name, cell.name, cell.rate, effects, verdict, reason[:400], tuple(
+            seed, name, cell.name, effects, verdict, reason[:400], tuple(
                 replace(item, bound=least.get(item.name, 0.0)) for item in values),
-            dict(notes or {}), taken))
+            dict(notes or {}), taken, cell.rate))
 
     try:
         for result, values, notes in carry_out(cell):
@@ -466,10 +465,6 @@ def _mean(values: Any) -> float:
     return float(np.mean(values)) if len(values) else np.nan
 
 
-def _median(values: Any) -> float:
-    return float(np.median(values)) if len(values) else np.nan
-
-
 def summary(cases: Sequence[Case]) -> dict[str, float]:
     """Return the figures of the cases of one method."""
     passed = [case for case in cases if case.passed]
@@ -489,16 +484,13 @@ def summary(cases: Sequence[Case]) -> dict[str, float]:
         'within limits': len(usable),
         'pass of these': 100.0 * _mean([case.passed for case in usable]),
         'passes beyond': sum(not case.usable for case in passed),
-        'error ÷ limit': _median([abs(item.error) / item.limit for case in cases
-                                  for item in case.values if np.isfinite(item.limit)]),
         'error ÷ best peer, quiet': max(against_peers(quiet).values(), default=np.nan),
         'error ÷ best peer': max(against_peers(full).values(), default=np.nan),
         'RMSE ÷ bound': _mean([(item.error / item.bound)**2 for case in cases
                                for item in case.values if item.bound]) ** 0.5,
         'false load changes': 100.0 * _mean([
             case.notes['false load changes'] > 0.0 for case in cases
-            if 'false load changes' in case.notes]),
-        'seconds': _median([case.seconds for case in cases])}
+            if 'false load changes' in case.notes])}
 
 
 def against_peers(cases: Sequence[Case]) -> dict[str, float]:
@@ -506,97 +498,40 @@ def against_peers(cases: Sequence[Case]) -> dict[str, float]:
 
     Cells that a method does not solve count for none.
     """
-    errors: dict[str, dict[str, list[float]]] = {}
+    errors: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for case in cases:
         for note, error in case.notes.items():
             quantity, _, method = note.partition(': ')
             if method:
-                errors.setdefault(quantity, {}).setdefault(method, []).append(error)
+                errors[quantity][method].append(error)
     found = {}
     for quantity, methods in errors.items():
-        medians = {name: float(np.nanmedian(own)) for name, own in methods.items()}
-        own = medians.pop(OURS)
-        if medians:
-            found[quantity] = own / min(medians.values())
+        own, *others = (float(np.nanmedian(methods[name])) for name in sorted(
+            methods, key=lambda name: name != OURS))
+        if others:
+            found[quantity] = own / min(others)
     return found
 
 
-def by_method(cases: Iterable[Case]) -> dict[str, list[Case]]:
+def by_method(cases: Sequence[Case]) -> dict[str, list[Case]]:
     """Return the cases of each method."""
-    found: dict[str, list[Case]] = {name: [] for _, own in METHODS.values() for name in own}
-    for case in cases:
-        found[case.method].append(case)
-    return {name: own for name, own in found.items() if own}
+    return {name: own for _, names in METHODS.values() for name in names
+            if (own := [case for case in cases if case.method == name])}
 
 
 def tables(cases: Sequence[Case]) -> list[Table]:
-    """Return figures by method, verdicts by arm, wrong passes, refusals and crashes."""
+    """Return figures by method, wrong passes, refusals and crashes."""
     figures = {name: summary(own) for name, own in by_method(cases).items()}
     wrong = [(case.method, str(case.seed), case.arm, f'{case.rate:g} Hz', case.worst.name,
               f'{case.worst.truth:.4g} {case.worst.error:+.2g} ± {case.worst.std:.2g}',
               case.worst.z) for case in cases if case.wrong]
     others = [(case.method, case.verdict, str(case.seed), case.reason[:160]) for case in cases
               if case.verdict in ('refused', 'crashed')]
-    arms = [(name, *(f'{sum(case.passed for case in own)} / {sum(case.wrong for case in own)} / '
-                     f'{len(own)}' for own in ([case for case in every if case.arm == arm]
-                                               for arm in ARMS)))
-            for name, every in by_method(cases).items()]
     return [Table('Methods', ('method', *next(iter(figures.values()))),
                   [(name, *map(float, own.values())) for name, own in figures.items()]),
-            Table('Passes, wrong passes and cells by arm', ('method', *ARMS), arms),
             Table('Wrong passes', ('method', 'seed', 'arm', 'rate', 'value',
                                    'truth, error, σ', 'z'), wrong),
             Table('Refused and crashed', ('method', 'verdict', 'seed', 'reason'), others)]
-
-
-def report(cases: Sequence[Case]) -> str:
-    """Return the tables in Markdown."""
-    return '\n'.join(markdown(item.columns, item.rows) for item in tables(cases) if item.rows)
-
-
-def comparison(old: Sequence[Case], new: Sequence[Case], draws: int = 1000) -> str:
-    """Return what differs between two versions on the same seeds, with bootstrap bands."""
-    rows = []
-    groups = by_method(old), by_method(new)
-    for name in (name for name in groups[0] if name in groups[1]):
-        versions: list[dict[int, list[Case]]] = [{}, {}]
-        for version, own in zip(versions, groups, strict=True):
-            for case in own[name]:
-                version.setdefault(case.seed, []).append(case)
-        seeds = sorted(set(versions[0]) & set(versions[1]))
-        chosen = np.random.default_rng(0).choice(seeds, (draws, len(seeds))).tolist()
-        found = [[summary([case for seed in drawn for case in version[seed]])
-                  for version in versions] for drawn in (seeds, *chosen)]
-        for what in ('pass', 'wrong passes', 'inside 95 %', 'inside 99.9 %', 'RMS z',
-                     'pass of these', 'error ÷ limit', 'false load changes'):
-            steps = np.array([after[what] - before[what] for before, after in found])
-            if np.isfinite(steps[0]):
-                low, high = np.nanquantile(steps[1:], (0.025, 0.975))
-                rows.append((name, what, str(len(seeds)), float(found[0][0][what]),
-                             float(found[0][1][what]), f'{low:+.3g} … {high:+.3g}',
-                             '' if low <= 0.0 <= high else 'differs'))
-    return markdown(('method', 'figure', 'seeds', 'old', 'new', 'change, 95 %', ''), rows)
-
-
-def blame(number: int, cases: Sequence[Case]) -> dict[str, float]:
-    """Return the largest deviate of a wrong pass without each of its effects, 0 without a pass."""
-    case = cases[number]
-    group = next(name for name, (_, own) in METHODS.items() if case.method in own)
-    sensed = group in ('static_poses', 'wrist')
-    mechanics = ('links off', 'links off together', 'tilt', 'large tilt', 'sag', 'bending',
-                 'zeros', 'lag', 'encoder', 'jitter', 'gaps', 'approach')
-    found = {}
-    for effect in case.effects:
-        if effect in mechanics or sensed == effect.startswith('F/T'):
-            found[effect] = max((abs(item.worst.z) for item in run_cell(
-                case.seed, group=group, only={
-                    name: size for name, size in case.effects.items() if name != effect})
-                if item.method == case.method and item.passed
-                and case.worst.name in (value.name for value in item.values)), default=0.0)
-    return dict(sorted(found.items(), key=lambda item: item[1]))
-
-
-# ------------------------------------------------------------------------------- command
 
 
 def read_cases(path: Path) -> list[Case]:
@@ -638,50 +573,6 @@ def campaign(seeds: Sequence[int], jobs: int, path: Path, **options: Any) -> lis
     wanted = set(seeds)
     return sorted((case for case in read_cases(path) if case.seed in wanted),
                   key=lambda case: case.seed)
-
-
-def _command(options: argparse.Namespace) -> str:
-    only = None if options.only is None else {
-        name: float(size) for name, size in (item.split('=') for item in options.only)}
-    return report(campaign(
-        range(options.seed, options.seed + options.cells), options.jobs, options.output,
-        group=options.group, off=list(options.off), only=only))
-
-
-def _blame(options: argparse.Namespace) -> str:
-    wrong = [case for case in read_cases(options.file) if case.wrong]
-    found = in_parallel(partial(blame, cases=wrong), range(len(wrong)), options.jobs, 'blame')
-    return markdown(('method', 'seed', 'arm', 'value', 'z', 'z without one effect'), (
-        (case.method, str(case.seed), case.arm, case.worst.name, abs(case.worst.z), ', '.join(
-            f'{name} {case.effects[name]:.2g}: {size:.1f}' for name, size in list(
-                without.items())[:4])) for case, without in zip(wrong, found, strict=True)))
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run, blame, or compare."""
-    parser = argparse.ArgumentParser(prog='python -m benchmarks.second_campaign')
-    commands = parser.add_subparsers(required=True)
-    start = commands.add_parser('run', help='run or resume; the product is the one on PYTHONPATH')
-    start.add_argument('--cells', type=int, default=304)
-    start.add_argument('--seed', type=int, default=0, help='seed of the first cell')
-    start.add_argument('--group', choices=METHODS, default='', help='methods (default: in turn)')
-    start.add_argument('--off', nargs='*', default=(), choices=EFFECTS,
-                       help='without these effects')
-    start.add_argument('--only', nargs='*', metavar='EFFECT=STRENGTH',
-                       help='with these effects, or none, instead of drawn ones')
-    start.add_argument('-o', '--output', type=Path, default=Path('second_world.jsonl'),
-                       help='file that is written, or resumed (default: %(default)s)')
-    again = commands.add_parser('blame', help='repeat wrong passes without each of their effects')
-    again.add_argument('file', type=Path)
-    compare = commands.add_parser('compare', help='compare two versions on the same seeds')
-    compare.add_argument('old', type=Path)
-    compare.add_argument('new', type=Path)
-    for command, do in ((start, _command), (again, _blame), (compare, lambda options: comparison(
-            read_cases(options.old), read_cases(options.new)))):
-        command.add_argument('--jobs', type=int, default=2)
-        command.set_defaults(do=do)
-    options = parser.parse_args(arguments)
-    sys.stdout.write(options.do(options))
 
 
 # ---------------------------------------------------------------------------------- page
@@ -748,6 +639,3 @@ BENCHMARK = Benchmark('Campaign', (
     'those of the purpose. Errors of peers are those of the best other method on the same '
     'samples, the bound that of the noise alone, with biases, friction, rotors and, of identified '
     'arms, links unknown.'), _run, seeds=320)
-
-if __name__ == '__main__':
-    main()

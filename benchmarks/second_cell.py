@@ -58,12 +58,9 @@ _HANDLING = 0.2
 _KNOWN_GAINS, _UNKNOWN_GAINS = 0.005, 0.1
 
 
-_OWN_DATA = ArmData('', 'tool0', 'ft_wrist', (0.0, 0.2, -0.6, 0.0, 0.6, 0.0), 3.0)
-
-
-def data_of(name: str) -> ArmData:
-    """Return frames, posture and payload of an arm."""
-    return ARMS.get(name, _OWN_DATA)
+DATA = {**ARMS, OWN: ArmData(
+    '', 'tool0', 'ft_wrist', (0.0, 0.2, -0.6, 0.0, 0.6, 0.0), 3.0)}
+"""Frames, posture and payload of each arm."""
 
 
 @cache
@@ -137,7 +134,7 @@ class _Rehearsal:
 @cache
 def product(name: str) -> tuple[Robot, CollisionChecker]:
     """Return the product's model of an arm, and its collision geometry."""
-    robot = Robot(urdf_of(name), tool_frame=data_of(name).tool)
+    robot = Robot(urdf_of(name), tool_frame=DATA[name].tool)
     return robot, CollisionChecker(robot.copy(), package_dirs=[str(second_world.shares())])
 
 
@@ -153,7 +150,7 @@ def script(name: str, place: int, what: str, detail: tuple[tuple[str, Any], ...]
 
     """
     robot, checker = product(name)
-    data = data_of(name)
+    data = DATA[name]
     home, generator = np.array(data.home), np.random.default_rng(place)
     at = home
     while place and (at is home or checker.touching(at)):
@@ -243,6 +240,7 @@ class Cell:
         weighing: Errors of two weighings [kg].
         values: Parameters that are not the default ones.
         last: The last recording.
+        planned: Its motion without approach, and the rate of the joint states [Hz].
         motions: Motion, load, and rate of the joint states of each recording without effects.
 
     """
@@ -264,7 +262,7 @@ class Cell:
         self._repeats = int(generator.choice([1, 2, 3, 3, 5]))
         self.world = World(second_world.read_arm(self.name), seed, effects)
         self.robot = product(self.name)[0]
-        data = data_of(self.name)
+        data = DATA[self.name]
         self.load, self.weighed = (Load.drawn(generator, data.payload) for _ in range(2))
         self.weighing = (WEIGHING_STD * generator.normal(size=2)).tolist()
         self.last: Recorded | None = None
@@ -295,6 +293,7 @@ class Cell:
         if excites:
             detail = {'method': 'excitation', 'excitation_repeats': self._repeats, **detail}
         motion = script(self.name, self._place, what, tuple(sorted(detail.items())))
+        self.planned = motion, min(self.rate, rate)
         if excites and 'approach' in self.world.effects:
             motion = with_approach(motion, self.world.effects['approach'],
                                    np.random.default_rng([self.seed, 5]))
@@ -305,25 +304,41 @@ class Cell:
         return write_record(record_of(self.name, self.last), self._folder / 'bag')
 
     def estimate(self, what: str, bag: Path, **changes: Any) -> CalibrationResult:
-        """Estimate from a bag as `robocal estimate` does, and store a result that passes."""
-        chosen: Any = estimator(what)
-        known = {item.name for item in fields(chosen.table)}
-        given = {key: value for key, value in {**self.values, **changes}.items() if key in known}
-        try:
-            with Bag(bag) as opened:
-                estimation = OfflineEstimation(
-                    chosen, opened, chosen.table(**given), urdf_of(self.name),
-                    Selection())
-                result = estimation.run().result
-        finally:
-            shutil.rmtree(bag)
-        if result.verdict.value == 'pass':
-            estimation.stored(result)
-        return result
+        """Estimate from a bag, with some parameters changed; see `estimated`."""
+        return estimated(what, bag, urdf_of(self.name), {**self.values, **changes})
+
+
+def parameters(table: Any, values: Mapping[str, Any]) -> Any:
+    """Return the parameters of a table by those values that it has."""
+    known = {item.name for item in fields(table)}
+    return table(**{key: value for key, value in values.items() if key in known})
+
+
+def estimated(what: str, bag: Path, urdf: str, values: Mapping[str, Any]) -> CalibrationResult:
+    """Estimate from a bag as `robocal estimate` does; store a result that passes, remove the bag.
+
+    Args:
+        what: Name of the estimator.
+        bag: The bag.
+        urdf: URDF of the arm.
+        values: Parameters that are not the default ones; those of others are ignored.
+
+    """
+    chosen: Any = estimator(what)
+    try:
+        with Bag(bag) as opened:
+            estimation = OfflineEstimation(
+                chosen, opened, parameters(chosen.table, values), urdf, Selection())
+            result = estimation.run().result
+    finally:
+        shutil.rmtree(bag)
+    if result.verdict.value == 'pass':
+        estimation.stored(result)
+    return result
 
 
 def record_of(name: str, found: Recorded) -> Record:
     """Return what driver and sensor of an arm have published, as the product reads it."""
     return Record(urdf_of(name), JointSamples(
         product(name)[0].joint_names, found.time, found.position, found.velocity, found.effort),
-        WrenchSamples(data_of(name).sensor, found.wrench_time, found.wrench))
+        WrenchSamples(DATA[name].sensor, found.wrench_time, found.wrench))

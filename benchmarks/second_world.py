@@ -13,7 +13,7 @@ map of a body is a body.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -142,7 +142,6 @@ class Arm:
         sensor: Placement of the sensor, shape (4, 4).
         lower: Lower limits, shape (n,) [rad].
         upper: Upper limits, shape (n,) [rad].
-        speed: Speed limits, shape (n,) [rad/s].
 
     """
 
@@ -155,7 +154,14 @@ class Arm:
     sensor: Array
     lower: Array
     upper: Array
-    speed: Array
+
+    @property
+    def links(self) -> Array:
+        """Pseudo-inertia of what each joint carries by the URDF, shape (n, 4, 4)."""
+        found = np.zeros_like(self.before)
+        for at, one, _ in self.bodies:
+            found[at] += one
+        return found
 
 
 @cache
@@ -200,14 +206,40 @@ def read_arm(name: str) -> Arm:
         bodies.append((at, own @ body(float(mass.get('value', 0.0)), np.zeros(3), inertia)
                        @ own.T, distal))
     limits = np.array([[float(joints[link].find('limit').get(key, 0.0))  # type: ignore
-                        for key in ('lower', 'upper', 'velocity')] for link in moving])
+                        for key in ('lower', 'upper')] for link in moving])
     free = np.array([joints[link].get('type') == 'continuous' for link in moving])
     axes = np.array([_placement(None)[:3, 2] if (axis := joints[link].find('axis')) is None else
                      [float(x) for x in axis.get('xyz', '1 0 0').split()] for link in moving])
     return Arm(name, tuple(str(joints[link].get('name')) for link in moving), np.array(before),
                axes / np.linalg.norm(axes, axis=1)[:, None], tuple(bodies), tool, sensor,
-               np.where(free, -np.pi, limits[:, 0]), np.where(free, np.pi, limits[:, 1]),
-               limits[:, 2])
+               np.where(free, -np.pi, limits[:, 0]), np.where(free, np.pi, limits[:, 1]))
+
+
+def turned(arm: Arm, joint: int, angle: Array) -> Array:
+    """Return the rotations of a joint by some angles [rad], shape (k, 3, 3)."""
+    matrix = cross_matrix(arm.axis[joint])
+    s, c = np.sin(angle)[:, None, None], np.cos(angle)[:, None, None]
+    return np.asarray(np.eye(3) + s * matrix + (1.0 - c) * (matrix @ matrix))
+
+
+def reached(arm: Arm, q: Array, point: Array, bend: Array | None = None) -> Array:
+    """Return where a point of the tool frame is in the root frame, shape (k, 3) [m].
+
+    Args:
+        arm: The chain.
+        q: Joint angles, shape (k, n) [rad].
+        point: Shape (3,) [m].
+        bend: Small rotations behind each joint, shape (k, n, 3) [rad].
+
+    """
+    found = np.tile(arm.tool[:3, :3] @ point + arm.tool[:3, 3], (len(q), 1))
+    for joint, before in reversed(list(enumerate(arm.before))):
+        if bend is not None:
+            small = scipy.spatial.transform.Rotation.from_rotvec(bend[:, joint])
+            found = small.apply(found)
+        found = np.einsum('kij,kj->ki', turned(arm, joint, q[:, joint]), found)
+        found = found @ before[:3, :3].T + before[:3, 3]
+    return found
 
 
 def moments(
@@ -265,9 +297,7 @@ def _moments(
     turns, forces, torques = [], [], []
     for i in range(n):
         axis, at = arm.axis[i], arm.before[i, :3, 3]
-        matrix = cross_matrix(axis)
-        s, c = np.sin(q[:, i])[:, None, None], np.cos(q[:, i])[:, None, None]
-        turn = arm.before[i, :3, :3] @ (np.eye(3) + s * matrix + (1.0 - c) * (matrix @ matrix))
+        turn = arm.before[i, :3, :3] @ turned(arm, i, q[:, i])
         if bend:
             small = cross_matrix(bend[0][:, i])
             turn = turn @ (np.eye(3) + small + 0.5 * small @ small)
@@ -326,22 +356,15 @@ EFFECTS: dict[str, tuple[float, float, float]] = {
 """Smallest and largest strength of each effect, log-uniform, and how often it is present."""
 
 
-def drawn_effects(seed: int, off: Collection[str] = (), quiet: float = 0.1) -> dict[str, float]:
-    """Return the strengths of the effects of a cell; none in a share of quiet cells.
-
-    Args:
-        seed: Seed of the cell.
-        off: Effects to switch off.
-        quiet: Share of the cells without any effect.
-
-    """
-    if np.random.default_rng([seed, 1]).random() < quiet:
+def drawn_effects(seed: int) -> dict[str, float]:
+    """Return the strengths of the effects of a cell; one cell in ten has none."""
+    if np.random.default_rng([seed, 1]).random() < 0.1:
         return {}
     found = {}
     for name, (low, high, chance) in EFFECTS.items():
         generator = _generator(seed, name)
         strength = float(np.exp(generator.uniform(np.log(low), np.log(high))))
-        if generator.random() < chance and name not in off:
+        if generator.random() < chance:
             found[name] = strength
     return found
 
@@ -401,7 +424,7 @@ class World:
         self.arm, self.seed, self.effects, self.clock = arm, seed, dict(effects), 100.0
         n = len(arm.joints)
         self._runs = 0
-        self.beyond, (self.links, nominal) = np.zeros((4, 4)), np.zeros((2, n, 4, 4))
+        self.beyond, self.links, nominal = np.zeros((4, 4)), np.zeros((n, 4, 4)), arm.links
         deform, every = self._drawn('links off'), self._drawn('links off together')
         sign = 1.0 + self.effects.get('links off together', 0.0) * every.choice((-1.0, 1.0))
         share = self.effects.get('links off', 0.0)
@@ -411,7 +434,6 @@ class World:
                 one[:3, 3] @ one[:3, 3]) / max(one[3, 3], 1e-9) ** 2, 0.0))
             map_[:3, 3] = 0.7 * share * extent * deform.normal(size=3)
             map_[:3, :3] += 0.5 * share * deform.normal(size=(3, 3))
-            nominal[at] += one
             real = sign * (1.0 + share * deform.normal()) * map_ @ one @ map_.T
             self.links[at] += real
             self.beyond += real if distal else 0.0

@@ -13,8 +13,7 @@ import numpy as np
 import pinocchio as pin
 
 from benchmarks import seven_joints
-from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
-from benchmarks.figures import Figure
+from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, in_parallel
 from benchmarks.peers.process import Run, run
 from benchmarks.wrench_samples import (
     EPOCH,
@@ -31,9 +30,9 @@ from robocal_ros.errors import RobocalError
 from robocal_ros.robot import RigidBodyInertia, SteadyFriction, with_payload
 from robocal_ros.wrench import Observation, OfflineObserver, WrenchObserver, WrenchParameters
 
-# Free motion in which false contacts are counted [s], impacts, pushes, weak pushes; share of them
-# in a quick run.
-_MOTION, _IMPACTS, _PUSHES, _WEAK, _QUICK = 3600.0, 1000, 100, 100, 0.01
+# Free motion in which false contacts are counted [s], impacts, pushes; share of them in a
+# quick run.
+_MOTION, _IMPACTS, _PUSHES, _QUICK = 3600.0, 1000, 100, 0.01
 # Motion over which forces are compared, samples at a time [s], and samples per iDynTree call.
 _COMPARED, _AT_A_TIME, _SKIPPED = 20.0, 20.0, 20
 # Evaluated part of a push: after it has filled the window, and before it ends [s].
@@ -59,8 +58,7 @@ class Case:
         missed: Impacts without a contact on the link that they hit.
         impacts: Number of impacts.
         position: Errors of the contact point, mean over each push of 20 N and more with one [mm].
-        force: Errors of the mean force of these pushes [N].
-        delays: Delays to the detection of pushes of 10 N for 0.2 s [ms]; infinite if missed.
+        pushes: Number of these pushes.
 
     """
 
@@ -72,8 +70,7 @@ class Case:
     missed: int
     impacts: int
     position: tuple[float, ...]
-    force: tuple[float, ...]
-    delays: tuple[float, ...]
+    pushes: int
 
 
 def by_idyntree(urdf: str, seen: Sequence[Observation]) -> tuple[Run, list[Observation]]:
@@ -83,14 +80,12 @@ def by_idyntree(urdf: str, seen: Sequence[Observation]) -> tuple[Run, list[Obser
         item.motion for item in used if item.motion is not None), strict=True)]
     distal, held = (np.array([getattr(item, name) for item in used])
                     for name in ('distal', 'held'))
-    return run('benchmarks.peers.idyntree_wrench:observe', peer=True, repeats=1, urdf=urdf,
+    return run('benchmarks.peers.tools:idyntree', peer=True, repeats=1, urdf=urdf,
                joints=seven_joints.JOINTS, sensors=seven_joints.SENSORS, q=parts[0], v=parts[1],
                a=parts[2], readings=distal - held), used
 
 
-def run_case(
-    seed: int, *, error: float, motion: float, impacts: int, pushes: int, weak: int
-) -> Case:
+def run_case(seed: int, *, error: float, motion: float, impacts: int, pushes: int) -> Case:
     """Observe one arm through asynchronous, filtered, jittering streams.
 
     The payload is the true one up to 0.5 % of its mass and 1 mm of its centre, as identified.
@@ -101,7 +96,6 @@ def run_case(
         motion: Time of free motion [s].
         impacts: Impacts of 5 to 20 ms, every second one saturates the sensor.
         pushes: Pushes of 20 to 60 N on two tubes, inwards and up to 0.5 rad off the normal.
-        weak: Pushes of 10 N for 0.2 s.
 
     """
     load = RigidBodyInertia(1.5, np.array([0.0, 0.02, 0.08]), 2e-3 * np.eye(3))
@@ -135,15 +129,9 @@ def run_case(
     weight_only = float(np.sqrt(np.mean((sensors[3].values + held)[:, :3]**2)))
     alarms = _count_contacts(observer, arm, motion)
     missed = _missed(observer, arm, draw, impacts)
-    position, force = _located(observer, arm, draw, pushes)
-    delays = []
-    for number in range(weak):
-        push = _push(draw, arm.now + 0.1, _TUBES[number % 2], 10.0, 0.2)
-        seen = [_time(item) - push.begin for item in follow(observer, *arm.samples(0.4, [push]))
-                if push.chain in item.contacts]
-        delays.append(1e3 * seen[0] if seen else np.inf)
+    position = _located(observer, arm, draw, pushes)
     return Case(ratio / FORCE_NOISE, weight_only / FORCE_NOISE, peer / FORCE_NOISE, alarms,
-                motion, missed, impacts, position, force, tuple(delays))
+                motion, missed, impacts, position, pushes)
 
 
 def _time(item: Observation) -> float:
@@ -167,21 +155,19 @@ def _push(draw: np.random.Generator, begin: float, tube: tuple[int, float, tuple
 
 def _located(
     observer: WrenchObserver, arm: SampledArm, draw: np.random.Generator, count: int
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Push while the arm moves; return errors of points [mm] and of forces [N]."""
-    position, force = [], []
+) -> tuple[float, ...]:
+    """Push while the arm moves; return the errors of the points that are found [mm]."""
+    position = []
     for number in range(count):
         push = _push(draw, arm.now + 0.1, _TUBES[number % 2], draw.uniform(20.0, 60.0), _LASTING)
         told = [item for item in follow(observer, *arm.samples(0.6, [push]))
                 if _SETTLED < _time(item) - push.begin < _LASTING
                 and not item.reasons[push.chain]]
-        force.append(float(np.linalg.norm(np.mean(
-            [item.wrench[push.chain, :3] for item in told], axis=0) - push.force)))
         points = [contact.point for item in told
                   if (contact := item.contacts.get(push.chain)) and contact.point is not None]
         if points:
             position.append(1e3 * float(np.mean(np.linalg.norm(points - push.point, axis=1))))
-    return tuple(position), tuple(force)
+    return tuple(position)
 
 
 def _missed(
@@ -231,9 +217,6 @@ def figures(error: float, cases: Sequence[Case]) -> list[Figure]:
     """Return accuracy, location and detection of arms with an error of the links' inertias."""
     series = f'asynchronous filtered sensors, identified payload, inertias off {error:.0%}'
 
-    def every(name: str) -> list[float]:
-        return [value for case in cases for value in getattr(case, name)]
-
     def total(name: str) -> float:
         return float(sum(getattr(case, name) for case in cases))
 
@@ -242,19 +225,16 @@ def figures(error: float, cases: Sequence[Case]) -> list[Figure]:
         ('peer', 'force RMS ÷ noise, worst link, iDynTree', None),
         ('weight_only', 'force RMS ÷ noise, wrist, weight alone compensated', None))
         if np.isfinite(values := [getattr(case, name) for case in cases]).all()]
-    delays = every('delays')
+    position = [value for case in cases for value in case.position]
     return [
         *rows,
         Figure.single(series, f'false contacts in {total("moving") / 60.0:.0f} min', '1',
                       total('false_alarms'), 0.0),
         Figure.single(series, f'missed of {total("impacts"):.0f} impacts of 5 to 20 ms', '1',
                       total('missed'), 0.0),
-        Figure.over(series, 'contact position, push of 20–60 N', 'mm', every('position'), 5.0),
-        Figure.over(series, 'force, push of 20–60 N', 'N', every('force')),
-        Figure.single(series, f'pushes without contact point, of {len(every("force"))}', '1',
-                      len(every('force')) - len(every('position')), 0.0),
-        Figure.share(series, 'pushes of 10 N for 0.2 s found within 20 ms',
-                     sum(delay <= 20.0 for delay in delays), len(delays), 99.0)]
+        Figure.over(series, 'contact position, push of 20–60 N', 'mm', position, 5.0),
+        Figure.single(series, f'pushes without contact point, of {total("pushes"):.0f}', '1',
+                      total('pushes') - len(position), 0.0)]
 
 
 def speed(duration: float) -> list[Figure]:
@@ -334,7 +314,7 @@ def _run(request: Request) -> Outcome:
     for error in (0.0, 0.02):
         case = partial(run_case, error=error, motion=share * _MOTION / (2 * count), **{
             name: math.ceil(share * size / (2 * count)) for name, size in (
-                ('impacts', _IMPACTS), ('pushes', _PUSHES), ('weak', _WEAK))})
+                ('impacts', _IMPACTS), ('pushes', _PUSHES))})
         cases = in_parallel(case, request.seeds, request.jobs, 'wrench')
         rows += figures(error, cases)
         found += cases

@@ -14,10 +14,9 @@ import pinocchio as pin
 import scipy
 
 from benchmarks import seven_joints
-from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
-from benchmarks.figures import Figure
+from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, in_parallel
 from benchmarks.second_cell import OWN, product
-from benchmarks.wrench_samples import Stream, follow
+from benchmarks.wrench_samples import Stream, exerted, follow
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
 from robocal_ros.results import Verdict
@@ -60,22 +59,23 @@ _DRAWS, _LAYOUTS, _QUICK = 12000, 5, 0.01
 
 
 @dataclass(frozen=True)
-class Draws:
-    """Outcome of random true arms, tares, postures and motions.
+class Draw:
+    """Outcome of a random true arm, tare, posture and motion.
 
     Attributes:
-        links: By sub-chain, from the base: squared Mahalanobis distances of wrenches from the
+        layout: One of ``LAYOUTS``.
+        links: By sub-chain, from the base: squared Mahalanobis distance of the wrench from the
             truth, six degrees of freedom.
-        tools: Probability of a larger distance than that of the tool wrench.
-        free: Number of draws in which nothing touches the arm.
-        touched: Number of these with a contact of a link or a joint.
+        tool: Probability of a larger distance than that of the tool wrench; None if it is unknown.
+        touched: Whether there is a contact of a link or a joint; None if something touches the
+            arm.
 
     """
 
-    links: tuple[tuple[float, ...], ...]
-    tools: tuple[float, ...]
-    free: int
-    touched: int
+    layout: str
+    links: tuple[float, ...]
+    tool: float | None
+    touched: bool | None
 
 
 class _Cell:
@@ -147,11 +147,9 @@ class _Cell:
         held, torque = (item.copy() for item in self.truth.held_many(
             q, v + time * a, np.repeat(a, _ROWS, axis=0)))
         for row, posture in enumerate(q):
-            for index in range(len(self.bias)):
-                held[row, index] -= self.moved(posture, index) @ wrench
-            torque[row] -= np.reshape(pin.computeFrameJacobian(
-                robot.model, robot.data, posture, robot.frame_id(robot.tool_frame),
-                pin.LOCAL), (6, robot.n)).T @ wrench
+            links, push = self.exerted(posture, wrench)
+            held[row] -= links
+            torque[row] -= push
         stamps = 10**9 + _STEP * np.arange(_ROWS)
         # Noise of sensors and efforts that the window does not reduce; a live sensor scatters.
         offsets = self.bias + np.repeat(_NOISE, 3) * draw.normal(size=self.bias.shape)
@@ -163,14 +161,13 @@ class _Cell:
         return follow(self.observer, Stream(stamps, np.hstack((q, v + time * a, torque))),
                       sensors)[-1]
 
-    def moved(self, posture: Array, index: int) -> Array:
-        """Return the matrix of wrenches from the tool to a sub-chain, shape (6, 6)."""
-        tool, link = (self.robot.transform_frame_to_root(posture, frame) for frame in (
-            self.robot.tool_frame, self.observer.arm.chains[index].link))
-        return np.asarray(link.actInv(tool).toDualActionMatrix())
+    def exerted(self, posture: Array, wrench: Array) -> tuple[Array, Array]:
+        """Return what a wrench on the tool exerts on links with sensors, (s, 6), and joints."""
+        return exerted(self.robot, posture, self.robot.tool_frame, wrench,
+                       [chain.link for chain in self.observer.arm.chains])
 
 
-def draws(name: str, layout: str, seed: int, count: int) -> Draws:
+def draws(name: str, layout: str, seed: int, count: int) -> list[Draw]:
     """Return the outcome of some draws.
 
     Args:
@@ -180,9 +177,7 @@ def draws(name: str, layout: str, seed: int, count: int) -> Draws:
         count: Number of true arms, each with a tare and a motion.
 
     """
-    cell = _Cell(name, layout, seed)
-    links: list[list[float]] = [[] for _ in cell.truth.mounts]
-    tools, free, touched = [], 0, 0
+    cell, found = _Cell(name, layout, seed), []
     for number in range(count):
         cell.tare()
         size = cell.draw.uniform(5.0, 60.0) * (number % 2)
@@ -190,21 +185,18 @@ def draws(name: str, layout: str, seed: int, count: int) -> Draws:
         seen = cell.observe(wrench)
         if seen.motion is None or any(seen.reasons):
             raise RobocalError(f'Nothing is observed: {seen.problem or seen.reasons}')
-        for index, squares in enumerate(links):
-            error = seen.wrench[index].copy()
-            if index == len(links) - 1:
-                error -= cell.moved(seen.motion[0], index) @ wrench
-            squares.append(_square(error, cell.fusion.link_covariance(seen, index)))
-        tool = cell.fusion.tool(seen)
-        known = np.isfinite(tool.wrench) if tool is not None else np.zeros(6, bool)
-        if tool is not None and known.any():
-            tools.append(float(scipy.special.chdtrc(int(known.sum()), _square(
-                (tool.wrench - wrench)[known], tool.covariance[np.ix_(known, known)]))))
-        if not size:
-            free += 1
-            touched += bool(seen.contacts) or bool(
-                seen.colliding is not None and seen.colliding.any())
-    return Draws(tuple(map(tuple, links)), tuple(tools), free, touched)
+        errors = seen.wrench.copy()
+        errors[-1:] -= cell.exerted(seen.motion[0], wrench)[0][-1:]
+        tool, chance = cell.fusion.tool(seen), None
+        if tool is not None and (known := np.isfinite(tool.wrench)).any():
+            chance = float(scipy.special.chdtrc(int(known.sum()), _square(
+                (tool.wrench - wrench)[known], tool.covariance[np.ix_(known, known)])))
+        touched = bool(seen.contacts) or bool(
+            seen.colliding is not None and seen.colliding.any())
+        found.append(Draw(layout, tuple(
+            _square(error, cell.fusion.link_covariance(seen, index))
+            for index, error in enumerate(errors)), chance, None if size else touched))
+    return found
 
 
 @dataclass(frozen=True)
@@ -274,10 +266,8 @@ def _square(error: Array, covariance: Array) -> float:
     return float(error @ np.linalg.solve(covariance, error))
 
 
-def case(
-    seed: int, *, layouts: int, count: int
-) -> tuple[dict[str, Draws], tuple[Zeroed, ...]]:
-    """Return the draws of all arms by layout, and zeros that were found.
+def case(seed: int, *, layouts: int, count: int) -> tuple[list[Draw], list[Zeroed]]:
+    """Return draws of all layouts of all arms, and zeros that were found.
 
     Args:
         seed: Seed of the case.
@@ -285,36 +275,31 @@ def case(
         count: Number of draws of each of them.
 
     """
-    found = {}
-    for layout in LAYOUTS:
-        some = [draws(name, layout, layouts * seed + number, count)
-                for name in ARMS for number in range(layouts)]
-        found[layout] = Draws(
-            tuple(sum(parts, ()) for parts in zip(*(item.links for item in some), strict=True)),
-            sum((item.tools for item in some), ()),
-            sum(item.free for item in some), sum(item.touched for item in some))
-    return found, tuple(zeroed(name, layouts * seed + number) for name in ARMS
-                        for number in range(min(_ZEROED, count)))
+    first = layouts * seed
+    return ([item for layout in LAYOUTS for name in ARMS for number in range(layouts)
+             for item in draws(name, layout, first + number, count)],
+            [zeroed(name, first + number) for name in ARMS
+             for number in range(min(_ZEROED, count))])
 
 
-def figures(cases: Sequence[dict[str, Draws]]) -> list[Figure]:
+def figures(found: Sequence[Draw]) -> list[Figure]:
     """Return the coverage of 95 and 99.9 % ellipsoids, and contacts by model errors alone."""
     rows = []
     for layout in LAYOUTS:
-        found = {'tool wrench': [chance for item in cases for chance in item[layout].tools]}
-        links = list(zip(*(item[layout].links for item in cases), strict=True))
-        for name, squares in zip(_LINKS, reversed(links), strict=False):
-            found[name] = scipy.special.chdtrc(6, np.concatenate(squares)).tolist()
+        own = [item for item in found if item.layout == layout]
+        free = [item.touched for item in own if item.touched is not None]
+        chances = {'tool wrench': [item.tool for item in own if item.tool is not None]}
+        for name, *squares in zip(_LINKS, *(reversed(item.links) for item in own), strict=False):
+            chances[name] = scipy.special.chdtrc(6, squares).tolist()
         series = f'links off by the prior, {len(ARMS)} arms, tared elsewhere: {layout}'
-        for what, chances in found.items():
+        for what, every in chances.items():
             for inside, risk, least in ((True, 0.05, 93.0), (False, 0.05, 3.0),
-                                        (True, 0.001, 99.8)) if chances else ():
+                                        (True, 0.001, 99.8)) if every else ():
                 rows.append(Figure.share(
                     series, f'{what} {"inside" if inside else "outside"} {1.0 - risk:.1%}',
-                    int(((np.array(chances) > risk) == inside).sum()), len(chances), least))
-        rows.append(Figure.share(
-            series, 'contacts without a touch', sum(item[layout].touched for item in cases),
-            sum(item[layout].free for item in cases), 0.1, at_least=False))
+                    int(((np.array(every) > risk) == inside).sum()), len(every), least))
+        rows.append(Figure.share(series, 'contacts without a touch', sum(free), len(free), 0.1,
+                                 at_least=False))
     return rows
 
 
@@ -323,8 +308,8 @@ def _run(request: Request) -> Outcome:
     cases = in_parallel(
         partial(case, layouts=_LAYOUTS, count=math.ceil(share * _DRAWS / (_LAYOUTS * len(ARMS)))),
         request.seeds, request.jobs, 'wrench, coverage')
-    return Outcome([*figures([found for found, _ in cases]),
-                    *zero_figures([item for _, own in cases for item in own])])
+    return Outcome([*figures([item for found, _ in cases for item in found]),
+                    *zero_figures([item for _, zeros in cases for item in zeros])])
 
 
 BENCHMARK = Benchmark('Coverage of external wrenches', (

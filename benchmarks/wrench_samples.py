@@ -176,8 +176,8 @@ class SampledArm:
             time = self._instants(rate, duration)
             held, _ = self.truth.held_many(*self.motion(time, moving))
             values = -held[:, index]
-            for row, wrench in self._pushes(time, impacts, moving):
-                values[row] += wrench[index]
+            for row, links, _ in self._pushes(time, impacts, moving):
+                values[row] += links[index]
             values += self.generator.normal(size=values.shape) * np.repeat(
                 [FORCE_NOISE, TORQUE_NOISE], 3) * np.sqrt(
                     (2.0 - self.settings.filtered) / self.settings.filtered)
@@ -187,8 +187,8 @@ class SampledArm:
         time = self._instants(self.settings.rate, duration)
         q, v, a = self.motion(time, moving)
         torque = self.truth.held_many(q, v, a)[1] + self._friction(v)
-        for row, wrench in self._pushes(time, impacts, moving, torques=True):
-            torque[row] -= wrench
+        for row, _, push in self._pushes(time, impacts, moving):
+            torque[row] -= push
         noise = self.generator.normal(size=(2, *v.shape))
         rows = np.column_stack((
             q, v + 1e-3 * noise[0] * moving, torque + EFFORT_NOISE * noise[1]))
@@ -203,44 +203,47 @@ class SampledArm:
         return torque
 
     def _pushes(
-        self, time: Array, impacts: Sequence[Impact], moving: bool, *, torques: bool = False
-    ) -> Iterator[tuple[int, Array]]:
-        """Yield rows with an impact, and what it adds to readings (k, 6) or to torques (n,)."""
-        truth = self.truth
-        model, data = truth.model, truth.data
+        self, time: Array, impacts: Sequence[Impact], moving: bool
+    ) -> Iterator[tuple[int, Array, Array]]:
+        """Yield rows with an impact, what it adds to readings (s, 6), and takes from torques."""
         for impact in impacts:
             rows = np.flatnonzero((time >= impact.begin)
                                   & (time < impact.begin + impact.duration))
-            body = model.getJointId(f'{truth.mounts[impact.chain].carried}__sensor')
-            forces = [pin.Force.Zero() for _ in range(model.njoints)]
-            forces[body] = pin.Force(-impact.wrench)
-            zero = np.zeros(model.nv)
-            for row in rows.tolist():
-                q = self.motion(time[row:row + 1], moving)[0][0]
-                free = truth.held(q, 0.0 * q, 0.0 * q), truth.torque.copy()
-                # What the joints and sensors carry on top with this force on the body.
-                pin.rnea(model, data, truth._q, zero, zero, pin_forces(forces))
-                pushed = data.tau
-                if torques:
-                    yield row, pushed[truth._v_columns] - free[1]
-                else:
-                    yield row, pushed[truth._held] - free[0]
+            for row, q in zip(rows.tolist(), self.motion(time[rows], moving)[0], strict=True):
+                links, torque = exerted(
+                    self.robot, q, self.sensors[impact.chain], impact.wrench, self.sensors)
+                # Sensors distal to the impact do not carry it.
+                links[impact.chain + 1:] = 0.0
+                yield row, links, torque
 
 
-def pin_forces(forces: Sequence[pin.Force]) -> Any:
-    """Return forces as the vector that Pinocchio expects."""
-    vector = pin.StdVec_Force()
-    vector.extend(forces)
-    return vector
+def exerted(
+    robot: Robot, q: Array, frame: str, wrench: Array, links: Sequence[str]
+) -> tuple[Array, Array]:
+    """Return what a wrench on a frame exerts on links and joints.
+
+    Args:
+        robot: The arm.
+        q: Joint angles, shape (n,) [rad].
+        frame: The frame.
+        wrench: In this frame, shape (6,) [N, N·m].
+        links: Links proximal to it, or its own.
+
+    Returns:
+        Wrenches in the frames of the links, shape (s, 6), and torques, shape (n,) [N·m].
+
+    """
+    place = robot.transform_frame_to_root(q, frame)
+    jacobian = np.reshape(pin.computeFrameJacobian(
+        robot.model, robot.data, q, robot.frame_id(frame), pin.LOCAL), (6, robot.n))
+    return np.array([robot.transform_frame_to_root(q, link).actInv(place).toDualActionMatrix()
+                     @ wrench for link in links]).reshape(-1, 6), jacobian.T @ wrench
 
 
 def _filtered(values: Array, weight: float) -> Array:
     """Return y_i = y_{i-1} + weight (x_i - y_{i-1}), from y_0 = x_0, of each column."""
-    bands = np.ones((2, len(values)))
-    bands[1] = weight - 1.0
-    driven = weight * values
-    driven[:1] = values[:1]
-    return np.asarray(scipy.linalg.solve_banded((1, 0), bands, driven))
+    return np.asarray(values[:1] + scipy.signal.lfilter(
+        [weight], [1.0, weight - 1.0], values - values[:1], axis=0))
 
 
 def _stamps(time: Array) -> Stamps:

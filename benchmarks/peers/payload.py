@@ -57,7 +57,7 @@ def in_motion(robot: Robot, joints: JointSamples, sensor: WrenchSamples) -> dict
     last = np.linalg.svd(rows / size, full_matrices=False)[2][-1]
     found = {'weighted least squares': np.linalg.lstsq(matrix, wanted, rcond=None)[0],
              'total least squares': -last[:-1] / last[-1] * size[-1] / size[:-1]}
-    done = run('benchmarks.peers.pseudo_inertia:identify', peer=True, repeats=0,
+    done = run('benchmarks.peers.tools:semidefinite', peer=True, repeats=0,
                units=PSEUDO_INERTIA, matrix=matrix, wanted=wanted)
     if done.answer is not None:
         found['pseudo-inertia SDP'] = done.answer['value']

@@ -7,22 +7,25 @@ not given.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.benchmark import Benchmark, Outcome, Request, Table
-from benchmarks.figures import Figure
+from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, Table
 from benchmarks.peers.arm import CUTOFFS, lean
 from benchmarks.peers.process import Run, run
-from benchmarks.peers.recordings import joint_states, recording, trajectory
 from benchmarks.second_world import urdf_of
 from robocal_ros.arrays import Array
 from robocal_ros.estimation import low_passed
-from robocal_ros.messages import JointSamples
+from robocal_ros.messages import Bag, JointSamples
 from robocal_ros.robot import Robot
+
+FOLDER = 'ROBOCAL_DATA'
+"""Environment variable with the folder of the recordings; by default ``../shared/data``."""
 
 OURS, FIGAROH, MUJOCO = 'robocal', 'FIGAROH', 'MuJoCo sysid'
 SPEED_BAR = 10.0
@@ -74,6 +77,36 @@ class ArmCase:
         if done.answer is None:
             return np.full(self.effort.shape[1], np.nan)
         return np.asarray(np.sqrt(np.mean((done.answer['torque'] - self.effort)**2, axis=0)))
+
+
+def recording(name: str) -> Path | None:
+    """Return the path of a recording, None if it is not there."""
+    default = Path(__file__).resolve().parents[3] / 'shared' / 'data'
+    path = Path(os.environ.get(FOLDER, default)) / name
+    return path if path.exists() else None
+
+
+def joint_states(path: Path, names: tuple[str, ...]) -> JointSamples:
+    """Return the joint states of some joints in an order, by their own stamps."""
+    with Bag(path) as bag:
+        found = list(bag.messages('/joint_states'))
+    order = [list(found[0].name).index(name) for name in names]
+    time = np.array([item.header.stamp.sec + 1e-9 * item.header.stamp.nanosec for item in found])
+    position, effort = (np.array([getattr(item, what) for item in found])[:, order]
+                        for what in ('position', 'effort'))
+    kept = np.concatenate(([True], np.diff(time) > 0.0))
+    return JointSamples(names, time[kept] - time[0], position[kept],
+                        np.zeros_like(position[kept]), effort[kept])
+
+
+def trajectory(path: Path) -> tuple[Array, Array, Array, Array]:
+    """Return positions, velocities, accelerations and efforts of a bag's one trajectory."""
+    with Bag(path) as bag:
+        points = [point for message in bag.messages('/joint_space_trajectory')
+                  for point in message.points]
+    q, v, a, effort = (np.array([getattr(point, name) for point in points]) for name in (
+        'positions', 'velocities', 'accelerations', 'effort'))
+    return q, v, a, effort
 
 
 def ur10() -> ArmCase | None:
@@ -133,8 +166,8 @@ def results(case: ArmCase) -> dict[str, tuple[Run, str]]:
     for name, method, options in (
         ('ordinary least squares', 'arm:textbook', {'weighted': False}),
         ('weighted least squares', 'arm:textbook', {'weighted': True}),
-        (FIGAROH, 'figaroh_arm:identify', {'peer': True}),
-        (MUJOCO, 'mujoco_arm:identify', {'peer': True}),
+        (FIGAROH, 'tools:figaroh', {'peer': True}),
+        (MUJOCO, 'tools:mujoco', {'peer': True}),
     ):
         tried = [(case.run(method, cutoff=cutoff, **options), f'cutoff {cutoff:g} Hz')
                  for cutoff in (cutoffs if name != MUJOCO else [min(5.0, cutoffs[-1])])]

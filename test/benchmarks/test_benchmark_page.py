@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.benchmark import Table
-from benchmarks.figures import Figure, share_band
+from benchmarks.benchmark import Figure, Table, share_band
 from benchmarks.page import Record, read_records, write_page, write_records
 from robocal_ros.errors import FileFormatError
 

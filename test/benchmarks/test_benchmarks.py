@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import reference
 from benchmarks.__main__ import main
-from benchmarks.figures import conditions
+from benchmarks.benchmark import conditions
 from benchmarks.reference import Case, drawn_load, recorded, run_case
 
 

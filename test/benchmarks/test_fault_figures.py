@@ -57,9 +57,10 @@ def test_memory_that_grows_misses_its_bar(rate: float, grows: bool) -> None:
     usages = Usages([SimpleNamespace(name='sim_arm')])
     noise = np.random.default_rng(1).normal(0.0, 0.2, 400)
     for number in range(400):
-        usages._usages[0].times.append(5.0 * number)
-        usages._usages[0].memory.append(200.0 + rate * 5.0 * number / 3600.0 + noise[number])
+        usages.rows[0].append(
+            (5.0 * number, 200.0 + rate * 5.0 * number / 3600.0 + noise[number], 20, 30))
     assert bool(usages.growing()) == grows
+    assert usages.table().splitlines()[-1].endswith('| 20 | 30 |')
 
 
 @pytest.fixture

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks import compliance, leveling
-from benchmarks.compliance import Case, Effects
 from benchmarks.leveling import ARMS, Attempt
-from benchmarks.second_campaign import Value
+from benchmarks.second_campaign import Case, Value
 from benchmarks.second_cell import OWN
 from benchmarks.second_world import read_arm
 from demo import default_cell
@@ -26,35 +25,35 @@ TRUTH = default_cell.hidden_truth()
 def test_arms_at_rest_meet_the_limits_and_the_bound() -> None:
     upright, walled, drawn = compliance.run_case(3)
     first = read_arm(upright.arm).joints[0]
-    assert first not in {joint.name for joint in upright.joints}
-    assert first in {joint.name for joint in walled.joints}
+    assert first not in {joint.name for joint in upright.values}
+    assert first in {joint.name for joint in walled.values}
     for case in (upright, walled):
-        assert case.removed > 95.0
-        assert all(abs(joint.z) < 3.3 for joint in case.joints)
+        assert case.notes['sag removed'] > 95.0
+        assert all(abs(joint.z) < 3.3 for joint in case.values)
         # One draw of some errors; the bound is that of a known tracker.
-        ratios = [joint.error / joint.bound for joint in case.joints]
+        ratios = [joint.error / joint.bound for joint in case.values]
         assert 0.2 < np.sqrt(np.mean(np.square(ratios))) < 2.5
     assert not drawn.wrong
-    assert not any(joint.bound for joint in drawn.joints)
+    assert not any(joint.bound for joint in drawn.values)
 
 
 def test_figures_of_compliance_are_judged_by_their_limits() -> None:
     sharp = Value('j', 1.0, 0.01, 0.01, 1.0, bound=0.01)
     weak = Value('weak', 1.0, 0.9, 0.6, 1.5, bound=0.9)
-    good = Case(0, 'UR10', Effects(), 'pass', (), (sharp, weak), 97.0)
+    good = Case(0, '', 'UR10', {}, 'pass', '', (sharp, weak), {'sag removed': 97.0})
     within, removed, bound = compliance.figures('quiet', [good] * 20)
     assert (within.met, removed.met, bound.met) == (True, True, True)
     assert bound.worst == pytest.approx(1.0)
     # A joint with a large deviation does not count.
     assert within.what.endswith('of 20')
-    bad = replace(good, joints=(replace(sharp, error=0.03), weak), removed=94.0)
+    bad = replace(good, values=(replace(sharp, error=0.03), weak), notes={'sag removed': 94.0})
     assert [figure.met for figure in compliance.figures('quiet', [good] * 18 + [bad] * 2)] == [
         False, False, False]
 
 
 def test_wrong_passes_of_compliance_are_counted() -> None:
     outside = Value('j', 1.0, 0.05, 0.01, 5.0)
-    wrong = Case(0, 'UR10', Effects(), 'pass', (), (outside,), 97.0)
+    wrong = Case(0, '', 'UR10', {}, 'pass', '', (outside,), {'sag removed': 97.0})
     found = {figure.what.partition(',')[0]: figure for figure in compliance.figures(
         'drawn', [wrong, replace(wrong, verdict='fail')])}
     assert found['wrong passes'].worst == 1.0

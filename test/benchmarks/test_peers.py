@@ -42,7 +42,7 @@ def test_a_method_that_is_not_installed_gives_a_row_and_no_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv(ENVIRONMENT, raising=False)
-    done = run('benchmarks.peers.figaroh_arm:identify', peer=True)
+    done = run('benchmarks.peers.tools:figaroh', peer=True)
     assert done.answer is None
     assert 'not run' in done.reason
 

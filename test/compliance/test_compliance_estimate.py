@@ -291,9 +291,9 @@ class TestVerdict:
 
     def test_links_that_bend_across_the_joints_are_named(self):
         result = run_cell(0, Effects(bending=0.45, scale='arm'))
-        self.failed(SimpleNamespace(verdict=Verdict(result.verdict), reasons=result.reasons),
+        self.failed(SimpleNamespace(verdict=Verdict(result.verdict), reasons=[result.reason]),
                     'The arm bends across', 'which joint angles cannot correct')
-        assert all(abs(joint.z) < norm.ppf(0.9995) for joint in result.joints)
+        assert all(abs(joint.z) < norm.ppf(0.9995) for joint in result.values)
 
     def failed(self, result: CalibrationResult, *words: str) -> None:
         assert result.verdict is Verdict.FAIL
@@ -347,7 +347,7 @@ def test_bending_beyond_the_trackers_scatter_is_within_the_intervals(seed: int) 
     """Residuals many times the tracker's scatter; taken for noise, all three would be wrong."""
     found = run_cell(seed, Effects(bending=0.15, scale='arm' if seed % 2 else 'joint', white=5e-5))
     assert found.verdict == 'pass'
-    assert found.scatter > 14.0
+    assert found.notes['reduced chi-square'] > 14.0
     assert not found.wrong
 
 
@@ -355,7 +355,7 @@ def test_bending_beyond_the_trackers_scatter_is_within_the_intervals(seed: int) 
 def test_links_that_bend_are_within_the_intervals(seed: int) -> None:
     """Beams between the joints; with bearings alone, all three were passed with wrong values."""
     found = run_cell(seed)
-    assert found.effects.links > 0.1
+    assert found.effects['links'] > 0.1
     assert found.verdict == 'pass'
     assert not found.wrong
 

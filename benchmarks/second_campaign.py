@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Campaign on the second world: what the product says of arms that it shares nothing with."""
+"""Campaign on the second world: what the product says of arms that it shares nothing with.
+
+`python -m benchmarks.second_campaign --help` runs cells, repeats those with a wrong pass without
+one effect after the other, and compares two versions of the product on the same seeds.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
+import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -29,12 +35,14 @@ from benchmarks.benchmark import (
     conditions,
     in_parallel,
 )
+from benchmarks.page import markdown
 from benchmarks.peers.arm import CUTOFFS, lean, textbook
 from benchmarks.peers.friction import coulomb_viscous, load_dependent
 from benchmarks.peers.payload import at_rest, in_motion
 from benchmarks.peers.process import run
 from benchmarks.second_bound import bounds
 from benchmarks.second_cell import COM, WEIGHING_STD, Cell, record_of
+from benchmarks.second_world import EFFECTS
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.friction import FrictionParameters, FrictionTracker
 from robocal_ros.friction.estimator import merge, select_joints
@@ -415,18 +423,21 @@ METHODS: dict[str, tuple[Callable[[Cell], Iterator[Found]], tuple[str, ...]]] = 
 
 
 def run_cell(
-    seed: int, *, group: str = '', only: Mapping[str, float] | None = None
+    seed: int, *, group: str = '', off: Collection[str] = (),
+    only: Mapping[str, float] | None = None,
 ) -> list[Case]:
     """Carry out some methods on a cell.
 
     Args:
         seed: Seed of the cell, and of the methods if none are given.
         group: Key of `METHODS`.
+        off: Effects to switch off.
         only: Strengths of the effects, instead of drawn ones.
 
     """
     carry_out, names = METHODS[group or list(METHODS)[seed % len(METHODS)]]
-    effects = second_world.drawn_effects(seed) if only is None else dict(only)
+    effects = {name: size for name, size in second_world.drawn_effects(seed).items()
+               if name not in off} if only is None else dict(only)
     folder, began = Path(mkdtemp(prefix='second_world_')), process_time()
     found: list[Case] = []
     cell = Cell(seed, effects, folder)
@@ -534,6 +545,56 @@ def tables(cases: Sequence[Case]) -> list[Table]:
             Table('Refused and crashed', ('method', 'verdict', 'seed', 'reason'), others)]
 
 
+def report(cases: Sequence[Case]) -> str:
+    """Return the tables in Markdown."""
+    return '\n'.join(markdown(item.columns, item.rows) for item in tables(cases) if item.rows)
+
+
+def comparison(old: Sequence[Case], new: Sequence[Case], draws: int = 1000) -> str:
+    """Return what differs between two versions on the same seeds, with bootstrap bands."""
+    rows = []
+    groups = by_method(old), by_method(new)
+    for name in (name for name in groups[0] if name in groups[1]):
+        versions: list[dict[int, list[Case]]] = [{}, {}]
+        for version, own in zip(versions, groups, strict=True):
+            for case in own[name]:
+                version.setdefault(case.seed, []).append(case)
+        seeds = sorted(set(versions[0]) & set(versions[1]))
+        chosen = np.random.default_rng(0).choice(seeds, (draws, len(seeds))).tolist()
+        found = [[summary([case for seed in drawn for case in version[seed]])
+                  for version in versions] for drawn in (seeds, *chosen)]
+        for what in ('pass', 'wrong passes', 'inside 95 %', 'inside 99.9 %', 'RMS z',
+                     'pass of these', 'false load changes'):
+            steps = np.array([after[what] - before[what] for before, after in found])
+            if np.isfinite(steps[0]):
+                low, high = np.nanquantile(steps[1:], (0.025, 0.975))
+                rows.append((name, what, str(len(seeds)), float(found[0][0][what]),
+                             float(found[0][1][what]), f'{low:+.3g} … {high:+.3g}',
+                             '' if low <= 0.0 <= high else 'differs'))
+    return markdown(('method', 'figure', 'seeds', 'old', 'new', 'change, 95 %', ''), rows)
+
+
+def blame(number: int, cases: Sequence[Case]) -> dict[str, float]:
+    """Return the largest deviate of a wrong pass without each of its effects, 0 without a pass."""
+    case = cases[number]
+    group = next(name for name, (_, own) in METHODS.items() if case.method in own)
+    sensed = group in ('static_poses', 'wrist')
+    mechanics = ('links off', 'links off together', 'tilt', 'large tilt', 'sag', 'bending',
+                 'zeros', 'lag', 'encoder', 'jitter', 'gaps', 'approach')
+    found = {}
+    for effect in case.effects:
+        if effect in mechanics or sensed == effect.startswith('F/T'):
+            found[effect] = max((abs(item.worst.z) for item in run_cell(
+                case.seed, group=group, only={
+                    name: size for name, size in case.effects.items() if name != effect})
+                if item.method == case.method and item.passed
+                and case.worst.name in (value.name for value in item.values)), default=0.0)
+    return dict(sorted(found.items(), key=lambda item: item[1]))
+
+
+# ------------------------------------------------------------------------------- command
+
+
 def read_cases(path: Path) -> list[Case]:
     """Return the cases of a file; none if there is no file."""
     lines = path.read_text(encoding='utf-8').splitlines() if path.exists() else []
@@ -573,6 +634,50 @@ def campaign(seeds: Sequence[int], jobs: int, path: Path, **options: Any) -> lis
     wanted = set(seeds)
     return sorted((case for case in read_cases(path) if case.seed in wanted),
                   key=lambda case: case.seed)
+
+
+def _command(options: argparse.Namespace) -> str:
+    only = None if options.only is None else {
+        name: float(size) for name, size in (item.split('=') for item in options.only)}
+    return report(campaign(
+        range(options.seed, options.seed + options.cells), options.jobs, options.output,
+        group=options.group, off=list(options.off), only=only))
+
+
+def _blame(options: argparse.Namespace) -> str:
+    wrong = [case for case in read_cases(options.file) if case.wrong]
+    found = in_parallel(partial(blame, cases=wrong), range(len(wrong)), options.jobs, 'blame')
+    return markdown(('method', 'seed', 'arm', 'value', 'z', 'z without one effect'), (
+        (case.method, str(case.seed), case.arm, case.worst.name, abs(case.worst.z), ', '.join(
+            f'{name} {case.effects[name]:.2g}: {size:.1f}' for name, size in list(
+                without.items())[:4])) for case, without in zip(wrong, found, strict=True)))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run, blame, or compare."""
+    parser = argparse.ArgumentParser(prog='python -m benchmarks.second_campaign')
+    commands = parser.add_subparsers(required=True)
+    start = commands.add_parser('run', help='run or resume; the product is the one on PYTHONPATH')
+    start.add_argument('--cells', type=int, default=304)
+    start.add_argument('--seed', type=int, default=0, help='seed of the first cell')
+    start.add_argument('--group', choices=METHODS, default='', help='methods (default: in turn)')
+    start.add_argument('--off', nargs='*', default=(), choices=EFFECTS,
+                       help='without these effects')
+    start.add_argument('--only', nargs='*', metavar='EFFECT=STRENGTH',
+                       help='with these effects, or none, instead of drawn ones')
+    start.add_argument('-o', '--output', type=Path, default=Path('second_world.jsonl'),
+                       help='file that is written, or resumed (default: %(default)s)')
+    again = commands.add_parser('blame', help='repeat wrong passes without each of their effects')
+    again.add_argument('file', type=Path)
+    compare = commands.add_parser('compare', help='compare two versions on the same seeds')
+    compare.add_argument('old', type=Path)
+    compare.add_argument('new', type=Path)
+    for command, do in ((start, _command), (again, _blame), (compare, lambda options: comparison(
+            read_cases(options.old), read_cases(options.new)))):
+        command.add_argument('--jobs', type=int, default=2)
+        command.set_defaults(do=do)
+    options = parser.parse_args(arguments)
+    sys.stdout.write(options.do(options))
 
 
 # ---------------------------------------------------------------------------------- page
@@ -639,3 +744,6 @@ BENCHMARK = Benchmark('Campaign', (
     'those of the purpose. Errors of peers are those of the best other method on the same '
     'samples, the bound that of the noise alone, with biases, friction, rotors and, of identified '
     'arms, links unknown.'), _run, seeds=320)
+
+if __name__ == '__main__':
+    main()

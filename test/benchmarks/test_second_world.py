@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,11 +22,14 @@ from benchmarks.second_campaign import (
     Case,
     Value,
     against_peers,
+    blame,
     campaign,
+    comparison,
     figures,
+    report,
     run_cell,
     summary,
-    tables,
+    value_of,
 )
 from benchmarks.second_cell import Cell, Load, record_of
 from benchmarks.second_world import ARMS, EFFECTS, World, moments, read_arm
@@ -203,9 +208,7 @@ def test_a_summary_counts_passes() -> None:
     assert found['inside 99.9 %'] == pytest.approx(200.0 / 3.0)
     assert found['pass of these'] == pytest.approx(200.0 / 3.0)
     assert found['RMS z'] == pytest.approx(np.sqrt((1.0 + 6.25 + 16.0) / 3.0))
-    wrong = next(item for item in tables([_case(0, 1.0), _case(2, 4.0)])
-                 if item.title == 'Wrong passes')
-    assert [row[:3] for row in wrong.rows] == [('wrist', '2', 'UR10')]
+    assert '| wrist | 2 | UR10 |' in report([_case(0, 1.0), _case(2, 4.0)])
 
 
 def test_the_bound_follows_from_what_the_sensor_sees(tmp_path: Path) -> None:
@@ -257,3 +260,26 @@ def test_medians_are_compared_with_the_best_peer() -> None:
     assert ratio.met is False
     assert ratio.band is not None
     assert ratio.band[0] < 1.5 < ratio.band[1]
+
+
+def test_versions_are_compared_by_seed() -> None:
+    old = [_case(seed, 1.0 + 0.1 * seed) for seed in range(20)]
+    assert 'differs' not in comparison(old, old)
+    new = [replace(case, verdict='fail') for case in old]
+    line = next(text for text in comparison(old, new).splitlines() if '| pass |' in text)
+    assert line.split(' | ')[2:7] == ['20', '20', '0', '-20 … -20', 'differs |']
+
+
+def test_the_blame_falls_on_the_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = SimpleNamespace(verdict=SimpleNamespace(value='pass'), reasons=[])
+
+    def method(cell: Cell) -> Iterator[tuple[Any, list[Value], dict[str, float]]]:
+        z = 5.0 if {'jitter', 'approach'} <= set(cell.world.effects) else 1.0
+        yield result, [value_of('mass', 1.0, 1.0 + 0.1 * z, 0.1)], {}
+
+    monkeypatch.setitem(METHODS, 'wrist', (method, ('wrist',)))
+    cases = run_cell(3, group='wrist', only={'jitter': 1e-4, 'approach': 1.0, 'sag': 1e-3,
+                                             'ripple': 0.1})
+    assert [case.wrong for case in cases] == [True]
+    # Ripple is in the efforts, which this method does not read.
+    assert blame(0, cases) == pytest.approx({'jitter': 1.0, 'approach': 1.0, 'sag': 5.0})

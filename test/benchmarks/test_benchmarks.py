@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import reference
+from benchmarks import loops, reference
 from benchmarks.__main__ import main
 from benchmarks.benchmark import conditions
 from benchmarks.reference import Case, drawn_load, recorded, run_case
@@ -31,6 +31,19 @@ def test_a_case_of_the_reference_cell_is_within_its_limits() -> None:
     assert case.passed
     assert len(case.errors) == 4
     assert not [figure for figure in reference.figures([case]) if figure.met is False]
+
+
+def test_zeros_and_drift_are_followed_within_their_limits(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown, found = loops.zeros(1)[0]
+    assert unknown.max() > 2.0
+    assert found.max() < loops.FORCE_BAR
+    monkeypatch.setattr(loops, '_DURATION', 45.0)
+    monkeypatch.setattr(loops, '_DRIFT', 0.6)
+    constant, followed = (loops.drift(1, lag) for lag in (0.0, 5.0))
+    assert constant == pytest.approx(0.6, abs=0.01)
+    assert followed < 0.3
 
 
 def test_conditions_name_machine_and_versions() -> None:

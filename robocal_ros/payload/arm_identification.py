@@ -483,11 +483,14 @@ def _with_and_without_data(fit: ArmFit, prior: Prior, std: float) -> tuple[Array
     mode, places = fit.value.copy(), fit.places
     mode[:places.common], mode[places.common] = prior.mean, 0.0
     mode[places.links] = prior.links.ravel()
-    information = replace(prior, std=max(fit.std, std)).cost(mode, places)[2]
+    # Known friction follows any gain, and tells nothing without data.
+    information, alone = (
+        replace(prior, std=max(fit.std, std), friction=friction).cost(mode, places)[2]
+        for friction in (prior.friction, {}))
     size, width = places.common, places.rotors.stop
     both = np.delete(np.delete(information + fit.data, size, 0), size, 1)
     # Other unknowns have priors of their own.
-    return (scaled_inverse(information[:size, :size])[:width, :width],
+    return (scaled_inverse(alone[:size, :size])[:width, :width],
             scaled_inverse(both)[:width, :width])
 
 

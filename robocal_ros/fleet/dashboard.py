@@ -29,10 +29,9 @@ from robocal_ros.fleet.review import (
     families,
     grouped,
     levels_of,
-    name_of,
     review,
 )
-from robocal_ros.results import Z95, band, plural, rendered, spread, wording
+from robocal_ros.results import LAYOUT, Z95, band, plural, rendered, spread, wording
 
 ROBOTS = 12
 """Largest number of robots drawn in detail."""
@@ -115,9 +114,10 @@ class _Drawing:
 
 def dashboard_html(found: Review, facts: _Facts, robots: int = ROBOTS) -> str:
     """Return the page; see ``write_dashboard`` for the arguments."""
+    # The urgent ones are the first.
     urgent = [item for item in found.findings if item.urgent]
-    noticed = [item for item in found.findings if not item.urgent]
-    ranked = list(dict.fromkeys(item.robot for item in [*urgent, *noticed]))
+    noticed = found.findings[len(urgent):]
+    ranked = list(dict.fromkeys(item.robot for item in found.findings))
     shown = [_robot(name, found) for name in ranked[:robots]]
     siblings, left = _siblings(found)
     drawings = [*(item for robot in shown for item in robot['drawings']), *siblings]
@@ -175,16 +175,15 @@ def _robot(name: str, found: Review) -> dict[str, Any]:
     # The clearest series of each finding first, then further ones.
     ranks = zip_longest(*(item.tracks for item in own))
     tracks = [track for track in dict.fromkeys(chain(*ranks)) if track is not None]
-    shown = tracks[:_FIGURES]
-    return {'name': name, 'findings': own, 'rest': len(tracks) - len(shown),
+    return {'name': name, 'findings': own, 'rest': len(tracks[_FIGURES:]),
             'urgent': any(item.urgent for item in own),
-            'drawings': [_drawn(track) for track in shown]}
+            'drawings': [_drawn(track) for track in tracks[:_FIGURES]]}
 
 
 def _drawn(track: Track) -> _Drawing:
     unit, factor = wording.handy(track.unit)
-    title = f'{wording.described(track.parameter)}, {wording.heading(track.kind)}'
-    return _Drawing(title, _described(track, unit, factor), _course(track, unit, factor),
+    return _Drawing(f'{wording.described(track.parameter)}, {wording.heading(track.kind)}',
+                    _described(track, unit, factor), _course(track, unit, factor),
                     _values(track, unit, factor))
 
 
@@ -226,9 +225,8 @@ def _course(track: Track, unit: str, factor: float) -> go.Figure:
         drawing.add_trace(go.Scatter(
             x=x, y=line, mode='lines', name='course', legendgroup='course', showlegend=not number,
             line={'color': _GREEN, 'width': 2}))
-    warm = np.isfinite(history.temperature).any() and any(
-        segment.coefficient for segment in course.segments)
-    if warm:
+    if np.isfinite(history.temperature).any() and any(
+            segment.coefficient for segment in course.segments):
         drawing.add_trace(go.Scatter(
             x=dates, y=factor * course.corrected, mode='markers', name='at one temperature',
             marker={'color': _GREEN, 'size': 5, 'symbol': 'diamond-open'}))
@@ -245,12 +243,9 @@ def _course(track: Track, unit: str, factor: float) -> go.Figure:
                           line={'color': _ORANGE, 'width': 1.5, 'dash': 'dash'})
         drawing.add_annotation(x=middle, y=1, yref='paper', text=change.kind, showarrow=False,
                                xanchor='right', xshift=-4, yanchor='top', yshift=-14 * number)
-    drawing.update_layout(
-        template='none', margin={'l': 60, 'r': 10, 't': 8, 'b': 45}, hovermode='closest',
-        legend={'orientation': 'h', 'x': 0, 'y': 1.02, 'yanchor': 'bottom'},
-        xaxis={'type': 'date'},
-        yaxis={'title': {'text': f'{name_of(track)} [{unit or "1"}]'}})
-    return drawing
+    return drawing.update_layout(
+        **LAYOUT, xaxis={'type': 'date'},
+        yaxis={'title': {'text': f'{track.name} [{unit or "1"}]'}})
 
 
 def _values(track: Track, unit: str, factor: float) -> _Table:
@@ -303,8 +298,7 @@ def _compared(title: str, members: Sequence[Track], flagged: set[str]) -> _Drawi
                 'symbol': ['diamond' if name in flagged else 'circle' for name in names]},
         error_x={'type': 'data', 'array': half, 'thickness': 1, 'width': 0, 'color': _GREY}))
     drawing.update_layout(
-        template='none', margin={'l': 80, 'r': 10, 't': 8, 'b': 45}, hovermode='closest',
-        xaxis={'title': {'text': f'[{unit or "1"}]'}},
+        **LAYOUT, xaxis={'title': {'text': f'[{unit or "1"}]'}},
         yaxis={'type': 'category', 'automargin': True, 'nticks': 15})
     table = (f'{title} [{unit or "1"}]', (
         ('Robot', 'nowrap'), ('Value', 'number'), ('± (95 %)', 'number'), ('', '')),

@@ -82,14 +82,6 @@ class Summary:
     verdicts: Counter[str] = field(default_factory=Counter)
     robots: set[str] = field(default_factory=set)
 
-    def add(self, attempts: Sequence[Attempt]) -> None:
-        """Count the attempts at a bag."""
-        for item in attempts:
-            self.outcomes[item.outcome] += 1
-            if item.verdict:
-                self.verdicts[item.verdict] += 1
-                self.robots.add(item.robot)
-
 
 @contextmanager
 def workers(count: int | None, memory: str, scheduler: str) -> Iterator[Client]:
@@ -266,8 +258,7 @@ class _Run:
 
     def _side_by_side(self, client: Client) -> Iterator[tuple[Task, Future]]:
         """Yield tasks and their futures as they end, with one for each worker and one waiting."""
-        waiting = [task for uri, task in self.tasks.items() if not self._kills[uri]]
-        waiting.reverse()
+        waiting = [task for uri, task in reversed(self.tasks.items()) if not self._kills[uri]]
         at_work: dict[Future, Task] = {}
         room, looked = 0, -_LOOK
         while waiting or at_work:
@@ -303,7 +294,10 @@ class _Run:
         finally:
             future.release()
         del self.tasks[task.bag.uri]
-        self.summary.add(attempts)
+        self.summary.outcomes.update(item.outcome for item in attempts)
+        new = [item for item in attempts if item.verdict]
+        self.summary.verdicts.update(item.verdict for item in new)
+        self.summary.robots.update(item.robot for item in new)
         finished = self.summary.bags - len(self.tasks)
         if not finished % _COMPACT_EVERY:
             self._catalogue.compact()

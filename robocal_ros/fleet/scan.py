@@ -105,10 +105,6 @@ class _Hypotheses(NamedTuple):
     trend: Flags
     prior: Array
 
-    def of(self, rows: Index) -> _Hypotheses:
-        """Return those of some series."""
-        return _Hypotheses(self.onset[rows], self.trend[rows], self.prior[rows])
-
 
 class Scan:
     """A batch of series, scanned in lockstep; values in units of the stated deviation."""
@@ -275,7 +271,8 @@ class Scan:
         near = np.flatnonzero(~waiting & (
             self._screened(rows, stop, plain, tried) >= _THRESHOLD - _MARGIN))
         if len(near):
-            evidence = self._evidence(rows[near], stop, tried.of(near))
+            evidence = self._evidence(rows[near], stop, _Hypotheses(
+                tried.onset[near], tried.trend[near], tried.prior[near]))
             new[near] = evidence >= _THRESHOLD
             self.strength[rows[near]] = evidence
         self.alarm[rows[new]] = stop - 1
@@ -361,19 +358,14 @@ class Scan:
         best = joint.argmax(axis=1)
         size = np.take_along_axis(whole, best[:, None, None], axis=1)[:, 0].argmax(axis=1)
         each = np.arange(len(rows))
-        gain = self._gain(rows, stop, size, null.residual[each, size],
-                          changed.residual[each, best, size])
+        before, after = null.residual[each, size], changed.residual[each, best, size]
+        variance = self.std[rows, :stop]**2 + RATIOS[size][:, None]**2
+        freedom = self.freedom[rows, :stop]
+        # What each recording adds to the logarithm of the likelihood, shape (s, stop).
+        gain = (np.arange(stop) >= self.start[rows, None]) * 0.5 * (freedom + 1.0) * (
+            np.log1p(before**2 / variance / freedom) - np.log1p(after**2 / variance / freedom))
         found[gain.max(axis=1) > _SHARE * gain.sum(axis=1)] = -np.inf
         return found
-
-    def _gain(self, rows: Index, stop: int, grid: Index, before: Array, after: Array) -> Array:
-        """Return what each recording adds to the logarithm of the likelihood, shape (s, stop)."""
-        deviation2 = self.std[rows, :stop]**2 + RATIOS[grid][:, None]**2
-        freedom = self.freedom[rows, :stop]
-        used = np.arange(stop) >= self.start[rows, None]
-        logarithm = (np.log1p(before**2 / deviation2 / freedom)
-                     - np.log1p(after**2 / deviation2 / freedom))
-        return np.asarray(used * 0.5 * (freedom + 1.0) * logarithm)
 
     # ------------------------------------------------------------------------ after an alarm
 
@@ -401,7 +393,7 @@ class Scan:
         share = np.cumsum(own[order])
         first, last = (int(places[order[min(int((share < level).sum()), len(order) - 1)]])
                        for level in (0.025, 0.975))
-        self.segments[row] += self._segments(np.array([row]), max(index, begin + 1))[0]
+        self.segments[row] += self._segments(rows, max(index, begin + 1))[0]
         changed, evidence = self._changed(rows, stop, _Hypotheses(
             np.array([[index]]), np.array([[is_trend]]), np.zeros((1, 1))), grid)
         weight = _shares(evidence[0, 0])
@@ -413,21 +405,15 @@ class Scan:
         self.changes[row].append(Change(
             'trend' if is_trend else 'step', index, first, last, int(self.alarm[row]),
             factor * size, factor * std, float(self.strength[row])))
-        self._carry(row, means[:, 1], covariance[:, 1, 1], evidence[0, 0])
-        self.start[row], self.trend[row], self.alarm[row] = index, is_trend, -1
-
-    def _carry(self, row: int, mean: Array, variance: Array, evidence: Array) -> None:
-        """Keep what is known of temperature and scatter.
-
-        Some recordings are used again in the new segment: half of the information is kept.
-        """
-        weight = _shares(evidence)
-        coefficient = float(weight @ mean)
+        # Of temperature and scatter, half of the information is kept: some recordings are used
+        # again in the new segment.
+        coefficient = float(weight @ means[:, 1])
         if self.warmth[row].any():
             self.warm[row] += coefficient
-            self.warm_precision[row] = max(0.5 / float(
-                weight @ (variance + (mean - coefficient)**2)), self.warm_precision[row])
-        self.weight[row] = scipy.special.log_softmax(0.5 * (self.weight[row] + evidence))
+            self.warm_precision[row] = max(0.5 / float(weight @ (
+                covariance[:, 1, 1] + (means[:, 1] - coefficient)**2)), self.warm_precision[row])
+        self.weight[row] = scipy.special.log_softmax(0.5 * (self.weight[row] + evidence[0, 0]))
+        self.start[row], self.trend[row], self.alarm[row] = index, is_trend, -1
 
     # ------------------------------------------------------------------------ the outcome
 
@@ -436,8 +422,7 @@ class Scan:
         found: dict[int, tuple[Course, Evidence]] = {}
         for count in np.unique(self.count).tolist():
             rows = np.flatnonzero(self.count == count)
-            segments, evidence = self._segments(rows, count)
-            for row, segment, own in zip(rows.tolist(), segments, evidence, strict=True):
+            for row, segment, own in zip(rows.tolist(), *self._segments(rows, count), strict=True):
                 found[row] = self._course(row, segment), self._own(row, segment, own)
         return [found[row] for row in range(len(self.histories))]
 
@@ -472,12 +457,10 @@ class Scan:
     def _own(self, row: int, last: Segment, evidence: Array) -> Evidence:
         """Return what a segment says of scatter and temperature."""
         unit, level = float(self.unit[row]), float(self.level[row])
-        if not (last.coefficient_std > 0.0 and level > 0.0):
-            return Evidence(unit, evidence, np.nan, np.nan)
         # Without the prior, which all robots of a group share.
         precision = float(self.warm_precision[row])
-        own = (last.coefficient_std / unit)**-2.0 - precision
-        if own <= 0.1 * precision:
+        own = last.coefficient_std and (last.coefficient_std / unit)**-2.0 - precision
+        if level <= 0.0 or own <= 0.1 * precision:
             return Evidence(unit, evidence, np.nan, np.nan)
         expected = float(self.warm[row]) * unit
         alone = expected + (last.coefficient - expected) * (1.0 + precision / own)

@@ -98,29 +98,11 @@ class _StrictLoader(_Loader):  # type: ignore[misc]
             seen.add((key.tag, key.value))
         return super().construct_mapping(node, deep)
 
-    def number(self, node: yaml.ScalarNode) -> Any:
-        """Return a number."""
-        if len(node.value) > _DIGITS:
+    def construct_scalar(self, node: yaml.ScalarNode) -> Any:
+        """Return the text of a value."""
+        if len(node.value) > _DIGITS and node.tag.endswith((':int', ':float')):
             raise yaml.YAMLError(f'a number with more than {_DIGITS} characters')
-        whole = node.tag.endswith('int')
-        return self.construct_yaml_int(node) if whole else self.construct_yaml_float(node)
-
-
-for _tag in ('int', 'float'):
-    _StrictLoader.add_constructor(f'tag:yaml.org,2002:{_tag}', _StrictLoader.number)
-
-
-def exists(path: Path, what: str) -> bool:
-    """Return whether there is a file; raises ConfigurationError if that cannot be looked up."""
-    try:
-        path.stat()
-    except FileNotFoundError:
-        return False
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(
-            f'The {what} {path} cannot be read: {getattr(error, "strerror", error)}. Correct its '
-            'name or the permissions of its folder.') from error
-    return True
+        return super().construct_scalar(node)
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -160,9 +142,9 @@ def read_bytes(
             size = os.fstat(file.fileno()).st_size
             # Files of the kernel have no size.
             content = file.read(limit + 1) if size <= limit else b''
-    except OSError as error:
-        raise ConfigurationError(
-            f'The {what} {path} cannot be read: {error.strerror}. {remedy}') from error
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f'The {what} {path} cannot be read: '
+                                 f'{getattr(error, "strerror", error)}. {remedy}') from error
     if (size := max(size, len(content))) > limit:
         raise FileFormatError(
             f'The {what} {path} has {size / 1e6:.0f} MB; expected at most {limit / 1e6:.0f} MB. '

@@ -139,19 +139,7 @@ class _Item:
         self.missing = wording.without_value(result.parameters)
         self.inputs: list[dict[str, Any]] = []
         self.users: list[_Item] = []
-        self._origin()
-
-    def connect(self, items: Sequence[_Item]) -> None:
-        """Find the results among others that this one uses, and those that use it."""
-        by_hash = {item.result.sha256: item for item in items}
-        self.inputs = [{'item': by_hash.get(item.sha256), 'kind': item.kind, 'name': item.name}
-                       for item in self.result.inputs]
-        self.users = [item for item in items
-                      if any(i.sha256 == self.result.sha256 for i in item.result.inputs)]
-
-    def _origin(self) -> None:
-        """Sort counts and settings by what they say."""
-        result = self.result
+        # Counts and settings by what they say.
         losses = {name: n for name, n in result.counts.items() if name.endswith(_DROPS)}
         self.counted = {name: n for name, n in result.counts.items() if name not in losses}
         self.lost = {name: n for name, n in losses.items() if n}
@@ -174,6 +162,14 @@ class _Item:
             'newest sample [s]': f'{result.time:.3f}',
             'software': f'robocal_ros {result.software_version}',
         }
+
+    def connect(self, items: Sequence[_Item]) -> None:
+        """Find the results among others that this one uses, and those that use it."""
+        by_hash = {item.result.sha256: item for item in items}
+        self.inputs = [{'item': by_hash.get(item.sha256), 'kind': item.kind, 'name': item.name}
+                       for item in self.result.inputs]
+        self.users = [item for item in items
+                      if any(i.sha256 == self.result.sha256 for i in item.result.inputs)]
 
 
 def _tally(items: Sequence[_Item]) -> str:

@@ -25,7 +25,6 @@ from robocal_ros.files import (
     REMEDY,
     Finite,
     convert,
-    exists,
     load,
     read_text,
     refuse,
@@ -456,7 +455,11 @@ class ResultStore:
             if result.verdict is not Verdict.PASS:
                 path = path.with_suffix(f'{FAILED}.yaml')
             else:
-                write_atomically(self._history_path(result.kind), text)
+                # A unique name, from the present time.
+                now = datetime.now(timezone.utc)
+                write_atomically(
+                    self.directory / 'history' / f'{result.kind}-{now:%Y%m%dT%H%M%S.%fZ}-'
+                    f'{uuid.uuid4().hex[:8]}.yaml', text)
             write_atomically(path, text)
         except OSError as error:
             raise ConfigurationError(
@@ -479,15 +482,12 @@ class ResultStore:
         """
         own = kind.removesuffix(FAILED)
         path = self.path(own).with_suffix('.yaml' if own == kind else f'{FAILED}.yaml')
-        if not exists(path, 'result file'):
-            return None
-        result = read_result(path, self.robot, passed=own == kind)
+        try:
+            result = read_result(path, self.robot, passed=own == kind)
+        except ConfigurationError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
         if result.kind != own:
             raise refuse(str(path), 'kind', f"'{own}'", result.kind)
         return result
-
-    def _history_path(self, kind: str) -> Path:
-        """Return a unique file name in the history, from the present time."""
-        now = datetime.now(timezone.utc)
-        name = f'{kind}-{now:%Y%m%dT%H%M%S.%fZ}-{uuid.uuid4().hex[:8]}.yaml'
-        return self.directory / 'history' / name

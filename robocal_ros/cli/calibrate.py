@@ -239,7 +239,11 @@ class _Guide:
 
     def _preview(self, step: Action, facts: Facts) -> None:
         """Call the preview of a step; rule the step out if it is expected to fail."""
-        assumed = self._assumed_for(step.needs & plan.KNOWLEDGE - facts)
+        # By these parameters it assumes what later steps are to measure.
+        missing = step.needs & plan.KNOWLEDGE - facts
+        assumed = {'gain_std': self._gain_std} if plan.GAINS in missing else {}
+        if plan.LINKS in missing:
+            assumed = dict.fromkeys(('gain_std', 'arm_model_std'), _IDENTIFIED)
         client = self._of(step)
         before = client.parameters(assumed)
         if before:
@@ -262,12 +266,6 @@ class _Guide:
         """Set the parameters that a preview changed; with them a run would state too much."""
         client.set_parameters(before)
         self._before.unlink(missing_ok=True)
-
-    def _assumed_for(self, facts: Facts) -> dict[str, float]:
-        """Return parameters by which a preview assumes what later steps are to measure."""
-        found = {'gain_std': self._gain_std} if plan.GAINS in facts else {}
-        return dict.fromkeys(('gain_std', 'arm_model_std'), _IDENTIFIED) if (
-            plan.LINKS in facts) else found
 
     def _show(self, found: tuple[Action, ...]) -> None:
         facts = self._facts()

@@ -107,7 +107,12 @@ def urdf_with(result: CalibrationResult, urdf: str) -> str:
 
     """
     if result.kind == 'payload':
-        return with_payload(urdf, _link_load(result, urdf), result.frame)
+        load = carried_load(result)
+        if (earlier := _earlier_load(result, urdf)) is not None:
+            if not load.inertia.any():
+                load = replace(load, inertia=least_inertia(load.mass) * np.eye(3))
+            load = _body(load.to_pinocchio() + earlier.to_pinocchio())
+        return with_payload(urdf, load, result.frame)
     if result.kind == 'friction':
         laws = friction_by_joint(result)
         if not laws:
@@ -117,8 +122,13 @@ def urdf_with(result: CalibrationResult, urdf: str) -> str:
     if result.kind == 'geometry':
         return with_frames(urdf, result)
     if result.kind == ARM:
-        kept = () if identified_on(result, urdf) == urdf else (PAYLOAD_LINK,)
-        return with_links(urdf, _links(result), kept=kept)
+        joints = result.robot.joint_names
+        # The body that each joint moves, in the frame of its link.
+        bodies = result.values(parameter_names(joints)[:10 * len(joints)]).reshape(-1, 10)
+        return with_links(
+            urdf, {joint: _body(pin.Inertia.FromDynamicParameters(body))
+                   for joint, body in zip(joints, bodies, strict=True)},
+            kept=() if identified_on(result, urdf) == urdf else (PAYLOAD_LINK,))
     raise DataError(
         f"A result of kind '{result.kind}' cannot be written into a URDF; expected one of "
         f'{", ".join(item.kind for item in registry.procedures().values() if item.urdf)}.')
@@ -168,14 +178,6 @@ def mjcf_with(result: CalibrationResult, mjcf: str) -> str:
         for attribute, value in values.items():
             joints[name].set(attribute, repr(value))
     return ElementTree.tostring(root, 'unicode') + '\n'
-
-
-def _links(result: CalibrationResult) -> dict[str, RigidBodyInertia]:
-    """Return the identified body that each joint moves, in the frame of its link."""
-    joints = result.robot.joint_names
-    links = result.values(parameter_names(joints)).reshape(-1)[:10 * len(joints)].reshape(-1, 10)
-    bodies = [pin.Inertia.FromDynamicParameters(parameters) for parameters in links]
-    return {joint: _body(body) for joint, body in zip(joints, bodies, strict=True)}
 
 
 def _body(body: pin.Inertia) -> RigidBodyInertia:
@@ -233,16 +235,6 @@ def _earlier_load(result: CalibrationResult, urdf: str) -> RigidBodyInertia | No
         return None
     robot = _arm(result, base)
     return in_frame(robot, robot.distal_inertia(PAYLOAD_LINK), PAYLOAD_LINK, result.frame)
-
-
-def _link_load(result: CalibrationResult, urdf: str) -> RigidBodyInertia:
-    """Return the body of the payload link, in the frame of the result."""
-    payload, earlier = carried_load(result), _earlier_load(result, urdf)
-    if earlier is None:
-        return payload
-    if not payload.inertia.any():
-        payload = replace(payload, inertia=least_inertia(payload.mass) * np.eye(3))
-    return _body(payload.to_pinocchio() + earlier.to_pinocchio())
 
 
 def _show_payload(result: CalibrationResult, urdf: str, out: Path) -> None:
@@ -336,13 +328,12 @@ def driver_load(
     """
     payload = carried_load(result)
     robot = _arm(result, identified_on(result, urdf))
-    moved = in_frame(robot, payload, result.frame, frame)
+    total = in_frame(robot, payload, result.frame, frame)
     mounted = robot.distal_inertia(frame)
-    if mounted.mass == 0.0:
-        return moved, 0.0
-    total = _body(moved.to_pinocchio() + mounted.to_pinocchio())
+    if mounted.mass > 0.0:
+        total = _body(total.to_pinocchio() + mounted.to_pinocchio())
     if not payload.inertia.any():
-        total = RigidBodyInertia(total.mass, total.com, np.zeros((3, 3)))
+        total = replace(total, inertia=np.zeros((3, 3)))
     return total, mounted.mass
 
 

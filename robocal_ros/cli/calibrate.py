@@ -193,9 +193,8 @@ class _Guide:
         for kind in (*plan.STORED, 'arm'):
             result = self._store.load(kind)
             if result is None or kind in self._again or stale_inputs(
-                    result, self._store.load):
-                continue
-            if kind == 'payload' and result.settings.get('tool', '') != self.answers.tool:
+                    result, self._store.load) or (
+                    kind == 'payload' and result.settings.get('tool', '') != self.answers.tool):
                 continue
             age = (time() - self._store.path(kind).stat().st_mtime) / 3600.0
             text = f'{kind.replace("_", " ")} of {age:.1f} hours ago ({result.method})'
@@ -215,7 +214,7 @@ class _Guide:
 
     @cached_property
     def _steps(self) -> tuple[Action, ...]:
-        return plan.actions(self.answers.mass, self.answers.mass_std)
+        return tuple(plan.actions(self.answers.mass, self.answers.mass_std))
 
     def _planned(self) -> tuple[Action, ...] | None:
         """Return the cheapest plan of which all previews that are possible now succeed."""
@@ -352,8 +351,8 @@ class _Guide:
             print_line(f'Not reached: {", ".join(missing)}.', 'red')
             self._show_left_out((), facts)
         else:
-            purposes = [plan.PURPOSES[name] for name in self.answers.purposes]
-            print_line(f'Fit for: {", ".join(purposes)}.', 'green')
+            purposes = ', '.join(plan.PURPOSES[name] for name in self.answers.purposes)
+            print_line(f'Fit for: {purposes}.', 'green')
         folder: Path = self._store.directory
         if list(folder.glob('*.y*ml')):
             urdf = folder / f'{self._robot.name}.urdf'

@@ -147,11 +147,6 @@ class RosSession(AbstractContextManager['RosSession']):
         return others()
 
 
-def _plain(value: Any) -> Any:
-    """Return a parameter's value with lists for arrays."""
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
-
-
 def _like(value: Any, current: Any) -> Any:
     """Return a value with numbers with a point where the current value has them."""
     if isinstance(value, list) and isinstance(current, list) and current:
@@ -284,8 +279,10 @@ class NodeClient:
         known = [name for name in names if name in has]
         values = self._answer(GetParameters, 'get_parameters', GetParameters.Request(names=known),
                               retry=True).values
-        return {name: _plain(parameter_value_to_python(value))
-                for name, value in zip(known, values, strict=True)}
+        plain = zip(known, map(parameter_value_to_python, values), strict=True)
+        # Lists in place of arrays.
+        return {name: list(value) if isinstance(value, Sequence) and not isinstance(value, str)
+                else value for name, value in plain}
 
     def check_names(self, names: Iterable[str]) -> None:
         """Raise a ConfigurationError, with the nearest name, if the node lacks a parameter."""

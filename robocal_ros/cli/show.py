@@ -42,8 +42,8 @@ def run(options: argparse.Namespace) -> int:
         FileFormatError: If one is no result file.
 
     """
-    # All are read before the first is shown, so that an error is not lost among tables.
     files = result_files(options.files)
+    # All are read before the first is shown, so that an error is not lost among tables.
     for path, result in [(path, read_result(path)) for path in files]:
         show_result(result)
         load = current_results(result, path)
@@ -109,7 +109,7 @@ def stored_files(folder: Path | None = None) -> list[Path]:
 
     def place(path: Path) -> int:
         kind = path.name.partition('.')[0]
-        return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
+        return (*_ORDER, kind).index(kind)
 
     return sorted(found, key=place)
 

@@ -149,15 +149,14 @@ class Estimator(BagReader):
             RobocalError: If a result cannot be read, or is built on other efforts.
 
         """
-        def usable(gains: CalibrationResult) -> bool:
-            # What sets the unit of efforts begins anew where their origin changed.
-            return self.name not in EFFORT_UNITS or not other_efforts(robot, values, gains)
-
-        # Gains replace earlier ones: with which of them an arm was identified does not matter.
         effort = self.needs(values).effort
+        # Gains replace earlier ones: with which of them an arm was identified does not matter.
+        # What sets the unit of efforts begins anew where their origin changed.
         found = choose(load, self.kinds(values), effort_units(values) if effort else (),
-                       DRIVE_GAINS if self.name == DRIVE_GAINS else '', usable, self.beside,
-                       self.priors(values))
+                       DRIVE_GAINS if self.name == DRIVE_GAINS else '', lambda gains: (
+                           self.name not in EFFORT_UNITS
+                           or not other_efforts(robot, values, gains)),
+                       self.beside, self.priors(values))
         if effort:
             for result in found.used.values():
                 check_efforts(robot, values, result)

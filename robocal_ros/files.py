@@ -105,6 +105,19 @@ class _StrictLoader(_Loader):  # type: ignore[misc]
         return super().construct_scalar(node)
 
 
+def exists(path: Path, what: str) -> bool:
+    """Return whether there is a file; raises ConfigurationError if that cannot be looked up."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f'The {what} {path} cannot be read: {getattr(error, "strerror", error)}. Correct its '
+            'name or the permissions of its folder.') from error
+    return True
+
+
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading.
 
@@ -142,9 +155,9 @@ def read_bytes(
             size = os.fstat(file.fileno()).st_size
             # Files of the kernel have no size.
             content = file.read(limit + 1) if size <= limit else b''
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f'The {what} {path} cannot be read: '
-                                 f'{getattr(error, "strerror", error)}. {remedy}') from error
+    except OSError as error:
+        raise ConfigurationError(
+            f'The {what} {path} cannot be read: {error.strerror}. {remedy}') from error
     if (size := max(size, len(content))) > limit:
         raise FileFormatError(
             f'The {what} {path} has {size / 1e6:.0f} MB; expected at most {limit / 1e6:.0f} MB. '

@@ -154,14 +154,6 @@ class _Item:
         self.assumed |= {item.kind: f'{item.name}, {item.sha256[:12]}…' if item.sha256 else 'none'
                          for item in result.inputs}
         self.used = {item.kind: f'{item.name} {item.sha256}' for item in result.inputs}
-        self.identity = {
-            'robot': result.robot.name,
-            'joints': ', '.join(result.robot.joint_names),
-            'robot description (SHA-256)': result.robot.urdf_sha256,
-            'source': result.source,
-            'newest sample [s]': f'{result.time:.3f}',
-            'software': f'robocal_ros {result.software_version}',
-        }
 
     def connect(self, items: Sequence[_Item]) -> None:
         """Find the results among others that this one uses, and those that use it."""

@@ -25,6 +25,7 @@ from robocal_ros.files import (
     REMEDY,
     Finite,
     convert,
+    exists,
     load,
     read_text,
     refuse,
@@ -482,12 +483,9 @@ class ResultStore:
         """
         own = kind.removesuffix(FAILED)
         path = self.path(own).with_suffix('.yaml' if own == kind else f'{FAILED}.yaml')
-        try:
-            result = read_result(path, self.robot, passed=own == kind)
-        except ConfigurationError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                return None
-            raise
+        if not exists(path, 'result file'):
+            return None
+        result = read_result(path, self.robot, passed=own == kind)
         if result.kind != own:
             raise refuse(str(path), 'kind', f"'{own}'", result.kind)
         return result

@@ -17,18 +17,8 @@ from distributed import get_worker
 from robocal_ros import __version__, registry
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.estimators import Follower, estimator
-from robocal_ros.fleet import storage
+from robocal_ros.fleet import catalogue, storage
 from robocal_ros.fleet.bags import Arm, BagPlace, arms_in, name_in_path, robot_name
-from robocal_ros.fleet.catalogue import (
-    BAGS,
-    BROKEN,
-    ESTIMATED,
-    REFUSED,
-    SKIPPED,
-    Catalogue,
-    rows_of,
-    utc,
-)
 from robocal_ros.fleet.request import NAMESPACE, ROBOT, Request
 from robocal_ros.messages import Bag, Selection, description_in
 from robocal_ros.offline import OfflineEstimation, read_parameters
@@ -130,16 +120,16 @@ def _overrides(request: Request, table: type[ParameterTable]) -> dict[str, str]:
 
 def record(task: Task, attempts: list[Attempt]) -> None:
     """Record attempts at a bag in the catalogue; raises OSError."""
-    common = {'bag': task.bag.uri, 'fingerprint': task.bag.fingerprint, 'tried': utc(time()),
-              'request_sha256': task.request_sha256, 'version': __version__}
-    Catalogue(task.request.output).add(pa.Table.from_pylist(
-        [{**asdict(item), **common} for item in attempts], BAGS))
+    common = {'bag': task.bag.uri, 'fingerprint': task.bag.fingerprint, 'version': __version__,
+              'request_sha256': task.request_sha256, 'tried': catalogue.utc(time())}
+    catalogue.Catalogue(task.request.output).add(pa.Table.from_pylist(
+        [{**asdict(item), **common} for item in attempts], catalogue.BAGS))
 
 
 def _failed(error: Exception) -> Attempt:
     if isinstance(error, RobocalError):
-        return Attempt(REFUSED, str(error))
-    return Attempt(BROKEN, f'{type(error).__name__}: {" ".join(str(error).split())}')
+        return Attempt(catalogue.REFUSED, str(error))
+    return Attempt(catalogue.BROKEN, f'{type(error).__name__}: {" ".join(str(error).split())}')
 
 
 def _copy(task: Task, folder: Path) -> Path:
@@ -154,7 +144,7 @@ def _attempts(task: Task, folder: Path) -> Iterator[Attempt]:
     with Bag(whole) as bag:
         arms = arms_in(bag, task.request)
         if not any(arm.capabilities for arm in arms):
-            yield Attempt(SKIPPED, 'The marked runs are others than --capability names.',
+            yield Attempt(catalogue.SKIPPED, 'The marked runs are others than --capability names.',
                           bag_sha256=sha256)
         for arm in arms:
             for name in arm.capabilities:
@@ -217,7 +207,7 @@ class _Estimate:
         path = f'results/{default_directory(self.robot).name}/{self.kind}-{inputs[:24]}.yaml'
         uri = storage.joined(request.output, *path.split('/'))
         if storage.exists(uri):
-            return Attempt(ESTIMATED, inputs_sha256=inputs, result=path)
+            return Attempt(catalogue.ESTIMATED, inputs_sha256=inputs, result=path)
         if isinstance(chosen, Follower):
             result = chosen.follow(self._bag, values, urdf, self._selection).tare()
             if result is None:
@@ -227,11 +217,11 @@ class _Estimate:
             result = OfflineEstimation(
                 chosen, self._bag, values, urdf, self._selection).run().result
         dated = result.time if result.time >= _DATED else max(result.time, self._bag.end)
-        Catalogue(request.output).add(rows_of(
+        catalogue.Catalogue(request.output).add(catalogue.rows_of(
             result, dated, bag=self._task.bag.uri, bag_sha256=self._bag_sha256,
             settings_sha256=settings, inputs_sha256=inputs, result=path))
         storage.write_bytes(uri, to_yaml(result).encode())
-        return Attempt(ESTIMATED, inputs_sha256=inputs, result=path,
+        return Attempt(catalogue.ESTIMATED, inputs_sha256=inputs, result=path,
                        verdict=result.verdict.value)
 
     def _fetched(self, uri: str, what: str) -> Path:

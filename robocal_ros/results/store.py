@@ -19,19 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
+from robocal_ros import files
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError, FileFormatError
-from robocal_ros.files import (
-    REMEDY,
-    Finite,
-    convert,
-    exists,
-    load,
-    read_text,
-    refuse,
-    write_atomically,
-    write_output,
-)
+from robocal_ros.files import Finite, convert, refuse
 from robocal_ros.results.provenance import FAILED
 from robocal_ros.results.result import (
     SCHEMA_VERSION,
@@ -159,7 +150,7 @@ def from_yaml(
         FileFormatError: If the text is not a consistent result of this version and robot.
 
     """
-    document = load(text, name)
+    document = files.load(text, name)
     # Checked first, because another version may differ in every key.
     version = document.get('schema_version') if isinstance(document, dict) else None
     if isinstance(document, dict) and (version != SCHEMA_VERSION or isinstance(version, bool)):
@@ -259,7 +250,7 @@ def _check_keys(read: Any, written: Any, name: str, at: str = '') -> None:
             place = f'{at}.{key}'.lstrip('.')
             if key not in written:
                 raise FileFormatError(f"{name}, key '{place}' is unknown; expected only "
-                                      f'{", ".join(written)}. {REMEDY}')
+                                      f'{", ".join(written)}. {files.REMEDY}')
             if key in read:
                 _check_keys(read[key], written[key], name, place)
             elif key not in _ADDED:
@@ -366,7 +357,7 @@ def read_result(
         FileFormatError: If it is not a result for this robot, or did not pass.
 
     """
-    text = read_text(path, 'result file',
+    text = files.read_text(path, 'result file',
                      'Check its name, or restore it from the history folder.')
     result = from_yaml(text, robot, str(path))
     if passed and result.verdict is not Verdict.PASS:
@@ -383,7 +374,7 @@ def write_result(result: CalibrationResult, path: Path) -> None:
         DataError: If the result is not valid.
 
     """
-    write_output(path, to_yaml(result), f'{result.kind} result')
+    files.write_output(path, to_yaml(result), f'{result.kind} result')
 
 
 def default_directory(robot_name: str) -> Path:
@@ -458,10 +449,10 @@ class ResultStore:
             else:
                 # A unique name, from the present time.
                 now = datetime.now(timezone.utc)
-                write_atomically(
+                files.write_atomically(
                     self.directory / 'history' / f'{result.kind}-{now:%Y%m%dT%H%M%S.%fZ}-'
                     f'{uuid.uuid4().hex[:8]}.yaml', text)
-            write_atomically(path, text)
+            files.write_atomically(path, text)
         except OSError as error:
             raise ConfigurationError(
                 f'The {result.kind} result could not be written to {self.directory} '
@@ -483,7 +474,7 @@ class ResultStore:
         """
         own = kind.removesuffix(FAILED)
         path = self.path(own).with_suffix('.yaml' if own == kind else f'{FAILED}.yaml')
-        if not exists(path, 'result file'):
+        if not files.exists(path, 'result file'):
             return None
         result = read_result(path, self.robot, passed=own == kind)
         if result.kind != own:

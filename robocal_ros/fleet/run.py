@@ -247,20 +247,10 @@ class _Run:
             _LostWorkersError: If there are no workers left.
 
         """
-        for task, future in self._side_by_side(client):
-            self._take(task, future)
-        # With no other bag at work, it is known which one ends the worker.
-        for uri in [uri for uri in self._kills if uri in self.tasks]:
-            while uri in self.tasks:
-                future = client.submit(estimate_bag, self.tasks[uri], pure=False)
-                _first_of(client, [future])
-                self._take(self.tasks[uri], future)
-
-    def _side_by_side(self, client: Client) -> Iterator[tuple[Task, Future]]:
-        """Yield tasks and their futures as they end, with one for each worker and one waiting."""
         waiting = [task for uri, task in reversed(self.tasks.items()) if not self._kills[uri]]
         at_work: dict[Future, Task] = {}
         room, looked = 0, -_LOOK
+        # One task for each worker, and one waiting.
         while waiting or at_work:
             if monotonic() - looked > _LOOK:
                 room, looked = 2 * max(sum(client.nthreads().values()), 1), monotonic()
@@ -268,7 +258,13 @@ class _Run:
                 task = waiting.pop()
                 at_work[client.submit(estimate_bag, task, pure=False)] = task
             for future in _first_of(client, list(at_work)):
-                yield at_work.pop(future), future
+                self._take(at_work.pop(future), future)
+        # With no other bag at work, it is known which one ends the worker.
+        for uri in [uri for uri in self._kills if uri in self.tasks]:
+            while uri in self.tasks:
+                future = client.submit(estimate_bag, self.tasks[uri], pure=False)
+                _first_of(client, [future])
+                self._take(self.tasks[uri], future)
 
     def _take(self, task: Task, future: Future) -> None:
         """Take the outcome of a task, and forget it where the worker keeps it."""

@@ -126,8 +126,15 @@ class _Item:
         self.index, self.result, self.advice = index, result, advice
         self.title = wording.title_of(result)
         self.words = wording.VERDICT_WORDS[result.verdict]
-        self.headline = _headline(result)
-        self.measured = _measured(result.time)
+        # The first parameters on one line, and how many there are besides.
+        known = [f'{wording.described(p.name)} {wording.reading(p).text}'
+                 for p in result.parameters if p.value is not None]
+        more = [f'{len(known) - _HEADLINE} more'] if len(known) > _HEADLINE else []
+        self.headline = ' · '.join(known[:_HEADLINE] + more)
+        # A date, unless the clock counts from a start.
+        self.measured = (
+            f'at {result.time:.0f} s of its clock' if result.time < _FIRST_DATE else
+            datetime.fromtimestamp(result.time, timezone.utc).strftime('%Y-%m-%d %H:%M UTC'))
         self.origin = ', '.join(filter(None, (result.robot.name, result.source, self.measured)))
         self.prevents = sorted((check for check in result.checks
                                 if not check.passed or not check.evaluated),
@@ -174,22 +181,6 @@ def _tally(items: Sequence[_Item]) -> str:
         if names:
             sentences.append(f'{text}: {"; ".join(names)}.')
     return ' '.join(sentences)
-
-
-def _measured(time: float) -> str:
-    """Return the time of a result as a date, unless its clock counts from a start."""
-    if time < _FIRST_DATE:
-        return f'at {time:.0f} s of its clock'
-    return datetime.fromtimestamp(time, timezone.utc).strftime('%Y-%m-%d %H:%M UTC')
-
-
-def _headline(result: CalibrationResult) -> str:
-    """Return the first parameters on one line, and how many there are besides."""
-    found = [p for p in result.parameters if p.value is not None]
-    shown = ' · '.join(f'{wording.described(p.name)} {wording.reading(p).text}'
-                       for p in found[:_HEADLINE])
-    more = len(found) - _HEADLINE
-    return f'{shown} · {more} more' if more > 0 else shown
 
 
 def _changes(text: str) -> list[tuple[str, str]]:

@@ -16,7 +16,6 @@ from typing import Annotated, Any, get_type_hints
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import yaml
 
 from robocal_ros import files
@@ -156,8 +155,7 @@ def from_yaml(
     if isinstance(document, dict) and (version != SCHEMA_VERSION or isinstance(version, bool)):
         raise refuse(
             name, 'schema_version', str(SCHEMA_VERSION), version,
-            'Read it with the version of this package that wrote it, or calibrate again.',
-        )
+            'Read it with the version of this package that wrote it, or calibrate again.')
     if not text.rstrip().endswith(_END):
         raise FileFormatError(
             f"{name} is truncated: expected '...' in its last line. Restore it from the history "
@@ -178,7 +176,9 @@ def _result(document: object, name: str) -> CalibrationResult:
         if value is _MISSING and field.name not in _ADDED:
             raise refuse(name, place, 'a value', 'nothing')
         if value is not _MISSING:
-            content[field.name] = convert(value, _TYPES[field.name], name, place, arrays=_unread)
+            content[field.name] = convert(value, _TYPES[field.name], name, place,
+                                          # Arrays are checked and converted later.
+                                          lambda _, values: np.array(values, dtype=object))
     for row, parameter in enumerate(content['parameters']):
         if parameter.state is State.IDENTIFIED and parameter.value is None:
             raise refuse(name, f'parameters[{row}].value',
@@ -215,11 +215,6 @@ def _result(document: object, name: str) -> CalibrationResult:
             raise refuse(name, key, f'{list(interval) if interval else "null"}, which follows '
                          'from value and std', entry['interval_95'])
     return result
-
-
-def _unread(kind: type, values: Any) -> npt.NDArray[Any]:
-    """Return the values of an array that is checked and converted later."""
-    return np.array(values, dtype=object)
 
 
 def _at(document: object, place: str, name: str) -> Any:
@@ -331,8 +326,7 @@ def _check_robot(written: RobotIdentity, robot: RobotIdentity, name: str) -> Non
     if written.joint_names != robot.joint_names:
         raise FileFormatError(
             f"{name}, key 'robot.joint_names': expected {', '.join(robot.joint_names)}, the "
-            f'joints of the present robot, got {", ".join(written.joint_names)}. {remedy}'
-        )
+            f'joints of the present robot, got {", ".join(written.joint_names)}. {remedy}')
     if not written.is_described_as(robot):
         _LOGGER.warning(
             "%s was identified with another description of robot '%s': links, joints, inertias or "

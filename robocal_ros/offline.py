@@ -24,9 +24,6 @@ from robocal_ros.messages import (
     JointIntake,
     Recording,
     Selection,
-    Span,
-    Spans,
-    StationaryInterval,
     TrackerIntake,
     WrenchIntake,
     marks,
@@ -149,23 +146,22 @@ class OfflineEstimation:
 
     # ------------------------------------------------------------------------ marks
 
-    def _marked(self) -> tuple[Spans, tuple[str, ...]]:
+    def _marked(self) -> tuple[marks.Spans, tuple[str, ...]]:
         """Return the spans of the last run marked in the bag, and a remark about it."""
         name = f'{self._capability.node}/{marks.TOPIC}'
         topic = self._selection.known_topic(self._bag, name, MARKS)
-        if self._selection.whole or topic is None:
-            return Spans(), ()
-        spans = marks.last_run(marks_in(self._bag, topic), self._capability.services)
+        spans = None if self._selection.whole or topic is None else marks.last_run(
+            marks_in(self._bag, topic), self._capability.services)
         if spans is None:
-            return Spans(), ()
+            return marks.Spans(), ()
         return spans, ('The last run marked in the bag is used; --whole uses the whole bag.',)
 
-    def _span(self, stream: str) -> Span:
+    def _span(self, stream: str) -> marks.Span:
         marked = self._spans.of(stream)
-        return Span(max(marked.begin, self._selection.begin),
+        return marks.Span(max(marked.begin, self._selection.begin),
                     min(marked.end, self._selection.end), marked.discarded)
 
-    def _stationary(self) -> tuple[StationaryInterval, ...]:
+    def _stationary(self) -> tuple[marks.StationaryInterval, ...]:
         """Return the marked stationary intervals within the selected time."""
         span = self._span(marks.JOINTS)
         return tuple(rest for rest in self._spans.stationary

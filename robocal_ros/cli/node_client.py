@@ -198,10 +198,7 @@ class NodeClient:
     @property
     def progress(self) -> float:
         """Progress of the procedure [%]."""
-        try:
-            return float(self.values.get('progress', '0'))
-        except ValueError:
-            return 0.0
+        return float(self.values.get('progress', '0'))
 
     @property
     def running(self) -> str:

@@ -130,15 +130,14 @@ class Scan:
             spread = float(history.temperature[known].std()) if known.any() else 0.0
             sensitivity = history.sensitivity / unit if known.any() else 0.0
             self.value[row, :n] = (history.value - centre) / unit
-            self.warmth[row, :n] = np.where(known, history.temperature - reference, 0.0)
+            self.warmth[row, :n] = np.where(
+                known & (sensitivity > 0.0), history.temperature - reference, 0.0)
             # A recording without temperature, among others with one, may be as warm as any.
             missing = np.where(known, 0.0, sensitivity * max(spread, 1.0))
             self.std[row, :n] = np.hypot(history.std / unit, missing)
             self.freedom[row, :n] = np.minimum(history.freedom, _FREEDOM)
             self.time[row, :n] = (history.time - history.time[0]) / _HALF_YEAR
             precision[row] = sensitivity**-2 if sensitivity > 0.0 else 1.0
-            if sensitivity == 0.0:
-                self.warmth[row] = 0.0
         self.rejected = np.zeros((size, longest), dtype=bool)
         self.level = np.abs(self.centre)
         self.start = np.zeros(size, dtype=int)

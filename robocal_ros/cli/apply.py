@@ -13,7 +13,7 @@ import pinocchio as pin
 
 from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, print_line
-from robocal_ros.cli.drivers import Driver, Names, payload_calls, recognised
+from robocal_ros.cli.drivers import Driver, payload_calls, recognised
 from robocal_ros.cli.show import result_files
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.files import read_text, write_output
@@ -260,7 +260,7 @@ def _driver_frame(
         ConfigurationError: If another frame is wanted than the one of a known driver.
 
     """
-    known = recognised(Names((), result.robot.joint_names, urdf=urdf))
+    known = recognised(joints=result.robot.joint_names, urdf=urdf)
     if known is None or result.kind != 'payload':
         return None, wanted or result.frame
     robot, flange = _arm(result, urdf), known.tool_frame

@@ -19,7 +19,7 @@ from robocal_ros import registry
 from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.doctor_findings import Finding, bad, doubtful, good
-from robocal_ros.cli.drivers import Names, Recognised, recognised
+from robocal_ros.cli.drivers import Recognised, recognised
 from robocal_ros.cli.node_client import NodeClient, RosSession, foreign, full_name
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions, qos, subscribe_text
@@ -66,7 +66,7 @@ def robot_findings(options: argparse.Namespace) -> Iterator[Finding]:
 
 def graph_findings(graph: Graph, options: argparse.Namespace) -> Iterator[Finding]:
     """Yield findings about a graph that was collected; options as for ``robot_findings``."""
-    driver = recognised(graph.names())
+    driver = graph.driver()
     if driver is not None:
         yield driver_finding(driver, options.namespace, options.joint_states)
     robot = yield from _description(graph, options.tool_frame or (
@@ -198,8 +198,8 @@ class Graph:
         return [name for name, kinds in get_action_names_and_types(self.session.node)
                 if _TRAJECTORY in kinds]
 
-    def names(self) -> Names:
-        """Return the names by which a driver is recognised."""
+    def driver(self) -> Recognised | None:
+        """Return the driver, None for an unknown one."""
         space = self.name('')
         names = [name.rpartition('/')[2]
                  for name in (*self.session.other_nodes(0.0), *self.session.published())
@@ -207,8 +207,8 @@ class Graph:
         inside = [name.removeprefix(space).removesuffix('/follow_joint_trajectory')
                   for name in self.controllers() if name.startswith(space)]
         states = self.states()
-        return Names(names, states[0].name if states else (), _rate(stamps_of(states)), inside,
-                     self.description)
+        return recognised(names, states[0].name if states else (), _rate(stamps_of(states)),
+                          inside, self.description)
 
     def collect(self, joint_states: str, duration: float) -> None:
         """Receive messages until nothing has appeared in the graph for a duration [s]."""

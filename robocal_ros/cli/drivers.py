@@ -7,6 +7,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import yaml
@@ -41,6 +42,11 @@ class Driver:
     joint_states: str = 'joint_states'
     remark: str = ''
 
+    @property
+    def path(self) -> Path:
+        """Its parameter file."""
+        return share_directory() / 'config' / 'examples' / f'{self.file}.yaml'
+
 
 _UR = (r'(\w+_)?(shoulder_(pan|lift)|wrist_[123])_joint', 'scaled_joint_trajectory_controller',
        'io_and_status_controller', 'ur_configuration_controller', 'ur_robot_driver/.*')
@@ -68,26 +74,6 @@ DRIVERS = (
 
 
 @dataclass(frozen=True)
-class Names:
-    """Names in a ROS graph, those of nodes and topics without their namespace.
-
-    Attributes:
-        graph: Nodes, topics and controllers.
-        joints: Joints in the joint states.
-        rate: Rate of the joint states [Hz], 0 if it is unknown.
-        controllers: Names of the joint trajectory controllers.
-        urdf: Robot description, empty without one.
-
-    """
-
-    graph: Sequence[str]
-    joints: Sequence[str] = ()
-    rate: float = 0.0
-    controllers: Sequence[str] = ()
-    urdf: str = ''
-
-
-@dataclass(frozen=True)
 class Recognised:
     """A driver in a graph, and what its parameter file has to be changed in.
 
@@ -108,47 +94,53 @@ class Recognised:
 
     def commands(self, namespace: str) -> list[str]:
         """Return the commands from here to the running node."""
-        source = share_directory() / 'config' / 'examples' / f'{self.driver.file}.yaml'
         launch = ['ros2 launch robocal_ros bringup.launch.py hardware:=real', f'nodes:={_NODE}',
                   'params_file:=my_arm.yaml']
         if namespace.strip('/'):
             launch.append(f'namespace:={namespace}')
         if self.driver.joint_states != 'joint_states':
             launch.append(f'joint_states:={self.driver.joint_states}')
-        return [f'cp {source} my_arm.yaml', ' '.join(launch)]
+        return [f'cp {self.driver.path} my_arm.yaml', ' '.join(launch)]
 
 
-def recognised(names: Names) -> Recognised | None:
-    """Return the driver whose names are in a graph, None for an unknown one."""
-    links = [element.get('name', '') for element in _elements(names.urdf, 'link')]
-    plugins = [(element.text or '').strip() for element in _elements(names.urdf, 'plugin')]
-    present = {*names.graph, *names.joints, *names.controllers, *plugins}
+def recognised(
+    graph: Sequence[str] = (), joints: Sequence[str] = (), rate: float = 0.0,
+    controllers: Sequence[str] = (), urdf: str = '',
+) -> Recognised | None:
+    """Return the driver whose names are in a ROS graph, None for an unknown one.
+
+    Args:
+        graph: Nodes, topics and controllers, without their namespace.
+        joints: Joints in the joint states.
+        rate: Rate of the joint states [Hz], 0 if it is unknown.
+        controllers: Names of the joint trajectory controllers.
+        urdf: Robot description, empty without one.
+
+    """
+    try:
+        root = ElementTree.fromstring(urdf)
+    except ElementTree.ParseError:
+        root = ElementTree.Element('robot')
+    plugins = [(element.text or '').strip() for element in root.iter('plugin')]
     for driver in DRIVERS:
-        found = sorted(name for name in present
+        found = sorted(name for name in {*graph, *joints, *controllers, *plugins}
                        if any(re.fullmatch(mark, name) for mark in driver.marks))
         low, high = driver.rates
         # Without a rate, the first of several arms of one driver.
-        if not found or (names.rate and not low <= names.rate < high):
+        if not found or (rate and not low <= rate < high):
             continue
-        given = yaml.safe_load((
-            share_directory() / 'config' / 'examples' / f'{driver.file}.yaml'
-        ).read_text(encoding='utf-8'))[f'/**/{_NODE}']['ros__parameters']
+        given = yaml.safe_load(driver.path.read_text(encoding='utf-8'))[
+            f'/**/{_NODE}']['ros__parameters']
         usual = given['controller']
         wanted = {
-            'tool_frame': next((link for link in links
-                                if re.fullmatch(driver.tool_frame, link)), given['tool_frame']),
-            'controller': usual if usual in names.controllers else min(
-                names.controllers, default=usual)}
+            'tool_frame': next((
+                link for element in root.iter('link')
+                if re.fullmatch(driver.tool_frame, link := element.get('name', ''))),
+                given['tool_frame']),
+            'controller': usual if usual in controllers else min(controllers, default=usual)}
         edits = {name: value for name, value in wanted.items() if value != given[name]}
         return Recognised(driver, tuple(found), edits, **wanted)
     return None
-
-
-def _elements(urdf: str, tag: str) -> list[ElementTree.Element]:
-    try:
-        return list(ElementTree.fromstring(urdf).iter(tag))
-    except ElementTree.ParseError:
-        return []
 
 
 # --------------------------------------------------------------------- setting a payload

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from robocal_ros import registry
 from robocal_ros.cli.apply import driver_load, urdf_with
-from robocal_ros.cli.drivers import Names, payload_calls, recognised
+from robocal_ros.cli.drivers import payload_calls, recognised
 from robocal_ros.errors import RobocalError
 from robocal_ros.results import CalibrationResult, Step, Verdict
 from robocal_ros.robot import ARM, DRIVE_GAINS, carried_load, formatted, identity_of
@@ -115,7 +115,7 @@ def _again(kind: str, source: str, path: Path) -> tuple[tuple[str, str], ...]:
 def _driver(result: CalibrationResult, urdf: tuple[Path, str] | None) -> tuple[Step, ...]:
     """Return the step that sets a payload in the robot's driver."""
     text = '' if urdf is None else urdf[1]
-    known = recognised(Names((), result.robot.joint_names, urdf=text))
+    known = recognised(joints=result.robot.joint_names, urdf=text)
     frame = result.frame
     if known is None:
         whose = (f"in frame '{frame}' if that is the driver's flange; robocal apply --frame gives "

@@ -175,9 +175,9 @@ def _estimate(add: _Add) -> None:
           'payload for compliance; the new result is stored there too')
     add('--use', type=Path, **_REPEATED, metavar='RESULT',
         help='a result file to use instead of a stored one; can be repeated')
-    add('--from', dest='begin', type=float, metavar='SECONDS',
+    add('--from', dest='begin', type=float, default=float('-inf'), metavar='SECONDS',
         help='start, in seconds after the first joint state')
-    add('--to', dest='end', type=float, metavar='SECONDS',
+    add('--to', dest='end', type=float, default=float('inf'), metavar='SECONDS',
         help='end, in seconds after the first joint state')
     add('--whole', action='store_true', help='use the whole bag, not only the last marked run')
     add('-o', '--output', type=Path, metavar='FILE',

@@ -16,7 +16,6 @@ from rclpy.qos import QoSReliabilityPolicy
 from sensor_msgs.msg import JointState
 
 from robocal_ros import registry
-from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.doctor_findings import Finding, bad, doubtful, good
 from robocal_ros.cli.drivers import Recognised, recognised
@@ -95,7 +94,13 @@ def graph_findings(graph: Graph, options: argparse.Namespace) -> Iterator[Findin
         yield from weight_findings(robot, states, graph.wrenches)
     if not graph.wrenches:
         yield good('F/T sensors', 'None; methods that need one are not available.')
-    yield _controller(graph, options.controller or (driver.controller if driver else _CONTROLLER))
+    controller = options.controller or (driver.controller if driver else _CONTROLLER)
+    wanted, available = graph.name(f'{controller}/follow_joint_trajectory'), graph.controllers()
+    yield good('controller', f'{wanted} is available.') if wanted in available else bad(
+        'controller', f'Action {wanted} is not available; available are: '
+        f'{", ".join(available) or "none"}.', "Set another one with --controller (and the nodes' "
+        "parameter 'controller'), or start it: ros2 control switch_controllers --activate "
+        f'{controller}.')
     for name in graph.session.other_nodes(0.0):
         if name.rpartition('/')[2] in registry.nodes():
             yield good(name, f'is {graph.state(name)}.')
@@ -146,18 +151,6 @@ def _silent(graph: Graph, topic: str, name: str) -> Finding:
         remedy = (f'{", ".join(alike)} is published: set its namespace with --namespace, / for '
                   'the root.')
     return bad(topic, 'It has no publisher.', remedy)
-
-
-def _controller(graph: Graph, controller: str) -> Finding:
-    wanted = graph.name(f'{controller}/follow_joint_trajectory')
-    available = graph.controllers()
-    if wanted in available:
-        return good('controller', f'{wanted} is available.')
-    names = ', '.join(available) or 'none'
-    return bad(
-        'controller', f'Action {wanted} is not available; available are: {names}.',
-        "Set another one with --controller (and the nodes' parameter 'controller'), or start it: "
-        f'ros2 control switch_controllers --activate {controller}.')
 
 
 # ------------------------------------------------------------------------ subscribing
@@ -351,11 +344,7 @@ def _effort_finding(robot: Robot, states: Sequence[JointState]) -> Finding:
         if not column.any():
             return bad('efforts', f"The effort of joint '{name}' is always zero.",
                        'Make the driver fill it in; check that the brakes are released.')
-    return _scale_finding(robot, position, effort)
-
-
-def _scale_finding(robot: Robot, position: Array, effort: Array) -> Finding:
-    """Compare efforts at rest with the holding torques of the URDF."""
+    # At rest, they are compared with the holding torques of the URDF.
     if float(np.ptp(position, axis=0).max()) > 0.01:
         return good('efforts', 'Published; not compared with gravity, because the arm moves.')
     held = robot.gravity_torque(position.mean(axis=0))

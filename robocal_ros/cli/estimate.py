@@ -109,18 +109,16 @@ def _follow(
 
 def _selection(bag: Bag, options: argparse.Namespace) -> Selection:
     selection = Selection(options.namespace, dict(options.remap), whole=options.whole)
-    if options.begin is None and options.end is None:
+    if (options.begin, options.end) == (selection.begin, selection.end):
         return selection
     first = next((to_seconds(stamp) for _, raw in bag.raw(
         selection.topic(bag, 'joint_states', JOINT_STATE))
         if (stamp := stamp_of(raw)) is not None), 0.0)
-    begin = float('-inf') if options.begin is None else first + options.begin
-    end = float('inf') if options.end is None else first + options.end
-    if not begin < end:
+    if not options.begin < options.end:
         raise ConfigurationError(
             f'--from {options.begin} and --to {options.end} select nothing; expected seconds '
             'after the first joint state, --from below --to.')
-    return replace(selection, begin=begin, end=end)
+    return replace(selection, begin=first + options.begin, end=first + options.end)
 
 
 def _output(options: argparse.Namespace) -> Path:

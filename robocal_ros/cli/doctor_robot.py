@@ -366,9 +366,7 @@ def _effort_finding(robot: Robot, states: Sequence[JointState]) -> Finding:
     return good('efforts', message)
 
 
-def wrench_finding(
-    topic: str, readings: Sequence[WrenchStamped], links: Sequence[str]
-) -> Finding:
+def wrench_finding(topic: str, readings: Sequence[WrenchStamped], links: Sequence[str]) -> Finding:
     """Check frame and values of an F/T sensor's messages.
 
     Args:

@@ -68,9 +68,7 @@ def run(options: argparse.Namespace) -> int:
     return _present(outcome.result, options, outcome.remarks, chosen.summary, estimation.stored)
 
 
-def _from_files(
-    chosen: FileEstimator, values: Any, urdf: str, options: argparse.Namespace
-) -> int:
+def _from_files(chosen: FileEstimator, values: Any, urdf: str, options: argparse.Namespace) -> int:
     if not urdf:
         raise ConfigurationError(f'{chosen.name} is estimated from files without a robot '
                                  'description; give --urdf.')

@@ -156,8 +156,7 @@ class View:
     def _draw(self, source: str, message: MarkerArray) -> None:
         # Kept, since they may arrive before the description does.
         self._markers[source] = message
-        if self._scene is not None and (
-                problem := self._scene.show(source, message.markers)):
+        if self._scene is not None and (problem := self._scene.show(source, message.markers)):
             self._tell(problem)
 
     def _tell(self, text: str) -> None:

@@ -290,9 +290,7 @@ def _span(change: Change, track: Track) -> tuple[float, float]:
     return float(time[max(change.first - 1, 0)]), float(time[min(change.last, len(time) - 1)])
 
 
-def _simultaneous(
-    changes: Sequence[tuple[Change, Track]]
-) -> Iterator[list[tuple[Change, Track]]]:
+def _simultaneous(changes: Sequence[tuple[Change, Track]]) -> Iterator[list[tuple[Change, Track]]]:
     """Yield groups of changes whose times overlap, the clearest first.
 
     A trend that was found while a step of another parameter was, is the same event: few
@@ -350,8 +348,7 @@ def _phrase(change: Change, track: Track) -> str:
     """Return parameter and size with interval, in percent where that has a meaning."""
     level, name = _level(change, track), track.name
     rate = '/year' if change.kind == 'trend' else ''
-    if track.subject is Subject.SENSOR or abs(level) <= _FAR * float(
-            np.median(track.history.std)):
+    if track.subject is Subject.SENSOR or abs(level) <= _FAR * float(np.median(track.history.std)):
         return f'{name} {_interval(change.size, change.std, track.unit)}{rate}'
     share, width = (100.0 * value / abs(level) for value in (change.size, Z95 * change.std))
     signed, interval = _range(share, width)

@@ -109,9 +109,7 @@ class _Hypotheses(NamedTuple):
 class Scan:
     """A batch of series, scanned in lockstep; values in units of the stated deviation."""
 
-    def __init__(
-        self, histories: Sequence[History], priors: Sequence[Prior | None]
-    ) -> None:
+    def __init__(self, histories: Sequence[History], priors: Sequence[Prior | None]) -> None:
         self.histories = histories
         self.count = np.array([len(history.time) for history in histories])
         size, longest = len(histories), int(self.count.max())
@@ -180,12 +178,9 @@ class Scan:
         value = self.value[rows, :stop] - self.warm[rows, None] * self.warmth[rows, :stop]
         scatter = RATIOS[grid]
         deviation = np.hypot(self.std[rows, None, :stop], scatter[..., None])
-        precision = np.empty((*grid.shape, 3))
-        precision[..., 0] = 0.0
-        precision[..., 1] = self.warm_precision[rows, None]
         # The width of a trend's prior grows with the scatter; without a trend it is of no effect.
-        precision[..., 2] = np.where(
-            self.trend[rows, None], (_TREND * np.hypot(1.0, scatter))**-2.0, 1.0)
+        precision = np.stack(np.broadcast_arrays(0.0, self.warm_precision[rows, None], np.where(
+            self.trend[rows, None], (_TREND * np.hypot(1.0, scatter))**-2.0, 1.0)), axis=-1)
         return Problem(self._columns(rows, stop)[:, None], value[:, None], deviation,
                        self.freedom[rows, None, :stop], used[:, None], precision)
 
@@ -328,10 +323,8 @@ class Scan:
             np.broadcast_to(stop - np.concatenate((steps, ramps)),
                             (len(rows), len(steps) + len(ramps))),
             begin[:, None]), axis=1)
-        trend = np.zeros(onset.shape, dtype=bool)
-        trend[:, len(steps):] = True
-        prior = np.full(onset.shape, np.log(0.5 / HORIZON))
-        prior[:, len(steps):] = np.log(0.25 / HORIZON)
+        trend = np.broadcast_to(np.arange(onset.shape[1]) >= len(steps), onset.shape)
+        prior = np.log(np.where(trend, 0.25, 0.5) / HORIZON)
         prior[:, -1] = np.where(
             self.trend[rows] | (stop - begin < BASELINE + CONFIRMATION), -np.inf, np.log(0.25))
         prior[:, :-1][onset[:, :-1] < begin[:, None] + BASELINE] = -np.inf
@@ -373,8 +366,7 @@ class Scan:
         begin = int(self.start[row])
         onsets = np.arange(begin + 2, stop - 1)
         onset = np.concatenate((onsets, [begin], onsets))[None]
-        trend = np.zeros(onset.shape, dtype=bool)
-        trend[:, len(onsets):] = True
+        trend = np.arange(onset.size)[None] >= len(onsets)
         rows, grid = np.array([row]), np.arange(len(RATIOS))[None]
         _, evidence = self._changed(
             rows, stop, _Hypotheses(onset, trend, np.zeros(onset.shape)), grid)
@@ -388,10 +380,8 @@ class Scan:
         own /= own.sum()
         places, own = onset[0][own > 0.0], own[own > 0.0]
         index = int(places[own.argmax()])
-        order = np.argsort(places, kind='stable')
-        share = np.cumsum(own[order])
-        first, last = (int(places[order[min(int((share < level).sum()), len(order) - 1)]])
-                       for level in (0.025, 0.975))
+        first, last = (int(places[min(k, len(places) - 1)])
+                       for k in np.searchsorted(np.cumsum(own), (0.025, 0.975)).tolist())
         self.segments[row] += self._segments(rows, max(index, begin + 1))[0]
         changed, evidence = self._changed(rows, stop, _Hypotheses(
             np.array([[index]]), np.array([[is_trend]]), np.zeros((1, 1))), grid)

@@ -259,11 +259,9 @@ def estimator(name: str) -> Estimator | Follower[Any]:
         raise ConfigurationError(
             f"'{name}' is not a capability that estimates from bags; expected one of "
             f'{", ".join(known)}.')
-    found: Estimator | Follower[Any] = resolve_name(known[name])
-    return found
+    return resolve_name(known[name])
 
 
 def file_estimator(name: str) -> FileEstimator:
     """Return an estimator from files by its name in the registry."""
-    found: FileEstimator = resolve_name(registry.file_estimators()[name])
-    return found
+    return resolve_name(registry.file_estimators()[name])

@@ -208,7 +208,7 @@ def identified_on(result: CalibrationResult, urdf: str) -> str:
     known = result.settings.get('urdf_payload_mass')
     if known is None:
         return bare
-    frame = _frame(result)
+    frame = _arm(result, urdf).tool_frame
     masses = [_arm(result, text).distal_inertia(frame).mass for text in (bare, urdf)]
     for text, mass in zip((bare, urdf), masses, strict=True):
         if abs(mass - known) <= _SAME_MASS:
@@ -219,13 +219,10 @@ def identified_on(result: CalibrationResult, urdf: str) -> str:
         f'{known:.4f} kg there. Give the URDF that it was identified with.')
 
 
-def _frame(result: CalibrationResult) -> str:
-    """Return the tool frame that a payload or an arm was identified with."""
-    return result.frame or str(result.settings['tool_frame'])
-
-
 def _arm(result: CalibrationResult, urdf: str) -> Robot:
-    return Robot(urdf, tool_frame=_frame(result), joints=result.robot.joint_names)
+    # The tool frame that a payload or an arm was identified with.
+    return Robot(urdf, tool_frame=result.frame or str(result.settings['tool_frame']),
+                 joints=result.robot.joint_names)
 
 
 def _earlier_load(result: CalibrationResult, urdf: str) -> RigidBodyInertia | None:
@@ -355,5 +352,4 @@ def in_frame(robot: Robot, payload: RigidBodyInertia, frame: str, other: str) ->
         raise ConfigurationError(
             f"Frames '{frame}' and '{other}' are not fixed to each other; name a frame of the "
             'link that carries the tool.')
-    transform: pin.SE3 = second.placement.actInv(first.placement)
-    return _body(transform.act(payload.to_pinocchio()))
+    return _body(second.placement.actInv(first.placement).act(payload.to_pinocchio()))

@@ -328,5 +328,4 @@ def _command(commands: Any, name: str, declare: Callable[[_Add], None]) -> argpa
 
 
 def _run_command(module: str, options: argparse.Namespace) -> int:
-    code: int = import_module(f'robocal_ros.cli.{module}').run(options)
-    return code
+    return import_module(f'robocal_ros.cli.{module}').run(options)

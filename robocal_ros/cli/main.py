@@ -52,7 +52,7 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
     # SIGTERM unwinds the stack, so that child processes end too.
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
-        code: int = options.run(options)
+        return options.run(options)
     except RobocalError as error:
         ERRORS.print(Text(str(error), style='bold red'), soft_wrap=True)
         return REFUSED
@@ -61,7 +61,6 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
         return INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, before)
-    return code
 
 
 if __name__ == '__main__':

@@ -223,9 +223,7 @@ class Catalogue:
         """
         with self._connection() as connection:
             # DuckDB's own fetchall needs a further library for times with a zone.
-            rows: list[dict[str, Any]] = connection.sql(
-                sql, params=list(parameters)).to_arrow_table().to_pylist()
-        return rows
+            return connection.sql(sql, params=list(parameters)).to_arrow_table().to_pylist()
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect()

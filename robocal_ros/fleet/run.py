@@ -311,8 +311,7 @@ def _first_of(client: Client, futures: list[Future]) -> set[Future]:
     while True:
         try:
             with client.as_current():
-                done: set[Future] = wait(futures, _LOOK, 'FIRST_COMPLETED').done
-            return done
+                return wait(futures, _LOOK, 'FIRST_COMPLETED').done
         # Another class than TimeoutError on Python 3.10.
         except asyncio.TimeoutError:
             # Workers of a scheduler elsewhere may come and go.

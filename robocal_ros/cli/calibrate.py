@@ -253,8 +253,7 @@ class _Guide:
         finally:
             self._restore(client, before)
         (self._assumed.add if assumed else self._assumed.discard)(step)
-        verdict = verdict_in(answer.message)
-        if answer.success and verdict in ('', 'pass'):
+        if answer.success and verdict_in(answer.message) in ('', 'pass'):
             self._gain_std = gain_std_in(answer.message) or self._gain_std
             self._previewed[step] = duration_in(answer.message) or step.seconds
             print_line(f'  {step.title}: {answer.message}', 'dim')

@@ -153,9 +153,8 @@ def actions(mass: float = 0.0, mass_std: float = 0.0) -> Iterator[Action]:
 
 def goals(purposes: Iterable[str], facts: Facts) -> Facts:
     """Return what purposes need."""
-    with_sensor = SENSOR in facts
     wanted = {'gravity': _of(PAYLOAD), 'friction': _of(FRICTION), 'accuracy': _of(COMPLIANCE),
-              'contact': _of(PAYLOAD, TARE if with_sensor else FRICTION)}
+              'contact': _of(PAYLOAD, TARE if SENSOR in facts else FRICTION)}
     return frozenset().union(*(wanted[purpose] for purpose in purposes))
 
 

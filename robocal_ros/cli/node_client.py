@@ -135,12 +135,10 @@ class RosSession(AbstractContextManager['RosSession']):
             wait: Longest wait for their discovery [s].
 
         """
-        own = self.node.get_fully_qualified_name()
-
         def others() -> list[str]:
-            names = self.node.get_node_names_and_namespaces()
-            full = {f'{space.rstrip("/")}/{name}' for name, space in names}
-            return sorted(full - {own})
+            names = {f'{space.rstrip("/")}/{name}'
+                     for name, space in self.node.get_node_names_and_namespaces()}
+            return sorted(names - {self.node.get_fully_qualified_name()})
 
         if self.spin_until(lambda: bool(others()), wait):
             self.spin_until(lambda: False, min(wait, _MORE_NODES))

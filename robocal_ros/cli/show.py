@@ -150,8 +150,7 @@ def result_files(names: Iterable[str], folder: Path | None = None) -> list[Path]
 
 def verdict_text(verdict: Verdict) -> str:
     """Return a verdict as coloured markup."""
-    style = _VERDICT_STYLES[verdict]
-    return f'[{style}]{wording.heading(verdict.value)}[/]'
+    return f'[{_VERDICT_STYLES[verdict]}]{wording.heading(verdict.value)}[/]'
 
 
 def show_result(result: CalibrationResult) -> None:

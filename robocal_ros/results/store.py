@@ -198,8 +198,7 @@ def _result(document: object, name: str) -> CalibrationResult:
     content['series'] = tuple(_series(item, name, f'plots[{row}]')
                               for row, item in enumerate(content['series']))
     result = CalibrationResult(**content)
-    written = _document(result)
-    _check_keys(document, written, name)
+    _check_keys(document, _document(result), name)
     convert(_at(document, 'verdict.reasons', name), list[str], name, 'verdict.reasons')
     if (value := _at(document, 'verdict.value', name)) != result.verdict.value:
         raise refuse(name, 'verdict.value',

@@ -8,7 +8,7 @@ import json
 import re
 from dataclasses import asdict, dataclass
 
-from robocal_ros import __version__
+from robocal_ros import __version__, registry
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.fleet import storage
 
@@ -51,6 +51,10 @@ class Request:
 
     def __post_init__(self) -> None:
         """Check the options; raises ConfigurationError."""
+        for name in self.capabilities:
+            if name not in registry.estimators():
+                raise ConfigurationError(f"'{name}' is not a capability; expected one of "
+                                         f'{", ".join(registry.estimators())}.')
         if self.robot_from not in ('', NAMESPACE, FOLDER):
             try:
                 groups = re.compile(self.robot_from).groups

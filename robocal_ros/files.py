@@ -292,6 +292,8 @@ def _allowed(schema: Any, steps: list[str | int]) -> str:
             info = next(field.type for field in info.fields if field.encode_name == step)
     if isinstance(info, msgspec.inspect.EnumType):
         return ', '.join(str(item.value) for item in info.cls)
+    if isinstance(info, msgspec.inspect.LiteralType):
+        return ', '.join(map(repr, info.values))
     return ', '.join(field.encode_name for field in getattr(info, 'fields', ()))
 
 

@@ -7,7 +7,7 @@ import argparse
 import csv
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -91,9 +91,9 @@ class ColumnMap(Section):
     wrench_topic: str = 'ft_wrist/wrench'
     wrench_frame: str = ''
     wrench_noise: tuple[float, ...] = ()
-    time_unit: str = 's'
-    position_unit: tuple[str, ...] = ('rad',)
-    effort_unit: str = 'N·m'
+    time_unit: Literal['s', 'ms', 'us', 'ns'] = 's'
+    position_unit: tuple[Literal['rad', 'deg', 'm', 'mm'], ...] = ('rad',)
+    effort_unit: Literal['N·m', 'Nm', 'N', 'A', 'mA'] = 'N·m'
     delimiter: str = ','
     header: bool = True
 
@@ -151,13 +151,6 @@ def read_map(path: Path) -> ColumnMap:
         if len(getattr(columns, key)) not in expected or not n:
             raise refuse(name, key, f'{" or ".join(map(str, expected))} entries for {n} joints',
                          list(getattr(columns, key)))
-    for key, units, given in (
-        ('time_unit', _TIME, [columns.time_unit]), ('effort_unit', _EFFORT, [columns.effort_unit]),
-        ('position_unit', _POSITION, columns.position_unit),
-    ):
-        for unit in given:
-            if unit not in units:
-                raise refuse(name, key, f'one of {", ".join(units)}', unit)
     if columns.wrench and not columns.wrench_frame:
         raise refuse(name, 'wrench_frame', 'the frame of the F/T sensor', '')
     if columns.wrench and columns.postures and (

@@ -183,11 +183,10 @@ def cheapest(steps: Collection[Action], facts: Facts, wanted: Facts) -> tuple[Ac
 
 def reason(step: Action, later: Iterable[Action], wanted: Facts) -> str:
     """Return why a step is in a plan: what needs it."""
-    new = step.yields
-    users = [other.title for other in later if new & other.needs]
-    asked = sorted(new & wanted)
+    users = [other.title for other in later if step.yields & other.needs]
+    asked = sorted(step.yields & wanted)
     return (f'asked for: {", ".join(asked)}' if asked else
-            f'"{users[0]}" needs {", ".join(sorted(new))}' if users else
+            f'"{users[0]}" needs {", ".join(sorted(step.yields))}' if users else
             'the arm is left as it was found')
 
 

@@ -425,15 +425,13 @@ class ResultStore:
             DataError: If the result is not valid.
 
         """
-        if (result.robot.name, result.robot.joint_names) != (
-            self.robot.name, self.robot.joint_names
-        ):
+        own, other = self.robot, result.robot
+        if (own.name, own.joint_names) != (other.name, other.joint_names):
             raise ConfigurationError(
-                f"The {result.kind} result is of robot '{result.robot.name}' with joints "
-                f"{', '.join(result.robot.joint_names)}; {self.directory} contains those of "
-                f"'{self.robot.name}' with {', '.join(self.robot.joint_names)}. Nothing was "
-                'saved; give each robot a results_dir of its own.'
-            )
+                f"The {result.kind} result is of robot '{other.name}' with joints "
+                f"{', '.join(other.joint_names)}; {self.directory} contains those of "
+                f"'{own.name}' with {', '.join(own.joint_names)}. Nothing was saved; give each "
+                'robot a results_dir of its own.')
         text = to_yaml(result)
         path = self.path(result.kind)
         try:

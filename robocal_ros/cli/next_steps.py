@@ -101,15 +101,13 @@ def _again(kind: str, source: str, path: Path) -> tuple[tuple[str, str], ...]:
 
     """
     procedure, commands = registry.of_kind(kind), []
-    if procedure is None:
+    if procedure is None or not procedure.verb:
         return ()
-    if source not in ('', 'live') and procedure.estimator and procedure.verb:
+    if source not in ('', 'live') and procedure.estimator:
         stored = ['--results-dir', str(path.parent)] if (path.parent / 'history').is_dir() else []
         commands.append(('from its bag, with the parameters used before',
                          shlex.join(['robocal', 'estimate', procedure.name, source, *stored])))
-    if procedure.verb:
-        commands.append(('on the robot', f'robocal run {procedure.name}'))
-    return tuple(commands)
+    return (*commands, ('on the robot', f'robocal run {procedure.name}'))
 
 
 def _driver(result: CalibrationResult, urdf: tuple[Path, str] | None) -> tuple[Step, ...]:

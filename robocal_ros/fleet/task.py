@@ -233,12 +233,13 @@ class _Estimate:
     def _stored_results(self) -> Path:
         """Return a folder with the robot's stored results; it may not exist."""
         uri = self._task.request.results_dir.replace(ROBOT, self.robot)
-        if uri and storage.is_local(uri):
+        if not uri:
+            return self._folder / 'none'
+        if storage.is_local(uri):
             return storage.local_path(uri)
         folder = self._folder / 'results' / self.robot
-        if uri:
-            storage.fetched((storage.joined(uri, name) for name in storage.names_in(uri)
-                             if name.endswith('.yaml')), folder)
+        storage.fetched((storage.joined(uri, name) for name in storage.names_in(uri)
+                         if name.endswith('.yaml')), folder)
         return folder
 
 

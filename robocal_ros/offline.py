@@ -238,9 +238,7 @@ def _number(value: Any) -> Any:
     """Return texts such as 5e-4, which are numbers for ROS and not for YAML 1.1, as numbers."""
     if isinstance(value, list):
         return [_number(element) for element in value]
-    if isinstance(value, str) and _NUMBER.fullmatch(value):
-        return float(value)
-    return value
+    return float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
 
 
 def _of_node(document: Mapping[Any, Any], node: str, file: str, at: str = '') -> dict[str, Any]:

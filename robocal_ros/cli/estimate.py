@@ -120,9 +120,7 @@ def _selection(bag: Bag, options: argparse.Namespace) -> Selection:
 
 
 def _output(options: argparse.Namespace) -> Path:
-    if options.output is not None:
-        return Path(options.output)
-    return Path(f'{options.files[0].resolve().stem}.{options.capability}.yaml')
+    return options.output or Path(f'{options.files[0].resolve().stem}.{options.capability}.yaml')
 
 
 def _present(

@@ -48,9 +48,7 @@ Watch = Callable[[], None]
 
 def full_name(name: str, namespace: str) -> str:
     """Return a topic's full name; a relative one is within the namespace."""
-    if name.startswith('/'):
-        return name
-    return f'/{namespace.strip("/")}/{name}'.replace('//', '/')
+    return name if name.startswith('/') else f'/{namespace.strip("/")}/{name}'.replace('//', '/')
 
 
 def foreign(publishers: Iterable[TopicEndpointInfo]) -> bool:

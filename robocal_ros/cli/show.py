@@ -71,9 +71,8 @@ def current_results(result: CalibrationResult, path: Path) -> Load | None:
     """Return what loads the current results beside a file, None outside a results folder."""
     # The newest results are in the results folder, older ones in its folder history.
     folder = path.parent.parent if path.parent.name == 'history' else path.parent
-    if (folder / f'{result.kind}.yaml').exists():
-        return ResultStore(folder, result.robot).load
-    return None
+    known = (folder / f'{result.kind}.yaml').exists()
+    return ResultStore(folder, result.robot).load if known else None
 
 
 def stored_files(folder: Path | None = None) -> list[Path]:

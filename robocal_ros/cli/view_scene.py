@@ -138,8 +138,7 @@ class Scene:
 
     def expire(self) -> None:
         """Remove markers whose lifetime is over."""
-        now = monotonic()
-        self._remove([name for name, (_, end) in self._drawn.items() if end < now])
+        self._remove([name for name, (_, end) in self._drawn.items() if end < monotonic()])
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:

@@ -149,15 +149,14 @@ class Estimator(BagReader):
             RobocalError: If a result cannot be read, or is built on other efforts.
 
         """
-        def usable(gains: CalibrationResult) -> bool:
-            # What sets the unit of efforts begins anew where their origin changed.
-            return self.name not in EFFORT_UNITS or not other_efforts(robot, values, gains)
-
-        # Gains replace earlier ones: with which of them an arm was identified does not matter.
         effort = self.needs(values).effort
+        # Gains replace earlier ones: with which of them an arm was identified does not matter.
+        # What sets the unit of efforts begins anew where their origin changed.
         found = choose(load, self.kinds(values), effort_units(values) if effort else (),
-                       DRIVE_GAINS if self.name == DRIVE_GAINS else '', usable, self.beside,
-                       self.priors(values))
+                       DRIVE_GAINS if self.name == DRIVE_GAINS else '', lambda gains: (
+                           self.name not in EFFORT_UNITS
+                           or not other_efforts(robot, values, gains)),
+                       self.beside, self.priors(values))
         if effort:
             for result in found.used.values():
                 check_efforts(robot, values, result)
@@ -260,11 +259,9 @@ def estimator(name: str) -> Estimator | Follower[Any]:
         raise ConfigurationError(
             f"'{name}' is not a capability that estimates from bags; expected one of "
             f'{", ".join(known)}.')
-    found: Estimator | Follower[Any] = resolve_name(known[name])
-    return found
+    return resolve_name(known[name])
 
 
 def file_estimator(name: str) -> FileEstimator:
     """Return an estimator from files by its name in the registry."""
-    found: FileEstimator = resolve_name(registry.file_estimators()[name])
-    return found
+    return resolve_name(registry.file_estimators()[name])

@@ -55,36 +55,10 @@ _Loader: Any = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
 
 
 class _StrictLoader(_Loader):  # type: ignore[misc]
-    """Safe loader of plain values in bounded time.
+    """Safe loader of plain values.
 
-    It refuses aliases, by which a few lines stand for billions of values, nesting that would
-    overflow the stack, and duplicate keys, of which YAML uses the last.
+    It refuses duplicate keys, of which YAML uses the last, and endless numbers.
     """
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._depth = self._count = 0
-        self._built = set[yaml.Node]()
-
-    def descend_resolver(self, parent: Any, index: Any) -> None:
-        """Note that a value begins; called before each is read."""
-        self._depth += 1
-        self._count += 1
-        if self._depth > _NESTING:
-            raise yaml.YAMLError(f'more than {_NESTING} nested values')
-        if self._count > _VALUES:
-            raise yaml.YAMLError(f'more than {_VALUES} values')
-
-    def ascend_resolver(self) -> None:
-        """Note that a value has ended."""
-        self._depth -= 1
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Return a value; called once for each, and once more for each alias."""
-        if node in self._built:
-            raise yaml.YAMLError(f'an alias of the value in line {node.start_mark.line + 1}')
-        self._built.add(node)
-        return super().construct_object(node, deep)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Return the mapping; raises ConstructorError for duplicate keys."""
@@ -98,16 +72,29 @@ class _StrictLoader(_Loader):  # type: ignore[misc]
             seen.add((key.tag, key.value))
         return super().construct_mapping(node, deep)
 
-    def number(self, node: yaml.ScalarNode) -> Any:
-        """Return a number."""
-        if len(node.value) > _DIGITS:
+    def construct_scalar(self, node: yaml.ScalarNode) -> Any:
+        """Return the text of a value."""
+        if len(node.value) > _DIGITS and node.tag.endswith((':int', ':float')):
             raise yaml.YAMLError(f'a number with more than {_DIGITS} characters')
-        whole = node.tag.endswith('int')
-        return self.construct_yaml_int(node) if whole else self.construct_yaml_float(node)
+        return super().construct_scalar(node)
 
 
-for _tag in ('int', 'float'):
-    _StrictLoader.add_constructor(f'tag:yaml.org,2002:{_tag}', _StrictLoader.number)
+def _check_size(text: str) -> None:
+    """Raise a YAMLError for a text that cannot be loaded in bounded time.
+
+    Such are aliases, by which a few lines stand for billions of values, and nesting that would
+    overflow the stack.
+    """
+    depth = count = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.YAMLError(f'the alias *{event.anchor}')
+        count += isinstance(event, yaml.NodeEvent)
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > _NESTING or count > _VALUES:
+            raise yaml.YAMLError(f'more than {_NESTING} nested values' if depth > _NESTING
+                                 else f'more than {_VALUES} values')
 
 
 def exists(path: Path, what: str) -> bool:
@@ -200,6 +187,7 @@ def load(text: str, name: str) -> object:
     collects = gc.isenabled()
     gc.disable()
     try:
+        _check_size(text)
         return yaml.load(text, Loader=_StrictLoader)
     # PyYAML also raises these, for invalid dates and numbers, misplaced tags, infinite nesting.
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError,
@@ -304,6 +292,8 @@ def _allowed(schema: Any, steps: list[str | int]) -> str:
             info = next(field.type for field in info.fields if field.encode_name == step)
     if isinstance(info, msgspec.inspect.EnumType):
         return ', '.join(str(item.value) for item in info.cls)
+    if isinstance(info, msgspec.inspect.LiteralType):
+        return ', '.join(map(repr, info.values))
     return ', '.join(field.encode_name for field in getattr(info, 'fields', ()))
 
 

@@ -24,9 +24,6 @@ from robocal_ros.messages import (
     JointIntake,
     Recording,
     Selection,
-    Span,
-    Spans,
-    StationaryInterval,
     TrackerIntake,
     WrenchIntake,
     marks,
@@ -34,10 +31,10 @@ from robocal_ros.messages import (
     temperature_intake,
 )
 from robocal_ros.parameters import ParameterTable, checked, declarations
-from robocal_ros.results import CalibrationResult, read_result
-from robocal_ros.robot import make_robot, make_store, torque_factor, with_own_units
+from robocal_ros.results import CalibrationResult, Load, ResultStore, read_result
+from robocal_ros.robot import Robot, make_robot, make_store, torque_factor, with_own_units
 
-__all__ = ['OfflineEstimation', 'read_parameters']
+__all__ = ['OfflineEstimation', 'read_parameters', 'results_for']
 
 T = TypeVar('T', bound=ParameterTable)
 
@@ -83,12 +80,8 @@ class OfflineEstimation:
             self._remarks = (*self._remarks, f'Its method is {values.method}, which is used.')
         self._values = values
         self.robot = make_robot(urdf, values)
-        store = make_store(self.robot, values)
-        given = [read_result(file, store.robot, passed=True) for file in files]
-        newer = {result.kind: result for result in given}
-        self.store = store
-        self._inputs = capability.inputs(
-            self.robot, values, lambda kind: newer[kind] if kind in newer else store.load(kind))
+        self.store, current = results_for(self.robot, values, files)
+        self._inputs = capability.inputs(self.robot, values, current)
         needs, name = capability.needs(values), bag.name
         self._joints = JointIntake(
             self.robot, torque_factor(self.robot, values, self._inputs.gains),
@@ -99,17 +92,17 @@ class OfflineEstimation:
         self._wrenches = {need.topic: WrenchIntake(
             need.topic, need.frame, need.sign, need.message_frame, source=name,
             span=self._span(need.topic), budget=needs.budget) for need in needs.wrenches}
-        self._tracker = None if needs.tracker is None else TrackerIntake(
-            needs.tracker.topic, orientation=needs.tracker.orientation, source=name,
-            span=self._span(needs.tracker.topic), stationary=self._stationary())
         self._temperature = temperature_intake(
             needs.temperature_topic, source=name, span=self._span(marks.JOINTS))
         streams: list[tuple[str, str, Intake]] = [
             ('joint_states', JOINT_STATE, self._joints),
             *((topic, WRENCH, intake) for topic, intake in self._wrenches.items())]
-        if needs.tracker is not None and self._tracker is not None:
-            streams.append((needs.tracker.topic, POSE if needs.tracker.orientation else POINT,
-                            self._tracker))
+        self._tracker: TrackerIntake | None = None
+        if (tracker := needs.tracker) is not None:
+            self._tracker = TrackerIntake(
+                tracker.topic, orientation=tracker.orientation, source=name,
+                span=self._span(tracker.topic), stationary=self._stationary())
+            streams.append((tracker.topic, POSE if tracker.orientation else POINT, self._tracker))
         if needs.temperature_topic:
             streams.append((needs.temperature_topic, TEMPERATURE, self._temperature))
         self._intakes = {selection.topic(bag, topic, kind): (topic, intake)
@@ -153,23 +146,22 @@ class OfflineEstimation:
 
     # ------------------------------------------------------------------------ marks
 
-    def _marked(self) -> tuple[Spans, tuple[str, ...]]:
+    def _marked(self) -> tuple[marks.Spans, tuple[str, ...]]:
         """Return the spans of the last run marked in the bag, and a remark about it."""
         name = f'{self._capability.node}/{marks.TOPIC}'
         topic = self._selection.known_topic(self._bag, name, MARKS)
-        if self._selection.whole or topic is None:
-            return Spans(), ()
-        spans = marks.last_run(marks_in(self._bag, topic), self._capability.services)
+        spans = None if self._selection.whole or topic is None else marks.last_run(
+            marks_in(self._bag, topic), self._capability.services)
         if spans is None:
-            return Spans(), ()
+            return marks.Spans(), ()
         return spans, ('The last run marked in the bag is used; --whole uses the whole bag.',)
 
-    def _span(self, stream: str) -> Span:
+    def _span(self, stream: str) -> marks.Span:
         marked = self._spans.of(stream)
-        return Span(max(marked.begin, self._selection.begin),
+        return marks.Span(max(marked.begin, self._selection.begin),
                     min(marked.end, self._selection.end), marked.discarded)
 
-    def _stationary(self) -> tuple[StationaryInterval, ...]:
+    def _stationary(self) -> tuple[marks.StationaryInterval, ...]:
         """Return the marked stationary intervals within the selected time."""
         span = self._span(marks.JOINTS)
         return tuple(rest for rest in self._spans.stationary
@@ -185,6 +177,14 @@ class OfflineEstimation:
                 what = 'averages' if averaged > 1 else 'readings'
                 yield (f'The bag exceeds the sample budget: the oldest {forgotten} {what} '
                        f'of {name} were left out. Select a part with --from and --to.')
+
+
+def results_for(robot: Robot, values: Any, files: Sequence[Path]) -> tuple[ResultStore, Load]:
+    """Return the stored results, and what loads the current ones: of files, else the stored."""
+    store = make_store(robot, values)
+    given = {result.kind: result for result in (
+        read_result(file, store.robot, passed=True) for file in files)}
+    return store, lambda kind: given[kind] if kind in given else store.load(kind)
 
 
 # ---------------------------------------------------------------------- parameter files
@@ -211,7 +211,12 @@ def read_parameters(
     """
     values: dict[str, Any] = {}
     for file in files:
-        values |= _of_node(_document(file), f'/{namespace.strip("/")}/{node}'.replace('//', '/'),
+        document = load(read_text(file, 'parameter file'), str(file))
+        if not isinstance(document, dict):
+            raise FileFormatError(
+                f"'{file}' is not a parameter file: expected '<node>:' and '{_SECTION}:' below "
+                'it.')
+        values |= _of_node(document, f'/{namespace.strip("/")}/{node}'.replace('//', '/'),
                            str(file))
     known = {item.name: item for item in declarations(table)}
     for name, text in (overrides or {}).items():
@@ -220,11 +225,10 @@ def read_parameters(
                 f"'{name}' is not a parameter of {node}; expected one of {', '.join(known)}.")
         is_text = known[name].element_type is str and not isinstance(known[name].default, list)
         values[name] = text if is_text else load(text, f'Parameter {name}')
-    values = {name: _number(value) if name in known and known[name].element_type is float
-              else value for name, value in values.items()}
-    problems = [
-        f"Parameter '{name}' is {value!r}; it must be {known[name].type_text()}."
-        for name, value in values.items() if name in known and not known[name].fits(value)]
+    values = {name: _number(value) if known[name].element_type is float else value
+              for name, value in values.items() if name in known}
+    problems = [f"Parameter '{name}' is {value!r}; it must be {known[name].type_text()}."
+                for name, value in values.items() if not known[name].fits(value)]
     if problems:
         raise ConfigurationError(' '.join(problems))
     return checked(table, values)
@@ -234,17 +238,7 @@ def _number(value: Any) -> Any:
     """Return texts such as 5e-4, which are numbers for ROS and not for YAML 1.1, as numbers."""
     if isinstance(value, list):
         return [_number(element) for element in value]
-    if isinstance(value, str) and _NUMBER.fullmatch(value):
-        return float(value)
-    return value
-
-
-def _document(file: Path) -> dict[Any, Any]:
-    document = load(read_text(file, 'parameter file'), str(file))
-    if not isinstance(document, dict):
-        raise FileFormatError(
-            f"'{file}' is not a parameter file: expected '<node>:' and '{_SECTION}:' below it.")
-    return document
+    return float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
 
 
 def _of_node(document: Mapping[Any, Any], node: str, file: str, at: str = '') -> dict[str, Any]:
@@ -256,19 +250,15 @@ def _of_node(document: Mapping[Any, Any], node: str, file: str, at: str = '') ->
                 f"{file}, key '{key}': expected a mapping that leads to '{_SECTION}', got "
                 f'{value!r}.')
         if key == _SECTION:
-            if _matches(node, at):
+            # ** is any namespaces, * is one.
+            form = ''.join(
+                r'(/[^/]+)*' if part == '**' else '/' + re.escape(part).replace(r'\*', '[^/]*')
+                for part in at.strip('/').split('/'))
+            if re.fullmatch(form, node):
                 found |= _flat(value)
         else:
             found |= _of_node(value, node, file, f'{at}/{str(key).strip("/")}')
     return found
-
-
-def _matches(node: str, pattern: str) -> bool:
-    """Return whether a node's full name matches; ``**`` is any namespaces, ``*`` is one."""
-    parts = pattern.strip('/').split('/')
-    form = ''.join(r'(/[^/]+)*' if part == '**' else '/' + re.escape(part).replace(r'\*', '[^/]*')
-                   for part in parts)
-    return re.fullmatch(form, f'/{node.strip("/")}') is not None
 
 
 def _flat(values: Mapping[Any, Any], prefix: str = '') -> dict[str, Any]:

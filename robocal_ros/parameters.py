@@ -122,12 +122,10 @@ T = TypeVar('T', bound=ParameterTable)
 
 def declarations(table: type[ParameterTable]) -> Iterator[Declaration]:
     """Yield the declarations of a parameter dataclass, in their order."""
-    descriptions = _descriptions(table)
+    descriptions, defaults = _descriptions(table), table()
     for item in dataclasses.fields(table):
-        default = item.default
-        if item.default_factory is not dataclasses.MISSING:
-            default = item.default_factory()
-        yield Declaration(item.name, default, descriptions[item.name], *item.metadata[_METADATA])
+        yield Declaration(item.name, getattr(defaults, item.name), descriptions[item.name],
+                          *item.metadata[_METADATA])
 
 
 def _descriptions(table: type[ParameterTable]) -> dict[str, str]:

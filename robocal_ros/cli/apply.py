@@ -13,7 +13,7 @@ import pinocchio as pin
 
 from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, print_line
-from robocal_ros.cli.drivers import Driver, Names, payload_calls, recognised
+from robocal_ros.cli.drivers import Driver, payload_calls, recognised
 from robocal_ros.cli.show import result_files
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.files import read_text, write_output
@@ -107,7 +107,12 @@ def urdf_with(result: CalibrationResult, urdf: str) -> str:
 
     """
     if result.kind == 'payload':
-        return with_payload(urdf, _link_load(result, urdf), result.frame)
+        load = carried_load(result)
+        if (earlier := _earlier_load(result, urdf)) is not None:
+            if not load.inertia.any():
+                load = replace(load, inertia=least_inertia(load.mass) * np.eye(3))
+            load = _body(load.to_pinocchio() + earlier.to_pinocchio())
+        return with_payload(urdf, load, result.frame)
     if result.kind == 'friction':
         laws = friction_by_joint(result)
         if not laws:
@@ -117,8 +122,13 @@ def urdf_with(result: CalibrationResult, urdf: str) -> str:
     if result.kind == 'geometry':
         return with_frames(urdf, result)
     if result.kind == ARM:
-        kept = () if identified_on(result, urdf) == urdf else (PAYLOAD_LINK,)
-        return with_links(urdf, _links(result), kept=kept)
+        joints = result.robot.joint_names
+        # The body that each joint moves, in the frame of its link.
+        bodies = result.values(parameter_names(joints)[:10 * len(joints)]).reshape(-1, 10)
+        return with_links(
+            urdf, {joint: _body(pin.Inertia.FromDynamicParameters(body))
+                   for joint, body in zip(joints, bodies, strict=True)},
+            kept=() if identified_on(result, urdf) == urdf else (PAYLOAD_LINK,))
     raise DataError(
         f"A result of kind '{result.kind}' cannot be written into a URDF; expected one of "
         f'{", ".join(item.kind for item in registry.procedures().values() if item.urdf)}.')
@@ -170,14 +180,6 @@ def mjcf_with(result: CalibrationResult, mjcf: str) -> str:
     return ElementTree.tostring(root, 'unicode') + '\n'
 
 
-def _links(result: CalibrationResult) -> dict[str, RigidBodyInertia]:
-    """Return the identified body that each joint moves, in the frame of its link."""
-    joints = result.robot.joint_names
-    links = result.values(parameter_names(joints)).reshape(-1)[:10 * len(joints)].reshape(-1, 10)
-    bodies = [pin.Inertia.FromDynamicParameters(parameters) for parameters in links]
-    return {joint: _body(body) for joint, body in zip(joints, bodies, strict=True)}
-
-
 def _body(body: pin.Inertia) -> RigidBodyInertia:
     return RigidBodyInertia(float(body.mass), np.array(body.lever), np.array(body.inertia))
 
@@ -206,7 +208,7 @@ def identified_on(result: CalibrationResult, urdf: str) -> str:
     known = result.settings.get('urdf_payload_mass')
     if known is None:
         return bare
-    frame = _frame(result)
+    frame = _arm(result, urdf).tool_frame
     masses = [_arm(result, text).distal_inertia(frame).mass for text in (bare, urdf)]
     for text, mass in zip((bare, urdf), masses, strict=True):
         if abs(mass - known) <= _SAME_MASS:
@@ -217,13 +219,10 @@ def identified_on(result: CalibrationResult, urdf: str) -> str:
         f'{known:.4f} kg there. Give the URDF that it was identified with.')
 
 
-def _frame(result: CalibrationResult) -> str:
-    """Return the tool frame that a payload or an arm was identified with."""
-    return result.frame or str(result.settings['tool_frame'])
-
-
 def _arm(result: CalibrationResult, urdf: str) -> Robot:
-    return Robot(urdf, tool_frame=_frame(result), joints=result.robot.joint_names)
+    # The tool frame that a payload or an arm was identified with.
+    return Robot(urdf, tool_frame=result.frame or str(result.settings['tool_frame']),
+                 joints=result.robot.joint_names)
 
 
 def _earlier_load(result: CalibrationResult, urdf: str) -> RigidBodyInertia | None:
@@ -233,16 +232,6 @@ def _earlier_load(result: CalibrationResult, urdf: str) -> RigidBodyInertia | No
         return None
     robot = _arm(result, base)
     return in_frame(robot, robot.distal_inertia(PAYLOAD_LINK), PAYLOAD_LINK, result.frame)
-
-
-def _link_load(result: CalibrationResult, urdf: str) -> RigidBodyInertia:
-    """Return the body of the payload link, in the frame of the result."""
-    payload, earlier = carried_load(result), _earlier_load(result, urdf)
-    if earlier is None:
-        return payload
-    if not payload.inertia.any():
-        payload = replace(payload, inertia=least_inertia(payload.mass) * np.eye(3))
-    return _body(payload.to_pinocchio() + earlier.to_pinocchio())
 
 
 def _show_payload(result: CalibrationResult, urdf: str, out: Path) -> None:
@@ -268,7 +257,7 @@ def _driver_frame(
         ConfigurationError: If another frame is wanted than the one of a known driver.
 
     """
-    known = recognised(Names((), result.robot.joint_names, urdf=urdf))
+    known = recognised(joints=result.robot.joint_names, urdf=urdf)
     if known is None or result.kind != 'payload':
         return None, wanted or result.frame
     robot, flange = _arm(result, urdf), known.tool_frame
@@ -336,13 +325,12 @@ def driver_load(
     """
     payload = carried_load(result)
     robot = _arm(result, identified_on(result, urdf))
-    moved = in_frame(robot, payload, result.frame, frame)
+    total = in_frame(robot, payload, result.frame, frame)
     mounted = robot.distal_inertia(frame)
-    if mounted.mass == 0.0:
-        return moved, 0.0
-    total = _body(moved.to_pinocchio() + mounted.to_pinocchio())
+    if mounted.mass > 0.0:
+        total = _body(total.to_pinocchio() + mounted.to_pinocchio())
     if not payload.inertia.any():
-        total = RigidBodyInertia(total.mass, total.com, np.zeros((3, 3)))
+        total = replace(total, inertia=np.zeros((3, 3)))
     return total, mounted.mass
 
 
@@ -364,5 +352,4 @@ def in_frame(robot: Robot, payload: RigidBodyInertia, frame: str, other: str) ->
         raise ConfigurationError(
             f"Frames '{frame}' and '{other}' are not fixed to each other; name a frame of the "
             'link that carries the tool.')
-    transform: pin.SE3 = second.placement.actInv(first.placement)
-    return _body(transform.act(payload.to_pinocchio()))
+    return _body(second.placement.actInv(first.placement).act(payload.to_pinocchio()))

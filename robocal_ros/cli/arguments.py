@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
+from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
@@ -17,78 +19,6 @@ from robocal_ros import __version__, registry
 
 _Add = Callable[..., Any]
 _RESULT = 'a result file, or a kind, such as payload, for the stored results of all robots'
-_ESTIMATE = """\
-Estimate from a bag of rosbag2, as the node would after replaying it; no robot and no ROS needed.
-
-payload, drive_gains, arm, friction, compliance: one result from the samples of the last marked
-run, or of the whole bag.
-
-geometry: frames and compliance of all joints from CSV files, not from a bag: one posture a line,
-the joint angles and what saw the tool (docs/geometry.md). Needs --urdf.
-
-wrench: tares, then observes the bag sample by sample. Shows each link (share of time with a known
-wrench, RMS and largest force) and each contact (time, force, point). Writes the tare as the result
-file, and the wrench on every link at every instant as a series beside it. The tare is the first
-available of: the stored one, with -p keep_tare:=true; the marked tare of the bag, from the same
-samples; the one that the node published; one at the first rest in the bag."""
-
-_FLEET_ESTIMATE = """\
-Estimate from many bags on all cores, or on the workers of a Dask scheduler. Each bag is asked for
-what its marks say was run (payload, drive_gains, arm, friction, compliance, the tare of wrench),
-with the estimators of `robocal estimate`. Results are files in the output folder, and rows of a
-catalogue of Parquet files there.
-
-The command can be interrupted and started again at any time: what is finished, with the same bag,
-parameters, URDF and version, is not repeated. A bag that fails is listed with its reason and does
-not stop the others."""
-
-
-_CALIBRATE = """\
-Looks at the robot, asks at most five questions, shows a plan with the reason of each step, and
-carries it out. The plan is the cheapest one from what is there and what is already known to what
-is asked for; steps that their preview expects to fail are replaced. Interrupted at any time, the
-same command goes on. Exit code 0: all that was asked for is known; 1: it is not, or a hand is
-needed with --yes; 2: error; 130: interrupted, and the arm is held."""
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser; the function to call is its options' ``run``."""
-    parser = argparse.ArgumentParser(
-        prog='robocal', description='Robot arms that measure themselves.')
-    parser.add_argument('--version', action='version', version=f'robocal_ros {__version__}')
-    commands = parser.add_subparsers(title='commands', required=True, metavar='COMMAND')
-
-    def command(name: str, summary: str, description: str = '') -> argparse.ArgumentParser:
-        own = commands.add_parser(
-            name, help=summary, description=description or f'{summary[:1].upper()}{summary[1:]}.',
-            formatter_class=argparse.RawDescriptionHelpFormatter if description
-            else argparse.HelpFormatter)
-        module = 'import_csv' if name == 'import' else name  # a Python keyword
-        own.set_defaults(
-            run=lambda options: import_module(f'robocal_ros.cli.{module}').run(options))
-        return own
-
-    _doctor(command('doctor', 'check machine and robot, and report what is missing and how to '
-                    'fix it').add_argument)
-    _calibrate(command('calibrate', 'from a new arm to the numbers for its driver: look, ask, '
-                       'plan, run', _CALIBRATE).add_argument)
-    _run(command('run', 'call the procedure of a node; Ctrl-C cancels it and holds the arm'
-                 ).add_argument)
-    _view(command('view', 'show the arm and what its nodes do in a browser; reads only, but for a '
-                  'button that cancels').add_argument)
-    _record(command('record', 'record the topics that an estimation needs into a bag, until '
-                    'Ctrl-C').add_argument)
-    _import(command('import', 'convert a CSV file into a bag by a column map: a log, or one '
-                    'posture per line').add_argument)
-    _estimate(command('estimate', 'estimate from a bag, as the node would after replaying it',
-                      _ESTIMATE).add_argument)
-    _fleet(command('fleet', 'estimate from many bags of many robots, and keep a catalogue'))
-    _show(command('show', 'show result files in the terminal').add_argument)
-    _report(command('report', 'write an HTML report of results: verdicts, what to do, values, '
-                    'plots').add_argument)
-    _apply(command('apply', 'write a result into a URDF, and show the service calls of robot '
-                   'drivers').add_argument)
-    return parser
 
 
 def _assignment(text: str) -> tuple[str, str]:
@@ -108,9 +38,11 @@ def positive(text: str) -> int:
 
 
 # What several commands share.
-_NAMESPACE = {'default': '', 'metavar': 'NS', 'help': "the robot's namespace"}
+_NAMESPACE: dict[str, Any] = {'default': '', 'metavar': 'NS', 'help': "the robot's namespace"}
 _REPEATED: dict[str, Any] = {'action': 'append', 'default': []}
 _ASSIGNMENTS: dict[str, Any] = {**_REPEATED, 'type': _assignment}
+_ROBOT: dict[str, Any] = {'default': '*', 'metavar': 'NAME',
+                          'help': 'only robots of this name, in which * stands for anything'}
 _TIMEOUT: dict[str, Any] = {'type': float, 'default': 10.0, 'metavar': 'SECONDS'}
 
 
@@ -128,11 +60,20 @@ def _looks(add: _Add) -> None:
 
 
 def _doctor(add: _Add) -> None:
+    """Check machine and robot, and report what is missing and how to fix it."""
     _looks(add)
     add('--machine', action='store_true', help='check the machine only, without a robot')
 
 
 def _calibrate(add: _Add) -> None:
+    """From a new arm to the numbers for its driver: look, ask, plan, run.
+
+    Looks at the robot, asks at most five questions, shows a plan with the reason of each step, and
+    carries it out. The plan is the cheapest one from what is there and what is already known to
+    what is asked for; steps that their preview expects to fail are replaced. Interrupted at any
+    time, the same command goes on. Exit code 0: all that was asked for is known; 1: it is not, or
+    a hand is needed with --yes; 2: error; 130: interrupted, and the arm is held.
+    """
     _looks(add)
     add('--for', dest='purposes', default='', metavar='PURPOSES', help='what it is for, separated '
         'by commas: gravity, contact, friction, accuracy (default: asked)')
@@ -145,6 +86,7 @@ def _calibrate(add: _Add) -> None:
 
 
 def _view(add: _Add) -> None:
+    """Show the arm and what its nodes do in a browser; reads only, but for a button to cancel."""
     add('--namespace', **_NAMESPACE)
     add('--host', default='127.0.0.1', metavar='ADDRESS', help='address to serve at; beyond the '
         'default, the access token in the address of the page crosses the network unencrypted '
@@ -157,6 +99,7 @@ def _view(add: _Add) -> None:
 
 
 def _run(add: _Add) -> None:
+    """Call the procedure of a node; Ctrl-C cancels it and holds the arm."""
     add('capability', help='what to run', choices=tuple(
         name for name, item in registry.procedures().items() if item.verb))
     add('--verb', metavar='SERVICE', help='another service of the node, e.g. estimate (default: '
@@ -171,6 +114,7 @@ def _run(add: _Add) -> None:
 
 
 def _record(add: _Add) -> None:
+    """Record the topics that an estimation needs into a bag, until Ctrl-C."""
     add('topics', nargs='*', metavar='TOPIC', help='further topics besides those of the profile')
     add('-o', '--output', type=Path, metavar='FOLDER', help='the bag, a folder that does not '
         'exist yet (default: named after the time)')
@@ -207,6 +151,22 @@ def _bags(add: _Add, kind: type[Path | str], stored: str, note: str = '') -> Non
 
 
 def _estimate(add: _Add) -> None:
+    """Estimate from a bag, as the node would after replaying it.
+
+    The bag is one of rosbag2; no robot and no ROS are needed.
+
+    payload, drive_gains, arm, friction, compliance: one result from the samples of the last marked
+    run, or of the whole bag.
+
+    geometry: frames and compliance of all joints from CSV files, not from a bag: one posture a
+    line, the joint angles and what saw the tool (docs/geometry.md). Needs --urdf.
+
+    wrench: tares, then observes the bag sample by sample. Shows each link (share of time with a
+    known wrench, RMS and largest force) and each contact (time, force, point). Writes the tare as
+    the result file, and the wrench on every link at every instant as a series beside it. The tare
+    is the first available of: the stored one, with -p keep_tare:=true; the marked tare of the bag,
+    from the same samples; the one that the node published; one at the first rest in the bag.
+    """
     add('capability', choices=(*registry.estimators(), *registry.file_estimators()),
         help='what to estimate')
     add('files', nargs='+', type=Path, metavar='BAG', help='a folder of rosbag2, or a .db3 or '
@@ -215,9 +175,9 @@ def _estimate(add: _Add) -> None:
           'payload for compliance; the new result is stored there too')
     add('--use', type=Path, **_REPEATED, metavar='RESULT',
         help='a result file to use instead of a stored one; can be repeated')
-    add('--from', dest='begin', type=float, metavar='SECONDS',
+    add('--from', dest='begin', type=float, default=float('-inf'), metavar='SECONDS',
         help='start, in seconds after the first joint state')
-    add('--to', dest='end', type=float, metavar='SECONDS',
+    add('--to', dest='end', type=float, default=float('inf'), metavar='SECONDS',
         help='end, in seconds after the first joint state')
     add('--whole', action='store_true', help='use the whole bag, not only the last marked run')
     add('-o', '--output', type=Path, metavar='FILE',
@@ -228,35 +188,18 @@ def _estimate(add: _Add) -> None:
         help='wrench: the tool wrench and all covariances in the series, too')
 
 
-def _fleet(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(title='actions', required=True, metavar='ACTION',
-                                    dest='action')
-    _fleet_estimate(actions.add_parser(
-        'estimate', help='estimate all that bags answer; finished bags are not repeated',
-        description=_FLEET_ESTIMATE, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).add_argument)
-    robot: dict[str, Any] = {
-        'default': '*', 'metavar': 'NAME',
-        'help': 'only robots of this name, in which * stands for anything'}
-    add = actions.add_parser(
-        'show', help='show robots, failures or values of the catalogue').add_argument
-    add('output', metavar='FOLDER', help='the output folder of fleet estimate')
-    add('--robot', **robot)
-    add('--parameter', default='', metavar='NAME', help='the values of a parameter over time, '
-        'e.g. joint_2.coulomb_forward; * stands for anything')
-    add('--failures', type=int, default=10, metavar='N',
-        help='largest number of reasons of failures to list (default: %(default)s)')
-    add = actions.add_parser(
-        'dashboard', help='write an HTML page of what changed on which robot').add_argument
-    add('folder', metavar='FOLDER', help='the output folder of fleet estimate')
-    add('-o', '--output', type=Path, default=Path('fleet.html'),
-        help='the HTML file (default: %(default)s)')
-    add('--robot', **robot)
-    add('--robots', type=positive, default=12, metavar='N',
-        help='largest number of robots drawn in detail (default: %(default)s)')
-
-
 def _fleet_estimate(add: _Add) -> None:
+    """Estimate all that bags answer; finished bags are not repeated.
+
+    Estimates on all cores, or on the workers of a Dask scheduler. Each bag is asked for what its
+    marks say was run (payload, drive_gains, arm, friction, compliance, the tare of wrench), with
+    the estimators of `robocal estimate`. Results are files in the output folder, and rows of a
+    catalogue of Parquet files there.
+
+    The command can be interrupted and started again at any time: what is finished, with the same
+    bag, parameters, URDF and version, is not repeated. A bag that fails is listed with its reason
+    and does not stop the others.
+    """
     add('places', nargs='+', metavar='BAGS', help='a bag, a folder to search, a pattern of such '
         'in quotes, or a .txt file with one of these a line; paths or URIs such as s3://…')
     add('-o', '--output', required=True, metavar='FOLDER',
@@ -279,7 +222,32 @@ def _fleet_estimate(add: _Add) -> None:
     add('--retry', action='store_true', help='try refused bags again')
 
 
+def _fleet_show(add: _Add) -> None:
+    """Show robots, failures or values of the catalogue."""
+    add('output', metavar='FOLDER', help='the output folder of fleet estimate')
+    add('--robot', **_ROBOT)
+    add('--parameter', default='', metavar='NAME', help='the values of a parameter over time, '
+        'e.g. joint_2.coulomb_forward; * stands for anything')
+    add('--failures', type=int, default=10, metavar='N',
+        help='largest number of reasons of failures to list (default: %(default)s)')
+
+
+def _fleet_dashboard(add: _Add) -> None:
+    """Write an HTML page of what changed on which robot."""
+    add('folder', metavar='FOLDER', help='the output folder of fleet estimate')
+    add('-o', '--output', type=Path, default=Path('fleet.html'),
+        help='the HTML file (default: %(default)s)')
+    add('--robot', **_ROBOT)
+    add('--robots', type=positive, default=12, metavar='N',
+        help='largest number of robots drawn in detail (default: %(default)s)')
+
+
+def _fleet(add: _Add) -> None:
+    """Estimate from many bags of many robots, and keep a catalogue."""
+
+
 def _import(add: _Add) -> None:
+    """Convert a CSV file into a bag by a column map: a log, or one posture per line."""
     add('file', type=Path, metavar='CSV', help='the CSV file')
     add('bag', type=Path, metavar='BAG', help='the bag to write, a new folder')
     add('--columns', type=Path, required=True, metavar='FILE',
@@ -292,11 +260,13 @@ _COMPARE: dict[str, Any] = {
 
 
 def _show(add: _Add) -> None:
+    """Show result files in the terminal."""
     add('files', nargs='+', metavar='RESULT', help=_RESULT)
     add('--compare', **_COMPARE)
 
 
 def _report(add: _Add) -> None:
+    """Write an HTML report of results: verdicts, what to do, values, plots."""
     add('files', nargs='*', metavar='RESULT',
         help=f'{_RESULT} (default: all stored results of the robot)')
     add('--results-dir', type=Path, metavar='FOLDER',
@@ -310,6 +280,7 @@ def _report(add: _Add) -> None:
 
 
 def _apply(add: _Add) -> None:
+    """Write a result into a URDF, and show the service calls of robot drivers."""
     add('file', metavar='RESULT', help='a payload, friction, arm or geometry result file, or '
         'one of these words for the stored one')
     add('--urdf', type=Path, required=True, metavar='FILE',
@@ -320,3 +291,41 @@ def _apply(add: _Add) -> None:
     add('--frame', metavar='FRAME', help="frame of the driver's flange for the driver's values "
         "(default: the result's)")
     add('--force', action='store_true', help='accept a result whose verdict is not pass')
+
+
+_COMMANDS = {
+    'doctor': _doctor, 'calibrate': _calibrate, 'run': _run, 'view': _view, 'record': _record,
+    'import': _import, 'estimate': _estimate, 'fleet': _fleet, 'show': _show, 'report': _report,
+    'apply': _apply}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser; the function to call is its options' ``run``."""
+    parser = argparse.ArgumentParser(
+        prog='robocal', description='Robot arms that measure themselves.')
+    parser.add_argument('--version', action='version', version=f'robocal_ros {__version__}')
+    commands = parser.add_subparsers(title='commands', required=True, metavar='COMMAND')
+    for name, declare in _COMMANDS.items():
+        module = 'import_csv' if name == 'import' else name  # a Python keyword
+        _command(commands, name, declare).set_defaults(run=partial(_run_command, module))
+    actions = commands.choices['fleet'].add_subparsers(
+        title='actions', required=True, metavar='ACTION', dest='action')
+    for name, declare in (('estimate', _fleet_estimate), ('show', _fleet_show),
+                          ('dashboard', _fleet_dashboard)):
+        _command(actions, name, declare)
+    return parser
+
+
+def _command(commands: Any, name: str, declare: Callable[[_Add], None]) -> argparse.ArgumentParser:
+    """Add a command: the docstring of what declares its options is its description."""
+    text = getdoc(declare) or ''
+    summary = text.partition('\n')[0].rstrip('.')
+    own: argparse.ArgumentParser = commands.add_parser(
+        name, help=f'{summary[:1].lower()}{summary[1:]}', description=text,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    declare(own.add_argument)
+    return own
+
+
+def _run_command(module: str, options: argparse.Namespace) -> int:
+    return import_module(f'robocal_ros.cli.{module}').run(options)

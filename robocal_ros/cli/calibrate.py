@@ -193,9 +193,8 @@ class _Guide:
         for kind in (*plan.STORED, 'arm'):
             result = self._store.load(kind)
             if result is None or kind in self._again or stale_inputs(
-                    result, self._store.load):
-                continue
-            if kind == 'payload' and result.settings.get('tool', '') != self.answers.tool:
+                    result, self._store.load) or (
+                    kind == 'payload' and result.settings.get('tool', '') != self.answers.tool):
                 continue
             age = (time() - self._store.path(kind).stat().st_mtime) / 3600.0
             text = f'{kind.replace("_", " ")} of {age:.1f} hours ago ({result.method})'
@@ -215,7 +214,7 @@ class _Guide:
 
     @cached_property
     def _steps(self) -> tuple[Action, ...]:
-        return plan.actions(self.answers.mass, self.answers.mass_std)
+        return tuple(plan.actions(self.answers.mass, self.answers.mass_std))
 
     def _planned(self) -> tuple[Action, ...] | None:
         """Return the cheapest plan of which all previews that are possible now succeed."""
@@ -239,7 +238,11 @@ class _Guide:
 
     def _preview(self, step: Action, facts: Facts) -> None:
         """Call the preview of a step; rule the step out if it is expected to fail."""
-        assumed = self._assumed_for(step.needs & plan.KNOWLEDGE - facts)
+        # By these parameters it assumes what later steps are to measure.
+        missing = step.needs & plan.KNOWLEDGE - facts
+        assumed = {'gain_std': self._gain_std} if plan.GAINS in missing else {}
+        if plan.LINKS in missing:
+            assumed = dict.fromkeys(('gain_std', 'arm_model_std'), _IDENTIFIED)
         client = self._of(step)
         before = client.parameters(assumed)
         if before:
@@ -250,8 +253,7 @@ class _Guide:
         finally:
             self._restore(client, before)
         (self._assumed.add if assumed else self._assumed.discard)(step)
-        verdict = verdict_in(answer.message)
-        if answer.success and verdict in ('', 'pass'):
+        if answer.success and verdict_in(answer.message) in ('', 'pass'):
             self._gain_std = gain_std_in(answer.message) or self._gain_std
             self._previewed[step] = duration_in(answer.message) or step.seconds
             print_line(f'  {step.title}: {answer.message}', 'dim')
@@ -262,12 +264,6 @@ class _Guide:
         """Set the parameters that a preview changed; with them a run would state too much."""
         client.set_parameters(before)
         self._before.unlink(missing_ok=True)
-
-    def _assumed_for(self, facts: Facts) -> dict[str, float]:
-        """Return parameters by which a preview assumes what later steps are to measure."""
-        found = {'gain_std': self._gain_std} if plan.GAINS in facts else {}
-        return dict.fromkeys(('gain_std', 'arm_model_std'), _IDENTIFIED) if (
-            plan.LINKS in facts) else found
 
     def _show(self, found: tuple[Action, ...]) -> None:
         facts = self._facts()
@@ -354,8 +350,8 @@ class _Guide:
             print_line(f'Not reached: {", ".join(missing)}.', 'red')
             self._show_left_out((), facts)
         else:
-            purposes = [plan.PURPOSES[name] for name in self.answers.purposes]
-            print_line(f'Fit for: {", ".join(purposes)}.', 'green')
+            purposes = ', '.join(plan.PURPOSES[name] for name in self.answers.purposes)
+            print_line(f'Fit for: {purposes}.', 'green')
         folder: Path = self._store.directory
         if list(folder.glob('*.y*ml')):
             urdf = folder / f'{self._robot.name}.urdf'

@@ -89,8 +89,8 @@ def _of(*facts: str) -> Facts:
 _HAND, _FAST, _DOUBTFUL = 300.0, 120.0, 60.0
 
 
-def actions(mass: float = 0.0, mass_std: float = 0.0) -> tuple[Action, ...]:
-    """Return all steps.
+def actions(mass: float = 0.0, mass_std: float = 0.0) -> Iterator[Action]:
+    """Yield all steps.
 
     Args:
         mass: Mass of the tool from a scale, 0 if it is not known [kg].
@@ -98,24 +98,9 @@ def actions(mass: float = 0.0, mass_std: float = 0.0) -> tuple[Action, ...]:
 
     """
     weighed = {'known_mass': mass, 'known_mass_std': mass_std}
-    return (
-        Action('take the tool off', _of(TOOL, REMOVABLE), _of(BARE), 60.0, _of(TOOL), _HAND),
-        Action('mount the tool', _of(BARE), _of(TOOL), 60.0, _of(BARE), _HAND),
-        *_arm(mass, mass_std, weighed),
-        Action('payload by the F/T sensor at rest', _of(TOOL, SENSOR), _of(PAYLOAD), 120.0,
-               procedure='payload', preview='preview',
-               parameters={'method': 'static_poses', **weighed}),
-        *_payload_by_torque(weighed),
-        Action('friction of the bare arm', _of(BARE, EFFORTS), _of(FRICTION), 1000.0,
-               procedure='friction', preview='preview'),
-        Action('friction', _of(TOOL, PAYLOAD, EFFORTS), _of(FRICTION), 1000.0,
-               procedure='friction', preview='preview'),
-        Action('tare', _of(TOOL, PAYLOAD, SENSOR), _of(TARE), 10.0, procedure='wrench'),
-        *_compliance())
-
-
-def _arm(mass: float, mass_std: float, weighed: Mapping[str, object]) -> Iterator[Action]:
-    """Yield the steps that determine links and drive gains, which friction is in the unit of."""
+    yield Action('take the tool off', _of(TOOL, REMOVABLE), _of(BARE), 60.0, _of(TOOL), _HAND)
+    yield Action('mount the tool', _of(BARE), _of(TOOL), 60.0, _of(BARE), _HAND)
+    # Links and drive gains, which friction is in the unit of.
     bare = Action('arm without load', _of(BARE, EFFORTS), _of(ARM_BARE), 60.0, _of(FRICTION),
                   _FAST, 'arm', '', 'preview_identify_arm', {'arm_load': 0.0})
     yield bare
@@ -126,10 +111,11 @@ def _arm(mass: float, mass_std: float, weighed: Mapping[str, object]) -> Iterato
     yield Action('drive gains by the weighed tool', _of(TOOL, MASS, EFFORTS), _of(GAINS),
                  60.0, _of(ARM_BARE, LINKS, FRICTION), _FAST + _DOUBTFUL, 'drive_gains', '',
                  'preview_calibrate_gains', weighed)
-
-
-def _payload_by_torque(weighed: Mapping[str, object]) -> Iterator[Action]:
-    """Yield the payload from efforts: as they are, with known gains, and with known links too."""
+    yield Action('payload by the F/T sensor at rest', _of(TOOL, SENSOR), _of(PAYLOAD), 120.0,
+                 procedure='payload', preview='preview',
+                 parameters={'method': 'static_poses', **weighed})
+    # From efforts: as they are, with known gains, and with known links too.
+    fast = {'method': 'excitation', 'excitation_source': 'torque'}
     for known in (_of(), _of(GAINS), KNOWLEDGE):
         suffix = f' with {" and ".join(sorted(known, reverse=True))}' if known else ''
         yield Action(f'payload by joint torques at constant speed{suffix}',
@@ -137,21 +123,21 @@ def _payload_by_torque(weighed: Mapping[str, object]) -> Iterator[Action]:
                      preview='preview', parameters={'method': 'two_plane', **weighed})
         yield Action(f'payload by joint torques in a fast motion{suffix}',
                      _of(TOOL, EFFORTS) | known, _of(PAYLOAD), 40.0, risk=_FAST,
-                     procedure='payload', preview='preview', parameters={
-                         'method': 'excitation', 'excitation_source': 'torque',
-                         'reference_run': 'off'})
-    run = {'method': 'excitation', 'excitation_source': 'torque'}
+                     procedure='payload', preview='preview',
+                     parameters={**fast, 'reference_run': 'off'})
     yield Action('reference run without the tool', _of(BARE, EFFORTS, GAINS),
                  _of(REFERENCE), 40.0, risk=_FAST, procedure='payload', preview='preview',
-                 parameters={**run, 'reference_run': 'record'})
+                 parameters={**fast, 'reference_run': 'record'})
     yield Action('payload by the difference to the reference run',
                  _of(TOOL, EFFORTS, GAINS, REFERENCE), _of(PAYLOAD), 40.0, risk=_FAST,
                  procedure='payload', preview='preview',
-                 parameters={**run, 'reference_run': 'subtract'})
-
-
-def _compliance() -> Iterator[Action]:
-    """Yield the steps of a calibration of compliance with a load that is mounted by hand."""
+                 parameters={**fast, 'reference_run': 'subtract'})
+    friction = Action('friction of the bare arm', _of(BARE, EFFORTS), _of(FRICTION), 1000.0,
+                      procedure='friction', preview='preview')
+    yield friction
+    yield replace(friction, title='friction', needs=_of(TOOL, PAYLOAD, EFFORTS))
+    yield Action('tare', _of(TOOL, PAYLOAD, SENSOR), _of(TARE), 10.0, procedure='wrench')
+    # Compliance with a load that is mounted by hand.
     for what, mount in (('', _of(BARE)), (' with the tool', _of(TOOL, PAYLOAD))):
         yield Action(f'postures without the test load{what}', mount | {TRACKER, TEST_LOAD},
                      _of(UNLOADED), 300.0, procedure='compliance', verb='measure_unloaded',
@@ -167,9 +153,8 @@ def _compliance() -> Iterator[Action]:
 
 def goals(purposes: Iterable[str], facts: Facts) -> Facts:
     """Return what purposes need."""
-    with_sensor = SENSOR in facts
     wanted = {'gravity': _of(PAYLOAD), 'friction': _of(FRICTION), 'accuracy': _of(COMPLIANCE),
-              'contact': _of(PAYLOAD, TARE if with_sensor else FRICTION)}
+              'contact': _of(PAYLOAD, TARE if SENSOR in facts else FRICTION)}
     return frozenset().union(*(wanted[purpose] for purpose in purposes))
 
 
@@ -198,11 +183,10 @@ def cheapest(steps: Collection[Action], facts: Facts, wanted: Facts) -> tuple[Ac
 
 def reason(step: Action, later: Iterable[Action], wanted: Facts) -> str:
     """Return why a step is in a plan: what needs it."""
-    new = step.yields
-    users = [other.title for other in later if new & other.needs]
-    asked = sorted(new & wanted)
+    users = [other.title for other in later if step.yields & other.needs]
+    asked = sorted(step.yields & wanted)
     return (f'asked for: {", ".join(asked)}' if asked else
-            f'"{users[0]}" needs {", ".join(sorted(new))}' if users else
+            f'"{users[0]}" needs {", ".join(sorted(step.yields))}' if users else
             'the arm is left as it was found')
 
 

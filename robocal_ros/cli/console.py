@@ -98,7 +98,8 @@ class ProgressView:
 
         """
         left = self.elapsed * (100.0 - percent) / max(percent, _ESTIMABLE)
-        remaining = (f'{_duration(left)} left'
+        duration = f'{left:.0f} s' if left < 90.0 else f'{left / 60.0:.0f} min'
+        remaining = (f'{duration} left'
                      if _ESTIMABLE <= percent < 100.0 and left >= 1.0 else '')
         self._bar.update(self._task, completed=percent, description=message, remaining=remaining)
         if self._console.is_terminal or self.elapsed < self._quiet:
@@ -108,11 +109,6 @@ class ProgressView:
             self._console.print(
                 f'  {self._title}: {percent:3.0f} %{f" ({remaining})" if remaining else ""}, '
                 f'{message}', soft_wrap=True)
-
-
-def _duration(seconds: float) -> str:
-    """Return a rough duration."""
-    return f'{seconds:.0f} s' if seconds < 90.0 else f'{seconds / 60.0:.0f} min'
 
 
 def table_of(

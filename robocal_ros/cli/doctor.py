@@ -31,12 +31,10 @@ def run(options: argparse.Namespace) -> int:
 
     """
     findings = list(_machine())
-    if all(importlib.util.find_spec(library) is not None for library in _NEEDED):
-        findings.append(_results())
-        if not options.machine:
-            from robocal_ros.cli.doctor_robot import robot_findings
+    if not options.machine and all(map(importlib.util.find_spec, _NEEDED)):
+        from robocal_ros.cli.doctor_robot import robot_findings
 
-            findings += robot_findings(options)
+        findings += robot_findings(options)
     show(findings)
     return 1 if any(item.grade is Grade.BAD for item in findings) else 0
 
@@ -55,36 +53,31 @@ def show(findings: list[Finding]) -> None:
 
 def _machine() -> Iterator[Finding]:
     for library, purpose in _LIBRARIES.items():
-        if importlib.util.find_spec(library) is not None:
+        if importlib.util.find_spec(library):
             yield good(library, 'installed.')
         else:
             yield (bad if library in _NEEDED else doubtful)(
                 library, f'not installed; needed for {purpose}.',
                 "Run 'scripts/setup' in a checkout, or 'rosdep install' in a workspace, or "
                 'source the distribution.')
-    yield _domain()
-
-
-def _domain() -> Finding:
     try:
         domain = chosen_domain()
     except ConfigurationError as error:
-        return bad('ROS_DOMAIN_ID', str(error))
-    spread = os.environ.get('ROS_AUTOMATIC_DISCOVERY_RANGE', 'SUBNET')
-    middleware = os.environ.get('RMW_IMPLEMENTATION', "the distribution's default")
-    return good('ROS domain', f'{domain or 0}, discovery {spread}, middleware {middleware}.')
+        yield bad('ROS_DOMAIN_ID', str(error))
+    else:
+        spread = os.environ.get('ROS_AUTOMATIC_DISCOVERY_RANGE', 'SUBNET')
+        middleware = os.environ.get('RMW_IMPLEMENTATION', "the distribution's default")
+        yield good('ROS domain', f'{domain or 0}, discovery {spread}, middleware {middleware}.')
+    if all(map(importlib.util.find_spec, _NEEDED)):
+        # It needs libraries that may be missing.
+        from robocal_ros.results import check_writable, default_directory
 
-
-def _results() -> Finding:
-    # It needs libraries that may be missing.
-    from robocal_ros.results import check_writable, default_directory
-
-    folder = default_directory('robot').parent
-    try:
-        check_writable(next(item for item in (folder, *folder.parents) if item.exists()))
-    except ConfigurationError as error:
-        return bad('results', str(error))
-    return good('results', f'{folder} is writable.')
+        folder = default_directory('robot').parent
+        try:
+            check_writable(next(item for item in (folder, *folder.parents) if item.exists()))
+            yield good('results', f'{folder} is writable.')
+        except ConfigurationError as error:
+            yield bad('results', str(error))
 
 
 def chosen_domain() -> int | None:
@@ -99,6 +92,5 @@ def chosen_domain() -> int | None:
         return None
     if not text.isdecimal() or int(text) > 232:
         raise ConfigurationError(
-            f"ROS_DOMAIN_ID is '{text}'; expected a number from 0 to 232. Correct or unset it."
-        )
+            f"ROS_DOMAIN_ID is '{text}'; expected a number from 0 to 232. Correct or unset it.")
     return int(text)

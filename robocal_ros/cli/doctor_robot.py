@@ -16,10 +16,9 @@ from rclpy.qos import QoSReliabilityPolicy
 from sensor_msgs.msg import JointState
 
 from robocal_ros import registry
-from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT
-from robocal_ros.cli.doctor_findings import Finding, Grade, bad, doubtful, good
-from robocal_ros.cli.drivers import Names, Recognised, recognised
+from robocal_ros.cli.doctor_findings import Finding, bad, doubtful, good
+from robocal_ros.cli.drivers import Recognised, recognised
 from robocal_ros.cli.node_client import NodeClient, RosSession, foreign, full_name
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions, qos, subscribe_text
@@ -66,7 +65,7 @@ def robot_findings(options: argparse.Namespace) -> Iterator[Finding]:
 
 def graph_findings(graph: Graph, options: argparse.Namespace) -> Iterator[Finding]:
     """Yield findings about a graph that was collected; options as for ``robot_findings``."""
-    driver = recognised(graph.names())
+    driver = graph.driver()
     if driver is not None:
         yield driver_finding(driver, options.namespace, options.joint_states)
     robot = yield from _description(graph, options.tool_frame or (
@@ -77,16 +76,17 @@ def graph_findings(graph: Graph, options: argparse.Namespace) -> Iterator[Findin
         yield clock_finding(graph.received, simulated='/clock' in graph.session.published())
         if robot is not None:
             yield from joint_findings(robot, states)
-        if graph.best_effort(topic):
+        if any(item.qos_profile.reliability != QoSReliabilityPolicy.RELIABLE
+               for item in graph.session.node.get_publishers_info_by_topic(topic)):
             yield good('QoS', f'{topic} is best effort: lost messages are not sent again; the '
                        'nodes count them.')
     else:
         yield _silent(graph, topic, options.joint_states)
-    links = [] if robot is None else [str(frame.name) for frame in robot.model.frames]
     for name, readings in sorted(graph.wrenches.items()):
         yield rate_finding(name, stamps_of(readings), graph.duration)
         if readings:
-            yield wrench_finding(name, readings, links)
+            yield wrench_finding(name, readings, [] if robot is None else [
+                str(frame.name) for frame in robot.model.frames])
     if robot is not None and any(graph.wrenches.values()):
         # It needs the collision library, which takes long to import.
         from robocal_ros.cli.doctor_sensors import weight_findings
@@ -94,7 +94,13 @@ def graph_findings(graph: Graph, options: argparse.Namespace) -> Iterator[Findin
         yield from weight_findings(robot, states, graph.wrenches)
     if not graph.wrenches:
         yield good('F/T sensors', 'None; methods that need one are not available.')
-    yield _controller(graph, options.controller or (driver.controller if driver else _CONTROLLER))
+    controller = options.controller or (driver.controller if driver else _CONTROLLER)
+    wanted, available = graph.name(f'{controller}/follow_joint_trajectory'), graph.controllers()
+    yield good('controller', f'{wanted} is available.') if wanted in available else bad(
+        'controller', f'Action {wanted} is not available; available are: '
+        f'{", ".join(available) or "none"}.', "Set another one with --controller (and the nodes' "
+        "parameter 'controller'), or start it: ros2 control switch_controllers --activate "
+        f'{controller}.')
     for name in graph.session.other_nodes(0.0):
         if name.rpartition('/')[2] in registry.nodes():
             yield good(name, f'is {graph.state(name)}.')
@@ -124,18 +130,14 @@ def _description(graph: Graph, tool_frame: str) -> Generator[Finding, None, Robo
 def driver_finding(driver: Recognised, namespace: str, joint_states: str) -> Finding:
     """Return which driver was recognised, and the commands that start with its parameter file."""
     copy, launch = driver.commands(namespace)
-    steps = [driver.driver.remark, copy]
-    if driver.edits:
-        steps.append('In it: ' + ', '.join(
-            f'{name}: {value}' for name, value in driver.edits.items()))
-    steps.append(launch)
+    edits = ', '.join(f'{name}: {value}' for name, value in driver.edits.items())
     topic = driver.driver.joint_states
-    if topic != joint_states:
-        steps.append(f'Efforts at the full rate are on {topic}: check that one with '
-                     f'robocal doctor --joint-states {topic}')
-    return Finding(
-        Grade.GOOD, 'driver', f'{driver.driver.name}, by {", ".join(driver.marks[:3])}.',
-        '\n      '.join(filter(None, steps)))
+    steps = (driver.driver.remark, copy, f'In it: {edits}' if edits else '', launch,
+             '' if topic == joint_states else
+             f'Efforts at the full rate are on {topic}: check that one with robocal doctor '
+             f'--joint-states {topic}')
+    return good('driver', f'{driver.driver.name}, by {", ".join(driver.marks[:3])}.',
+                '\n      '.join(filter(None, steps)))
 
 
 def _silent(graph: Graph, topic: str, name: str) -> Finding:
@@ -149,18 +151,6 @@ def _silent(graph: Graph, topic: str, name: str) -> Finding:
         remedy = (f'{", ".join(alike)} is published: set its namespace with --namespace, / for '
                   'the root.')
     return bad(topic, 'It has no publisher.', remedy)
-
-
-def _controller(graph: Graph, controller: str) -> Finding:
-    wanted = graph.name(f'{controller}/follow_joint_trajectory')
-    available = graph.controllers()
-    if wanted in available:
-        return good('controller', f'{wanted} is available.')
-    names = ', '.join(available) or 'none'
-    return bad(
-        'controller', f'Action {wanted} is not available; available are: {names}.',
-        "Set another one with --controller (and the nodes' parameter 'controller'), or start it: "
-        f'ros2 control switch_controllers --activate {controller}.')
 
 
 # ------------------------------------------------------------------------ subscribing
@@ -196,18 +186,13 @@ class Graph:
             (message.name for _, message in self.received), key=len, default=())
         return [message for _, message in self.received if message.name == names]
 
-    def best_effort(self, topic: str) -> bool:
-        """Return whether a publisher of a topic is not reliable."""
-        return any(item.qos_profile.reliability != QoSReliabilityPolicy.RELIABLE
-                   for item in self.session.node.get_publishers_info_by_topic(topic))
-
     def controllers(self) -> list[str]:
         """Return names of joint trajectory action servers."""
         return [name for name, kinds in get_action_names_and_types(self.session.node)
                 if _TRAJECTORY in kinds]
 
-    def names(self) -> Names:
-        """Return the names by which a driver is recognised."""
+    def driver(self) -> Recognised | None:
+        """Return the driver, None for an unknown one."""
         space = self.name('')
         names = [name.rpartition('/')[2]
                  for name in (*self.session.other_nodes(0.0), *self.session.published())
@@ -215,14 +200,8 @@ class Graph:
         inside = [name.removeprefix(space).removesuffix('/follow_joint_trajectory')
                   for name in self.controllers() if name.startswith(space)]
         states = self.states()
-        return Names(names, states[0].name if states else (), _rate(stamps_of(states)), inside,
-                     self.description)
-
-    def _sensors(self) -> set[str]:
-        """Return the F/T topics of the namespace that no node of this package computes."""
-        return {topic for topic, kinds in self.session.published().items()
-                if _WRENCH in kinds and topic.startswith(self.name(''))
-                and foreign(self.session.node.get_publishers_info_by_topic(topic))}
+        return recognised(names, states[0].name if states else (), _rate(stamps_of(states)),
+                          inside, self.description)
 
     def collect(self, joint_states: str, duration: float) -> None:
         """Receive messages until nothing has appeared in the graph for a duration [s]."""
@@ -233,10 +212,14 @@ class Graph:
             subscribe_text(node, self.name('robot_description'),
                            lambda text: setattr(self, 'description', text.data)),
             node.create_subscription(
-                JointState, self.name(joint_states), self._take_joints, qos.SENSOR)]
+                JointState, self.name(joint_states), lambda message: self.received.append(
+                    (1e-9 * node.get_clock().now().nanoseconds, message)), qos.SENSOR)]
         while ((now := monotonic()) - changed <= max(duration, _QUIET)
                and now - began <= max(duration, _LONGEST)):
-            sensors = self._sensors()
+            # Those that no node of this package computes.
+            sensors = {topic for topic, kinds in self.session.published().items()
+                       if _WRENCH in kinds and topic.startswith(self.name(''))
+                       and foreign(node.get_publishers_info_by_topic(topic))}
             now_seen = self.session.other_nodes(0.0), self.session.published(), sensors
             if seen != now_seen:
                 seen, changed = now_seen, now
@@ -248,9 +231,6 @@ class Graph:
         self.duration = monotonic() - began
         for subscription in made:
             node.destroy_subscription(subscription)
-
-    def _take_joints(self, message: JointState) -> None:
-        self.received.append((1e-9 * self.session.node.get_clock().now().nanoseconds, message))
 
     def state(self, node: str) -> str:
         """Return the lifecycle state of a node in words."""
@@ -286,10 +266,10 @@ def rate_finding(what: str, stamps: Sequence[float], duration: float) -> Finding
         duration: Duration of the subscription [s].
 
     """
-    steps = np.diff(np.array(stamps))
     if len(stamps) < 2:
         return bad(what, f'{len(stamps)} messages were received in {duration:.0f} s.',
                    'Start its publisher, and check the namespace and ROS_DOMAIN_ID.')
+    steps = np.diff(np.array(stamps))
     if (steps <= 0.0).mean() > 0.5:
         return bad(what, f'Stamps do not increase (the last is {stamps[-1]:.3f} s).',
                    'Make the driver stamp each message.')
@@ -364,11 +344,7 @@ def _effort_finding(robot: Robot, states: Sequence[JointState]) -> Finding:
         if not column.any():
             return bad('efforts', f"The effort of joint '{name}' is always zero.",
                        'Make the driver fill it in; check that the brakes are released.')
-    return _scale_finding(robot, position, effort)
-
-
-def _scale_finding(robot: Robot, position: Array, effort: Array) -> Finding:
-    """Compare efforts at rest with the holding torques of the URDF."""
+    # At rest, they are compared with the holding torques of the URDF.
     if float(np.ptp(position, axis=0).max()) > 0.01:
         return good('efforts', 'Published; not compared with gravity, because the arm moves.')
     held = robot.gravity_torque(position.mean(axis=0))
@@ -390,9 +366,7 @@ def _scale_finding(robot: Robot, position: Array, effort: Array) -> Finding:
     return good('efforts', message)
 
 
-def wrench_finding(
-    topic: str, readings: Sequence[WrenchStamped], links: Sequence[str]
-) -> Finding:
+def wrench_finding(topic: str, readings: Sequence[WrenchStamped], links: Sequence[str]) -> Finding:
     """Check frame and values of an F/T sensor's messages.
 
     Args:

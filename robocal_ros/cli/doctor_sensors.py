@@ -62,8 +62,12 @@ def weight_findings(
             readings = np.stack([_part(np.array([
                 conversions.wrench_row(item) for item in wrenches[topic]]), last)
                 for topic in frames], axis=1)
-            found = _readings(arm, _part(posture[:, order], last), readings)
-            seen.append((found, taring.find(found, WrenchParameters())))
+            record, still = TareRecord(), np.zeros(robot.n)
+            for number, (angles, values) in enumerate(zip(
+                    _part(posture[:, order], last), readings, strict=True), 1):
+                record.add(Instant(number, angles, values, arm.held(angles, still, still),
+                                   [''] * len(values)))
+            seen.append((record, taring.find(record, WrenchParameters())))
     except RobocalError as error:
         text = str(error).replace('The tare was refused', 'A tare would be refused')
         wrong = 'swapped' in text or 'opposite' in text
@@ -86,15 +90,6 @@ def _part(rows: Array, last: bool) -> Array:
     count = max(2, int(_PART * len(rows)))
     part = rows[-count:] if last else rows[:count]
     return np.asarray(part[np.linspace(0, len(part) - 1, _READINGS).astype(int)])
-
-
-def _readings(arm: SensedArm, posture: Array, readings: Array) -> TareRecord:
-    """Return a rest as a record of a tare; readings of shape (m, k, 6)."""
-    record, still = TareRecord(), np.zeros(arm.robot.n)
-    for number, (angles, values) in enumerate(zip(posture, readings, strict=True)):
-        record.add(Instant(number + 1, angles, values, arm.held(angles, still, still),
-                           [''] * len(values)))
-    return record
 
 
 def _frame_findings(

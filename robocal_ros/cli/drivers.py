@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import yaml
@@ -41,6 +42,11 @@ class Driver:
     joint_states: str = 'joint_states'
     remark: str = ''
 
+    @property
+    def path(self) -> Path:
+        """Its parameter file."""
+        return share_directory() / 'config' / 'examples' / f'{self.file}.yaml'
+
 
 _UR = (r'(\w+_)?(shoulder_(pan|lift)|wrist_[123])_joint', 'scaled_joint_trajectory_controller',
        'io_and_status_controller', 'ur_configuration_controller', 'ur_robot_driver/.*')
@@ -68,26 +74,6 @@ DRIVERS = (
 
 
 @dataclass(frozen=True)
-class Names:
-    """Names in a ROS graph, those of nodes and topics without their namespace.
-
-    Attributes:
-        graph: Nodes, topics and controllers.
-        joints: Joints in the joint states.
-        rate: Rate of the joint states [Hz], 0 if it is unknown.
-        controllers: Names of the joint trajectory controllers.
-        urdf: Robot description, empty without one.
-
-    """
-
-    graph: Sequence[str]
-    joints: Sequence[str] = ()
-    rate: float = 0.0
-    controllers: Sequence[str] = ()
-    urdf: str = ''
-
-
-@dataclass(frozen=True)
 class Recognised:
     """A driver in a graph, and what its parameter file has to be changed in.
 
@@ -108,47 +94,53 @@ class Recognised:
 
     def commands(self, namespace: str) -> list[str]:
         """Return the commands from here to the running node."""
-        source = share_directory() / 'config' / 'examples' / f'{self.driver.file}.yaml'
         launch = ['ros2 launch robocal_ros bringup.launch.py hardware:=real', f'nodes:={_NODE}',
                   'params_file:=my_arm.yaml']
         if namespace.strip('/'):
             launch.append(f'namespace:={namespace}')
         if self.driver.joint_states != 'joint_states':
             launch.append(f'joint_states:={self.driver.joint_states}')
-        return [f'cp {source} my_arm.yaml', ' '.join(launch)]
+        return [f'cp {self.driver.path} my_arm.yaml', ' '.join(launch)]
 
 
-def recognised(names: Names) -> Recognised | None:
-    """Return the driver whose names are in a graph, None for an unknown one."""
-    links = [element.get('name', '') for element in _elements(names.urdf, 'link')]
-    plugins = [(element.text or '').strip() for element in _elements(names.urdf, 'plugin')]
-    present = {*names.graph, *names.joints, *names.controllers, *plugins}
+def recognised(
+    graph: Sequence[str] = (), joints: Sequence[str] = (), rate: float = 0.0,
+    controllers: Sequence[str] = (), urdf: str = '',
+) -> Recognised | None:
+    """Return the driver whose names are in a ROS graph, None for an unknown one.
+
+    Args:
+        graph: Nodes, topics and controllers, without their namespace.
+        joints: Joints in the joint states.
+        rate: Rate of the joint states [Hz], 0 if it is unknown.
+        controllers: Names of the joint trajectory controllers.
+        urdf: Robot description, empty without one.
+
+    """
+    try:
+        root = ElementTree.fromstring(urdf)
+    except ElementTree.ParseError:
+        root = ElementTree.Element('robot')
+    plugins = [(element.text or '').strip() for element in root.iter('plugin')]
     for driver in DRIVERS:
-        found = sorted(name for name in present
+        found = sorted(name for name in {*graph, *joints, *controllers, *plugins}
                        if any(re.fullmatch(mark, name) for mark in driver.marks))
         low, high = driver.rates
         # Without a rate, the first of several arms of one driver.
-        if not found or (names.rate and not low <= names.rate < high):
+        if not found or (rate and not low <= rate < high):
             continue
-        given = yaml.safe_load((
-            share_directory() / 'config' / 'examples' / f'{driver.file}.yaml'
-        ).read_text(encoding='utf-8'))[f'/**/{_NODE}']['ros__parameters']
+        given = yaml.safe_load(driver.path.read_text(encoding='utf-8'))[
+            f'/**/{_NODE}']['ros__parameters']
         usual = given['controller']
         wanted = {
-            'tool_frame': next((link for link in links
-                                if re.fullmatch(driver.tool_frame, link)), given['tool_frame']),
-            'controller': usual if usual in names.controllers else min(
-                names.controllers, default=usual)}
+            'tool_frame': next((
+                link for element in root.iter('link')
+                if re.fullmatch(driver.tool_frame, link := element.get('name', ''))),
+                given['tool_frame']),
+            'controller': usual if usual in controllers else min(controllers, default=usual)}
         edits = {name: value for name, value in wanted.items() if value != given[name]}
         return Recognised(driver, tuple(found), edits, **wanted)
     return None
-
-
-def _elements(urdf: str, tag: str) -> list[ElementTree.Element]:
-    try:
-        return list(ElementTree.fromstring(urdf).iter(tag))
-    except ElementTree.ParseError:
-        return []
 
 
 # --------------------------------------------------------------------- setting a payload
@@ -160,81 +152,36 @@ def payload_calls(
     """Return the names of drivers and the service calls that set a payload in them.
 
     Args:
-        payload: The payload, in the coordinates of the driver's flange.
+        payload: The payload, in the coordinates of the driver's flange: ``tool0`` of Universal
+            Robots, link 8 of Franka, ``link_eef`` of UFACTORY. An inertia of zeros is left out
+            where it can be; older versions of ur_msgs have none.
         driver: The driver of which the calls are wanted; all without it.
 
     """
-    return tuple((name, call(payload)) for name, call in _PAYLOAD_CALLS.items()
+    tensor, mass = np.asarray(payload.inertia), f'{payload.mass:.4f}'
+
+    def listed(values: Iterable[float], digits: int) -> str:
+        return ', '.join(f'{value:.{digits}f}' for value in values)
+
+    def fields(order: str) -> str:
+        inertia = (f', i{pair}: {tensor[tuple("xyz".index(axis) for axis in pair)]:.6f}'
+                   for pair in order.split())
+        x, y, z = payload.com
+        return f'{{x: {x:.5f}, y: {y:.5f}, z: {z:.5f}}}{"".join(inertia) if tensor.any() else ""}'
+
+    ur = '/io_and_status_controller/set_payload ur_msgs/srv/SetPayload'
+    calls = {
+        'Universal Robots':
+            f'{ur} "{{mass: {mass}, center_of_gravity: {fields("xx yy zz xy xz yz")}}}"',
+        # With geometry_msgs/Inertia, of ur_msgs for Makoa and later.
+        'Universal Robots, drivers from 2026 on':
+            f'{ur} "{{payload: {{m: {mass}, com: {fields("xx xy xz yy yz zz")}}}}}"',
+        # The order of the tensor's elements is irrelevant: it is symmetric.
+        'Franka':
+            f'/service_server/set_load franka_msgs/srv/SetLoad "{{mass: {mass}, center_of_mass: '
+            f'[{listed(payload.com, 5)}], load_inertia: [{listed(tensor.ravel(), 6)}]}}"',
+        'UFACTORY':
+            f'/xarm/set_tcp_load xarm_msgs/srv/SetTcpLoad "{{weight: {mass}, center_of_gravity: '
+            f'[{listed(1e3 * np.asarray(payload.com), 2)}]}}"'}
+    return tuple((name, f'ros2 service call {call}') for name, call in calls.items()
                  if driver is None or driver.name.startswith(name.partition(',')[0]))
-
-
-def ur_set_payload(payload: RigidBodyInertia) -> str:
-    """Return the service call that sets a payload in the driver of Universal Robots.
-
-    Args:
-        payload: The payload, in the coordinates of ``tool0``. An inertia of zeros is left out;
-            older versions of ur_msgs have no inertia.
-
-    """
-    return _ur_call(f'mass: {payload.mass:.4f}, center_of_gravity: '
-                    f'{_ur_fields(payload, "xx yy zz xy xz yz")}')
-
-
-def ur_set_payload_inertia(payload: RigidBodyInertia) -> str:
-    """Return the same call with ``geometry_msgs/Inertia``, of ur_msgs for Makoa and later.
-
-    Args:
-        payload: The payload, in the coordinates of ``tool0``. An inertia of zeros is left out.
-
-    """
-    return _ur_call(f'payload: {{m: {payload.mass:.4f}, com: '
-                    f'{_ur_fields(payload, "xx xy xz yy yz zz")}}}')
-
-
-def _ur_call(fields: str) -> str:
-    return ('ros2 service call /io_and_status_controller/set_payload ur_msgs/srv/SetPayload '
-            f'"{{{fields}}}"')
-
-
-def _ur_fields(payload: RigidBodyInertia, order: str) -> str:
-    """Return a payload's centre as YAML, and the fields of its inertia unless it is zero."""
-    x, y, z = payload.com
-    tensor = np.asarray(payload.inertia)
-    inertia = ''.join(
-        f', i{pair}: {tensor[tuple("xyz".index(axis) for axis in pair)]:.6f}'
-        for pair in order.split()) if tensor.any() else ''
-    return f'{{x: {x:.5f}, y: {y:.5f}, z: {z:.5f}}}{inertia}'
-
-
-def xarm_set_tcp_load(payload: RigidBodyInertia) -> str:
-    """Return the service call that sets a load in the driver of UFACTORY arms.
-
-    Args:
-        payload: The payload, in the coordinates of ``link_eef``.
-
-    """
-    centre = ', '.join(f'{1e3 * value:.2f}' for value in payload.com)
-    return ('ros2 service call /xarm/set_tcp_load xarm_msgs/srv/SetTcpLoad '
-            f'"{{weight: {payload.mass:.4f}, center_of_gravity: [{centre}]}}"')
-
-
-def franka_set_load(payload: RigidBodyInertia) -> str:
-    """Return the service call that sets a load in the driver of Franka arms.
-
-    Args:
-        payload: The payload, in the coordinates of the flange (link 8).
-
-    """
-    com = ', '.join(f'{value:.5f}' for value in payload.com)
-    # The order of elements is irrelevant: the tensor is symmetric.
-    inertia = ', '.join(f'{value:.6f}' for value in np.asarray(payload.inertia).ravel('F'))
-    return ('ros2 service call /service_server/set_load franka_msgs/srv/SetLoad '
-            f'"{{mass: {payload.mass:.4f}, center_of_mass: [{com}], load_inertia: [{inertia}]}}"')
-
-
-_PAYLOAD_CALLS = {
-    'Universal Robots': ur_set_payload,
-    'Universal Robots, drivers from 2026 on': ur_set_payload_inertia,
-    'Franka': franka_set_load,
-    'UFACTORY': xarm_set_tcp_load,
-}

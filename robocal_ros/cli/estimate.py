@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,9 @@ from robocal_ros.cli.show import show_result
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimators import FileEstimator, Follower, estimator, file_estimator
 from robocal_ros.messages import JOINT_STATE, Bag, Selection, description_in, stamp_of, to_seconds
-from robocal_ros.offline import OfflineEstimation, read_parameters
-from robocal_ros.results import CalibrationResult, Verdict, read_result, write_result
-from robocal_ros.robot import make_robot, make_store, read_urdf
+from robocal_ros.offline import OfflineEstimation, read_parameters, results_for
+from robocal_ros.results import CalibrationResult, Verdict, write_result
+from robocal_ros.robot import make_robot, read_urdf
 
 if TYPE_CHECKING:
     from robocal_ros.wrench import Digest
@@ -35,9 +36,8 @@ def run(options: argparse.Namespace) -> int:
         RobocalError: If the bag, the parameters or the data are unsuitable.
 
     """
-    if options.capability in registry.file_estimators():
-        return _from_files(file_estimator(options.capability), options)
-    chosen = estimator(options.capability)
+    of_files = options.capability in registry.file_estimators()
+    chosen = (file_estimator if of_files else estimator)(options.capability)
     if (options.series is not None or options.covariances) and not isinstance(chosen, Follower):
         raise ConfigurationError(
             f'{chosen.name} has no series, which is an output of wrench only. Remove --series and '
@@ -45,16 +45,18 @@ def run(options: argparse.Namespace) -> int:
     if options.use and isinstance(chosen, Follower):
         raise ConfigurationError(
             'wrench does not support --use; give its results with --results-dir.')
-    if len(options.files) > 1:
+    if len(options.files) > 1 and not of_files:
         raise ConfigurationError(
             f'{chosen.name} is estimated from one bag, got {len(options.files)} paths.')
+    folder = {} if options.results_dir is None else {'results_dir': str(options.results_dir)}
+    values = read_parameters(chosen.table, chosen.node, options.params_file,
+                             {**dict(options.param), **folder}, options.namespace)
+    urdf = values.robot_description if options.urdf is None else read_urdf(options.urdf)
+    if isinstance(chosen, FileEstimator):
+        return _from_files(chosen, values, urdf, options)
     with Bag(options.files[0]) as bag:
-        values = read_parameters(
-            chosen.table, chosen.node, options.params_file, _overrides(options),
-            options.namespace)
         selection = _selection(bag, options)
-        urdf = (read_urdf(options.urdf) if options.urdf is not None
-                else values.robot_description or description_in(bag, selection))
+        urdf = urdf or description_in(bag, selection)
         if isinstance(chosen, Follower):
             return _follow(chosen, bag, values, urdf, selection, options)
         estimation = OfflineEstimation(chosen, bag, values, urdf, selection, options.use)
@@ -63,39 +65,19 @@ def run(options: argparse.Namespace) -> int:
                 lambda count: view.update(100.0 * count / max(estimation.messages, 1),
                                           f'{count} messages'),
                 lambda: view.pulse('Estimating.'))
-    code = _present(outcome.result, outcome.remarks, _output(options), chosen.summary)
-    if options.results_dir is not None:
-        stored = estimation.stored(outcome.result)
-        print_line(f'Stored: {stored}')
-    return code
+    return _present(outcome.result, options, outcome.remarks, chosen.summary, estimation.stored)
 
 
-def _overrides(options: argparse.Namespace) -> dict[str, str]:
-    """Return the parameters of the command line, with the results folder."""
-    folder = options.results_dir
-    return dict(options.param) | ({} if folder is None else {'results_dir': str(folder)})
-
-
-def _from_files(chosen: FileEstimator, options: argparse.Namespace) -> int:
-    values = read_parameters(
-        chosen.table, chosen.node, options.params_file, _overrides(options), options.namespace)
-    if options.urdf is None and not values.robot_description:
+def _from_files(chosen: FileEstimator, values: Any, urdf: str, options: argparse.Namespace) -> int:
+    if not urdf:
         raise ConfigurationError(f'{chosen.name} is estimated from files without a robot '
                                  'description; give --urdf.')
-    robot = make_robot(values.robot_description if options.urdf is None
-                       else read_urdf(options.urdf), values)
-    store = make_store(robot, values)
-    given = {result.kind: result for result in (
-        read_result(file, store.robot, passed=True) for file in options.use)}
+    robot = make_robot(urdf, values)
+    store, current = results_for(robot, values, options.use)
     with ProgressView('geometry') as view:
         view.pulse('Estimating.')
-        result = chosen.result(
-            robot, options.files, values,
-            lambda kind: given[kind] if kind in given else store.load(kind))
-    code = _present(result, (), _output(options), chosen.summary)
-    if options.results_dir is not None:
-        print_line(f'Stored: {store.save(result)}')
-    return code
+        result = chosen.result(robot, options.files, values, current)
+    return _present(result, options, (), chosen.summary, store.save)
 
 
 def _follow(
@@ -105,8 +87,7 @@ def _follow(
     # Other capabilities save the tenth of a second that the observer's modules take.
     from robocal_ros.wrench import series_file
 
-    output = _output(options)
-    series = options.series or output.with_suffix('.mcap')
+    series = options.series or _output(options).with_suffix('.mcap')
     following = chosen.follow(bag, values, urdf, selection)
     joints, covariances = following.robot.joint_names, options.covariances
     with (
@@ -116,7 +97,7 @@ def _follow(
     ):
         outcome = following.run(writer, lambda count: view.update(
             100.0 * count / max(following.messages, 1), f'{count} messages'), fused=covariances)
-    code = 0 if outcome.tare is None else _present(outcome.tare, (), output)
+    code = 0 if outcome.tare is None else _present(outcome.tare, options)
     for remark in outcome.remarks:
         print_line(remark, 'yellow')
     _show_wrenches(outcome.digest, joints)
@@ -125,34 +106,30 @@ def _follow(
 
 
 def _selection(bag: Bag, options: argparse.Namespace) -> Selection:
-    remapped = dict(options.remap)
-    whole = Selection(options.namespace, remapped, whole=options.whole)
-    if options.begin is None and options.end is None:
-        return whole
-    topic = bag.find(remapped.get('joint_states', 'joint_states'), JOINT_STATE, options.namespace)
-    first = next((to_seconds(stamp) for _, raw in bag.raw(topic)
-                  if (stamp := stamp_of(raw)) is not None), 0.0)
-    begin = float('-inf') if options.begin is None else first + options.begin
-    end = float('inf') if options.end is None else first + options.end
-    if not begin < end:
+    selection = Selection(options.namespace, dict(options.remap), whole=options.whole)
+    if (options.begin, options.end) == (selection.begin, selection.end):
+        return selection
+    first = next((to_seconds(stamp) for _, raw in bag.raw(
+        selection.topic(bag, 'joint_states', JOINT_STATE))
+        if (stamp := stamp_of(raw)) is not None), 0.0)
+    if not options.begin < options.end:
         raise ConfigurationError(
             f'--from {options.begin} and --to {options.end} select nothing; expected seconds '
             'after the first joint state, --from below --to.')
-    return Selection(options.namespace, remapped, begin, end, options.whole)
+    return replace(selection, begin=first + options.begin, end=first + options.end)
 
 
 def _output(options: argparse.Namespace) -> Path:
-    if options.output is not None:
-        return Path(options.output)
-    return Path(f'{options.files[0].resolve().stem}.{options.capability}.yaml')
+    return options.output or Path(f'{options.files[0].resolve().stem}.{options.capability}.yaml')
 
 
 def _present(
-    result: CalibrationResult, remarks: Sequence[str], output: Path,
+    result: CalibrationResult, options: argparse.Namespace, remarks: Sequence[str] = (),
     summary: Callable[[CalibrationResult], str] | None = None,
+    store: Callable[[CalibrationResult], Path] | None = None,
 ) -> int:
-    """Show and write a result; return the exit code."""
-    passed = result.verdict is Verdict.PASS
+    """Show, write and store a result; return the exit code."""
+    passed, output = result.verdict is Verdict.PASS, _output(options)
     if not passed and output.exists():
         # A failed estimation never replaces a good one.
         output = output.with_suffix('.failed.yaml')
@@ -163,6 +140,8 @@ def _present(
     if passed and summary is not None:
         print_line(summary(result))
     print_line(f'Result: {output}')
+    if store is not None and options.results_dir is not None:
+        print_line(f'Stored: {store(result)}')
     return 0 if passed else 1
 
 

@@ -99,14 +99,13 @@ def _print_summary(summary: Summary, options: argparse.Namespace) -> None:
                          if summary.verdicts[item.value])
     new = summary.verdicts.total()
     known = summary.outcomes[ESTIMATED] - new
-    parts = [f'{summary.bags} bags', f'{new} new results{f" ({verdicts})" if verdicts else ""}']
-    if known:
-        parts.append(f'{known} results of the same inputs were there')
-    if summary.repeated:
-        parts.append(f'{summary.repeated} bags were finished before')
-    if summary.outcomes[SKIPPED]:
-        parts.append(f'{summary.outcomes[SKIPPED]} bags hold other runs')
-    print_line(f'{"; ".join(parts)}.')
+    parts = (
+        (True, f'{summary.bags} bags'),
+        (True, f'{new} new results{f" ({verdicts})" if verdicts else ""}'),
+        (known, f'{known} results of the same inputs were there'),
+        (summary.repeated, f'{summary.repeated} bags were finished before'),
+        (summary.outcomes[SKIPPED], f'{summary.outcomes[SKIPPED]} bags hold other runs'))
+    print_line(f'{"; ".join(text for count, text in parts if count)}.')
     if len(summary.robots) == 1 and new > 1 and not options.robot_from:
         print_line(f"All are of robot '{next(iter(summary.robots))}', by the name in the URDF. If "
                    'these are several arms of one type, tell them apart with --robot-from.',

@@ -7,7 +7,7 @@ import argparse
 import csv
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -91,9 +91,9 @@ class ColumnMap(Section):
     wrench_topic: str = 'ft_wrist/wrench'
     wrench_frame: str = ''
     wrench_noise: tuple[float, ...] = ()
-    time_unit: str = 's'
-    position_unit: tuple[str, ...] = ('rad',)
-    effort_unit: str = 'N·m'
+    time_unit: Literal['s', 'ms', 'us', 'ns'] = 's'
+    position_unit: tuple[Literal['rad', 'deg', 'm', 'mm'], ...] = ('rad',)
+    effort_unit: Literal['N·m', 'Nm', 'N', 'A', 'mA'] = 'N·m'
     delimiter: str = ','
     header: bool = True
 
@@ -151,13 +151,6 @@ def read_map(path: Path) -> ColumnMap:
         if len(getattr(columns, key)) not in expected or not n:
             raise refuse(name, key, f'{" or ".join(map(str, expected))} entries for {n} joints',
                          list(getattr(columns, key)))
-    for key, units, given in (
-        ('time_unit', _TIME, [columns.time_unit]), ('effort_unit', _EFFORT, [columns.effort_unit]),
-        ('position_unit', _POSITION, columns.position_unit),
-    ):
-        for unit in given:
-            if unit not in units:
-                raise refuse(name, key, f'one of {", ".join(units)}', unit)
     if columns.wrench and not columns.wrench_frame:
         raise refuse(name, 'wrench_frame', 'the frame of the F/T sensor', '')
     if columns.wrench and columns.postures and (
@@ -199,24 +192,24 @@ class Table:
                 'export the log as CSV.') from error
         if len(self._lines) <= columns.header:
             raise FileFormatError(f'{path} is empty; expected one line per sample.')
-        width = len(self._lines[0][1])
-        other = [mark for mark in _OTHER_DELIMITERS if mark in self._lines[0][1][0]]
-        if width == 1 and other:
+        first = self._lines[0][1]
+        other = [mark for mark in _OTHER_DELIMITERS if mark in first[0]]
+        if len(first) == 1 and other:
             raise FileFormatError(
                 f'{path} has one column by delimiter {columns.delimiter!r}. Its columns seem to '
                 f'be separated by {other[0]!r}: set delimiter in the column map.')
         # Columns are named by number from 1, or by header.
-        self._places: dict[Column, int] = {place + 1: place for place in range(width)}
-        self._known = f'{width} columns without names'
+        self._places: dict[Column, int] = {place + 1: place for place in range(len(first))}
+        self._known = f'{len(first)} columns without names'
         if columns.header:
             names = [item.strip() for item in self._lines.pop(0)[1]]
             self._places |= {name: names.index(name) for name in names}
             self._known = ', '.join(names)
         for number, fields in self._lines:
-            if len(fields) != width:
+            if len(fields) != len(first):
                 raise FileFormatError(
-                    f'{path}, line {number}: {len(fields)} columns, expected {width}. Correct the '
-                    'line, or the delimiter of the column map.')
+                    f'{path}, line {number}: {len(fields)} columns, expected {len(first)}. '
+                    'Correct the line, or the delimiter of the column map.')
         self.rows = len(self._lines)
 
     def numbers(self, columns: Sequence[Column]) -> Array:
@@ -230,35 +223,27 @@ class Table:
                                   'Correct the column map.')
         texts = [fields[self._places[column]] for _, fields in self._lines]
         found = np.array([_number(text) for text in texts])
-        self._refuse(column, ~np.isfinite(found), lambda row: (
+        self.refuse(column, ~np.isfinite(found), lambda row: (
             f"'{texts[row]}' is not a finite number. " + (
                 'Export the log with decimal points.' if ',' in texts[row]
                 else 'Correct or remove the line.')))
         return found
 
-    def _refuse(self, column: Column, wrong: Flags, what: Callable[[int], str]) -> None:
+    def refuse(self, column: Column, wrong: Flags, what: Callable[[int], str]) -> None:
         """Raise a FileFormatError of the first row that is wrong, if there is one."""
         for row in np.flatnonzero(wrong)[:1].tolist():
             raise FileFormatError(f"{self._path}, line {self._lines[row][0]}, column '{column}': "
                                   f'{what(row)}')
-
-    def check_near(self, columns: Sequence[Column], position: Array) -> None:
-        """Raise a FileFormatError if a posture is too far from zero to be moved to."""
-        far = np.abs(position) > _FARTHEST
-        place = int(far.any(axis=0).argmax())
-        self._refuse(columns[place], far[:, place], lambda row: (
-            f'{position[row, place]:.4g} rad or m is no posture of an arm. Correct or remove the '
-            'line, or correct position_unit.'))
 
     def stamps(self, columns: ColumnMap) -> Stamps:
         """Return the stamp of each line [ns]; raises FileFormatError."""
         if columns.time == '':
             return _stamps(_BEGIN + np.arange(self.rows) / columns.rate)
         time = _TIME[columns.time_unit] * self._column(columns.time)
-        self._refuse(columns.time, np.abs(time) >= _LATEST, lambda row: (
+        self.refuse(columns.time, np.abs(time) >= _LATEST, lambda row: (
             f'{time[row]:g} s is outside the range of stamps, ±{_LATEST:.0f} s. Correct the line, '
             f"or time_unit ('{columns.time_unit}')."))
-        self._refuse(columns.time, np.diff(time, prepend=-np.inf) <= 0.0, lambda row: (
+        self.refuse(columns.time, np.diff(time, prepend=-np.inf) <= 0.0, lambda row: (
             f'{time[row]:.9g} s does not follow {time[row - 1]:.9g} s; times must increase. '
             'Correct or remove the line.'))
         return _stamps(time)
@@ -282,7 +267,11 @@ def _samples(table: Table, columns: ColumnMap) -> Samples:
     effort *= _EFFORT[columns.effort_unit]
     readings = table.numbers(columns.wrench) if columns.wrench else None
     if columns.postures:
-        table.check_near(columns.position, position)
+        far = np.abs(position) > _FARTHEST
+        place = int(far.any(axis=0).argmax())
+        table.refuse(columns.position[place], far[:, place], lambda row: (
+            f'{position[row, place]:.4g} rad or m is no posture of an arm. Correct or remove the '
+            'line, or correct position_unit.'))
         return _held(position, effort, readings, columns.wrench_noise)
     velocity = table.numbers(columns.velocity)
     return Samples(table.stamps(columns), position, factor[:velocity.shape[1]] * velocity, effort,

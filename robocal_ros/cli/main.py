@@ -8,10 +8,8 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
-from typing import NoReturn
+from collections.abc import Sequence
+from contextlib import suppress
 
 from rich.text import Text
 
@@ -44,44 +42,23 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
         arguments: Command line without the program's name; the process's by default.
 
     """
-    _complete(parser)
+    if '_ARGCOMPLETE' in os.environ:
+        # A request of the shell. It is part of ROS distributions: ros2's own command line uses it.
+        with suppress(ImportError):
+            import argcomplete
+
+            argcomplete.autocomplete(parser)
     options = parser.parse_args(arguments)
+    # SIGTERM unwinds the stack, so that child processes end too.
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
-        with _ending_on_sigterm():
-            code: int = options.run(options)
+        return options.run(options)
     except RobocalError as error:
         ERRORS.print(Text(str(error), style='bold red'), soft_wrap=True)
         return REFUSED
     except KeyboardInterrupt:
         ERRORS.print('Interrupted; everything that was started has been ended.')
         return INTERRUPTED
-    return code
-
-
-def _complete(parser: argparse.ArgumentParser) -> None:
-    """Answer a completion request of the shell, if there is one.
-
-    argcomplete is part of ROS distributions: ros2's own command line uses it.
-    """
-    if '_ARGCOMPLETE' not in os.environ:
-        return
-    try:
-        import argcomplete
-    except ImportError:
-        return
-    argcomplete.autocomplete(parser)
-
-
-@contextmanager
-def _ending_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind the stack, so that child processes end too."""
-
-    def end(number: int, frame: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from robocal_ros import registry
 from robocal_ros.cli.apply import driver_load, urdf_with
-from robocal_ros.cli.drivers import Names, payload_calls, recognised
+from robocal_ros.cli.drivers import payload_calls, recognised
 from robocal_ros.errors import RobocalError
 from robocal_ros.results import CalibrationResult, Step, Verdict
 from robocal_ros.robot import ARM, DRIVE_GAINS, carried_load, formatted, identity_of
@@ -68,17 +68,13 @@ def next_steps(
         calls = _driver(result, urdf) if result.kind == 'payload' else ()
         return (*calls, _urdf(result, path, procedure.urdf, urdf))
     text, command = registry.Procedure.then if procedure is None else procedure.then
-    return (*_arm_again(result, path), Step(text, (('', command),) if command else ()))
-
-
-def _arm_again(result: CalibrationResult, path: Path) -> tuple[Step, ...]:
-    """Return the step after drive gains for which an identified arm was used."""
-    if result.kind != DRIVE_GAINS:
-        return ()
-    return tuple(Step(
+    # After drive gains for which an identified arm was used.
+    again = [Step(
         'Identify the arm again, unless that was done since: links that were identified before '
         'these gains are not used.', _again(ARM, item.name.partition(', ')[2], path))
-        for item in result.inputs if item.kind == ARM and item.sha256)
+        for item in result.inputs
+        if result.kind == DRIVE_GAINS and item.kind == ARM and item.sha256]
+    return (*again, Step(text, (('', command),) if command else ()))
 
 
 def _remedies(result: CalibrationResult, path: Path) -> list[Step]:
@@ -86,11 +82,11 @@ def _remedies(result: CalibrationResult, path: Path) -> list[Step]:
     found = [Step(text, (('', command),)) for pattern, text, command in REMEDIES
              if re.search(pattern, reasons)]
     for item in result.inputs:
-        if f'The {item.kind.replace("_", " ")} result is stale.' in reasons:
+        kind = item.kind.replace('_', ' ')
+        if f'The {kind} result is stale.' in reasons:
             # The name of an input is its method and its source.
-            source = item.name.partition(', ')[2]
-            found.append(Step(f'Renew the {item.kind.replace("_", " ")} result, which is stale.',
-                              _again(item.kind, source, path)))
+            found.append(Step(f'Renew the {kind} result, which is stale.',
+                              _again(item.kind, item.name.partition(', ')[2], path)))
     return found or [Step('Remove the cause that the reason above names; '
                           'docs/troubleshooting.md explains it.')]
 
@@ -105,21 +101,19 @@ def _again(kind: str, source: str, path: Path) -> tuple[tuple[str, str], ...]:
 
     """
     procedure, commands = registry.of_kind(kind), []
-    if procedure is None:
+    if procedure is None or not procedure.verb:
         return ()
-    if source not in ('', 'live') and procedure.estimator and procedure.verb:
+    if source not in ('', 'live') and procedure.estimator:
         stored = ['--results-dir', str(path.parent)] if (path.parent / 'history').is_dir() else []
         commands.append(('from its bag, with the parameters used before',
                          shlex.join(['robocal', 'estimate', procedure.name, source, *stored])))
-    if procedure.verb:
-        commands.append(('on the robot', f'robocal run {procedure.name}'))
-    return tuple(commands)
+    return (*commands, ('on the robot', f'robocal run {procedure.name}'))
 
 
 def _driver(result: CalibrationResult, urdf: tuple[Path, str] | None) -> tuple[Step, ...]:
     """Return the step that sets a payload in the robot's driver."""
     text = '' if urdf is None else urdf[1]
-    known = recognised(Names((), result.robot.joint_names, urdf=text))
+    known = recognised(joints=result.robot.joint_names, urdf=text)
     frame = result.frame
     if known is None:
         whose = (f"in frame '{frame}' if that is the driver's flange; robocal apply --frame gives "
@@ -164,16 +158,13 @@ def _urdf(
         text += ' Replace my_arm.urdf by the file of your robot.'
     else:
         try:
-            changes = _diff(urdf[1], urdf_with(result, urdf[1]), given.name, out.name)
+            # Apart from the layout.
+            changes = '\n'.join(difflib.unified_diff(
+                formatted(urdf[1]).splitlines(), urdf_with(result, urdf[1]).splitlines(),
+                given.name, out.name, lineterm='', n=_CONTEXT))
         except RobocalError as error:
             return Step(f'The values do not fit {given}: {error}')
         if not identity_of(urdf[1]).is_described_as(result.robot):
             text += (' This URDF differs from the one that the result was identified with: check '
                      'that links, frames and masses are the same.')
     return Step(text, (('', command),), changes)
-
-
-def _diff(before: str, after: str, name: str, out: str) -> str:
-    """Return the unified diff of two URDFs, apart from their layout."""
-    return '\n'.join(difflib.unified_diff(
-        formatted(before).splitlines(), after.splitlines(), name, out, lineterm='', n=_CONTEXT))

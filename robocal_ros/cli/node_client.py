@@ -48,9 +48,7 @@ Watch = Callable[[], None]
 
 def full_name(name: str, namespace: str) -> str:
     """Return a topic's full name; a relative one is within the namespace."""
-    if name.startswith('/'):
-        return name
-    return f'/{namespace.strip("/")}/{name}'.replace('//', '/')
+    return name if name.startswith('/') else f'/{namespace.strip("/")}/{name}'.replace('//', '/')
 
 
 def foreign(publishers: Iterable[TopicEndpointInfo]) -> bool:
@@ -135,21 +133,14 @@ class RosSession(AbstractContextManager['RosSession']):
             wait: Longest wait for their discovery [s].
 
         """
-        own = self.node.get_fully_qualified_name()
-
         def others() -> list[str]:
-            names = self.node.get_node_names_and_namespaces()
-            full = {f'{space.rstrip("/")}/{name}' for name, space in names}
-            return sorted(full - {own})
+            names = {f'{space.rstrip("/")}/{name}'
+                     for name, space in self.node.get_node_names_and_namespaces()}
+            return sorted(names - {self.node.get_fully_qualified_name()})
 
         if self.spin_until(lambda: bool(others()), wait):
             self.spin_until(lambda: False, min(wait, _MORE_NODES))
         return others()
-
-
-def _plain(value: Any) -> Any:
-    """Return a parameter's value with lists for arrays."""
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
 def _like(value: Any, current: Any) -> Any:
@@ -203,10 +194,7 @@ class NodeClient:
     @property
     def progress(self) -> float:
         """Progress of the procedure [%]."""
-        try:
-            return float(self.values.get('progress', '0'))
-        except ValueError:
-            return 0.0
+        return float(self.values.get('progress', '0'))
 
     @property
     def running(self) -> str:
@@ -284,8 +272,10 @@ class NodeClient:
         known = [name for name in names if name in has]
         values = self._answer(GetParameters, 'get_parameters', GetParameters.Request(names=known),
                               retry=True).values
-        return {name: _plain(parameter_value_to_python(value))
-                for name, value in zip(known, values, strict=True)}
+        plain = zip(known, map(parameter_value_to_python, values), strict=True)
+        # Lists in place of arrays.
+        return {name: list(value) if isinstance(value, Sequence) and not isinstance(value, str)
+                else value for name, value in plain}
 
     def check_names(self, names: Iterable[str]) -> None:
         """Raise a ConfigurationError, with the nearest name, if the node lacks a parameter."""

@@ -46,7 +46,14 @@ def run(options: argparse.Namespace) -> int:
     # Named as ros2 bag names its bags.
     folder = options.output or Path(time.strftime('robocal_%Y_%m_%d-%H_%M_%S'))
     with RosSession('robocal_recorder') as session:
-        _wait_for_needed(session, profile, options)
+        if not session.spin_until(
+                lambda: not profile.missing(session.published(), options.namespace),
+                options.timeout):
+            published = session.published()
+            raise ConfigurationError(
+                f'No publisher of {", ".join(profile.missing(published, options.namespace))}. '
+                f'Published topics: {", ".join(sorted(published)) or "none"}. Start the driver '
+                '(or sim_arm) in this ROS domain, or set its namespace with --namespace.')
         with BagWriter(folder, options.storage, definition_of) as bag:
             recorder = BagRecorder(session, profile, options.namespace, bag)
             print_line(f'Recording into {folder}; Ctrl-C ends it.')
@@ -62,20 +69,6 @@ def run(options: argparse.Namespace) -> int:
                 session.spin_until(ended)
     _summarize(recorder, folder)
     return 0
-
-
-def _wait_for_needed(
-    session: RosSession, profile: RecorderProfile, options: argparse.Namespace
-) -> None:
-    def missing() -> list[str]:
-        return profile.missing(session.published(), options.namespace)
-
-    if session.spin_until(lambda: not missing(), options.timeout):
-        return
-    names = ', '.join(sorted(session.published())) or 'none'
-    raise ConfigurationError(
-        f'No publisher of {", ".join(missing())}. Published topics: {names}. Start the '
-        'driver (or sim_arm) in this ROS domain, or set its namespace with --namespace.')
 
 
 def _summarize(recorder: BagRecorder, folder: Path) -> None:
@@ -281,6 +274,5 @@ def definition_of(kind: str) -> str | None:
     # Folders of a distribution, then the environment, for packages from PyPI.
     prefixes = [*filter(None, os.environ.get('AMENT_PREFIX_PATH', '').split(os.pathsep)),
                 sys.prefix]
-    files = [Path(prefix) / 'share' / package / 'msg' / f'{name}.msg' for prefix in prefixes]
-    found = next((file for file in files if file.exists()), None)
-    return None if found is None else found.read_text(encoding='utf-8')
+    files = (Path(prefix) / 'share' / package / 'msg' / f'{name}.msg' for prefix in prefixes)
+    return next((file.read_text(encoding='utf-8') for file in files if file.exists()), None)

@@ -11,14 +11,7 @@ from robocal_ros.cli.console import OUT, QUIET, ProgressView
 from robocal_ros.cli.next_steps import next_steps
 from robocal_ros.cli.show import compared, current_results, result_files, stored_files
 from robocal_ros.files import write_output
-from robocal_ros.results import (
-    Advice,
-    Panel,
-    Verdict,
-    read_result,
-    report_html,
-    stale_inputs,
-)
+from robocal_ros.results import Advice, Panel, Verdict, read_result, report_html, stale_inputs
 from robocal_ros.robot import read_urdf
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import Any
 
 import yaml
@@ -28,7 +27,13 @@ def run(options: argparse.Namespace) -> int:
     """
     procedure = registry.procedures()[options.capability]
     name = f'{options.namespace.rstrip("/")}/{options.node or procedure.node}'
-    parameters = _parameters(options.param)
+    parameters: dict[str, Any] = {}
+    for given, value in options.param:
+        try:
+            parameters[given] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigurationError(f"--param '{given}:={value}': expected a YAML value, such "
+                                     'as 2.0 or [a, b].') from error
     if parameters and not options.configure:
         raise ConfigurationError('Parameters are read when a node is configured: give '
                                  '--configure too.')
@@ -79,15 +84,3 @@ def make_active(
         client.lead_to('unconfigured')
         client.set_parameters(parameters)
     client.lead_to('active')
-
-
-def _parameters(given: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    found = {}
-    for name, value in given:
-        try:
-            found[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigurationError(
-                f"--param '{name}:={value}': expected a YAML value, such as 2.0 or [a, b]."
-            ) from error
-    return found

@@ -42,8 +42,8 @@ def run(options: argparse.Namespace) -> int:
         FileFormatError: If one is no result file.
 
     """
-    # All are read before the first is shown, so that an error is not lost among tables.
     files = result_files(options.files)
+    # All are read before the first is shown, so that an error is not lost among tables.
     for path, result in [(path, read_result(path)) for path in files]:
         show_result(result)
         load = current_results(result, path)
@@ -71,9 +71,8 @@ def current_results(result: CalibrationResult, path: Path) -> Load | None:
     """Return what loads the current results beside a file, None outside a results folder."""
     # The newest results are in the results folder, older ones in its folder history.
     folder = path.parent.parent if path.parent.name == 'history' else path.parent
-    if (folder / f'{result.kind}.yaml').exists():
-        return ResultStore(folder, result.robot).load
-    return None
+    known = (folder / f'{result.kind}.yaml').exists()
+    return ResultStore(folder, result.robot).load if known else None
 
 
 def stored_files(folder: Path | None = None) -> list[Path]:
@@ -109,7 +108,7 @@ def stored_files(folder: Path | None = None) -> list[Path]:
 
     def place(path: Path) -> int:
         kind = path.name.partition('.')[0]
-        return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
+        return (*_ORDER, kind).index(kind)
 
     return sorted(found, key=place)
 
@@ -150,8 +149,7 @@ def result_files(names: Iterable[str], folder: Path | None = None) -> list[Path]
 
 def verdict_text(verdict: Verdict) -> str:
     """Return a verdict as coloured markup."""
-    style = _VERDICT_STYLES[verdict]
-    return f'[{style}]{wording.heading(verdict.value)}[/]'
+    return f'[{_VERDICT_STYLES[verdict]}]{wording.heading(verdict.value)}[/]'
 
 
 def show_result(result: CalibrationResult) -> None:

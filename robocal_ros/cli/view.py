@@ -156,10 +156,8 @@ class View:
     def _draw(self, source: str, message: MarkerArray) -> None:
         # Kept, since they may arrive before the description does.
         self._markers[source] = message
-        if self._scene is not None:
-            problem = self._scene.show(source, message.markers)
-            if problem:
-                self._tell(problem)
+        if self._scene is not None and (problem := self._scene.show(source, message.markers)):
+            self._tell(problem)
 
     def _tell(self, text: str) -> None:
         self._note.content = _html('paragraph', text) if text else ''
@@ -201,7 +199,13 @@ class _Panel:
             self._asked, self._cancel_end, self._next_cancel = False, now + _CANCEL_TIME, now
         if self._next_cancel <= now < self._cancel_end:
             self._next_cancel = now + _CANCEL_PERIOD
-            self._cancel()
+            # A request or its answer is lost where discovery is not complete yet.
+            if is_served(self._session.node, self._client):
+                self._answers.append(self._client.call_async(Trigger.Request()))
+            if len(self._answers) != 1:
+                self._table.content = _html('paragraph', (
+                    f"Not cancelled: '{self.node}/cancel' does not answer. Stop the arm by other "
+                    'means.'))
         if any(answer.done() for answer in self._answers):
             self._cancel_end = 0.0
             self._answers.clear()
@@ -215,26 +219,14 @@ class _Panel:
             self._table.content = self._result
         if self._published.status is not self._shown:
             self._shown = self._published.status
-            self._show_status()
-
-    def _show_status(self) -> None:
-        phase = self._published.values.get('phase', '')
-        colour = _COLOURS.get(self._shown.level, _BAD)
-        self._text.content = _html('status', colour, phase, self._shown.message)
-        percent = min(max(self._published.progress, 0.0), 100.0)
-        self._bar.content = _html('bar', percent, self._title)
-        self._bar.visible = self._button.visible = phase not in _IDLE
-        self._table.content = self._result
-        self._folder.visible = True
-
-    def _cancel(self) -> None:
-        # A request or its answer is lost where discovery is not complete yet.
-        if is_served(self._session.node, self._client):
-            self._answers.append(self._client.call_async(Trigger.Request()))
-        if len(self._answers) != 1:
-            self._table.content = _html('paragraph',
-                f"Not cancelled: '{self.node}/cancel' does not answer. Stop the arm by other "
-                'means.')
+            phase = self._published.values.get('phase', '')
+            self._text.content = _html(
+                'status', _COLOURS.get(self._shown.level, _BAD), phase, self._shown.message)
+            percent = min(max(self._published.progress, 0.0), 100.0)
+            self._bar.content = _html('bar', percent, self._title)
+            self._bar.visible = self._button.visible = phase not in _IDLE
+            self._table.content = self._result
+            self._folder.visible = True
 
 
 def _html(part: str, *values: object) -> str:

@@ -8,7 +8,7 @@ buttons.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Any
 
@@ -19,7 +19,6 @@ import viser
 from pinocchio.visualize import ViserVisualizer
 from visualization_msgs.msg import Marker
 
-from robocal_ros.arrays import Array
 from robocal_ros.errors import ModelError
 from robocal_ros.robot import parse_urdf, without_missing_meshes
 
@@ -126,22 +125,20 @@ class Scene:
                 continue
             frame = marker.header.frame_id
             parent = self._parent(frame)
-            draw = _KINDS.get(marker.type)
             if parent is None:
                 problem = f"The robot description has no frame '{frame}' for {source}."
-            elif draw is None:
+            elif marker.type not in _KINDS:
                 problem = f'Markers of type {marker.type} on {source} are not drawn.'
             else:
                 lifetime = marker.lifetime.sec + 1e-9 * marker.lifetime.nanosec
                 self._drawn[name] = (
-                    draw(self._server.scene, f'{parent}/{name}', marker),
+                    _drawn(self._server.scene, f'{parent}/{name}', marker),
                     monotonic() + lifetime if lifetime else np.inf)
         return problem
 
     def expire(self) -> None:
         """Remove markers whose lifetime is over."""
-        now = monotonic()
-        self._remove([name for name, (_, end) in self._drawn.items() if end < now])
+        self._remove([name for name, (_, end) in self._drawn.items() if end < monotonic()])
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
@@ -167,81 +164,40 @@ def _skeleton(model: pin.Model) -> pin.GeometryModel:
     return shapes
 
 
-# Every function draws one kind of marker: scene, node and marker to a handle, None for nothing.
-_Draw = Callable[[Any, str, Marker], Any]
+_KINDS = (Marker.ARROW, Marker.CUBE, Marker.SPHERE, Marker.LINE_STRIP, Marker.LINE_LIST,
+          Marker.SPHERE_LIST, Marker.POINTS, Marker.TEXT_VIEW_FACING)
 
 
-def _pose(marker: Marker) -> dict[str, Any]:
-    p, q = marker.pose.position, marker.pose.orientation
+def _drawn(scene: Any, name: str, marker: Marker) -> Any:
+    """Draw a marker of one of these kinds; return its handle, None for nothing to be seen."""
+    kind, size, p, q = marker.type, marker.scale, marker.pose.position, marker.pose.orientation
     turn = (q.w, q.x, q.y, q.z)
     # RViz takes an orientation that was never set for the identity.
-    return {'position': (p.x, p.y, p.z), 'wxyz': turn if any(turn) else (1.0, 0.0, 0.0, 0.0)}
-
-
-def _colour(marker: Marker) -> tuple[int, int, int]:
-    c = marker.color
-    return int(255 * c.r), int(255 * c.g), int(255 * c.b)
-
-
-def _colours(marker: Marker) -> np.ndarray:
-    """Return the colour of each point, shape (k, 3)."""
-    if len(marker.colors) == len(marker.points):
-        return np.array([[255 * c.r, 255 * c.g, 255 * c.b] for c in marker.colors], dtype=np.uint8)
-    return np.tile(np.array(_colour(marker), dtype=np.uint8), (len(marker.points), 1))
-
-
-def _points(marker: Marker) -> Array:
-    return np.array([[p.x, p.y, p.z] for p in marker.points]).reshape(-1, 3)
-
-
-def _opacity(marker: Marker) -> float | None:
-    return float(marker.color.a) if marker.color.a < 1.0 else None
-
-
-def _sphere(scene: Any, name: str, marker: Marker) -> Any:
-    s = marker.scale
-    return scene.add_icosphere(name, 0.5, _colour(marker), scale=(s.x, s.y, s.z),
-                               opacity=_opacity(marker), cast_shadow=False, **_pose(marker))
-
-
-def _cube(scene: Any, name: str, marker: Marker) -> Any:
-    s = marker.scale
-    return scene.add_box(name, _colour(marker), (s.x, s.y, s.z), opacity=_opacity(marker),
-                         **_pose(marker))
-
-
-def _lines(scene: Any, name: str, marker: Marker) -> Any:
-    count = len(marker.points)
-    ends = (np.repeat(np.arange(count), 2)[1:-1] if marker.type == Marker.LINE_STRIP
-            else np.arange(count // 2 * 2)).reshape(-1, 2)
-    if not len(ends):
-        return None
-    return scene.add_line_segments(name, _points(marker)[ends], _colours(marker)[ends],
-                                   thickness=marker.scale.x, **_pose(marker))
-
-
-def _spheres(scene: Any, name: str, marker: Marker) -> Any:
-    if not len(marker.points):
-        return None
+    pose = {'position': (p.x, p.y, p.z), 'wxyz': turn if any(turn) else (1.0, 0.0, 0.0, 0.0)}
+    opacity = float(marker.color.a) if marker.color.a < 1.0 else None
+    points = np.array([[p.x, p.y, p.z] for p in marker.points]).reshape(-1, 3)
+    count = len(points)
+    # That of the marker, then that of each point.
+    one, *each = (tuple(int(255 * part) for part in (c.r, c.g, c.b))
+                  for c in (marker.color, *marker.colors))
+    colours = np.array(each if len(each) == count else [one] * count, dtype=np.uint8)
+    if kind == Marker.SPHERE:
+        return scene.add_icosphere(name, 0.5, one, scale=(size.x, size.y, size.z),
+                                   opacity=opacity, cast_shadow=False, **pose)
+    if kind == Marker.CUBE:
+        return scene.add_box(name, one, (size.x, size.y, size.z), opacity=opacity, **pose)
+    if kind == Marker.TEXT_VIEW_FACING:
+        return scene.add_label(name, marker.text, anchor='center-center', **pose)
+    if kind == Marker.ARROW:
+        # It is given by its two ends, as the nodes' are.
+        return scene.add_arrows(
+            name, points[None], np.array([one], dtype=np.uint8), shaft_radius=0.5 * size.x,
+            head_radius=0.5 * size.y, head_length=size.z, **pose)
+    if kind in (Marker.LINE_STRIP, Marker.LINE_LIST):
+        ends = (np.repeat(np.arange(count), 2)[1:-1] if kind == Marker.LINE_STRIP
+                else np.arange(count // 2 * 2)).reshape(-1, 2)
+        return scene.add_line_segments(name, points[ends], colours[ends], thickness=size.x,
+                                       **pose) if len(ends) else None
     return scene.add_point_cloud(
-        name, _points(marker), _colours(marker), point_size=marker.scale.x, point_shape='circle',
-        precision='float32', **_pose(marker))
-
-
-def _arrow(scene: Any, name: str, marker: Marker) -> Any:
-    """Draw an arrow that is given by its two ends, as the nodes' are."""
-    s = marker.scale
-    return scene.add_arrows(name, _points(marker)[None],
-                            np.array([_colour(marker)], dtype=np.uint8), shaft_radius=0.5 * s.x,
-                            head_radius=0.5 * s.y, head_length=s.z, **_pose(marker))
-
-
-def _text(scene: Any, name: str, marker: Marker) -> Any:
-    return scene.add_label(name, marker.text, anchor='center-center', **_pose(marker))
-
-
-_KINDS: dict[int, _Draw] = {
-    Marker.ARROW: _arrow, Marker.CUBE: _cube, Marker.SPHERE: _sphere, Marker.LINE_STRIP: _lines,
-    Marker.LINE_LIST: _lines, Marker.SPHERE_LIST: _spheres, Marker.POINTS: _spheres,
-    Marker.TEXT_VIEW_FACING: _text,
-}
+        name, points, colours, point_size=size.x, point_shape='circle', precision='float32',
+        **pose) if count else None

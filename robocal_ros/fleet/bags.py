@@ -100,9 +100,9 @@ def _bags_in(uri: str) -> Iterator[BagPlace]:
         described = [path for path in paths if PurePosixPath(path).name == _METADATA]
         # PurePosixPath joins the two slashes of a URL.
         here = paths[0].rpartition('/')[0] or folder
-        whole = [(here, sorted(messages + described))] if described else [
-            (path, [path]) for path in messages]
-        for place, members in whole if messages else ():
+        bags = {here: sorted(messages + described)} if described and messages else {
+            path: [path] for path in messages}
+        for place, members in bags.items():
             told = json.dumps([files[path] for path in members], default=str)
             yield BagPlace(
                 storage.below(uri, base, place),
@@ -141,7 +141,11 @@ def arms_in(bag: Bag, request: Request) -> list[Arm]:
         DataError: If the bag does not say what it can answer.
 
     """
-    marked = _marked_namespaces(bag)
+    # Namespaces in which a node of a capability has published marks.
+    pattern = rf'(.*)/({"|".join(registry.nodes())})/{marks.TOPIC}'
+    marked = sorted({match[1] for topic, kind in bag.topics.items()
+                     if kind == MARKS and bag.counts[topic]
+                     and (match := re.fullmatch(pattern, topic))})
     wanted = request.capabilities or tuple(registry.estimators())
     if not marked:
         spaces = sorted(topic.removesuffix(_JOINT_STATES) for topic, kind in bag.topics.items()
@@ -169,7 +173,6 @@ def arms_in(bag: Bag, request: Request) -> list[Arm]:
             raise DataError(
                 f"Bag '{bag.name}' has no arm in namespace '{own}', but in "
                 f'{", ".join(repr(space or "/") for space in found)}.')
-        found = {own: found[own]}
         return [Arm(own, found[own], False)]
     return [Arm(space, names, len(found) == 1) for space, names in found.items()]
 
@@ -182,8 +185,7 @@ def robot_name(request: Request, uri: str, arm: Arm) -> str:
 
     """
     source = request.robot_from
-    name = (arm.namespace.strip('/') if source == NAMESPACE
-            else name_in_path(request, uri))
+    name = arm.namespace.strip('/') if source == NAMESPACE else name_in_path(request, uri)
     if source and not name:
         raise DataError(f"--robot-from '{source}' yields no name for '{uri}'"
                         f'{f", namespace {arm.namespace!r}" if source == NAMESPACE else ""}.')
@@ -198,18 +200,6 @@ def name_in_path(request: Request, uri: str) -> str:
         return ''
     match = re.search(request.robot_from, uri)
     return (match[1] or '') if match else ''
-
-
-def _marked_namespaces(bag: Bag) -> list[str]:
-    """Return the namespaces in which a node of a capability has published marks."""
-    found = []
-    for topic, kind in bag.topics.items():
-        if kind == MARKS and bag.counts[topic]:
-            node, _, name = topic.rpartition('/')
-            space, _, own = node.rpartition('/')
-            if name == marks.TOPIC and own in registry.nodes():
-                found.append(space)
-    return sorted(set(found))
 
 
 def _is_marked(bag: Bag, namespace: str, name: str) -> bool:

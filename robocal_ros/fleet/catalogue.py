@@ -124,12 +124,14 @@ def rows_of(result: CalibrationResult, time: float, /, **origin: str) -> pa.Tabl
     rows = []
     for item in result.parameters:
         joint, quantity = parts_of(item.name, result.robot.joint_names)
+        temperature = temperatures.get(joint, mean)
         rows.append({
             'robot': result.robot.name, 'kind': result.kind, 'method': result.method,
             'verdict': result.verdict.value, 'parameter': item.name, 'joint': joint,
             'quantity': quantity, 'unit': item.unit, 'value': item.value, 'std': item.std,
             'freedom': item.freedom, 'state': item.state.value, 'time': utc(time),
-            'temperature': _finite(temperatures.get(joint, mean)),
+            'temperature': None if temperature is None or not math.isfinite(temperature)
+            else temperature,
             'urdf_sha256': result.robot.urdf_sha256, 'version': result.software_version,
             **origin})
     return pa.Table.from_pylist(rows, RESULTS)
@@ -149,10 +151,6 @@ def parts_of(parameter: str, joint_names: Sequence[str]) -> tuple[str, str]:
 def utc(seconds: float) -> datetime:
     """Return the instant of seconds since 1970."""
     return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=seconds)
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(value)
 
 
 class Catalogue:
@@ -225,9 +223,7 @@ class Catalogue:
         """
         with self._connection() as connection:
             # DuckDB's own fetchall needs a further library for times with a zone.
-            rows: list[dict[str, Any]] = connection.sql(
-                sql, params=list(parameters)).to_arrow_table().to_pylist()
-        return rows
+            return connection.sql(sql, params=list(parameters)).to_arrow_table().to_pylist()
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect()

@@ -19,20 +19,9 @@ import plotly.graph_objects as go
 
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.files import write_output
+from robocal_ros.fleet import review
 from robocal_ros.fleet.catalogue import Catalogue
-from robocal_ros.fleet.review import (
-    Finding,
-    Review,
-    Subject,
-    Track,
-    day,
-    families,
-    grouped,
-    levels_of,
-    name_of,
-    review,
-)
-from robocal_ros.results import Z95, band, plural, rendered, spread, wording
+from robocal_ros.results import LAYOUT, Z95, band, plural, rendered, spread, wording
 
 ROBOTS = 12
 """Largest number of robots drawn in detail."""
@@ -43,7 +32,9 @@ _FIGURES = 4
 _BLUE, _ORANGE, _GREEN, _GREY = '#0072b2', '#d55e00', '#009e73', '#7f7f7f'
 
 
-def write_dashboard(output: str, path: Path, *, robot: str = '*', robots: int = ROBOTS) -> Review:
+def write_dashboard(
+    output: str, path: Path, *, robot: str = '*', robots: int = ROBOTS
+) -> review.Review:
     """Write the dashboard of a catalogue.
 
     Args:
@@ -67,7 +58,7 @@ def write_dashboard(output: str, path: Path, *, robot: str = '*', robots: int = 
         raise ConfigurationError(
             f"The catalogue in '{output}' has no robot '{robot}'. Name the output folder of "
             'robocal fleet estimate, and a robot of it.')
-    found = review(query, robot)
+    found = review.review(query, robot)
     write_output(path, dashboard_html(found, facts, robots), 'dashboard')
     return found
 
@@ -113,11 +104,12 @@ class _Drawing:
     number: int = 0
 
 
-def dashboard_html(found: Review, facts: _Facts, robots: int = ROBOTS) -> str:
+def dashboard_html(found: review.Review, facts: _Facts, robots: int = ROBOTS) -> str:
     """Return the page; see ``write_dashboard`` for the arguments."""
+    # The urgent ones are the first.
     urgent = [item for item in found.findings if item.urgent]
-    noticed = [item for item in found.findings if not item.urgent]
-    ranked = list(dict.fromkeys(item.robot for item in [*urgent, *noticed]))
+    noticed = found.findings[len(urgent):]
+    ranked = list(dict.fromkeys(item.robot for item in found.findings))
     shown = [_robot(name, found) for name in ranked[:robots]]
     siblings, left = _siblings(found)
     drawings = [*(item for robot in shown for item in robot['drawings']), *siblings]
@@ -128,16 +120,16 @@ def dashboard_html(found: Review, facts: _Facts, robots: int = ROBOTS) -> str:
         [item.figure for item in drawings], urgent=urgent, noticed=noticed,
         drawn=ranked[:robots], left_out=ranked[robots:], matrix=_matrix(found, facts, ranked),
         robots=shown, siblings=siblings, siblings_left=left, facts=facts, review=found,
-        listed=_LISTED, day=day,
+        listed=_LISTED, day=review.day,
         shown_reasons=[tuple(row.values()) for row in facts['reasons'][:_REASONS]],
         shown_failures=[tuple(row.values()) for row in facts['failures']],
         unused=[f'{number} {reason}' for reason, number in found.left_out.items() if number])
 
 
-def _introduction(robots: Sequence[Mapping[str, Any]], urgent: Sequence[Finding]) -> str:
+def _introduction(robots: Sequence[Mapping[str, Any]], urgent: Sequence[review.Finding]) -> str:
     results = sum(row['results'] for row in robots)
     times = [row[key] for row in robots for key in ('oldest', 'newest') if row[key]]
-    span = (f' from {day(min(times).timestamp())} to {day(max(times).timestamp())}'
+    span = (f' from {review.day(min(times).timestamp())} to {review.day(max(times).timestamp())}'
             if times else '')
     needing = len({item.robot for item in urgent})
     state = ('No robot needs attention.' if not needing else
@@ -145,23 +137,23 @@ def _introduction(robots: Sequence[Mapping[str, Any]], urgent: Sequence[Finding]
     return f'{state} {plural(len(robots), "robot")}, {plural(results, "result")}{span}.'
 
 
-def _matrix(found: Review, facts: _Facts, ranked: Sequence[str]) -> dict[str, Any]:
+def _matrix(found: review.Review, facts: _Facts, ranked: Sequence[str]) -> dict[str, Any]:
     """Return robots × what needs attention, those with findings first."""
     known = {row['robot']: row for row in facts['robots']}
     order = [*(name for name in ranked if name in known),
              *sorted((name for name in known if name not in ranked),
                      key=lambda name: (-known[name]['bags'], name))]
-    own = grouped(found.findings, lambda item: (item.robot, item.subject))
+    own = review.grouped(found.findings, lambda item: (item.robot, item.subject))
     rows = []
     for name in order[:_MATRIX]:
         row, cells = known[name], []
-        for subject in Subject:
+        for subject in review.Subject:
             noticed = own.get((name, subject), [])
             urgent = dict.fromkeys(item.part for item in noticed if item.urgent)
             cells.append((list(urgent), bool(noticed)))
-        newest = day(row['newest'].timestamp()) if row['newest'] else '–'
+        newest = review.day(row['newest'].timestamp()) if row['newest'] else '–'
         rows.append({**row, 'cells': cells, 'newest': newest})
-    columns = [('Robot', 'nowrap'), *((subject.value, 'nowrap') for subject in Subject),
+    columns = [('Robot', 'nowrap'), *((subject.value, 'nowrap') for subject in review.Subject),
                ('Bags', 'nowrap'), ('Results', 'number'), ('Newest', 'nowrap')]
     return {'columns': columns, 'rows': rows, 'rest': len(order) - _MATRIX,
             'complete': len(ranked) <= _MATRIX}
@@ -170,33 +162,32 @@ def _matrix(found: Review, facts: _Facts, ranked: Sequence[str]) -> dict[str, An
 # ---------------------------------------------------------------------------- one robot
 
 
-def _robot(name: str, found: Review) -> dict[str, Any]:
+def _robot(name: str, found: review.Review) -> dict[str, Any]:
     own = [item for item in found.findings if item.robot == name]
     # The clearest series of each finding first, then further ones.
     ranks = zip_longest(*(item.tracks for item in own))
     tracks = [track for track in dict.fromkeys(chain(*ranks)) if track is not None]
-    shown = tracks[:_FIGURES]
-    return {'name': name, 'findings': own, 'rest': len(tracks) - len(shown),
+    return {'name': name, 'findings': own, 'rest': len(tracks[_FIGURES:]),
             'urgent': any(item.urgent for item in own),
-            'drawings': [_drawn(track) for track in shown]}
+            'drawings': [_drawn(track) for track in tracks[:_FIGURES]]}
 
 
-def _drawn(track: Track) -> _Drawing:
+def _drawn(track: review.Track) -> _Drawing:
     unit, factor = wording.handy(track.unit)
-    title = f'{wording.described(track.parameter)}, {wording.heading(track.kind)}'
-    return _Drawing(title, _described(track, unit, factor), _course(track, unit, factor),
+    return _Drawing(f'{wording.described(track.parameter)}, {wording.heading(track.kind)}',
+                    _described(track, unit, factor), _course(track, unit, factor),
                     _values(track, unit, factor))
 
 
-def _described(track: Track, unit: str, factor: float) -> str:
-    course, last = track.course, track.course.segments[-1]
+def _described(track: review.Track, unit: str, factor: float) -> str:
+    course, last, time = track.course, track.course.segments[-1], track.history.time
     half = factor * Z95 * last.std
-    changes = ', '.join(f'{change.kind} found on {day(float(track.history.time[change.alarm]))}'
+    changes = ', '.join(f'{change.kind} found on {review.day(float(time[change.alarm]))}'
                         for change in course.changes) or 'no change'
     level = f'{wording.rounded(factor * last.level, half)} ± {wording.rounded(half, half)}'
     warmth = (f' at {course.reference:.0f} °C' if np.isfinite(course.reference) else
               ', temperature unknown')
-    return (f'{plural(len(track.history.time), "recording")}; {changes}; level in the end '
+    return (f'{plural(len(time), "recording")}; {changes}; level in the end '
             f'{level} {unit}'.rstrip() + f'{warmth}; scatter between recordings '
             f'{wording.rounded(float(f"{factor * last.scatter:.2g}"))} {unit}'.rstrip() + '.')
 
@@ -206,7 +197,7 @@ def _dates(seconds: Iterable[float]) -> list[str]:
             for value in seconds]
 
 
-def _course(track: Track, unit: str, factor: float) -> go.Figure:
+def _course(track: review.Track, unit: str, factor: float) -> go.Figure:
     """Draw estimates with intervals, the course at the reference temperature, and changes."""
     history, course = track.history, track.course
     dates = _dates(history.time)
@@ -226,9 +217,8 @@ def _course(track: Track, unit: str, factor: float) -> go.Figure:
         drawing.add_trace(go.Scatter(
             x=x, y=line, mode='lines', name='course', legendgroup='course', showlegend=not number,
             line={'color': _GREEN, 'width': 2}))
-    warm = np.isfinite(history.temperature).any() and any(
-        segment.coefficient for segment in course.segments)
-    if warm:
+    if np.isfinite(history.temperature).any() and any(
+            segment.coefficient for segment in course.segments):
         drawing.add_trace(go.Scatter(
             x=dates, y=factor * course.corrected, mode='markers', name='at one temperature',
             marker={'color': _GREEN, 'size': 5, 'symbol': 'diamond-open'}))
@@ -245,15 +235,12 @@ def _course(track: Track, unit: str, factor: float) -> go.Figure:
                           line={'color': _ORANGE, 'width': 1.5, 'dash': 'dash'})
         drawing.add_annotation(x=middle, y=1, yref='paper', text=change.kind, showarrow=False,
                                xanchor='right', xshift=-4, yanchor='top', yshift=-14 * number)
-    drawing.update_layout(
-        template='none', margin={'l': 60, 'r': 10, 't': 8, 'b': 45}, hovermode='closest',
-        legend={'orientation': 'h', 'x': 0, 'y': 1.02, 'yanchor': 'bottom'},
-        xaxis={'type': 'date'},
-        yaxis={'title': {'text': f'{name_of(track)} [{unit or "1"}]'}})
-    return drawing
+    return drawing.update_layout(
+        **LAYOUT, xaxis={'type': 'date'},
+        yaxis={'title': {'text': f'{track.name} [{unit or "1"}]'}})
 
 
-def _values(track: Track, unit: str, factor: float) -> _Table:
+def _values(track: review.Track, unit: str, factor: float) -> _Table:
     history, course = track.history, track.course
     single = {item.index for item in course.outliers}
     marks = {change.index: f'{change.kind} begins' for change in course.changes}
@@ -277,17 +264,17 @@ def _values(track: Track, unit: str, factor: float) -> _Table:
 # ------------------------------------------------------------------------ comparisons
 
 
-def _siblings(found: Review) -> tuple[list[_Drawing], int]:
+def _siblings(found: review.Review) -> tuple[list[_Drawing], int]:
     """Return robots against each other, for parameters in which one differs, and the rest."""
     differing = {item.tracks[0] for item in found.findings if item.kind == 'sibling'}
     chosen = [(f'{wording.described(parameter)}, {wording.heading(kind)}', members, flagged)
-              for (_, kind, _, parameter), members in families(found.tracks).items()
+              for (_, kind, _, parameter), members in review.families(found.tracks).items()
               if (flagged := {track.robot for track in members if track in differing})]
     return [_compared(*item) for item in chosen[:_FAMILIES]], len(chosen[_FAMILIES:])
 
 
-def _compared(title: str, members: Sequence[Track], flagged: set[str]) -> _Drawing:
-    level, deviation = levels_of(members)
+def _compared(title: str, members: Sequence[review.Track], flagged: set[str]) -> _Drawing:
+    level, deviation = review.levels_of(members)
     unit, factor = wording.handy(members[0].unit)
     order = np.argsort(level)
     # Of many robots, those that differ and an even choice of the others.
@@ -303,8 +290,7 @@ def _compared(title: str, members: Sequence[Track], flagged: set[str]) -> _Drawi
                 'symbol': ['diamond' if name in flagged else 'circle' for name in names]},
         error_x={'type': 'data', 'array': half, 'thickness': 1, 'width': 0, 'color': _GREY}))
     drawing.update_layout(
-        template='none', margin={'l': 80, 'r': 10, 't': 8, 'b': 45}, hovermode='closest',
-        xaxis={'title': {'text': f'[{unit or "1"}]'}},
+        **LAYOUT, xaxis={'title': {'text': f'[{unit or "1"}]'}},
         yaxis={'type': 'category', 'automargin': True, 'nticks': 15})
     table = (f'{title} [{unit or "1"}]', (
         ('Robot', 'nowrap'), ('Value', 'number'), ('± (95 %)', 'number'), ('', '')),

@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from robocal_ros import __version__, registry
@@ -81,25 +80,21 @@ class Request:
             ConfigurationError: If a file does not exist.
 
         """
-        content = asdict(self)
+        content, files = asdict(self), []
         del content['output']
-        return hashlib.sha256(json.dumps(
-            [__version__, content, list(self._files())]).encode()).hexdigest()
-
-    def _files(self) -> Iterator[tuple[str, str]]:
-        """Yield names and hashes of the files that the options name, of all robots."""
         for option, uri in (('--urdf', self.urdf), ('--results-dir', self.results_dir),
                             *(('--params-file', uri) for uri in self.params_files)):
             if not uri:
                 continue
             inner = storage.joined(uri, '*.yaml') if option == '--results-dir' else uri
+            # Of all robots.
             fs, path = storage.opened(inner.replace(ROBOT, '*'))
             try:
                 names = sorted(fs.glob(path) if '*' in path else [path])
-                for name in names:
-                    yield name, hashlib.sha256(fs.cat_file(name)).hexdigest()
+                files += [(name, hashlib.sha256(fs.cat_file(name)).hexdigest()) for name in names]
             except OSError as error:
                 raise ConfigurationError(
                     f"{option} '{uri}' cannot be read: {error}. Correct its name.") from error
             if not names and option != '--results-dir':
                 raise ConfigurationError(f"{option} '{uri}': there is no such file.")
+        return hashlib.sha256(json.dumps([__version__, content, files]).encode()).hexdigest()

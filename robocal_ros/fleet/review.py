@@ -89,6 +89,34 @@ class Track:
     origin: tuple[str, ...]
     course: Course
 
+    @property
+    def subject(self) -> Subject:
+        """What it describes."""
+        if _is_bias(self.kind, self.parameter):
+            return Subject.SENSOR
+        if self.kind == 'drive_gains':
+            return Subject.DRIVE
+        if any(word in self.quantity for word in _FRICTION) or self.kind == 'compliance':
+            return Subject.JOINT
+        return Subject.ARM if self.kind == 'arm' else Subject.TOOL
+
+    @property
+    def part(self) -> str:
+        """Joint, tool or sensor in words."""
+        if self.joint or self.kind == 'tare':
+            return self.joint or self.parameter.rpartition('.')[0]
+        return {Subject.TOOL: 'tool', Subject.SENSOR: 'wrist'}.get(self.subject, 'arm')
+
+    @property
+    def name(self) -> str:
+        """Quantity in words, without the part."""
+        return wording.described(self.quantity.removeprefix(f'{self.part}.'))
+
+    @property
+    def place(self) -> tuple[str, Subject, str]:
+        """Robot, subject and part."""
+        return self.robot, self.subject, self.part
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -96,8 +124,8 @@ class Finding:
 
     Attributes:
         urgent: Whether it asks for attention.
-        subject: What it is about.
         robot: Robot.
+        subject: What it is about.
         part: Joint, tool or sensor in words.
         sentence: The finding with numbers and 95 % intervals.
         notes: Sentences on what else may explain it, and on other parameters.
@@ -108,8 +136,8 @@ class Finding:
     """
 
     urgent: bool
-    subject: Subject
     robot: str
+    subject: Subject
     part: str
     sentence: str
     notes: tuple[str, ...]
@@ -197,7 +225,11 @@ FROM results WHERE state = 'identified' AND robot GLOB ?
 
 def _tracks(query: Query, robot: str) -> list[Track]:
     rows = query(_SERIES, [robot])
-    models = _models({row['robot']: row['urdf'] for row in rows})
+    urdfs = {row['robot']: row['urdf'] for row in rows}
+    count = Counter(urdfs.values())
+    # Robots are compared by a URDF that others share, else by their names without numbers.
+    models = {name: urdf if urdf and count[urdf] > 1 else re.sub(r'[\W_]*\d+$', '', name)
+              for name, urdf in urdfs.items()}
     histories = [_history(row) for row in rows]
     # Tools and sensors differ from robot to robot; the scatter of their estimates does not.
     groups = [(models[row['robot']], row['kind'], row['method'], row['parameter'])
@@ -223,13 +255,6 @@ def _history(row: Mapping[str, Any]) -> History:
     return History(1e-6 * time, value, std, freedom, temperature, sensitivity)
 
 
-def _models(urdfs: Mapping[str, str]) -> dict[str, str]:
-    """Return the group of each robot: a URDF that others share, else its name without number."""
-    count = Counter(urdfs.values())
-    return {robot: urdf if urdf and count[urdf] > 1 else re.sub(r'[\W_]*\d+$', '', robot)
-            for robot, urdf in urdfs.items()}
-
-
 # ------------------------------------------------------------------------------ events
 
 
@@ -238,40 +263,9 @@ def _is_bias(kind: str, parameter: str) -> bool:
     return kind == 'tare' or parameter.startswith('bias_')
 
 
-def subject_of(track: Track) -> Subject:
-    """Return what a series describes."""
-    if _is_bias(track.kind, track.parameter):
-        return Subject.SENSOR
-    if track.kind == 'drive_gains':
-        return Subject.DRIVE
-    if any(word in track.quantity for word in _FRICTION) or track.kind == 'compliance':
-        return Subject.JOINT
-    if track.kind == 'arm':
-        return Subject.ARM
-    return Subject.TOOL
-
-
-def _part(track: Track) -> str:
-    if track.joint:
-        return track.joint
-    if track.kind == 'tare':
-        return track.parameter.rpartition('.')[0]
-    return {Subject.TOOL: 'tool', Subject.SENSOR: 'wrist'}.get(subject_of(track), 'arm')
-
-
-def part_of(track: Track) -> tuple[str, Subject, str]:
-    """Return robot, subject and part of a series."""
-    return track.robot, subject_of(track), _part(track)
-
-
-def name_of(track: Track) -> str:
-    """Return the quantity of a series in words, without its part."""
-    return wording.described(track.quantity.removeprefix(f'{_part(track)}.'))
-
-
 def _events(tracks: Iterable[Track]) -> Iterator[Finding]:
     """Yield the changes and outliers; those of one part at the same time are one finding."""
-    for members in grouped(tracks, part_of).values():
+    for members in grouped(tracks, lambda track: track.place).values():
         changes = [(change, track) for track in members for change in track.course.changes
                    if not _begins_trend(change, track)]
         for together in _simultaneous(changes):
@@ -296,9 +290,7 @@ def _span(change: Change, track: Track) -> tuple[float, float]:
     return float(time[max(change.first - 1, 0)]), float(time[min(change.last, len(time) - 1)])
 
 
-def _simultaneous(
-    changes: Sequence[tuple[Change, Track]]
-) -> Iterator[list[tuple[Change, Track]]]:
+def _simultaneous(changes: Sequence[tuple[Change, Track]]) -> Iterator[list[tuple[Change, Track]]]:
     """Yield groups of changes whose times overlap, the clearest first.
 
     A trend that was found while a step of another parameter was, is the same event: few
@@ -306,39 +298,35 @@ def _simultaneous(
     """
     rest = sorted(changes, key=lambda item: (item[0].kind != 'step', -item[0].log_evidence))
     while rest:
-        lead = rest[0]
-        group = [item for item in rest if item is lead or _is_one_event(lead, item)]
+        lead, group = rest[0], rest[:1]
+        begin, end = _span(*lead)
+        for change, track in rest[1:]:
+            first, last = _span(change, track)
+            if change.kind != lead[0].kind:
+                last = max(last, float(track.history.time[change.alarm]))
+            if track is not lead[1] and first <= end and last >= begin:
+                group.append((change, track))
         yield group
         rest = [item for item in rest if item not in group]
 
 
-def _is_one_event(lead: tuple[Change, Track], other: tuple[Change, Track]) -> bool:
-    begin, end = _span(*lead)
-    first, last = _span(*other)
-    if other[0].kind != lead[0].kind:
-        last = max(last, float(other[1].history.time[other[0].alarm]))
-    return other[1] is not lead[1] and first <= end and last >= begin
-
-
 def _changed(group: Sequence[tuple[Change, Track]]) -> Finding:
     change, track = group[0]
-    subject, part = subject_of(track), _part(track)
     begin, end = _span(change, track)
-    notes = [f'{_phrase(other, its)}.' for other, its in group[1:]]
-    notes += _explanations(change, track)
     when = (f'since about {day(0.5 * (begin + end))}' if change.kind == 'trend'
             else f'on {day(end)}' if day(begin) == day(end)
             else f'between {day(begin)} and {day(end)}')
     return Finding(
-        subject is not Subject.TOOL or change.kind != 'step', subject, track.robot, part,
-        f'{_headline(change, track)}: {_phrase(change, track)}, {when}.', tuple(notes),
+        track.subject is not Subject.TOOL or change.kind != 'step', *track.place,
+        f'{_headline(change, track)}: {_phrase(change, track)}, {when}.',
+        (*(f'{_phrase(other, its)}.' for other, its in group[1:]), *_explanations(change, track)),
         float(track.history.time[change.alarm]),
         tuple(dict.fromkeys(its for _, its in group)), change.kind)
 
 
 def _headline(change: Change, track: Track) -> str:
     """Return what happened, in words."""
-    part, rises = _part(track), change.size * _level(change, track) > 0.0
+    part, rises = track.part, change.size * _level(change, track) > 0.0
     stepped, drifts = {
         Subject.TOOL: ('The tool or load was changed', 'The estimated tool or load drifts'),
         Subject.SENSOR: (f'Sensor {part} shifted', f'Sensor {part} drifts'),
@@ -347,25 +335,24 @@ def _headline(change: Change, track: Track) -> str:
         Subject.JOINT: (f'Compliance of {part} changed', f'Compliance of {part} drifts')
         if track.kind == 'compliance' else (
             f'Friction of {part} {"rose" if rises else "fell"}',
-            f'{part} wears' if rises else f'Friction of {part} falls')}[subject_of(track)]
+            f'{part} wears' if rises else f'Friction of {part} falls')}[track.subject]
     return stepped if change.kind == 'step' else drifts
 
 
 def _level(change: Change, track: Track) -> float:
     """Return the level before a change."""
-    position = track.course.changes.index(change)
-    return track.course.segments[position].level
+    return track.course.segments[track.course.changes.index(change)].level
 
 
 def _phrase(change: Change, track: Track) -> str:
     """Return parameter and size with interval, in percent where that has a meaning."""
-    level, name = _level(change, track), name_of(track)
+    level, name = _level(change, track), track.name
     rate = '/year' if change.kind == 'trend' else ''
-    if subject_of(track) is Subject.SENSOR or abs(level) <= _FAR * float(
-            np.median(track.history.std)):
+    if track.subject is Subject.SENSOR or abs(level) <= _FAR * float(np.median(track.history.std)):
         return f'{name} {_interval(change.size, change.std, track.unit)}{rate}'
     share, width = (100.0 * value / abs(level) for value in (change.size, Z95 * change.std))
-    text = f'{name} {_signed(share, width)} % [{_range(share, width)}]{rate}'
+    signed, interval = _range(share, width)
+    text = f'{name} {signed} % {interval}{rate}'
     if change.kind == 'trend':
         return text
     unit, factor = wording.handy(track.unit)
@@ -374,19 +361,17 @@ def _phrase(change: Change, track: Track) -> str:
     return f'{text} ({before} → {after} {unit}'.rstrip() + ')'
 
 
-def _signed(value: float, half: float) -> str:
-    return ('+' if value > 0.0 else '') + wording.rounded(value, half)
-
-
-def _range(value: float, half: float) -> str:
-    return f'{wording.rounded(value - half, half)} to {wording.rounded(value + half, half)}'
+def _range(value: float, half: float) -> tuple[str, str]:
+    """Return a value with its sign, and its interval."""
+    sign = '+' if value > 0.0 else ''
+    return (sign + wording.rounded(value, half),
+            f'[{wording.rounded(value - half, half)} to {wording.rounded(value + half, half)}]')
 
 
 def _interval(value: float, std: float, unit: str) -> str:
     """Return a value with its 95 % interval, given in SI units."""
     unit, factor = wording.handy(unit)
-    value, half = factor * value, factor * Z95 * std
-    return f'{_signed(value, half)} [{_range(value, half)}] {unit}'.rstrip()
+    return ' '.join((*_range(factor * value, factor * Z95 * std), unit)).rstrip()
 
 
 def _explanations(change: Change, track: Track) -> Iterator[str]:
@@ -412,19 +397,17 @@ def _explanations(change: Change, track: Track) -> Iterator[str]:
 
 def _outlying(time: float, group: Sequence[tuple[Outlier, Track]]) -> Finding:
     outlier, track = min(group, key=lambda item: item[0].probability)
-    subject, part = subject_of(track), _part(track)
     last = outlier.index == len(track.history.time) - 1
-    what = {Subject.TOOL: 'Another tool or load was mounted in one recording'}.get(
-        subject, f'One recording of {part} deviates')
-    others = tuple(f'{name_of(its)} deviates, too.'
-                   for _, its in group if its is not track)
+    what = ('Another tool or load was mounted in one recording' if track.subject is Subject.TOOL
+            else f'One recording of {track.part} deviates')
     advice = ('It is the newest: record again before acting on it.' if last
               else 'Recordings after it agree with those before.')
     return Finding(
-        last, subject, track.robot, part,
-        f'{what}: {name_of(track)} {_interval(outlier.deviation, outlier.std, track.unit)} from '
-        f'its course, on {day(time)}.',
-        (advice, *others), time, tuple(its for _, its in group), 'outlier')
+        last, *track.place, f'{what}: {track.name} '
+        f'{_interval(outlier.deviation, outlier.std, track.unit)} from its course, on '
+        f'{day(time)}.',
+        (advice, *(f'{its.name} deviates, too.' for _, its in group if its is not track)), time,
+        tuple(its for _, its in group), 'outlier')
 
 
 def day(seconds: float) -> str:
@@ -459,7 +442,7 @@ def levels_of(tracks: Sequence[Track]) -> tuple[Array, Array]:
 def families(tracks: Iterable[Track]) -> dict[tuple[str, str, str, str], list[Track]]:
     """Return the series that are compared, by model, kind, method and parameter; tools differ."""
     found = grouped(
-        (track for track in tracks if subject_of(track) is not Subject.TOOL
+        (track for track in tracks if track.subject is not Subject.TOOL
          and track.course.segments[-1].count >= _COMPARED),
         lambda track: (track.model, track.kind, track.method, track.parameter))
     return {key: members for key, members in found.items() if len(members) >= LEAST}
@@ -467,25 +450,24 @@ def families(tracks: Iterable[Track]) -> dict[tuple[str, str, str, str], list[Tr
 
 def _strangers(tracks: Sequence[Track]) -> Iterator[Finding]:
     """Yield the robots that differ from their siblings."""
-    compared: list[tuple[Any, ...]] = []
+    compared: list[tuple[Track, float, float, float, float, int]] = []
     for members in families(tracks).values():
-        value, std = levels_of(members)
-        found = compare(value, std)
-        compared += zip(members, found.deviation, found.std, found.probability, value,
+        levels, deviations = levels_of(members)
+        found = compare(levels, deviations)
+        compared += zip(members, found.deviation, found.std, found.probability, levels,
                         [len(members)] * len(members), strict=True)
     differs = rejected(np.array([item[3] for item in compared]), STRANGERS)
     flagged = [item for item, flag in zip(compared, differs, strict=True) if flag]
-    for group in grouped(flagged, lambda item: part_of(item[0])).values():
+    for group in grouped(flagged, lambda item: item[0].place).values():
         group.sort(key=lambda item: item[3])
         track, deviation, std, _, value, count = group[0]
         unit, factor = wording.handy(track.unit)
         # A unit may be empty.
         own, usual = (f'{wording.rounded(factor * level, factor * Z95 * std)} {unit}'.rstrip()
                       for level in (value, value - deviation))
-        text = (f'{name_of(track)} {own}, others {usual}; difference '
+        text = (f'{track.name} {own}, others {usual}; difference '
                 f'{_interval(deviation, std, track.unit)}')
         yield Finding(
-            True, subject_of(track), track.robot, _part(track),
-            f'{_part(track)} differs from that of {count - 1} siblings: {text}.',
-            tuple(f'{name_of(item[0])} differs, too.' for item in group[1:]),
+            True, *track.place, f'{track.part} differs from that of {count - 1} siblings: {text}.',
+            tuple(f'{item[0].name} differs, too.' for item in group[1:]),
             float(track.history.time[-1]), tuple(item[0] for item in group), 'sibling')

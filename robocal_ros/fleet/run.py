@@ -82,14 +82,6 @@ class Summary:
     verdicts: Counter[str] = field(default_factory=Counter)
     robots: set[str] = field(default_factory=set)
 
-    def add(self, attempts: Sequence[Attempt]) -> None:
-        """Count the attempts at a bag."""
-        for item in attempts:
-            self.outcomes[item.outcome] += 1
-            if item.verdict:
-                self.verdicts[item.verdict] += 1
-                self.robots.add(item.robot)
-
 
 @contextmanager
 def workers(count: int | None, memory: str, scheduler: str) -> Iterator[Client]:
@@ -255,21 +247,10 @@ class _Run:
             _LostWorkersError: If there are no workers left.
 
         """
-        for task, future in self._side_by_side(client):
-            self._take(task, future)
-        # With no other bag at work, it is known which one ends the worker.
-        for uri in [uri for uri in self._kills if uri in self.tasks]:
-            while uri in self.tasks:
-                future = client.submit(estimate_bag, self.tasks[uri], pure=False)
-                _first_of(client, [future])
-                self._take(self.tasks[uri], future)
-
-    def _side_by_side(self, client: Client) -> Iterator[tuple[Task, Future]]:
-        """Yield tasks and their futures as they end, with one for each worker and one waiting."""
-        waiting = [task for uri, task in self.tasks.items() if not self._kills[uri]]
-        waiting.reverse()
+        waiting = [task for uri, task in reversed(self.tasks.items()) if not self._kills[uri]]
         at_work: dict[Future, Task] = {}
         room, looked = 0, -_LOOK
+        # One task for each worker, and one waiting.
         while waiting or at_work:
             if monotonic() - looked > _LOOK:
                 room, looked = 2 * max(sum(client.nthreads().values()), 1), monotonic()
@@ -277,7 +258,13 @@ class _Run:
                 task = waiting.pop()
                 at_work[client.submit(estimate_bag, task, pure=False)] = task
             for future in _first_of(client, list(at_work)):
-                yield at_work.pop(future), future
+                self._take(at_work.pop(future), future)
+        # With no other bag at work, it is known which one ends the worker.
+        for uri in [uri for uri in self._kills if uri in self.tasks]:
+            while uri in self.tasks:
+                future = client.submit(estimate_bag, self.tasks[uri], pure=False)
+                _first_of(client, [future])
+                self._take(self.tasks[uri], future)
 
     def _take(self, task: Task, future: Future) -> None:
         """Take the outcome of a task, and forget it where the worker keeps it."""
@@ -303,7 +290,10 @@ class _Run:
         finally:
             future.release()
         del self.tasks[task.bag.uri]
-        self.summary.add(attempts)
+        self.summary.outcomes.update(item.outcome for item in attempts)
+        new = [item for item in attempts if item.verdict]
+        self.summary.verdicts.update(item.verdict for item in new)
+        self.summary.robots.update(item.robot for item in new)
         finished = self.summary.bags - len(self.tasks)
         if not finished % _COMPACT_EVERY:
             self._catalogue.compact()
@@ -321,8 +311,7 @@ def _first_of(client: Client, futures: list[Future]) -> set[Future]:
     while True:
         try:
             with client.as_current():
-                done: set[Future] = wait(futures, _LOOK, 'FIRST_COMPLETED').done
-            return done
+                return wait(futures, _LOOK, 'FIRST_COMPLETED').done
         # Another class than TimeoutError on Python 3.10.
         except asyncio.TimeoutError:
             # Workers of a scheduler elsewhere may come and go.

@@ -105,17 +105,11 @@ class _Hypotheses(NamedTuple):
     trend: Flags
     prior: Array
 
-    def of(self, rows: Index) -> _Hypotheses:
-        """Return those of some series."""
-        return _Hypotheses(self.onset[rows], self.trend[rows], self.prior[rows])
-
 
 class Scan:
     """A batch of series, scanned in lockstep; values in units of the stated deviation."""
 
-    def __init__(
-        self, histories: Sequence[History], priors: Sequence[Prior | None]
-    ) -> None:
+    def __init__(self, histories: Sequence[History], priors: Sequence[Prior | None]) -> None:
         self.histories = histories
         self.count = np.array([len(history.time) for history in histories])
         size, longest = len(histories), int(self.count.max())
@@ -134,15 +128,14 @@ class Scan:
             spread = float(history.temperature[known].std()) if known.any() else 0.0
             sensitivity = history.sensitivity / unit if known.any() else 0.0
             self.value[row, :n] = (history.value - centre) / unit
-            self.warmth[row, :n] = np.where(known, history.temperature - reference, 0.0)
+            self.warmth[row, :n] = np.where(
+                known & (sensitivity > 0.0), history.temperature - reference, 0.0)
             # A recording without temperature, among others with one, may be as warm as any.
             missing = np.where(known, 0.0, sensitivity * max(spread, 1.0))
             self.std[row, :n] = np.hypot(history.std / unit, missing)
             self.freedom[row, :n] = np.minimum(history.freedom, _FREEDOM)
             self.time[row, :n] = (history.time - history.time[0]) / _HALF_YEAR
             precision[row] = sensitivity**-2 if sensitivity > 0.0 else 1.0
-            if sensitivity == 0.0:
-                self.warmth[row] = 0.0
         self.rejected = np.zeros((size, longest), dtype=bool)
         self.level = np.abs(self.centre)
         self.start = np.zeros(size, dtype=int)
@@ -185,12 +178,9 @@ class Scan:
         value = self.value[rows, :stop] - self.warm[rows, None] * self.warmth[rows, :stop]
         scatter = RATIOS[grid]
         deviation = np.hypot(self.std[rows, None, :stop], scatter[..., None])
-        precision = np.empty((*grid.shape, 3))
-        precision[..., 0] = 0.0
-        precision[..., 1] = self.warm_precision[rows, None]
         # The width of a trend's prior grows with the scatter; without a trend it is of no effect.
-        precision[..., 2] = np.where(
-            self.trend[rows, None], (_TREND * np.hypot(1.0, scatter))**-2.0, 1.0)
+        precision = np.stack(np.broadcast_arrays(0.0, self.warm_precision[rows, None], np.where(
+            self.trend[rows, None], (_TREND * np.hypot(1.0, scatter))**-2.0, 1.0)), axis=-1)
         return Problem(self._columns(rows, stop)[:, None], value[:, None], deviation,
                        self.freedom[rows, None, :stop], used[:, None], precision)
 
@@ -275,7 +265,8 @@ class Scan:
         near = np.flatnonzero(~waiting & (
             self._screened(rows, stop, plain, tried) >= _THRESHOLD - _MARGIN))
         if len(near):
-            evidence = self._evidence(rows[near], stop, tried.of(near))
+            evidence = self._evidence(rows[near], stop, _Hypotheses(
+                tried.onset[near], tried.trend[near], tried.prior[near]))
             new[near] = evidence >= _THRESHOLD
             self.strength[rows[near]] = evidence
         self.alarm[rows[new]] = stop - 1
@@ -332,10 +323,8 @@ class Scan:
             np.broadcast_to(stop - np.concatenate((steps, ramps)),
                             (len(rows), len(steps) + len(ramps))),
             begin[:, None]), axis=1)
-        trend = np.zeros(onset.shape, dtype=bool)
-        trend[:, len(steps):] = True
-        prior = np.full(onset.shape, np.log(0.5 / HORIZON))
-        prior[:, len(steps):] = np.log(0.25 / HORIZON)
+        trend = np.broadcast_to(np.arange(onset.shape[1]) >= len(steps), onset.shape)
+        prior = np.log(np.where(trend, 0.25, 0.5) / HORIZON)
         prior[:, -1] = np.where(
             self.trend[rows] | (stop - begin < BASELINE + CONFIRMATION), -np.inf, np.log(0.25))
         prior[:, :-1][onset[:, :-1] < begin[:, None] + BASELINE] = -np.inf
@@ -361,19 +350,14 @@ class Scan:
         best = joint.argmax(axis=1)
         size = np.take_along_axis(whole, best[:, None, None], axis=1)[:, 0].argmax(axis=1)
         each = np.arange(len(rows))
-        gain = self._gain(rows, stop, size, null.residual[each, size],
-                          changed.residual[each, best, size])
+        before, after = null.residual[each, size], changed.residual[each, best, size]
+        variance = self.std[rows, :stop]**2 + RATIOS[size][:, None]**2
+        freedom = self.freedom[rows, :stop]
+        # What each recording adds to the logarithm of the likelihood, shape (s, stop).
+        gain = (np.arange(stop) >= self.start[rows, None]) * 0.5 * (freedom + 1.0) * (
+            np.log1p(before**2 / variance / freedom) - np.log1p(after**2 / variance / freedom))
         found[gain.max(axis=1) > _SHARE * gain.sum(axis=1)] = -np.inf
         return found
-
-    def _gain(self, rows: Index, stop: int, grid: Index, before: Array, after: Array) -> Array:
-        """Return what each recording adds to the logarithm of the likelihood, shape (s, stop)."""
-        deviation2 = self.std[rows, :stop]**2 + RATIOS[grid][:, None]**2
-        freedom = self.freedom[rows, :stop]
-        used = np.arange(stop) >= self.start[rows, None]
-        logarithm = (np.log1p(before**2 / deviation2 / freedom)
-                     - np.log1p(after**2 / deviation2 / freedom))
-        return np.asarray(used * 0.5 * (freedom + 1.0) * logarithm)
 
     # ------------------------------------------------------------------------ after an alarm
 
@@ -382,8 +366,7 @@ class Scan:
         begin = int(self.start[row])
         onsets = np.arange(begin + 2, stop - 1)
         onset = np.concatenate((onsets, [begin], onsets))[None]
-        trend = np.zeros(onset.shape, dtype=bool)
-        trend[:, len(onsets):] = True
+        trend = np.arange(onset.size)[None] >= len(onsets)
         rows, grid = np.array([row]), np.arange(len(RATIOS))[None]
         _, evidence = self._changed(
             rows, stop, _Hypotheses(onset, trend, np.zeros(onset.shape)), grid)
@@ -397,11 +380,9 @@ class Scan:
         own /= own.sum()
         places, own = onset[0][own > 0.0], own[own > 0.0]
         index = int(places[own.argmax()])
-        order = np.argsort(places, kind='stable')
-        share = np.cumsum(own[order])
-        first, last = (int(places[order[min(int((share < level).sum()), len(order) - 1)]])
-                       for level in (0.025, 0.975))
-        self.segments[row] += self._segments(np.array([row]), max(index, begin + 1))[0]
+        first, last = (int(places[min(k, len(places) - 1)])
+                       for k in np.searchsorted(np.cumsum(own), (0.025, 0.975)).tolist())
+        self.segments[row] += self._segments(rows, max(index, begin + 1))[0]
         changed, evidence = self._changed(rows, stop, _Hypotheses(
             np.array([[index]]), np.array([[is_trend]]), np.zeros((1, 1))), grid)
         weight = _shares(evidence[0, 0])
@@ -413,21 +394,15 @@ class Scan:
         self.changes[row].append(Change(
             'trend' if is_trend else 'step', index, first, last, int(self.alarm[row]),
             factor * size, factor * std, float(self.strength[row])))
-        self._carry(row, means[:, 1], covariance[:, 1, 1], evidence[0, 0])
-        self.start[row], self.trend[row], self.alarm[row] = index, is_trend, -1
-
-    def _carry(self, row: int, mean: Array, variance: Array, evidence: Array) -> None:
-        """Keep what is known of temperature and scatter.
-
-        Some recordings are used again in the new segment: half of the information is kept.
-        """
-        weight = _shares(evidence)
-        coefficient = float(weight @ mean)
+        # Of temperature and scatter, half of the information is kept: some recordings are used
+        # again in the new segment.
+        coefficient = float(weight @ means[:, 1])
         if self.warmth[row].any():
             self.warm[row] += coefficient
-            self.warm_precision[row] = max(0.5 / float(
-                weight @ (variance + (mean - coefficient)**2)), self.warm_precision[row])
-        self.weight[row] = scipy.special.log_softmax(0.5 * (self.weight[row] + evidence))
+            self.warm_precision[row] = max(0.5 / float(weight @ (
+                covariance[:, 1, 1] + (means[:, 1] - coefficient)**2)), self.warm_precision[row])
+        self.weight[row] = scipy.special.log_softmax(0.5 * (self.weight[row] + evidence[0, 0]))
+        self.start[row], self.trend[row], self.alarm[row] = index, is_trend, -1
 
     # ------------------------------------------------------------------------ the outcome
 
@@ -436,8 +411,7 @@ class Scan:
         found: dict[int, tuple[Course, Evidence]] = {}
         for count in np.unique(self.count).tolist():
             rows = np.flatnonzero(self.count == count)
-            segments, evidence = self._segments(rows, count)
-            for row, segment, own in zip(rows.tolist(), segments, evidence, strict=True):
+            for row, segment, own in zip(rows.tolist(), *self._segments(rows, count), strict=True):
                 found[row] = self._course(row, segment), self._own(row, segment, own)
         return [found[row] for row in range(len(self.histories))]
 
@@ -472,12 +446,10 @@ class Scan:
     def _own(self, row: int, last: Segment, evidence: Array) -> Evidence:
         """Return what a segment says of scatter and temperature."""
         unit, level = float(self.unit[row]), float(self.level[row])
-        if not (last.coefficient_std > 0.0 and level > 0.0):
-            return Evidence(unit, evidence, np.nan, np.nan)
         # Without the prior, which all robots of a group share.
         precision = float(self.warm_precision[row])
-        own = (last.coefficient_std / unit)**-2.0 - precision
-        if own <= 0.1 * precision:
+        own = last.coefficient_std and (last.coefficient_std / unit)**-2.0 - precision
+        if level <= 0.0 or own <= 0.1 * precision:
             return Evidence(unit, evidence, np.nan, np.nan)
         expected = float(self.warm[row]) * unit
         alone = expected + (last.coefficient - expected) * (1.0 + precision / own)

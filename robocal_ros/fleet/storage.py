@@ -97,8 +97,7 @@ def read_bytes(uri: str) -> bytes:
         with open_regular(local_path(uri)) as file:
             return file.read()
     fs, path = opened(uri)
-    content: bytes = fs.cat_file(path)
-    return content
+    return fs.cat_file(path)
 
 
 def write_bytes(uri: str, content: bytes) -> None:

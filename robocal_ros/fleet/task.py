@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic, time
-from typing import Any
 
 import pyarrow as pa
 from distributed import get_worker
@@ -18,25 +17,14 @@ from distributed import get_worker
 from robocal_ros import __version__, registry
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.estimators import Follower, estimator
-from robocal_ros.fleet import storage
+from robocal_ros.fleet import catalogue, storage
 from robocal_ros.fleet.bags import Arm, BagPlace, arms_in, name_in_path, robot_name
-from robocal_ros.fleet.catalogue import (
-    BAGS,
-    BROKEN,
-    ESTIMATED,
-    REFUSED,
-    SKIPPED,
-    Catalogue,
-    rows_of,
-    utc,
-)
 from robocal_ros.fleet.request import NAMESPACE, ROBOT, Request
 from robocal_ros.messages import Bag, Selection, description_in
 from robocal_ros.offline import OfflineEstimation, read_parameters
 from robocal_ros.parameters import ParameterTable, declarations
-from robocal_ros.results import CalibrationResult, default_directory, to_yaml
+from robocal_ros.results import default_directory, to_yaml
 from robocal_ros.robot import make_robot, read_urdf
-from robocal_ros.wrench import KIND as TARE
 
 # Parameters that say where something is, not what is done with it.
 _PLACES = ('robot_description', 'robot_name', 'results_dir')
@@ -101,7 +89,12 @@ def estimate_bag(task: Task) -> list[Attempt]:
 
     """
     began = monotonic()
-    with tempfile.TemporaryDirectory(prefix='robocal-fleet-', dir=_scratch()) as folder:
+    # The worker's folder is removed by Dask even if the worker was killed.
+    try:
+        scratch = get_worker().local_directory
+    except ValueError:
+        scratch = None
+    with tempfile.TemporaryDirectory(prefix='robocal-fleet-', dir=scratch) as folder:
         try:
             attempts = list(_attempts(task, Path(folder)))
         # Whatever is wrong with one bag must not stop the others.
@@ -119,34 +112,24 @@ def estimate_bag(task: Task) -> list[Attempt]:
 
 def _overrides(request: Request, table: type[ParameterTable]) -> dict[str, str]:
     """Return the single parameters but for those that only other capabilities have."""
-    own = {item.name for item in declarations(table)}
-    others = {item.name for name in registry.estimators()
-              for item in declarations(estimator(name).table)}
-    return {name: text for name, text in request.overrides if name in own or name not in others}
-
-
-def _scratch() -> str | None:
-    """Return the worker's folder, which Dask removes even if the worker was killed."""
-    try:
-        folder: str = get_worker().local_directory
-    except ValueError:
-        return None
-    return folder
+    foreign = {item.name for name in registry.estimators()
+               for item in declarations(estimator(name).table)}
+    foreign -= {item.name for item in declarations(table)}
+    return {name: text for name, text in request.overrides if name not in foreign}
 
 
 def record(task: Task, attempts: list[Attempt]) -> None:
     """Record attempts at a bag in the catalogue; raises OSError."""
-    common = {'bag': task.bag.uri, 'fingerprint': task.bag.fingerprint, 'tried': utc(time()),
-              'request_sha256': task.request_sha256, 'version': __version__}
-    Catalogue(task.request.output).add(pa.Table.from_pylist(
-        [{**asdict(item), **common} for item in attempts], BAGS))
+    common = {'bag': task.bag.uri, 'fingerprint': task.bag.fingerprint, 'version': __version__,
+              'request_sha256': task.request_sha256, 'tried': catalogue.utc(time())}
+    catalogue.Catalogue(task.request.output).add(pa.Table.from_pylist(
+        [{**asdict(item), **common} for item in attempts], catalogue.BAGS))
 
 
 def _failed(error: Exception) -> Attempt:
     if isinstance(error, RobocalError):
-        return Attempt(REFUSED, str(error))
-    text = ' '.join(str(error).split())
-    return Attempt(BROKEN, f'{type(error).__name__}: {text}')
+        return Attempt(catalogue.REFUSED, str(error))
+    return Attempt(catalogue.BROKEN, f'{type(error).__name__}: {" ".join(str(error).split())}')
 
 
 def _copy(task: Task, folder: Path) -> Path:
@@ -161,7 +144,7 @@ def _attempts(task: Task, folder: Path) -> Iterator[Attempt]:
     with Bag(whole) as bag:
         arms = arms_in(bag, task.request)
         if not any(arm.capabilities for arm in arms):
-            yield Attempt(SKIPPED, 'The marked runs are others than --capability names.',
+            yield Attempt(catalogue.SKIPPED, 'The marked runs are others than --capability names.',
                           bag_sha256=sha256)
         for arm in arms:
             for name in arm.capabilities:
@@ -191,10 +174,10 @@ class _Estimate:
         self._bag_sha256, self._folder = bag_sha256, folder
         self._capability = estimator(name)
         # What the observer yields of a bag as a whole is its tare.
-        self.kind = TARE if isinstance(self._capability, Follower) else name
-        request = task.request
+        self.kind = registry.procedures()[name].kind
         # In a bag of one arm, its topics are found in whatever namespace they are.
-        self._selection = Selection('' if arm.alone else arm.namespace, dict(request.remapped))
+        self._selection = Selection(
+            '' if arm.alone else arm.namespace, dict(task.request.remapped))
         self.robot = ''
 
     def run(self) -> Attempt:
@@ -224,40 +207,36 @@ class _Estimate:
         path = f'results/{default_directory(self.robot).name}/{self.kind}-{inputs[:24]}.yaml'
         uri = storage.joined(request.output, *path.split('/'))
         if storage.exists(uri):
-            return Attempt(ESTIMATED, inputs_sha256=inputs, result=path)
-        result = self._result(values, urdf)
+            return Attempt(catalogue.ESTIMATED, inputs_sha256=inputs, result=path)
+        if isinstance(chosen, Follower):
+            result = chosen.follow(self._bag, values, urdf, self._selection).tare()
+            if result is None:
+                raise ConfigurationError(
+                    'The observer has no sensor whose bias is estimated. Check sensor_frames.')
+        else:
+            result = OfflineEstimation(
+                chosen, self._bag, values, urdf, self._selection).run().result
         dated = result.time if result.time >= _DATED else max(result.time, self._bag.end)
-        Catalogue(request.output).add(rows_of(
+        catalogue.Catalogue(request.output).add(catalogue.rows_of(
             result, dated, bag=self._task.bag.uri, bag_sha256=self._bag_sha256,
             settings_sha256=settings, inputs_sha256=inputs, result=path))
         storage.write_bytes(uri, to_yaml(result).encode())
-        return Attempt(ESTIMATED, inputs_sha256=inputs, result=path,
+        return Attempt(catalogue.ESTIMATED, inputs_sha256=inputs, result=path,
                        verdict=result.verdict.value)
-
-    def _result(self, values: Any, urdf: str) -> CalibrationResult:
-        chosen = self._capability
-        if not isinstance(chosen, Follower):
-            return OfflineEstimation(
-                chosen, self._bag, values, urdf, self._selection).run().result
-        tare: CalibrationResult | None = chosen.follow(
-            self._bag, values, urdf, self._selection).tare()
-        if tare is None:
-            raise ConfigurationError(
-                'The observer has no sensor whose bias is estimated. Check sensor_frames.')
-        return tare
 
     def _fetched(self, uri: str, what: str) -> Path:
         """Return the path of a file of the robot on this machine."""
-        named = uri.replace(ROBOT, self.robot)
-        (path,) = storage.fetched([named], self._folder / what / self.robot)
+        (path,) = storage.fetched(
+            [uri.replace(ROBOT, self.robot)], self._folder / what / self.robot)
         return path
 
     def _stored_results(self) -> Path:
         """Return a folder with the robot's stored results; it may not exist."""
         uri = self._task.request.results_dir.replace(ROBOT, self.robot)
-        empty = self._folder / 'none'
-        if not uri or storage.is_local(uri):
-            return storage.local_path(uri) if uri else empty
+        if not uri:
+            return self._folder / 'none'
+        if storage.is_local(uri):
+            return storage.local_path(uri)
         folder = self._folder / 'results' / self.robot
         storage.fetched((storage.joined(uri, name) for name in storage.names_in(uri)
                          if name.endswith('.yaml')), folder)

@@ -9,6 +9,7 @@ from .page import (
     rendered as rendered,
 )
 from .plots import (
+    LAYOUT as LAYOUT,
     band as band,
 )
 from .provenance import (

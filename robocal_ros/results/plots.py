@@ -17,6 +17,11 @@ from robocal_ros.results.result import Series, rms
 
 # Okabe and Ito's palette, distinguishable with colour blindness.
 _COLOURS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#7f7f7f')
+LAYOUT = {
+    'template': 'none', 'margin': {'l': 60, 'r': 10, 't': 8, 'b': 45}, 'hovermode': 'closest',
+    'legend': {'orientation': 'h', 'x': 0, 'y': 1.02, 'yanchor': 'bottom'}}
+"""What all plots have in common."""
+
 _RESIDUAL = 'residual'
 # Resolution of figures in a description, relative to the largest.
 _FINE = 0.01
@@ -35,11 +40,7 @@ def figure(series: Series) -> go.Figure:
     drawing = go.Figure([_trace(series, name, y, colours[_subject(name)])
                          for name, y in series.curves.items()])
     drawing.update_layout(
-        template='none',
-        margin={'l': 60, 'r': 10, 't': 8, 'b': 45},
-        showlegend=len(drawing.data) > 1,
-        legend={'orientation': 'h', 'x': 0, 'y': 1.02, 'yanchor': 'bottom'},
-        hovermode='closest',
+        **LAYOUT, showlegend=len(drawing.data) > 1,
         xaxis={'title': {'text': series.x_label}, 'anchor': 'y2' if split else 'y'},
         yaxis={'title': {'text': series.y_label}},
     )
@@ -89,8 +90,8 @@ def band(x: Sequence[Any] | Array, lower: Array, upper: Array, colour: str) -> l
 
 def _trace(series: Series, name: str, y: Array, colour: str) -> go.Scatter:
     shared = {'x': series.x, 'y': y, 'name': name}
-    limit = name.startswith(('+', '-'))
-    if name.startswith('measured') or (series.y_label.startswith('residual') and not limit):
+    if name.startswith('measured') or (
+            series.y_label.startswith('residual') and not name.startswith(('+', '-'))):
         hollow = ',' in name
         return go.Scatter(
             mode='markers', **shared,
@@ -98,14 +99,10 @@ def _trace(series: Series, name: str, y: Array, colour: str) -> go.Scatter:
                     'symbol': 'circle-open' if hollow else 'circle',
                     'line': {'width': 1.5 if hollow else 0, 'color': colour}},
         )
-    if _jumps(y):
+    # Neighbours are far apart along the whole curve.
+    if len(y) > 10 and float(np.abs(np.diff(y)).sum()) > 8.0 * float(np.ptp(y)):
         # Two branches in one curve (both directions): a line would jump between them.
         return go.Scatter(mode='markers', **shared,
                           marker={'color': colour, 'size': 7, 'symbol': 'line-ew-open',
                                   'line': {'width': 2}})
     return go.Scatter(mode='lines', **shared, line={'color': colour, 'width': 2})
-
-
-def _jumps(y: Array) -> bool:
-    """Return whether neighbouring points are far apart along the whole curve."""
-    return len(y) > 10 and float(np.abs(np.diff(y)).sum()) > 8.0 * float(np.ptp(y))

@@ -103,8 +103,6 @@ def report_html(
     """
     items = [_Item(i, result, own, (truth or {}).get(result.kind, {})) for i, (result, own)
              in enumerate(zip(results, advice or [Advice()] * len(results), strict=True))]
-    for item in items:
-        item.connect(items)
     plots = [figure(series) for result in results for series in result.series]
     plots += [drawing for panel in panels for _, drawing in panel.drawings]
     robots = list(dict.fromkeys(result.robot.name for result in results))
@@ -113,7 +111,8 @@ def report_html(
         'report.html', title,
         f'{plural(len(results), "result")} of robot {names}.' if results
         else 'There are no results.',
-        plots, items=items, panels=panels, tally=_tally(items), several_robots=len(robots) > 1,
+        plots, items=items, by_hash={item.result.sha256: item for item in items}, panels=panels,
+        tally=_tally(items), several_robots=len(robots) > 1,
         description=description, fit_row=_fit_row, changes=_changes)
 
 
@@ -126,32 +125,24 @@ class _Item:
         self.index, self.result, self.advice = index, result, advice
         self.title = wording.title_of(result)
         self.words = wording.VERDICT_WORDS[result.verdict]
-        self.headline = _headline(result)
-        self.measured = _measured(result.time)
-        self.origin = ', '.join(filter(None, (result.robot.name, result.source, self.measured)))
-        self.prevents = sorted((check for check in result.checks
-                                if not check.passed or not check.evaluated),
-                               key=lambda check: check.passed)
-        self.met = [check for check in result.checks if check.passed and check.evaluated]
         shown = [p for p in result.parameters if p.value is not None]
+        # The first ones on one line, and how many there are besides.
+        more = len(shown) - _HEADLINE
+        self.headline = ' · '.join((
+            *(f'{wording.described(p.name)} {wording.reading(p).text}' for p in shown[:_HEADLINE]),
+            *([f'{more} more'] if more > 0 else [])))
+        # A date, unless the clock counts from a start.
+        self.measured = (
+            f'at {result.time:.0f} s of its clock' if result.time < _FIRST_DATE else
+            datetime.fromtimestamp(result.time, timezone.utc).strftime('%Y-%m-%d %H:%M UTC'))
+        self.origin = ', '.join(filter(None, (result.robot.name, result.source, self.measured)))
+        self.met = [check for check in result.checks if check.passed and check.evaluated]
+        self.prevents = sorted((check for check in result.checks if check not in self.met),
+                               key=lambda check: check.passed)
         self.compared = bool(truth.keys() & {p.name for p in shown})
         self.values = [_value(parameter, truth.get(parameter.name)) for parameter in shown]
         self.missing = wording.without_value(result.parameters)
-        self.inputs: list[dict[str, Any]] = []
-        self.users: list[_Item] = []
-        self._origin()
-
-    def connect(self, items: Sequence[_Item]) -> None:
-        """Find the results among others that this one uses, and those that use it."""
-        by_hash = {item.result.sha256: item for item in items}
-        self.inputs = [{'item': by_hash.get(item.sha256), 'kind': item.kind, 'name': item.name}
-                       for item in self.result.inputs]
-        self.users = [item for item in items
-                      if any(i.sha256 == self.result.sha256 for i in item.result.inputs)]
-
-    def _origin(self) -> None:
-        """Sort counts and settings by what they say."""
-        result = self.result
+        # Counts and settings by what they say.
         losses = {name: n for name, n in result.counts.items() if name.endswith(_DROPS)}
         self.counted = {name: n for name, n in result.counts.items() if name not in losses}
         self.lost = {name: n for name, n in losses.items() if n}
@@ -166,14 +157,6 @@ class _Item:
         self.assumed |= {item.kind: f'{item.name}, {item.sha256[:12]}…' if item.sha256 else 'none'
                          for item in result.inputs}
         self.used = {item.kind: f'{item.name} {item.sha256}' for item in result.inputs}
-        self.identity = {
-            'robot': result.robot.name,
-            'joints': ', '.join(result.robot.joint_names),
-            'robot description (SHA-256)': result.robot.urdf_sha256,
-            'source': result.source,
-            'newest sample [s]': f'{result.time:.3f}',
-            'software': f'robocal_ros {result.software_version}',
-        }
 
 
 def _tally(items: Sequence[_Item]) -> str:
@@ -186,22 +169,6 @@ def _tally(items: Sequence[_Item]) -> str:
         if names:
             sentences.append(f'{text}: {"; ".join(names)}.')
     return ' '.join(sentences)
-
-
-def _measured(time: float) -> str:
-    """Return the time of a result as a date, unless its clock counts from a start."""
-    if time < _FIRST_DATE:
-        return f'at {time:.0f} s of its clock'
-    return datetime.fromtimestamp(time, timezone.utc).strftime('%Y-%m-%d %H:%M UTC')
-
-
-def _headline(result: CalibrationResult) -> str:
-    """Return the first parameters on one line, and how many there are besides."""
-    found = [p for p in result.parameters if p.value is not None]
-    shown = ' · '.join(f'{wording.described(p.name)} {wording.reading(p).text}'
-                       for p in found[:_HEADLINE])
-    more = len(found) - _HEADLINE
-    return f'{shown} · {more} more' if more > 0 else shown
 
 
 def _changes(text: str) -> list[tuple[str, str]]:

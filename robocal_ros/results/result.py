@@ -79,9 +79,9 @@ class Parameter:
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
         """Return the two-sided confidence interval of a level, None without value or std."""
-        half = self.half_width(level)
-        return None if half is None or self.value is None else (self.value - half,
-                                                                self.value + half)
+        if self.value is None or (half := self.half_width(level)) is None:
+            return None
+        return self.value - half, self.value + half
 
     def text(self, digits: int, factor: float = 1.0) -> str:
         """Return value and half-width of the 95 % interval times a factor, without the unit.
@@ -279,17 +279,13 @@ class CalibrationResult:
         size = len(self.covariance_names)
         if self.covariance.shape != (size, size):
             raise DataError(
-                f'Covariance has shape {self.covariance.shape}, expected ({size}, {size}).'
-            )
+                f'Covariance has shape {self.covariance.shape}, expected ({size}, {size}).')
 
     def __repr__(self) -> str:
         """Return verdict and first values with their 95 % intervals, one per line."""
-        known = []
-        for p in self.parameters:
-            if p.value is not None:
-                half = p.half_width()
-                error = f' ± {half:.2g}' if half else ''
-                known.append(f'  {p.name} {p.value:.6g}{error} {p.unit}')
+        known = [
+            f'  {p.name} {p.value:.6g}{f" ± {half:.2g}" if half else ""} {p.unit}'
+            for p in self.parameters if p.value is not None for half in [p.half_width()]]
         if len(known) > _SHOWN:
             known[_SHOWN:] = [f'  … {len(known) - _SHOWN} more']
         return '\n'.join((f'{self.kind} by {self.method} of {self.robot.name}: '
@@ -307,14 +303,10 @@ class CalibrationResult:
     def reasons(self) -> tuple[str, ...]:
         """Reasons of the failed checks, else of all checks."""
         failed = tuple(check.reason for check in self.checks if not check.passed)
-        if failed:
-            return failed
         missing = tuple(check.reason for check in self.checks if not check.evaluated)
-        if missing:
-            return missing
-        if not self.validation:
-            return ('No held-out data: the fit could not be validated.',)
-        return tuple(check.reason for check in self.checks)
+        if failed or missing or self.validation:
+            return failed or missing or tuple(check.reason for check in self.checks)
+        return ('No held-out data: the fit could not be validated.',)
 
     @cached_property
     def sha256(self) -> str:

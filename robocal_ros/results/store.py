@@ -16,22 +16,12 @@ from typing import Annotated, Any, get_type_hints
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import yaml
 
+from robocal_ros import files
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError, FileFormatError
-from robocal_ros.files import (
-    REMEDY,
-    Finite,
-    convert,
-    exists,
-    load,
-    read_text,
-    refuse,
-    write_atomically,
-    write_output,
-)
+from robocal_ros.files import Finite, convert, refuse
 from robocal_ros.results.provenance import FAILED
 from robocal_ros.results.result import (
     SCHEMA_VERSION,
@@ -159,14 +149,13 @@ def from_yaml(
         FileFormatError: If the text is not a consistent result of this version and robot.
 
     """
-    document = load(text, name)
+    document = files.load(text, name)
     # Checked first, because another version may differ in every key.
     version = document.get('schema_version') if isinstance(document, dict) else None
     if isinstance(document, dict) and (version != SCHEMA_VERSION or isinstance(version, bool)):
         raise refuse(
             name, 'schema_version', str(SCHEMA_VERSION), version,
-            'Read it with the version of this package that wrote it, or calibrate again.',
-        )
+            'Read it with the version of this package that wrote it, or calibrate again.')
     if not text.rstrip().endswith(_END):
         raise FileFormatError(
             f"{name} is truncated: expected '...' in its last line. Restore it from the history "
@@ -187,7 +176,9 @@ def _result(document: object, name: str) -> CalibrationResult:
         if value is _MISSING and field.name not in _ADDED:
             raise refuse(name, place, 'a value', 'nothing')
         if value is not _MISSING:
-            content[field.name] = convert(value, _TYPES[field.name], name, place, arrays=_unread)
+            content[field.name] = convert(value, _TYPES[field.name], name, place,
+                                          # Arrays are checked and converted later.
+                                          lambda _, values: np.array(values, dtype=object))
     for row, parameter in enumerate(content['parameters']):
         if parameter.state is State.IDENTIFIED and parameter.value is None:
             raise refuse(name, f'parameters[{row}].value',
@@ -207,8 +198,7 @@ def _result(document: object, name: str) -> CalibrationResult:
     content['series'] = tuple(_series(item, name, f'plots[{row}]')
                               for row, item in enumerate(content['series']))
     result = CalibrationResult(**content)
-    written = _document(result)
-    _check_keys(document, written, name)
+    _check_keys(document, _document(result), name)
     convert(_at(document, 'verdict.reasons', name), list[str], name, 'verdict.reasons')
     if (value := _at(document, 'verdict.value', name)) != result.verdict.value:
         raise refuse(name, 'verdict.value',
@@ -224,11 +214,6 @@ def _result(document: object, name: str) -> CalibrationResult:
             raise refuse(name, key, f'{list(interval) if interval else "null"}, which follows '
                          'from value and std', entry['interval_95'])
     return result
-
-
-def _unread(kind: type, values: Any) -> npt.NDArray[Any]:
-    """Return the values of an array that is checked and converted later."""
-    return np.array(values, dtype=object)
 
 
 def _at(document: object, place: str, name: str) -> Any:
@@ -259,7 +244,7 @@ def _check_keys(read: Any, written: Any, name: str, at: str = '') -> None:
             place = f'{at}.{key}'.lstrip('.')
             if key not in written:
                 raise FileFormatError(f"{name}, key '{place}' is unknown; expected only "
-                                      f'{", ".join(written)}. {REMEDY}')
+                                      f'{", ".join(written)}. {files.REMEDY}')
             if key in read:
                 _check_keys(read[key], written[key], name, place)
             elif key not in _ADDED:
@@ -340,8 +325,7 @@ def _check_robot(written: RobotIdentity, robot: RobotIdentity, name: str) -> Non
     if written.joint_names != robot.joint_names:
         raise FileFormatError(
             f"{name}, key 'robot.joint_names': expected {', '.join(robot.joint_names)}, the "
-            f'joints of the present robot, got {", ".join(written.joint_names)}. {remedy}'
-        )
+            f'joints of the present robot, got {", ".join(written.joint_names)}. {remedy}')
     if not written.is_described_as(robot):
         _LOGGER.warning(
             "%s was identified with another description of robot '%s': links, joints, inertias or "
@@ -366,7 +350,7 @@ def read_result(
         FileFormatError: If it is not a result for this robot, or did not pass.
 
     """
-    text = read_text(path, 'result file',
+    text = files.read_text(path, 'result file',
                      'Check its name, or restore it from the history folder.')
     result = from_yaml(text, robot, str(path))
     if passed and result.verdict is not Verdict.PASS:
@@ -383,7 +367,7 @@ def write_result(result: CalibrationResult, path: Path) -> None:
         DataError: If the result is not valid.
 
     """
-    write_output(path, to_yaml(result), f'{result.kind} result')
+    files.write_output(path, to_yaml(result), f'{result.kind} result')
 
 
 def default_directory(robot_name: str) -> Path:
@@ -441,23 +425,25 @@ class ResultStore:
             DataError: If the result is not valid.
 
         """
-        if (result.robot.name, result.robot.joint_names) != (
-            self.robot.name, self.robot.joint_names
-        ):
+        own, other = self.robot, result.robot
+        if (own.name, own.joint_names) != (other.name, other.joint_names):
             raise ConfigurationError(
-                f"The {result.kind} result is of robot '{result.robot.name}' with joints "
-                f"{', '.join(result.robot.joint_names)}; {self.directory} contains those of "
-                f"'{self.robot.name}' with {', '.join(self.robot.joint_names)}. Nothing was "
-                'saved; give each robot a results_dir of its own.'
-            )
+                f"The {result.kind} result is of robot '{other.name}' with joints "
+                f"{', '.join(other.joint_names)}; {self.directory} contains those of "
+                f"'{own.name}' with {', '.join(own.joint_names)}. Nothing was saved; give each "
+                'robot a results_dir of its own.')
         text = to_yaml(result)
         path = self.path(result.kind)
         try:
             if result.verdict is not Verdict.PASS:
                 path = path.with_suffix(f'{FAILED}.yaml')
             else:
-                write_atomically(self._history_path(result.kind), text)
-            write_atomically(path, text)
+                # A unique name, from the present time.
+                now = datetime.now(timezone.utc)
+                files.write_atomically(
+                    self.directory / 'history' / f'{result.kind}-{now:%Y%m%dT%H%M%S.%fZ}-'
+                    f'{uuid.uuid4().hex[:8]}.yaml', text)
+            files.write_atomically(path, text)
         except OSError as error:
             raise ConfigurationError(
                 f'The {result.kind} result could not be written to {self.directory} '
@@ -479,15 +465,9 @@ class ResultStore:
         """
         own = kind.removesuffix(FAILED)
         path = self.path(own).with_suffix('.yaml' if own == kind else f'{FAILED}.yaml')
-        if not exists(path, 'result file'):
+        if not files.exists(path, 'result file'):
             return None
         result = read_result(path, self.robot, passed=own == kind)
         if result.kind != own:
             raise refuse(str(path), 'kind', f"'{own}'", result.kind)
         return result
-
-    def _history_path(self, kind: str) -> Path:
-        """Return a unique file name in the history, from the present time."""
-        now = datetime.now(timezone.utc)
-        name = f'{kind}-{now:%Y%m%dT%H%M%S.%fZ}-{uuid.uuid4().hex[:8]}.yaml'
-        return self.directory / 'history' / name

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -11,13 +12,11 @@ from robocal_ros.results.result import CalibrationResult, Parameter, State, Verd
 
 _HANDY_UNITS = {'m': ('mm', 1e3), 'rad/(N·m)': ('µrad/(N·m)', 1e6), '1': ('', 1.0)}
 _NAMES = {
-    'mass': 'mass',
     'com': 'centre of mass',
     'inertia': 'inertia',
     'bias_f': 'sensor bias, force',
     'bias_t': 'sensor bias, torque',
 }
-_AXES = ('x', 'y', 'z', 'xx', 'xy', 'xz', 'yy', 'yz', 'zz')
 
 VERDICT_WORDS = {
     Verdict.PASS: 'Pass: every check was met, also on held-out data.',
@@ -40,11 +39,9 @@ def title_of(result: CalibrationResult) -> str:
 def described(name: str) -> str:
     """Return a parameter's name in words, e.g. ``centre of mass x`` for ``com_x``."""
     joint, _, own = name.rpartition('.')
-    stem, axis = own, ''
-    for candidate in _AXES:
-        # The longest matching suffix is the axis: x of bias_fx and com_x.
-        if own.endswith(candidate) and own.removesuffix(candidate).rstrip('_') in _NAMES:
-            stem, axis = own.removesuffix(candidate).rstrip('_'), candidate
+    # x is the axis of bias_fx and com_x.
+    match = re.fullmatch(rf'({"|".join(_NAMES)})_?([xyz]{{1,2}})', own)
+    stem, axis = match.groups() if match else (own, '')
     words = _NAMES.get(stem, heading(stem)) + (f' {axis}' if axis else '')
     return f'{joint}, {words}' if joint else words
 

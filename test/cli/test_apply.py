@@ -15,12 +15,7 @@ from support.arms import arm
 from support.friction_results import arm_urdf, friction_result, payload_result
 
 from robocal_ros.cli.apply import driver_load, in_frame
-from robocal_ros.cli.drivers import (
-    franka_set_load,
-    ur_set_payload,
-    ur_set_payload_inertia,
-    xarm_set_tcp_load,
-)
+from robocal_ros.cli.drivers import payload_calls
 from robocal_ros.cli.main import main
 from robocal_ros.results.result import CalibrationResult, Check, Parameter, State
 from robocal_ros.results.store import write_result
@@ -91,7 +86,8 @@ class TestKnownDriver:
         assert applied(result, ur5, *arguments)[0] == 0
         told = capsys.readouterr().out
         assert "in frame 'tool0', that of Universal Robots" in told
-        assert ur_set_payload(driver_load(result, ur5.read_text(), 'tool0')[0]) in told
+        total, _ = driver_load(result, ur5.read_text(), 'tool0')
+        assert dict(payload_calls(total))['Universal Robots'] in told
         assert 'franka' not in told
         assert 'xarm' not in told
 
@@ -280,18 +276,18 @@ class TestDriverValues:
         assert np.trace(there.inertia) == pytest.approx(np.trace(TOOL.inertia))
 
     def test_calls_hold_the_values(self) -> None:
+        ur, new_ur, franka, xarm = (call for _, call in payload_calls(TOOL))
         centre = 'mass: 1.2500, center_of_gravity: {x: 0.01000, y: -0.02000, z: 0.10000}'
-        assert (f'{{{centre}, ixx: 0.002000, iyy: 0.003000, izz: 0.004000, ixy'
-                in ur_set_payload(TOOL))
-        point = RigidBodyInertia(TOOL.mass, TOOL.com, np.zeros((3, 3)))
-        assert ur_set_payload(point).endswith(f'"{{{centre}}}"')
+        assert f'{{{centre}, ixx: 0.002000, iyy: 0.003000, izz: 0.004000, ixy' in ur
         assert ('center_of_mass: [0.01000, -0.02000, 0.10000], load_inertia: [0.002000, 0.000000'
-                in franka_set_load(TOOL))
+                in franka)
         assert ('payload: {m: 1.2500, com: {x: 0.01000, y: -0.02000, z: 0.10000}, ixx: 0.002000, '
-                'ixy') in ur_set_payload_inertia(TOOL)
-        assert 'z: 0.10000}}}"' in ur_set_payload_inertia(point)
-        assert ('weight: 1.2500, center_of_gravity: [10.00, -20.00, 100.00]'
-                in xarm_set_tcp_load(TOOL))
+                'ixy') in new_ur
+        assert 'weight: 1.2500, center_of_gravity: [10.00, -20.00, 100.00]' in xarm
+        point = RigidBodyInertia(TOOL.mass, TOOL.com, np.zeros((3, 3)))
+        ur, new_ur, *_ = (call for _, call in payload_calls(point))
+        assert ur.endswith(f'"{{{centre}}}"')
+        assert new_ur.endswith('z: 0.10000}}}"')
 
 
 def test_the_total_payload_is_printed_beside_the_extra_one(urdf: Path, capsys) -> None:

@@ -70,7 +70,7 @@ def test_known_gains_need_no_load() -> None:
 
 def test_an_ft_sensor_needs_neither_gains_nor_scale() -> None:
     facts = frozenset((of.TOOL, of.SENSOR, of.EFFORTS))
-    steps = of.actions()
+    steps = tuple(of.actions())
     found = of.cheapest(steps, facts, of.goals(['gravity', 'contact'], facts))
     assert [step.title for step in found] == ['payload by the F/T sensor at rest', 'tare']
     told = of.left_out(steps, found, facts, {})
@@ -104,7 +104,7 @@ def test_compliance_ends_without_the_test_load() -> None:
 
 
 def test_what_is_ruled_out_is_told_with_its_reason() -> None:
-    steps = of.actions(2.0)
+    steps = tuple(of.actions(2.0))
     ruled: dict[Action, str] = {step: 'expected to fail: ±36 mm' for step in steps
                                 if step.title in by_torque_without(of.GAINS)}
     told = of.left_out(steps, (), MOUNTED, ruled)

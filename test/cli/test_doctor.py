@@ -29,7 +29,7 @@ from robocal_ros.cli.doctor_robot import (
     rate_finding,
     wrench_finding,
 )
-from robocal_ros.cli.drivers import DRIVERS, Names, recognised
+from robocal_ros.cli.drivers import DRIVERS, recognised
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import qos
@@ -138,19 +138,19 @@ def test_force_torque_sensors(frame: str, finite: bool, grade: Grade) -> None:
 UR_JOINTS = tuple(f'{name}_joint' for name in (
     'shoulder_pan', 'shoulder_lift', 'elbow', 'wrist_1', 'wrist_2', 'wrist_3'))
 GRAPHS = {
-    'ur_e_series': Names(
+    'ur_e_series': (
         ('controller_manager', 'io_and_status_controller', 'joint_state_broadcaster', 'wrench'),
         UR_JOINTS, 500.0, ('scaled_joint_trajectory_controller', 'joint_trajectory_controller')),
-    'ur_cb3': Names(('controller_manager', 'joint_states'), UR_JOINTS, 125.0,
+    'ur_cb3': (('controller_manager', 'joint_states'), UR_JOINTS, 125.0,
                     ('scaled_joint_trajectory_controller',)),
-    'franka_fr3': Names(
+    'franka_fr3': (
         ('franka_robot_state_broadcaster', 'service_server', 'joint_states'),
         tuple(f'fr3_joint{n}' for n in range(1, 8)), 30.0, ('fr3_arm_controller',)),
-    'xarm': Names(('ufactory_driver', 'joint_states'), tuple(f'joint{n}' for n in range(1, 8)),
+    'xarm': (('ufactory_driver', 'joint_states'), tuple(f'joint{n}' for n in range(1, 8)),
                   100.0, ('xarm7_traj_controller',)),
-    'kuka_lbr': Names(('lbr_state_broadcaster',), tuple(f'lbr_A{n}' for n in range(1, 8)), 100.0,
+    'kuka_lbr': (('lbr_state_broadcaster',), tuple(f'lbr_A{n}' for n in range(1, 8)), 100.0,
                       ('joint_trajectory_controller',)),
-    'kinova_gen3': Names(('controller_manager', 'twist_controller'),
+    'kinova_gen3': (('controller_manager', 'twist_controller'),
                          tuple(f'joint_{n}' for n in range(1, 8)), 1000.0,
                          ('joint_trajectory_controller',),
                          '<robot><ros2_control><hardware><plugin>kortex_driver/Kortex'
@@ -164,7 +164,7 @@ class TestDriver:
 
     @pytest.mark.parametrize('file', GRAPHS)
     def test_is_recognised_with_the_command_that_starts_its_file(self, file: str) -> None:
-        found = recognised(GRAPHS[file])
+        found = recognised(*GRAPHS[file])
         assert found is not None
         assert found.driver.file == file
         assert found.edits == {}
@@ -181,32 +181,32 @@ class TestDriver:
 
     @pytest.mark.parametrize(('names', 'file', 'edits'), [
         # From Lyrical on.
-        (Names((), UR_JOINTS, 500.0, ('joint_trajectory_controller',)), 'ur_e_series',
+        (((), UR_JOINTS, 500.0, ('joint_trajectory_controller',)), 'ur_e_series',
          {'controller': 'joint_trajectory_controller'}),
-        (Names((), tuple(f'left_{name}' for name in UR_JOINTS), 0.0,
+        (((), tuple(f'left_{name}' for name in UR_JOINTS), 0.0,
                ('scaled_joint_trajectory_controller',),
                '<robot><link name="left_tool0"/></robot>'),
          'ur_e_series', {'tool_frame': 'left_tool0'}),
-        (Names(('ufactory_driver',), ('joint1',), 100.0, ('lite6_traj_controller',)), 'xarm',
+        ((('ufactory_driver',), ('joint1',), 100.0, ('lite6_traj_controller',)), 'xarm',
          {'controller': 'lite6_traj_controller'}),
-        (Names((), ('panda_joint1', 'panda_joint2'), 1000.0, ('panda_arm_controller',),
+        (((), ('panda_joint1', 'panda_joint2'), 1000.0, ('panda_arm_controller',),
                '<robot><link name="panda_link8"/></robot>'), 'franka_fr3',
          {'tool_frame': 'panda_link8', 'controller': 'panda_arm_controller'}),
     ])
     def test_what_differs_from_the_file_is_named(
-        self, names: Names, file: str, edits: dict[str, str]
+        self, names: tuple[Any, ...], file: str, edits: dict[str, str]
     ) -> None:
-        found = recognised(names)
+        found = recognised(*names)
         assert found is not None
         assert (found.driver.file, found.edits) == (file, edits)
         remedy = doctor_robot.driver_finding(found, '', 'joint_states').remedy
         assert all(f'{name}: {value}' in remedy for name, value in edits.items())
 
     def test_the_simulated_arm_is_none_of_them(self) -> None:
-        assert recognised(Names(
+        assert recognised(
             ('sim_arm', 'joint_states', 'payload_identification', 'wrench'),
             tuple(f'joint_{n}' for n in range(1, 7)), 500.0, ('joint_trajectory_controller',),
-            arm('robocal').urdf)) is None
+            arm('robocal').urdf) is None
 
 
 def test_a_good_machine_is_code_0(capsys: pytest.CaptureFixture[str]) -> None:

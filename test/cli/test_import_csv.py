@@ -77,7 +77,7 @@ def test_a_bad_line_is_named(
 @pytest.mark.parametrize(('changes', 'words'), [
     ({'effort': ['t1', 't9']}, "has no column 't9'; it has stamp, q1, q2, t1, t2"),
     ({'effort': ['t1']}, "key 'effort': expected 0 or 2 entries for 2 joints"),
-    ({'position_unit': ['turns']}, "key 'position_unit': expected one of rad"),
+    ({'position_unit': ['turns']}, "key 'position_unit[0]': expected one of 'deg'"),
     ({'time': ''}, "key 'time': expected the column of the time"),
     ({'wrench': ['q1'] * 6}, "key 'wrench_frame'"),
     ({'wrench': ['q1'] * 6, 'wrench_frame': 'ft', 'postures': True}, "key 'wrench_noise'"),

@@ -15,7 +15,7 @@ from support.friction_results import arm_urdf, friction_result, identity, payloa
 
 from robocal_ros.cli.apply import driver_load
 from robocal_ros.cli.arguments import build_parser
-from robocal_ros.cli.drivers import ur_set_payload
+from robocal_ros.cli.drivers import payload_calls
 from robocal_ros.cli.next_steps import REMEDIES, next_steps
 from robocal_ros.payload.estimator import gains_summary
 from robocal_ros.results.result import CalibrationResult, Check, Input
@@ -70,7 +70,7 @@ def test_a_known_driver_gets_the_values_in_its_own_frame() -> None:
     driver, _ = next_steps(result, FILE, urdf=(URDF, ur5.urdf))
     total, _ = driver_load(result, ur5.urdf, 'tool0')
     assert "in frame 'tool0'. The URDF has no further mass" in driver.text
-    assert driver.commands[0] == ('Universal Robots', ur_set_payload(total))
+    assert driver.commands[0] == payload_calls(total)[0]
     assert not np.allclose(total.com, result.values(('com_x', 'com_y', 'com_z')))
 
 
@@ -86,7 +86,7 @@ def test_with_the_description_the_driver_gets_the_total_and_the_urdf_its_changes
     urdf = arm_urdf()
     driver, apply = next_steps(payload_result(), FILE, urdf=(URDF, urdf))
     total, _ = driver_load(payload_result(), urdf, 'flange')
-    assert ur_set_payload(total) in [call for _, call in driver.commands]
+    assert payload_calls(total)[0] in driver.commands
     assert 'no further mass' in driver.text
     assert '+  <link name="robocal_payload">' in apply.changes
     # Only what changes: no line of the original is replaced by its own layout.

@@ -180,6 +180,8 @@ def test_writer_refuses_what_the_reader_would(spoilt: dict[str, Any]) -> None:
     (lambda d: d['robot'].update({3: 'x'}), 'robot', 'a mapping with strings as keys'),
     (lambda d: d['parameters'][0].update(state='good'), 'parameters[0].state',
      'expected one of identified, not_identified, not_evaluated'),
+    (lambda d: d['verdict']['checks'][0].update(question='why'), 'verdict.checks[0].question',
+     "expected one of '', 'adequate', 'informative', 'trustworthy'"),
     (lambda d: d['verdict']['checks'][0].update(limit=-10**400), 'verdict.checks[0].limit',
      'a number of at most 64 bits'),
     (lambda d: d['verdict']['checks'][0].update(value=float('nan')), 'verdict.checks[0].value',

@@ -194,7 +194,10 @@ class NodeClient:
     @property
     def progress(self) -> float:
         """Progress of the procedure [%]."""
-        return float(self.values.get('progress', '0'))
+        try:
+            return float(self.values.get('progress', '0'))
+        except ValueError:
+            return 0.0
 
     @property
     def running(self) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.special
 
 from robocal_ros.arrays import Array, Flags
+from robocal_ros.errors import DataError
 
 LEAST = 5
 """Smallest number of robots that are compared."""
@@ -204,11 +205,16 @@ def compare(value: Array, std: Array) -> Comparison:
     Influence in Regression, 1982, ch. 2).
 
     Args:
-        value: Value of each robot, shape (r,), r ≥ `LEAST`.
+        value: Value of each robot, shape (r,).
         std: Its standard deviation, shape (r,).
+
+    Raises:
+        DataError: There are fewer robots than `LEAST`.
 
     """
     count = len(value)
+    if count < LEAST:
+        raise DataError(f'There are {count} robots to compare; expected at least {LEAST}.')
     others = np.array([np.delete(np.arange(count), i) for i in range(count)])
     mean, error, between = population(value[others], std[others])
     deviation = value - mean

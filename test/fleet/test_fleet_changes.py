@@ -255,6 +255,8 @@ def test_robots_are_compared_with_the_others() -> None:
     value[[3, 7]] = 2.0
     seen = compare(value, np.full(20, 0.01))
     assert set(np.flatnonzero(rejected(seen.probability, 0.01)).tolist()) == {3, 7}
+    with pytest.raises(DataError, match='4 robots to compare; expected at least 5'):
+        compare(value[:4], np.full(4, 0.01))
 
 
 def test_holm_rejects_by_falling_levels() -> None:

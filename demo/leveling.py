@@ -32,11 +32,11 @@ from robocal_ros.robot import CollisionChecker, connect, deflected, quintic_path
 _TITLE = 'leveling'
 _CONTROLLER = 'joint_trajectory_controller'
 _PARAMETERS: dict[str, Any] = {'imu_topic': 'imu_flange/imu', 'imu_frame': 'imu_flange'}
-# Postures with a tool tilt of 52°, 26° and 78°; the short tour uses the first.
+# Postures with a tool tilt of 52°, 26° and 72°; the short tour uses the first.
 _POSTURES = (
     (0.5, 0.5, -0.2, -0.8, 0.6, -0.3),
     (0.3, 0.4, 0.3, 0.6, 0.9, 0.2),
-    (-0.3, 0.1, 0.1, 0.6, -0.5, -0.9),
+    (-0.3, 0.1, 0.0, 0.6, -0.5, -0.9),
 )
 _VELOCITY, _ACCELERATION = 1.5, 3.0
 _ANSWER, _MOTION = 20.0, 120.0

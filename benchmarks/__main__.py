@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _SUMMARY = 'Measure accuracy, speed and robustness against stated limits.'
 
 BENCHMARKS = (
-    'reference', 'compensation', 'compliance', 'geometry', 'wrench', 'wrench.coverage', 'loops',
-    'leveling', 'peers', 'nodes')
+    'reference', 'slow', 'compensation', 'compliance', 'geometry', 'wrench', 'wrench.coverage',
+    'loops', 'leveling', 'peers', 'nodes')
 """Names of the benchmarks in the order of the page; each is a module, see `_MODULES`."""
 ON_REQUEST = ('campaign', 'prediction', 'offline', 'fleet', 'fleet.changes')
 """Names of further benchmarks, which run only if named."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -39,8 +40,10 @@ class PredictedCell(Cell):
 
     """
 
-    def __init__(self, seed: int, folder: Path) -> None:
-        super().__init__(seed, drawn_effects(seed), folder)
+    def __init__(
+        self, seed: int, folder: Path, effects: Mapping[str, float] | None = None
+    ) -> None:
+        super().__init__(seed, drawn_effects(seed) if effects is None else effects, folder)
         self.found: list[dict[str, Any]] = []
 
     def estimate(self, what: str, bag: Path, **changes: Any) -> CalibrationResult:

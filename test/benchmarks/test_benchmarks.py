@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import loops, reference
+from benchmarks import loops, reference, slow
 from benchmarks.__main__ import main
 from benchmarks.benchmark import conditions
 from benchmarks.reference import Case, drawn_load, recorded, run_case
@@ -44,6 +44,14 @@ def test_zeros_and_drift_are_followed_within_their_limits(
     constant, followed = (loops.drift(1, lag) for lag in (0.0, 5.0))
     assert constant == pytest.approx(0.6, abs=0.01)
     assert followed < 0.3
+
+
+def test_a_slow_motion_is_good_or_said_not_to_be() -> None:
+    inf = np.inf
+    judged = [slow.Case('UR10', *figures).good for figures in (
+        (True, 1.0, 2.0), (True, 6.0, 2.0), (True, 6.0, 7.0), (False, 1.0, 2.0), (False, inf, inf),
+        (True, inf, np.nan))]
+    assert judged == [True, False, True, False, True, True]
 
 
 def test_conditions_name_machine_and_versions() -> None:

@@ -450,8 +450,10 @@ class TestAnotherClient:
 
     def test_a_motion_by_topic_is_seen_before_the_arm_moves(self, rig: Rig) -> None:
         """Slower than what counts as moving."""
-        rig.topic.publish(conversions.to_joint_trajectory(rig.path(0.5 * TURN, 0.012), JOINTS))
         state = rig.arm.client.controller
+        # The last motion must not be taken for this one.
+        rig.spinner.until(lambda: state.travel(0.15, 0.0, commanded=True) < client.STILL_TRAVEL)
+        rig.topic.publish(conversions.to_joint_trajectory(rig.path(0.5 * TURN, 0.012), JOINTS))
         rig.spinner.until(
             lambda: client.STILL_TRAVEL < state.travel(0.15, 0.0, commanded=True) < np.inf)
         outcome = rig.move(rig.path(rig.posture + TURN))

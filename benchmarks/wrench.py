@@ -30,9 +30,9 @@ from robocal_ros.errors import RobocalError
 from robocal_ros.robot import RigidBodyInertia, SteadyFriction, with_payload
 from robocal_ros.wrench import Observation, OfflineObserver, WrenchObserver, WrenchParameters
 
-# Free motion in which false contacts are counted [s], impacts, pushes; share of them in a
-# quick run.
-_MOTION, _IMPACTS, _PUSHES, _QUICK = 3600.0, 1000, 100, 0.01
+# Free motion in which false contacts are counted [s], impacts, pushes, weak pushes; share of them
+# in a quick run.
+_MOTION, _IMPACTS, _PUSHES, _WEAK, _QUICK = 3600.0, 1000, 100, 100, 0.01
 # Motion over which forces are compared, samples at a time [s], and samples per iDynTree call.
 _COMPARED, _AT_A_TIME, _SKIPPED = 20.0, 20.0, 20
 # Evaluated part of a push: after it has filled the window, and before it ends [s].
@@ -58,7 +58,8 @@ class Case:
         missed: Impacts without a contact on the link that they hit.
         impacts: Number of impacts.
         position: Errors of the contact point, mean over each push of 20 N and more with one [mm].
-        pushes: Number of these pushes.
+        force: Errors of the mean force of these pushes [N].
+        delays: Delays to the detection of pushes of 10 N for 0.2 s [ms]; infinite if missed.
 
     """
 
@@ -70,7 +71,8 @@ class Case:
     missed: int
     impacts: int
     position: tuple[float, ...]
-    pushes: int
+    force: tuple[float, ...]
+    delays: tuple[float, ...]
 
 
 def by_idyntree(urdf: str, seen: Sequence[Observation]) -> tuple[Run, list[Observation]]:
@@ -85,7 +87,9 @@ def by_idyntree(urdf: str, seen: Sequence[Observation]) -> tuple[Run, list[Obser
                a=parts[2], readings=distal - held), used
 
 
-def run_case(seed: int, *, error: float, motion: float, impacts: int, pushes: int) -> Case:
+def run_case(
+    seed: int, *, error: float, motion: float, impacts: int, pushes: int, weak: int
+) -> Case:
     """Observe one arm through asynchronous, filtered, jittering streams.
 
     The payload is the true one up to 0.5 % of its mass and 1 mm of its centre, as identified.
@@ -96,6 +100,7 @@ def run_case(seed: int, *, error: float, motion: float, impacts: int, pushes: in
         motion: Time of free motion [s].
         impacts: Impacts of 5 to 20 ms, every second one saturates the sensor.
         pushes: Pushes of 20 to 60 N on two tubes, inwards and up to 0.5 rad off the normal.
+        weak: Pushes of 10 N for 0.2 s.
 
     """
     load = RigidBodyInertia(1.5, np.array([0.0, 0.02, 0.08]), 2e-3 * np.eye(3))
@@ -129,9 +134,15 @@ def run_case(seed: int, *, error: float, motion: float, impacts: int, pushes: in
     weight_only = float(np.sqrt(np.mean((sensors[3].values + held)[:, :3]**2)))
     alarms = _count_contacts(observer, arm, motion)
     missed = _missed(observer, arm, draw, impacts)
-    position = _located(observer, arm, draw, pushes)
+    position, force = _located(observer, arm, draw, pushes)
+    delays = []
+    for number in range(weak):
+        push = _push(draw, arm.now + 0.1, _TUBES[number % 2], 10.0, 0.2)
+        seen = [_time(item) - push.begin for item in follow(observer, *arm.samples(0.4, [push]))
+                if push.chain in item.contacts]
+        delays.append(1e3 * seen[0] if seen else np.inf)
     return Case(ratio / FORCE_NOISE, weight_only / FORCE_NOISE, peer / FORCE_NOISE, alarms,
-                motion, missed, impacts, position, pushes)
+                motion, missed, impacts, position, force, tuple(delays))
 
 
 def _time(item: Observation) -> float:
@@ -155,19 +166,21 @@ def _push(draw: np.random.Generator, begin: float, tube: tuple[int, float, tuple
 
 def _located(
     observer: WrenchObserver, arm: SampledArm, draw: np.random.Generator, count: int
-) -> tuple[float, ...]:
-    """Push while the arm moves; return the errors of the points that are found [mm]."""
-    position = []
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Push while the arm moves; return errors of points [mm] and of forces [N]."""
+    position, force = [], []
     for number in range(count):
         push = _push(draw, arm.now + 0.1, _TUBES[number % 2], draw.uniform(20.0, 60.0), _LASTING)
         told = [item for item in follow(observer, *arm.samples(0.6, [push]))
                 if _SETTLED < _time(item) - push.begin < _LASTING
                 and not item.reasons[push.chain]]
+        force.append(float(np.linalg.norm(np.mean(
+            [item.wrench[push.chain, :3] for item in told], axis=0) - push.force)))
         points = [contact.point for item in told
                   if (contact := item.contacts.get(push.chain)) and contact.point is not None]
         if points:
             position.append(1e3 * float(np.mean(np.linalg.norm(points - push.point, axis=1))))
-    return tuple(position)
+    return tuple(position), tuple(force)
 
 
 def _missed(
@@ -217,6 +230,9 @@ def figures(error: float, cases: Sequence[Case]) -> list[Figure]:
     """Return accuracy, location and detection of arms with an error of the links' inertias."""
     series = f'asynchronous filtered sensors, identified payload, inertias off {error:.0%}'
 
+    def every(name: str) -> list[float]:
+        return [value for case in cases for value in getattr(case, name)]
+
     def total(name: str) -> float:
         return float(sum(getattr(case, name) for case in cases))
 
@@ -225,16 +241,19 @@ def figures(error: float, cases: Sequence[Case]) -> list[Figure]:
         ('peer', 'force RMS ÷ noise, worst link, iDynTree', None),
         ('weight_only', 'force RMS ÷ noise, wrist, weight alone compensated', None))
         if np.isfinite(values := [getattr(case, name) for case in cases]).all()]
-    position = [value for case in cases for value in case.position]
+    delays = every('delays')
     return [
         *rows,
         Figure.single(series, f'false contacts in {total("moving") / 60.0:.0f} min', '1',
                       total('false_alarms'), 0.0),
         Figure.single(series, f'missed of {total("impacts"):.0f} impacts of 5 to 20 ms', '1',
                       total('missed'), 0.0),
-        Figure.over(series, 'contact position, push of 20–60 N', 'mm', position, 5.0),
-        Figure.single(series, f'pushes without contact point, of {total("pushes"):.0f}', '1',
-                      total('pushes') - len(position), 0.0)]
+        Figure.over(series, 'contact position, push of 20–60 N', 'mm', every('position'), 5.0),
+        Figure.over(series, 'force, push of 20–60 N', 'N', every('force')),
+        Figure.single(series, f'pushes without contact point, of {len(every("force"))}', '1',
+                      len(every('force')) - len(every('position')), 0.0),
+        Figure.share(series, 'pushes of 10 N for 0.2 s found within 20 ms',
+                     sum(delay <= 20.0 for delay in delays), len(delays), 99.0)]
 
 
 def speed(duration: float) -> list[Figure]:
@@ -315,7 +334,7 @@ def _run(request: Request) -> Outcome:
     for error in (0.0, 0.02):
         case = partial(run_case, error=error, motion=share * _MOTION / (2 * count), **{
             name: math.ceil(share * size / (2 * count)) for name, size in (
-                ('impacts', _IMPACTS), ('pushes', _PUSHES))})
+                ('impacts', _IMPACTS), ('pushes', _PUSHES), ('weak', _WEAK))})
         cases = in_parallel(case, request.seeds, request.jobs, 'wrench')
         rows += figures(error, cases)
         found += cases

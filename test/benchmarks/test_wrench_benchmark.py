@@ -17,11 +17,12 @@ LOAD = RigidBodyInertia(1.5, np.array([0.0, 0.02, 0.08]), np.diag([2e-3, 3e-3, 4
 
 
 def test_a_short_case_is_counted() -> None:
-    case = run_case(1, error=0.02, motion=3.0, impacts=8, pushes=2)
+    case = run_case(1, error=0.02, motion=3.0, impacts=8, pushes=2, weak=2)
     assert (case.false_alarms, case.missed, case.impacts) == (0, 0, 8)
-    assert len(case.position) == case.pushes == 2
+    assert len(case.position) == len(case.force) == 2
     assert case.ratio < 2.5 < case.weight_only
     assert max(case.position) < 5.0
+    assert max(case.delays) <= 20.0
     assert not [figure for figure in figures(0.02, [case]) if figure.met is False]
 
 

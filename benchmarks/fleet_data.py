@@ -1,23 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulated fleet: wear, temperature, tool changes, sensor drift, and lost recordings.
 
-The fleet shares no mathematics with the estimators: temperature acts by an exponential law, wear
-accelerates, and scatter has outliers.
+`python -m benchmarks.fleet_data FOLDER --arms 100 --weeks 52` writes a catalogue of its estimates,
+and what happened to FOLDER/truth.json. The fleet shares no mathematics with the estimators:
+temperature acts by an exponential law, wear accelerates, and scatter has outliers.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
+import json
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from demo import default_cell
 from robocal_ros.arrays import Array
+from robocal_ros.cli.arguments import positive
+from robocal_ros.cli.console import OUT
+from robocal_ros.cli.main import run
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.fleet import Catalogue
 from robocal_ros.fleet.catalogue import RESULTS, utc
 
 _WEEK = 7.0 * 86400.0
@@ -239,3 +248,46 @@ def _block(
     error = std * draw.standard_t(20.0, len(weeks))
     error += item.scatter * draw.standard_normal(len(weeks))
     return course + error, std
+
+
+# ------------------------------------------------------------------------------- commands
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write a catalogue; exit codes as in `robocal_ros.cli.main`."""
+    parser = argparse.ArgumentParser(
+        prog='python -m benchmarks.fleet_data',
+        description='Write the catalogue of a simulated fleet.')
+    parser.add_argument('folder', type=Path, help='folder to write to')
+    parser.add_argument('--arms', type=positive, default=3,
+                        help='number of arms (default: %(default)s)')
+    parser.add_argument('--weeks', type=positive, default=4,
+                        help='number of weekly recordings (default: %(default)s)')
+    parser.add_argument('--seed', type=int, default=1, help='seed (default: %(default)s)')
+    parser.add_argument('--incidents', type=float, default=0.3,
+                        help='mean number of events of each kind per arm and year '
+                             '(default: %(default)s)')
+    parser.add_argument('--lost', type=float, default=0.03, metavar='SHARE',
+                        help='share of recordings that are lost (default: %(default)s)')
+    parser.set_defaults(run=_run)
+    return run(parser, arguments)
+
+
+def _run(options: argparse.Namespace) -> int:
+    arms = fleet(options.arms, options.weeks, options.seed, incidents=options.incidents,
+                 lost=options.lost)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    (options.folder / 'truth.json').write_text(
+        json.dumps([asdict(arm) for arm in arms], indent=1, default=sorted) + '\n',
+        encoding='utf-8')
+    catalogue, count = Catalogue(str(options.folder)), 0
+    for rows in estimates(arms):
+        catalogue.add(rows)
+        count += rows.num_rows
+    catalogue.compact()
+    OUT.print(f'{count} estimates of {len(arms)} arms: {options.folder}', soft_wrap=True)
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -30,8 +30,8 @@ _VERDICT_STYLES = {Verdict.PASS: 'bold green', Verdict.FAIL: 'bold red',
                    Verdict.NOT_EVALUATED: 'bold yellow'}
 
 # Kinds of results, inputs before what is built on them.
-_ORDER = ('drive_gains', 'arm', 'friction', 'payload', 'compliance', 'geometry', 'tare',
-          'torque_zero')
+_ORDER = ('drive_gains', 'arm', 'friction', 'payload', 'compliance', 'geometry',
+          'sensor_calibration', 'tare', 'torque_zero')
 
 
 def run(options: argparse.Namespace) -> int:

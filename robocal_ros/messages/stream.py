@@ -410,6 +410,10 @@ WrenchStream = Stream[WrenchIntake]
 TrackerStream = Stream[TrackerIntake]
 
 
+WARMER = 0.5
+"""Change of a temperature that is passed on [K]: friction is computed anew for it."""
+
+
 def temperature_stream(
     node: Node, group: CallbackGroup, topic: str, use: Callable[[float], None] = lambda _: None
 ) -> Stream[Intake]:
@@ -419,11 +423,16 @@ def temperature_stream(
         node: The node.
         group: A reentrant callback group.
         topic: The topic, of sensor_msgs/Temperature.
-        use: Called with every temperature [°C].
+        use: Called with a temperature [°C] that differs from that of the last call by
+            ``WARMER`` or more.
 
     """
+    used = np.nan
+
     def take(message: Message) -> None:
-        if message.state is State.USABLE:
-            use(*message.values)
+        nonlocal used
+        if message.state is State.USABLE and not abs(message.values[0] - used) < WARMER:
+            (used,) = message.values
+            use(used)
 
     return Stream(node, group, Temperature, topic, temperature_intake(topic), on_message=take)

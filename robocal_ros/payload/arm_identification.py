@@ -483,7 +483,7 @@ def _with_and_without_data(fit: ArmFit, prior: Prior, std: float) -> tuple[Array
     mode, places = fit.value.copy(), fit.places
     mode[:places.common], mode[places.common] = prior.mean, 0.0
     mode[places.links] = prior.links.ravel()
-    # Known friction follows any gain, and tells nothing without data.
+    # Known friction follows any gain, and determines nothing without data.
     information, alone = (
         replace(prior, std=max(fit.std, std), friction=friction).cost(mode, places)[2]
         for friction in (prior.friction, {}))

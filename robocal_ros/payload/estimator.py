@@ -298,7 +298,8 @@ ARM_IDENTIFICATION = Estimator(
     lambda values: (ARM,) if values.arm_load > 0.0 else (), estimate_arm, arm_summary, _CARRIED,
     beside=('payload',), priors=lambda values: ('friction',) if values.use_friction else ())
 SENSOR = Estimator(
-    SENSOR_CALIBRATION, PayloadParameters, ('calibrate_sensor',), needs, lambda values: (),
+    SENSOR_CALIBRATION, PayloadParameters, ('calibrate_sensor',),
+    lambda values: needs(replace(values, method='static_poses')), lambda values: (),
     estimate_sensor, sensor_summary)
 GAINS = Estimator(
     DRIVE_GAINS, PayloadParameters, ('calibrate_gains',), gain_needs,

@@ -94,9 +94,9 @@ def estimate(
         checks=(
             at_most('gains of force', std, np.sqrt(_TOLD) * before, '1',
                     f'Gains of force are known to {100.0 * std:.2f} % (one standard deviation, '
-                    f'RMS) after {100.0 * before:.2f} % beforehand. A heavier tool tells more of '
-                    'them, a better balance (known_mass_std), and a sensor right at the tool: '
-                    'links between them are known to arm_model_std.', 'informative'),
+                    f'RMS), {100.0 * before:.2f} % before. A heavier tool determines them '
+                    'better, as do a better balance (known_mass_std) and a sensor right at the '
+                    'tool: links between them are known to arm_model_std.', 'informative'),
             *residual_checks(found, left_out, noise, values), *spike_checks(poses)),
         counts={'poses': len(poses), 'spikes': sum(pose.spikes for pose in poses),
                 **sensor.counted()},
@@ -114,11 +114,11 @@ def _gains(found: Estimate) -> tuple[Array, Array]:
 
     """
     fit, places = found.fit, found.fit.places
-    arm = found.postures.lever(fit.value)
     told = np.zeros((6, 6, len(fit.complete)))
     for what, _, rows in PARTS:
         # The columns of the coefficients are force and torque over the lever arm, by channel.
-        size = np.repeat([1.0, 1.0 / arm], 3) * (1.0 if what == 'force' else arm)
+        size = np.repeat([1.0, 1.0 / found.lever], 3) * (
+            1.0 if what == 'force' else found.lever)
         told[rows, :, places[f'gain of {what}']] = np.einsum(
             'ra,cb->rcab', np.eye(3), np.diag(size)).reshape(3, 6, 18)
         for channel in range(6)[rows]:

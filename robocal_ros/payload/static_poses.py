@@ -294,6 +294,7 @@ class Estimate:
         angles: Tilts of gravity against that of the parameters, shape (2,) [rad].
         gravity_estimated: Whether tilts are fixed parameters.
         effects: Columns of the random effects by name, shape (n, 6, q).
+        lever: Lever arm in the columns of the gains of torque [m].
 
     """
 
@@ -304,6 +305,7 @@ class Estimate:
     angles: Array
     gravity_estimated: bool
     effects: Mapping[str, Array]
+    lever: float
 
     @property
     def value(self) -> Array:
@@ -370,7 +372,8 @@ def _fitted(
     tilt = postures.tilt(value)
     columns = np.concatenate((postures.regressor, tilt), axis=2) if estimated else (
         postures.regressor)
-    effects = _effects(postures, value, values, whole=mass is not None)
+    lever = postures.lever(value)
+    effects = _effects(postures, value, values, lever, whole=mass is not None)
     if not estimated:
         effects.insert(0, Effect('tilt', tilt.reshape(-1, 2), prior_std=values.tilt_std,
                                  estimated=False))
@@ -387,11 +390,12 @@ def _fitted(
     fit = fit_mixed(rows, read, noise, effects)
     angles = angles + (fit.value[10:] if estimated else fit.coefficients['tilt'])
     return Estimate(postures, fit, columns, tilt, angles, estimated, {
-        effect.name: effect.columns[:6 * count].reshape(count, 6, -1) for effect in effects})
+        effect.name: effect.columns[:6 * count].reshape(count, 6, -1) for effect in effects},
+        lever)
 
 
 def _effects(
-    postures: Postures, value: Array, values: PayloadParameters, *, whole: bool
+    postures: Postures, value: Array, values: PayloadParameters, arm: float, *, whole: bool
 ) -> list[Effect]:
     """Return the random effects: scatter between postures, drift, calibration matrix.
 
@@ -406,7 +410,6 @@ def _effects(
     count, time = len(postures.poses), postures.time
     carried = postures.carried(value, postures.gravity)
     force, torque = carried[:, :3], carried[:, 3:]
-    arm = postures.lever(value)
     span = max(float(np.ptp(time)), 1e-9)
     order = np.pi * (np.arange(_DRIFT_TERMS) + 0.5)
     walk = np.sqrt(2.0) * np.sin(np.outer((time - time.min()) / span, order))

@@ -31,8 +31,6 @@ from robocal_ros.wrench.parameters import TARE, ZERO, WrenchParameters
 from robocal_ros.wrench.reaction import ContactReaction
 from robocal_ros.wrench.tare_procedure import TareOutcome, TareProcedure
 
-# Change of the temperature with which friction is compensated anew [K].
-_WARMER = 0.5
 # Observations computed at a time, so that services are answered in between: those of the period in
 # which subscribers are looked for, at 2 kHz.
 _AT_A_TIME = 400
@@ -95,10 +93,9 @@ class WrenchObserverNode(CalibrationNode):
         self.observer.use_friction(friction_by_joint(result, self._temperature))
 
     def _take_temperature(self, temperature: float) -> None:
-        if not abs(temperature - self._temperature) < _WARMER:
-            self._temperature = temperature
-            if self._friction is not None:
-                self._use_friction(self._friction)
+        self._temperature = temperature
+        if self._friction is not None:
+            self._use_friction(self._friction)
 
     def _use_gains(self, result: CalibrationResult) -> None:
         """Use drive gains, and the links if they were identified with them."""

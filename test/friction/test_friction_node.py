@@ -329,6 +329,14 @@ class TestTemperature:
         warm = made.node._feed_forward._compensator.friction
         velocity = np.full(6, 0.3)
         np.testing.assert_allclose(warm.torque(velocity), 0.92 * law.torque(velocity))
+        # Noise of the thermometer is not worth a new law.
+        topic = made.publisher(Temperature, 'drive_temperature', 10)
+        for second, value in enumerate((30.1, 29.8, 31.0), 1):
+            message = Temperature(temperature=value)
+            message.header.stamp.sec = second
+            topic.publish(message)
+        made.spinner.until(lambda: made.node._feed_forward.newest_temperature != 30.0)
+        assert made.node._feed_forward.newest_temperature == 31.0
 
     def test_far_from_it_a_warning(self, rig, tmp_path):
         store(tmp_path, friction_result(temperatures={'joint_6': 22.0}))

@@ -11,6 +11,7 @@ from support.forward import Tool
 from test_static_poses import NOISE, Record, record
 
 from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.payload.estimator import SENSOR
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.sensor_calibration import estimate
 from robocal_ros.results.result import CalibrationResult, State, Verdict
@@ -97,6 +98,8 @@ def test_a_light_tool_does_not_tell_the_gains() -> None:
     ({'method': 'two_plane'}, "Set method to 'static_poses'")])
 def test_without_what_it_needs_it_is_refused(changes, words: str) -> None:
     case = record('robocal', 'upright', Tool(2.0, np.zeros(3)), 0, count=6, dwell=0.5)
+    # With any method its estimator asks for the sensor, not for efforts.
+    assert SENSOR.needs(replace(VALUES, **changes)).wrenches
     with pytest.raises(ConfigurationError, match=words):
         estimate(case.robot, case.joints(), case.sensor_samples(case.readings()),
                  replace(VALUES, **changes))

@@ -366,17 +366,21 @@ def _covariance(found: Sequence[FrictionFit]) -> tuple[list[str], Array]:
     Joints have nothing in common but the tilt of the base.
     """
     parts = [_own_covariance(item) for item in found]
-    names = [name for part, _ in parts for name in part]
-    tilts = [_offset_share(name) * item.tilted
-             for item, (part, _) in zip(found, parts, strict=True) for name in part]
-    common = np.array(tilts) if tilts else np.zeros((0, 0))
-    return names, scipy.linalg.block_diag(*(block for _, block in parts)) + common @ common.T
+    names = [name for part, _, _ in parts for name in part]
+    common = np.vstack([tilts for part, _, tilts in parts if part] or [np.zeros((0, 0))])
+    return names, scipy.linalg.block_diag(*(block for _, block, _ in parts)) + common @ common.T
 
 
-def _own_covariance(item: FrictionFit) -> tuple[list[str], Array]:
-    """Return the names of a joint's identified parameters and their covariance without tilts."""
+def _own_covariance(item: FrictionFit) -> tuple[list[str], Array, Array]:
+    """Return the covariance of a joint's identified parameters without tilts.
+
+    Returns:
+        Their p names, the covariance, shape (p, p), and their changes by one standard deviation of
+        each tilt, shape (p, 2).
+
+    """
     names: list[str] = []
-    blocks, effects = [np.empty((0, 0))], [np.empty((0, 2))]
+    blocks, effects, tilts = [], [], []
     for direction, fit in (item.choice.fits if item.choice and item.passed else {}).items():
         columns = parameter_names(fit.model)
         # A Stribeck part that is not identified leaves the law as it is, without numbers.
@@ -384,21 +388,19 @@ def _own_covariance(item: FrictionFit) -> tuple[list[str], Array]:
             item.stribeck_unidentified and name in ('static', 'stribeck_velocity'))]
         names += [f'{item.joint}.{columns[i]}_{direction}' for i in keep]
         blocks.append(fit.covariance[np.ix_(keep, keep)])
-        effects.append(item.drift_effects[direction][keep])
-    shares = np.array([_offset_share(name) for name in names])
-    late = np.array([float(name.rpartition('.')[2].startswith('viscous')) for name in names])
-    if not late.any():
-        # A law without viscous friction has it, on average, in its Coulomb friction.
-        speed = float(np.mean([abs(point.speed) for point in item.usable] or [0.0]))
-        late = speed * np.abs(shares)
-    common = np.column_stack((
-        np.vstack(effects), item.offset_std * shares, item.viscous_std * late))
-    steady = scipy.linalg.block_diag(*blocks) + common @ common.T
-    if item.presliding is None:
-        return names, steady
-    keep = [i for i, reason in enumerate(item.presliding.unidentified) if not reason]
-    return ([*names, *(f'{item.joint}.{tuple(BRISTLES)[i]}' for i in keep)],
-            scipy.linalg.block_diag(steady, item.presliding.covariance[np.ix_(keep, keep)]))
+        effects.append(item.effects[direction][keep])
+        tilts.append(item.by_tilt[direction][keep])
+    if not names:
+        return names, np.zeros((0, 0)), np.zeros((0, 0))
+    common, by_tilt = np.vstack(effects), np.vstack(tilts)
+    covariance = scipy.linalg.block_diag(*blocks) + common @ common.T
+    if item.presliding is not None:
+        keep = [i for i, reason in enumerate(item.presliding.unidentified) if not reason]
+        names += [f'{item.joint}.{tuple(BRISTLES)[i]}' for i in keep]
+        covariance = scipy.linalg.block_diag(
+            covariance, item.presliding.covariance[np.ix_(keep, keep)])
+        by_tilt = np.pad(by_tilt, ((0, len(keep)), (0, 0)))
+    return names, covariance, by_tilt
 
 
 def _offset_share(name: str) -> float:

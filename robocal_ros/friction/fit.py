@@ -136,6 +136,16 @@ class DirectionFit:
         """Return numbers of the parameters, in their order, by name."""
         return dict(zip(parameter_names(self.model), numbers.tolist(), strict=True))
 
+    def changes_by(self, torque: Array) -> Array:
+        """Return the changes of the parameters by changes of |F| of the runs.
+
+        Args:
+            torque: Changes of all runs, one in each column, shape (k, m) [N·m].
+
+        """
+        std = self.side.std[:, None]
+        return np.asarray(np.linalg.lstsq(self.slopes / std, torque / std, rcond=1e-9)[0])
+
     def at(self, speed: Array, load: Array | float) -> Array:
         """Return |F| of the law; arguments as for ``evaluate``."""
         return evaluate(self.model, self.value, speed, load)
@@ -348,20 +358,16 @@ class FrictionFit:
         checks: Check of its runs and its fit, and of the model's gravity if there are pairs.
         choice: Fitted law; None if nothing could be fitted.
         missing: Reason why a direction is not identified; empty if both are.
-        offset_std: Standard deviation of the gravity torque, common to both directions [N·m].
-        tilted: The same by one standard deviation of each tilt of the base, which all joints have
-            in common, signed, shape (2,) [N·m].
         reference_load: Mean transmitted torque of the runs [N·m].
         fit_degree: 100 · sqrt(Σ(f − f̂)²/Σf²) over the points [%].
         held_out_degree: The same for left-out speeds; None with too few speeds.
         std: Standard deviation of the runs about the law, for its degrees of freedom [N·m].
         presliding: Bristle parameters; None if not requested or without reversals.
-        viscous_std: Standard deviation of viscous friction that a delay of the efforts mimics,
-            the same in both directions [N·m·s/rad].
         drift: Share by which friction was larger in the first run than in the last one; the
             torques of ``points`` are those at the time of the last one.
-        drift_effects: Changes of the parameters of each direction by one standard deviation of
-            size and rate of the drift, shape (p, 2).
+        effects: Changes of the parameters of each direction by one standard deviation of what its
+            runs have in common: drift, gravity and delay of the efforts, shape (p, m).
+        by_tilt: The same by each tilt of the base, which all joints have in common, shape (p, 2).
 
     """
 
@@ -386,10 +392,9 @@ class FrictionFit:
 
         """
         self.joint = joint
-        points, self.viscous_std = with_delay_correction(
-            without_ripple(points, ripple_of(points)))
+        points = with_delay_correction(without_ripple(points, ripple_of(points)))
         gravity = compare_gravity(points)
-        self.points, self.offset_std, self.tilted = with_gravity_correction(
+        self.points = with_gravity_correction(
             points, gravity, values.arm_model_std, values.tilt_std)
         loads = [p.load for p in self.points if not p.rejected]
         self.reference_load = float(np.mean(loads)) if loads else 0.0
@@ -438,8 +443,16 @@ class FrictionFit:
             measured, predicted = (np.concatenate(parts) for parts in list(
                 zip(*choice.predicted[:len(choice.fits)], strict=True))[:2])
             self.held_out_degree = fit_degree(measured, predicted)
-        self.choice, self.drift_effects = choice, {
-            name: _drift_effects(fit, course, drift_std) for name, fit in choice.fits.items()}
+        self.choice = choice
+        self.effects, self.by_tilt = {}, {}
+        for name, fit in choice.fits.items():
+            runs = _by_speed(self.points, name)
+            sign = np.sign(runs[0].speed)
+            law = fit.at(fit.side.speed, fit.side.load)
+            self.effects[name] = fit.changes_by(np.column_stack((
+                drift_std * law * course.share(fit.side.age), course.doubt * law,
+                sign * np.array([p.errors for p in runs]))))
+            self.by_tilt[name] = fit.changes_by(sign * np.array([p.by_tilt for p in runs]))
         return choice
 
     def _check(self, choice: Choice, limit: float, rejections: str) -> Check:
@@ -562,15 +575,20 @@ def _ages(points: Sequence[SpeedPoint]) -> Array:
     return (middle.max() - middle) / max(float(np.ptp(middle)), 1e-9)
 
 
+def _by_speed(points: Sequence[SpeedPoint], direction: str) -> list[SpeedPoint]:
+    """Return the usable runs of a direction, sorted by speed."""
+    return sorted((p for p in points if p.direction == direction and not p.rejected),
+                  key=lambda p: abs(p.speed))
+
+
 def _sides(points: Sequence[SpeedPoint], reference: float) -> dict[str, Side]:
     """Return the usable runs of each direction, sorted by speed."""
     usable = [p for p in points if not p.rejected]
-    every = sorted(zip(usable, _ages(usable), strict=True), key=lambda item: abs(item[0].speed)
-                   ) if usable else []
+    ages = dict(zip(map(id, usable), _ages(usable), strict=True)) if usable else {}
     sides = {}
     for direction in DIRECTIONS:
-        rows = [(abs(p.speed), np.sign(p.speed) * p.torque, p.std, p.load - reference, age)
-                for p, age in every if p.direction == direction]
+        rows = [(abs(p.speed), np.sign(p.speed) * p.torque, p.std, p.load - reference,
+                 ages[id(p)]) for p in _by_speed(points, direction)]
         sides[direction] = Side(*np.array(rows).reshape(-1, len(Side._fields)).T)
     return sides
 
@@ -673,19 +691,6 @@ def _beside_the_law(side: Side, fit: DirectionFit, course: Course) -> tuple[Arra
     free = scipy.linalg.null_space((slopes * (growth / side.std)[:, None]).T, rcond=_ALIKE)
     return free.T @ (law * share / side.std), free.T @ (
         (side.torque - growth * law) / side.std)
-
-
-def _drift_effects(fit: DirectionFit, course: Course, std: float) -> Array:
-    """Return the changes of a law's parameters by its drift, shape (p, 2).
-
-    They are those by one standard deviation of its size, and of its rate.
-    """
-    side, slopes = fit.side, fit.slopes / fit.side.std[:, None]
-    law = fit.at(side.speed, side.load)
-    by_size, *_ = np.linalg.lstsq(slopes, law * course.share(side.age) / side.std, rcond=1e-9)
-    by_rate = [0.0 if name in SHAPES.values() else value
-               for name, value in fit.named(fit.value).items()]
-    return np.column_stack((std * by_size, course.doubt * np.array(by_rate)))
 
 
 def _without_drift(points: Sequence[SpeedPoint], course: Course) -> tuple[SpeedPoint, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from robocal_ros.arrays import Array, Flags
+from robocal_ros.arrays import Array, Flags, covariance_factor
 from robocal_ros.estimation import (
     Ripple,
     RippleRun,
@@ -27,7 +27,7 @@ from robocal_ros.estimation import (
     suspected_ripple,
 )
 from robocal_ros.messages import JointSamples
-from robocal_ros.results import rms, spread
+from robocal_ros.results import spread
 from robocal_ros.robot import DIRECTIONS, Robot, gravity_changes
 
 
@@ -40,7 +40,8 @@ class SpeedPoint:
         direction: Direction of the motion, one of ``DIRECTIONS``.
         torque: Mean torque minus gravity, signed [N·m].
         std: Standard deviation of that mean for autocorrelated samples [N·m].
-        gravity_std: Standard deviation of the gravity torque, common to the run [N·m].
+        errors: Mean changes of the gravity torque by one standard deviation of each of the joint's
+            own sources of error, signed alike in all runs, shape (m,) [N·m].
         low: Lower end of the window [rad].
         high: Upper end of the window [rad].
         begin: Stamp of the first sample [s].
@@ -52,6 +53,8 @@ class SpeedPoint:
         load: Mean absolute torque that the gear transmits to the link [N·m].
         tilted: Mean change of the gravity torque per tilt of the base about each horizontal axis,
             shape (2,), or (0,) without gravity [N·m/rad].
+        by_tilt: The same by one standard deviation of each tilt, all joints having the same
+            tilts; empty before the gravity is corrected [N·m].
 
     """
 
@@ -87,7 +90,7 @@ class SpeedPoint:
         self.direction = DIRECTIONS[run.speed < 0.0]
         inflation = autocorrelation_time(torque - self.torque)
         self.std = max(float(torque.std(ddof=1)) * float(np.sqrt(inflation / len(torque))), 1e-6)
-        self.gravity_std = _gravity_std(robot, run, alternatives)
+        self.errors = _gravity_errors(robot, samples.position[rows], run, alternatives)
         self.low, self.high = float(angle.min()), float(angle.max())
         time = samples.time[rows]
         self.begin, self.end = float(time[0]), float(time[-1])
@@ -100,6 +103,7 @@ class SpeedPoint:
         self.load = float(np.abs(gravity).mean())
         self.tilted = np.array([_gravity(other, samples.position[rows], run.joint).mean()
                                 for other in tilts])
+        self.by_tilt = np.zeros(0)
 
     def with_gravity(self, added: Array) -> SpeedPoint:
         """Return the run with a torque added to the model's gravity, shape (m,) [N·m]."""
@@ -139,7 +143,7 @@ _STICK = 0.4
 # Half the time over which slow speeds are averaged [s].
 _HALF_WIDTH = 0.25
 _BLOCK = 0.05
-_KNOTS = 60
+_KNOTS, _FEW_KNOTS = 60, 12
 # Standard deviation of a joint's yield under its largest load [rad]: arms of a few kilograms of
 # payload sag by 0.5 to 3 mrad per joint.
 _SAG = 3e-3
@@ -291,22 +295,27 @@ def _gravity(robot: Robot, positions: Array, joint: int) -> Array:
     return np.interp(np.arange(count), knots, values)
 
 
-def _gravity_std(robot: Robot, run: Sweep, alternatives: Sequence[Robot]) -> float:
-    """Return the standard deviation of gravity due to joint angles and payload [N·m].
+def _gravity_errors(
+    robot: Robot, positions: Array, run: Sweep, alternatives: Sequence[Robot]
+) -> Array:
+    """Return the mean changes of gravity by each payload and each joint angle, (a + n,) [N·m].
 
     The other joints yield as in ``_sag_torque``, under their torques in this posture.
     """
-    assumed = robot.gravity_torque(run.posture)
-    loads = [other.gravity_torque(run.posture)[run.joint] - assumed[run.joint]
-             for other in alternatives]
-    every = np.eye(robot.n)
-    largest = np.hypot(assumed, robot.gravity_torques(
+    some = positions[spread(len(positions), _FEW_KNOTS)]
+
+    def mean(arm: Robot, postures: Array) -> float:
+        return float(arm.gravity_torques(postures)[:, run.joint].mean())
+
+    assumed, every = mean(robot, some), np.eye(robot.n)
+    loads = [mean(other, some) - assumed for other in alternatives]
+    torque = robot.gravity_torque(run.posture)
+    largest = np.hypot(torque, robot.gravity_torques(
         run.posture + 0.5 * np.pi * every).diagonal())
-    share = np.abs(assumed) / np.maximum(largest, 1e-9)
+    share = np.abs(torque) / np.maximum(largest, 1e-9)
     share[run.joint] = 0.0
-    changed = robot.gravity_torques(run.posture + _STEP * every) - assumed
-    angles = np.hypot(ANGLE_STD, _SAG * share) / _STEP * changed[:, run.joint]
-    return float(np.linalg.norm([*loads, *angles]))
+    changed = np.array([mean(robot, some + _STEP * axis) for axis in every]) - assumed
+    return np.append(loads, np.hypot(ANGLE_STD, _SAG * share) / _STEP * changed)
 
 
 def _blocks(time: Array) -> np.ndarray:
@@ -425,19 +434,17 @@ def _by_shape(
 
 def with_delay_correction(
     points: Sequence[SpeedPoint],
-) -> tuple[tuple[SpeedPoint, ...], float]:
-    """Return the runs with efforts aligned with positions, and the standard deviation left.
+) -> tuple[SpeedPoint, ...]:
+    """Return the runs with efforts aligned with positions.
 
     Efforts that are late by d belong to positions v d earlier, so that gravity leaves -G'(θ) v d:
     it looks like viscous friction where G' has a mean, and shows in the shape of the runs where it
     varies. The delay is estimated from that shape, with a prior about zero; one beside which the
-    prior is improbable is subtracted, any other one is part of the standard deviation.
+    prior is improbable is subtracted, any other one is part of the standard deviation, which joins
+    the ``errors`` of the runs.
 
     Args:
         points: Runs of one joint.
-
-    Returns:
-        The runs, and the standard deviation of apparent viscous friction [N·m·s/rad].
 
     """
     slopes = [_gravity_slope(p.angle, p.gravity) for p in points]
@@ -457,9 +464,9 @@ def with_delay_correction(
             delay, deviation = found, std
         else:
             deviation = min(_DELAY, float(np.hypot(found, std)))
-    aligned = tuple(p.with_gravity(delay * (-p.speed * slope))
-                    for p, slope in zip(points, slopes, strict=True))
-    return aligned, deviation * rms(np.array([slope.mean() for _, slope in used]))
+    return tuple(p.with_gravity(delay * (-p.speed * slope)).changed(
+        errors=np.append(p.errors, deviation * -p.speed * slope.mean()))
+        for p, slope in zip(points, slopes, strict=True))
 
 
 def _gravity_slope(angle: Array, gravity: Array) -> Array:
@@ -470,13 +477,13 @@ def _gravity_slope(angle: Array, gravity: Array) -> Array:
     return np.asarray(of_sine * cosine - of_cosine * sine)
 
 
-def _sag_torque(angle: Array, gravity: Array) -> Array:
+def _sag_torque(angle: Array, gravity: Array, largest: float = 0.0) -> Array:
     """Return the error of the model's gravity torque due to one standard deviation of sag [N·m].
 
     Joints yield in proportion to their load: G(θ + δ G/max|G|) − G(θ) ≈ G'(θ) δ G(θ)/max|G|, with
-    the deviation δ at the largest load.
+    the deviation δ at the largest load: ``largest``, or the largest one of these [N·m].
     """
-    size = float(np.abs(gravity).max())
+    size = max(float(np.abs(gravity).max()), largest)
     if size == 0.0:
         return np.zeros(len(angle))
     return _SAG * _gravity_slope(angle, gravity) * gravity / size
@@ -497,12 +504,13 @@ def _amplitudes(points: Sequence[SpeedPoint]) -> Array:
 def with_gravity_correction(
     points: Sequence[SpeedPoint], comparison: GravityComparison | None, model_std: float,
     tilt_std: float = 0.0,
-) -> tuple[tuple[SpeedPoint, ...], float, Array]:
-    """Return the runs with gravity corrected, and its remaining standard deviations [N·m].
+) -> tuple[SpeedPoint, ...]:
+    """Return the runs with gravity corrected, and with what remains unknown of it in each.
 
     The error of the model's gravity is a sinθ + b cosθ. Its prior is a share of the model's
     amplitude, and what tilts of the base make. Pairs of runs update the prior; a significant error
-    is subtracted, and any other one is part of the standard deviation.
+    is subtracted, and any other one is part of the standard deviation. Runs over other angles have
+    other errors, so that those of gravity bend a law, too.
 
     Args:
         points: Runs of one joint.
@@ -510,15 +518,11 @@ def with_gravity_correction(
         model_std: Relative standard deviation of the model's gravity.
         tilt_std: Standard deviation of the tilts of the base [rad].
 
-    Returns:
-        The runs, the standard deviation of the joint's own errors of gravity, and those of each
-        tilt, which all joints have in common, signed, shape (2,).
-
     """
     usable = [p for p in points if not p.rejected]
     if not usable:
-        return tuple(points), 0.0, np.zeros(0)
-    mean, amplitudes = _mean_waves(usable).mean(axis=0), _amplitudes(usable)
+        return tuple(points)
+    amplitudes = _amplitudes(usable)
     tilted = tilt_std * amplitudes[:, 1:]
     error, covariance = np.zeros(2), tilted @ tilted.T + np.eye(2) * (
         model_std * np.linalg.norm(amplitudes[:, 0]))**2
@@ -531,10 +535,11 @@ def with_gravity_correction(
                       for p in points]
         else:
             covariance = covariance + np.outer(error, error)
-    own = float(mean @ (covariance - tilted @ tilted.T) @ mean)
-    sag = float(np.mean([_sag_torque(p.angle, p.gravity).mean() for p in usable]))
-    payload = rms(np.array([p.gravity_std for p in usable]))
-    return (tuple(points), float(np.sqrt(max(own, 0.0) + sag**2 + payload**2)), mean @ tilted)
+    own = covariance_factor(covariance - tilted @ tilted.T)
+    largest = max(float(np.abs(p.gravity).max()) for p in usable)
+    return tuple(p.changed(by_tilt=waves @ tilted, errors=np.concatenate((
+        p.errors, waves @ own, [_sag_torque(p.angle, p.gravity, largest).mean()])))
+        for p, waves in zip(points, _mean_waves(points), strict=True))
 
 
 def _at(point: SpeedPoint, values: Array, grid: Array) -> Array:

@@ -262,8 +262,23 @@ class TestGravityIsUncertainToo:
         change = np.ptp([arm_.gravity_torque(posture)[ELBOW] for arm_ in arms])
         added = uncertain.parameter(name).std**2 - certain.parameter(name).std**2
         assert np.sqrt(added) == pytest.approx(change, rel=0.5)
-        viscous = f'{ELBOW_NAME}.viscous_forward'
-        assert uncertain.parameter(viscous).std == certain.parameter(viscous).std
+
+    @pytest.mark.parametrize('span', [0.13, 0.4])
+    def test_a_load_within_its_limits_bends_the_law_within_its_intervals(self, robot, span):
+        """Fast runs are longer than slow ones, and the load weighs otherwise there."""
+        made = record({ELBOW: HEAVY}, both_ways(ELBOW, SPEEDS, span=span), tool=TOOL)
+        off = []
+        for seed in range(4):
+            masses = TOOL.mass + 0.02 * (np.random.default_rng(seed).normal() + np.arange(2.0))
+            assumed, other = (loaded(robot, replace(TOOL, mass=mass)) for mass in masses)
+            result = estimate(assumed, Recording(made.samples(seed=seed)), DEFAULTS, [other])
+            off += [(p.value - getattr(HEAVY, name)[side]) / p.std
+                    for side, direction in enumerate(('forward', 'backward')) for name in NAMES
+                    for p in [result.parameter(f'{ELBOW_NAME}.{name}_{direction}')]
+                    if p.value is not None]
+        assert len(off) > 20
+        assert np.abs(off).max() < 3.29
+        assert rms(np.array(off)) < 1.2
 
 
 class TestHonesty:

@@ -26,6 +26,7 @@ from robocal_ros.friction.runs import (
     with_gravity_correction,
 )
 from robocal_ros.messages.samples import JointSamples
+from robocal_ros.results import rms
 from robocal_ros.robot.model import Robot
 
 WRIST_JOINT, SHOULDER = 5, 1
@@ -220,8 +221,9 @@ def test_late_efforts_are_aligned_before_gravity_is_subtracted(robot, delay):
     effort, time = made.effort(), made.samples().time
     late = np.column_stack([np.interp(time - delay, time, column) for column in effort.T])
     found = points(made, robot, SHOULDER, effort=late)
-    aligned, viscous = with_delay_correction(found)
+    aligned = with_delay_correction(found)
     speed = np.array([p.speed for p in found])
+    viscous = rms(np.array([p.errors[-1] for p in aligned]) / speed)
     truth = HEAVY.torque(speed)
 
     def viscosity(runs) -> float:
@@ -238,8 +240,13 @@ def test_gravity_error_within_the_prior_enters_the_interval(robot):
     found = points(made, robot, SHOULDER)
     comparison = compare_gravity(found)
     assert comparison is not None
-    _, paired, _ = with_gravity_correction(found, comparison, 0.05)
-    _, alone, _ = with_gravity_correction([p for p in found if p.speed > 0.0], None, 0.05)
+
+    def uncertainty(runs) -> float:
+        return rms(np.array([np.linalg.norm(p.errors) for p in runs]))
+
+    paired = uncertainty(with_gravity_correction(found, comparison, 0.05))
+    alone = uncertainty(with_gravity_correction(
+        [p for p in found if p.speed > 0.0], None, 0.05))
     carried = np.mean([p.load for p in found])
     assert alone > 0.03 * carried
     assert paired < 0.7 * alone

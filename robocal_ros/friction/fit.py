@@ -660,9 +660,8 @@ def _at_rate(
         free = residual - column * shared / max(size, 1e-12)
         left = float(free @ free)
         freedom = len(column) - 1
-        # The scatter of few runs is hardly known (Student).
-        variance = np.inf if freedom < 1 else max(left / freedom, 1.0) * (
-            scipy.stats.t.ppf(0.975, freedom) / Z95)**2
+        variance = np.inf if freedom < 1 else (
+            max(left / freedom, 1.0) * _student(freedom)**2)
         std = (size / variance + _DRIFT_STD**-2.0)**-0.5
         change = std**2 * (shared / variance - drift / _DRIFT_STD**2)
         drift = float(np.clip(drift + change, -0.5, 1.0))
@@ -712,8 +711,8 @@ def _reasons(fits: Mapping[str, DirectionFit]) -> dict[str, str]:
 def _extra_std(fits: Mapping[str, DirectionFit]) -> float:
     """Return the standard deviation between runs beyond the noise within runs [N·m].
 
-    Zero while the residuals are consistent with the noise; otherwise the value that brings the
-    reduced chi-square to one (random effects; Paule, Mandel, J. Res. NBS 87 (1982) 377).
+    It brings the reduced chi-square to one (random effects; Paule, Mandel, J. Res. NBS 87 (1982)
+    377), zero if that is below one, and is widened because few runs hardly tell it (Student).
     """
     residual = np.concatenate([fit.residual for fit in fits.values()])
     std = np.concatenate([fit.side.std for fit in fits.values()])
@@ -722,9 +721,15 @@ def _extra_std(fits: Mapping[str, DirectionFit]) -> float:
     def excess(extra: float) -> float:
         return float((residual**2 / (std**2 + extra**2)).sum()) / freedom - 1.0
 
-    if excess(0.0) <= 3.0 * np.sqrt(2.0 / freedom):
+    if excess(0.0) <= 0.0:
         return 0.0
-    return float(scipy.optimize.brentq(excess, 0.0, 10.0 * rms(residual) + 1e-9))
+    found = scipy.optimize.brentq(excess, 0.0, 10.0 * rms(residual) + 1e-9)
+    return float(found) * _student(freedom)
+
+
+def _student(freedom: int) -> float:
+    """Return by how much a 95 % interval widens if its scatter is known by few values."""
+    return float(scipy.stats.t.ppf(0.975, freedom)) / Z95
 
 
 def _held_out(

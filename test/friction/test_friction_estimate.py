@@ -220,6 +220,22 @@ def test_a_rise_towards_standstill_is_no_drift_where_speeds_only_grow(robot, cou
     assert rms(np.concatenate(off)) < 1.4
 
 
+@pytest.mark.parametrize('size', [0.0, 1.0, 3.0])
+def test_runs_scatter_by_what_is_stated_of_them(robot, size):
+    """Whatever they scatter by beside their noise; there is no size up to which that is chance."""
+    made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, SPEEDS))
+    _, (quiet,) = found_by(made, robot)
+    noise = np.median([p.std for p in quiet.usable])
+    scatter = size * noise * np.random.default_rng(3).normal(size=1 + len(made.runs))
+    effort = made.effort()
+    effort[:, WRIST_JOINT] += np.where(made.run > 0, scatter[made.run], 0.0)
+    _, (item,) = found_by(made, robot, effort=effort)
+    fits = item.choice.fits.values()
+    chi_square = sum(float(np.square(fit.residual / fit.side.std).sum()) for fit in fits)
+    freedom = sum(len(fit.residual) - len(fit.value) for fit in fits)
+    assert 0.6 < chi_square / freedom < 1.0
+
+
 class TestGravityIsUncertainToo:
     """Where the links really are, and what they carry, is known within limits only."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pinocchio as pin
+import yaml
 
 from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, print_line
@@ -28,6 +29,7 @@ from robocal_ros.robot import (
     identity_of,
     least_inertia,
     parameter_names,
+    parse_urdf,
     read_urdf,
     with_frames,
     with_friction,
@@ -38,6 +40,10 @@ from robocal_ros.robot import (
 
 # What MuJoCo's joints take of results, by kind.
 _MJCF = {'friction': 'friction', ARM: 'rotor inertia'}
+# Joints of UR arms, apart from a prefix, by the part of ur_description's file that places them.
+_UR_JOINTS = {
+    'shoulder': 'shoulder_pan_joint', 'upper_arm': 'shoulder_lift_joint', 'forearm': 'elbow_joint',
+    'wrist_1': 'wrist_1_joint', 'wrist_2': 'wrist_2_joint', 'wrist_3': 'wrist_3_joint'}
 # Masses of URDFs that agree to this are of the same links [kg].
 _SAME_MASS = 1e-6
 
@@ -69,7 +75,16 @@ def run(options: argparse.Namespace) -> int:
     load = driver_load(result, urdf, frame) if result.kind == 'payload' else None
     mjcf = '' if options.mjcf is None else mjcf_with(
         result, read_text(options.mjcf[0], 'MuJoCo model'))
+    kinematics = ur_kinematics(result, merged) if options.ur_kinematics else ''
     write_output(options.out, merged, 'URDF')
+    if kinematics:
+        write_output(options.ur_kinematics, kinematics, 'file of kinematics')
+        print_line(f'{options.ur_kinematics}: for ur_robot_driver, as kinematics_params_file.')
+        if "hash: ''" in kinematics:
+            print_line(
+                "It has no checksum of the robot's own calibration, because the URDF has no "
+                "ros2_control parameter 'kinematics/hash': the driver will say at its start that "
+                'the calibration does not match.', 'yellow')
     if mjcf:
         write_output(options.mjcf[1], mjcf, 'MuJoCo model')
         print_line(f'{options.mjcf[1]}: {_MJCF[result.kind]} of '
@@ -178,6 +193,40 @@ def mjcf_with(result: CalibrationResult, mjcf: str) -> str:
         for attribute, value in values.items():
             joints[name].set(attribute, repr(value))
     return ElementTree.tostring(root, 'unicode') + '\n'
+
+
+def ur_kinematics(result: CalibrationResult, urdf: str) -> str:
+    """Return the kinematics of a calibrated UR arm as ur_description reads them.
+
+    Of each joint's origin x, y, z [m] and roll, pitch, yaw [rad], and the checksum of the robot's
+    own calibration, with which ur_robot_driver compares that of the robot (ur_calibration,
+    kinematics_params_file).
+
+    Args:
+        result: A geometry result.
+        urdf: URDF with its frames, whose parameter ``kinematics/hash`` is the checksum.
+
+    Raises:
+        DataError: If the result is of another kind.
+        ConfigurationError: If the arm is no UR arm.
+
+    """
+    result.check_kind('geometry')
+    root, names = parse_urdf(urdf), result.robot.joint_names
+    if len(names) != len(_UR_JOINTS) or not all(
+            map(str.endswith, names, _UR_JOINTS.values())):
+        raise ConfigurationError(
+            'Only UR arms have a file of kinematics for ur_robot_driver; expected the joints '
+            f'{", ".join(_UR_JOINTS.values())}, got {", ".join(names)}.')
+    content: dict[str, object] = {}
+    for part, name in zip(_UR_JOINTS, names, strict=True):
+        origin = root.find(f".//joint[@name='{name}']/origin")
+        numbers = [0.0] * 6 if origin is None else [
+            float(number) for key in ('xyz', 'rpy')
+            for number in origin.get(key, '0 0 0').split()]
+        content[part] = dict(zip(('x', 'y', 'z', 'roll', 'pitch', 'yaw'), numbers, strict=True))
+    content['hash'] = (root.findtext(".//param[@name='kinematics/hash']") or '').strip()
+    return yaml.safe_dump({'kinematics': content}, sort_keys=False)
 
 
 def _body(body: pin.Inertia) -> RigidBodyInertia:

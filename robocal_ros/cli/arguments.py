@@ -288,6 +288,8 @@ def _apply(add: _Add) -> None:
     add('--out', type=Path, required=True, metavar='FILE', help='the URDF to write')
     add('--mjcf', type=Path, nargs=2, metavar=('FILE', 'OUT'), help='a MuJoCo model of the robot, '
         'and the one to write: with identified friction, or rotor inertias of an arm')
+    add('--ur-kinematics', type=Path, metavar='OUT', help='the file of kinematics to write for '
+        'ur_robot_driver (kinematics_params_file), of the geometry of a UR arm')
     add('--frame', metavar='FRAME', help="frame of the driver's flange for the driver's values "
         "(default: the result's)")
     add('--force', action='store_true', help='accept a result whose verdict is not pass')

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import mujoco
 import numpy as np
+import pinocchio as pin
 import pytest
 import yaml
 from support.arms import arm
@@ -380,3 +381,62 @@ class TestEarlierPayload:
         assert code == 0
         merged, expected = Robot(out.read_text()), Robot(loaded.read_text())
         assert link_parameters(merged) == pytest.approx(link_parameters(expected), abs=1e-9)
+
+
+UR_PARTS = {'shoulder': 'shoulder_pan', 'upper_arm': 'shoulder_lift', 'forearm': 'elbow',
+            'wrist_1': 'wrist_1', 'wrist_2': 'wrist_2', 'wrist_3': 'wrist_3'}
+
+
+def geometry_result(robot: Robot) -> CalibrationResult:
+    """Return a result whose elbow is a millimetre further along x and turned about z."""
+    moved = {'elbow_joint.x': 0.001, 'elbow_joint.rz': 0.002}
+    return replace(
+        payload_result(), kind='geometry', method='geometry', robot=robot.identity, frame='',
+        parameters=tuple(
+            Parameter(name, unit, moved.get(name, 0.0), 1e-5)
+            for joint in robot.joint_names for axis, unit in zip(
+                ('x', 'y', 'z', 'rx', 'ry', 'rz'), 3 * ('m',) + 3 * ('rad',), strict=True)
+            for name in [f'{joint}.{axis}']),
+        covariance_names=(), covariance=np.zeros((0, 0)))
+
+
+@pytest.mark.parametrize('checksum', ['', 'calib_1234'])
+def test_the_geometry_of_a_ur_arm_goes_into_the_file_of_its_driver(
+    tmp_path: Path, capsys, checksum: str
+) -> None:
+    """The file gives the frames that ur_description builds its joints from."""
+    ur5, urdf = arm('ur5'), tmp_path / 'arm.urdf'
+    control = ('<ros2_control name="ur"><hardware><param name="kinematics/hash">'
+               f'{checksum}</param></hardware></ros2_control></robot>')
+    urdf.write_text(ur5.urdf.replace('</robot>', control if checksum else '</robot>'))
+    out = tmp_path / 'kinematics.yaml'
+    code, calibrated = applied(geometry_result(ur5.robot()), urdf, '--ur-kinematics', str(out))
+    assert code == 0
+    found = yaml.safe_load(out.read_text())['kinematics']
+    assert found.pop('hash') == checksum
+    assert ('the calibration does not match' in capsys.readouterr().out) == (not checksum)
+    robot = Robot(calibrated.read_text(), tool_frame=ur5.tool)
+    assert list(found) == list(UR_PARTS)
+    for part, joint in UR_PARTS.items():
+        placement = robot.model.jointPlacements[robot.model.getJointId(f'{joint}_joint')]
+        numbers = found[part]
+        np.testing.assert_allclose(
+            [numbers[axis] for axis in ('x', 'y', 'z')], placement.translation, atol=1e-12)
+        np.testing.assert_allclose(pin.rpy.rpyToMatrix(
+            *(numbers[angle] for angle in ('roll', 'pitch', 'yaw'))), placement.rotation,
+            atol=1e-12)
+    bare = Robot(ur5.urdf, tool_frame=ur5.tool).model
+    elbow = bare.getJointId('elbow_joint')
+    assert found['forearm']['x'] != pytest.approx(
+        bare.jointPlacements[elbow].translation[0], abs=1e-6)
+
+
+def test_only_the_geometry_of_a_ur_arm_has_such_a_file(urdf: Path, tmp_path: Path, capsys) -> None:
+    out = tmp_path / 'kinematics.yaml'
+    code, _ = applied(geometry_result(Robot(urdf.read_text())), urdf, '--ur-kinematics', str(out))
+    assert code == 2
+    assert 'Only UR arms' in capsys.readouterr().err
+    code, _ = applied(payload_result(), urdf, '--ur-kinematics', str(out))
+    assert code == 2
+    assert 'geometry' in capsys.readouterr().err
+    assert not out.exists()

@@ -54,6 +54,7 @@ from .signals import (
     Sweep as Sweep,
     central_velocity as central_velocity,
     dwells as dwells,
+    encoder_steps as encoder_steps,
     runs as runs,
     steady_sweeps as steady_sweeps,
 )

@@ -21,6 +21,7 @@ from robocal_ros.estimation import (
     Sweep,
     autocorrelation_time,
     central_velocity,
+    encoder_steps,
     find_ripple,
     runs,
     steady_sweeps,
@@ -187,7 +188,8 @@ def find_runs(samples: JointSamples, joints: Sequence[int]) -> list[Sweep]:
         return steady
     velocity = central_velocity(samples.time, samples.position, _HALF_WIDTH)
     # One step of an encoder to and fro is no motion.
-    resting = np.abs(velocity) < np.maximum(5e-4, 1.5 * _steps(samples) / (2.0 * _HALF_WIDTH))
+    resting = np.abs(velocity) < np.maximum(
+        5e-4, 1.5 * encoder_steps(samples.position) / (2.0 * _HALF_WIDTH))
     period = float(np.median(np.diff(samples.time)))
     found = list(steady)
     for joint in joints:
@@ -205,13 +207,6 @@ def find_runs(samples: JointSamples, joints: Sequence[int]) -> list[Sweep]:
                         sum(item.stop - item.start for item in inside) < 0.5 * (stop - start)):
                     found = [item for item in found if item not in inside] + [whole]
     return sorted(found, key=lambda sweep: sweep.start)
-
-
-def _steps(samples: JointSamples) -> Array:
-    """Return the resolution of each position, zero where it never changed, shape (n,) [rad]."""
-    change = np.abs(np.diff(samples.position, axis=0))
-    least = np.where(change > 0.0, change, np.inf).min(axis=0)
-    return np.where(np.isfinite(least), least, 0.0)
 
 
 def closed(

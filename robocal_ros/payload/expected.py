@@ -17,6 +17,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError, RobocalError
 from robocal_ros.estimators import Estimator
 from robocal_ros.messages import JointSamples, Recording, WrenchSamples
+from robocal_ros.payload.result import rated_efforts
 from robocal_ros.results import Z95, CalibrationResult, Inputs, Verdict, wording
 from robocal_ros.robot import (
     ArmFriction,
@@ -59,25 +60,24 @@ def expected_result(
     load = RigidBodyInertia(mass, np.array([0.0, 0.0, _REACH]), mass * _RADIUS**2 * np.eye(3))
     q, v = motion.position, motion.velocity
     a = np.zeros_like(q) if motion.acceleration is None else motion.acceleration
-    loaded = robot.with_payload(load)
     external = values.effort_contains == 'external'
-    carrying = robot.without_mass().with_payload(load) if external else loaded
+    carrying = (robot.without_mass() if external else robot).with_payload(load)
     torque = NewtonEuler(carrying, robot.tool_frame).torque(q, v, a)
-    largest = np.abs(torque).max(axis=0)
+    noise = np.maximum(rest.joints.effort.std(axis=0), _LEAST_NOISE * np.abs(torque).max())
     generator = np.random.default_rng(0)
     if not external:
         friction = _friction(robot, inputs, motion, torque)
         torque = torque + friction * (
             1.0 + values.friction_change_std * _lasting(generator, motion))
-    noise = np.maximum(rest.joints.effort.std(axis=0), _LEAST_NOISE * largest.max())
     joints = JointSamples(robot.joint_names, motion.time, q, v,
                           torque + noise * generator.normal(size=torque.shape))
     wrenches = {}
     for need in by.needs(values).wrenches:
-        body = loaded.distal_inertia(need.frame, q[0]).to_pinocchio() + (
-            _placed(robot, load, need.frame, q[0]))
-        wrench = -NewtonEuler(robot, need.frame).wrench_regressor(
-            q, v, a) @ body.toDynamicParameters()
+        place = robot.transform_frame_to_root(q[0], need.frame).inverse() * (
+            robot.transform_frame_to_root(q[0], robot.tool_frame))
+        body = robot.distal_inertia(need.frame, q[0]).to_pinocchio() + place.act(
+            load.to_pinocchio())
+        wrench = -NewtonEuler(robot, need.frame).wrench(q, v, a, body.toDynamicParameters())
         if not len(readings := rest.wrench(need.topic)):
             raise DataError(f"No readings of F/T sensor '{need.frame}' on topic '{need.topic}'. "
                             'Correct sensor_topic, or start its driver.')
@@ -89,9 +89,8 @@ def expected_result(
 
 def _friction(robot: Robot, inputs: Inputs, motion: Trajectory, load: Array) -> Array:
     """Return identified friction under transmitted torques (k, n), or a guess, (k, n) [N·m]."""
-    largest = np.abs(load).max(axis=0)
-    level = _FRICTION * np.where(np.isfinite(robot.effort_limit), robot.effort_limit, largest)
-    torque = level * (np.tanh(motion.velocity / _SLOW) + motion.velocity)
+    torque = _FRICTION * rated_efforts(robot, load) * (
+        np.tanh(motion.velocity / _SLOW) + motion.velocity)
     result = inputs.get('friction')
     known = ArmFriction({} if result is None else friction_by_joint(result), robot.joint_names)
     return np.where(known.known, known.torque(motion.velocity, load), torque)
@@ -102,13 +101,6 @@ def _lasting(generator: np.random.Generator, motion: Trajectory) -> Array:
     knots = np.arange(0.0, motion.duration + _LASTING, _LASTING)
     drawn = generator.normal(size=(len(knots), motion.position.shape[1]))
     return np.stack([np.interp(motion.time, knots, column) for column in drawn.T], axis=1)
-
-
-def _placed(robot: Robot, load: RigidBodyInertia, frame: str, q: Array) -> Any:
-    """Return a load at the tool frame in the coordinates of another one that moves with it."""
-    place = robot.transform_frame_to_root(q, frame).inverse() * (
-        robot.transform_frame_to_root(q, robot.tool_frame))
-    return place.act(load.to_pinocchio())
 
 
 # ------------------------------------------------------------------------------- wording

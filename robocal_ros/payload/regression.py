@@ -38,9 +38,9 @@ from robocal_ros.estimation import (
     structured_covariance,
 )
 from robocal_ros.messages import JointSamples, WrenchSamples, check_effort, check_joints
-from robocal_ros.payload.model import BODY, CHANNELS
+from robocal_ros.payload.model import BODY, CHANNELS, lever_arm
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.payload.result import at_most
+from robocal_ros.payload.result import at_most, rated_efforts
 from robocal_ros.results import Check, Fit, rms
 from robocal_ros.robot import (
     ArmFriction,
@@ -94,8 +94,6 @@ CHANGE = 'change of friction'
 # of a wrist sensor are not filtered: with encoder steps of 0.02 mrad, the errors of its moments
 # of inertia grow by half with the cutoff, and their bias is small without.
 SAG_CUTOFF = 0.6
-# Least arm of force that relates errors of torque channels to those of force channels [m].
-_LEAST_ARM = 0.01
 # Lever by which the force of a cable follows from its torque [m].
 _CABLE_LEVER = 0.1
 _LEAST_SCATTER = 1e-9
@@ -223,8 +221,7 @@ def joint_terms(
             yield f'angle of {name}', values.posture_std, change(joint, (_STEP, 0.0, 0.0), _STEP)
     if values.sag_std > 0.0:
         carried = derivatives(blocks, torque)
-        largest = np.abs(carried[0]).max(axis=0)
-        limit = np.where(np.isfinite(robot.effort_limit), robot.effort_limit, largest)
+        largest, limit = np.abs(carried[0]).max(axis=0), rated_efforts(robot, carried[0])
         for joint, name in enumerate(robot.joint_names):
             # The link deflects against its encoder by compliance times torque.
             step = _STEP / max(float(largest[joint]), 1e-9)
@@ -968,9 +965,7 @@ def _gain_terms(reading: Array, std: float) -> Iterator[Term]:
         std: Prior standard deviation, as a share.
 
     """
-    force, torque = (max(rms(reading[:, part].ravel()), _LEAST_SCATTER)
-                     for part in (slice(0, 3), slice(3, 6)))
-    size = np.repeat([1.0, max(torque / force, _LEAST_ARM)], 3)
+    size = np.repeat([1.0, lever_arm(reading)], 3)
     for part, kind in enumerate(('force', 'torque')):
         yield f'gain of {kind}', std, reading * (np.arange(6) // 3 == part)
     for row, column in np.ndindex(6, 6):

@@ -24,16 +24,13 @@ from robocal_ros.payload.result import at_most, identified, make_result, setting
 from robocal_ros.payload.static_poses import (
     PARTS,
     Estimate,
+    fits,
     fitted,
     residual_checks,
     spike_checks,
 )
-from robocal_ros.results import CalibrationResult, Fit, State, rms
-from robocal_ros.robot import (
-    CALIBRATION_NAMES,
-    SENSOR_CALIBRATION,
-    Robot,
-)
+from robocal_ros.results import CalibrationResult, State
+from robocal_ros.robot import CALIBRATION_NAMES, SENSOR_CALIBRATION, Robot
 
 _UNITS = [*['1'] * 3, *['1/m'] * 3] * 3 + [*['m'] * 3, *['1'] * 3] * 3
 _GAINS = ('common gain of force', 'gain of force', 'common gain of torque', 'gain of torque')
@@ -89,8 +86,8 @@ def estimate(
     return make_result(
         robot, joints, kind=SENSOR_CALIBRATION, method='weighed_tool', frame=sensor.frame,
         parameters=parameters, covariance_names=CALIBRATION_NAMES, covariance=covariance,
-        fit=_fits(found.residual(), found.residual(_GAINS)),
-        validation=_fits(found.left_out(), left_out),
+        fit=fits(found.residual(), found.residual(_GAINS)),
+        validation=fits(found.left_out(), left_out),
         checks=(
             at_most('gains of force', std, np.sqrt(_TOLD) * before, '1',
                     f'Gains of force are known to {100.0 * std:.2f} % (one standard deviation, '
@@ -127,8 +124,3 @@ def _gains(found: Estimate) -> tuple[Array, Array]:
     for name, part in places.items():
         variance[part] = fit.std[name] ** 2
     return told.reshape(36, -1), variance
-
-
-def _fits(before: Array, after: Array) -> tuple[Fit, ...]:
-    return tuple(Fit(what, unit, rms(before[:, part].ravel()), rms(after[:, part].ravel()),
-                     3 * len(after)) for what, unit, part in PARTS)

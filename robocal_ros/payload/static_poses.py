@@ -32,6 +32,7 @@ from robocal_ros.messages import JointSamples, WrenchSamples, check_joints
 from robocal_ros.payload.model import (
     CHANNELS,
     WRENCH_PARAMETERS,
+    lever_arm,
     moving,
     static_wrench_regressor,
 )
@@ -80,8 +81,6 @@ _MAX_GAIN = 0.03
 _MAX_TILT = 4.0
 # Drift is the start of the expansion of a random walk (Karhunen-Loève), with so many terms.
 _DRIFT_TERMS = 4
-# Least arm of force that relates errors of torque channels to those of force channels [m].
-_LEAST_ARM = 0.01
 _STEPS = 5
 # Least deviation of the load's direction for a wrong posture rather than a push [°].
 _LEAST_ANGLE = 1.0
@@ -249,16 +248,6 @@ class Postures:
         return np.asarray(
             (self._rows(gravity)[:, :, :4] @ (value[:4] + links)[:, :, None])[:, :, 0])
 
-    def lever(self, value: Array) -> float:
-        """Return the lever arm of the load that relates errors of torque to those of force [m].
-
-        Args:
-            value: Mass and first moments of the load, first of all.
-
-        """
-        force, torque = np.split(self.carried(value, self.gravity), 2, axis=1)
-        return max(rms(torque.ravel()) / max(rms(force.ravel()), 1e-9), _LEAST_ARM)
-
     def tilt(self, value: Array) -> Array:
         """Return the derivative of the wrench by tilts of gravity, shape (n, 6, 2).
 
@@ -372,8 +361,9 @@ def _fitted(
     tilt = postures.tilt(value)
     columns = np.concatenate((postures.regressor, tilt), axis=2) if estimated else (
         postures.regressor)
-    lever = postures.lever(value)
-    effects = _effects(postures, value, values, lever, whole=mass is not None)
+    carried = postures.carried(value, postures.gravity)
+    lever = lever_arm(carried)
+    effects = _effects(postures, carried, values, lever, whole=mass is not None)
     if not estimated:
         effects.insert(0, Effect('tilt', tilt.reshape(-1, 2), prior_std=values.tilt_std,
                                  estimated=False))
@@ -395,7 +385,7 @@ def _fitted(
 
 
 def _effects(
-    postures: Postures, value: Array, values: PayloadParameters, arm: float, *, whole: bool
+    postures: Postures, carried: Array, values: PayloadParameters, arm: float, *, whole: bool
 ) -> list[Effect]:
     """Return the random effects: scatter between postures, drift, calibration matrix.
 
@@ -408,7 +398,6 @@ def _effects(
     wanted as a ``whole``.
     """
     count, time = len(postures.poses), postures.time
-    carried = postures.carried(value, postures.gravity)
     force, torque = carried[:, :3], carried[:, 3:]
     span = max(float(np.ptp(time)), 1e-9)
     order = np.pi * (np.arange(_DRIFT_TERMS) + 0.5)
@@ -502,8 +491,8 @@ def estimate(
             name, 'rad', state=State.NOT_IDENTIFIED, note='these postures do not observe the '
             'direction of gravity; tilt_std is its prior') for name in TILT)
     cause = links_cause(poses[0].distal.mass, parameters[0], values)
-    residual = found.residual()
-    left_out = found.left_out()
+    residual, left_out = found.residual(), found.left_out()
+    readings = found.postures.measured - found.fit.value[4:10]
     return make_result(
         robot, joints, method='static_poses',
         parameters=(*parameters[:4],
@@ -511,7 +500,7 @@ def estimate(
                     *parameters[4:]),
         covariance_names=tuple(p.name for p in parameters if p.std is not None),
         covariance=covariance,
-        fit=_fits(found, residual), validation=_fits(found, left_out),
+        fit=fits(readings, residual), validation=fits(readings, left_out),
         checks=(
             *accuracy_checks(robot, parameters[:4], covariance[:4, :4], values, cause, cause),
             *residual_checks(found, left_out, noise, values), *_input_checks(found, values),
@@ -575,12 +564,10 @@ def _load_in_tool_frame(
                       [fit.freedom(row) for row in jacobian], notes[:len(value)]), covariance
 
 
-def _fits(found: Estimate, residual: Array) -> tuple[Fit, ...]:
-    readings = found.postures.measured - found.fit.value[4:10]
-    return tuple(
-        Fit(what, unit, rms(readings[:, part].ravel()), rms(residual[:, part].ravel()),
-            3 * len(residual))
-        for what, unit, part in PARTS)
+def fits(before: Array, after: Array) -> tuple[Fit, ...]:
+    """Return the residuals of force and torque before and after a fit, shape (n, 6) each."""
+    return tuple(Fit(what, unit, rms(before[:, part].ravel()), rms(after[:, part].ravel()),
+                     3 * len(after)) for what, unit, part in PARTS)
 
 
 def residual_checks(

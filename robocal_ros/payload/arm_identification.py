@@ -171,7 +171,7 @@ def estimate(
                     _delay(motion)),
         covariance_names=names, covariance=covariance, fit=fitted, validation=validation,
         checks=(*_checks(robot, fit, validation, sum(told), len(base), values), *mounted,
-                *motion.recording),
+                motion.recording),
         counts={'rows': motion.effort.size},
         settings={'band': BAND, 'min_motion': MIN_MOTION, 'model_std': fit.std,
                   'laws': {joint: [law.transition, *law.extras] for joint, law

@@ -47,11 +47,11 @@ from robocal_ros.payload.regression import (
     MIN_MOTION,
     SLOWEST,
     TILT,
-    NuisanceParameters,
     friction_terms,
     joint_terms,
     noise_terms,
     recording_check,
+    stacked,
     tilt_terms,
     widened_std,
     without_noise,
@@ -167,16 +167,12 @@ class KnownFriction:
         if not slowest < fastest < np.inf:
             return None
         speed = np.geomspace(slowest, fastest, _COMPARED)
-        dry, whole, covariance = (
-            np.zeros(len(speed)), np.zeros(len(speed)), np.zeros((len(speed), len(speed))))
-        for sign, own in zip((1.0, -1.0), law.covariance, strict=True):
-            slopes = law.slopes(sign * speed)
-            dry += 0.5 * law.level(sign * speed)
-            whole += 0.5 * sign * law.torque(sign * speed)
-            covariance += 0.25 * slopes @ own @ slopes.T
+        dry = 0.5 * (law.level(speed) + law.level(-speed))
+        whole = 0.5 * (law.torque(speed) - law.torque(-speed))
         scatter = law.std**2 + np.square(_DEFINED * whole)
-        return cls(speed, law.reference_load, np.column_stack((dry, whole - dry)),
-                   covariance + np.diag(scatter),
+        covariance = np.diag(scatter) + 0.25 * sum(slopes @ own @ slopes.T for slopes, own in zip(
+            (law.slopes(speed), law.slopes(-speed)), law.covariance, strict=True))
+        return cls(speed, law.reference_load, np.column_stack((dry, whole - dry)), covariance,
                    np.array([law.load_factor.mean(), np.sqrt(law.covariance[:, -1, -1].max())]))
 
     def equations(self, law: Law) -> tuple[Array, Array]:
@@ -191,10 +187,8 @@ class KnownFriction:
             Matrix, shape (k, f + 2), and right-hand side, shape (k,).
 
         """
-        columns, torque = np.zeros((len(self.speed), len(law.names))), self.parts.sum(axis=1)
-        for sign in (1.0, -1.0):
-            columns += 0.5 * sign * law.columns(
-                sign * self.speed, np.full_like(self.speed, self.load))
+        load, torque = np.full_like(self.speed, self.load), self.parts.sum(axis=1)
+        columns = 0.5 * (law.columns(self.speed, load) - law.columns(-self.speed, load))
         left = torque - columns @ np.linalg.lstsq(columns, torque, rcond=None)[0]
         rows = np.linalg.solve(
             np.linalg.cholesky(self.covariance + np.mean(left**2) * np.eye(len(left))),
@@ -279,14 +273,26 @@ class ArmMotion:
     velocity: Array
     effort: Array
     trust: Array
-    delay: Delay = field(default_factory=lambda: Delay(0.0, np.inf))
-    repeats: int = 1
-    nuisances: tuple[str, ...] = ()
-    recording: tuple[Check, ...] = ()
+    delay: Delay
+    repeats: int
+    nuisances: tuple[str, ...]
+    recording: Check
 
     def tilt(self, others: Array) -> Array:
         """Return the tilts of the base among estimates of the nuisances."""
         return others[:len(self.nuisances)][[name.startswith(TILT) for name in self.nuisances]]
+
+    def columns(self, law: Law, joint: int, torque: Array) -> Array:
+        """Return the columns of the torque of a joint: rigid unknowns, then its friction.
+
+        Args:
+            law: The friction columns.
+            joint: The joint.
+            torque: Torques that the joints transmit, shape (k, n) [N·m].
+
+        """
+        return np.hstack((self.regressor[:, joint],
+                          _friction_columns(law, self.velocity, joint, torque)))
 
     def part(self, rows: slice) -> ArmMotion:
         """Return a part of the blocks."""
@@ -315,16 +321,10 @@ class ArmMotion:
         check_effort(samples, robot.joint_names)
         blocks = Blocks.of(samples, BAND, MIN_MOTION)
         dynamics = NewtonEuler(robot, robot.tool_frame)
-
-        def columns(q: Array, v: Array, a: Array) -> Array:
-            rotors = a[:, :, None] * np.eye(robot.n)
-            return np.concatenate((arm_regressor(robot, q, v, a), rotors), axis=2)
+        carried = partial(dynamics.torque, parameters=load)
 
         def effort(delay: float) -> Array:
             return blocks.sample_means(samples.time - delay, samples.effort)
-
-        def carried(q: Array, v: Array, a: Array) -> Array:
-            return dynamics.torque(q, v, a, load)
 
         seen = blocks.seen(samples.time)[:, None]
         fast = (blocks.slowest >= SLOWEST) & seen
@@ -334,20 +334,18 @@ class ArmMotion:
             raise DataError(
                 f'{", ".join(slow)} never turned faster than {SLOWEST} rad/s, where friction is a '
                 'function of speed. Use a faster motion of all joints.')
-        rigid = blocks.means(columns)
-        motion = cls(rigid, np.zeros(0), np.array([node.velocity for node in blocks.nodes]),
-                     np.zeros(rigid.shape[:2]), np.where(fast, 1.0, _SLOW_WEIGHT) * seen,
-                     repeats=blocks.repeats,
-                     recording=(recording_check(blocks, robot.joint_names),))
+        rigid = blocks.means(partial(rigid_regressor, robot))
+        velocity = np.array([node.velocity for node in blocks.nodes])
+        no_torque = np.zeros(fast.shape)
         law = Law(_TRANSITIONS[1], ('sublinear',))
         # Free links of each joint would absorb a delay; the URDF's links with a free body on the
         # tool are close enough to identify it.
         own = np.concatenate((blocks.means(dynamics.torque)[:, :, None],
                               blocks.means(dynamics.torque_regressor)), axis=2)
         known = [np.column_stack((own[:, joint], rigid[:, joint, 10 * robot.n + joint],
-                                  _friction_columns(law, motion, joint, motion.effort)))
+                                  _friction_columns(law, velocity, joint, no_torque)))
                  for joint in range(robot.n)]
-        delay = find_delay(effort, known, motion.effort, blocks.period, fast)
+        delay = find_delay(effort, known, no_torque, blocks.period, fast)
         measured = effort(delay.value)
         size, rotors = _rough(known, measured, fast, 1 - len(law.names), own.shape[2])
 
@@ -370,13 +368,19 @@ class ArmMotion:
                 blocks, blocks.centre.values_of(dynamics.torque) + torque)
             terms += [('delay', values.delay_std, -slope),
                       ('low-pass', (values.delay_std + abs(delay.value))**2, curvature)]
-        others = NuisanceParameters.of(terms, torque.T.shape)
+        names, std, nuisances = stacked(terms, torque.T.shape)
         regressor = np.concatenate((
-            rigid, np.swapaxes(others.columns, 0, 1),
+            rigid, np.swapaxes(nuisances, 0, 1),
             *((blocks.means(dynamics.torque_regressor),) if values.arm_load > 0.0 else ())),
             axis=2)
-        return replace(motion, regressor=regressor, nuisance_std=others.std, effort=measured,
-                       delay=delay, nuisances=others.names)
+        return cls(regressor, std, velocity, measured, np.where(fast, 1.0, _SLOW_WEIGHT) * seen,
+                   delay, blocks.repeats, names, recording_check(blocks, robot.joint_names))
+
+
+def rigid_regressor(robot: Robot, q: Array, v: Array, a: Array) -> Array:
+    """Return the columns of links and rotors, shape (k, n, 11 n); other arguments by instant."""
+    return np.concatenate(
+        (arm_regressor(robot, q, v, a), a[:, :, None] * np.eye(robot.n)), axis=2)
 
 
 def _rough(
@@ -547,18 +551,17 @@ def _carried(x: Array, motion: ArmMotion, places: Unknowns) -> Array:
     return np.asarray(motion.regressor @ x[places.rigid])
 
 
-def _friction_columns(law: Law, motion: ArmMotion, joint: int, torque: Array) -> Array:
+def _friction_columns(law: Law, velocity: Array, joint: int, torque: Array) -> Array:
     """Return the block means of a joint's friction columns, shape (k, f)."""
     return np.asarray(np.tensordot(_NODE_WEIGHTS, np.array([
-        law.columns(velocity[:, joint], torque[:, joint]) for velocity in motion.velocity]),
-        axes=1))
+        law.columns(node[:, joint], torque[:, joint]) for node in velocity]), axes=1))
 
 
 def _fitted(x: Array, motion: ArmMotion, places: Unknowns) -> Array:
     carried = _carried(x, motion, places)
     torque = carried.copy()
     for joint, (law, at) in enumerate(zip(places.laws, places.friction, strict=True)):
-        torque[:, joint] += _friction_columns(law, motion, joint, carried) @ x[at]
+        torque[:, joint] += _friction_columns(law, motion.velocity, joint, carried) @ x[at]
     return np.asarray(x[places.gains] * torque)
 
 
@@ -661,8 +664,7 @@ def _free_noise(
     """
     left = np.empty_like(motion.effort)
     for joint, law in enumerate(laws):
-        basis = orthonormal(np.column_stack((
-            motion.regressor[:, joint, :], _friction_columns(law, motion, joint, torque))))
+        basis = orthonormal(motion.columns(law, joint, torque))
         effort = motion.effort[:, joint]
         left[:, joint] = effort - basis @ (basis.T @ effort)
     return _correlated_noise(left, weights)
@@ -679,8 +681,8 @@ class _Solver:
         self._used: list[Array] = []
         for joint, law in enumerate(places.laws):
             every = np.column_stack((
-                motion.regressor[:, joint, :], _friction_columns(law, motion, joint, torque),
-                motion.effort[:, joint])) * np.sqrt(weights[:, joint])[:, None] / noise[joint]
+                motion.columns(law, joint, torque), motion.effort[:, joint])) * np.sqrt(
+                    weights[:, joint])[:, None] / noise[joint]
             self._rows.append(np.asarray(np.linalg.qr(every, mode='r')))
             self._used.append(np.r_[places.rigid, places.friction[joint]])
 
@@ -760,8 +762,7 @@ class _Solver:
         """Return the derivatives of the efforts by the unknowns, shape (n, k, p)."""
         found = np.zeros((len(self._rows), len(torque), self._places.size))
         for joint, (law, used) in enumerate(zip(self._places.laws, self._used, strict=True)):
-            part = np.column_stack((
-                motion.regressor[:, joint], _friction_columns(law, motion, joint, torque)))
+            part = motion.columns(law, joint, torque)
             gain = self._places.gains.start + joint
             found[joint][:, used] = x[gain] * part
             found[joint, :, gain] = part @ x[used]
@@ -842,7 +843,7 @@ def _best_law(
     target_left = freed(target[:, None])[:, 0]
     for transition in _TRANSITIONS:
         every = Law(transition, _EXTRAS)
-        columns = row_weight[:, None] * _friction_columns(every, motion, joint, torque)
+        columns = row_weight[:, None] * _friction_columns(every, motion.velocity, joint, torque)
         left = freed(columns)
         for extras in _CHOICES:
             law = Law(transition, extras)

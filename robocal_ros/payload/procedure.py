@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ from robocal_ros.arm import Keep, Recorder, Report, Watch, keep_nothing
 from robocal_ros.arrays import Array
 from robocal_ros.estimation import check_contents
 from robocal_ros.messages import Silence, check_effort, overload_hint
+from robocal_ros.payload.arm_regression import rigid_regressor
 from robocal_ros.payload.model import Plane
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.plan import (
@@ -24,7 +26,7 @@ from robocal_ros.payload.plan import (
 )
 from robocal_ros.payload.two_plane import PlaneEstimator, known_mass
 from robocal_ros.results import Z95, Load, rms
-from robocal_ros.robot import Lspb, NewtonEuler, RigidBodyInertia, arm_regressor
+from robocal_ros.robot import Lspb, NewtonEuler, RigidBodyInertia
 
 if TYPE_CHECKING:
     from robocal_ros.arm import Arm
@@ -302,10 +304,7 @@ class PayloadProcedure:
 
     async def arm_excitation(self) -> None:
         """Run an exciting motion for the arm's links and rotors, with ``arm_load`` if any."""
-        robot = self.arm.robot
-        await self._excite(lambda q, v, a: np.concatenate(
-            (arm_regressor(robot, q, v, a), a[:, :, None] * np.eye(robot.n)), axis=2),
-            mass=self.values.arm_load)
+        await self._excite(partial(rigid_regressor, self.arm.robot), mass=self.values.arm_load)
 
     async def _excite(
         self, regressor: Regressor, sensor: WrenchStream | None = None, mass: float | None = None

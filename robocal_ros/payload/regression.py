@@ -119,36 +119,25 @@ Term = tuple[str, float, Array]
 values, shape (k, channels)."""
 
 
-@dataclass(frozen=True)
-class NuisanceParameters:
-    """Nuisance columns common to all channels, linearised about an estimate of the payload.
+def stacked(
+    terms: Iterable[Term], shape: tuple[int, ...]
+) -> tuple[tuple[str, ...], Array, Array]:
+    """Stack the nuisance parameters of a standard deviation above 0.
 
-    Attributes:
-        names: Names of the s columns.
-        std: Their prior standard deviations, shape (s,).
-        columns: Derivatives of the measured values, shape (channels, k, s).
+    Args:
+        terms: The parameters.
+        shape: Number of channels and of instants.
+
+    Returns:
+        Names of the s parameters, their prior standard deviations, shape (s,), and the derivatives
+        of the measured values, shape (channels, k, s).
 
     """
-
-    names: tuple[str, ...]
-    std: Array
-    columns: Array
-
-    @classmethod
-    def of(cls, terms: Iterable[Term], shape: tuple[int, ...]) -> NuisanceParameters:
-        """Return the parameters of a standard deviation above 0.
-
-        Args:
-            terms: The parameters.
-            shape: Number of channels and of instants.
-
-        """
-        kept = [term for term in terms if term[1] > 0.0]
-        columns = np.empty((*shape, len(kept)))
-        for place, (_, _, column) in enumerate(kept):
-            columns[:, :, place] = column.T
-        return cls(tuple(name for name, _, _ in kept), np.array([std for _, std, _ in kept]),
-                   columns)
+    kept = [term for term in terms if term[1] > 0.0]
+    columns = np.empty((*shape, len(kept)))
+    for place, (_, _, column) in enumerate(kept):
+        columns[:, :, place] = column.T
+    return tuple(name for name, _, _ in kept), np.array([std for _, std, _ in kept]), columns
 
 
 def widened_std(
@@ -345,7 +334,7 @@ class Rows:
         frame: Frame in which the payload's parameters are expressed.
         channels: Names of the channels.
         units: Their units.
-        nuisance_about: Returns the nuisance columns about an estimate of the payload, shape
+        nuisance_about: Returns the nuisance parameters about an estimate of the payload, shape
             (10,), and of the channels' own columns, shape (channels, m).
         fundamental: Fundamental of the positions over one repeat, shape (n,) [rad].
         recording: Check of the recording.
@@ -370,7 +359,7 @@ class Rows:
     frame: str
     channels: tuple[str, ...]
     units: tuple[str, ...]
-    nuisance_about: Callable[[Array, Array], NuisanceParameters]
+    nuisance_about: Callable[[Array, Array], Iterable[Term]]
     fundamental: npt.NDArray[np.complex128]
     recording: Check
     delay: Delay
@@ -391,10 +380,9 @@ class Rows:
 
     def with_nuisance(self, body: Array, own: Array) -> Rows:
         """Return the problem with nuisance parameters; arguments as for ``nuisance_about``."""
-        more = self.nuisance_about(body, own)
-        return replace(self, names=(*self.names, *more.names),
-                       std=np.concatenate((self.std, more.std)),
-                       columns=np.concatenate((self.columns, more.columns), axis=2))
+        names, std, columns = stacked(self.nuisance_about(body, own), self.measured.shape)
+        return replace(self, names=(*self.names, *names), std=np.concatenate((self.std, std)),
+                       columns=np.concatenate((self.columns, columns), axis=2))
 
     def residual(self, value: Array, gain: Array) -> Array:
         """Return measured minus fitted, shape (channels, k).
@@ -747,7 +735,7 @@ def torque_rows(
         np.column_stack((columns[:, joint], own[:, joint], rotors[:, joint]))
         for joint in range(robot.n)], known, blocks.period, valid.T)
 
-    def nuisance_about(body: Array, losses: Array) -> NuisanceParameters:
+    def nuisance_about(body: Array, losses: Array) -> Iterator[Term]:
         carried = partial(dynamics.torque, parameters=body)
 
         def effort_of(q: Array, v: Array, a: Array) -> Array:
@@ -757,19 +745,18 @@ def torque_rows(
 
         transmitted = blocks.centre.values_of(carried)
         size = np.median(np.abs(known + (columns[:, :, 10:] * losses).sum(axis=2)), axis=0)
-        terms = [
-            *joint_terms(robot, blocks, smooth(transmitted), effort_of, values, delay.value),
-            *tilt_terms(blocks, [partial(tilted.torque, parameters=body)
-                                 for tilted in dynamics.tilts()], values.tilt_std),
-            *friction_terms(robot.joint_names, blocks, size, values, transmitted)]
+        yield from joint_terms(
+            robot, blocks, smooth(transmitted), effort_of, values, delay.value)
+        yield from tilt_terms(blocks, [partial(tilted.torque, parameters=body)
+                                       for tilted in dynamics.tilts()], values.tilt_std)
+        yield from friction_terms(robot.joint_names, blocks, size, values, transmitted)
         if arm is not None:
             unknown = blocks.centre.values_of(lambda q, v, a: arm.uncertain_torques(
                 q, v, a, carried(q, v, a) - (
                     0.0 if reference is None else dynamics.torque(q, v, a, reference))))
             unknown = smooth(unknown.reshape(len(own), -1)).reshape(unknown.shape)
-            terms += [(f'arm {number}', 1.0, column)
-                      for number, column in enumerate(np.moveaxis(unknown, 2, 0), 1)]
-        return NuisanceParameters.of(terms, (robot.n, len(own)))
+            for number, column in enumerate(np.moveaxis(unknown, 2, 0), 1):
+                yield f'arm {number}', 1.0, column
 
     return _rows(
         columns, effort(delay.value) - known - own, own, valid,
@@ -915,20 +902,20 @@ def wrench_rows(
     delay = Delay() if values.delay_std <= 0.0 else find_delay(
         wrench, list(np.moveaxis(columns, 1, 0)), known, blocks.period, every.T)
 
-    def nuisance_about(body: Array, bias: Array) -> NuisanceParameters:
+    def nuisance_about(body: Array, bias: Array) -> Iterator[Term]:
         torque = blocks.centre.values_of(partial(dynamics.torque, parameters=body))
         reading = partial(_read, dynamics, body + distal)
         angle, stiffness = blocks.centre.position[:, -1], values.cable_stiffness_std
-        return NuisanceParameters.of([
-            *joint_terms(robot, blocks, torque, reading, values, delay.value),
-            *tilt_terms(blocks, [partial(_read, tilted, body + distal)
-                                 for tilted in dynamics.tilts()], values.tilt_std),
-            # A cable that the last joint winds up; biases that drift as far as residuals may.
-            *_channel_terms('cable', (stiffness / _CABLE_LEVER, stiffness), angle - angle.mean()),
-            *_channel_terms('sensor drift', (
-                values.max_force_residual, values.max_torque_residual),
-                np.linspace(-0.5, 0.5, len(known))),
-            *_gain_terms(blocks.means(reading), values.sensor_gain_std)], known.T.shape)
+        yield from joint_terms(robot, blocks, torque, reading, values, delay.value)
+        yield from tilt_terms(blocks, [partial(_read, tilted, body + distal)
+                                       for tilted in dynamics.tilts()], values.tilt_std)
+        # A cable that the last joint winds up; biases that drift as far as residuals may.
+        yield from _channel_terms(
+            'cable', (stiffness / _CABLE_LEVER, stiffness), angle - angle.mean())
+        yield from _channel_terms(
+            'sensor drift', (values.max_force_residual, values.max_torque_residual),
+            np.linspace(-0.5, 0.5, len(known)))
+        yield from _gain_terms(blocks.means(reading), values.sensor_gain_std)
 
     return _rows(
         columns, wrench(delay.value) - known, known, every, CHANNELS, ('bias',), blocks,

@@ -385,14 +385,12 @@ class FourierBasis:
             harmonics: Number of harmonics; the band ends at harmonics / period [Hz].
 
         """
-        self._pulsation = 2.0 * np.pi / period * np.arange(1, harmonics + 1)
-        zero = np.zeros_like(self._pulsation)
+        number = np.arange(1.0, harmonics + 1.0)
+        zero = np.zeros(harmonics)
+        self._pulsation = 2.0 * np.pi / period * number
         # At t = 0: position Σ b, velocity Σ a ω, acceleration -Σ b ω².
-        ends = np.stack((
-            np.concatenate((zero, np.ones_like(zero))),
-            np.concatenate((self._pulsation, zero)) / self._pulsation[0],
-            np.concatenate((zero, self._pulsation**2)) / self._pulsation[0] ** 2))
-        self._rest = scipy.linalg.null_space(ends)
+        self._rest = scipy.linalg.null_space(np.block([
+            [zero, np.ones(harmonics)], [number, zero], [zero, number**2]]))
 
     @property
     def size(self) -> int:
@@ -410,14 +408,13 @@ class FourierBasis:
             Three arrays of shape (k, n).
 
         """
-        amplitudes = coefficients @ self._rest.T
-        count = len(self._pulsation)
-        a, b, w = amplitudes[:, :count], amplitudes[:, count:], self._pulsation
+        a, b = np.split(self._rest @ coefficients.T, 2)
+        w = self._pulsation[:, None]
         phase = np.outer(time, w)
         sine, cosine = np.sin(phase), np.cos(phase)
-        return (sine @ a.T + cosine @ b.T,
-                (cosine * w) @ a.T - (sine * w) @ b.T,
-                -(sine * w**2) @ a.T - (cosine * w**2) @ b.T)
+        return (sine @ a + cosine @ b,
+                cosine @ (w * a) - sine @ (w * b),
+                -sine @ (w**2 * a) - cosine @ (w**2 * b))
 
 
 def _scale(

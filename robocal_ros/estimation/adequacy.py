@@ -128,10 +128,8 @@ def structured_covariance(
         rest[0] = 0.0
         free = _neighbours(rest, repeats)
         spectrum = _neighbours(power, repeats) / free
-        both = np.full(len(power), 2.0)
-        both[0] = 1.0
-        if length % 2 == 0:
-            both[-1] = 1.0
+        # Lines at frequencies of both signs, but for the mean and the highest frequency.
+        both = np.where(np.isin(np.arange(len(power)), (0.0, 0.5 * length)), 1.0, 2.0)
         factor = weight**2 / length * both
         middle += np.asarray((lines.conj() * (spectrum * factor)[:, None]).T @ lines).real
         # A line of which the fit leaves the share s has 2 s degrees of freedom.

@@ -194,13 +194,10 @@ def fit_mixed(
     problem = _Problem(regressor, measured, std, effects)
     count = len(problem.unknown)
     low, high = np.log(_SMALLEST), np.log(_LARGEST)
-    best = np.zeros(0)
-    if count:
-        found = scipy.optimize.minimize(
-            problem.objective, np.full(count, -1.0), jac=True, method='L-BFGS-B',
-            bounds=[(low, high)] * count,
-            options={'ftol': 1e-13, 'gtol': 1e-7, 'maxcor': 20})
-        best = found.x
+    best = np.zeros(0) if not count else scipy.optimize.minimize(
+        problem.objective, np.full(count, -1.0), jac=True, method='L-BFGS-B',
+        bounds=[(low, high)] * count,
+        options={'ftol': 1e-13, 'gtol': 1e-7, 'maxcor': 20}).x
     equations = problem.equations(best)
     active, p = np.flatnonzero(best > low + _AT_END), problem.fixed
     steps = _STEP * np.eye(count)[active]

@@ -39,14 +39,7 @@ from robocal_ros.payload.result import (
     same_tool,
     settings_of,
 )
-from robocal_ros.results import (
-    CalibrationResult,
-    Check,
-    Fit,
-    Parameter,
-    State,
-    rms,
-)
+from robocal_ros.results import CalibrationResult, Check, Fit, Parameter, State, rms
 from robocal_ros.robot import (
     ARM,
     LINK_UNITS,
@@ -122,7 +115,7 @@ def estimate(
     """
     check_load(values, before)
     loaded = values.arm_load > 0.0
-    widenings = (1.0,) if loaded else None
+    widenings = (1.0,) if loaded else WIDENINGS
     known = {joint: KnownFriction.of(law)
              for joint, law in ArmFriction(friction, robot.joint_names).laws.items()}
     given = {joint: law for joint, law in known.items() if law is not None}

@@ -570,7 +570,7 @@ _NODE_WEIGHTS = 0.5 * np.polynomial.legendre.leggauss(5)[1]
 
 def identify(
     motion: ArmMotion, prior: Prior, *, laws: Sequence[Law] | None = None,
-    widenings: Sequence[float] | None = None, start: Array | None = None,
+    widenings: Sequence[float] = WIDENINGS, start: Array | None = None,
 ) -> ArmFit:
     """Estimate all unknowns, and choose friction columns and the prior's width unless given.
 
@@ -597,8 +597,7 @@ def identify(
         x = start.copy()
     robust = np.ones_like(motion.effort)
     # Friction columns change between the rounds in which the prior's width is chosen.
-    factors = widenings or WIDENINGS
-    width = factors[0]
+    width = widenings[0]
     for number in range(_ROUNDS):
         torque = _carried(x, motion, places)
         used = robust * motion.trust
@@ -610,7 +609,7 @@ def identify(
             x = np.concatenate((x[:old.friction[0].start],
                                 np.zeros(places.size - places.friction[0].start)))
         solver = _Solver(motion, places, torque, used, noise)
-        first, *wider = factors if number % 2 == 0 else (width,)
+        first, *wider = widenings if number % 2 == 0 else (width,)
         fit = solver.solve(x, replace(prior, std=prior.std * first))
         for factor in wider:
             try:

@@ -35,13 +35,7 @@ from robocal_ros.payload.procedure import GUESS, KeptPostures, PayloadProcedure
 from robocal_ros.payload.result import COM
 from robocal_ros.payload.sensor_calibration import check_weighed
 from robocal_ros.results import CalibrationResult, Inputs, absence, to_yaml
-from robocal_ros.robot import (
-    ARM,
-    DRIVE_GAINS,
-    carried_load,
-    check_effort_unit,
-    friction_by_joint,
-)
+from robocal_ros.robot import ARM, DRIVE_GAINS, carried_load, check_effort_unit, friction_by_joint
 
 
 class PayloadIdentification(ArmNode):

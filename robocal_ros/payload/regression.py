@@ -523,21 +523,19 @@ class RowsFit:
         return tuple(lack_of_fit(left, used, self.rows.repeats, own)
                      for left, used in zip(self.residual, self.used, strict=True))
 
-    def unexplained_check(self, limits: Array) -> Check:
-        """Check the lack of fit of each channel, and name its likely cause.
-
-        Args:
-            limits: Shape (channels,).
-
-        """
-        rows, found = self.rows, self.lack_of_fit()
+    def unexplained_checks(self) -> Iterator[Check]:
+        """Check the lack of fit of each channel with a limit, and name its likely cause."""
+        rows, limits = self.rows, self.rows.limits
+        if limits is None:
+            return
+        found = self.lack_of_fit()
         size = np.array([item.unexplained for item in found])
         worst = int(np.argmax(size / limits))
         used, unit, pure = self.used[worst], rows.units[worst], found[worst].pure_error
         cause = likely_cause(
             self.residual[worst][used], rows.columns[worst][used],
             {name: item[worst][used] for name, item in rows.causes().items()})
-        return at_most(
+        yield at_most(
             'unexplained torque', size[worst], limits[worst], unit,
             f'{size[worst]:.3g} {unit} RMS of the {rows.channels[worst]} are not explained '
             f'(limit {limits[worst]:.3g} {unit}, max_unexplained_torque'
@@ -629,9 +627,8 @@ def validated(
 
     """
     rows, whole = fit.rows, fit.rows.fits(fit.used, fit.residual, before, fit.lack_of_fit())
-    checks = (rows.recording,) if rows.limits is None else (
-        rows.recording,
-        replace(fit, residual=fit.residual - common).unexplained_check(rows.limits))
+    checks = (rows.recording,
+              *replace(fit, residual=fit.residual - common).unexplained_checks())
     border = int((1.0 - _HELD_OUT_SHARE) * before.shape[1])
     last, used = rows.part(slice(border, None)), fit.used[:, border:]
     if used.sum() < _LEAST_HELD_OUT:

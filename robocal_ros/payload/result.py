@@ -15,15 +15,7 @@ from robocal_ros.errors import DataError
 from robocal_ros.messages import JointSamples
 from robocal_ros.payload.model import PARAMETERS, centred_jacobian
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.results import (
-    Z95,
-    CalibrationResult,
-    Check,
-    Parameter,
-    Series,
-    State,
-    spread,
-)
+from robocal_ros.results import Z95, CalibrationResult, Check, Parameter, Series, State, spread
 from robocal_ros.robot import NewtonEuler, Robot, body_of
 
 COM = PARAMETERS[1:4]

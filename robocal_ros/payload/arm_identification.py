@@ -217,8 +217,7 @@ def _prior(
         information[10 * n:11 * n, 10 * n:11 * n] = np.diag((ROTOR_SPREAD * rotors) ** -2.0)
         information[11 * n:, 11 * n:] = np.linalg.inv(scale_covariance)
         mean = np.concatenate((links.ravel(), rotors, np.ones(n)))
-        return Prior(links, values.arm_model_std, mean, information, others,
-                     load_friction, friction)
+        return Prior(values.arm_model_std, mean, information, others, load_friction, friction)
     names = parameter_names(robot.joint_names)
     shown = np.concatenate((np.ones(11 * n), scale))
     mean = before.values(names) / shown
@@ -227,8 +226,7 @@ def _prior(
     information = np.linalg.inv(
         covariance / np.outer(size, size) + 1e-9 * np.eye(12 * n)) / np.outer(size, size)
     # The covariance contains the URDF; the divergence only keeps the links consistent.
-    return Prior(mean[:10 * n].reshape(n, 10), _WIDE, mean, information, others,
-                 load_friction, friction)
+    return Prior(_WIDE, mean, information, others, load_friction, friction)
 
 
 def _load_prior(mean: float, size: float, std: float) -> Array:
@@ -256,7 +254,7 @@ def _load_check(motion: ArmMotion, prior: Prior, fit: ArmFit) -> Check:
 
     """
     last = motion.regressor[:, :, fit.places.links][:, :, -10:]
-    size = _LOAD_SHARE * float(prior.links[:, 0].sum())
+    size = _LOAD_SHARE * float(prior.mean[fit.places.links][::10].sum())
     mass, std, loaded = 0.0, np.inf, False
     try:
         found = identify(
@@ -298,11 +296,10 @@ def _stored_load_check(
         return
     load, frame = carried_load(stored), robot.model.frames[robot.frame_id(stored.frame)]
     body = frame.placement.act(pin.Inertia(load.mass, load.com, load.inertia))
-    links = prior.links.copy()
-    links[frame.parentJoint - 1] += body.toDynamicParameters()
-    mean = np.concatenate((links.ravel(), prior.mean[links.size:]))
+    mean, last = prior.mean.copy(), 10 * frame.parentJoint
+    mean[last - 10:last] += body.toDynamicParameters()
     try:
-        evidence = identify(motion, replace(prior, links=links, mean=mean)).evidence
+        evidence = identify(motion, replace(prior, mean=mean)).evidence
     except ConvergenceError:
         evidence = -np.inf
     yield at_most(
@@ -475,7 +472,6 @@ def _with_and_without_data(fit: ArmFit, prior: Prior, std: float) -> tuple[Array
     """
     mode, places = fit.value.copy(), fit.places
     mode[:places.common], mode[places.common] = prior.mean, 0.0
-    mode[places.links] = prior.links.ravel()
     # Known friction follows any gain, and determines nothing without data.
     information, alone = (
         replace(prior, std=max(fit.std, std), friction=friction).cost(mode, places)[2]

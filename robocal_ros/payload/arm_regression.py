@@ -409,12 +409,11 @@ class Prior:
     """Prior of the unknowns.
 
     Attributes:
-        links: Bodies by the URDF, shape (n, 10).
-        std: Standard deviation of their masses, as a share of them, of each by itself; that of
-            all by a common factor is among ``others``.
-        mean: Mean of a normal distribution of links, rotors and gains, shape (12 n,).
-        information: Information matrix of that distribution, zero for unknowns without one, shape
-            (12 n, 12 n).
+        std: Standard deviation of the masses of links, as a share of those of ``mean``, of each
+            by itself; that of all by a common factor is among ``others``.
+        mean: Links, such as those of the URDF, rotors and gains, shape (12 n,).
+        information: Information matrix of a normal distribution about them, zero for unknowns
+            without one, shape (12 n, 12 n).
         others: Means and standard deviations of the nuisances and, if present, the load's
             parameters, shape (2, m).
         load_friction: Means and standard deviations of the joints' friction per transmitted
@@ -423,7 +422,6 @@ class Prior:
 
     """
 
-    links: Array
     std: float
     mean: Array
     information: Array
@@ -446,7 +444,7 @@ class Prior:
             factor = np.linalg.cholesky(now)
         except np.linalg.LinAlgError:
             return np.inf, gradient, hessian
-        before = pseudo_inertia(self.links)
+        before = pseudo_inertia(self.mean[places.links].reshape(-1, 10))
         determinant = 2.0 * np.log(np.einsum('iaa->ia', factor)).sum()
         inverse, weight = np.linalg.inv(before), self.std**-2.0
         # The URDF's links, all scaled by the exponential of the common error.
@@ -589,9 +587,8 @@ def identify(
     places = Unknowns.of(
         n, prior.others.shape[1], laws or (Law(_TRANSITIONS[1], ()),) * n)
     x = np.zeros(places.size)
-    x[places.links] = prior.links.ravel()
-    x[places.rotors] = np.maximum(prior.mean[places.rotors], 0.0)
-    x[places.gains] = prior.mean[places.gains]
+    x[:places.gains.stop] = prior.mean
+    x[places.rotors] = np.maximum(x[places.rotors], 0.0)
     x[places.others] = prior.others[0]
     if start is not None:
         x = start.copy()
@@ -729,7 +726,7 @@ class _Solver:
         determinant -= 2.0 * float(np.log(scale).sum())
         # Normalisation of the prior by the same approximation at its mode.
         at, mode = places.links, x.copy()
-        mode[at] = prior.links.ravel()
+        mode[at] = prior.mean[at]
         prior_hessian = prior.cost(mode, places)[2][at, at]
         _, prior_determinant = np.linalg.slogdet(prior_hessian)
         evidence = -cost - 0.5 * determinant + 0.5 * prior_determinant

@@ -536,8 +536,8 @@ class ArmFit:
     residual: Array
     evidence: float
     std: float
-    freedom: Callable[[Array], float | None] = lambda _: None
-    data: Array = field(default_factory=lambda: np.empty((0, 0)))
+    freedom: Callable[[Array], float | None]
+    data: Array
 
     def fitted(self, motion: ArmMotion) -> Array:
         """Return the effort of a motion, shape (k, n) [N·m]."""
@@ -600,25 +600,23 @@ def identify(
         used = robust * motion.trust
         noise = _free_noise(motion, places.laws, torque, used)
         if laws is None and number > 0:
-            old, places = places, Unknowns.of(n, prior.others.shape[1], [
+            places = Unknowns.of(n, prior.others.shape[1], [
                 _best_law(motion, prior, places, x, j, torque, noise[j], robust[:, j])
                 for j in range(n)])
-            x = np.concatenate((x[:old.friction[0].start],
-                                np.zeros(places.size - places.friction[0].start)))
+            x = np.pad(x[:places.others.stop], (0, places.size - places.others.stop))
         solver = _Solver(motion, places, torque, used, noise)
-        first, *wider = widenings if number % 2 == 0 else (width,)
-        fit = solver.solve(x, replace(prior, std=prior.std * first))
+        width, *wider = widenings if number % 2 == 0 else (width,)
+        x, evidence = solver.solve(x, replace(prior, std=prior.std * width))
         for factor in wider:
             try:
-                tried = solver.solve(fit.value, replace(prior, std=prior.std * factor))
+                tried, gained = solver.solve(x, replace(prior, std=prior.std * factor))
             except ConvergenceError:
                 # The data pull links to the boundary of physically consistent bodies.
                 break
-            if tried.evidence < fit.evidence + EVIDENCE:
+            if gained < evidence + EVIDENCE:
                 break
-            fit = tried
-        x, width = fit.value, fit.std / prior.std
-        covariance = solver.inverse(x, replace(prior, std=fit.std))[0]
+            x, evidence, width = tried, gained, factor
+        covariance = solver.inverse(x, replace(prior, std=prior.std * width))[0]
         prior = prior.widened(motion.nuisances, x, covariance, places)
         residual = motion.effort - _fitted(x, motion, places)
         size = 1.4826 * np.median(np.abs(residual), axis=0) + _LEAST_STD
@@ -630,7 +628,7 @@ def identify(
                 * _correlated_noise(mean, np.ones_like(mean)))
     excess = np.maximum.reduce((
         _correlated_noise(residual, weights) / noise, repeated / noise, np.ones(n)))
-    prior = replace(prior, std=fit.std)
+    prior = replace(prior, std=prior.std * width)
     inverse, information = solver.inverse(x, prior)
     root = np.sqrt(used.T)
     structure = structured_covariance(
@@ -638,8 +636,8 @@ def identify(
         np.tile(noise[:, None], len(residual)), inverse, information, np.zeros(len(x)),
         motion.repeats)
     doubt = inverse @ solver.pull(x, prior)
-    return replace(fit, residual=residual, covariance=structure.matrix + np.outer(doubt, doubt),
-                   freedom=structure.freedom, data=solver.information(x, excess))
+    return ArmFit(x, structure.matrix + np.outer(doubt, doubt), places, residual, evidence,
+                  prior.std, structure.freedom, solver.information(x, excess))
 
 
 def _correlated_noise(residual: Array, weights: Array) -> Array:
@@ -682,8 +680,11 @@ class _Solver:
             self._rows.append(np.asarray(np.linalg.qr(every, mode='r')))
             self._used.append(np.r_[places.rigid, places.friction[joint]])
 
-    def solve(self, x: Array, prior: Prior) -> ArmFit:
+    def solve(self, x: Array, prior: Prior) -> tuple[Array, float]:
         """Minimise the negative log-posterior from a physically consistent start.
+
+        Returns:
+            The unknowns, and the log-evidence up to a constant.
 
         Raises:
             ConvergenceError: If the steps do not converge.
@@ -729,9 +730,7 @@ class _Solver:
         mode[at] = prior.mean[at]
         prior_hessian = prior.cost(mode, places)[2][at, at]
         _, prior_determinant = np.linalg.slogdet(prior_hessian)
-        evidence = -cost - 0.5 * determinant + 0.5 * prior_determinant
-        return ArmFit(x, np.empty((0, 0)), places, np.empty(0), float(evidence),
-                      prior.std)
+        return x, float(-cost - 0.5 * determinant + 0.5 * prior_determinant)
 
     def inverse(self, x: Array, prior: Prior) -> tuple[Array, Array]:
         """Return the inverse of the information, and the prior's part of it, (p, p) each."""

@@ -18,7 +18,7 @@ its covariance from the curvature.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -282,17 +282,21 @@ class ArmMotion:
         """Return the tilts of the base among estimates of the nuisances."""
         return others[:len(self.nuisances)][[name.startswith(TILT) for name in self.nuisances]]
 
-    def columns(self, law: Law, joint: int, torque: Array) -> Array:
-        """Return the columns of the torque of a joint: rigid unknowns, then its friction.
+    def equations(self, law: Law, joint: int, torque: Array) -> Array:
+        """Return the columns of rigid unknowns and friction of a joint, and last its effort.
 
         Args:
             law: The friction columns.
             joint: The joint.
             torque: Torques that the joints transmit, shape (k, n) [N·m].
 
+        Returns:
+            Shape (k, p + f + 1).
+
         """
-        return np.hstack((self.regressor[:, joint],
-                          _friction_columns(law, self.velocity, joint, torque)))
+        return np.column_stack((
+            self.regressor[:, joint], _friction_columns(law, self.velocity, joint, torque),
+            self.effort[:, joint]))
 
     def part(self, rows: slice) -> ArmMotion:
         """Return a part of the blocks."""
@@ -658,8 +662,8 @@ def _free_noise(
     """
     left = np.empty_like(motion.effort)
     for joint, law in enumerate(laws):
-        basis = orthonormal(motion.columns(law, joint, torque))
-        effort = motion.effort[:, joint]
+        every = motion.equations(law, joint, torque)
+        basis, effort = orthonormal(every[:, :-1]), every[:, -1]
         left[:, joint] = effort - basis @ (basis.T @ effort)
     return _correlated_noise(left, weights)
 
@@ -671,14 +675,11 @@ class _Solver:
         self, motion: ArmMotion, places: Unknowns, torque: Array, weights: Array, noise: Array
     ) -> None:
         self._places = places
-        self._rows: list[Array] = []
-        self._used: list[Array] = []
-        for joint, law in enumerate(places.laws):
-            every = np.column_stack((
-                motion.columns(law, joint, torque), motion.effort[:, joint])) * np.sqrt(
-                    weights[:, joint])[:, None] / noise[joint]
-            self._rows.append(np.asarray(np.linalg.qr(every, mode='r')))
-            self._used.append(np.r_[places.rigid, places.friction[joint]])
+        self._rows = [
+            np.asarray(np.linalg.qr(motion.equations(law, joint, torque) * np.sqrt(
+                weights[:, joint])[:, None] / noise[joint], mode='r'))
+            for joint, law in enumerate(places.laws)]
+        self._used = [np.r_[places.rigid, friction] for friction in places.friction]
 
     def solve(self, x: Array, prior: Prior) -> tuple[Array, float]:
         """Minimise the negative log-posterior from a physically consistent start.
@@ -735,10 +736,9 @@ class _Solver:
     def inverse(self, x: Array, prior: Prior) -> tuple[Array, Array]:
         """Return the inverse of the information, and the prior's part of it, (p, p) each."""
         information = prior.cost(x, self._places)[2]
-        inverse = scaled_inverse(information + self.information(x, np.ones(len(self._rows))))
-        return inverse, information
+        return scaled_inverse(information + self.information(x)), information
 
-    def information(self, x: Array, excess: Array) -> Array:
+    def information(self, x: Array, excess: Array | float = 1.0) -> Array:
         """Return that of the data for residuals larger than those of the weights, shape (p, p).
 
         Args:
@@ -748,28 +748,35 @@ class _Solver:
 
         """
         found = np.zeros((len(x), len(x)))
-        for joint, factor in enumerate(excess):
-            places, jacobian, _ = self._linearised(x, joint)
+        for factor, (places, jacobian, _) in zip(
+                np.broadcast_to(excess, len(self._rows)), self._linearised(x), strict=True):
             found[np.ix_(places, places)] += jacobian.T @ jacobian / factor**2
         return found
 
     def columns(self, x: Array, motion: ArmMotion, torque: Array) -> Array:
         """Return the derivatives of the efforts by the unknowns, shape (n, k, p)."""
         found = np.zeros((len(self._rows), len(torque), self._places.size))
-        for joint, (law, used) in enumerate(zip(self._places.laws, self._used, strict=True)):
-            part = motion.columns(law, joint, torque)
-            gain = self._places.gains.start + joint
-            found[joint][:, used] = x[gain] * part
-            found[joint, :, gain] = part @ x[used]
+        every = [motion.equations(law, joint, torque)
+                 for joint, law in enumerate(self._places.laws)]
+        for own, (places, jacobian, _) in zip(found, self._linearised(x, every), strict=True):
+            own[:, places] = jacobian
         return found
 
-    def _linearised(self, x: Array, joint: int) -> tuple[np.ndarray, Array, Array]:
-        """Return indices of a joint's unknowns, their columns, and measured minus fitted."""
-        rows, used = self._rows[joint], self._used[joint]
-        gain = self._places.gains.start + joint
-        torque = rows[:, :-1] @ x[used]
-        return (np.append(used, gain), np.column_stack((x[gain] * rows[:, :-1], torque)),
-                rows[:, -1] - x[gain] * torque)
+    def _linearised(
+        self, x: Array, equations: Sequence[Array] = ()
+    ) -> Iterator[tuple[npt.NDArray[np.intp], Array, Array]]:
+        """Yield of each joint the places of its unknowns, its gain last, slopes and residuals.
+
+        Args:
+            x: The unknowns.
+            equations: As ``ArmMotion.equations`` returns them; by default the condensed ones.
+
+        """
+        for rows, used, gain in zip(equations or self._rows, self._used,
+                                    range(len(x))[self._places.gains], strict=True):
+            torque = rows[:, :-1] @ x[used]
+            yield (np.append(used, gain), np.column_stack((x[gain] * rows[:, :-1], torque)),
+                   rows[:, -1] - x[gain] * torque)
 
     def pull(self, x: Array, prior: Prior) -> Array:
         """Return half the slope by which the marginal posterior of gains differs from the joint.
@@ -786,16 +793,14 @@ class _Solver:
             Shape (p,), zero but for the gains.
 
         """
-        information = prior.cost(x, self._places)[2] + self.information(
-            x, np.ones(len(self._rows)))
+        information = prior.cost(x, self._places)[2] + self.information(x)
         linear = np.delete(np.arange(len(x)), self._places.gains)
         inverse, found = np.zeros_like(information), np.zeros(len(x))
         inverse[np.ix_(linear, linear)] = scaled_inverse(information[np.ix_(linear, linear)])
-        for joint in range(len(self._rows)):
-            places, jacobian, _ = self._linearised(x, joint)
+        for joint, (places, jacobian, _) in enumerate(self._linearised(x)):
             told = np.sum((jacobian.T @ jacobian) * inverse[np.ix_(places, places)], axis=0)
             counted = np.isin(places, [*self._places.rigid, self._places.load_friction[joint]])
-            gain = self._places.gains.start + joint
+            gain = places[-1]
             found[gain] = 0.5 * max(float(told[counted].sum()), 0.0) / x[gain]
         return found
 
@@ -803,8 +808,7 @@ class _Solver:
         cost, gradient, hessian = prior.cost(x, self._places)
         if not np.isfinite(cost):
             return cost, gradient, hessian
-        for joint in range(len(self._rows)):
-            places, jacobian, off = self._linearised(x, joint)
+        for places, jacobian, off in self._linearised(x):
             cost += 0.5 * float(off @ off)
             gradient[places] -= jacobian.T @ off
             hessian[np.ix_(places, places)] += jacobian.T @ jacobian

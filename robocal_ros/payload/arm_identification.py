@@ -148,7 +148,7 @@ def estimate(
         raise ConvergenceError(_NO_ARM.format(
             spans.min(), spans.max(), samples.time[-1] - samples.time[0])) from error
     rest = motion.part(slice(border, count))
-    left = rest.effort - part.fitted(rest)
+    left = rest.residual(part.value, part.places)
     fitted = _fits(robot, motion.effort, fit.residual)
     validation = _fits(robot, rest.effort, left)
     names = parameter_names(robot.joint_names)

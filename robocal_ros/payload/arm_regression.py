@@ -282,6 +282,18 @@ class ArmMotion:
         """Return the tilts of the base among estimates of the nuisances."""
         return others[:len(self.nuisances)][[name.startswith(TILT) for name in self.nuisances]]
 
+    def carried(self, x: Array, places: Unknowns) -> Array:
+        """Return the torques without friction and gains by all unknowns, shape (k, n) [N·m]."""
+        return np.asarray(self.regressor @ x[places.rigid])
+
+    def residual(self, x: Array, places: Unknowns) -> Array:
+        """Return measured minus fitted effort, shape (k, n) [N·m]; arguments as ``carried``."""
+        carried = self.carried(x, places)
+        torque = carried.copy()
+        for joint, (law, at) in enumerate(zip(places.laws, places.friction, strict=True)):
+            torque[:, joint] += _friction_columns(law, self.velocity, joint, carried) @ x[at]
+        return np.asarray(self.effort - x[places.gains] * torque)
+
     def equations(self, law: Law, joint: int, torque: Array) -> Array:
         """Return the columns of rigid unknowns and friction of a joint, and last its effort.
 
@@ -543,28 +555,11 @@ class ArmFit:
     freedom: Callable[[Array], float | None]
     data: Array
 
-    def fitted(self, motion: ArmMotion) -> Array:
-        """Return the effort of a motion, shape (k, n) [N·m]."""
-        return _fitted(self.value, motion, self.places)
-
-
-def _carried(x: Array, motion: ArmMotion, places: Unknowns) -> Array:
-    """Return the joint torque without friction and gains, shape (k, n) [N·m]."""
-    return np.asarray(motion.regressor @ x[places.rigid])
-
 
 def _friction_columns(law: Law, velocity: Array, joint: int, torque: Array) -> Array:
     """Return the block means of a joint's friction columns, shape (k, f)."""
     return np.asarray(np.tensordot(_NODE_WEIGHTS, np.array([
         law.columns(node[:, joint], torque[:, joint]) for node in velocity]), axes=1))
-
-
-def _fitted(x: Array, motion: ArmMotion, places: Unknowns) -> Array:
-    carried = _carried(x, motion, places)
-    torque = carried.copy()
-    for joint, (law, at) in enumerate(zip(places.laws, places.friction, strict=True)):
-        torque[:, joint] += _friction_columns(law, motion.velocity, joint, carried) @ x[at]
-    return np.asarray(x[places.gains] * torque)
 
 
 _NODE_WEIGHTS = 0.5 * np.polynomial.legendre.leggauss(5)[1]
@@ -600,7 +595,7 @@ def identify(
     # Friction columns change between the rounds in which the prior's width is chosen.
     width = widenings[0]
     for number in range(_ROUNDS):
-        torque = _carried(x, motion, places)
+        torque = motion.carried(x, places)
         used = robust * motion.trust
         noise = _free_noise(motion, places.laws, torque, used)
         if laws is None and number > 0:
@@ -622,7 +617,7 @@ def identify(
             x, evidence, width = tried, gained, factor
         covariance = solver.inverse(x, replace(prior, std=prior.std * width))[0]
         prior = prior.widened(motion.nuisances, x, covariance, places)
-        residual = motion.effort - _fitted(x, motion, places)
+        residual = motion.residual(x, places)
         size = 1.4826 * np.median(np.abs(residual), axis=0) + _LEAST_STD
         robust = np.minimum(1.0, _OUTLIER * size / np.maximum(np.abs(residual), _LEAST_STD))
     # Model errors are the same in all repeats, which do not average them.

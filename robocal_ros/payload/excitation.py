@@ -315,8 +315,7 @@ def estimate(
     if independent is not None:
         known = [item.freedom for item in independent.parameters if item.freedom is not None]
         others.append((independent.covariance, min(known, default=None)))
-    for part, _ in others:
-        covariance = covariance + part
+    covariance = covariance + sum(part for part, _ in others)
     if values.reference_run == 'record':
         parameters = identified(BODY, ('kg', *['kg·m'] * 3, *['kg·m²'] * 6), body, covariance,
                                 _freedom(fit, others, move, np.eye(10), covariance))

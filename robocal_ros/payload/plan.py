@@ -196,11 +196,10 @@ class _TwoPlaneSearch:
             raise _Refused(_SHORT)
         posture = self._level((last, second) if self.together else (last,), start, low, high)
         # The last joint's own angle changes neither axis: centre it for a wide sweep.
-        if np.isfinite(robot.lower[last]) and np.isfinite(robot.upper[last]):
-            room = (robot.lower[last] + _MARGIN + LAST_RANGE,
-                    robot.upper[last] - _MARGIN - LAST_RANGE)
-            centre = 0.5 * (robot.lower[last] + robot.upper[last])
-            posture[last] = np.clip(posture[last], *room) if room[0] < room[1] else centre
+        room = (robot.lower[last] + _MARGIN + LAST_RANGE,
+                robot.upper[last] - _MARGIN - LAST_RANGE)
+        posture[last] = np.clip(posture[last], *room) if room[0] < room[1] else (
+            0.5 * (robot.lower[last] + robot.upper[last]))
         other = posture if self.together else self._level((second,), posture, low, high)
         sweeps = [self._sweep(posture, last, LAST_RANGE),
                   self._sweep(other, second, SECOND_RANGE)]

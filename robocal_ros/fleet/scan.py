@@ -89,6 +89,7 @@ def _shares(logarithms: Array) -> Array:
 
 
 Index = npt.NDArray[np.intp]
+_WHOLE = np.arange(len(RATIOS))[None]
 
 
 class _Hypotheses(NamedTuple):
@@ -113,10 +114,10 @@ class Scan:
         self.histories = histories
         self.count = np.array([len(history.time) for history in histories])
         size, longest = len(histories), int(self.count.max())
-        self.unit, self.centre, self.reference = (np.empty(size) for _ in range(3))
+        self.unit, self.centre, self.reference, self.warm_precision = (
+            np.empty(size) for _ in range(4))
         self.value, self.warmth, self.time = (np.zeros((size, longest)) for _ in range(3))
         self.std, self.freedom = (np.ones((size, longest)) for _ in range(2))
-        precision = np.empty(size)
         for row, history in enumerate(histories):
             n, early = self.count[row], slice(0, BASELINE)
             # Of the first recordings alone: a prior must not depend on later ones.
@@ -135,12 +136,11 @@ class Scan:
             self.std[row, :n] = np.hypot(history.std / unit, missing)
             self.freedom[row, :n] = np.minimum(history.freedom, _FREEDOM)
             self.time[row, :n] = (history.time - history.time[0]) / _HALF_YEAR
-            precision[row] = sensitivity**-2 if sensitivity > 0.0 else 1.0
+            self.warm_precision[row] = sensitivity**-2 if sensitivity > 0.0 else 1.0
         self.rejected = np.zeros((size, longest), dtype=bool)
-        self.level = np.abs(self.centre)
         self.start = np.zeros(size, dtype=int)
         self.trend = np.zeros(size, dtype=bool)
-        self.warm, self.warm_precision = np.zeros(size), precision
+        self.warm = np.zeros(size)
         wide = normal_weights(np.log(RATIOS), np.log(_RATIO), _RATIO_WIDTH)
         self.weight = np.tile(wide, (size, 1))
         for row, prior in enumerate(priors):
@@ -151,7 +151,7 @@ class Scan:
             self.weight[row] = np.logaddexp(own + np.log(1.0 - _STRANGER),
                                             wide + np.log(_STRANGER))
             if prior.coefficient is not None and self.warmth[row].any():
-                level = self.level[row] / self.unit[row]
+                level = abs(self.centre[row]) / self.unit[row]
                 self.warm[row] = prior.coefficient[0] * level
                 self.warm_precision[row] = max(
                     (prior.coefficient[1] * level)**-2.0, self.warm_precision[row])
@@ -169,8 +169,8 @@ class Scan:
         return np.stack((np.ones_like(since), self.warmth[rows, :stop],
                          np.where(self.trend[rows, None], since, 0.0)), axis=-1)
 
-    def _problem(self, rows: Index, stop: int, grid: Index) -> Problem:
-        """Return the regression without change, for indices of the grid (s, g)."""
+    def _problem(self, rows: Index, stop: int, grid: Index = _WHOLE) -> Problem:
+        """Return the regression without change, for indices of the grid, (s, g) or (1, g)."""
         index = np.arange(stop)
         # Outliers count until it is clear that no step began with them.
         used = ((index >= self.start[rows, None]) & ~(
@@ -186,8 +186,7 @@ class Scan:
 
     def _null(self, rows: Index, stop: int, *, tails: bool = True) -> Fit:
         """Fit without change, over the whole grid; without tails by least squares."""
-        grid = np.broadcast_to(np.arange(len(RATIOS)), (len(rows), len(RATIOS)))
-        problem = self._problem(rows, stop, grid)
+        problem = self._problem(rows, stop)
         if not tails:
             return fit(problem)
         value, used = problem.value[:, 0], problem.used[:, 0] > 0.0
@@ -195,7 +194,8 @@ class Scan:
         return fit(problem, (value - middle[:, None])[:, None])
 
     def _changed(
-        self, rows: Index, stop: int, tried: _Hypotheses, grid: Index, *, tails: bool = True
+        self, rows: Index, stop: int, tried: _Hypotheses, grid: Index = _WHOLE, *,
+        tails: bool = True,
     ) -> tuple[Fit, Array]:
         """Fit with one change each; without tails by least squares.
 
@@ -203,7 +203,7 @@ class Scan:
             rows: Series, shape (s,).
             stop: Number of recordings.
             tried: Changes, (s, h).
-            grid: Indices of the grid, shape (s, g).
+            grid: Indices of the grid, shape (s, g) or (1, g).
             tails: Whether deviations follow Student's distribution.
 
         Returns:
@@ -247,11 +247,17 @@ class Scan:
     # ------------------------------------------------------------------------ the scan
 
     def run(self) -> list[tuple[Course, Evidence]]:
-        """Scan all recordings; return what `_outcome` does."""
+        """Return the courses, and what their last segments say of scatter and temperature."""
+        found: dict[int, tuple[Course, Evidence]] = {}
         with np.errstate(invalid='ignore', divide='ignore'):
             for stop in range(BASELINE, self.value.shape[1] + 1):
                 self._look(stop)
-            return self._outcome()
+            for count in np.unique(self.count).tolist():
+                rows = np.flatnonzero(self.count == count)
+                for row, segment, own in zip(
+                        rows.tolist(), *self._segments(rows, count), strict=True):
+                    found[row] = self._course(row, segment), self._own(row, segment, own)
+        return [found[row] for row in range(len(self.histories))]
 
     def _look(self, stop: int) -> None:
         """Add the recording before ``stop``."""
@@ -317,12 +323,9 @@ class Scan:
     def _hypotheses(self, rows: Index, stop: int) -> _Hypotheses:
         """Return the changes that may have happened; the last is a trend of the whole segment."""
         begin = self.start[rows]
-        steps, ramps = (np.array([m for m in sizes if stop - m >= BASELINE], dtype=int)
+        steps, ramps = ([stop - m for m in sizes if stop - m >= BASELINE]
                         for sizes in (_STEPS, _RAMPS))
-        onset = np.concatenate((
-            np.broadcast_to(stop - np.concatenate((steps, ramps)),
-                            (len(rows), len(steps) + len(ramps))),
-            begin[:, None]), axis=1)
+        onset = np.column_stack((np.tile(np.array(steps + ramps, int), (len(rows), 1)), begin))
         trend = np.broadcast_to(np.arange(onset.shape[1]) >= len(steps), onset.shape)
         prior = np.log(np.where(trend, 0.25, 0.5) / HORIZON)
         prior[:, -1] = np.where(
@@ -342,14 +345,12 @@ class Scan:
 
     def _evidence(self, rows: Index, stop: int, tried: _Hypotheses) -> Array:
         """Return the logarithm of the mixture of likelihood ratios of each series."""
-        grid = np.broadcast_to(np.arange(len(RATIOS)), (len(rows), len(RATIOS)))
         null = self._null(rows, stop)
-        changed, whole = self._changed(rows, stop, tried, grid)
+        changed, whole = self._changed(rows, stop, tried)
         joint = log_sum(whole) + tried.prior
         found = log_sum(joint) - log_sum(null.evidence + self.weight[rows])
-        best = joint.argmax(axis=1)
-        size = np.take_along_axis(whole, best[:, None, None], axis=1)[:, 0].argmax(axis=1)
-        each = np.arange(len(rows))
+        each, best = np.arange(len(rows)), joint.argmax(axis=1)
+        size = whole[each, best].argmax(axis=1)
         before, after = null.residual[each, size], changed.residual[each, best, size]
         variance = self.std[rows, :stop]**2 + RATIOS[size][:, None]**2
         freedom = self.freedom[rows, :stop]
@@ -367,9 +368,8 @@ class Scan:
         onsets = np.arange(begin + 2, stop - 1)
         onset = np.concatenate((onsets, [begin], onsets))[None]
         trend = np.arange(onset.size)[None] >= len(onsets)
-        rows, grid = np.array([row]), np.arange(len(RATIOS))[None]
-        _, evidence = self._changed(
-            rows, stop, _Hypotheses(onset, trend, np.zeros(onset.shape)), grid)
+        rows, tried = np.array([row]), _Hypotheses(onset, trend, np.zeros(onset.shape))
+        changed, evidence = self._changed(rows, stop, tried)
         found = log_sum(evidence)[0]
         prior = np.full(found.shape, -np.log(max(len(onsets), 1)))
         prior[trend[0]] -= np.log(2.0)
@@ -378,42 +378,30 @@ class Scan:
         is_trend = bool(mass[trend[0]].sum() > 0.5)
         own = np.where(trend[0] == is_trend, mass, 0.0)
         own /= own.sum()
-        places, own = onset[0][own > 0.0], own[own > 0.0]
-        index = int(places[own.argmax()])
-        first, last = (int(places[min(k, len(places) - 1)])
-                       for k in np.searchsorted(np.cumsum(own), (0.025, 0.975)).tolist())
+        best = int(own.argmax())
+        index = int(onset[0, best])
+        first, last = onset[0][np.searchsorted(np.cumsum(own), (0.025, 0.975))].tolist()
         self.segments[row] += self._segments(rows, max(index, begin + 1))[0]
-        changed, evidence = self._changed(rows, stop, _Hypotheses(
-            np.array([[index]]), np.array([[is_trend]]), np.zeros((1, 1))), grid)
-        weight = _shares(evidence[0, 0])
-        means, covariance = changed.parameters[0, 0], np.linalg.inv(changed.information[0, 0])
-        size = float(weight @ means[:, 3])
-        std = float(np.sqrt(weight @ (covariance[:, 3, 3] + (means[:, 3] - size)**2)))
+        # Mean and variance of the parameters, over the grid of the scatter.
+        weight, means = _shares(evidence[0, best]), changed.parameters[0, best]
+        mean = weight @ means
+        covariance = np.linalg.inv(changed.information[0, best])
+        variance = weight @ (covariance.diagonal(axis1=1, axis2=2) + (means - mean)**2)
         # Trends are per half year.
         factor = float(self.unit[row]) * (2.0 if is_trend else 1.0)
         self.changes[row].append(Change(
             'trend' if is_trend else 'step', index, first, last, int(self.alarm[row]),
-            factor * size, factor * std, float(self.strength[row])))
+            factor * float(mean[3]), factor * float(np.sqrt(variance[3])),
+            float(self.strength[row])))
         # Of temperature and scatter, half of the information is kept: some recordings are used
         # again in the new segment.
-        coefficient = float(weight @ means[:, 1])
         if self.warmth[row].any():
-            self.warm[row] += coefficient
-            self.warm_precision[row] = max(0.5 / float(weight @ (
-                covariance[:, 1, 1] + (means[:, 1] - coefficient)**2)), self.warm_precision[row])
-        self.weight[row] = scipy.special.log_softmax(0.5 * (self.weight[row] + evidence[0, 0]))
+            self.warm[row] += mean[1]
+            self.warm_precision[row] = max(0.5 / variance[1], self.warm_precision[row])
+        self.weight[row] = scipy.special.log_softmax(0.5 * (self.weight[row] + evidence[0, best]))
         self.start[row], self.trend[row], self.alarm[row] = index, is_trend, -1
 
     # ------------------------------------------------------------------------ the outcome
-
-    def _outcome(self) -> list[tuple[Course, Evidence]]:
-        """Return the courses, and what their last segments say of scatter and temperature."""
-        found: dict[int, tuple[Course, Evidence]] = {}
-        for count in np.unique(self.count).tolist():
-            rows = np.flatnonzero(self.count == count)
-            for row, segment, own in zip(rows.tolist(), *self._segments(rows, count), strict=True):
-                found[row] = self._course(row, segment), self._own(row, segment, own)
-        return [found[row] for row in range(len(self.histories))]
 
     def _segments(self, rows: Index, stop: int) -> tuple[list[Segment], Array]:
         """Describe the segments that end before ``stop``; return the evidence of each scatter."""
@@ -445,7 +433,7 @@ class Scan:
 
     def _own(self, row: int, last: Segment, evidence: Array) -> Evidence:
         """Return what a segment says of scatter and temperature."""
-        unit, level = float(self.unit[row]), float(self.level[row])
+        unit, level = float(self.unit[row]), abs(float(self.centre[row]))
         # Without the prior, which all robots of a group share.
         precision = float(self.warm_precision[row])
         own = last.coefficient_std and (last.coefficient_std / unit)**-2.0 - precision

@@ -221,9 +221,7 @@ class NodeClient:
 
     def state(self, timeout: float = _ANSWER_TIMEOUT) -> str:
         """Return the lifecycle state; raises RobocalError without an answer in time [s]."""
-        answer = self._answer(
-            GetState, 'get_state', GetState.Request(), retry=True, timeout=timeout)
-        return str(answer.current_state.label)
+        return str(self._answer(GetState, 'get_state', timeout=timeout).current_state.label)
 
     def await_autostart(self, timeout: float) -> str:
         """Wait until a node that starts itself is active; return the lifecycle state.
@@ -231,8 +229,7 @@ class NodeClient:
         Other nodes are not waited for.
         """
         end = monotonic() + timeout
-        answer = self._answer(GetParameters, 'get_parameters',
-                              GetParameters.Request(names=['autostart']), retry=True)
+        answer = self._answer(GetParameters, 'get_parameters', names=['autostart'])
         starts_itself = any(value.bool_value for value in answer.values)
         while (state := self.state()) != 'active' and starts_itself and monotonic() < end:
             self._session.spin_until(lambda: False, _SETTLING)
@@ -248,9 +245,8 @@ class NodeClient:
             RobocalError: If the node refuses it.
 
         """
-        request = ChangeState.Request(transition=Transition(
-            id=getattr(Transition, f'TRANSITION_{transition.upper()}')))
-        if not self._answer(ChangeState, 'change_state', request).success:
+        wanted = Transition(id=getattr(Transition, f'TRANSITION_{transition.upper()}'))
+        if not self._answer(ChangeState, 'change_state', retry=False, transition=wanted).success:
             state = self.state()
             told = self._session.spin_until(
                 lambda: self.status.level == DiagnosticStatus.ERROR, _REASON)
@@ -273,8 +269,7 @@ class NodeClient:
         """Return the values of those parameters that the node has."""
         has = set(self._parameter_names())
         known = [name for name in names if name in has]
-        values = self._answer(GetParameters, 'get_parameters', GetParameters.Request(names=known),
-                              retry=True).values
+        values = self._answer(GetParameters, 'get_parameters', names=known).values
         plain = zip(known, map(parameter_value_to_python, values), strict=True)
         # Lists in place of arrays.
         return {name: list(value) if isinstance(value, Sequence) and not isinstance(value, str)
@@ -289,8 +284,7 @@ class NodeClient:
                     f"Node '{self.name}' has no parameter '{name}'{nearest_name(name, known)}.")
 
     def _parameter_names(self) -> list[str]:
-        return list(self._answer(ListParameters, 'list_parameters', ListParameters.Request(),
-                                 retry=True).result.names)
+        return list(self._answer(ListParameters, 'list_parameters').result.names)
 
     def set_parameters(self, values: Mapping[str, Any]) -> None:
         """Set parameters; an integer may stand for a number with a point.
@@ -301,9 +295,8 @@ class NodeClient:
         """
         current = self.parameters(values)
         values = {name: _like(value, current.get(name)) for name, value in values.items()}
-        request = SetParameters.Request(parameters=[
+        answer = self._answer(SetParameters, 'set_parameters', parameters=[
             Parameter(name, value=value).to_parameter_msg() for name, value in values.items()])
-        answer = self._answer(SetParameters, 'set_parameters', request, retry=True)
         for (name, value), outcome in zip(values.items(), answer.results, strict=True):
             if not outcome.successful:
                 raise ConfigurationError(
@@ -389,20 +382,20 @@ class NodeClient:
         return client
 
     def _answer(
-        self, kind: Any, service: str, request: Any, *, retry: bool = False,
-        timeout: float = _ANSWER_TIMEOUT,
+        self, kind: Any, service: str, *, retry: bool = True, timeout: float = _ANSWER_TIMEOUT,
+        **fields: Any,
     ) -> Any:
         """Call a service and return its answer.
 
         Args:
             kind: Type of the service.
             service: Its name.
-            request: The request.
             retry: Whether the request is repeated without an answer.
             timeout: Longest wait [s].
+            **fields: Fields of the request.
 
         """
-        client = self._ready(kind, service)
+        client, request = self._ready(kind, service), kind.Request(**fields)
         period = min(_RETRY_PERIOD, timeout) if retry else timeout
         for _ in range(round(timeout / period)):
             future = client.call_async(request)

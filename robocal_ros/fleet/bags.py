@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from posixpath import basename, dirname
 from typing import Any
 
 from robocal_ros import registry
@@ -17,6 +17,7 @@ from robocal_ros.estimators import Follower, estimator
 from robocal_ros.fleet import storage
 from robocal_ros.fleet.request import FOLDER, NAMESPACE, Request
 from robocal_ros.messages import JOINT_STATE, MARKS, Bag, marks, marks_in
+from robocal_ros.results import grouped
 
 _SUFFIXES = ('.mcap', '.db3')
 _METADATA = 'metadata.yaml'
@@ -92,15 +93,10 @@ def _bags_in(uri: str) -> Iterator[BagPlace]:
     for top in tops:
         files |= {path: info for path, info in fs.find(top, detail=True).items()
                   if info['type'] == 'file'}
-    by_folder: dict[str, list[str]] = {}
-    for path in sorted(files):
-        by_folder.setdefault(str(PurePosixPath(path).parent), []).append(path)
-    for folder, paths in by_folder.items():
+    for folder, paths in grouped(sorted(files), lambda path: dirname(path) or '.').items():
         messages = [path for path in paths if path.endswith(_SUFFIXES)]
-        described = [path for path in paths if PurePosixPath(path).name == _METADATA]
-        # PurePosixPath joins the two slashes of a URL.
-        here = paths[0].rpartition('/')[0] or folder
-        bags = {here: sorted(messages + described)} if described and messages else {
+        described = [path for path in paths if basename(path) == _METADATA]
+        bags = {folder: sorted(messages + described)} if described and messages else {
             path: [path] for path in messages}
         for place, members in bags.items():
             told = json.dumps([files[path] for path in members], default=str)

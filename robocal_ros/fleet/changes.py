@@ -48,7 +48,7 @@ from robocal_ros.errors import DataError
 from robocal_ros.fleet.histories import Course, History
 from robocal_ros.fleet.scan import RATIOS, Evidence, Prior, Scan, normal_weights
 from robocal_ros.fleet.statistics import log_sum, population
-from robocal_ros.results import spread
+from robocal_ros.results import grouped, spread
 
 # Smallest group whose scatter is pooled, the number of recordings of its members, and the largest
 # number of members asked; widths of the logarithm of the scatter within a group.
@@ -79,9 +79,8 @@ def courses(
     recorded = histories
     histories = [_sessions(history) for history in recorded]
     priors: list[Prior | None] = [None] * len(histories)
-    members: dict[Hashable, list[int]] = {}
-    for i, group in enumerate(groups or ()):
-        members.setdefault(group, []).append(i)
+    group_of: Sequence[Hashable] = groups or ()
+    members = grouped(range(len(group_of)), group_of.__getitem__)
     asked = {}
     for group, indices in members.items():
         long = [i for i in indices if len(histories[i].time) >= _LONG]

@@ -21,7 +21,7 @@ from robocal_ros.errors import ConfigurationError
 from robocal_ros.files import write_output
 from robocal_ros.fleet import review
 from robocal_ros.fleet.catalogue import Catalogue
-from robocal_ros.results import LAYOUT, Z95, band, plural, rendered, spread, wording
+from robocal_ros.results import LAYOUT, Z95, band, grouped, plural, rendered, spread, wording
 
 ROBOTS = 12
 """Largest number of robots drawn in detail."""
@@ -143,7 +143,7 @@ def _matrix(found: review.Review, facts: _Facts, ranked: Sequence[str]) -> dict[
     order = [*(name for name in ranked if name in known),
              *sorted((name for name in known if name not in ranked),
                      key=lambda name: (-known[name]['bags'], name))]
-    own = review.grouped(found.findings, lambda item: (item.robot, item.subject))
+    own = grouped(found.findings, lambda item: (item.robot, item.subject))
     rows = []
     for name in order[:_MATRIX]:
         row, cells = known[name], []

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -24,10 +24,7 @@ from robocal_ros.fleet.changes import courses
 from robocal_ros.fleet.histories import Change, Course, History, Outlier
 from robocal_ros.fleet.scan import FALSE_ALARMS, HORIZON
 from robocal_ros.fleet.statistics import LEAST, compare, rejected
-from robocal_ros.results import Z95, wording
-
-K = TypeVar('K', bound=Hashable)
-T = TypeVar('T')
+from robocal_ros.results import Z95, grouped, wording
 
 STRANGERS = 0.01
 """Largest probability that any robot is said to differ from its siblings though none does."""
@@ -183,14 +180,6 @@ def review(query: Query, robot: str = '*') -> Review:
     found.sort(key=lambda item: (not item.urgent, item.kind == 'sibling', -item.time, item.robot))
     [left_out] = query(_LEFT_OUT, [robot])
     return Review(tuple(found), tuple(tracks), left_out)
-
-
-def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Return the items by a key, in the order of their first ones."""
-    found: dict[K, list[T]] = {}
-    for item in items:
-        found.setdefault(key(item), []).append(item)
-    return found
 
 
 # ------------------------------------------------------------------------------ series

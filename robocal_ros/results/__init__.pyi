@@ -40,6 +40,7 @@ from .result import (
     Series as Series,
     State as State,
     Verdict as Verdict,
+    grouped as grouped,
     rms as rms,
     spread as spread,
 )

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,6 +19,9 @@ import scipy
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.errors import DataError
 from robocal_ros.files import Finite, NonNegative, Positive
+
+K = TypeVar('K', bound=Hashable)
+T = TypeVar('T')
 
 SCHEMA_VERSION = 1
 # Values in the short form of a result.
@@ -355,6 +358,14 @@ class CalibrationResult:
                     f'{parameter.state.value}: {parameter.note}'
                 )
         return np.array([parameter.value for parameter in found], dtype=float)
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return the items by a key, in the order of their first ones."""
+    found: dict[K, list[T]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 def spread(count: int, most: int) -> npt.NDArray[np.intp]:

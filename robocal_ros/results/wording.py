@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from robocal_ros.results.result import CalibrationResult, Parameter, State, Verdict
+from robocal_ros.results.result import CalibrationResult, Parameter, State, Verdict, grouped
 
 _HANDY_UNITS = {'m': ('mm', 1e3), 'rad/(N·m)': ('µrad/(N·m)', 1e6), '1': ('', 1.0)}
 _NAMES = {
@@ -117,15 +117,10 @@ def reading(parameter: Parameter) -> Reading:
 
 def without_value(parameters: Iterable[Parameter]) -> list[str]:
     """Return sentences on the parameters without value, one for each reason."""
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for parameter in parameters:
-        if parameter.value is None:
-            key = (heading(parameter.state.value), parameter.note)
-            reasons.setdefault(key, []).append(parameter.name)
-    return [
-        f'{state.capitalize()}: {_listed(names)}{f" ({note})" if note else ""}.'
-        for (state, note), names in reasons.items()
-    ]
+    missing = grouped((item for item in parameters if item.value is None),
+                      lambda item: (heading(item.state.value), item.note))
+    return [f'{state.capitalize()}: {_listed([item.name for item in items])}'
+            f'{f" ({note})" if note else ""}.' for (state, note), items in missing.items()]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -137,9 +132,7 @@ def _listed(names: Sequence[str]) -> str:
         other = {'forward': 'backward', 'backward': 'forward'}.get(side, '')
         both = f'{joint}.{stem}_{other}' in names
         own.setdefault(joint, {})[stem if both else rest] = None
-    joints: dict[tuple[str, ...], list[str]] = {}
-    for joint, found in own.items():
-        joints.setdefault(tuple(found), []).append(joint)
+    joints = grouped(own, lambda joint: tuple(own[joint]))
     return '; '.join(
         f'{", ".join(found)} of {", ".join(of)}' if len(of) > 1 else
         ', '.join(f'{of[0]}.{name}'.lstrip('.') for name in found) for found, of in joints.items())

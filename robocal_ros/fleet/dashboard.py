@@ -21,19 +21,17 @@ from robocal_ros.errors import ConfigurationError
 from robocal_ros.files import write_output
 from robocal_ros.fleet import review
 from robocal_ros.fleet.catalogue import Catalogue
-from robocal_ros.results import LAYOUT, Z95, band, grouped, plural, rendered, spread, wording
-
-ROBOTS = 12
-"""Largest number of robots drawn in detail."""
+from robocal_ros.results import LAYOUT, Z95, grouped, plural, rendered, spread, wording
 
 _LISTED, _MATRIX, _FAMILIES, _COMPARED, _FAILED, _REASONS = 40, 60, 6, 60, 20, 12
 # Figures of one robot.
 _FIGURES = 4
 _BLUE, _ORANGE, _GREEN, _GREY = '#0072b2', '#d55e00', '#009e73', '#7f7f7f'
+_PALE_GREEN = 'rgba(0,158,115,0.18)'
 
 
 def write_dashboard(
-    output: str, path: Path, *, robot: str = '*', robots: int = ROBOTS
+    output: str, path: Path, *, robot: str = '*', robots: int = 12
 ) -> review.Review:
     """Write the dashboard of a catalogue.
 
@@ -59,7 +57,23 @@ def write_dashboard(
             f"The catalogue in '{output}' has no robot '{robot}'. Name the output folder of "
             'robocal fleet estimate, and a robot of it.')
     found = review.review(query, robot)
-    write_output(path, dashboard_html(found, facts, robots), 'dashboard')
+    # The urgent ones are the first.
+    urgent = [item for item in found.findings if item.urgent]
+    noticed = found.findings[len(urgent):]
+    ranked = list(dict.fromkeys(item.robot for item in found.findings))
+    shown = [_robot(name, found) for name in ranked[:robots]]
+    siblings, left = _siblings(found)
+    drawings = [*(item for own in shown for item in own['drawings']), *siblings]
+    write_output(path, rendered(
+        'fleet.html', 'Fleet', _introduction(facts['robots'], urgent),
+        [item.figure for item in drawings], urgent=urgent, noticed=noticed,
+        drawn=ranked[:robots], left_out=ranked[robots:], matrix=_matrix(found, facts, ranked),
+        robots=shown, siblings=siblings, siblings_left=left, drawings=drawings, facts=facts,
+        review=found, listed=_LISTED, day=review.day,
+        shown_reasons=[tuple(row.values()) for row in facts['reasons'][:_REASONS]],
+        shown_failures=[tuple(row.values()) for row in facts['failures']],
+        unused=[f'{number} {reason}' for reason, number in found.left_out.items() if number],
+    ), 'dashboard')
     return found
 
 
@@ -93,37 +107,14 @@ _Table = tuple[str, Sequence[tuple[str, str]], Sequence[Sequence[Any]]]
 """Caption, headings with their looks, and rows."""
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class _Drawing:
-    """A figure with its alternatives, a sentence and a table, and its number on the page."""
+    """A figure with its alternatives: a sentence and a table."""
 
     title: str
     described: str
     figure: go.Figure
     table: _Table
-    number: int = 0
-
-
-def dashboard_html(found: review.Review, facts: _Facts, robots: int = ROBOTS) -> str:
-    """Return the page; see ``write_dashboard`` for the arguments."""
-    # The urgent ones are the first.
-    urgent = [item for item in found.findings if item.urgent]
-    noticed = found.findings[len(urgent):]
-    ranked = list(dict.fromkeys(item.robot for item in found.findings))
-    shown = [_robot(name, found) for name in ranked[:robots]]
-    siblings, left = _siblings(found)
-    drawings = [*(item for robot in shown for item in robot['drawings']), *siblings]
-    for number, item in enumerate(drawings, 1):
-        item.number = number
-    return rendered(
-        'fleet.html', 'Fleet', _introduction(facts['robots'], urgent),
-        [item.figure for item in drawings], urgent=urgent, noticed=noticed,
-        drawn=ranked[:robots], left_out=ranked[robots:], matrix=_matrix(found, facts, ranked),
-        robots=shown, siblings=siblings, siblings_left=left, facts=facts, review=found,
-        listed=_LISTED, day=review.day,
-        shown_reasons=[tuple(row.values()) for row in facts['reasons'][:_REASONS]],
-        shown_failures=[tuple(row.values()) for row in facts['failures']],
-        unused=[f'{number} {reason}' for reason, number in found.left_out.items() if number])
 
 
 def _introduction(robots: Sequence[Mapping[str, Any]], urgent: Sequence[review.Finding]) -> str:
@@ -213,7 +204,11 @@ def _course(track: review.Track, unit: str, factor: float) -> go.Figure:
         line = factor * (segment.level + segment.rate * years)
         half = factor * Z95 * np.hypot(segment.std, segment.rate_std * years)
         x = [dates[i] for i in rows]
-        drawing.add_traces(band(x, line - half, line + half, _GREEN))
+        # Forth along the upper end of the interval, and back along the lower one.
+        drawing.add_trace(go.Scatter(
+            x=x + x[::-1], y=np.concatenate((line + half, (line - half)[::-1])), mode='lines',
+            line={'width': 0}, fill='toself', fillcolor=_PALE_GREEN, hoverinfo='skip',
+            showlegend=False))
         drawing.add_trace(go.Scatter(
             x=x, y=line, mode='lines', name='course', legendgroup='course', showlegend=not number,
             line={'color': _GREEN, 'width': 2}))
@@ -231,8 +226,7 @@ def _course(track: review.Track, unit: str, factor: float) -> go.Figure:
         middle = dates[change.index]
         drawing.add_vrect(x0=dates[max(change.first - 1, 0)], x1=dates[change.last],
                           fillcolor=_ORANGE, opacity=0.15, line_width=0)
-        drawing.add_shape(type='line', x0=middle, x1=middle, y0=0, y1=1, yref='paper',
-                          line={'color': _ORANGE, 'width': 1.5, 'dash': 'dash'})
+        drawing.add_vline(x=middle, line={'color': _ORANGE, 'width': 1.5, 'dash': 'dash'})
         drawing.add_annotation(x=middle, y=1, yref='paper', text=change.kind, showarrow=False,
                                xanchor='right', xshift=-4, yanchor='top', yshift=-14 * number)
     return drawing.update_layout(

@@ -10,7 +10,6 @@ from .page import (
 )
 from .plots import (
     LAYOUT as LAYOUT,
-    band as band,
 )
 from .provenance import (
     CHECK as CHECK,

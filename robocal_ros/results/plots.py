@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -76,16 +74,6 @@ def _span(values: Array) -> str:
 
 def _subject(name: str) -> str:
     return name.partition(',')[0]
-
-
-def band(x: Sequence[Any] | Array, lower: Array, upper: Array, colour: str) -> list[go.Scatter]:
-    """Return the outlines of a band: the lower, then the upper filled down to it."""
-    outline = {'x': x, 'mode': 'lines', 'line': {'width': 0}, 'hoverinfo': 'skip',
-               'showlegend': False}
-    red, green, blue = (int(colour[i:i + 2], 16) for i in (1, 3, 5))
-    return [go.Scatter(y=lower, **outline),
-            go.Scatter(y=upper, fill='tonexty', fillcolor=f'rgba({red},{green},{blue},0.18)',
-                       **outline)]
 
 
 def _trace(series: Series, name: str, y: Array, colour: str) -> go.Scatter:

@@ -282,18 +282,16 @@ def _held(
     position: Array, effort: Array, readings: Array | None, noise: Sequence[float]
 ) -> Samples:
     """Return the samples of an arm that rests in each posture and moves to the next one."""
-    rest, path, line, held = round(_HOLD * _RATE), [], list[int](), list[bool]()
-    for row, posture in enumerate(position):
-        step = posture - position[max(row - 1, 0)]
-        ticks = max(int(np.ceil(_RATE * np.abs(step).max() / _SPEED)), 1)
-        path += [posture - np.outer(np.arange(ticks - 1, 0, -1) / ticks, step),
-                 np.tile(posture, (rest, 1))]
-        line += [row] * (ticks - 1 + rest)
-        held += [False] * (ticks - 1) + [True] * rest
-    count = len(line)
+    rest, step = round(_HOLD * _RATE), np.diff(position, axis=0, prepend=position[:1])
+    ticks = np.maximum(np.ceil(_RATE * np.abs(step).max(axis=1) / _SPEED), 1.0).astype(int)
+    # Line and time of each sample, and how many ticks before the posture it is.
+    line = np.repeat(np.arange(len(position)), ticks - 1 + rest)
+    tick = np.arange(len(line))
+    before = np.maximum(np.cumsum(ticks - 1 + rest)[line] - rest - tick, 0)
+    path = position[line] - (before / ticks[line])[:, None] * step[line]
     if readings is not None:
         # Alternating readings have the mean of the line and the given standard deviation.
-        scatter = np.outer((-1.0) ** np.arange(count), np.repeat(noise, 3))
-        readings = np.where(np.array(held)[:, None], readings[line] + scatter, np.nan)
-    return Samples(_stamps(_BEGIN + np.arange(count) / _RATE), np.concatenate(path),
-                   np.empty((count, 0)), effort[line], readings)
+        scatter = np.outer((-1.0) ** tick, np.repeat(noise, 3))
+        readings = np.where(before[:, None] == 0, readings[line] + scatter, np.nan)
+    return Samples(_stamps(_BEGIN + tick / _RATE), path, np.empty((len(line), 0)), effort[line],
+                   readings)

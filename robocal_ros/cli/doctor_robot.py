@@ -129,10 +129,14 @@ def _description(graph: Graph, tool_frame: str) -> Generator[Finding, None, Robo
 
 def driver_finding(driver: Recognised, namespace: str, joint_states: str) -> Finding:
     """Return which driver was recognised, and the commands that start with its parameter file."""
-    copy, launch = driver.commands(namespace)
     edits = ', '.join(f'{name}: {value}' for name, value in driver.edits.items())
     topic = driver.driver.joint_states
-    steps = (driver.driver.remark, copy, f'In it: {edits}' if edits else '', launch,
+    launch = ' '.join(filter(None, (
+        'ros2 launch robocal_ros bringup.launch.py hardware:=real nodes:=payload_identification',
+        'params_file:=my_arm.yaml', f'namespace:={namespace}' if namespace.strip('/') else '',
+        '' if topic == 'joint_states' else f'joint_states:={topic}')))
+    steps = (driver.driver.remark, f'cp {driver.driver.path} my_arm.yaml',
+             f'In it: {edits}' if edits else '', launch,
              '' if topic == joint_states else
              f'Efforts at the full rate are on {topic}: check that one with robocal doctor '
              f'--joint-states {topic}')

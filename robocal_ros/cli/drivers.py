@@ -92,16 +92,6 @@ class Recognised:
     tool_frame: str
     controller: str
 
-    def commands(self, namespace: str) -> list[str]:
-        """Return the commands from here to the running node."""
-        launch = ['ros2 launch robocal_ros bringup.launch.py hardware:=real', f'nodes:={_NODE}',
-                  'params_file:=my_arm.yaml']
-        if namespace.strip('/'):
-            launch.append(f'namespace:={namespace}')
-        if self.driver.joint_states != 'joint_states':
-            launch.append(f'joint_states:={self.driver.joint_states}')
-        return [f'cp {self.driver.path} my_arm.yaml', ' '.join(launch)]
-
 
 def recognised(
     graph: Sequence[str] = (), joints: Sequence[str] = (), rate: float = 0.0,

@@ -17,9 +17,6 @@ from robocal_ros.errors import ConfigurationError, FileFormatError, nearest_name
 from robocal_ros.files import read_text
 from robocal_ros.messages import JOINT_STATE, STRING, Bag
 
-SIMULATION = 'sim_arm'
-"""The simulated arm, which has a section in parameter files, too."""
-
 _PACKAGES = {
     'mock': ('robot_state_publisher', 'controller_manager'),
     'topic': ('robot_state_publisher', 'controller_manager',
@@ -113,7 +110,8 @@ def _check_parameter_file(file: str) -> None:
             'as in config/<node>.yaml.') from error
     context.shutdown()
     sections = [str(key).rpartition('/')[2] for key in yaml.safe_load(text) or ()]
-    known = (*registry.nodes(), SIMULATION)
+    # The simulated arm has a section in parameter files, too.
+    known = (*registry.nodes(), 'sim_arm')
     for name in sections:
         near = nearest_name(name, known, 0.75)
         if near and name not in known:

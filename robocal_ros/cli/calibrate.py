@@ -68,11 +68,11 @@ def run(options: argparse.Namespace) -> int:
             graph.collect(options.joint_states, options.duration)
         findings = list(graph_findings(graph, options))
         doctor.show(findings)
-        if any(item.grade is Grade.BAD and item.what != 'efforts' for item in findings):
+        wrong = {item.what for item in findings if item.grade is Grade.BAD}
+        if wrong - {'efforts'}:
             print_line('Remedy what is marked ✗ first.', 'red')
             return 1
-        efforts = not any(item.grade is Grade.BAD for item in findings)
-        guide = _Guide(session, graph, options, efforts=efforts)
+        guide = _Guide(session, graph, options, efforts=not wrong)
         guide.answers = guide.answered(purposes)
         return guide.carry_out()
 
@@ -322,8 +322,8 @@ class _Guide:
             if self._options.yes is not None or not confirmed(
                     f'{step.title.capitalize()}, then answer. Done?'):
                 return f'By hand: {step.title}.'
-            answers.mounted = answers.mounted if plan.EXTRA in step.ends | step.yields else (
-                plan.TOOL in step.yields)
+            if plan.EXTRA not in step.ends | step.yields:
+                answers.mounted = plan.TOOL in step.yields
         else:
             client = self._prepare(step)
             with ProgressView(step.title) as view:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from importlib.util import find_spec
@@ -48,9 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
     """
     require()
-    actions: dict[str, Callable[[argparse.Namespace], int]] = {
-        'estimate': _estimate, 'show': _show, 'dashboard': _dashboard}
-    return actions[options.action](options)
+    return {'estimate': _estimate, 'show': _show, 'dashboard': _dashboard}[options.action](options)
 
 
 def require(libraries: Sequence[str] = LIBRARIES) -> None:

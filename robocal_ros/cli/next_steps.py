@@ -114,18 +114,16 @@ def _driver(result: CalibrationResult, urdf: tuple[Path, str] | None) -> tuple[S
     """Return the step that sets a payload in the robot's driver."""
     text = '' if urdf is None else urdf[1]
     known = recognised(joints=result.robot.joint_names, urdf=text)
-    frame = result.frame
+    frame, condition = result.frame, ''
     if known is None:
-        whose = (f"in frame '{frame}' if that is the driver's flange; robocal apply --frame gives "
-                 'the values in another')
-    else:
-        if not re.fullmatch(known.driver.tool_frame, frame):
-            frame = known.tool_frame
-            if urdf is None:
-                return (Step(f"Set the payload in the driver. It needs the values in '{frame}', "
-                             f"and these are in '{result.frame}': write this report again with "
-                             '--urdf.'),)
-        whose = f"in frame '{frame}'"
+        condition = (" if that is the driver's flange; robocal apply --frame gives the values in "
+                     'another')
+    elif not re.fullmatch(known.driver.tool_frame, frame):
+        frame = known.tool_frame
+        if urdf is None:
+            return (Step(f"Set the payload in the driver. It needs the values in '{frame}', "
+                         f"and these are in '{result.frame}': write this report again with "
+                         '--urdf.'),)
     try:
         total, mounted = (carried_load(result), 0.0) if urdf is None else driver_load(
             result, text, frame)
@@ -141,8 +139,9 @@ def _driver(result: CalibrationResult, urdf: tuple[Path, str] | None) -> tuple[S
         return (Step(f'Set the payload of {total.mass:.4f} kg in the settings of the robot; no '
                      f'service of its driver for this is known. {amount}'),)
     inertia = '' if total.inertia.any() else ' The inertia was not identified.'
-    return (Step(f'Set the payload in the driver, {whose}. {amount}{inertia} Set the '
-                 'payload of the driver to zero again before the next identification.', calls),)
+    return (Step(
+        f"Set the payload in the driver, in frame '{frame}'{condition}. {amount}{inertia} Set the "
+        'payload of the driver to zero again before the next identification.', calls),)
 
 
 def _urdf(

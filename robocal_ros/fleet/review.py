@@ -195,7 +195,7 @@ WITH single AS (
 SELECT robot, kind, method, parameter, coalesce(any_value(joint), '') AS joint,
     coalesce(any_value(quantity), parameter) AS quantity, any_value(unit) AS unit,
     coalesce(max_by(urdf_sha256, time), '') AS urdf,
-    list(epoch_us(time) ORDER BY time) AS time, list(value ORDER BY time) AS value,
+    list(1e-6 * epoch_us(time) ORDER BY time) AS time, list(value ORDER BY time) AS value,
     list(std ORDER BY time) AS std, list(coalesce(freedom, 'inf') ORDER BY time) AS freedom,
     list(coalesce(temperature, 'nan') ORDER BY time) AS temperature,
     list(concat_ws(' ', settings_sha256, urdf_sha256, version) ORDER BY time) AS origin
@@ -231,17 +231,16 @@ def _tracks(query: Query, robot: str) -> list[Track]:
 
 
 def _history(row: Mapping[str, Any]) -> History:
-    value = np.array(row['value'], dtype=float)
-    level = abs(float(np.median(value)))
+    level = abs(float(np.median(row['value'])))
     if any(word in row['parameter'] for word in _FRICTION):
         sensitivity = _FRICTION_SENSITIVITY * level
     elif _is_bias(row['kind'], row['parameter']):
         sensitivity = _BIAS_SENSITIVITY.get(row['unit'], 0.0)
     else:
         sensitivity = _OTHER_SENSITIVITY * level
-    time, std, freedom, temperature = (np.array(row[name], dtype=float) for name in (
-        'time', 'std', 'freedom', 'temperature'))
-    return History(1e-6 * time, value, std, freedom, temperature, sensitivity)
+    time, value, std, freedom, temperature = (np.array(row[name], dtype=float) for name in (
+        'time', 'value', 'std', 'freedom', 'temperature'))
+    return History(time, value, std, freedom, temperature, sensitivity)
 
 
 # ------------------------------------------------------------------------------ events

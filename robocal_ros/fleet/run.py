@@ -10,7 +10,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -189,11 +189,8 @@ def estimate(
             for _ in range(_CLUSTERS):
                 if not run.tasks:
                     break
-                try:
-                    with client() as connected:
-                        run.go_on(connected)
-                except _LostWorkersError:
-                    continue
+                with suppress(_LostWorkersError), client() as connected:
+                    run.go_on(connected)
             else:
                 raise ConfigurationError(
                     f'The worker processes have ended {_CLUSTERS} times and could not be replaced.'
@@ -307,7 +304,7 @@ def _first_of(client: Client, futures: list[Future]) -> set[Future]:
         _LostWorkersError: If none of this machine's workers is left.
 
     """
-    missing_since: float | None = None
+    there = monotonic()
     while True:
         try:
             with client.as_current():
@@ -316,8 +313,6 @@ def _first_of(client: Client, futures: list[Future]) -> set[Future]:
         except asyncio.TimeoutError:
             # Workers of a scheduler elsewhere may come and go.
             if client.cluster is None or client.nthreads():
-                missing_since = None
-                continue
-            missing_since = missing_since or monotonic()
-            if monotonic() - missing_since > _REPLACED:
+                there = monotonic()
+            elif monotonic() - there > _REPLACED + _LOOK:
                 raise _LostWorkersError from None

@@ -62,14 +62,11 @@ def rounded(value: float, resolution: float | None = None) -> str:
     """
     if not math.isfinite(value):
         return {True: '∞', False: '−∞'}[value > 0.0] if math.isinf(value) else 'not a number'
-    if not resolution or not math.isfinite(resolution):
-        text = f'{value:.5g}'
-    else:
+    text = f'{value:.5g}'
+    if resolution and math.isfinite(resolution):
         # Two significant digits of the resolution (GUM, JCGM 100:2008, 7.2.6).
         decimals = 1 - math.floor(math.log10(abs(float(f'{abs(resolution):.1e}'))))
-        if decimals > 9 or decimals < -5:
-            text = f'{value:.5g}'
-        else:
+        if -5 <= decimals <= 9:
             text = f'{round(value, decimals):.{max(decimals, 0)}f}'
     # A true minus sign aligns with digits; no sign for zero.
     return text.lstrip('-') if float(text) == 0.0 else text.replace('-', '−')
@@ -104,15 +101,13 @@ class Reading:
 def reading(parameter: Parameter) -> Reading:
     """Return a parameter as shown, with its 95 % interval."""
     unit, factor = handy(parameter.unit)
-    state = heading(parameter.state.value)
-    if parameter.state is not State.IDENTIFIED and parameter.value is not None:
-        state = 'given'
     if parameter.value is None:
-        return Reading('', '', unit, state)
+        return Reading('', '', unit, heading(parameter.state.value))
     half = parameter.half_width()
     scaled = None if half is None else factor * half
     return Reading(rounded(factor * parameter.value, scaled),
-                   rounded(scaled, scaled) if scaled else '', unit, state)
+                   rounded(scaled, scaled) if scaled else '', unit,
+                   'identified' if parameter.state is State.IDENTIFIED else 'given')
 
 
 def without_value(parameters: Iterable[Parameter]) -> list[str]:

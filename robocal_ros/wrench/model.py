@@ -233,12 +233,10 @@ class SensedArm:
         """Return the bodies of each link: that of its joint, then those distal to sensors."""
         links: dict[int, list[int]] = {
             self._bare.getJointId(name): [] for name in self.robot.joint_names}
-        for joint in range(1, self._bare.njoints):
-            first = joint
-            while first and first not in links:
-                first = self._bare.parents[first]
-            if first:
-                links[first].append(joint - 1)
+        for joint, path in enumerate(self._bare.supports):
+            carrier = next(filter(links.__contains__, reversed(list(path))), None)
+            if carrier is not None:
+                links[carrier].append(joint - 1)
         return list(links.values())
 
     def moved_parameters(self, body: int, to: int) -> Array:
@@ -249,11 +247,7 @@ class SensedArm:
             to: The body of the link's joint.
 
         """
-        placement, joint = pin.SE3.Identity(), body + 1
-        while joint != to + 1:
-            placement = self._bare.jointPlacements[joint] * placement
-            joint = self._bare.parents[joint]
-        return moved_parameters(placement)
+        return moved_parameters(self.data.oMi[to + 1].actInv(self.data.oMi[body + 1]))
 
     def _path(self, inner: int, outer: int) -> tuple[Array, list[tuple[Array, int, Array]]]:
         """Return how the wrench at one sensor is transformed to a proximal one.
@@ -278,9 +272,8 @@ class SensedArm:
 
     def outer_joints(self) -> list[int]:
         """Return the columns of the joints that are not distal to any sensor."""
-        distal = {str(self._bare.names[joint]) for sensor in self._joints
-                  for joint in self._bare.subtrees[sensor]}
-        return [i for i, name in enumerate(self.robot.joint_names) if name not in distal]
+        return [i for i, name in enumerate(self.robot.joint_names)
+                if set(self._joints).isdisjoint(self._bare.supports[self._bare.getJointId(name)])]
 
     def _chain(self, index: int) -> Chain:
         joint, bodies = self._joints[index], self._bodies[index]
@@ -559,8 +552,7 @@ class SensedArm:
         """
         posture, data, columns = self._q.copy(), self._aside, self._v_columns
         posture[self._q_columns] = q
-        mass = np.triu(pin.crba(self.model, data, posture))[np.ix_(columns, columns)]
-        mass = mass + np.triu(mass, 1).T + np.diag(rotors)
+        mass = pin.crba(self.model, data, posture)[np.ix_(columns, columns)] + np.diag(rotors)
         pin.computeJointJacobians(self.model, data, posture)
         jacobian = pin.getJointJacobian(
             self.model, data, self._joints[index], pin.ReferenceFrame.LOCAL)[:, columns]
@@ -623,9 +615,7 @@ class ImuLink:
                 'requires one rigid link. Use joint_states there.')
         self._arm = arm
         (self._body,) = chain.bodies
-        placement = arm.frame_in_chain(chain, frame)
-        self._rotation = np.array(placement.rotation)
-        self._place = np.array(placement.translation)
+        self._placement = arm.frame_in_chain(chain, frame)
 
     def inertial(self, regressor: Array) -> Array:
         """Return m (a − g) and the matching moment about the link's origin, shape (6,)."""
@@ -640,10 +630,7 @@ class ImuLink:
             alpha: Angular acceleration, in its axes, shape (3,) [rad/s²].
 
         """
-        turned = self._rotation @ np.column_stack((specific, omega, alpha))
-        # In a frame moving with the origin, spatial and classical acceleration agree.
-        rotation = pin.Motion(np.zeros(3), turned[:, 1])
-        lever = pin.skew(turned[:, 1]) @ self._place
-        at_origin = (turned[:, 0] - pin.skew(turned[:, 2]) @ self._place
-                     - pin.skew(turned[:, 1]) @ lever)
-        return np.array(pin.bodyRegressor(rotation, pin.Motion(at_origin, turned[:, 2])))
+        # In axes that move with the IMU, spatial and classical acceleration agree there.
+        velocity, acceleration = (self._placement.act(pin.Motion(*parts)) for parts in (
+            (np.zeros(3), omega), (specific, alpha)))
+        return np.array(pin.bodyRegressor(velocity, acceleration))

@@ -178,10 +178,9 @@ class Intake:
             guard.count(received=1, incomplete=1)
             self.problem = message.reason
             return message
-        jumps = guard.jumps
         if not guard.admit(stamp):
             return None
-        if guard.jumps > jumps:
+        if guard.jumped:
             if self.on_jump is not None:
                 self.on_jump(to_seconds(stamp))
             self._forget()
@@ -315,7 +314,8 @@ class Intake:
     @property
     def newest(self) -> float:
         """Newest stamp received, -inf before the first [s]."""
-        return self.guard.newest_time
+        newest = self.guard.newest
+        return -np.inf if newest is None else to_seconds(newest)
 
     @property
     def counts(self) -> StreamCounts:

@@ -76,6 +76,8 @@ class StampGuard:
 
     Attributes:
         newest: Newest admitted stamp, None before the first [ns].
+        jumped: Whether the newest one confirmed a jump of the clock, before which all samples must
+            be discarded.
         withdrew: Whether the newest one replaced a corrupt stamp that had been admitted, whose
             sample must be discarded.
 
@@ -91,7 +93,7 @@ class StampGuard:
         self._odd = 0
         self._odd_stamp: int | None = None
         self._limit = LEAP
-        self.withdrew = False
+        self.withdrew = self.jumped = False
         # The admitted stamp before the newest, and the messages counted as lost between them.
         self._before: int | None = None
         self._gap = 0
@@ -100,16 +102,6 @@ class StampGuard:
     def counts(self) -> StreamCounts:
         """Counts of messages since the last reset."""
         return StreamCounts(**self._tally)
-
-    @property
-    def jumps(self) -> int:
-        """Jumps of the clock since the last reset."""
-        return self._tally['clock_jumps']
-
-    @property
-    def newest_time(self) -> float:
-        """Newest admitted stamp, -inf before the first [s]."""
-        return -np.inf if self.newest is None else to_seconds(self.newest)
 
     @property
     def period(self) -> float:
@@ -175,8 +167,9 @@ class StampGuard:
     def admit(self, stamp: int) -> bool:
         """Process a stamp [ns]; return whether its message is used.
 
-        The message that confirms a jump of the clock is used; see ``jumps``.
+        The message that confirms a jump of the clock is used; see ``jumped``.
         """
+        self.jumped = False
         newest, odd = self.newest, self._odd_with(stamp)
         # Two that agree outvote the first of all.
         self.withdrew = newest is not None and odd > 0 and (
@@ -212,6 +205,7 @@ class StampGuard:
                 self._period, self._limit = _usual(self._intervals)
         elif newest is not None:
             tally['clock_jumps'] += 1
+            self.jumped = True
             self._intervals.clear()
         if odd:
             # Those before it, which were left out, confirm it.
@@ -238,11 +232,10 @@ class StampGuard:
         breaks = np.append(1 + np.flatnonzero((steps <= 0) | (steps > LEAP)), len(stamps))
         row, jumps = 0, list[int]()
         while row < len(stamps):
-            before = self.jumps
             counts[row] = self.admit(int(stamps[row]))
             if self.withdrew and used >= 0:
                 counts[used] = False
-            if self.jumps > before:
+            if self.jumped:
                 jumps.append(row)
             used = row if counts[row] else used
             row += 1
@@ -295,7 +288,7 @@ class StampGuard:
         self.count(received=count, dropped=dropped)
         if count:
             self._before, self.newest = map(int, stamps[-2:])
-            self._gap, self.withdrew = gap, False
+            self._gap, self.withdrew, self.jumped = gap, False, False
         return count
 
 

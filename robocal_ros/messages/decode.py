@@ -60,8 +60,7 @@ class Decoded:
         stamps: Stamps, shape (k,) [ns]; undefined for unreadable and foreign messages.
         values: One row of numbers per message; undefined for unusable messages.
         states: ``State`` of each message, shape (k,).
-        reasons: Index in ``sentences`` of each message's problem, shape (k,).
-        sentences: Problems of messages; the first one is empty.
+        reasons: Problem of each message, empty for none, shape (k,).
         frames: Frame of each message, shape (k,); empty for joint states.
 
     """
@@ -69,13 +68,12 @@ class Decoded:
     stamps: Stamps
     values: Array
     states: npt.NDArray[np.int8]
-    reasons: Rows
-    sentences: list[str]
+    reasons: npt.NDArray[np.object_]
     frames: npt.NDArray[np.object_]
 
     def reason(self, row: int) -> str:
         """Return the problem of a message, empty for none."""
-        return self.sentences[self.reasons[row]]
+        return str(self.reasons[row])
 
     def message(self, row: int) -> Message:
         """Return the contents of one message."""
@@ -85,8 +83,7 @@ class Decoded:
     def refuse(self, rows: Rows, state: State, sentence: str) -> None:
         """Mark messages as unusable, with the reason."""
         self.states[rows] = state
-        self.reasons[rows] = len(self.sentences)
-        self.sentences.append(sentence)
+        self.reasons[rows] = sentence
 
 
 class Message(NamedTuple):
@@ -134,8 +131,6 @@ class _Layout:
         self.doubles = (last - self.begin) // _NUMBER + count
         self.kind = f'{self.order}f8'
         self._parts = [(begin, end, raw[begin:end]) for begin, end in self._fixed]
-        self._arrays = [(begin, end, np.frombuffer(part, np.uint8))
-                        for begin, end, part in self._parts]
         self._stamp = struct.Struct(f'{self.order}iI')
         self._table = np.dtype({
             'names': ['sec', 'nanosec', 'numbers'],
@@ -194,12 +189,12 @@ class _Layout:
 
     def fitting(self, table: npt.NDArray[np.uint8]) -> Flags:
         """Return which messages have the layout, given their bytes, shape (k, length)."""
-        # Slices of all messages are compared faster than chosen bytes of each.
-        if all((table[:, begin:end] == part).all() for begin, end, part in self._arrays):
-            return np.ones(len(table), bool)
         fits: Flags = np.ones(len(table), bool)
-        for begin, end, part in self._arrays:
-            fits &= (table[:, begin:end] == part).all(axis=1)
+        for begin, end, part in self._parts:
+            # Slices of all messages are compared faster than chosen bytes of each.
+            same = table[:, begin:end] == np.frombuffer(part, np.uint8)
+            if not same.all():
+                fits &= same.all(axis=1)
         return fits
 
     def read(self, table: npt.NDArray[np.uint8]) -> tuple[Stamps, Array]:
@@ -255,7 +250,7 @@ class Decoder(ABC):
         count = len(raw)
         made = Decoded(
             np.zeros(count, np.int64), np.full((count, self.width), np.nan),
-            np.zeros(count, np.int8), np.zeros(count, np.intp), [''], np.full(count, '', object))
+            np.zeros(count, np.int8), np.full(count, '', object), np.full(count, '', object))
         for rows, layout, table in self._alike(raw):
             if layout is None:
                 made.refuse(rows, State.UNREADABLE,
@@ -273,9 +268,7 @@ class Decoder(ABC):
         """Decode one message by the same rules, with fewer array operations if it is valid."""
         layout = self._layout_of(raw)
         message = None if layout is None else self._fast(raw, layout)
-        if message is None:
-            message = self([raw]).message(0)
-        return message
+        return message or self([raw]).message(0)
 
     @abstractmethod
     def _fast(self, raw: bytes, layout: _Layout) -> Message | None:

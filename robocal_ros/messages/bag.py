@@ -560,8 +560,6 @@ class Selection:
 
     def known_topic(self, bag: Bag, name: str, kind: str) -> str | None:
         """Return a topic's full name, None if the bag does not have it."""
-        if kind not in bag.topics.values():
-            return None
         try:
             return self.topic(bag, name, kind)
         except ConfigurationError:

@@ -177,9 +177,7 @@ def tares(marks: Iterable[Mark]) -> tuple[tuple[float, float], ...]:
         DataError: If a mark lacks its stamps.
 
     """
-    found = {(first, last) for mark in marks if mark.name == TARED and JOINTS in mark.values
-             for first, last in [_stamps(mark, JOINTS, 2)]}
-    return tuple(sorted(found, key=lambda span: span[1]))
+    return tuple(sorted(set(_pairs(marks, TARED, JOINTS)), key=lambda span: span[1]))
 
 
 def _spans(begin: Mark | None, between: Sequence[Mark], end: Mark | None) -> Spans:
@@ -188,7 +186,7 @@ def _spans(begin: Mark | None, between: Sequence[Mark], end: Mark | None) -> Spa
     by_stream = {name: Span(
         _stamps(begin, name, 1)[0] if begin and name in begin.values else -np.inf,
         _stamps(end, name, 1)[0] if end and name in end.values else np.inf,
-        _discarded(between, name)) for name in dict.fromkeys(names)}
+        _pairs(between, DISCARD, name)) for name in dict.fromkeys(names)}
     wanted, method = ('', '') if end is None else (
         end.values.get(name, '') for name in (WANTED, METHOD))
     return Spans(by_stream, tuple(filter(None, wanted.split(','))), method, _intervals(between))
@@ -196,17 +194,16 @@ def _spans(begin: Mark | None, between: Sequence[Mark], end: Mark | None) -> Spa
 
 def _intervals(between: Sequence[Mark]) -> tuple[StationaryInterval, ...]:
     """Return the stationary intervals whose end is not within a discarded one."""
-    cut = _discarded(between, JOINTS)
+    cut = _pairs(between, DISCARD, JOINTS)
     intervals = [_interval(mark) for mark in between if mark.name == REST]
     return tuple(interval for interval in intervals
                  if not any(first < interval.end <= last for first, last in cut))
 
 
-def _discarded(between: Sequence[Mark], name: str) -> tuple[tuple[float, float], ...]:
-    """Return the discarded intervals of a stream."""
-    return tuple((first, last) for mark in between
-                 if mark.name == DISCARD and name in mark.values
-                 for first, last in [_stamps(mark, name, 2)])
+def _pairs(marks: Iterable[Mark], name: str, stream: str) -> tuple[tuple[float, float], ...]:
+    """Return the first and the last stamp of a stream in each mark of a name."""
+    return tuple((first, last) for mark in marks if mark.name == name and stream in mark.values
+                 for first, last in [_stamps(mark, stream, 2)])
 
 
 def _interval(mark: Mark) -> StationaryInterval:

@@ -74,18 +74,25 @@ def _parts(time: float) -> dict[str, int]:
     return dict(zip(('sec', 'nanosec'), divmod(from_seconds(time), SECOND), strict=True))
 
 
-def to_joint_trajectory(trajectory: Trajectory, joint_names: Sequence[str]) -> JointTrajectory:
-    """Return a trajectory as the message of its knots; stamp 0 means: start on arrival."""
-    message = JointTrajectory(joint_names=list(joint_names))
-    for i, time in enumerate(trajectory.time):
-        point = JointTrajectoryPoint(
-            positions=trajectory.position[i].tolist(),
-            velocities=trajectory.velocity[i].tolist(),
-            time_from_start=to_duration(float(time)))
-        if trajectory.acceleration is not None:
-            point.accelerations = trajectory.acceleration[i].tolist()
-        message.points.append(point)
-    return message
+def to_joint_trajectory(
+    trajectory: Trajectory, joint_names: Sequence[str], begin: float = 0.0
+) -> JointTrajectory:
+    """Return a trajectory as the message of its knots; stamp 0 means: start on arrival.
+
+    Args:
+        trajectory: The motion.
+        joint_names: Names of its joints.
+        begin: Time of the first knot [s].
+
+    """
+    accelerations = ([[]] * len(trajectory.time) if trajectory.acceleration is None
+                     else trajectory.acceleration.tolist())
+    return JointTrajectory(joint_names=list(joint_names), points=[
+        JointTrajectoryPoint(time_from_start=to_duration(begin + time), positions=position,
+                             velocities=velocity, accelerations=acceleration)
+        for time, position, velocity, acceleration in zip(
+            trajectory.time.tolist(), trajectory.position.tolist(), trajectory.velocity.tolist(),
+            accelerations, strict=True)])
 
 
 def from_joint_trajectory(
@@ -148,15 +155,13 @@ def with_knots(message: JointTrajectory, period: float) -> JointTrajectory:
     time = np.unique(np.concatenate([
         np.linspace(begin, end, max(1, int(np.ceil((end - begin) / period - 1e-6))) + 1)
         for begin, end in zip(motion.time[:-1], motion.time[1:], strict=True)]))
-    position, velocity, acceleration = (part.tolist() for part in motion.sample(time))
-    begin = message.points[0].time_from_start
-    return JointTrajectory(
-        header=message.header, joint_names=message.joint_names, points=[
-            JointTrajectoryPoint(
-                time_from_start=to_duration(seconds(begin) + at), positions=position[row],
-                velocities=velocity[row],
-                accelerations=[] if motion.acceleration is None else acceleration[row])
-            for row, at in enumerate(time.tolist())])
+    position, velocity, acceleration = motion.sample(time)
+    finer = to_joint_trajectory(
+        Trajectory(time, position, velocity,
+                   None if motion.acceleration is None else acceleration),
+        message.joint_names, seconds(message.points[0].time_from_start))
+    finer.header = message.header
+    return finer
 
 
 def to_goal(

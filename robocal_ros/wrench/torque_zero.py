@@ -61,31 +61,20 @@ class Rest(NamedTuple):
     stamp: int
 
 
-class _Rows(NamedTuple):
-    """Equations of a rest: value = regressor · (zeros, model, gains) + noise.
+class _Problem(NamedTuple):
+    """Linear regression of all unknowns: value = regressor · (zeros, model, gains) + noise.
 
     Attributes:
-        value: Shape (n,) [N·m].
-        regressor: Shape (n, u).
-        variance: Of the noise, shape (n,) [N²·m²].
+        value: Of the r rests, shape (r, n) [N·m].
+        regressor: Shape (r, n, u).
+        variance: Of the noise, shape (r, n) [N²·m²].
+        prior: Standard deviations of the unknowns, shape (u,).
 
     """
 
     value: Array
     regressor: Array
     variance: Array
-
-
-class _Problem(NamedTuple):
-    """Linear regression of all unknowns.
-
-    Attributes:
-        rows: The equations of each rest.
-        prior: Standard deviations of the unknowns, shape (u,).
-
-    """
-
-    rows: list[_Rows]
     prior: Array
 
     def posterior(self, apart_from: int = -1) -> tuple[Array, Array]:
@@ -95,27 +84,25 @@ class _Problem(NamedTuple):
             apart_from: A rest that is left out; none if negative.
 
         """
-        precision, total = np.diag(np.maximum(self.prior, _EXACT)**-2.0), np.zeros(len(self.prior))
-        for number, (value, regressor, variance) in enumerate(self.rows):
-            if number != apart_from:
-                weighted = regressor.T / variance
-                precision += weighted @ regressor
-                total += weighted @ value
-        covariance = scipy.linalg.inv(precision)
-        return covariance @ total, covariance
+        used = np.arange(len(self.value)) != apart_from
+        regressor = self.regressor[used].reshape(-1, len(self.prior))
+        weighted = regressor.T / self.variance[used].ravel()
+        covariance = scipy.linalg.inv(
+            np.diag(np.maximum(self.prior, _EXACT)**-2.0) + weighted @ regressor)
+        return covariance @ (weighted @ self.value[used].ravel()), covariance
 
     def unexplained(self, number: int) -> tuple[Array, Array]:
         """Return what others leave of a rest's torques, and its covariance, (n,) and (n, n)."""
         mean, covariance = self.posterior(number)
-        value, regressor, variance = self.rows[number]
-        return value - regressor @ mean, np.asarray(
-            regressor @ covariance @ regressor.T + np.diag(variance))
+        regressor = self.regressor[number]
+        return self.value[number] - regressor @ mean, np.asarray(
+            regressor @ covariance @ regressor.T + np.diag(self.variance[number]))
 
     def evidence(self) -> float:
         """Return the log-density of all torques, up to a constant."""
-        value, regressor, variance = map(np.concatenate, zip(*self.rows, strict=True))
-        columns = regressor * self.prior
-        covariance = columns @ columns.T + np.diag(variance)
+        value, columns = self.value.ravel(), (self.regressor * self.prior).reshape(
+            self.value.size, -1)
+        covariance = columns @ columns.T + np.diag(self.variance.ravel())
         return -0.5 * float(np.linalg.slogdet(covariance)[1]
                             + value @ np.linalg.solve(covariance, value))
 
@@ -165,13 +152,14 @@ class Zeroing:
         prior = np.concatenate((
             per_joint(values.torque_zero_std, len(names), 'torque_zero_std'),
             np.ones(observer.errors.parameters.shape[1] + gains.shape[1])))
-        rows = [self._rows(rest, gains) for rest in rests]
+        value, regressor, variance = map(np.array, zip(*(
+            self._rows(rest, gains) for rest in rests), strict=True))
         noise = per_joint(values.torque_std, len(names), 'torque_std')
-        return [_Problem([item._replace(variance=item.variance + (scale * noise)**2)
-                          for item in rows], prior)
+        return [_Problem(value, regressor, variance + (scale * noise)**2, prior)
                 for scale in (_SCALES[:1] if len(rests) < FEWEST_POSTURES else _SCALES)]
 
-    def _rows(self, rest: Rest, gains: Array) -> _Rows:
+    def _rows(self, rest: Rest, gains: Array) -> tuple[Array, Array, Array]:
+        """Return value, regressor and variance of a rest, as in ``_Problem``."""
         observer, still = self._observer, np.zeros_like(rest.posture)
         arm, torques = observer.arm, observer.torques
         if torques is None:
@@ -179,9 +167,9 @@ class Zeroing:
         arm.held(rest.posture, still, still)
         model = np.array(arm.torque)
         errors = arm.regressors(rest.posture, still, still)[1] @ observer.errors.parameters
-        return _Rows(rest.torque - model,
-                     np.hstack((np.eye(len(model)), errors, model[:, None] * gains)),
-                     rest.variance + torques.friction.variance(still, model))
+        return (rest.torque - model,
+                np.hstack((np.eye(len(model)), errors, model[:, None] * gains)),
+                rest.variance + torques.friction.variance(still, model))
 
     def _refuse_contact(
         self, others: list[Rest], rest: Rest, values: WrenchParameters
@@ -223,13 +211,12 @@ class Zeroing:
         """
         rests, names = self.rests, zero_names(self._observer.arm.robot)
         problem = max(self._problems(rests, values), key=_Problem.evidence)
-        value = np.array([item.value for item in problem.rows])
         kept = np.sqrt(np.diag(zero.covariance))
         share = 1.0 - (kept / np.maximum(problem.prior[:len(kept)], _EXACT))**2
         count = sum(rest.samples for rest in rests)
         fit = tuple(Fit(f'torque of {joint}', 'N·m', rms(own), rms(own - offset), count)
                     for joint, own, offset in zip(
-                        robot.joint_names, value.T, zero.offset, strict=True))
+                        robot.joint_names, problem.value.T, zero.offset, strict=True))
         validation: tuple[Fit, ...] = ()
         least = int(np.argmin(share))
         checks = [Check(

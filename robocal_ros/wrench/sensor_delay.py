@@ -10,6 +10,7 @@ standard deviation follows from the scatter of independent segments and includes
 from __future__ import annotations
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.messages import SECOND, Stamps
@@ -18,8 +19,11 @@ from robocal_ros.messages import SECOND, Stamps
 # largest one in multiples of it.
 _APART = 0.025
 _GAP = 1.5
-# Slopes use values up to 2 steps from an instant, instruments those 3 steps from it.
+# Values up to this number of steps from an instant are used; their weights in its slope, a central
+# difference of fourth order, and in its instrument.
 _BESIDE = 3
+_SLOPE = np.array([0.0, 1.0, -8.0, 0.0, 8.0, -1.0, 0.0]) / 12.0
+_INSTRUMENT = np.array([-1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]) / 6.0
 # Duration of a segment [s], and least number of segments.
 _STRETCH, _FEWEST = 2.0, 5
 # Least RMS rate of change of forces [N/s], and of moments divided by a length [m], in a segment.
@@ -60,29 +64,22 @@ class SensorDelays:
             return
         time = (stamps[rows] - stamps[rows[0]]) / SECOND
         scale = np.array([1.0, 1.0, 1.0, *[1.0 / _LENGTH] * 3])
-        force, lag = scale * held[rows], scale * distal[rows]
-
-        def beside(values: Array, steps: int) -> Array:
-            count = len(rows) - 2 * _BESIDE
-            at = _BESIDE + steps
-            return values[at:at + count]
-
-        apart = (beside(time, 1) - beside(time, -1))[:, None, None] / 2.0
-        slope = (8.0 * (beside(force, 1) - beside(force, -1))
-                 - beside(force, 2) + beside(force, -2)) / (12.0 * apart)
-        instrument = (beside(force, 3) - beside(force, -3)) / (6.0 * apart)
+        force, lag = scale * held[rows], scale * distal[rows[_BESIDE:-_BESIDE]]
+        times, forces, frees = (sliding_window_view(values, 2 * _BESIDE + 1, axis=0)
+                                for values in (time, force, free[rows]))
+        apart = (times[:, _BESIDE + 1] - times[:, _BESIDE - 1])[:, None, None] / 2.0
+        slope, instrument = forces @ _SLOPE / apart, forces @ _INSTRUMENT / apart
         # All seven values of a slope and its instrument are free of contact and gaps.
-        good = np.convolve(free[rows], np.ones(2 * _BESIDE + 1), 'valid') > 2 * _BESIDE + 0.5
-        good &= beside(time, 3) - beside(time, -3) < 2.0 * _BESIDE * _GAP * self._apart
-        stretch = (beside(time, 0) / _STRETCH).astype(int)
+        good = frees.all(axis=1) & (
+            times[:, -1] - times[:, 0] < 2.0 * _BESIDE * _GAP * self._apart)
+        stretch = (times[:, _BESIDE] / _STRETCH).astype(int)
         for number in range(int(stretch[-1]) + 1):
             chosen = good & (stretch == number)
             count = np.count_nonzero(chosen)
             if count * self._apart < 0.5 * _STRETCH:
                 continue
-            x = slope[chosen] - slope[chosen].mean(axis=0)
-            y = beside(lag, 0)[chosen] - beside(lag, 0)[chosen].mean(axis=0)
-            z = instrument[chosen] - instrument[chosen].mean(axis=0)
+            x, y, z = (part[chosen] - part[chosen].mean(axis=0)
+                       for part in (slope, lag, instrument))
             power, shared = np.einsum('mkc,mkc->k', z, x), np.einsum('mkc,mkc->k', z, y)
             known = power > _LEAST_CHANGE**2 * count
             for sensor in np.flatnonzero(known).tolist():

@@ -280,11 +280,9 @@ class Taring:
                  'its sign in sensor_signs' for i in sorted(explained)]
         for i in odd:
             for j in range(len(mean)):
-                if j == i or {i, j} & explained:
-                    continue
-                crossed = (mean[i] - expected[j], mean[j] - expected[i])
-                size = max(_share(crossed[0], limits), _share(crossed[1], limits))
-                if size <= 1.0 and size < max(_share(bias[i], limits), _share(bias[j], limits)):
+                if explained.isdisjoint({i, j}) and max(
+                        _share(mean[i] - expected[j], limits),
+                        _share(mean[j] - expected[i], limits)) <= 1.0:
                     found.append(f"'{self.names[i]}' and '{self.names[j]}' read each other's "
                                  'weight: they are swapped, exchange their topics or cables')
                     explained |= {i, j}
@@ -320,12 +318,11 @@ class Taring:
         if size == 0.0:
             return ''
         down = np.array(self.arm.robot.gravity) / size
-        turned = np.array([
-            self.arm.robot.transform_frame_to_root(posture, chain.link).rotation @ force
-            for chain, force in zip(
-                self.arm.chains, self.arm.in_links(bias)[:, :3], strict=True)])
-        weight = float((turned[list(odd)] @ down).mean())
-        left = turned[list(odd)] - weight * down
+        forces = self.arm.in_links(bias)[:, :3]
+        turned = np.array([self.arm.robot.transform_frame_to_root(
+            posture, self.arm.chains[i].link).rotation @ forces[i] for i in odd])
+        weight = float((turned @ down).mean())
+        left = turned - weight * down
         if weight < _LOAD * limit or np.abs(left).max() > limit:
             return ''
         outermost = min(odd, key=lambda i: len(self.arm.all_distal[i]))
@@ -344,8 +341,7 @@ class Taring:
             changes = [((mean[i] - before[i]) / noise[i], (expected[i] - weight[i]) / noise[i])
                        for before, weight in self.seen]
             clear = [pair for pair in changes if np.linalg.norm(pair[1]) >= _CLEAR]
-            if any(np.linalg.norm(seen + change) < np.linalg.norm(seen - change)
-                   for seen, change in clear):
+            if any(seen @ change < 0.0 for seen, change in clear):
                 raise DataError(
                     f"The tare was refused: between two postures '{name}' changed by the "
                     'opposite of the weight distal to it: change its sign in sensor_signs. Then '

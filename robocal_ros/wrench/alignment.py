@@ -620,11 +620,11 @@ class AlignedWindow:
 
         """
         for index, feed in enumerate(self._feeds):
-            self.judge(index, now, 0 if self.newest == NEVER else feed.newest - self.newest,
-                       lambda feed=feed: feed.newest - clock())  # type: ignore[misc]
+            self.judge(
+                index, now, 0 if self.newest == NEVER else feed.newest - self.newest, clock)
 
     def judge(
-        self, index: int, now: float, skew: int, early: Callable[[], int] = lambda: 0
+        self, index: int, now: float, skew: int, clock: Callable[[], int] | None = None
     ) -> str:
         """Judge whether stamps of a sensor are ahead of the leading stream.
 
@@ -634,7 +634,7 @@ class AlignedWindow:
             index: The sensor.
             now: Time of arrival of the newest samples [s].
             skew: Newest stamp of the sensor minus that of the leading stream [ns].
-            early: Returns by how much the former is ahead of this computer's clock [ns].
+            clock: As for ``compare``; None if it is not that of the samples' arrival.
 
         Returns:
             ``ahead`` of the sensor.
@@ -647,11 +647,12 @@ class AlignedWindow:
         count += now > last
         self._in_step[index] = since, now, count
         if not self.ahead[index] and count >= _AHEAD_TIMES and now - since >= _AHEAD_FOR:
-            clock, most = early(), self._max_delay
-            also = f' and {1e3 * clock / SECOND:.0f} ms ahead of the clock of this computer' if (
-                most < clock < _FAR * SECOND) else ''
+            feed, most = self._feeds[index], self._max_delay
+            early = 0 if clock is None else feed.newest - clock()
+            also = f' and {1e3 * early / SECOND:.0f} ms ahead of the clock of this computer' if (
+                most < early < _FAR * SECOND) else ''
             self.ahead[index] = (
-                f"Stamps of sensor '{self._feeds[index].name}' are {1e3 * skew / SECOND:.0f} ms "
+                f"Stamps of sensor '{feed.name}' are {1e3 * skew / SECOND:.0f} ms "
                 f'ahead of {self._name}{also}; at most max_delay ({1e3 * most / SECOND:.0f} ms) '
                 'is expected. Synchronise the clocks (chrony, PTP), or set sensor_delays.')
         return self.ahead[index]

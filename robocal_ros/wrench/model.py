@@ -553,9 +553,8 @@ class SensedArm:
         posture, data, columns = self._q.copy(), self._aside, self._v_columns
         posture[self._q_columns] = q
         mass = pin.crba(self.model, data, posture)[np.ix_(columns, columns)] + np.diag(rotors)
-        pin.computeJointJacobians(self.model, data, posture)
-        jacobian = pin.getJointJacobian(
-            self.model, data, self._joints[index], pin.ReferenceFrame.LOCAL)[:, columns]
+        jacobian = pin.computeJointJacobian(
+            self.model, data, posture, self._joints[index])[:, columns]
         row = direction @ (jacobian[:3] - pin.skew(point) @ jacobian[3:])
         mobility = float(row @ np.linalg.solve(mass, row))
         return 1.0 / mobility if mobility > 0.0 else np.inf

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, compress
+from itertools import chain, compress, groupby
 
 import numpy as np
 
@@ -47,7 +47,6 @@ from robocal_ros.robot import (
     torque_zero,
 )
 from robocal_ros.wrench import tare
-from robocal_ros.wrench.alignment import NEVER
 from robocal_ros.wrench.fusion import Fusion
 from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.offline_observer import Block, OfflineObserver
@@ -356,12 +355,10 @@ class WrenchFollowing:
             if samples is None:
                 observer.clear()
                 continue
-            newest = NEVER
-            for stamp, take, content in samples:
-                if stamp != newest:
-                    newest = stamp
-                    yield from iter(observer.take, None)
-                take(stamp, content)
+            for stamp, alike in groupby(samples, lambda sample: sample[0]):
+                yield from iter(observer.take, None)
+                for _, take, content in alike:
+                    take(stamp, content)
             yield from iter(observer.take, None)
         if progress is not None:
             self._tell_counts({topic: channel.intake for topic, channel in channels.items()})

@@ -51,12 +51,10 @@ class ContactReaction:
 
     def note(self, observation: Observation) -> None:
         """Hold the arm if a contact begins; one that lasts does not hold it again."""
-        what = self._contact(observation)
-        begun = bool(what) and not self._held.get(observation.links)
+        what, held = self._contact(observation), self._held.get(observation.links, False)
         # What is held stays so until the contact ends.
-        self._held[observation.links] = bool(what) or (
-            self._held.get(observation.links, False) and bool(observation.contacts))
-        if begun:
+        self._held[observation.links] = bool(what) or (held and bool(observation.contacts))
+        if what and not held:
             self._hold(what)
 
     def _contact(self, observation: Observation) -> str:

@@ -197,29 +197,20 @@ def estimate_sets(
             'rejected_readings': sum(item.rejected for item in everything),
             'rejected_displacements': int((~fit.kept).sum()), **(counts or {})},
         settings={
-            **_setup(robot, mounted, load, target, values, registration),
+            'load_mass': float(load.body.mass), 'load_com': load.body.com.tolist(),
+            'load_frame': load.frame, 'load_source': load.source,
+            'mounted_unloaded': mounted.described(loaded=False),
+            'mounted_loaded': mounted.described(loaded=True),
+            'target_frame': target.frame, 'target_xyz': target.xyz.tolist(),
+            'match_tolerance': values.match_tolerance, 'max_drift': values.max_drift,
+            'gravity': np.asarray(robot.gravity).tolist(),
+            'registration': registration.method, 'registration_rms': registration.rms,
+            'tracker_rotation': registration.rotation.ravel().tolist(),
+            'tracker_translation': registration.translation.tolist(),
             'largest_encoder_difference': float(np.abs(data.loaded - data.unloaded).max()),
             **_findings(names, fit)},
         source=source, time=max(item.time for item in everything),
         software_version=__version__, series=_series(data, sag, sag_held_out))
-
-
-def _setup(
-    robot: Robot, mounted: Mounted, load: Load, target: Target, values: ComplianceParameters,
-    registration: Registration,
-) -> dict[str, Any]:
-    """Return what was mounted, tracked and registered, for the settings of the result."""
-    return {
-        'load_mass': float(load.body.mass), 'load_com': load.body.com.tolist(),
-        'load_frame': load.frame, 'load_source': load.source,
-        'mounted_unloaded': mounted.described(loaded=False),
-        'mounted_loaded': mounted.described(loaded=True),
-        'target_frame': target.frame, 'target_xyz': target.xyz.tolist(),
-        'match_tolerance': values.match_tolerance, 'max_drift': values.max_drift,
-        'gravity': np.asarray(robot.gravity).tolist(),
-        'registration': registration.method, 'registration_rms': registration.rms,
-        'tracker_rotation': registration.rotation.ravel().tolist(),
-        'tracker_translation': registration.translation.tolist()}
 
 
 def _findings(names: Sequence[str], fit: ComplianceFit) -> dict[str, Any]:

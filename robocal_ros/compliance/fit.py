@@ -86,8 +86,7 @@ class _Problem:
         unsure = self.jacobians * (GEAR_ERROR * (data.loaded - data.unloaded))[:, None]
         self.covariance = data.covariance + unsure @ unsure.transpose(0, 2, 1)
         self.white = np.linalg.inv(np.linalg.cholesky(self.covariance))
-        self.torque = np.array([
-            loaded.gravity_torque(q) - robot.gravity_torque(q) for q in data.loaded])
+        self.torque = loaded.gravity_torques(data.loaded) - robot.gravity_torques(data.loaded)
         self.encoder_share = 1.0
         self.bearings, self.links = map(np.array, zip(*(
             bending_columns(robot, loaded, target, q, self.rows) for q in data.loaded),
@@ -122,6 +121,11 @@ class _Problem:
     def seen(self) -> list[int]:
         """Columns of the observable joints."""
         return [joint for joint in range(self.robot.n) if joint not in self.unobservable]
+
+    @property
+    def placed(self) -> Array:
+        """Matrix from figures of the observable joints to those of all, 0 for others."""
+        return np.eye(self.robot.n)[:, self.seen]
 
     @property
     def unknowns(self) -> int:
@@ -342,8 +346,7 @@ def fit_compliance(
             if not problem.offset and _offset_needed(problem, left, slope):
                 problem.offset = True
                 continue
-        compliance = np.zeros(robot.n)
-        compliance[problem.seen] = solution[:len(problem.seen)]
+        compliance = problem.placed @ solution[:len(problem.seen)]
     return _finished(problem, compliance, condition, encoder_std, others)
 
 
@@ -353,60 +356,51 @@ def _finished(
 ) -> ComplianceFit:
     """Return the fit with all that the model of the robust fit leaves out."""
     data, kept, seen, size = problem.data, problem.kept, problem.seen, len(problem.seen)
-    correction, scale = compliance, np.zeros(problem.robot.n)
-    scale[seen] = np.maximum(compliance[seen], _LEAST)
+    placed, correction = problem.placed, compliance
+    scale = placed @ np.maximum(compliance[seen], _LEAST)
     angles = problem.jacobians @ problem.jacobians.transpose(0, 2, 1)
-
-    def doubts(at: Array, prediction: Array) -> Array:
-        """Return what one standard deviation of the load displaces, shape (k, d, r) [m]."""
-        return np.stack([np.zeros_like(prediction), *(
-            problem.linearised(at, other)[0] - prediction for other in others)], axis=2)
 
     for _ in range(_PASSES):
         prediction, slope = problem.linearised(compliance)
         aims = data.value - prediction + slope @ compliance
+        # What one standard deviation of the load displaces, shape (k, d, r) [m].
+        doubts = np.stack([np.zeros_like(prediction), *(
+            problem.linearised(compliance, other)[0] - prediction for other in others)], axis=2)
         across, effects = _effects(problem, scale, 'give' if encoder_std > 0.0 else 'angles')
         fit = integrate(
             slope[kept][:, :, seen], aims[kept], problem.covariance[kept],
             {'noise': data.covariance[kept], 'angles': angles[kept]},
             {name: columns[kept] for name, columns in effects.items()},
-            {'give': np.sqrt(2.0) * encoder_std},
-            doubts(compliance, prediction)[kept])
+            {'give': np.sqrt(2.0) * encoder_std}, doubts[kept])
         free, variance = fit.mean[:size], np.diag(fit.covariance)[:size]
         root = np.linalg.cholesky(np.linalg.inv(fit.covariance[:size, :size])).T
-        compliance = np.zeros(problem.robot.n)
-        compliance[seen] = free if (free >= 0.0).all() else _solve_bounded(
-            root, root @ free, size)
-        scale[seen] = np.sqrt(free**2 + variance)
+        compliance = placed @ (free if (free >= 0.0).all()
+                               else _solve_bounded(root, root @ free, size))
+        scale = placed @ np.sqrt(free**2 + variance)
         problem.encoder_share = _encoder_share(problem, fit.size['angles'])
     n = problem.robot.n
     bearings = len(fit.mean) - effects['bending'].shape[2]
     links = bearings + 5 * n
-    variance = np.diag(fit.covariance)[:size]
     # What bearings or links cause is as uncertain as the spread of so few of them: Satterthwaite,
     # Biometrics Bull. 2 (1946) 110, doi 10.2307/3002019.
     freedom = n * variance**2 / np.maximum(1e-300, sum(
         _caused(fit.covariance, size, rows)**2
         for rows in (slice(bearings, links), slice(links, None))))
-    by_bending = np.zeros(n)
-    by_bending[seen] = _caused(fit.covariance, size, slice(bearings, None)) / variance
-    width = scipy.stats.norm.ppf(_UPPER) / scipy.stats.t.ppf(_UPPER, freedom)
-    full, freedoms = np.zeros((n, n)), np.full(n, np.inf)
-    full[np.ix_(seen, seen)] = fit.covariance[:size, :size] * np.outer(width, width)
+    by_bending = placed @ (_caused(fit.covariance, size, slice(bearings, None)) / variance)
+    width = placed @ (scipy.stats.norm.ppf(_UPPER) / scipy.stats.t.ppf(_UPPER, freedom))
+    freedoms = np.full(n, np.inf)
     freedoms[seen] = freedom
-    both = scipy.linalg.block_diag(across, across)
+    own, both = placed @ fit.covariance[:size], scipy.linalg.block_diag(across, across)
     bends = np.r_[bearings:bearings + n, links:links + n]
-    together = np.zeros((n, 2 * n))
-    together[seen] = fit.covariance[:size, bends] @ both.T
     plain = problem.whitened(aims - slope @ compliance)[kept]
     return ComplianceFit(
-        compliance, full, problem.unobservable,
+        compliance, own[:, :size] @ placed.T * np.outer(width, width), problem.unobservable,
         {joint: float(free[i]) for i, joint in enumerate(seen) if free[i] < 0.0}, kept, fit.size,
         fit.mean[size:size + 3] if problem.offset else None,
         float((plain**2).sum()) / problem.freedom(), condition, correction,
         both @ fit.mean[bends],
-        np.sqrt(np.diag(both @ fit.covariance[np.ix_(bends, bends)] @ both.T)), together,
-        by_bending, freedoms, tuple(seen), problem.encoder_share)
+        np.sqrt(np.diag(both @ fit.covariance[np.ix_(bends, bends)] @ both.T)),
+        own[:, bends] @ both.T, by_bending, freedoms, tuple(seen), problem.encoder_share)
 
 
 def _caused(covariance: Array, count: int, rows: slice) -> Array:

@@ -285,20 +285,16 @@ class ArmGeometry:
         parts, begin = [], 0
         for item in self.sets:
             owner = np.arange(begin, begin + len(item))
-            parts += [(kind, owner, residual, jacobian)
+            parts += [(residual.ravel(), jacobian.reshape(-1, self.width),
+                       np.full(residual.size, kind, dtype=object),
+                       np.repeat(owner, residual.shape[1]))
                       for kind, residual, jacobian in self.residuals(item)]
             begin += len(item)
         for known in self.known:
             distance, slope = self.distance(*known.between)
-            parts.append((KNOWN, np.array([-1]), np.array([[distance - known.distance]]),
-                          slope[None, None]))
-        return Rows(
-            np.concatenate([residual.ravel() for _, _, residual, _ in parts]),
-            np.concatenate([jacobian.reshape(-1, self.width) for *_, jacobian in parts]),
-            np.concatenate([np.full(residual.size, kind, dtype=object)
-                            for kind, _, residual, _ in parts]),
-            np.concatenate([np.repeat(owner, residual.shape[1])
-                            for _, owner, residual, _ in parts]))
+            parts.append((np.array([distance - known.distance]), slope[None],
+                          np.array([KNOWN], dtype=object), np.array([-1])))
+        return Rows(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
     def distance(self, one: str, other: str) -> tuple[float, Array]:
         """Return the distance between two sockets [m] and its derivatives, shape (width,)."""

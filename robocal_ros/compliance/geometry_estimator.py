@@ -162,16 +162,15 @@ def _order(geometry: ArmGeometry) -> dict[str, tuple[str, int, float]]:
 
 def _parameters(fit: GeometryFit, covariance: Array) -> tuple[Parameter, ...]:
     """Return frames, compliances and targets; those held by their prior are not identified."""
-    geometry, n = fit.geometry, fit.geometry.robot.n
+    geometry = fit.geometry
     order = _order(geometry)
     names, columns = list(order), [column for _, column, _ in order.values()]
     own = covariance[np.ix_(columns, columns)]
     std = np.sqrt(np.diag(own))
     alike = own / np.outer(std, std)
     prior = np.full(geometry.width, np.inf)
-    for name, part in (('frame shift', slice(3 * n)), ('frame turn', slice(3 * n, 6 * n)),
-                       ('compliance', slice(6 * n, 7 * n))):
-        prior[part] = fit.mixed.std[name]
+    for name in ('frame shift', 'frame turn', 'compliance'):
+        prior[fit.mixed.places[name]] = fit.mixed.std[name]
     moved = np.abs(fit.rows.jacobian).max(axis=0) > 0.0
     found = []
     for row, (name, (unit, column, value)) in enumerate(order.items()):

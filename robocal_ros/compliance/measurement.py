@@ -156,8 +156,7 @@ def find_end_positions(
     """
     found = []
     newest = float(np.nextafter(readings.time[-1], np.inf)) if len(readings) else -np.inf
-    rests = dwells(joints, settle=0.0, min_duration=values.settle + values.dwell)
-    for rest in rests:
+    for rest in dwells(joints, settle=0.0, min_duration=values.settle + values.dwell):
         begin = joints.time[rest.start] + values.settle
         last = joints.time[rest.stop - 1]
         while begin + values.dwell <= last + 1e-9:
@@ -282,7 +281,7 @@ def check_drift(
         return 0.0
     covariance = pooled_covariances(list(positions))
     variance = np.trace(covariance[:, :3, :3], axis1=1, axis2=2) / 3.0
-    rows = [next(i for i, item in enumerate(positions) if item is visit) for visit in again]
+    rows = [positions.index(visit) for visit in again]
     moved = np.array([motion(again[0].posture, item.posture) for item in again])
     unsure = GEAR_ERROR * np.linalg.norm(moved, axis=1)
     std = np.sqrt(variance[rows] + variance[rows[0]] + unsure**2)
@@ -411,8 +410,7 @@ def displacements(
     for which, positions in (('unloaded', unloaded), ('loaded', loaded)):
         check_drift(positions, values, motion, which)
     everything = [*unloaded, *loaded]
-    covariance = {id(item): c for item, c in zip(
-        everything, pooled_covariances(everything), strict=True)}
+    covariance = dict(zip(everything, pooled_covariances(everything), strict=True))
     pairs = _pairs(unloaded, loaded, joint_names, values.match_tolerance)
     change = np.array([b.point - a.point for a, b in pairs])
     turns = [b.rotation @ a.rotation.T for a, b in pairs
@@ -426,7 +424,7 @@ def displacements(
     return Displacements(
         np.array([a.posture for a, _ in pairs]), np.array([b.posture for _, b in pairs]),
         change @ to_base.T,
-        to_base @ np.array([covariance[id(a)] + covariance[id(b)] for a, b in pairs]) @ to_base.T,
+        to_base @ np.array([covariance[a] + covariance[b] for a, b in pairs]) @ to_base.T,
         np.arange(1, len(pairs) + 1) % HELD_OUT_EVERY == 0,
         (time - middle) / np.maximum(half, 1e-9))
 

@@ -505,11 +505,11 @@ class ComplianceProcedure:
             return
         mounted = self.mounted()
         try:
-            result = await self.arm.compute(partial(
+            result = await self.arm.compute(
                 estimate_sets, robot.copy(),
                 [item for number, item in unloaded if number in done.postures], done.positions,
                 mounted.known_load(), self.parameters(), self.state.registration,
-                tool=mounted.tool))
+                tool=mounted.tool)
         except RobocalError as error:
             self.report.note(estimate=f'none yet: {error}')
             return

@@ -55,12 +55,11 @@ def without_missing_meshes(
     tree = ElementTree.fromstring(urdf)
     affected = []
     for link in tree.iter('link'):
-        for item in list(link.findall(kind)):
+        for item in link.findall(kind):
             mesh = item.find('geometry/mesh')
-            if mesh is None or _mesh_path(mesh.get('filename', ''), package_dirs):
-                continue
-            link.remove(item)
-            affected.append(link.get('name', ''))
+            if mesh is not None and not _mesh_path(mesh.get('filename', ''), package_dirs):
+                link.remove(item)
+                affected.append(link.get('name', ''))
     return ElementTree.tostring(tree, encoding='unicode'), affected
 
 
@@ -151,7 +150,10 @@ class CollisionChecker:
         self._loaded = True
         pairs = [pin.CollisionPair(*pair) for pair in self._pairs(links)]
         self._use(pairs)
-        contacts = self._contacts()
+        # In how many random postures each pair touches.
+        contacts = np.zeros(len(pairs))
+        for q in self._random_postures():
+            contacts[list(self._near(q))] += 1
         permanent = [k for k, count in enumerate(contacts)
                      if count >= _ALWAYS * _POSTURES and self._across_one_joint(k)]
         self.by_design = [' and '.join(self._named(k)) for k in permanent]
@@ -222,13 +224,6 @@ class CollisionChecker:
         # All pairs, also those of a load that is not mounted.
         self._gaps = pin.GeometryData(self._hulls)
         self._margins = np.zeros(len(pairs))
-
-    def _contacts(self) -> Array:
-        """Return the number of random postures in which each pair touches, shape (pairs,)."""
-        hits = np.zeros(len(self._geometry.collisionPairs))
-        for q in self._random_postures():
-            hits[list(self._near(q))] += 1
-        return hits
 
     def _across_one_joint(self, pair: int) -> bool:
         """Return whether one moving joint is between two bodies of the arm.

@@ -55,12 +55,12 @@ def arm_zero(robot: Robot, result: CalibrationResult | None) -> TorqueZero | Non
     """
     if result is None or result.kind != ARM:
         return None
-    known = {p.name: p for p in result.parameters if p.value is not None and p.std is not None}
-    found = [known.get(f'{joint}.offset') for joint in robot.joint_names]
-    values = [(p.value, p.std) for p in found if p is not None]
-    if len(values) < robot.n:
+    known = {p.name: (p.value, p.std) for p in result.parameters
+             if p.value is not None and p.std is not None}
+    names = [f'{joint}.offset' for joint in robot.joint_names]
+    if not known.keys() >= set(names):
         return None
-    offset, std = np.array(values, dtype=float).T
+    offset, std = np.array([known[name] for name in names]).T
     return TorqueZero(offset, np.diag(std**2))
 
 

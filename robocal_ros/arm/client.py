@@ -160,7 +160,7 @@ class ArmClient:
         self._goal: UUID | None = None
         self._clock_jumps = self._others_before = 0
         self.longest_turn = 0.0
-        waiter.on_stop.append(self._cancel_now)
+        waiter.on_stop = self._cancel_now
 
     def start(self) -> None:
         """Subscribe to the controller's state, and to what may end a motion."""
@@ -196,8 +196,7 @@ class ArmClient:
 
     def state_problem(self) -> str:
         """Return why the joint states can't be relied on, or an empty string."""
-        problem = self._joints.problem()
-        if problem:
+        if problem := self._joints.problem():
             return problem
         # Messages that arrived while the node was late are still queued.
         age = self._joints.age()
@@ -431,12 +430,10 @@ class ArmClient:
     ) -> MotionOutcome:
         """Cancel the motion and wait until the arm is at rest."""
         answer = self.goals.cancel(goal)
-        timeout = ANSWER_TIMEOUT
-        answered = await self._waiter.until(lambda: answer.done() or result.done(), timeout)
-        if not answered:
-            message += f" Controller '{self.name}' did not answer the cancel request."
+        if await self._waiter.until(lambda: answer.done() or result.done(), ANSWER_TIMEOUT):
+            await self._waiter.until(result.done, ANSWER_TIMEOUT)
         else:
-            await self._waiter.until(result.done, timeout)
+            message += f" Controller '{self.name}' did not answer the cancel request."
         return await self._ended(status, message)
 
     async def _conclude(
@@ -451,7 +448,6 @@ class ArmClient:
             return await self._ended(
                 MotionStatus.ABORTED, f'The controller ended the motion: {error}. See its log, '
                 'and check that it is active.')
-        problem: tuple[MotionStatus, str] | None = None
         end = self._waiter.now() + _LATE_ARRIVAL
         # Late joint states may still show the arm at rest before a short motion.
         known = self._stamp() + _OLDEST
@@ -461,11 +457,10 @@ class ArmClient:
             return self.resting and bool(
                 distance <= self._parameters().goal_tolerance or self._stamp() >= known)
 
-        while not arrived() and problem is None and self._waiter.now() < end:
+        while not arrived() and self._waiter.now() < end:
             await self._waiter.tick()
-            problem = self._problem(follower, None)
-        if problem is not None:
-            return await self._ended(*problem, hold=True)
+            if (problem := self._problem(follower, None)) is not None:
+                return await self._ended(*problem, hold=True)
         distance = np.abs(self._joints.posture() - trajectory.goal)
         worst = int(np.argmax(distance))
         if distance[worst] > self._parameters().goal_tolerance:

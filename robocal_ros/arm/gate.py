@@ -172,8 +172,7 @@ class GuardedArm:
             raise MotionError(f'{reason[1]} Nothing was sent.')
         if self.client.controller.paused:
             raise MotionError(f'{PAUSED} Nothing was sent; release it and call again.')
-        problem = self.client.state_problem()
-        if problem:
+        if problem := self.client.state_problem():
             raise MotionError(f'{problem} Nothing was sent.')
         distance = np.abs(self._joints.posture() - trajectory.start)
         worst = int(np.argmax(distance))
@@ -207,8 +206,7 @@ class GuardedArm:
         # The parameter may have been lowered since the motion was planned.
         scaled = trajectory.slowed(min(1.0, self._parameters().speed_scale / limits.scale))
         limits.check(scaled)
-        contact = self.checker.first_contact(scaled.sample(scaled.dense())[0])
-        if contact:
+        if contact := self.checker.first_contact(scaled.sample(scaled.dense())[0]):
             raise MotionError(
                 f'On this motion {contact}. Nothing was sent; start from another posture, or '
                 'correct the collision geometry or clearance.')
@@ -434,8 +432,7 @@ class GuardedArm:
         if await self._waiter.until_stopped(
                 lambda: self.resting, self._parameters().connect_timeout):
             return
-        problem = self.client.state_problem()
-        if problem:
+        if problem := self.client.state_problem():
             raise DataError(f'{problem} The arm was not moved; check the driver.')
         raise DataError('The arm is moving; another client seems to move it. Nothing was sent; '
                         f'call again when it is at rest.{self._joints.several}')

@@ -37,6 +37,7 @@ class ControllerGoals:
         sending: Client of the service that accepts goals.
         cancelling: Client of the service that cancels them.
         results: Client of the service that answers with their results.
+        on_success: Called when goals of other clients succeed while subscribed.
         begun: Number of goals of other clients that were accepted.
 
     """
@@ -64,7 +65,7 @@ class ControllerGoals:
         self._topic, self.start = self._subscriber.topic, self._subscriber.start
         self._action = action
         self._own: deque[bytes] = deque(maxlen=_OWN)
-        self._when_succeeded: list[Callable[[], None]] = []
+        self.on_success: Callable[[], None] = lambda: None
         self._statuses: dict[bytes, int] | None = None
         self._servers: set[bytes] = set()
         self._over: set[bytes] = set()
@@ -114,10 +115,6 @@ class ControllerGoals:
         self._own.append(bytes(identity.uuid))
         return identity
 
-    def when_succeeded(self, callback: Callable[[], None]) -> None:
-        """Register a callback for goals of other clients that succeed while subscribed."""
-        self._when_succeeded.append(callback)
-
     def _take(self, message: GoalStatusArray) -> None:
         self._look()
         before, self._statuses = self._statuses, {
@@ -128,8 +125,7 @@ class ControllerGoals:
         self.begun += sum(not status for status in news.values())
         if any(status < GoalStatus.STATUS_SUCCEEDED == self._statuses[goal]
                for goal, status in news.items()):
-            for callback in self._when_succeeded:
-                callback()
+            self.on_success()
 
     def is_known(self) -> bool:
         """Return whether goals of other clients are known, if there are any.

@@ -48,7 +48,7 @@ class ArmOwner:
         self._subscriber = Subscriber(
             self._node, waiter.group, String, TOPIC, self._take, profile=qos.MARKS, limit=_LIMIT)
         self._subscriber.start()
-        waiter.on_end.append(self.release)
+        waiter.on_end = self.release
 
     def destroy(self) -> None:
         """Release the arm, and remove the topic."""

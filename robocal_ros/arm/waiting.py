@@ -21,6 +21,8 @@ from std_srvs.srv import Trigger
 from robocal_ros.errors import CancelledError, DataError
 
 T = TypeVar('T')
+# Interval at which conditions are checked [s].
+_PERIOD = 0.01
 # Lateness below this is usual on a machine that is not real-time [s].
 _USUAL = 0.05
 # Time after a late wake-up within which queued messages are processed [s].
@@ -62,31 +64,29 @@ class Waiter:
         node: The node whose executor runs the coroutines.
         group: A reentrant callback group.
         stop_reason: Reason of a requested stop; empty if none is requested.
-        on_stop: Functions to be called at a stop request.
-        on_end: Functions to be called at the end of a procedure.
+        on_stop: Called at a stop request.
+        on_end: Called at the end of a procedure.
 
     """
 
-    def __init__(self, node: Node, group: CallbackGroup, period: float = 0.01) -> None:
+    def __init__(self, node: Node, group: CallbackGroup) -> None:
         """Create the timer, stopped.
 
         Args:
             node: The node.
             group: A reentrant callback group.
-            period: Interval at which conditions are checked [s].
 
         """
         self.node = node
         self.group = group
         self.stop_reason = ''
-        self.on_stop: list[Callable[[], None]] = []
-        self.on_end: list[Callable[[], None]] = []
+        self.on_stop: Callable[[], None] = lambda: None
+        self.on_end: Callable[[], None] = lambda: None
         self._clock = Clock(clock_type=ClockType.STEADY_TIME)
         self._waiting: list[Future[None]] = []
-        self._period = period
         self._due = self._late_since = -np.inf
         self._delay = 0.0
-        self._timer = node.create_timer(period, self._wake, group, clock=self._clock)
+        self._timer = node.create_timer(_PERIOD, self._wake, group, clock=self._clock)
         self._timer.cancel()
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix='robocal')
         self._loading: list[ThreadFuture[Any]] = []
@@ -138,7 +138,7 @@ class Waiter:
         future: Future[None] = Future()
         self._waiting.append(future)
         if self._timer.is_canceled():
-            self._due = self.now() + self._period
+            self._due = self.now() + _PERIOD
             self._timer.reset()
         await future
 
@@ -173,13 +173,11 @@ class Waiter:
     def stop(self, reason: str) -> None:
         """Request that the running procedure ends; return at once."""
         self.stop_reason = reason
-        for callback in self.on_stop:
-            callback()
+        self.on_stop()
 
     def end(self) -> None:
         """Note that the procedure has ended."""
-        for callback in self.on_end:
-            callback()
+        self.on_end()
 
     def allow(self) -> None:
         """Clear a stop request, so that the next procedure can begin."""
@@ -244,8 +242,8 @@ class ServiceCall:
         """Remove the client."""
         self._waiter.node.destroy_client(self._client)
 
-    async def call(self) -> str:
-        """Call and return the answer's message.
+    async def call(self) -> None:
+        """Call and wait for the answer.
 
         Raises:
             DataError: If the service is unavailable, does not answer, or refuses.
@@ -262,4 +260,3 @@ class ServiceCall:
         answer = future.result()
         if not answer.success:
             raise DataError(f"Service '{self._name}' refused: {answer.message}")
-        return str(answer.message)

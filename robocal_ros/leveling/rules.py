@@ -64,7 +64,7 @@ class AutoLeveling:
         if self._tasks:
             node.subscription(String, '~/task', self._on_task, qos.RELIABLE)
         if names:
-            node.arm.client.goals.when_succeeded(self._on_success)
+            node.arm.client.goals.on_success = self._on_success
 
     def _on_task(self, message: String) -> None:
         self._task = message.data

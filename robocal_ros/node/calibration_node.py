@@ -463,7 +463,7 @@ class CalibrationNode(ProcedureNode, ABC):
         self.status.update('estimating', 'Estimating from the recorded samples.')
         result = await self.waiter.compute(function)
         self.waiter.check_stopped()
-        if self.journal is not None and (resumed := self.journal.resumed):
+        if resumed := self.journal.resumed:
             result = replace(result, counts={**result.counts, 'resumed': resumed})
         return with_own_units(self.robot, result)
 

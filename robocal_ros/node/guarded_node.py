@@ -33,11 +33,17 @@ class Part(Protocol):
         """Free the resource."""
 
 
-class Resumable(Protocol):
-    """Journal of a procedure; see ``robocal_ros.node.journal``."""
+class Resumable:
+    """Journal of a procedure that begins anew after a restart: nothing is kept.
 
-    resumed: int
-    sentence: str
+    Attributes:
+        resumed: How often the present measurement was gone on with.
+        sentence: What the running service went on from, empty for nothing.
+
+    """
+
+    resumed = 0
+    sentence = ''
 
     def remove(self) -> None:
         """Remove what was kept."""
@@ -62,7 +68,7 @@ class GuardedNode(LifecycleNode):
         robot: Model of the arm.
         store: Its stored results.
         status: Publisher of the node's status.
-        journal: Journal of the procedure; None if it begins anew after a restart.
+        journal: Journal of the procedure; see ``robocal_ros.node.journal``.
         is_active: Whether the node is active.
         is_configured: Whether it is configured.
         why_inactive: Why it could not be configured or activated, empty for no reason.
@@ -74,7 +80,6 @@ class GuardedNode(LifecycleNode):
     robot: Robot
     store: ResultStore
     status: StatusReporter
-    journal: Resumable | None = None
     is_active = False
     is_configured = False
     why_inactive = ''
@@ -83,6 +88,7 @@ class GuardedNode(LifecycleNode):
         """Create the node; arguments as for rclpy's."""
         self.group = ReentrantCallbackGroup()
         self.parts = ExitStack()
+        self.journal = Resumable()
         self._ticked = -math.inf
         super().__init__(name, **kwargs)
 

@@ -26,6 +26,7 @@ from robocal_ros.errors import CancelledError, DataError, FileFormatError, Roboc
 from robocal_ros.files import exists, read_bytes, write_atomically
 from robocal_ros.messages import Recorded
 from robocal_ros.node.calibration_node import CalibrationNode
+from robocal_ros.node.guarded_node import Resumable
 from robocal_ros.node.sample_recorder import SampleRecorder
 from robocal_ros.parameters import declarations
 
@@ -64,14 +65,8 @@ class Entry(msgspec.Struct, Generic[S], forbid_unknown_fields=True):
     state: S
 
 
-class Journal(Generic[S]):
-    """The journal of a node's procedure; ``S`` is a dataclass with the state of the procedure.
-
-    Attributes:
-        resumed: How often the present measurement was gone on with.
-        sentence: What the running service went on from, empty for nothing.
-
-    """
+class Journal(Resumable, Generic[S]):
+    """The journal of a node's procedure; ``S`` is a dataclass with the state of the procedure."""
 
     def __init__(
         self, node: CalibrationNode, recorder: SampleRecorder, kind: str, schema: type[S]
@@ -90,8 +85,6 @@ class Journal(Generic[S]):
         self._type: Any = Entry[schema]  # type: ignore[valid-type]
         self._path = node.store.path(kind).with_suffix('.unfinished')
         self._start = uuid.uuid4().hex
-        self.resumed = 0
-        self.sentence = ''
 
     async def keep(self, state: S, parts: str) -> None:
         """Write the recording and the state after a part; a failure is logged only.

@@ -64,11 +64,10 @@ class SampleRecorder(Recorder):
         """
         super().__init__(joints)
         self._node = node
-        self._wrenches = dict(wrenches or {})
         self._tracker = tracker
         self._temperature = temperature
         self._services = services
-        self._marked: dict[str, Stream[Any]] = {marks.JOINTS: joints, **self._wrenches}
+        self._marked: dict[str, Stream[Any]] = {marks.JOINTS: joints, **(wrenches or {})}
         if tracker is not None:
             self._marked[tracker[0]] = tracker[1]
         self._streams = [*self._marked.values(), *([] if temperature is None else [temperature])]
@@ -116,14 +115,14 @@ class SampleRecorder(Recorder):
         """
         spans = self._marks.replayed(self._services)
 
-        def of_run(topic: str, stream: Stream[Any]) -> Any:
-            samples = stream.intake.samples()
+        def of_run(topic: str) -> Any:
+            samples = self._marked[topic].intake.samples()
             return samples.chosen(spans.of(topic).holds(samples.time))
 
-        span, joints = spans.of(marks.JOINTS), of_run(marks.JOINTS, self._joints)
-        wrenches = {need.topic: within_budget(of_run(need.topic, self._wrenches[need.topic]),
-                                              needs.budget) for need in needs.wrenches}
-        tracked = None if self._tracker is None else of_run(*self._tracker)
+        span, joints = spans.of(marks.JOINTS), of_run(marks.JOINTS)
+        wrenches = {need.topic: within_budget(of_run(need.topic), needs.budget)
+                    for need in needs.wrenches}
+        tracked = None if self._tracker is None else of_run(self._tracker[0])
         found = no_readings() if self._temperature is None else self._temperature.intake.rows()
         self._mark(marks.END, words or {})
         return Recording(

@@ -94,8 +94,7 @@ class ProcedureNode(GuardedNode):
         self.catch_up()
         self.running = name
         self.waiter.allow()
-        if self.journal is not None:
-            self.journal.sentence = ''
+        self.journal.sentence = ''
         level = status.ERROR
         try:
             await self.waiter.until(lambda: not self.waiter.loading, _IMPORT_TIMEOUT)
@@ -115,7 +114,7 @@ class ProcedureNode(GuardedNode):
         finally:
             self.running = ''
             self.waiter.end()
-        resumed = '' if self.journal is None else f' {self.journal.sentence}'.rstrip()
+        resumed = f' {self.journal.sentence}'.rstrip()
         answer = answer._replace(message=self.robot.in_own_units(answer.message) + resumed)
         # Two calls on two lines: rclpy allows one severity for each place that logs.
         if answer.success:
@@ -166,8 +165,7 @@ class ProcedureNode(GuardedNode):
                 lambda: not self.running, _END_TIMEOUT)
         finally:
             self._ending -= 1
-        if journal is not None:
-            journal.remove()
+        journal.remove()
         response.message = (
             f'{running} was ended.' if response.success else
             f'{running} was cancelled, but has not ended within {_END_TIMEOUT:.0f} s.')

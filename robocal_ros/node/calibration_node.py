@@ -30,6 +30,7 @@ procedures, so read them when a procedure begins instead of keeping copies.
 from __future__ import annotations
 
 import logging
+import math
 import time
 import traceback
 from abc import ABC, abstractmethod
@@ -211,13 +212,16 @@ class CalibrationNode(ProcedureNode, ABC):
 
     async def answer(self, name: str, action: Action) -> Answer:
         """Run the action of a service; refused if its result could not be stored."""
-        async def storing() -> Answer | str:
-            self.store.check_writable()
-            return await action()
-
         stores = registry.of_node(self.capability).results and (
             name != 'clear' and not name.startswith('preview'))
-        return await super().answer(name, storing if stores else action)
+
+        async def prepared() -> Answer | str:
+            await self.waiter.until_stopped(lambda: not self.results.reading, math.inf)
+            if stores:
+                self.store.check_writable()
+            return await action()
+
+        return await super().answer(name, prepared)
 
     # ----------------------------------------------------------------------- parts
 
@@ -439,11 +443,6 @@ class CalibrationNode(ProcedureNode, ABC):
         self.when_ended(self.release, DELIVERY_TIME)
 
     # ------------------------------------------------------------------ services
-
-    @property
-    def reading(self) -> bool:
-        """True while published results are being read."""
-        return self.results.reading
 
     def catch_up(self) -> None:
         """Receive what was sent last."""

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -60,11 +59,6 @@ class ProcedureNode(GuardedNode):
     def catch_up(self) -> None:
         """Receive what was sent last, before a service begins."""
 
-    @property
-    def reading(self) -> bool:
-        """True while what was received is still being read."""
-        return False
-
     def offer(self, actions: Mapping[str, Action]) -> list[Service[Any, Any]]:
         """Create the services; while one of them runs, the others but cancel are refused.
 
@@ -98,7 +92,6 @@ class ProcedureNode(GuardedNode):
         level = status.ERROR
         try:
             await self.waiter.until(lambda: not self.waiter.loading, _IMPORT_TIMEOUT)
-            await self.waiter.until_stopped(lambda: not self.reading, math.inf)
             outcome = await action()
             answer = outcome if isinstance(outcome, Answer) else Answer(True, outcome)
             level = status.OK if answer.success else status.WARN

@@ -633,8 +633,10 @@ def validated(
     last, used = rows.part(slice(border, None)), fit.used[:, border:]
     if used.sum() < _LEAST_HELD_OUT:
         return whole, (), checks
+    # A part that left out other rows beside reversals would be asked to predict what it never saw.
+    same = replace(rows, valid=fit.used, near_reversal=np.zeros_like(fit.used))
     try:
-        part = again(rows.part(slice(0, border)))
+        part = again(same.part(slice(0, border)))
     except (DataError, ExcitationError, ConvergenceError):
         return whole, (), checks
     held_out = last.fits(used, last.residual(part.value, part.gain), before[:, border:])

@@ -35,6 +35,7 @@ from robocal_ros.payload.regression import (
     Rows,
     joint_terms,
     torque_rows,
+    validated,
     widened_std,
     wrench_rows,
 )
@@ -465,6 +466,26 @@ def test_a_mass_that_may_be_zero_fails_as_such_without_a_share_of_it(usual):
     assert 'kg (95 %), which does not differ from none' in check.reason
     assert '±' in check.reason
     assert not [item for item in result.checks if item.name == '95 % interval of the mass']
+
+
+def test_the_last_part_is_predicted_from_the_rows_that_the_fit_uses(usual):
+    every = rows_of(usual, 'torque', seed=1)
+    measured, first = every.measured.copy(), slice(0, every.measured.shape[1] // 2)
+    measured[2, first] += every.near_reversal[2, first]
+    rows = replace(every, measured=measured)
+    fit = excitation.solved(replace(rows, near_reversal=np.zeros_like(rows.valid)))
+    assert fit.used[rows.near_reversal].all()
+    # The part alone would leave out the rows beside reversals.
+    assert not excitation.solved(rows.part(first)).used[rows.near_reversal[:, first]].any()
+    parts = []
+
+    def again(part: Rows):
+        parts.append(excitation.solved(part))
+        return parts[-1]
+
+    validated(replace(fit, rows=rows), again, lambda part, _: part.columns, measured, 1.5)
+    (part,) = parts
+    np.testing.assert_array_equal(part.used, fit.used[:, :part.used.shape[1]])
 
 
 def test_the_held_out_residuals_that_pass_can_be_set(usual):

@@ -17,9 +17,6 @@ from support.live_graph import JOINTS, Client, payload_node
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import from_yaml
 
-# Beside other tests on a slow machine, 3 of 11 records of the gains had a last part that the rest
-# did not predict; alone none of 7.
-pytestmark = pytest.mark.realtime
 SCALES = dict(zip(JOINTS, (0.88, 1.13, 0.86, 1.14, 0.87, 1.12), strict=True))
 MOMENTS = ('inertia_xx', 'inertia_yy', 'inertia_zz')
 

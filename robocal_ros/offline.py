@@ -30,7 +30,13 @@ from robocal_ros.messages import (
     marks_in,
     temperature_intake,
 )
-from robocal_ros.parameters import ParameterTable, checked, declarations
+from robocal_ros.parameters import (
+    ParameterTable,
+    checked,
+    declarations,
+    given_value,
+    with_numbers,
+)
 from robocal_ros.results import CalibrationResult, Load, ResultStore, read_result
 from robocal_ros.robot import Robot, make_robot, make_store, torque_factor, with_own_units
 
@@ -39,7 +45,6 @@ __all__ = ['OfflineEstimation', 'read_parameters', 'results_for']
 T = TypeVar('T', bound=ParameterTable)
 
 _SECTION = 'ros__parameters'
-_NUMBER = re.compile(r'[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+')
 
 
 @dataclass(frozen=True)
@@ -224,8 +229,8 @@ def read_parameters(
             raise ConfigurationError(
                 f"'{name}' is not a parameter of {node}; expected one of {', '.join(known)}.")
         is_text = known[name].element_type is str and not isinstance(known[name].default, list)
-        values[name] = text if is_text else load(text, f'Parameter {name}')
-    values = {name: _number(value) if known[name].element_type is float else value
+        values[name] = text if is_text else given_value(name, text)
+    values = {name: with_numbers(value) if known[name].element_type is float else value
               for name, value in values.items() if name in known}
     problems = [f"Parameter '{name}' is {value!r}; it must be {known[name].type_text()}."
                 for name, value in values.items() if not known[name].fits(value)]
@@ -233,12 +238,6 @@ def read_parameters(
         raise ConfigurationError(' '.join(problems))
     return checked(table, values)
 
-
-def _number(value: Any) -> Any:
-    """Return texts such as 5e-4, which are numbers for ROS and not for YAML 1.1, as numbers."""
-    if isinstance(value, list):
-        return [_number(element) for element in value]
-    return float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
 
 
 def _of_node(document: Mapping[Any, Any], node: str, file: str, at: str = '') -> dict[str, Any]:

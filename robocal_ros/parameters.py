@@ -15,9 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from robocal_ros.errors import ConfigurationError
+from robocal_ros.errors import ConfigurationError, FileFormatError
+from robocal_ros.files import load
 
 _METADATA = 'parameter'
+_NUMBER = re.compile(r'[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+')
 _TYPE_NAMES = {bool: 'true or false', int: 'an integer', float: 'a number with a point, like 3.0',
                str: 'a string'}
 
@@ -155,6 +157,27 @@ def checked(table: type[T], values: Mapping[str, Any]) -> T:
     made = table(**given)
     made.check()
     return made
+
+
+def given_value(name: str, text: str) -> Any:
+    """Return the value of a parameter on a command line, as ROS reads it.
+
+    Raises:
+        ConfigurationError: If the text is not YAML.
+
+    """
+    try:
+        return with_numbers(load(text, name))
+    except FileFormatError as error:
+        raise ConfigurationError(f"--param '{name}:={text}': expected a YAML value, such as 2.0 "
+                                 'or [a, b].') from error
+
+
+def with_numbers(value: Any) -> Any:
+    """Return texts such as 5e-4, which are numbers for ROS and not for YAML 1.1, as numbers."""
+    if isinstance(value, list):
+        return [with_numbers(element) for element in value]
+    return float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
 
 
 def named(values: Sequence[str]) -> tuple[str, ...]:

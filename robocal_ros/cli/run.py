@@ -6,12 +6,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import yaml
-
 from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, ProgressView, print_line
 from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.parameters import given_value
 
 
 def run(options: argparse.Namespace) -> int:
@@ -27,13 +26,7 @@ def run(options: argparse.Namespace) -> int:
     """
     procedure = registry.procedures()[options.capability]
     name = f'{options.namespace.rstrip("/")}/{options.node or procedure.node}'
-    parameters: dict[str, Any] = {}
-    for given, value in options.param:
-        try:
-            parameters[given] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigurationError(f"--param '{given}:={value}': expected a YAML value, such "
-                                     'as 2.0 or [a, b].') from error
+    parameters = {given: given_value(given, value) for given, value in options.param}
     if parameters and not options.configure:
         raise ConfigurationError('Parameters are read when a node is configured: give '
                                  '--configure too.')

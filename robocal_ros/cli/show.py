@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
             print_line(stale, 'yellow')
     if options.compare:
         panel = compared(files)
-        OUT.print(table_of(panel.columns, panel.rows, panel.title))
+        OUT.print(table_of(panel.columns, (map(escape, row) for row in panel.rows), panel.title))
         print_line(panel.message)
     return 0
 

@@ -91,6 +91,7 @@ def test_a_part_of_the_bag(sweeps: Path, capsys) -> None:
     (['--urdf', 'nowhere.urdf'], 'The URDF nowhere.urdf cannot be read'),
     ([], 'holds no robot description; give the URDF with --urdf'),
     (['--urdf', str(URDF)], "Frame 'tool0' is not in the robot description"),
+    (['--urdf', str(URDF), *ARM, '-p', 'max_rounds:=[1'], "--param 'max_rounds:=[1': expected a"),
     (['--urdf', str(URDF), *ARM, '-p', 'sped:=1.0'], "'sped' is not a parameter of friction_id"),
     (['--urdf', str(URDF), *ARM, '-p', 'fit_threshold:=5'], 'a number with a point'),
     (['--urdf', str(URDF), *ARM, '-p', 'fit_threshold:=500.0'], 'expected 0.01 … 100'),

@@ -71,6 +71,12 @@ def test_integers_stand_for_numbers_with_a_point(fake: Running) -> None:
     assert list(fake.node.get_parameter('tool_box').value) == [0.0, 0.1, 1.0]
 
 
+def test_numbers_are_those_of_ros(fake: Running) -> None:
+    """YAML 1.1 reads 5e-4 as a text."""
+    assert main(['run', 'payload', *NODE, '--configure', '-p', 'known_mass:=5e-4']) == 0
+    assert fake.node.get_parameter('known_mass').value == 5e-4
+
+
 def test_a_running_procedure_is_not_ended_by_another_configuration(
     fake: Running, capsys
 ) -> None:

@@ -112,6 +112,8 @@ def recognised(
     except ElementTree.ParseError:
         root = ElementTree.Element('robot')
     plugins = [(element.text or '').strip() for element in root.iter('plugin')]
+    links = sorted((element.get('name', '') for element in root.iter('link')),
+                   key=lambda link: not _is_moved(root, link, joints))
     for driver in DRIVERS:
         found = sorted(name for name in {*graph, *joints, *controllers, *plugins}
                        if any(re.fullmatch(mark, name) for mark in driver.marks))
@@ -123,14 +125,24 @@ def recognised(
             f'/**/{_NODE}']['ros__parameters']
         usual = given['controller']
         wanted = {
-            'tool_frame': next((
-                link for element in root.iter('link')
-                if re.fullmatch(driver.tool_frame, link := element.get('name', ''))),
-                given['tool_frame']),
+            'tool_frame': next((link for link in links if re.fullmatch(driver.tool_frame, link)),
+                               given['tool_frame']),
             'controller': usual if usual in controllers else min(controllers, default=usual)}
         edits = {name: value for name, value in wanted.items() if value != given[name]}
         return Recognised(driver, tuple(found), edits, **wanted)
     return None
+
+
+def _is_moved(root: ElementTree.Element, link: str, joints: Sequence[str]) -> bool:
+    """Return whether some joints move a link, which other arms of the URDF do not."""
+    before = {child.get('link'): joint for joint in root.iter('joint')
+              if (child := joint.find('child')) is not None}
+    while (joint := before.pop(link, None)) is not None:
+        if joint.get('name') in joints:
+            return True
+        parent = joint.find('parent')
+        link = '' if parent is None else parent.get('link', '')
+    return False
 
 
 # --------------------------------------------------------------------- setting a payload

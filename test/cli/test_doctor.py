@@ -187,6 +187,14 @@ class TestDriver:
                ('scaled_joint_trajectory_controller',),
                '<robot><link name="left_tool0"/></robot>'),
          'ur_e_series', {'tool_frame': 'left_tool0'}),
+        # The second of two arms.
+        (((), tuple(f'right_{name}' for name in UR_JOINTS), 0.0,
+               ('scaled_joint_trajectory_controller',),
+               '<robot><link name="left_tool0"/><link name="right_tool0"/>'
+               '<joint name="right_wrist_3_joint"><child link="right_flange"/></joint>'
+               '<joint name="right_end"><parent link="right_flange"/>'
+               '<child link="right_tool0"/></joint></robot>'),
+         'ur_e_series', {'tool_frame': 'right_tool0'}),
         ((('ufactory_driver',), ('joint1',), 100.0, ('lite6_traj_controller',)), 'xarm',
          {'controller': 'lite6_traj_controller'}),
         (((), ('panda_joint1', 'panda_joint2'), 1000.0, ('panda_arm_controller',),

@@ -352,8 +352,8 @@ def _why_rejected(
 class GravityComparison:
     """Comparison of the model's gravity with that of pairs of runs.
 
-    Half the sum of the drive torques of a forward and a backward run over the same positions is
-    gravity plus half the asymmetry of friction, which does not depend on the position.
+    Forward and backward, the drive torques over the same positions contain gravity alike and
+    friction oppositely, so that friction cancels. Its asymmetry does not depend on the position.
 
     Attributes:
         pairs: Number of pairs.
@@ -372,14 +372,16 @@ class GravityComparison:
         """Compare.
 
         Args:
-            rows: Sine and cosine of the angle, and effect of sag, of each pair, shape (m, 3).
-            left: Gravity by each pair minus that of the model, shape (m,) [N·m].
-            usable: The runs.
+            rows: Sine and cosine of the angle, and effect of sag, of each run of a pair, shape
+                (m, 3).
+            left: Torque of each run minus gravity by the model, shape (m,) [N·m].
+            usable: All usable runs.
 
         """
         # The sag has a prior; both other amplitudes have none here.
         value, covariance = _by_shape(rows, left, (0.0, 0.0, 1.0))
-        self.pairs, self.value, self.covariance = len(rows), value[:2], covariance[:2, :2]
+        self.pairs = len(rows) // 2
+        self.value, self.covariance = value[:2], covariance[:2, :2]
         self.error = float(np.linalg.norm(self.value))
         direction = self.value / self.error if self.error > 0.0 else np.array([1.0, 0.0])
         self.std = float(np.sqrt(direction @ self.covariance @ direction))
@@ -399,12 +401,13 @@ def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
         if first.speed <= 0.0 or second is None:
             continue
         low, high = max(first.low, second.low), min(first.high, second.high)
-        grid = np.linspace(low, high, 40)
-        up, down = (_at(p, p.total, grid) for p in (first, second))
-        gravity = _at(first, first.gravity, grid)
-        rows.append(np.column_stack((np.sin(grid), np.cos(grid), _sag_torque(grid, gravity))))
-        left.append(0.5 * (up + down) - gravity)
-    # Asymmetry shifts each pair by a constant, so only the shape within pairs is compared.
+        for run in (first, second):
+            common = (run.angle >= low) & (run.angle <= high)
+            angle, gravity = run.angle[common], run.gravity[common]
+            rows.append(np.column_stack((
+                np.sin(angle), np.cos(angle), _sag_torque(angle, gravity))))
+            left.append(run.total[common] - gravity)
+    # Asymmetry shifts each pair by a constant, so only the shape within runs is compared.
     return GravityComparison(rows, left, usable) if rows else None
 
 
@@ -413,18 +416,26 @@ def _by_shape(
 ) -> tuple[Array, Array]:
     """Return parameters of the shapes of runs, whose means are free, and their covariance.
 
+    Each run is weighted by its own noise, for autocorrelated samples.
+
     Args:
         regressors: Of each run, shape (m, p).
         measured: Of each run, shape (m,).
         precision: Inverse prior variances of the parameters, about zero.
 
     """
-    regressor = np.vstack([rows - rows.mean(axis=0) for rows in regressors])
-    torque = np.concatenate([values - values.mean() for values in measured])
-    residual = torque - regressor @ np.linalg.lstsq(regressor, torque, rcond=1e-9)[0]
-    variance = np.var(residual) * autocorrelation_time(residual) + 1e-12
-    covariance = np.linalg.pinv(regressor.T @ regressor / variance + np.diag(precision))
-    return covariance @ (regressor.T @ torque) / variance, covariance
+    rows = [item - item.mean(axis=0) for item in regressors]
+    torques = [item - item.mean() for item in measured]
+    value = np.linalg.lstsq(np.vstack(rows), np.concatenate(torques), rcond=1e-9)[0]
+    information, moment = np.diag(precision), np.zeros(len(value))
+    for row, torque in zip(rows, torques, strict=True):
+        residual = torque - row @ value
+        freedom = max(len(residual) - 1 - len(value), 1)
+        variance = residual @ residual / freedom * autocorrelation_time(residual) + 1e-12
+        information = information + row.T @ row / variance
+        moment += row.T @ torque / variance
+    covariance = np.linalg.pinv(information)
+    return covariance @ moment, covariance
 
 
 def with_delay_correction(
@@ -535,11 +546,6 @@ def with_gravity_correction(
     return tuple(p.changed(by_tilt=waves @ tilted, errors=np.concatenate((
         p.errors, waves @ own, [_sag_torque(p.angle, p.gravity, largest).mean()])))
         for p, waves in zip(points, _mean_waves(points), strict=True))
-
-
-def _at(point: SpeedPoint, values: Array, grid: Array) -> Array:
-    order = np.argsort(point.angle)
-    return np.interp(grid, point.angle[order], values[order])
 
 
 def ripple_of(points: Sequence[SpeedPoint]) -> tuple[Ripple, ...]:

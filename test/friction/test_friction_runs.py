@@ -176,6 +176,18 @@ class TestGravity:
         # 2 kg at about half a metre to a metre from the shoulder.
         assert 5.0 < comparison.error < 25.0
 
+    def test_its_deviation_is_that_of_noise(self, robot):
+        """Fast and slow runs, whose noise differs, over wide and narrow ranges."""
+        made = record({SHOULDER: HEAVY}, [
+            *both_ways(SHOULDER, (0.03,), span=0.12), *both_ways(SHOULDER, (0.5,), span=1.2)])
+        runs, generator = points(made, robot, SHOULDER), np.random.default_rng(5)
+        deviations = []
+        for _ in range(400):
+            comparison = compare_gravity([p.changed(
+                total=p.gravity + p.std * generator.normal(size=len(p.gravity))) for p in runs])
+            deviations += list(comparison.value / np.sqrt(np.diag(comparison.covariance)))
+        assert 0.9 < rms(np.array(deviations)) < 1.1
+
     def test_runs_one_way_cannot_be_compared(self, wrist, robot):
         forward = [p for p in points(wrist, robot) if p.speed > 0.0]
         assert compare_gravity(forward) is None

@@ -266,8 +266,9 @@ def _load_check(motion: ArmMotion, prior: Prior, fit: ArmFit) -> Check:
     else:
         at = found.places.others.stop - 10
         mass, std = float(found.value[at]), float(np.sqrt(found.covariance[at, at]))
-        loaded = found.std == prior.std and (
-            fit.std > prior.std or found.evidence > fit.evidence + EVIDENCE)
+        # Links that leave the URDF alone are doubted, unless they are clearly more likely.
+        margin = EVIDENCE if fit.std == prior.std else -EVIDENCE
+        loaded = found.std == prior.std and found.evidence > fit.evidence + margin
     loaded = loaded and mass > _DISTINCT * std
     return at_most(
         'no load', mass / std if loaded else 0.0, _DISTINCT, '1',

@@ -11,9 +11,11 @@ A motion without load determines combinations of π only; the URDF supplies the 
 whose width is estimated too (``WIDENINGS``). The prior is the log-determinant divergence of the
 links' pseudo-inertia matrices, convex and infinite at the boundary of physically consistent
 bodies, so that each estimate is consistent (Lee, Wensing, Park, IEEE Trans. Robot. 36 (2020) 348,
-doi 10.1109/TRO.2019.2926491). Rotor inertias are constrained to be non-negative. Friction that was
-identified before is a prior, too. The maximum a posteriori estimate is found by Newton's method,
-its covariance from the curvature.
+doi 10.1109/TRO.2019.2926491). Alone, it takes the centre of a thin link to be known across it to a
+share of its thickness, but makers' centres are off by a share of their distance from the joint;
+so it compares bodies that are as large in all directions (``surroundings``). Rotor inertias are
+constrained to be non-negative. Friction that was identified before is a prior, too. The maximum a
+posteriori estimate is found by Newton's method, its covariance from the curvature.
 """
 
 from __future__ import annotations
@@ -97,6 +99,8 @@ _ACCEPTED = 1.0
 _LEAST_STD = 1e-6
 # Number of speeds at which friction is compared with a law that was identified before.
 _COMPARED = 6
+# Weight of the divergence that keeps links consistent.
+_CONSISTENT = 1e-2
 # Share to which friction is a function of speed at all.
 _DEFINED = 1e-3
 
@@ -393,6 +397,21 @@ class ArmMotion:
                    delay, blocks.repeats, names, recording_check(blocks, robot.joint_names))
 
 
+def surroundings(bodies: Array) -> Array:
+    """Return what makes bodies as large in all directions as they reach from their joints.
+
+    Args:
+        bodies: Pseudo-inertia, shape (n, 4, 4).
+
+    """
+    found = np.zeros_like(bodies)
+    for one, to in zip(bodies, found, strict=True):
+        first, mass = one[:3, 3], one[3, 3]
+        to[:3, :3] = np.trace(one[:3, :3]) * np.eye(3) - (
+            one[:3, :3] - np.outer(first, first) / mass)
+    return found
+
+
 def rigid_regressor(robot: Robot, q: Array, v: Array, a: Array) -> Array:
     """Return the columns of links and rotors, shape (k, n, 11 n); other arguments by instant."""
     return np.concatenate(
@@ -457,31 +476,15 @@ class Prior:
         if (x[places.gains] <= 0.0).any():
             return np.inf, gradient, hessian
         try:
-            factor = np.linalg.cholesky(now)
+            np.linalg.cholesky(now)
         except np.linalg.LinAlgError:
             return np.inf, gradient, hessian
         before = pseudo_inertia(self.mean[places.links].reshape(-1, 10))
-        determinant = 2.0 * np.log(np.einsum('iaa->ia', factor)).sum()
-        inverse, weight = np.linalg.inv(before), self.std**-2.0
-        # The URDF's links, all scaled by the exponential of the common error.
-        common, size = places.common, 4.0 * len(bodies)
-        shrunk = np.exp(-x[common])
-        ratio = shrunk * inverse @ now
-        trace = float(np.einsum('iaa->', ratio))
-        cost = weight * float(trace - determinant + np.linalg.slogdet(before)[1].sum()
-                              + size * (x[common] - 1.0))
-        changes = (np.linalg.inv(now)[:, None] @ PSEUDO_INERTIA).reshape(len(bodies), 10, 16)
-        pull = weight * shrunk * (
-            inverse.reshape(-1, 16) @ PSEUDO_INERTIA.reshape(10, 16).T).ravel()
-        gradient[places.links] = pull - weight * changes[:, :, ::5].sum(axis=2).ravel()
-        gradient[common] = weight * (size - trace)
-        # As near the URDF: with it, the Hessian is positive definite everywhere.
-        hessian[common, common] = weight * float(np.einsum('iab,iba->', ratio, ratio))
-        hessian[places.links, common] = hessian[common, places.links] = -pull
-        turned = changes.reshape(-1, 10, 4, 4).swapaxes(2, 3).reshape(-1, 10, 16)
-        for index, block in enumerate(weight * changes @ turned.swapaxes(1, 2)):
-            at = slice(10 * index, 10 * index + 10)
-            hessian[at, at] = block
+        # The second one only keeps the links consistent.
+        cost = 0.0
+        for weight, beyond in ((self.std**-2.0, surroundings(before)), (_CONSISTENT, 0.0)):
+            cost += self._diverged(
+                x, places, now, before, weight, beyond, gradient, hessian)
         shared = slice(0, places.gains.stop)
         off = x[shared] - self.mean
         cost += 0.5 * float(off @ self.information @ off)
@@ -505,6 +508,46 @@ class Prior:
             gradient[every] += slopes.T @ off
             hessian[np.ix_(every, every)] += slopes.T @ slopes
         return cost, gradient, hessian
+
+    @staticmethod
+    def _diverged(
+        x: Array, places: Unknowns, now: Array, before: Array, weight: float,
+        beyond: Array | float, gradient: Array, hessian: Array,
+    ) -> float:
+        """Return the divergence of the links from those before; add its derivatives.
+
+        Args:
+            x: Unknowns.
+            places: Their places.
+            now: Pseudo-inertia of the links, shape (n, 4, 4).
+            before: Those of the prior, which are scaled by the exponential of the common error.
+            weight: Factor of the divergence.
+            beyond: Added to both, shape (n, 4, 4).
+            gradient: Shape (p,).
+            hessian: Shape (p, p), to which a positive definite approximation is added.
+
+        """
+        common, at, shrunk = places.common, places.links, np.exp(-x[places.common])
+        scaled = shrunk * now
+        inverse, left = np.linalg.inv(before + beyond), np.linalg.inv(scaled + beyond)
+        pull = weight * (inverse - left)
+        units = shrunk * PSEUDO_INERTIA.reshape(10, 16)
+        gradient[at] += (pull.reshape(-1, 16) @ units.T).ravel()
+        gradient[common] -= float(np.einsum('iab,iba->', pull, scaled))
+        # Of the logarithm of the determinant, by the links and by the common error.
+        changes = (left[:, None] @ units.reshape(10, 4, 4)).reshape(-1, 10, 16)
+        turned = changes.reshape(-1, 10, 4, 4).swapaxes(2, 3).reshape(-1, 10, 16)
+        for index, block in enumerate(weight * changes @ turned.swapaxes(1, 2)):
+            own = slice(10 * index, 10 * index + 10)
+            hessian[own, own] += block
+        share = left @ scaled
+        cross = -weight * np.einsum('ika,ia->ik', turned, share.reshape(-1, 16)).ravel()
+        hessian[at, common] += cross
+        hessian[common, at] += cross
+        hessian[common, common] += weight * float(np.einsum('iab,iba->', share, share))
+        whole = inverse @ (scaled + beyond)
+        return weight * float(np.einsum('iaa->', whole) - np.linalg.slogdet(whole)[1].sum()
+                              - 4.0 * len(now))
 
     def widened(
         self, names: Sequence[str], x: Array, covariance: Array, places: Unknowns

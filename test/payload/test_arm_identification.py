@@ -17,7 +17,7 @@ from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimators import Estimator
 from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.payload.arm_identification import estimate
-from robocal_ros.payload.arm_regression import KnownFriction
+from robocal_ros.payload.arm_regression import KnownFriction, Law, Prior, Unknowns
 from robocal_ros.payload.estimator import (
     ARM_IDENTIFICATION,
     GAINS as GAINS_CALIBRATION,
@@ -393,6 +393,55 @@ def test_a_result_survives_its_file_and_corrects_the_urdf() -> None:
     rotors = model.model.armature * v
     assert corrected.inverse_dynamics(q, v, v) + rotors == pytest.approx(
         model.inverse_dynamics(q, v, v), abs=1e-9)
+
+
+def prior_of(links: np.ndarray) -> tuple[Prior, Unknowns]:
+    """Return a prior of links by the URDF alone, and the places of its unknowns."""
+    n = len(links)
+    nothing = np.zeros((12 * n, 12 * n))
+    return (Prior(0.05, np.concatenate((links.ravel(), np.ones(2 * n))), nothing,
+                  np.array([[0.0], [0.05]]), np.tile([[0.0], [0.05]], n)),
+            Unknowns.of(n, 1, (Law(0.03, ()),) * n))
+
+
+def test_the_centre_of_a_thin_link_is_known_alike_along_and_across() -> None:
+    """A rod of 0.4 m and 3 cm."""
+    def rod(centre: list[float]) -> np.ndarray:
+        return pin.Inertia(
+            3.0, np.array(centre), np.diag([4e-4, 0.04, 0.04])).toDynamicParameters()[None]
+
+    prior, places = prior_of(rod([0.2, 0.0, 0.0]))
+
+    def cost(centre: list[float]) -> float:
+        x = np.concatenate((rod(centre).ravel(), np.ones(2), np.zeros(1), np.zeros(4)))
+        return prior.cost(x, places)[0]
+
+    assert cost([0.2, 0.0, 0.0]) == pytest.approx(0.0, abs=1e-9)
+    # A twentieth of the distance from the joint.
+    assert 0.5 < cost([0.2, 0.01, 0.0]) / cost([0.21, 0.0, 0.0]) < 2.0
+    assert 0.1 < cost([0.2, 0.01, 0.0]) < 2.0
+
+
+def test_the_derivatives_of_the_prior_are_those_of_its_cost() -> None:
+    links = link_parameters(ROBOT)
+    prior, places = prior_of(links)
+    x = np.zeros(places.size)
+    x[:places.gains.stop] = prior.mean
+    x[places.links] *= 1.0 + 0.02 * np.random.default_rng(0).normal(size=links.size)
+    x[places.common] = 0.03
+    _, gradient, hessian = prior.cost(x, places)
+    for place in (*range(links.size), places.common):
+        step = np.zeros(places.size)
+        step[place] = 1e-6 * max(abs(x[place]), 1e-3)
+        (up, up_slope, _), (down, down_slope, _) = (
+            prior.cost(x + sign * step, places) for sign in (1.0, -1.0))
+        assert (up - down) / (2.0 * step[place]) == pytest.approx(
+            gradient[place], abs=1e-6 * np.abs(gradient).max())
+        # The Hessian between links is exact.
+        if place < links.size:
+            np.testing.assert_allclose(
+                (up_slope - down_slope)[places.links] / (2.0 * step[place]),
+                hessian[place, places.links], atol=1e-6 * np.abs(hessian[place]).max())
 
 
 def test_the_centre_of_a_small_link_is_known_no_better_than_what_is_mounted_on_it():

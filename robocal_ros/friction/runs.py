@@ -379,7 +379,7 @@ class GravityComparison:
 
         """
         # The sag has a prior; both other amplitudes have none here.
-        value, covariance = _by_shape(rows, left, (0.0, 0.0, 1.0))
+        value, covariance = _by_shape(rows, left, (0.0, 0.0, 1.0), together=2)
         self.pairs = len(rows) // 2
         self.value, self.covariance = value[:2], covariance[:2, :2]
         self.error = float(np.linalg.norm(self.value))
@@ -412,30 +412,40 @@ def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
 
 
 def _by_shape(
-    regressors: Sequence[Array], measured: Sequence[Array], precision: Sequence[float]
+    regressors: Sequence[Array], measured: Sequence[Array], precision: Sequence[float],
+    together: int = 1,
 ) -> tuple[Array, Array]:
     """Return parameters of the shapes of runs, whose means are free, and their covariance.
 
-    Each run is weighted by its own noise, for autocorrelated samples.
+    Each run is weighted by its own noise, for autocorrelated samples. Where runs contradict each
+    other by more than that, the covariance grows alike (Birge, Phys. Rev. 40 (1932) 207, doi
+    10.1103/PhysRev.40.207).
 
     Args:
         regressors: Of each run, shape (m, p).
         measured: Of each run, shape (m,).
         precision: Inverse prior variances of the parameters, about zero.
+        together: Number of consecutive runs that are compared as one.
 
     """
     rows = [item - item.mean(axis=0) for item in regressors]
     torques = [item - item.mean() for item in measured]
     value = np.linalg.lstsq(np.vstack(rows), np.concatenate(torques), rcond=1e-9)[0]
-    information, moment = np.diag(precision), np.zeros(len(value))
+    informations, moments = [], []
     for row, torque in zip(rows, torques, strict=True):
         residual = torque - row @ value
         freedom = max(len(residual) - 1 - len(value), 1)
         variance = residual @ residual / freedom * autocorrelation_time(residual) + 1e-12
-        information = information + row.T @ row / variance
-        moment += row.T @ torque / variance
-    covariance = np.linalg.pinv(information)
-    return covariance @ moment, covariance
+        informations.append(row.T @ row / variance)
+        moments.append(row.T @ torque / variance)
+    information, moment = (np.array(items).reshape(-1, together, *items[0].shape).sum(axis=1)
+                           for items in (informations, moments))
+    covariance = np.linalg.pinv(information.sum(axis=0) + np.diag(precision))
+    value = covariance @ moment.sum(axis=0)
+    pull = moment - information @ value
+    excess = np.einsum('ri,rij,rj->', pull, np.linalg.pinv(information, hermitian=True), pull)
+    count = int(np.linalg.matrix_rank(information, hermitian=True).sum()) - len(value)
+    return value, covariance * max(1.0, float(excess) / max(count, 1))
 
 
 def with_delay_correction(

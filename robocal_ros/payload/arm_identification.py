@@ -44,6 +44,7 @@ from robocal_ros.robot import (
     ARM,
     LINK_UNITS,
     ROTOR_SPREAD,
+    URDF_FREEDOM,
     ArmFriction,
     Robot,
     SteadyFriction,
@@ -266,9 +267,11 @@ def _load_check(motion: ArmMotion, prior: Prior, fit: ArmFit) -> Check:
     else:
         at = found.places.others.stop - 10
         mass, std = float(found.value[at]), float(np.sqrt(found.covariance[at, at]))
-        # Links that leave the URDF alone are doubted, unless they are clearly more likely.
-        margin = EVIDENCE if fit.std == prior.std else -EVIDENCE
-        loaded = found.std == prior.std and found.evidence > fit.evidence + margin
+        # Links so far off are rare: of the logarithm of a scaled inverse chi distribution.
+        width = fit.std / prior.std
+        rare = URDF_FREEDOM * (np.log(width) - 0.5 * (1.0 - width**-2.0))
+        loaded = found.std == prior.std and found.evidence > fit.evidence + (
+            EVIDENCE if width == 1.0 else -rare)
     loaded = loaded and mass > _DISTINCT * std
     return at_most(
         'no load', mass / std if loaded else 0.0, _DISTINCT, '1',

@@ -379,13 +379,12 @@ class ArmMotion:
                          replace(values, posture_std=0.0, delay_std=0.0)),
             *tilt_terms(blocks, [partial(tilted.torque, parameters=load)
                                  for tilted in dynamics.tilts()], values.tilt_std),
-            *noise_terms(robot.joint_names, blocks, lambda q, v, a: dynamics.torque(
-                q, v, a) + rotors * a),
+            *noise_terms(robot.joint_names, blocks,
+                         lambda q, v, a: carried(q, v, a) + rotors * a),
             *friction_terms(robot.joint_names, blocks, size, values)]
         if values.delay_std > 0.0:
             # What the shift leaves, because other errors of the model bias it, and filters.
-            _, slope, curvature = derivatives(
-                blocks, blocks.centre.values_of(dynamics.torque) + torque)
+            _, slope, curvature = derivatives(blocks, torque)
             terms += [('delay', values.delay_std, -slope),
                       ('low-pass', (values.delay_std + abs(delay.value))**2, curvature)]
         names, std, nuisances = stacked(terms, torque.T.shape)

@@ -184,7 +184,7 @@ def joint_terms(
     robot: Robot, blocks: Blocks, torque: Array, predicted: Channels, values: PayloadParameters,
     delay: float = 0.0,
 ) -> Iterator[Term]:
-    """Yield joint angles, compliances, delays, a low-pass filter and noise of accelerations.
+    """Yield joint angles, compliances, delays and a low-pass filter.
 
     Args:
         robot: The arm.
@@ -225,7 +225,6 @@ def joint_terms(
                         - _STEP * blocks.centre.acceleration)
         yield ('delay of speeds', values.delay_std,
                (early.values_of(predicted) - usual) / _STEP)
-    yield from noise_terms(robot.joint_names, blocks, predicted)
 
 
 def noise_terms(
@@ -746,6 +745,7 @@ def torque_rows(
         size = np.median(np.abs(known + (columns[:, :, 10:] * losses).sum(axis=2)), axis=0)
         yield from joint_terms(
             robot, blocks, smooth(transmitted), effort_of, values, delay.value)
+        yield from noise_terms(robot.joint_names, blocks, effort_of)
         yield from tilt_terms(blocks, [partial(tilted.torque, parameters=body)
                                        for tilted in dynamics.tilts()], values.tilt_std)
         yield from friction_terms(robot.joint_names, blocks, size, values, transmitted)
@@ -906,6 +906,7 @@ def wrench_rows(
         reading = partial(_read, dynamics, body + distal)
         angle, stiffness = blocks.centre.position[:, -1], values.cable_stiffness_std
         yield from joint_terms(robot, blocks, torque, reading, values, delay.value)
+        yield from noise_terms(robot.joint_names, blocks, reading)
         yield from tilt_terms(blocks, [partial(_read, tilted, body + distal)
                                        for tilted in dynamics.tilts()], values.tilt_std)
         # A cable that the last joint winds up; biases that drift as far as residuals may.

@@ -39,7 +39,7 @@ from robocal_ros.payload.result import (
     same_tool,
     settings_of,
 )
-from robocal_ros.results import CalibrationResult, Check, Fit, Parameter, State, rms
+from robocal_ros.results import Z95, CalibrationResult, Check, Fit, Parameter, State, rms
 from robocal_ros.robot import (
     ARM,
     LINK_UNITS,
@@ -61,8 +61,9 @@ the parameter to count as identified."""
 
 # Share of the motion for the validation.
 _HELD_OUT = 0.25
-# Prior standard deviation of the load's centre of mass [m], and least one of its mass (relative).
-_LOAD_REACH = 0.5
+# Prior standard deviation of the centre of mass of a weighed load and of a tool that was left on
+# [m], and least one of a load's mass (relative).
+_LOAD_REACH, _TOOL_REACH = 0.5, 0.2
 _LEAST_LOAD_STD = 1e-4
 # Relative size of columns without influence, and of weights left out of base parameters.
 _STRUCTURAL = 1e-7
@@ -74,10 +75,8 @@ _MAX_UNEXPLAINED = 0.7
 # Least share of base parameters identified from the motion.
 _MIN_INFORMED = 0.25
 _ROUGH_URDF = 0.2
-# Order of a load that is looked for, as a share of the arm's mass, and the least one that counts,
-# in standard deviations.
+# Order of a load that is looked for, as a share of the arm's mass.
 _LOAD_SHARE = 0.1
-_DISTINCT = 2.0
 # Standard deviation of load-dependent friction that is not to be estimated.
 _FIXED = 1e-6
 _FRICTION_UNITS = {'offset': 'N·m', 'coulomb': 'N·m', 'viscous': 'N·m·s/rad',
@@ -230,17 +229,18 @@ def _prior(
     return Prior(_WIDE, mean, information, others, load_friction, friction)
 
 
-def _load_prior(mean: float, size: float, std: float) -> Array:
+def _load_prior(mean: float, size: float, std: float, reach: float = _LOAD_REACH) -> Array:
     """Return means and standard deviations of a load's parameters, shape (2, 10).
 
     Args:
         mean: Mean of its mass [kg].
         size: Mass of which first and second moments are expected [kg].
         std: Standard deviation of its mass [kg].
+        reach: Standard deviation of its centre [m].
 
     """
     return np.array([[mean, *[0.0] * 9],
-                     [std, *[_LOAD_REACH * size] * 3, *[_LOAD_REACH**2 * size] * 6]])
+                     [std, *[reach * size] * 3, *[reach**2 * size] * 6]])
 
 
 def _load_check(motion: ArmMotion, prior: Prior, fit: ArmFit) -> Check:
@@ -256,11 +256,12 @@ def _load_check(motion: ArmMotion, prior: Prior, fit: ArmFit) -> Check:
     """
     last = motion.regressor[:, :, fit.places.links][:, :, -10:]
     size = _LOAD_SHARE * float(prior.mean[fit.places.links][::10].sum())
-    mass, std, loaded = 0.0, np.inf, False
+    mass, std, gain = 0.0, np.inf, 0.0
     try:
         found = identify(
             replace(motion, regressor=np.concatenate((motion.regressor, last), axis=2)),
-            replace(prior, others=np.hstack((prior.others, _load_prior(0.0, size, size)))),
+            replace(prior, others=np.hstack((
+                prior.others, _load_prior(0.0, size, size, _TOOL_REACH)))),
             widenings=WIDENINGS[:2])
     except ConvergenceError:
         pass
@@ -270,15 +271,15 @@ def _load_check(motion: ArmMotion, prior: Prior, fit: ArmFit) -> Check:
         # Links so far off are rare: of the logarithm of a scaled inverse chi distribution.
         width = fit.std / prior.std
         rare = URDF_FREEDOM * (np.log(width) - 0.5 * (1.0 - width**-2.0))
-        loaded = found.std == prior.std and found.evidence > fit.evidence + (
-            EVIDENCE if width == 1.0 else -rare)
-    loaded = loaded and mass > _DISTINCT * std
+        if mass > 0.0 and found.std == prior.std:
+            gain = found.evidence - fit.evidence + rare
     return at_most(
-        'no load', mass / std if loaded else 0.0, _DISTINCT, '1',
-        f'Links as in the URDF and a load of {mass:.2f} ± {_DISTINCT * std:.2f} kg on the last '
+        'no load', gain, EVIDENCE, '1',
+        f'Links as in the URDF and a load of {mass:.2f} ± {Z95 * std:.2f} kg on the last '
         'one explain the torques, links alone only where they differ from the URDF by '
-        f'{100.0 * fit.std:.0f} %. Take off the tool; what stays mounted belongs into the URDF.'
-        if loaded else 'No load is needed to explain the torques.', 'trustworthy')
+        f'{100.0 * fit.std:.0f} % (gain in log-evidence {gain:.1f}, limit {EVIDENCE:.0f}). Take '
+        'off the tool; what stays mounted belongs into the URDF.'
+        if gain > EVIDENCE else 'No load is needed to explain the torques.', 'trustworthy')
 
 
 def _stored_load_check(

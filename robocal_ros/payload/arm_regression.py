@@ -768,7 +768,8 @@ class _Solver:
         mode[at] = prior.mean[at]
         prior_hessian = prior.cost(mode, places)[2][at, at]
         _, prior_determinant = np.linalg.slogdet(prior_hessian)
-        return x, float(-cost - 0.5 * determinant + 0.5 * prior_determinant)
+        return x, float(-cost - 0.5 * determinant + 0.5 * prior_determinant
+                        - np.log(prior.others[1]).sum())
 
     def inverse(self, x: Array, prior: Prior) -> tuple[Array, Array]:
         """Return the inverse of the information, and the prior's part of it, (p, p) each."""

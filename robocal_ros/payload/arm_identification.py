@@ -92,7 +92,7 @@ _NO_ARM = (
 
 def estimate(
     robot: Robot, samples: JointSamples, values: PayloadParameters, *, scale: Array,
-    scale_covariance: Array, before: CalibrationResult | None = None,
+    scale_covariance: Array, calibrated: bool = False, before: CalibrationResult | None = None,
     stored: CalibrationResult | None = None, friction: Mapping[str, SteadyFriction] | None = None,
 ) -> CalibrationResult:
     """Identify the arm.
@@ -103,6 +103,7 @@ def estimate(
         values: The node's parameters.
         scale: Drive gains in use, shape (n,).
         scale_covariance: Covariance of their relative errors, shape (n, n).
+        calibrated: Whether they were calibrated by a motion of this arm.
         before: Result of a motion without load; required with ``arm_load``.
         stored: Stored payload, which must not be mounted; None without one.
         friction: Friction that was identified before with the same drive gains, by joint name.
@@ -124,8 +125,8 @@ def estimate(
         robot: Robot, values: PayloadParameters, load: Array
     ) -> tuple[ArmMotion, Prior, ArmFit]:
         motion = ArmMotion.of(robot, samples, values, load, given)
-        prior = _prior(robot, motion, values, scale, scale_covariance, before if loaded else None,
-                       given)
+        prior = _prior(robot, motion, values, scale, scale_covariance, calibrated,
+                       before if loaded else None, given)
         return motion, prior, identify(motion, prior, widenings=widenings)
 
     try:
@@ -197,7 +198,7 @@ def check_load(
 
 def _prior(
     robot: Robot, motion: ArmMotion, values: PayloadParameters, scale: Array,
-    scale_covariance: Array, before: CalibrationResult | None,
+    scale_covariance: Array, calibrated: bool, before: CalibrationResult | None,
     friction: Mapping[int, KnownFriction],
 ) -> Prior:
     n = robot.n
@@ -217,7 +218,8 @@ def _prior(
         information[10 * n:11 * n, 10 * n:11 * n] = np.diag((ROTOR_SPREAD * rotors) ** -2.0)
         information[11 * n:, 11 * n:] = np.linalg.inv(scale_covariance)
         mean = np.concatenate((links.ravel(), rotors, np.ones(n)))
-        return Prior(values.arm_model_std, mean, information, others, load_friction, friction)
+        return Prior(values.arm_model_std, mean, information, others, load_friction,
+                     (0.0 if calibrated else 1.0) * information[11 * n:, 11 * n:], friction)
     names = parameter_names(robot.joint_names)
     shown = np.concatenate((np.ones(11 * n), scale))
     mean = before.values(names) / shown
@@ -226,7 +228,7 @@ def _prior(
     information = np.linalg.inv(
         covariance / np.outer(size, size) + 1e-9 * np.eye(12 * n)) / np.outer(size, size)
     # The covariance contains the URDF; the divergence only keeps the links consistent.
-    return Prior(_WIDE, mean, information, others, load_friction, friction)
+    return Prior(_WIDE, mean, information, others, load_friction, np.zeros((n, n)), friction)
 
 
 def _load_prior(mean: float, size: float, std: float, reach: float = _LOAD_REACH) -> Array:

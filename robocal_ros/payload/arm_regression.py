@@ -99,6 +99,9 @@ _ACCEPTED = 1.0
 _LEAST_STD = 1e-6
 # Number of speeds at which friction is compared with a law that was identified before.
 _COMPARED = 6
+# Of the difference of a gear's friction between driving and being driven, as a share of the part
+# that grows with the load: it is up to 60 % either way.
+_DRIVEN_STD = 0.6 / np.sqrt(3.0)
 # Weight of the divergence that keeps links consistent.
 _CONSISTENT = 1e-2
 # Share to which friction is a function of speed at all.
@@ -452,6 +455,8 @@ class Prior:
             parameters, shape (2, m).
         load_friction: Means and standard deviations of the joints' friction per transmitted
             torque, shape (2, n).
+        gain_information: Information matrix of gains that were not identified by a motion, where
+            what gears lose less when they are driven acts like a gain, shape (n, n); else zero.
         friction: Friction that was identified before, by joint.
 
     """
@@ -461,6 +466,7 @@ class Prior:
     information: Array
     others: Array
     load_friction: Array
+    gain_information: Array
     friction: Mapping[int, KnownFriction] = field(default_factory=dict)
 
     def cost(self, x: Array, places: Unknowns) -> tuple[float, Array, Array]:
@@ -677,8 +683,10 @@ def identify(
         np.tile(noise[:, None], len(residual)), inverse, information, np.zeros(len(x)),
         motion.repeats)
     doubt = inverse @ solver.pull(x, prior)
-    return ArmFit(x, structure.matrix + np.outer(doubt, doubt), places, residual, evidence,
-                  prior.std, structure.freedom, solver.information(x, excess))
+    driven = inverse[:, places.gains] @ prior.gain_information * (
+        _DRIVEN_STD * np.hypot(x, np.sqrt(np.diag(structure.matrix)))[places.load_friction])
+    return ArmFit(x, structure.matrix + np.outer(doubt, doubt) + driven @ driven.T, places,
+                  residual, evidence, prior.std, structure.freedom, solver.information(x, excess))
 
 
 def _correlated_noise(residual: Array, weights: Array) -> Array:

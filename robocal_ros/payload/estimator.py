@@ -224,6 +224,7 @@ def estimate_arm(
     return arm_identification.estimate(
         robot, recording.joints, values, scale=effort_scale(robot, inputs.gains),
         scale_covariance=relative_covariance(robot, inputs.gains, gain_std(values)),
+        calibrated=inputs.gains is not None,
         before=inputs.get(ARM) if values.arm_load > 0.0 else None,
         stored=inputs.beside.get('payload'),
         friction=None if friction is None else friction_by_joint(

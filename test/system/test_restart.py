@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from std_srvs.srv import Trigger
 from support.friction_results import hidden_payload, identity
@@ -35,6 +36,21 @@ from robocal_ros.robot.sag import compliance_by_joint
 
 STATIC_POSES = {'method': 'static_poses', 'poses': 8, 'dwell': 0.7, 'max_velocity': 2.0,
                 'max_acceleration': 6.0, 'state_timeout': 5.0}
+
+
+@pytest.fixture
+def ros() -> Iterator[None]:
+    """A context for each test: what is killed may leave the transport of its partners locked."""
+    rclpy.init()
+    yield
+    rclpy.try_shutdown()
+
+
+@pytest.fixture
+def client(ros: None) -> Iterator[Client]:
+    client = Client()
+    yield client
+    client.close()
 
 
 def run_killed_and_again(

@@ -219,7 +219,7 @@ def _prior(
         information[11 * n:, 11 * n:] = np.linalg.inv(scale_covariance)
         mean = np.concatenate((links.ravel(), rotors, np.ones(n)))
         return Prior(values.arm_model_std, mean, information, others, load_friction,
-                     (0.0 if calibrated else 1.0) * information[11 * n:, 11 * n:], friction)
+                     information[11 * n:, 11 * n:] * (not calibrated), friction)
     names = parameter_names(robot.joint_names)
     shown = np.concatenate((np.ones(11 * n), scale))
     mean = before.values(names) / shown

@@ -775,6 +775,7 @@ class _Solver:
         at, mode = places.links, x.copy()
         mode[at] = prior.mean[at]
         prior_hessian = prior.cost(mode, places)[2][at, at]
+        # That of the others lets problems with and without a load be compared.
         _, prior_determinant = np.linalg.slogdet(prior_hessian)
         return x, float(-cost - 0.5 * determinant + 0.5 * prior_determinant
                         - np.log(prior.others[1]).sum())

@@ -14,10 +14,11 @@ SILENCE = 0.06
 
 @dataclass
 class Silence:
-    """Silence of a stream, by its own stamps and those of another one.
+    """Silence of a stream: what the stamps of another one advance while its own do not.
 
-    Stamps may differ by a constant, and a machine that is late is late for both. Gaps that ended
-    show how late messages can be on this machine: the limit is twice the longest, within bounds.
+    Stamps may differ, and a machine that is late is late for both. Gaps that ended show how late
+    messages can be on this machine: the limit is twice the longest, within bounds. A message of
+    the other stream that is older than one before says nothing, as it came late.
 
     Attributes:
         newest: Returns the newest stamp of the stream [s].
@@ -36,27 +37,26 @@ class Silence:
     catch_up: Callable[[], object]
     missed: int
     longest: float
-    _least = np.inf
+    _heard = _other = -np.inf
+    _since = np.inf
     _gap = _longest = 0.0
 
     def begin(self) -> None:
-        """Begin a motion; clocks may have drifted since the last one."""
-        self._least, self._gap = np.inf, 0.0
+        """Begin a motion."""
+        self._heard = self._other = -np.inf
+        self._since, self._gap = np.inf, 0.0
 
     def beyond(self) -> tuple[float, float] | None:
         """Return the silence and its limit if it is beyond it [s]."""
         interval = self.interval()
         limit = max(SILENCE, self.missed * interval, min(2.0 * self._longest, self.longest))
         # Before the stream's own: messages that come meanwhile are newer.
-        stamp = self.others()
-        if stamp - self.newest() - self._least > limit:
+        self._other = max(self._other, self.others())
+        if self._other - self._since > limit:
             self.catch_up()
-        behind = stamp - self.newest()
-        if not interval or not np.isfinite(behind):
-            return None
-        self._least = min(self._least, behind)
-        gap = behind - self._least
-        if gap < self._gap:
+        if self.newest() != self._heard:
             self._longest = max(self._longest, self._gap)
-        self._gap = gap
-        return (gap, limit) if gap > limit else None
+            self._heard, self._since, self._gap = self.newest(), self._other, 0.0
+        else:
+            self._gap = self._other - self._since
+        return (self._gap, limit) if interval and limit < self._gap < np.inf else None

@@ -152,6 +152,9 @@ def test_a_sensor_is_silent_when_joint_states_go_on_without_it() -> None:
     assert silences(FakeSensor(), going_on + silent) == [False] * 16 + [True] * 4
     # Both are late.
     assert not any(silences(FakeSensor(), [*going_on, (0.09, 5.09), (2.0, 7.0)]))
+    # Joint states are late for a while.
+    assert not any(silences(FakeSensor(), [*going_on, (0.091, 5.3), (0.32, 5.32), (0.34, 5.34)]))
+    assert not any(silences(FakeSensor(), [*going_on, (0.3, 5.3), (0.1, 5.31), (0.33, 5.32)]))
     # A slow sensor, and one whose rate is not known yet.
     assert not any(silences(FakeSensor(usual_interval=0.02), going_on + silent))
     assert not any(silences(FakeSensor(usual_interval=0.0), going_on + silent))

@@ -23,7 +23,7 @@ from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.parameter import Parameter
 from rclpy.task import Future
 from sensor_msgs.msg import JointState
-from std_msgs.msg import Bool, Header, String
+from std_msgs.msg import Bool, String
 from support.live_graph import JOINTS, seconds, sim_arm
 from support.ros_rig import Spinner, arm_urdf, overrides
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
@@ -924,16 +924,17 @@ def test_states_of_another_arm_do_not_move_this_one(timed: Rig, shared: bool) ->
     strange = timed.other.create_publisher(JointState, 'joint_states', 10)
     sent, start = len(timed.sent), timed.posture
 
-    def move_ahead(header: Header) -> None:
-        """Stamp a state later than those of the arm that may be queued before it."""
-        header.stamp.nanosec = min(header.stamp.nanosec + 50_000_000, 999_999_999)
+    ahead = -np.inf
 
     def mirror(state: JointState) -> None:
-        under_way = state.position[5] > start[5] + 0.05
-        if under_way and state.position[0] < start[0] + 0.5 * shift[0]:
-            state.position = (np.array(state.position) + shift).tolist()
-            move_ahead(state.header)
-            strange.publish(state)
+        """Shift a state, and stamp it later than those of the arm that may be queued before it."""
+        nonlocal ahead
+        if state.position[0] < start[0] + 0.5 * shift[0]:
+            ahead = max(ahead, seconds(state.header.stamp) - time.monotonic())
+            if state.position[5] > start[5] + 0.05:
+                state.position = (np.array(state.position) + shift).tolist()
+                state.header.stamp = conversions.to_stamp(time.monotonic() + ahead + 0.05)
+                strange.publish(state)
 
     topic, controlled = f'{CONTROLLER}/controller_state', start + shift
     stranger = timed.other.create_publisher(JointTrajectoryControllerState, topic, 10)
@@ -942,7 +943,6 @@ def test_states_of_another_arm_do_not_move_this_one(timed: Rig, shared: bool) ->
         at = state.feedback.positions
         if at[5] > start[5] + 0.05 and at[0] < start[0] + 0.5 * shift[0]:
             state.feedback.positions = state.reference.positions = controlled.tolist()
-            move_ahead(state.header)
             stranger.publish(state)
 
     listening = timed.other.create_subscription(JointState, 'joint_states', mirror, 50)

@@ -237,7 +237,7 @@ def _arm_values(cell: Cell, result: CalibrationResult) -> list[Value]:
     """Compare rotors, gains, and the torques of the links in some postures."""
     world, robot, n = cell.world, cell.robot, cell.robot.n
     truth = {f'{name}.{what}': float(value) for what, values in (
-        ('rotor_inertia', world.rotor), ('effort_scale', world.slope))
+        ('rotor_inertia', world.rotor), ('effort_scale', world.moving_gain))
         for name, value in zip(robot.joint_names, values, strict=True) if value}
     low, high = robot.sampling_limits()
     q = np.random.default_rng(cell.seed).uniform(
@@ -313,10 +313,10 @@ def _differential(cell: Cell) -> Iterator[Found]:
 
 def _gains(cell: Cell) -> Iterator[Found]:
     """Calibrate drive gains with a weighed load, then find a centre of mass with them."""
-    scale = cell.world.slope
     bag = cell.record('torque', cell.weighed)
+    scale = cell.world.moving_gain
     if 'current' in cell.world.effects and cell.seed % 16 < len(METHODS):
-        cell.values['effort_source'], scale = 'unknown', cell.world.slope / cell.world.constant
+        cell.values['effort_source'], scale = 'unknown', scale / cell.world.constant
     result = cell.estimate(
         'drive_gains', bag, known_mass=cell.weighed.mass + cell.weighing[0],
         known_mass_std=WEIGHING_STD)

@@ -560,6 +560,15 @@ class World:
         mean = self.sliding(speeds, loads)[:, joint].reshape(len(speed), -1).mean(axis=1)
         return np.asarray(self.slope[joint] * mean * factor + self.offset[joint])
 
+    @property
+    def moving_gain(self) -> Array:
+        """Reported over transmitted torque of moving joints, over the last motion, shape (n,).
+
+        What gears lose less when they are driven, load |τ| sign(v) driven sign(τ v), is
+        proportional to the torque τ.
+        """
+        return self.slope * (1.0 + self.load * self.driven * self.factor.mean(axis=0))
+
     def _slow_states(self, v: Array, step: float) -> Array:
         """Follow warmth and rest through a motion; return the factors of friction, (k, n)."""
         stride = max(1, round(_SLOW / step))

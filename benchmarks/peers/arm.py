@@ -44,10 +44,11 @@ def predicted(robot: Robot, result: CalibrationResult, q: Array, v: Array, a: Ar
     """Return the efforts that an identified arm predicts, shape (k, n) [N·m]."""
     model = identified_model(robot, result).robot
     torque = np.array([model.inverse_dynamics(*row) for row in zip(q, v, a, strict=True)])
+    transmitted = torque - model.model.armature * a
     for column, joint in enumerate(robot.joint_names):
         transition, *extras = result.settings['laws'][joint]
         law = Law(transition, tuple(extras))
-        torque[:, column] += law.columns(v[:, column], torque[:, column]) @ result.values(
+        torque[:, column] += law.columns(v[:, column], transmitted[:, column]) @ result.values(
             [f'{joint}.{name}' for name in law.names])
     return torque * result.values([f'{joint}.effort_scale' for joint in robot.joint_names])
 

@@ -209,26 +209,34 @@ def _prior(
             mass, mass, max(values.arm_load_std, _LEAST_LOAD_STD * mass))))
     rotors = expected_rotors(robot)
     links = physically_consistent(link_parameters(robot))
-    information = np.zeros((12 * n, 12 * n))
     load_friction = np.tile([[0.0], [max(values.load_friction_std, _FIXED)]], n)
     for joint, known in friction.items():
         if known.load_factor[1] > 0.0 < values.load_friction_std:
             load_friction[:, joint] = known.load_factor
     if before is None:
+        information = np.zeros((12 * n, 12 * n))
         information[10 * n:11 * n, 10 * n:11 * n] = np.diag((ROTOR_SPREAD * rotors) ** -2.0)
         information[11 * n:, 11 * n:] = np.linalg.inv(scale_covariance)
         mean = np.concatenate((links.ravel(), rotors, np.ones(n)))
         return Prior(values.arm_model_std, mean, information, others, load_friction,
-                     information[11 * n:, 11 * n:] * (not calibrated), friction)
+                     information[11 * n:, 11 * n:] * (not calibrated), np.zeros((11 * n, n)),
+                     np.zeros(n), friction)
     names = parameter_names(robot.joint_names)
     shown = np.concatenate((np.ones(11 * n), scale))
     mean = before.values(names) / shown
     covariance = before.covariance_of(names) / np.outer(shown, shown)
-    size = np.sqrt(np.diag(covariance))
-    information = np.linalg.inv(
-        covariance / np.outer(size, size) + 1e-9 * np.eye(12 * n)) / np.outer(size, size)
+    # All gains and links by a common factor; rotors act on their own joint only.
+    told = np.linalg.solve(covariance[11 * n:, 11 * n:] / np.outer(mean[11 * n:], mean[11 * n:]),
+                           np.ones(n))
     # The covariance contains the URDF; the divergence only keeps the links consistent.
-    return Prior(_WIDE, mean, information, others, load_friction, np.zeros((n, n)), friction)
+    prior = Prior(_WIDE, mean, np.zeros((12 * n, 12 * n)), others, load_friction,
+                  np.zeros((n, n)), np.vstack((np.tile(told / told.sum(), (10 * n, 1)),
+                                               np.eye(n))), np.zeros(n), friction)
+    _, slopes = prior.counted(mean)
+    covariance = slopes @ covariance @ slopes.T
+    size = np.sqrt(np.diag(covariance))
+    return replace(prior, information=np.linalg.inv(
+        covariance / np.outer(size, size) + 1e-9 * np.eye(12 * n)) / np.outer(size, size))
 
 
 def _load_prior(mean: float, size: float, std: float, reach: float = _LOAD_REACH) -> Array:

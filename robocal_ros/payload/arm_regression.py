@@ -289,16 +289,21 @@ class ArmMotion:
         """Return the tilts of the base among estimates of the nuisances."""
         return others[:len(self.nuisances)][[name.startswith(TILT) for name in self.nuisances]]
 
-    def carried(self, x: Array, places: Unknowns) -> Array:
-        """Return the torques without friction and gains by all unknowns, shape (k, n) [N·m]."""
-        return np.asarray(self.regressor @ x[places.rigid])
+    def transmitted(self, x: Array, places: Unknowns) -> Array:
+        """Return the torques beyond the gears by all unknowns, shape (k, n) [N·m].
+
+        They contain neither friction nor what accelerates the rotors.
+        """
+        without = x.copy()
+        without[places.rotors] = 0.0
+        return np.asarray(self.regressor @ without[places.rigid])
 
     def residual(self, x: Array, places: Unknowns) -> Array:
-        """Return measured minus fitted effort, shape (k, n) [N·m]; arguments as ``carried``."""
-        carried = self.carried(x, places)
-        torque = carried.copy()
+        """Return measured minus fitted effort, shape (k, n) [N·m]; arguments as above."""
+        transmitted = self.transmitted(x, places)
+        torque = np.asarray(self.regressor @ x[places.rigid])
         for joint, (law, at) in enumerate(zip(places.laws, places.friction, strict=True)):
-            torque[:, joint] += _friction_columns(law, self.velocity, joint, carried) @ x[at]
+            torque[:, joint] += _friction_columns(law, self.velocity, joint, transmitted) @ x[at]
         return np.asarray(self.effort - x[places.gains] * torque)
 
     def equations(self, law: Law, joint: int, torque: Array) -> Array:
@@ -373,6 +378,9 @@ class ArmMotion:
         size, rotors = _rough(known, measured, fast, 1 - len(law.names), own.shape[2])
 
         torque = without_noise(blocks, blocks.centre.values_of(carried))
+        speed = np.abs(blocks.centre.velocity)
+        # Other in each direction, it resembles centrifugal torque.
+        uneven = size * speed / speed.max(axis=0)
         terms = [
             (COMMON, values.arm_model_std, np.zeros_like(torque)),
             *((f'{CHANGE}, {part}, of {robot.joint_names[joint]}',
@@ -384,7 +392,9 @@ class ArmMotion:
                                  for tilted in dynamics.tilts()], values.tilt_std),
             *noise_terms(robot.joint_names, blocks,
                          lambda q, v, a: carried(q, v, a) + rotors * a),
-            *friction_terms(robot.joint_names, blocks, size, values)]
+            *friction_terms(robot.joint_names, blocks, size, values),
+            *((f'uneven viscous friction of {joint}', values.friction_change_std, uneven * alone)
+              for joint, alone in zip(robot.joint_names, np.eye(robot.n), strict=True))]
         if values.delay_std > 0.0:
             # What the shift leaves, because other errors of the model bias it, and filters.
             _, slope, curvature = derivatives(blocks, torque)
@@ -457,6 +467,10 @@ class Prior:
             torque, shape (2, n).
         gain_information: Information matrix of gains that were not identified by a motion, where
             what gears lose less when they are driven acts like a gain, shape (n, n); else zero.
+        exponents: Powers of the gains, as ratios to those of ``mean``, in the factors of links and
+            rotors with which ``information`` counts, shape (11 n, n). A motion tells the products
+            of both far better than either.
+        gain_power: Power of each gain with which the density falls, shape (n,).
         friction: Friction that was identified before, by joint.
 
     """
@@ -467,6 +481,8 @@ class Prior:
     others: Array
     load_friction: Array
     gain_information: Array
+    exponents: Array
+    gain_power: Array
     friction: Mapping[int, KnownFriction] = field(default_factory=dict)
 
     def cost(self, x: Array, places: Unknowns) -> tuple[float, Array, Array]:
@@ -491,10 +507,13 @@ class Prior:
             cost += self._diverged(
                 x, places, now, before, weight, beyond, gradient, hessian)
         shared = slice(0, places.gains.stop)
-        off = x[shared] - self.mean
+        counted, slopes = self.counted(x[shared])
+        off = counted - self.mean
         cost += 0.5 * float(off @ self.information @ off)
-        gradient[shared] += self.information @ off
-        hessian[shared, shared] += self.information
+        gradient[shared] += slopes.T @ self.information @ off
+        hessian[shared, shared] += slopes.T @ self.information @ slopes
+        cost += float(self.gain_power @ np.log(x[places.gains]))
+        gradient[places.gains] += self.gain_power / x[places.gains]
         own = np.r_[places.others, places.load_friction]
         mean, std = np.hstack((self.others, self.load_friction))
         off = x[own] - mean
@@ -513,6 +532,19 @@ class Prior:
             gradient[every] += slopes.T @ off
             hessian[np.ix_(every, every)] += slopes.T @ slopes
         return cost, gradient, hessian
+
+    def counted(self, x: Array) -> tuple[Array, Array]:
+        """Return links and rotors times powers of the gains, and the gains; and their slopes.
+
+        Args:
+            x: Links, rotors and gains, shape (12 n,).
+
+        """
+        bodies, gains = np.split(x, [len(self.exponents)])
+        factors = np.exp(self.exponents @ np.log(gains / self.mean[len(bodies):]))
+        slopes = np.diag(np.append(factors, np.ones_like(gains)))
+        slopes[:len(bodies), len(bodies):] = (factors * bodies)[:, None] * self.exponents / gains
+        return np.append(factors * bodies, gains), slopes
 
     @staticmethod
     def _diverged(
@@ -643,7 +675,7 @@ def identify(
     # Friction columns change between the rounds in which the prior's width is chosen.
     width = widenings[0]
     for number in range(_ROUNDS):
-        torque = motion.carried(x, places)
+        torque = motion.transmitted(x, places)
         used = robust * motion.trust
         noise = _free_noise(motion, places.laws, torque, used)
         if laws is None and number > 0:
@@ -668,6 +700,10 @@ def identify(
         residual = motion.residual(x, places)
         size = 1.4826 * np.median(np.abs(residual), axis=0) + _LEAST_STD
         robust = np.minimum(1.0, _OUTLIER * size / np.maximum(np.abs(residual), _LEAST_STD))
+    prior = replace(prior, std=prior.std * width)
+    prior = replace(prior, gain_power=solver.gain_power(x, prior))
+    x, _ = solver.solve(x, prior)
+    residual = motion.residual(x, places)
     # Model errors are the same in all repeats, which do not average them.
     weights = robust * motion.trust
     mean = (np.sqrt(weights) * residual).reshape(motion.repeats, -1, n).mean(axis=0)
@@ -675,14 +711,14 @@ def identify(
                 * _correlated_noise(mean, np.ones_like(mean)))
     excess = np.maximum.reduce((
         _correlated_noise(residual, weights) / noise, repeated / noise, np.ones(n)))
-    prior = replace(prior, std=prior.std * width)
     inverse, information = solver.inverse(x, prior)
     root = np.sqrt(used.T)
     structure = structured_covariance(
         solver.columns(x, motion, torque) * root[:, :, None], root * residual.T,
         np.tile(noise[:, None], len(residual)), inverse, information, np.zeros(len(x)),
         motion.repeats)
-    doubt = inverse @ solver.pull(x, prior)
+    # The deviations count by their squares, of which one alone is known to √2 of its mean.
+    doubt = inverse[:, places.gains] @ (np.sqrt(2.0) * prior.gain_power / x[places.gains])
     driven = inverse[:, places.gains] @ prior.gain_information * (
         _DRIVEN_STD * np.hypot(x, np.sqrt(np.diag(structure.matrix)))[places.load_friction])
     return ArmFit(x, structure.matrix + np.outer(doubt, doubt) + driven @ driven.T, places,
@@ -746,10 +782,9 @@ class _Solver:
             free = np.flatnonzero(~(rotors & (x <= 0.0) & (gradient > 0.0)))
             part, slope = hessian[np.ix_(free, free)], gradient[free]
             scale = 1.0 / np.sqrt(np.maximum(np.diag(part), 1e-300))
-            scaled = part * np.outer(scale, scale) + 1e-12 * np.eye(len(free))
             step = np.zeros(len(x))
             step[free] = -scale * scipy.linalg.cho_solve(
-                scipy.linalg.cho_factor(scaled), scale * slope)
+                _factor(part * np.outer(scale, scale)), scale * slope)
             decrement = float(-gradient @ step)
             if decrement < _CONVERGED:
                 break
@@ -825,31 +860,38 @@ class _Solver:
             yield (np.append(used, gain), np.column_stack((x[gain] * rows[:, :-1], torque)),
                    rows[:, -1] - x[gain] * torque)
 
-    def pull(self, x: Array, prior: Prior) -> Array:
-        """Return half the slope by which the marginal posterior of gains differs from the joint.
+    def gain_power(self, x: Array, prior: Prior) -> Array:
+        """Return the power of each gain by which its marginal posterior falls below the joint.
 
         A gain multiplies unknowns that have priors, so that the joint mode favours large gains
         with small deviations. Integrated over the unknowns, the posterior falls with the number
         of those that a joint's efforts determine, as a power of the gain (MacKay, Comparison of
         Approximate Methods for Handling Hyperparameters, Neural Comput. 11 (1999) 1035, doi
-        10.1162/089976699300016331), which favours small gains where priors are wider than the
-        deviations. Friction, known by its torque or not at all, is free to follow any gain, but
-        for the part that grows with the load.
+        10.1162/089976699300016331), if they deviate as much as their priors state. As that is
+        not known, their deviations count by their size. Friction, known by its torque or not at
+        all, is free to follow any gain; so are links and rotors of which a motion told the
+        products with the gains.
 
         Returns:
-            Shape (p,), zero but for the gains.
+            Shape (n,).
 
         """
-        information = prior.cost(x, self._places)[2] + self.information(x)
-        linear = np.delete(np.arange(len(x)), self._places.gains)
-        inverse, found = np.zeros_like(information), np.zeros(len(x))
+        places, known = self._places, bool(prior.exponents.any())
+        information = prior.cost(x, places)[2] + self.information(x)
+        linear = np.delete(np.arange(len(x)), places.gains)
+        inverse, told = np.zeros_like(information), np.zeros(len(self._rows))
         inverse[np.ix_(linear, linear)] = scaled_inverse(information[np.ix_(linear, linear)])
-        for joint, (places, jacobian, _) in enumerate(self._linearised(x)):
-            told = np.sum((jacobian.T @ jacobian) * inverse[np.ix_(places, places)], axis=0)
-            counted = np.isin(places, [*self._places.rigid, self._places.load_friction[joint]])
-            gain = places[-1]
-            found[gain] = 0.5 * max(float(told[counted].sum()), 0.0) / x[gain]
-        return found
+        counted = np.r_[places.others] if known else places.rigid
+        for joint, (used, jacobian, _) in enumerate(self._linearised(x)):
+            own = np.sum((jacobian.T @ jacobian) * inverse[np.ix_(used, used)], axis=0)
+            told[joint] = max(float(own[np.isin(used, counted)].sum()), 0.0)
+        deviating = x.copy()
+        deviating[places.gains] = prior.mean[places.gains]
+        deviating[places.load_friction] = prior.load_friction[0]
+        size = 2.0 * replace(
+            prior, friction={}, information=prior.information * (not known)).cost(
+                deviating, places)[0]
+        return size * told / max(told.sum(), 1.0)
 
     def _objective(self, x: Array, prior: Prior) -> tuple[float, Array, Array]:
         cost, gradient, hessian = prior.cost(x, self._places)
@@ -860,6 +902,25 @@ class _Solver:
             gradient[places] -= jacobian.T @ off
             hessian[np.ix_(places, places)] += jacobian.T @ jacobian
         return cost, gradient, hessian
+
+
+def _factor(matrix: Array) -> tuple[Array, bool]:
+    """Return the Cholesky factor of a scaled Hessian.
+
+    Near the boundary of consistent bodies its rounding errors exceed its least eigenvalues.
+
+    Raises:
+        ConvergenceError: If it is far from positive definite.
+
+    """
+    for ridge in (1e-12, 1e-9, 1e-6, 1e-3):
+        try:
+            found: tuple[Array, bool] = scipy.linalg.cho_factor(
+                matrix + ridge * np.eye(len(matrix)))
+        except np.linalg.LinAlgError:
+            continue
+        return found
+    raise ConvergenceError('Defect: the Hessian of the identification is not positive definite.')
 
 
 def _best_law(

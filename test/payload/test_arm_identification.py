@@ -208,6 +208,18 @@ def test_a_weighed_load_identifies_the_drive_gains() -> None:
         assert scale.value == pytest.approx(gain, abs=3.3 * scale.std)
 
 
+@pytest.mark.parametrize('factor', [0.8, 1.25])
+def test_a_load_corrects_gains_that_are_all_far_off(factor: float) -> None:
+    """A motion without load tells products of gains and links, and the first guess of either."""
+    true, recorded = real_arm(ROBOT), partial(record, gains=factor * ONES, load=0.0)
+    before = estimate(ROBOT, recorded(true, 0), VALUES, **UNKNOWN)
+    result = estimate(ROBOT, recorded(true.with_payload(LOAD), 1),
+                      replace(VALUES, arm_load=LOAD.mass), before=before, **UNKNOWN)
+    for found in (result.parameter(f'{joint}.effort_scale') for joint in ROBOT.joint_names[:3]):
+        assert abs(found.value / factor - 1.0) < 0.01
+        assert abs(found.value - factor) < 3.3 * found.std
+
+
 def test_a_load_that_is_hardly_weighed_leaves_the_drive_gains_uncertain() -> None:
     exact = run(loaded=True, scaled=True)
     rough = run(loaded=True, scaled=True, load_std=0.1 * LOAD.mass)
@@ -414,7 +426,8 @@ def prior_of(links: np.ndarray) -> tuple[Prior, Unknowns]:
     n = len(links)
     nothing = np.zeros((12 * n, 12 * n))
     return (Prior(0.05, np.concatenate((links.ravel(), np.ones(2 * n))), nothing,
-                  np.array([[0.0], [0.05]]), np.tile([[0.0], [0.05]], n), np.zeros((n, n))),
+                  np.array([[0.0], [0.05]]), np.tile([[0.0], [0.05]], n), np.zeros((n, n)),
+                  np.zeros((11 * n, n)), np.zeros(n)),
             Unknowns.of(n, 1, (Law(0.03, ()),) * n))
 
 
@@ -427,7 +440,7 @@ def test_the_centre_of_a_thin_link_is_known_alike_along_and_across() -> None:
     prior, places = prior_of(rod([0.2, 0.0, 0.0]))
 
     def cost(centre: list[float]) -> float:
-        x = np.concatenate((rod(centre).ravel(), np.ones(2), np.zeros(1), np.zeros(4)))
+        x = np.concatenate((rod(centre).ravel(), np.ones(2), np.zeros(places.size - 12)))
         return prior.cost(x, places)[0]
 
     assert cost([0.2, 0.0, 0.0]) == pytest.approx(0.0, abs=1e-9)
@@ -439,23 +452,38 @@ def test_the_centre_of_a_thin_link_is_known_alike_along_and_across() -> None:
 def test_the_derivatives_of_the_prior_are_those_of_its_cost() -> None:
     links = link_parameters(ROBOT)
     prior, places = prior_of(links)
+    generator, n = np.random.default_rng(0), len(links)
+    x = np.zeros(places.size)
+    x[:places.gains.stop] = prior.mean
+    x[places.links] *= 1.0 + 0.02 * generator.normal(size=links.size)
+    x[places.gains] *= 1.0 + 0.02 * generator.normal(size=n)
+    x[places.common] = 0.03
+    prior = replace(prior, information=np.diag(1e-3 * np.arange(12 * n)),
+                    exponents=generator.normal(size=(11 * n, n)), gain_power=np.arange(n))
+    gradient = prior.cost(x, places)[1]
+    for place in range(places.common + 1):
+        step = np.zeros(places.size)
+        step[place] = 1e-6 * max(abs(x[place]), 1e-3)
+        up, down = (prior.cost(x + sign * step, places)[0] for sign in (1.0, -1.0))
+        assert (up - down) / (2.0 * step[place]) == pytest.approx(
+            gradient[place], abs=1e-6 * np.abs(gradient).max())
+
+
+def test_the_curvature_of_the_prior_of_links_is_exact() -> None:
+    links = link_parameters(ROBOT)
+    prior, places = prior_of(links)
     x = np.zeros(places.size)
     x[:places.gains.stop] = prior.mean
     x[places.links] *= 1.0 + 0.02 * np.random.default_rng(0).normal(size=links.size)
     x[places.common] = 0.03
-    _, gradient, hessian = prior.cost(x, places)
-    for place in (*range(links.size), places.common):
+    hessian = prior.cost(x, places)[2]
+    for place in range(links.size):
         step = np.zeros(places.size)
         step[place] = 1e-6 * max(abs(x[place]), 1e-3)
-        (up, up_slope, _), (down, down_slope, _) = (
-            prior.cost(x + sign * step, places) for sign in (1.0, -1.0))
-        assert (up - down) / (2.0 * step[place]) == pytest.approx(
-            gradient[place], abs=1e-6 * np.abs(gradient).max())
-        # The Hessian between links is exact.
-        if place < links.size:
-            np.testing.assert_allclose(
-                (up_slope - down_slope)[places.links] / (2.0 * step[place]),
-                hessian[place, places.links], atol=1e-6 * np.abs(hessian[place]).max())
+        up, down = (prior.cost(x + sign * step, places)[1] for sign in (1.0, -1.0))
+        np.testing.assert_allclose(
+            (up - down)[places.links] / (2.0 * step[place]),
+            hessian[place, places.links], atol=1e-6 * np.abs(hessian[place]).max())
 
 
 def test_the_centre_of_a_small_link_is_known_no_better_than_what_is_mounted_on_it():
@@ -492,6 +520,15 @@ def test_friction_that_builds_up_after_reversals_is_no_rotor() -> None:
         for seed in range(3)])
     assert np.abs(errors).max() < 3.3
     assert np.sqrt(np.mean(errors**2)) < 1.5
+
+
+def test_viscous_friction_that_differs_between_directions_is_no_link() -> None:
+    samples = record(real_arm(ROBOT), 0, ONES, load=0.0)
+    samples = replace(samples, effort=samples.effort + 0.4 * np.abs(samples.velocity))
+    result = estimate(ROBOT, samples, VALUES, scale=ONES,
+                      scale_covariance=0.005**2 * np.eye(ROBOT.n))
+    assert result.settings['model_std'] == VALUES.arm_model_std
+    assert np.abs(rotor_errors(ROBOT, result)).max() < 3.3
 
 
 def test_gains_without_a_load_are_known_no_better_than_the_widths_of_the_priors_tell() -> None:

@@ -226,11 +226,11 @@ def _prior(
     mean = before.values(names) / shown
     covariance = before.covariance_of(names) / np.outer(shown, shown)
     # All gains and links by a common factor; rotors act on their own joint only.
-    told = np.linalg.solve(covariance[11 * n:, 11 * n:] / np.outer(mean[11 * n:], mean[11 * n:]),
-                           np.ones(n))
+    weights = np.linalg.solve(
+        covariance[11 * n:, 11 * n:] / np.outer(mean[11 * n:], mean[11 * n:]), np.ones(n))
     # The covariance contains the URDF; the divergence only keeps the links consistent.
     prior = Prior(_WIDE, mean, np.zeros((12 * n, 12 * n)), others, load_friction,
-                  np.zeros((n, n)), np.vstack((np.tile(told / told.sum(), (10 * n, 1)),
+                  np.zeros((n, n)), np.vstack((np.tile(weights / weights.sum(), (10 * n, 1)),
                                                np.eye(n))), np.zeros(n), friction)
     _, slopes = prior.counted(mean)
     covariance = slopes @ covariance @ slopes.T

@@ -468,8 +468,8 @@ class Prior:
         gain_information: Information matrix of gains that were not identified by a motion, where
             what gears lose less when they are driven acts like a gain, shape (n, n); else zero.
         exponents: Powers of the gains, as ratios to those of ``mean``, in the factors of links and
-            rotors with which ``information`` counts, shape (11 n, n). A motion tells the products
-            of both far better than either.
+            rotors with which ``information`` counts, shape (11 n, n). A motion identifies the
+            products of both far better than either.
         gain_power: Power of each gain with which the density falls, shape (n,).
         friction: Friction that was identified before, by joint.
 
@@ -869,8 +869,8 @@ class _Solver:
         Approximate Methods for Handling Hyperparameters, Neural Comput. 11 (1999) 1035, doi
         10.1162/089976699300016331), if they deviate as much as their priors state. As that is
         not known, their deviations count by their size. Friction, known by its torque or not at
-        all, is free to follow any gain; so are links and rotors of which a motion told the
-        products with the gains.
+        all, is free to follow any gain; so are links and rotors whose products with the gains
+        were identified before.
 
         Returns:
             Shape (n,).
@@ -920,7 +920,7 @@ def _factor(matrix: Array) -> tuple[Array, bool]:
         except np.linalg.LinAlgError:
             continue
         return found
-    raise ConvergenceError('Defect: the Hessian of the identification is not positive definite.')
+    raise ConvergenceError('The identification of the arm left the physically consistent bodies.')
 
 
 def _best_law(

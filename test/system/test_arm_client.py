@@ -912,13 +912,8 @@ def test_whoever_called_hears_of_the_hold_within_a_second(timed: Rig) -> None:
 @pytest.mark.parametrize('shared', [False, True])
 def test_states_of_another_arm_do_not_move_this_one(timed: Rig, shared: bool) -> None:
     """It is held where its controller alone sees it, and commanded nowhere if none does."""
-    # Not of interest here: states that come late, as this process mirrors them. For as long, no
-    # command may have changed.
-    timed.use(state_timeout=1.0)
     timed.set(fault='none')
     timed.settle()
-    began = time.monotonic()
-    timed.spinner.until(lambda: time.monotonic() > began + 1.2)
     timed.spinner.until(lambda: timed.joints.travel(client.STILL_TIME) < client.STILL_TRAVEL)
     shift = np.array([0.3, *5 * [0.0]])
     strange = timed.other.create_publisher(JointState, 'joint_states', 10)
@@ -960,7 +955,6 @@ def test_states_of_another_arm_do_not_move_this_one(timed: Rig, shared: bool) ->
         timed.other.destroy_publisher(stranger)
     timed.other.destroy_subscription(listening)
     timed.other.destroy_publisher(strange)
-    timed.use()
     timed.settle()
     assert outcome.status is MotionStatus.FOREIGN_MOTION
     assert "2 nodes publish on '/real_time/joint_states': if more than one has" in outcome.message

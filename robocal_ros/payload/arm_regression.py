@@ -58,6 +58,7 @@ from robocal_ros.payload.regression import (
     widened_std,
     without_noise,
 )
+from robocal_ros.payload.result import rated_efforts
 from robocal_ros.results import Check, rms
 from robocal_ros.robot import (
     PSEUDO_INERTIA,
@@ -104,6 +105,8 @@ _COMPARED = 6
 _DRIVEN_STD = 0.6 / np.sqrt(3.0)
 # Weight of the divergence that keeps links consistent.
 _CONSISTENT = 1e-2
+# Least variance of a combination of links and rotors that gains follow, as a share of their own.
+_TOLD = 1e-9
 # Share to which friction is a function of speed at all.
 _DEFINED = 1e-3
 
@@ -272,6 +275,8 @@ class ArmMotion:
         repeats: Number of repeats of a periodic motion, 1 otherwise.
         nuisances: Names of the nuisances.
         recording: Check of the recording.
+        bend_std: Prior standard deviation of what a drive reports beyond proportion, per cubed
+            torque, shape (n,) [1/(N²·m²)].
 
     """
 
@@ -284,6 +289,7 @@ class ArmMotion:
     repeats: int
     nuisances: tuple[str, ...]
     recording: Check
+    bend_std: Array
 
     def tilt(self, others: Array) -> Array:
         """Return the tilts of the base among estimates of the nuisances."""
@@ -297,6 +303,24 @@ class ArmMotion:
         without = x.copy()
         without[places.rotors] = 0.0
         return np.asarray(self.regressor @ without[places.rigid])
+
+    def bent(self, x: Array, places: Unknowns) -> Array:
+        """Return what drives that saturate report beyond their mean gains, shape (k, n) [N³·m³].
+
+        Motors yield less torque per current the larger it is. An arm that was identified without
+        the load contains the mean of that motion, and the mean of this one belongs to the gains.
+
+        Args:
+            x: The unknowns, the last ten of the others being the load's.
+            places: Their places.
+
+        """
+        whole = self.effort - self.residual(x, places)
+        load = x[places.gains] * (self.regressor[..., -10:] @ x[places.others][-10:])
+        arm = whole - load
+        means = [np.mean(torque**4, axis=0) / np.mean(torque**2, axis=0)
+                 for torque in (whole, arm)]
+        return np.asarray(whole**3 - means[0] * load - means[1] * arm)
 
     def residual(self, x: Array, places: Unknowns) -> Array:
         """Return measured minus fitted effort, shape (k, n) [N·m]; arguments as above."""
@@ -406,7 +430,8 @@ class ArmMotion:
             *((blocks.means(dynamics.torque_regressor),) if values.arm_load > 0.0 else ())),
             axis=2)
         return cls(regressor, std, velocity, measured, np.where(fast, 1.0, _SLOW_WEIGHT) * seen,
-                   delay, blocks.repeats, names, recording_check(blocks, robot.joint_names))
+                   delay, blocks.repeats, names, recording_check(blocks, robot.joint_names),
+                   values.saturation_std / rated_efforts(robot, measured)**2)
 
 
 def surroundings(bodies: Array) -> Array:
@@ -545,6 +570,30 @@ class Prior:
         slopes = np.diag(np.append(factors, np.ones_like(gains)))
         slopes[:len(bodies), len(bodies):] = (factors * bodies)[:, None] * self.exponents / gains
         return np.append(factors * bodies, gains), slopes
+
+    def no_better(self, x: Array, covariance: Array) -> Array:
+        """Return a covariance in which links and rotors are known no better than by the prior.
+
+        Joint angles, delays, filters and friction err alike in the motion that the prior is from
+        and in a second one, so that both do not average these errors. Gains follow links and
+        rotors as they do in the estimate.
+
+        Args:
+            x: The estimate, shape (p,).
+            covariance: Its covariance if the errors of both motions were independent, (p, p).
+
+        """
+        count, (_, slopes) = len(self.exponents), self.counted(x[:len(self.mean)])
+        change = scipy.linalg.block_diag(slopes, np.eye(len(x) - len(slopes)))
+        before = scaled_inverse(self.information)[:count, :count]
+        scale = np.sqrt(np.outer(np.diag(before), np.diag(before)))
+        now = change @ covariance @ change.T
+        own = now[:count, :count] / scale
+        values, vectors = np.linalg.eigh(before / scale - own)
+        lost = vectors * np.sqrt(np.maximum(values, 0.0) * np.diag(before)[:, None])
+        follow = now[count:, :count] @ (np.linalg.pinv(own, rcond=_TOLD, hermitian=True) / scale)
+        spread = np.linalg.solve(change, np.vstack((lost, follow @ lost)))
+        return np.asarray(covariance + spread @ spread.T)
 
     @staticmethod
     def _diverged(
@@ -713,16 +762,22 @@ def identify(
         _correlated_noise(residual, weights) / noise, repeated / noise, np.ones(n)))
     inverse, information = solver.inverse(x, prior)
     root = np.sqrt(used.T)
+    columns = solver.columns(x, motion, torque)
     structure = structured_covariance(
-        solver.columns(x, motion, torque) * root[:, :, None], root * residual.T,
+        columns * root[:, :, None], root * residual.T,
         np.tile(noise[:, None], len(residual)), inverse, information, np.zeros(len(x)),
         motion.repeats)
     # The deviations count by their squares, of which one alone is known to √2 of its mean.
     doubt = inverse[:, places.gains] @ (np.sqrt(2.0) * prior.gain_power / x[places.gains])
     driven = inverse[:, places.gains] @ prior.gain_information * (
         _DRIVEN_STD * np.hypot(x, np.sqrt(np.diag(structure.matrix)))[places.load_friction])
-    return ArmFit(x, structure.matrix + np.outer(doubt, doubt) + driven @ driven.T, places,
-                  residual, evidence, prior.std, structure.freedom, solver.information(x, excess))
+    matrix = structure.matrix + np.outer(doubt, doubt) + driven @ driven.T
+    if prior.exponents.any():
+        bent = inverse @ np.einsum('jkp,kj,j->pj', columns, used * motion.bent(x, places),
+                                   motion.bend_std / noise**2)
+        matrix = prior.no_better(x, matrix) + bent @ bent.T
+    return ArmFit(x, matrix, places, residual, evidence, prior.std, structure.freedom,
+                  solver.information(x, excess))
 
 
 def _correlated_noise(residual: Array, weights: Array) -> Array:

@@ -103,6 +103,9 @@ class PayloadParameters(ResumableParameters):
             URDF less.
         gain_std: Standard deviation of drive gains that are not calibrated, as a share; smaller
             for joint torque sensors.
+        saturation_std: Identification of the arm with a load: standard deviation of the share by
+            which a drive at its effort limit reports more torque than in proportion, because
+            motors saturate; it adds to the intervals.
         max_unexplained_torque: Largest RMS torque that the model may leave unexplained, one for
             each joint or one for all; 0 for 3 % of the effort limit in the URDF.
         max_com_distance: Largest plausible distance of the centre of mass from tool_frame.
@@ -155,6 +158,7 @@ class PayloadParameters(ResumableParameters):
     arm_load: float = parameter(0.0, unit='kg', minimum=0.0, maximum=1000.0, dynamic=True)
     arm_load_std: float = parameter(0.0, unit='kg', minimum=0.0, maximum=100.0, dynamic=True)
     arm_model_std: float = parameter(0.05, minimum=0.001, maximum=1.0, dynamic=True)
+    saturation_std: float = parameter(0.02, minimum=0.0, maximum=1.0, dynamic=True)
     gain_std: float = parameter(0.1, minimum=1e-4, maximum=10.0, dynamic=True)
     max_unexplained_torque: list[float] = parameter(
         [0.0], unit='N·m', minimum=0.0, maximum=1e4, dynamic=True)

@@ -208,6 +208,30 @@ def test_a_weighed_load_identifies_the_drive_gains() -> None:
         assert scale.value == pytest.approx(gain, abs=3.3 * scale.std)
 
 
+def test_a_second_motion_does_not_average_errors_that_both_have() -> None:
+    """What efforts tell of rotors, their products with the gains, is known as without the load."""
+    def spread(result: CalibrationResult, joint: str) -> float:
+        names = [f'{joint}.rotor_inertia', f'{joint}.effort_scale']
+        slopes = result.values(names)[::-1]
+        return float(np.sqrt(slopes @ result.covariance_of(names) @ slopes))
+
+    for joint in ROBOT.joint_names:
+        assert spread(run(loaded=True, scaled=True), joint) > 0.95 * spread(
+            run(scaled=True), joint)
+
+
+def test_saturation_of_motors_is_doubt_of_gains() -> None:
+    true = real_arm(ROBOT)
+    loaded = record(true.with_payload(LOAD), 1, GAINS)
+    exact, doubted = (estimate(
+        ROBOT, loaded, replace(VALUES, arm_load=LOAD.mass, saturation_std=std),
+        before=run(scaled=True), **UNKNOWN) for std in (0.0, 0.2))
+    for joint in ROBOT.joint_names[:3]:
+        known, found = (result.parameter(f'{joint}.effort_scale') for result in (exact, doubted))
+        assert found.value == known.value
+        assert found.std > 1.2 * known.std
+
+
 @pytest.mark.parametrize('factor', [0.8, 1.25])
 def test_a_load_corrects_gains_that_are_all_far_off(factor: float) -> None:
     """A motion without load tells products of gains and links, and the first guess of either."""

@@ -171,7 +171,8 @@ def estimate(
                   'laws': {joint: [law.transition, *law.extras] for joint, law
                            in zip(robot.joint_names, fit.places.laws, strict=True)},
                   **settings_of(values, 'arm_model_std', 'gain_std', 'arm_load', 'arm_load_std',
-                                'load_friction_std', 'max_unexplained_torque')},
+                                'load_friction_std', 'saturation_std',
+                                'max_unexplained_torque')},
         series=tuple(
             fit_series(f'Torque of {joint}', f'torque of {joint} [N·m]', measured, left)
             for joint, measured, left in zip(

@@ -106,7 +106,7 @@ _DRIVEN_STD = 0.6 / np.sqrt(3.0)
 # Weight of the divergence that keeps links consistent.
 _CONSISTENT = 1e-2
 # Least variance of a combination of links and rotors that gains follow, as a share of their own.
-_TOLD = 1e-9
+_FOLLOWED = 1e-9
 # Share to which friction is a function of speed at all.
 _DEFINED = 1e-3
 
@@ -591,7 +591,8 @@ class Prior:
         own = now[:count, :count] / scale
         values, vectors = np.linalg.eigh(before / scale - own)
         lost = vectors * np.sqrt(np.maximum(values, 0.0) * np.diag(before)[:, None])
-        follow = now[count:, :count] @ (np.linalg.pinv(own, rcond=_TOLD, hermitian=True) / scale)
+        inverse = np.linalg.pinv(own, rcond=_FOLLOWED, hermitian=True) / scale
+        follow = now[count:, :count] @ inverse
         spread = np.linalg.solve(change, np.vstack((lost, follow @ lost)))
         return np.asarray(covariance + spread @ spread.T)
 

@@ -209,7 +209,7 @@ def test_a_weighed_load_identifies_the_drive_gains() -> None:
 
 
 def test_a_second_motion_does_not_average_errors_that_both_have() -> None:
-    """What efforts tell of rotors, their products with the gains, is known as without the load."""
+    """Efforts identify products of rotors and gains, here no better than without the load."""
     def spread(result: CalibrationResult, joint: str) -> float:
         names = [f'{joint}.rotor_inertia', f'{joint}.effort_scale']
         slopes = result.values(names)[::-1]

@@ -4,23 +4,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 import coal
 import numpy as np
 import pinocchio as pin
+import scipy
 
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.robot import collision_geometry
-from robocal_ros.wrench.model import Chain, SensedArm
+from robocal_ros.wrench.model import Chain, Motion, SensedArm
 from robocal_ros.wrench.parameters import RELEASE, WrenchParameters, sensor_std
 
 Vector = tuple[float, float, float]
 Excess = Callable[[int, Array, float, bool], float]
 """Size of the force on a sub-chain compared with what model errors explain, as from
 ``ForceTest.size``, given its index, the wrench, the size, and whether a contact has begun."""
+
+RISK = 1e-4
+"""Probability that model errors and noise within their covariances begin a contact."""
+
+EVERY = 50_000_000
+"""Interval between the instants that are kept for comparison [ns]."""
+
+# Time for which they are kept, and their least age when another one is compared with them [ns].
+_KEPT, _LEAST_AGE = 2_000_000_000, 100_000_000
+# Time for which a test is used for the next instants too [ns].
+_FRESH = 10_000_000
 
 # Time constant of the mean force without contact [s].
 _SLOW = 5.0
@@ -443,6 +457,171 @@ class ContactJudge:
         else:
             place = Place.REFERENCE if through else Place.SURFACE
         return Contact(place, point, frozen(line_point), frozen(direction), pitch)
+
+
+class _Free(NamedTuple):
+    """An instant with sub-chains that nothing touches.
+
+    Attributes:
+        stamp: Its stamp [ns].
+        motion: Its motion.
+        forces: Forces on the sub-chains, shape (k, 3) [N].
+        quiet: By sub-chain, whether nothing touches it.
+
+    """
+
+    stamp: int
+    motion: Motion
+    forces: Array
+    quiet: Sequence[bool]
+
+
+class _Prediction(NamedTuple):
+    """Prediction of the force that model errors cause, from an earlier instant.
+
+    Attributes:
+        instant: The earlier instant.
+        errors: Errors of the force then, shape (3, p).
+        weight: Inverse of the covariance of the force then, shape (3, 3).
+
+    """
+
+    instant: _Free
+    errors: Array
+    weight: Array
+
+
+class _Explained(NamedTuple):
+    """Forces on a sub-chain that model errors and noise explain.
+
+    Attributes:
+        stamp: Instant for which it was computed [ns].
+        prediction: Prediction from an earlier instant; None for none.
+        mean: Mean, shape (3,) [N].
+        weight: Inverse of the covariance, divided by the limit of the test, shape (3, 3).
+        enough: Size of forces that are not explained, whatever their direction [N].
+
+    """
+
+    stamp: int
+    prediction: _Prediction | None
+    mean: Array
+    weight: Array
+    enough: float
+
+
+class ForceTest:
+    """χ² test of forces on sub-chains against what model errors and noise explain.
+
+    The error of the model that was there a moment ago is still there. So the error is predicted
+    from the force at an earlier instant without contact in a similar posture, if there is one:
+    the conditional distribution of jointly normal errors (Rasmussen and Williams, Gaussian
+    Processes for Machine Learning, 2006, appendix A.2).
+    """
+
+    def __init__(
+        self, errors: Callable[[int, Motion], Array], variances: Sequence[float],
+        threshold: float, near: float,
+    ) -> None:
+        """Start without earlier instants.
+
+        Args:
+            errors: Returns the errors of the force on a sub-chain, shape (3, p) [N].
+            variances: Of a force component on each sub-chain by its sensors [N²].
+            threshold: Force below which nothing touches a sub-chain [N].
+            near: Largest difference of any element of the first part of a motion in similar
+                postures.
+
+        """
+        self._errors, self._variances = errors, variances
+        self._threshold, self._near = threshold, near
+        self._limit = float(scipy.special.chdtri(3, RISK))
+        self.clear()
+
+    def clear(self) -> None:
+        """Discard earlier instants, as after a change of the biases."""
+        self._free: deque[_Free] = deque()
+        # Stamp from which the next instant is kept [ns].
+        self._due = 0
+        self._explained: dict[int, _Explained] = {}
+
+    def note(
+        self, stamp: int, motion: Motion, wrenches: Array, reasons: Sequence[str],
+        touched: Container[int],
+    ) -> None:
+        """Keep the first instant of each interval.
+
+        Args:
+            stamp: Its stamp [ns].
+            motion: Its motion.
+            wrenches: On the sub-chains, shape (k, 6) [N, N·m].
+            reasons: By sub-chain, why its wrench is invalid; empty if it is valid.
+            touched: The sub-chains with a contact.
+
+        """
+        if stamp < self._due:
+            return
+        self._due = stamp - stamp % EVERY + EVERY
+        forces = wrenches[:, :3].copy()
+        quiet = (np.linalg.norm(forces, axis=1) < self._threshold).tolist()
+        self._free.append(_Free(stamp, motion, forces, [
+            calm and not reason and index not in touched
+            for index, (calm, reason) in enumerate(zip(quiet, reasons, strict=True))]))
+        while self._free[0].stamp < stamp - _KEPT:
+            self._free.popleft()
+
+    def size(
+        self, stamp: int, motion: Motion, index: int, wrench: Array, force: float, begun: bool
+    ) -> float:
+        """Return the size of a force compared with the largest one that is explained.
+
+        Args:
+            stamp: The instant [ns].
+            motion: Its motion.
+            index: The sub-chain.
+            wrench: On it, in its frame, shape (6,) or its force alone [N, N·m].
+            force: Size of the force [N].
+            begun: Whether a contact has begun, and with it the instant to compare with is fixed.
+
+        Returns:
+            Above 1 if the force is not explained; infinite if it is so by far.
+
+        """
+        known = self._explained.get(index)
+        if known is None or not 0 <= stamp - known.stamp < _FRESH:
+            known = self._explained[index] = self._explain(
+                index, stamp, motion, known.prediction if known is not None else None, begun)
+        if force > known.enough:
+            return math.inf
+        residual = wrench[:3] - known.mean
+        return math.sqrt(residual.dot(known.weight).dot(residual))
+
+    def _explain(
+        self, index: int, stamp: int, motion: Motion, prediction: _Prediction | None, begun: bool
+    ) -> _Explained:
+        noise = self._variances[index] * np.eye(3)
+        if not begun:
+            # The oldest instant in a similar posture.
+            instant = next((
+                free for free in self._free if free.quiet[index]
+                and _LEAST_AGE <= stamp - free.stamp <= _KEPT
+                and np.abs(free.motion[0] - motion[0]).max() < self._near), None)
+            if instant is None:
+                prediction = None
+            elif prediction is None or prediction.instant is not instant:
+                errors = self._errors(index, instant.motion)
+                prediction = _Prediction(
+                    instant, errors, np.asarray(np.linalg.inv(errors @ errors.T + noise)))
+        errors = self._errors(index, motion)
+        mean, covariance = np.zeros(3), errors @ errors.T + noise
+        if prediction is not None:
+            shared = errors @ prediction.errors.T
+            gain = shared @ prediction.weight
+            mean = gain @ prediction.instant.forces[index]
+            covariance = covariance - gain @ shared.T
+        return _Explained(
+            stamp, prediction, mean, np.asarray(np.linalg.inv(covariance) / self._limit),
+            float(np.linalg.norm(mean)) + math.sqrt(self._limit * np.trace(covariance)))
 
 
 class Contacts:

@@ -16,8 +16,7 @@ from robocal_ros.node import CalibrationNode, status
 from robocal_ros.wrench.contact import Place
 from robocal_ros.wrench.inputs import WrenchInputs
 from robocal_ros.wrench.observer import FILLING, NO_EFFORT, NUMBERS, Observation, WrenchObserver
-from robocal_ros.wrench.outputs import WrenchOutputs
-from robocal_ros.wrench.reaction import ContactReaction
+from robocal_ros.wrench.outputs import ContactReaction, WrenchOutputs
 
 # Interval at which it looks for subscribers and silent streams [s].
 _PERIOD = 0.2

@@ -26,9 +26,8 @@ from robocal_ros.wrench import tare
 from robocal_ros.wrench.health import WrenchHealth
 from robocal_ros.wrench.inputs import WrenchInputs
 from robocal_ros.wrench.observer import WrenchObserver, failure
-from robocal_ros.wrench.outputs import WrenchOutputs
+from robocal_ros.wrench.outputs import ContactReaction, WrenchOutputs
 from robocal_ros.wrench.parameters import TARE, ZERO, WrenchParameters
-from robocal_ros.wrench.reaction import ContactReaction
 from robocal_ros.wrench.tare_procedure import TareOutcome, TareProcedure
 
 # Observations computed at a time, so that services are answered in between: those of the period in

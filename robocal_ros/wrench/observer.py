@@ -50,9 +50,16 @@ from robocal_ros.wrench.alignment import (
     leaps,
     slopes_without,
 )
-from robocal_ros.wrench.contact import Contact, Contacts, Surface
-from robocal_ros.wrench.model import ImuLink, LinkBias, SensedArm, SensorMount, TareReference
-from robocal_ros.wrench.model_errors import EVERY, ForceTest, ModelErrors, Motion
+from robocal_ros.wrench.contact import EVERY, Contact, Contacts, ForceTest, Surface
+from robocal_ros.wrench.model import (
+    ImuLink,
+    LinkBias,
+    ModelErrors,
+    Motion,
+    SensedArm,
+    SensorMount,
+    TareReference,
+)
 from robocal_ros.wrench.parameters import Source, WrenchParameters, sensor_std, sensors_of
 from robocal_ros.wrench.tare import Instant, LinkInstant, TareRecord, biases, reference
 from robocal_ros.wrench.torque import JointTorques

@@ -17,8 +17,7 @@ from benchmarks.wrench_samples import Impact, SampledArm, Stream, follow
 from robocal_ros.robot.arm_model import ArmModel, urdf_model
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.wrench.fusion import Fusion
-from robocal_ros.wrench.model import ImuLink, SensedArm, TareReference
-from robocal_ros.wrench.model_errors import ModelErrors, Motion
+from robocal_ros.wrench.model import ImuLink, ModelErrors, Motion, SensedArm, TareReference
 from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.offline_observer import OfflineObserver
 from robocal_ros.wrench.parameters import WrenchParameters

@@ -44,15 +44,15 @@ from robocal_ros.robot import (
     make_store,
     stored_zero,
     torque_factor,
-    torque_zero,
 )
 from robocal_ros.wrench import tare
 from robocal_ros.wrench.fusion import Fusion
+from robocal_ros.wrench.model import TareRecord
 from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.offline_observer import Block, OfflineObserver
 from robocal_ros.wrench.output_file import Digest, WrenchSeries
 from robocal_ros.wrench.parameters import NODE, TARE, WrenchParameters
-from robocal_ros.wrench.tare import Tare, TareRecord, Taring
+from robocal_ros.wrench.tare import Taring
 
 # Time before and after a span that is read with it, so that its windows are full [s].
 _MARGIN = 3.0
@@ -129,9 +129,7 @@ class WrenchFollowing:
         if values.observe_torque:
             check_effort_unit(values, gains)
         self._observer.use_gains(gains)
-        zero = stored_zero(self.robot, values, self._store.load, gains)
-        if zero is not None:
-            self._observer.use_torque_zero(torque_zero(self.robot, zero))
+        self._observer.use_torque_zero(stored_zero(self.robot, values, self._store.load, gains))
         self._use_results()
 
     @property
@@ -208,7 +206,7 @@ class WrenchFollowing:
             return False
         if self._tare.complete:
             # From the next instant on, as in the live node.
-            self._result = self._use(Taring(self._observer.arm).find(self._tare, self._values))
+            self._result = self._use_record(self._tare)
         self._await_tare()
         return True
 
@@ -378,14 +376,12 @@ class WrenchFollowing:
 
     # ---------------------------------------------------------------------------------- tare
 
-    def _use(self, found: Tare) -> CalibrationResult:
-        """Compensate biases from now on."""
-        self._observer.use_bias(found.bias, found.reference)
-        return with_inputs(
-            tare.to_result(
-                found, [sensor.frame for sensor in self._observer.sensors],
-                self._store.robot, self._values, self._bag.name),
-            tare.inputs_of(self._values, self._store.load))
+    def _use_record(self, record: TareRecord, *, remark: bool = False) -> CalibrationResult:
+        """Compensate the biases that a record tells from now on."""
+        result, remarks = Taring(self._observer.arm).find(record, self._values, self._bag.name)
+        self._observer.use_tare(result)
+        self._remarks += remarks if remark else ()
+        return with_inputs(result, tare.inputs_of(self._values, self._store.load))
 
     def tare(self) -> CalibrationResult | None:
         """Set the initial biases: stored, marked, published, or of the first rest.
@@ -422,7 +418,7 @@ class WrenchFollowing:
                 if record.complete:
                     self._remarks.append(
                         f"The node's {TARE} is marked in the bag: the same samples are used.")
-                    return self._use(Taring(self._observer.arm).find(record, self._values))
+                    return self._use_record(record)
         return None
 
     def _told_tare(self) -> CalibrationResult | None:
@@ -466,9 +462,7 @@ class WrenchFollowing:
             self._remarks.append(
                 f'Tared over the first rest of {duration:g} s, from stamp '
                 f'{to_seconds(record.rows[0].stamp):.3f} on.')
-            found = taring.find(record, self._values)
-            self._remarks += found.remarks
-            return self._use(found)
+            return self._use_record(record, remark=True)
         why = refusal or self._observer.joint_chains.problem or next(
             (feed.problem for feed in self._observer.feeds if feed.problem),
             'Too few samples are there.')

@@ -15,9 +15,10 @@ frame's origin.
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pinocchio as pin
@@ -25,6 +26,7 @@ import scipy
 
 from robocal_ros.arrays import Array, covariance_factor, frozen
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.messages import SECOND, to_seconds
 from robocal_ros.robot import (
     ArmModel,
     RigidBodyInertia,
@@ -87,6 +89,103 @@ class TareReference(NamedTuple):
 
     posture: Array
     readings: Array
+
+
+class Instant(NamedTuple):
+    """One instant of a record, or all of them, along a first axis.
+
+    Attributes:
+        stamp: Its stamp [ns].
+        posture: Joint angles, shape (n,) [rad].
+        readings: Of all sensors, in their measurement frames, shape (k, 6).
+        held: As for ``SensedArm.held``, shape (k, 6).
+        reasons: Why the reading of each sensor is not usable, empty if it is.
+        torque: Drive torques, NaN without efforts, shape (n,) [N·m]; empty if not recorded.
+
+    """
+
+    stamp: Any
+    posture: Array
+    readings: Array
+    held: Array
+    reasons: Any
+    torque: Array = np.empty(0)
+
+
+class LinkInstant(NamedTuple):
+    """One instant of a link with an IMU, or all of them, along a first axis.
+
+    Attributes:
+        stamp: The stamp [ns].
+        net: Its net wrench, shape (6,) [N, N·m].
+        rate: Its angular velocity, shape (3,) [rad/s].
+        regressor: As from ``ImuLink.regressor``, shape (6, 10).
+
+    """
+
+    stamp: Any
+    net: Array
+    rate: Array
+    regressor: Array
+
+
+class TareRecord:
+    """Samples at rest from which a tare is estimated.
+
+    Attributes:
+        span: First and last stamp that are recorded [s].
+        rows: Instants of the arm.
+        links: Instants of links with IMUs, by sub-chain.
+
+    """
+
+    def __init__(self, span: tuple[float, float] = (-np.inf, np.inf)) -> None:
+        """Start empty."""
+        self.span = span
+        self.rows: list[Instant] = []
+        self.links: defaultdict[int, list[LinkInstant]] = defaultdict(list)
+
+    def add(self, instant: Instant | LinkInstant, index: int | None = None) -> None:
+        """Add an instant if it is within the span, of a sub-chain if its index is given."""
+        rows: list[Any] = self.rows if index is None else self.links[index]
+        if self.span[0] <= to_seconds(instant.stamp) <= self.span[1]:
+            rows.append(instant)
+
+    def clear(self) -> None:
+        """Discard all instants."""
+        self.rows.clear()
+        self.links.clear()
+
+    def drop(self, duration: float) -> None:
+        """Discard the first instants, over a time [s]."""
+        every: list[list[Any]] = [self.rows, *self.links.values()]
+        for rows in every:
+            begin = rows[0].stamp if rows else 0
+            rows[:] = [row for row in rows if row.stamp - begin >= duration * SECOND]
+
+    @property
+    def complete(self) -> bool:
+        """True if the first and the last instant of the span were added."""
+        return bool(self.rows) and self.span == (
+            to_seconds(self.rows[0].stamp), to_seconds(self.rows[-1].stamp))
+
+    @property
+    def duration(self) -> float:
+        """Time between the first and the last instant [s]."""
+        return _duration(self.rows)
+
+    @property
+    def link_duration(self) -> float:
+        """Shortest time recorded of a link with an IMU, 0 without one [s]."""
+        return min(map(_duration, self.links.values()), default=0.0)
+
+    def stacked(self) -> Instant:
+        """Return all instants."""
+        return Instant(*map(np.array, zip(*self.rows, strict=True)))
+
+
+def _duration(rows: Sequence[Instant | LinkInstant]) -> float:
+    return (rows[-1].stamp - rows[0].stamp) / SECOND if rows else 0.0
 
 
 @dataclass(frozen=True)

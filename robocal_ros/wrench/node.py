@@ -20,7 +20,6 @@ from robocal_ros.robot import (
     efforts_of,
     friction_by_joint,
     stored_zero,
-    torque_zero,
 )
 from robocal_ros.wrench import tare
 from robocal_ros.wrench.health import WrenchHealth
@@ -66,8 +65,7 @@ class WrenchObserverNode(CalibrationNode):
         self._result_topic = self.publisher(String, '~/result')
         self._zero_topic = self.publisher(String, f'~/{TORQUE_ZERO}')
         self._tare = TareProcedure(
-            self.observer, self.store.robot, self.waiter.until_stopped,
-            lambda: self.health.first_reason)
+            self.observer, self.waiter.until_stopped, lambda: self.health.first_reason)
         DriveGains(self, self.inputs.set_factor, on_use=self._use_gains)
         if values.use_payload:
             self.results.follow('payload', self._carry)
@@ -107,7 +105,7 @@ class WrenchObserverNode(CalibrationNode):
     def _use_zero(self, gains: CalibrationResult | None) -> CalibrationResult | None:
         """Use the stored torque zeros if they were found with these drive gains."""
         found = stored_zero(self.robot, self.values, self.store.load, gains)
-        self.observer.use_torque_zero(None if found is None else torque_zero(self.robot, found))
+        self.observer.use_torque_zero(found)
         return found
 
     def _carry(self, result: CalibrationResult) -> None:

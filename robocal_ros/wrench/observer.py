@@ -37,6 +37,7 @@ from robocal_ros.robot import (
     mesh_folders,
     per_joint,
     relative_covariance,
+    torque_zero,
     without_zeros,
 )
 from robocal_ros.wrench.alignment import (
@@ -53,15 +54,24 @@ from robocal_ros.wrench.alignment import (
 from robocal_ros.wrench.contact import EVERY, Contact, Contacts, ForceTest, Surface
 from robocal_ros.wrench.model import (
     ImuLink,
+    Instant,
     LinkBias,
+    LinkInstant,
     ModelErrors,
     Motion,
     SensedArm,
     SensorMount,
+    TareRecord,
     TareReference,
 )
-from robocal_ros.wrench.parameters import Source, WrenchParameters, sensor_std, sensors_of
-from robocal_ros.wrench.tare import Instant, LinkInstant, TareRecord, biases, reference
+from robocal_ros.wrench.parameters import (
+    CHANNELS,
+    TARE,
+    Source,
+    WrenchParameters,
+    sensor_std,
+    sensors_of,
+)
 from robocal_ros.wrench.torque import JointTorques
 
 FILLING = 'Filling the window'
@@ -290,8 +300,13 @@ class WrenchObserver:
             DataError: If it is not a tare, or lacks a sensor.
 
         """
-        frames = [sensor.frame for sensor in self.sensors]
-        self.use_bias(biases(result, frames), reference(result, frames))
+        result.check_kind(TARE)
+        names = bias_names([sensor.frame for sensor in self.sensors])
+        posture, readings = (np.array(result.settings.get(name, ()), dtype=float)
+                             for name in ('posture', 'readings'))
+        complete = len(posture) == self.arm.robot.n and readings.shape == self.bias.shape
+        self.use_bias(result.values(names).reshape(-1, COLUMNS),
+                      TareReference(posture, readings) if complete else None)
 
     def use_calibration(self, result: CalibrationResult) -> None:
         """Use the calibration matrix of an F/T sensor from now on; all contacts end.
@@ -410,9 +425,14 @@ class WrenchObserver:
         self._laws = laws
         self._use_zeros()
 
-    def use_torque_zero(self, zero: TorqueZero | None) -> None:
-        """Subtract zeros from the joint torques from now on; None if they are not known."""
-        self._zero = zero
+    def use_torque_zero(self, result: CalibrationResult | None) -> None:
+        """Subtract zeros from the joint torques from now on; None if they are not known.
+
+        Raises:
+            DataError: If the result is of another kind.
+
+        """
+        self._zero = None if result is None else torque_zero(self.arm.robot, result)
         self._use_zeros()
 
     def _use_zeros(self) -> None:
@@ -941,6 +961,11 @@ def _within(values: Array, limit: float) -> bool:
     """
     # For small arrays, dot is faster than @.
     return bool(values.dot(values) < limit * limit)
+
+
+def bias_names(frames: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the sensors' biases in results."""
+    return tuple(f'{frame}.{axis}' for frame in frames for axis in CHANNELS)
 
 
 def failure(error: Exception) -> str:

@@ -33,7 +33,7 @@ from robocal_ros.wrench.alignment import (
 )
 from robocal_ros.wrench.contact import EVERY, Contact
 from robocal_ros.wrench.fusion import Fused, Fusion
-from robocal_ros.wrench.model import Motion
+from robocal_ros.wrench.model import Instant, Motion
 from robocal_ros.wrench.observer import (
     FILLING,
     IMPLAUSIBLE,
@@ -42,7 +42,6 @@ from robocal_ros.wrench.observer import (
     WrenchObserver,
     failure,
 )
-from robocal_ros.wrench.tare import Instant
 
 Rows = npt.NDArray[np.intp]
 

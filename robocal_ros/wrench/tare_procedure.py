@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from robocal_ros.errors import DataError
-from robocal_ros.results import CalibrationResult, RobotIdentity, Verdict
+from robocal_ros.results import CalibrationResult, Verdict
+from robocal_ros.wrench.model import TareRecord
 from robocal_ros.wrench.observer import WrenchObserver
 from robocal_ros.wrench.parameters import WrenchParameters
-from robocal_ros.wrench.tare import TareRecord, Taring, to_result
-from robocal_ros.wrench.torque_zero import FEWEST_POSTURES, Zeroing
+from robocal_ros.wrench.tare import FEWEST_POSTURES, Taring, Zeroing
 
 # Wall time allowed per second at rest, and at least [s]: a simulation may be slow.
 _PATIENCE_FACTOR = 10.0
@@ -46,7 +46,7 @@ class TareProcedure:
     """
 
     def __init__(
-        self, observer: WrenchObserver, robot: RobotIdentity,
+        self, observer: WrenchObserver,
         until_stopped: Callable[[Callable[[], bool], float], Awaitable[bool]],
         why_silent: Callable[[], str],
     ) -> None:
@@ -54,7 +54,6 @@ class TareProcedure:
 
         Args:
             observer: The observer.
-            robot: Identity of the robot.
             until_stopped: Waits until a condition holds, at most for a time [s]; returns whether
                 it does, and raises CancelledError if the procedure was cancelled.
             why_silent: Returns why no wrench is valid, empty if unknown.
@@ -63,7 +62,6 @@ class TareProcedure:
         self.taring = Taring(observer.arm)
         self.zeroing = Zeroing(observer)
         self._observer = observer
-        self._robot = robot
         self._until_stopped = until_stopped
         self._why_silent = why_silent
         self._record = TareRecord()
@@ -119,23 +117,21 @@ class TareProcedure:
             raise DataError(f'Something touches the arm distal to {", ".join(touched)}. Let '
                             'nothing touch it and call again.')
         await self._collect(values)
-        self.taring.at_rest(self._record, values)
-        zeroing = self.zeroing
-        zeroing.add(self._record, values)
-        found = zeroing.find(values)
-        result = zeroing.result(found, self._robot, values, before)
-        count = len(zeroing.rests)
+        self.zeroing.add(self.taring.at_rest(self._record, values), values)
+        result = self.zeroing.result(values, before)
+        count = len(self.zeroing.rests)
         if result.verdict is not Verdict.PASS:
             reasons = '' if count < FEWEST_POSTURES else f'{" ".join(result.reasons)} '
             return TareOutcome(
                 f'{count} postures so far, of {FEWEST_POSTURES} or more; the zeros are not used '
                 f'yet. {reasons}Move the arm so that the weight on its joints differs, and call '
                 'again.', result)
-        observer.use_torque_zero(found)
+        observer.use_torque_zero(result)
+        largest = abs(result.values(result.covariance_names)).max()
         return TareOutcome(
-            f'Zeros of the joint torques from {count} postures, up to '
-            f'{abs(found.offset).max():.3f} N·m, with standard deviations up to '
-            f'{max(p.std or 0.0 for p in result.parameters):.3f} N·m.', result)
+            f'Zeros of the joint torques from {count} postures, up to {largest:.3f} N·m, with '
+            f'standard deviations up to {max(p.std or 0.0 for p in result.parameters):.3f} N·m.',
+            result)
 
     async def _collect(self, values: WrenchParameters) -> None:
         """Collect samples at rest; errors as for ``run``."""
@@ -168,15 +164,13 @@ class TareProcedure:
         record = self._record
         if not record.rows:
             return self._tare_links(record, values)
-        found = self.taring.find(record, values)
-        self._observer.use_bias(found.bias, found.reference)
-        force, torque = abs(found.bias[:, :3]).max(), abs(found.bias[:, 3:]).max()
-        names = self.taring.names
+        result, remarks = self.taring.find(record, values)
+        self._observer.use_tare(result)
+        size = abs(self._observer.bias)
         message = ' '.join((
-            f'{len(names)} sensors tared over {values.tare_duration:g} s with gravity '
-            f'compensated; biases up to {force:.2f} N and {torque:.3f} N·m.', *found.remarks))
-        return TareOutcome(message, to_result(found, names, self._robot, values, 'live'),
-                           (record.rows[0].stamp, record.rows[-1].stamp))
+            f'{len(size)} sensors tared over {values.tare_duration:g} s with gravity compensated; '
+            f'biases up to {size[:, :3].max():.2f} N and {size[:, 3:].max():.3f} N·m.', *remarks))
+        return TareOutcome(message, result, (record.rows[0].stamp, record.rows[-1].stamp))
 
     def _tare_links(self, record: TareRecord, values: WrenchParameters) -> TareOutcome:
         """Tare links with IMUs as a whole if there are no joint states to predict weights."""

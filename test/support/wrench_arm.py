@@ -13,9 +13,15 @@ from demo import default_cell
 from robocal_ros.arrays import Array
 from robocal_ros.errors import MotionError
 from robocal_ros.messages import from_seconds
+from robocal_ros.results import CalibrationResult
 from robocal_ros.robot import Robot, quintic_path
-from robocal_ros.wrench import Observation, Tare, WrenchObserver, WrenchParameters
-from robocal_ros.wrench.tare import TareRecord, Taring
+from robocal_ros.wrench import (
+    Observation,
+    TareRecord,
+    Taring,
+    WrenchObserver,
+    WrenchParameters,
+)
 from robocal_sim.model import read_description
 from robocal_sim.simulator import ArmSimulator, JointReading, Readings
 from robocal_sim.trajectory import Trajectory as Command, TrajectoryPoint
@@ -79,7 +85,7 @@ class ObservedArm:
         tool = self.truth.tool
         self.observer.carry(default_cell.rigid_body(tool), tool.parent)
 
-    def tare(self) -> Tare:
+    def tare(self) -> tuple[TareRecord, CalibrationResult]:
         """Tare at rest and use the biases from now on; errors as for ``Taring.find``."""
         record = TareRecord()
         self.observer.recorder = record
@@ -87,9 +93,9 @@ class ObservedArm:
             self.run(self.values.tare_duration)
         finally:
             self.observer.recorder = None
-        found = Taring(self.arm).find(record, self.values)
-        self.observer.use_bias(found.bias, found.reference)
-        return found
+        result, _ = Taring(self.arm).find(record, self.values)
+        self.observer.use_tare(result)
+        return record, result
 
     def random_path(
         self, generator: np.random.Generator, count: int, *, measured: bool = False

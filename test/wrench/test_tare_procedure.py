@@ -12,7 +12,7 @@ import pytest
 from support.wrench_arm import ObservedArm
 
 from robocal_ros.errors import CancelledError, DataError
-from robocal_ros.wrench.tare import biases
+from robocal_ros.wrench.observer import bias_names
 from robocal_ros.wrench.tare_procedure import TareOutcome, TareProcedure
 
 STEP = 0.01
@@ -25,11 +25,8 @@ class Bench:
         self.arm = ObservedArm(1, tare_duration=0.3, **options)
         self.arm.carry_tool()
         self.arm.run(0.2)
-        robot = self.arm.robot
         self.procedure = TareProcedure(
-            self.arm.observer,
-            robot.identity, self.until_stopped,
-            lambda: 'The reason.')
+            self.arm.observer, self.until_stopped, lambda: 'The reason.')
         self.stop_after = np.inf
 
     async def until_stopped(self, condition: Callable[[], bool], timeout: float) -> bool:
@@ -62,7 +59,8 @@ def test_the_result_holds_the_biases_that_are_compensated() -> None:
     assert observer.tared
     assert observer.recorder is None
     assert '5 sensors tared over 0.3 s' in outcome.message
-    np.testing.assert_array_equal(biases(outcome.result, bench.arm.frames), observer.bias)
+    np.testing.assert_array_equal(
+        outcome.result.values(bias_names(bench.arm.frames)), observer.bias.ravel())
     first, last = outcome.span
     assert began - 0.01 < 1e-9 * first < began + 0.01
     assert 1e-9 * (last - first) == pytest.approx(0.3, abs=0.01)

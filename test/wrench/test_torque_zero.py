@@ -14,13 +14,12 @@ from support.friction_results import identified_arm
 from robocal_ros.errors import DataError
 from robocal_ros.results.result import CalibrationResult, Efforts, Parameter, Verdict
 from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.torque_zero import TorqueZero, stored_zero, torque_zero
-from robocal_ros.wrench.model import SensedArm
+from robocal_ros.robot.torque_zero import stored_zero, torque_zero
+from robocal_ros.wrench.model import Instant, SensedArm, TareRecord
 from robocal_ros.wrench.observer import WrenchObserver
 from robocal_ros.wrench.parameters import WrenchParameters
-from robocal_ros.wrench.tare import Instant, TareRecord
+from robocal_ros.wrench.tare import Zeroing
 from robocal_ros.wrench.torque import tool_wrench
-from robocal_ros.wrench.torque_zero import Zeroing
 
 STILL = np.zeros(6)
 LAW = SteadyFriction([4.0, 5.0], [7.0, 8.0], [0.05, 0.05], [6.0, 6.0], std=0.5)
@@ -43,9 +42,10 @@ class Bench:
     def posture(self) -> np.ndarray:
         return self.draw.uniform(-1.5, 1.5, 6)
 
-    def record(
+    def add(
         self, posture: np.ndarray | None = None, extra: np.ndarray | float = 0.0
-    ) -> TareRecord:
+    ) -> None:
+        """Add a rest with extra torques."""
         q = self.posture() if posture is None else posture
         self.truth.held(q, STILL, STILL)
         torque, none = self.truth.torque + self.zero + extra, np.zeros((0, 6))
@@ -53,13 +53,20 @@ class Bench:
         for number in range(50):
             record.add(Instant(10**9 + 10**6 * number, q, none, none, [],
                                torque + 0.05 * self.draw.normal(size=6)))
-        return record
+        self.zeroing.add(record.stacked(), self.observer.values)
 
     def rest(self, count: int) -> CalibrationResult:
         for _ in range(count):
-            self.zeroing.add(self.record(), self.observer.values)
-        return self.zeroing.result(self.zeroing.find(self.observer.values), self.robot.identity,
-                                   self.observer.values)
+            self.add()
+        return self.zeroing.result(self.observer.values)
+
+
+def zeros(bench: Bench, offset: np.ndarray) -> CalibrationResult:
+    """Return a result with these zeros, whose standard deviations are 0.1 N·m."""
+    found = bench.rest(1)
+    return replace(found, covariance=0.01 * np.eye(6), parameters=tuple(
+        replace(item, value=value, std=0.1)
+        for item, value in zip(found.parameters, offset.tolist(), strict=True)))
 
 
 def test_rests_tell_zeros_from_errors_of_the_links() -> None:
@@ -85,16 +92,12 @@ def test_an_earlier_result_tells_the_drift() -> None:
     after = Bench()
     after.zero = after.zero + 0.5
     after.rest(5)
-    found = after.zeroing.result(
-        after.zeroing.find(after.observer.values), after.robot.identity, after.observer.values,
-        before)
+    found = after.zeroing.result(after.observer.values, before)
     for name in after.robot.joint_names:
         drift = found.parameter(f'{name}.torque_zero_drift')
         assert drift.value == pytest.approx(0.5 / 100.0, abs=4.0 * drift.std)
     # From some of the same rests there is none.
-    again = after.zeroing.result(
-        after.zeroing.find(after.observer.values), after.robot.identity, after.observer.values,
-        found)
+    again = after.zeroing.result(after.observer.values, found)
     assert len(again.parameters) == 6
 
 
@@ -103,7 +106,7 @@ def test_few_postures_and_friction_that_holds_the_joints_are_not_enough() -> Non
     few = bench.rest(2)
     assert few.verdict is not Verdict.PASS
     # The same posture again replaces the rest there.
-    bench.zeroing.add(bench.record(bench.zeroing.rests[-1].posture), bench.observer.values)
+    bench.add(bench.zeroing.rests[-1].posture)
     assert len(bench.zeroing.rests) == 2
     held = Bench(unidentified_friction=[5.0]).rest(5)
     assert held.verdict is Verdict.FAIL
@@ -115,10 +118,10 @@ def test_a_touch_is_refused() -> None:
     bench.rest(6)
     push = np.array([0.0, 6.0, 3.0, 0.0, 1.0, 0.0])
     with pytest.raises(DataError, match='differs by .* and the other postures explain'):
-        bench.zeroing.add(bench.record(extra=push), bench.observer.values)
+        bench.add(extra=push)
     assert len(bench.zeroing.rests) == 6
     with pytest.raises(DataError, match='contains no efforts'):
-        bench.zeroing.add(bench.record(extra=np.nan), bench.observer.values)
+        bench.add(extra=np.nan)
 
 
 def test_a_zero_that_differs_between_postures_fails() -> None:
@@ -144,7 +147,7 @@ def test_offsets_of_an_identified_arm_are_zeros_where_no_rest_told_them() -> Non
     bench.observer.use_gains(found)
     np.testing.assert_allclose(bench.observer.torques.zero, offsets)
     np.testing.assert_allclose(bench.observer.zero_covariance, 0.0025 * np.eye(6))
-    bench.observer.use_torque_zero(TorqueZero(2.0 * offsets, 0.01 * np.eye(6)))
+    bench.observer.use_torque_zero(zeros(bench, 2.0 * offsets))
     np.testing.assert_allclose(bench.observer.torques.zero, 2.0 * offsets)
 
 
@@ -176,7 +179,7 @@ def test_a_zero_is_subtracted_once() -> None:
     bench, zero = Bench(), np.linspace(-0.8, 0.8, 6)
     observer, names = bench.observer, bench.robot.joint_names
     np.testing.assert_allclose(observer.zero_covariance, 0.25 * np.eye(6))
-    known = TorqueZero(zero, 0.01 * np.eye(6))
+    known = zeros(bench, zero)
     observer.use_torque_zero(known)
     np.testing.assert_allclose(external(observer, 0.3, zero), 0.0, atol=1e-12)
     np.testing.assert_allclose(observer.zero_covariance, known.covariance)

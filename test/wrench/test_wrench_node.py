@@ -25,6 +25,7 @@ from support.friction_results import (
     friction_result,
     identity,
     payload_result,
+    project_arm,
 )
 from support.live_graph import value
 from support.ros_rig import (
@@ -41,10 +42,11 @@ from visualization_msgs.msg import MarkerArray
 from robocal_ros.messages import qos
 from robocal_ros.results.result import Parameter, Verdict
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
-from robocal_ros.wrench.model import SensedArm, SensorMount, TareReference
+from robocal_ros.robot.model import RigidBodyInertia
+from robocal_ros.wrench.model import Instant, SensedArm, SensorMount, TareRecord
 from robocal_ros.wrench.node import WrenchObserverNode
 from robocal_ros.wrench.parameters import WrenchParameters
-from robocal_ros.wrench.tare import Tare, to_result
+from robocal_ros.wrench.tare import Taring
 
 pytestmark = pytest.mark.usefixtures('ros')
 
@@ -115,10 +117,6 @@ def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
 
 def weight(mass: float = 0.0) -> np.ndarray:
     """Return what an ideal wrist sensor reads at rest, with a point mass at the flange."""
-    from support.friction_results import project_arm
-
-    from robocal_ros.robot.model import RigidBodyInertia
-
     cut = SensedArm(project_arm(), [SensorMount('ft_wrist')])
     if mass:
         cut.carry(RigidBodyInertia(mass, np.array([0.018, -0.011, 0.102]), np.zeros((3, 3))),
@@ -136,8 +134,6 @@ def test_sensors_are_found_by_their_names(rig) -> None:
 
 
 def test_an_arm_without_sensors_is_observed_by_its_torques(rig) -> None:
-    from support.friction_results import project_arm
-
     made = rig(sensor_topics=[''], sensor_frames=[''])
     made.node.set_parameters(overrides(robot_description=arm_urdf().replace('"ft_', '"part_')))
     NodeRig.start(made)
@@ -195,8 +191,6 @@ def test_a_contact_holds_the_arm_once_if_asked_to(rig) -> None:
 
 
 def test_zeros_of_the_torques_from_rests_in_several_postures(rig, tmp_path: Path) -> None:
-    from support.friction_results import project_arm
-
     robot, zero = project_arm(), np.linspace(-0.6, 0.6, 6)
     known = {'unidentified_friction': [0.0], 'arm_model_std': 0.0, 'gain_std': 0.0,
              'tare_duration': 0.2}
@@ -279,10 +273,12 @@ class TestTare:
         np.testing.assert_allclose(made.node.observer.bias[0], [1, 2, 3, 0.1, 0.2, 0.3])
 
 def tare_result() -> Any:
-    bias = np.array([[1, 2, 3, 0.1, 0.2, 0.3]])
-    found = Tare(bias, TareReference(POSTURE, bias + weight()), *(np.full((1, 6), 1e-3),) * 3,
-                 count=100, stamp=10**9)
-    return to_result(found, ['ft_wrist'], identity(), WrenchParameters(), 'live')
+    cut, record = SensedArm(project_arm(), [SensorMount('ft_wrist')]), TareRecord()
+    held = cut.held(POSTURE, np.zeros(6), np.zeros(6))
+    for number in range(50):
+        readings = np.array([1.0, 2.0, 3.0, 0.1, 0.2, 0.3]) + 1e-3 * (-1.0)**number - held
+        record.add(Instant(10**9 + number, POSTURE, readings, held, ['']))
+    return Taring(cut).find(record, WrenchParameters())[0]
 
 
 def store(folder: Path, *results: Any) -> None:
@@ -490,8 +486,6 @@ class TestInput:
             lambda: 'No joint states have been received' in sources[-1].message)
 
     def test_joint_torques_take_over_if_they_may_and_say_so(self, rig) -> None:
-        from support.friction_results import project_arm
-
         made = rig(require_tare=False, tool_wrench_fallback=True).start()
         # Gains are 10 % off.
         made.reading = weight()

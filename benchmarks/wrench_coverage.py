@@ -123,7 +123,7 @@ class _Cell:
         """Draw how links and load really are, and tare in a random posture."""
         draw, truth = self.draw, self.truth
         truth.carry(None)
-        bodies, total = truth.described_parameters(), 1.0 + _MODEL * draw.normal()
+        bodies, total = truth.described, 1.0 + _MODEL * draw.normal()
         for joint, (body, own) in enumerate(
                 zip(bodies, physically_consistent(bodies), strict=True), 1):
             if body[0] > 0.0:

@@ -25,7 +25,6 @@ from .output_file import (
     Digest as Digest,
     Episode as Episode,
     TorqueDigest as TorqueDigest,
-    series_file as series_file,
 )
 from .parameters import (
     WrenchParameters as WrenchParameters,

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, compress, groupby
+from pathlib import Path
 
 import numpy as np
 
@@ -50,7 +51,7 @@ from robocal_ros.wrench.fusion import Fusion
 from robocal_ros.wrench.model import TareRecord
 from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.offline_observer import Block, OfflineObserver
-from robocal_ros.wrench.output_file import Digest, WrenchSeries
+from robocal_ros.wrench.output_file import Digest, WrenchSeries, series_file
 from robocal_ros.wrench.parameters import NODE, TARE, WrenchParameters
 from robocal_ros.wrench.tare import Taring
 
@@ -133,43 +134,39 @@ class WrenchFollowing:
         self._use_results()
 
     @property
-    def tool_frame(self) -> str:
-        """Frame of the tool wrench."""
-        return self._values.tool_wrench_frame or self.robot.tool_frame
-
-    @property
     def messages(self) -> int:
         """Number of messages to be read."""
         return sum(self._bag.counts[topic] for topic in self._topics.values())
 
     def run(
-        self, series: WrenchSeries, progress: Callable[[int], None] | None = None, *,
-        fused: bool = False,
+        self, series: Path, progress: Callable[[int], None] | None = None, *,
+        covariances: bool = False,
     ) -> WrenchOutcome:
-        """Tare, then read and observe.
+        """Tare, then read, observe and write every observation.
 
         Args:
-            series: Receives every observation.
+            series: File of the series: CSV if it ends with .csv, else MCAP.
             progress: Called from time to time with the number of messages read so far.
-            fused: Whether observations contain the tool wrench and covariances.
+            covariances: Whether the tool wrench and all covariances are written, too.
 
         Raises:
-            RobocalError: If bag or data are unsuitable.
+            RobocalError: If bag or data are unsuitable, or the file cannot be written.
 
         """
-        self._fusion = Fusion(self._observer) if fused else None
-        result = self.tare()
-        bias, reference = self._observer.bias, self._observer.reference
-        by_samples = bool(self._observer.imu_chains or self._values.drift_lag)
-        try:
-            digest = self._observe(
-                result, series, (self._sampled if by_samples else self._blocks)(progress))
-        except _ClockJumpError:
-            # Start again sample by sample, which handles jumps.
-            series.restart()
-            if result is not None:
-                self._observer.use_bias(bias, reference)
-            digest = self._observe(result, series, self._sampled(progress))
+        self._fusion = Fusion(self._observer) if covariances else None
+        with series_file(series, self.links, self.robot.joint_names, self._fusion) as writer:
+            result = self.tare()
+            bias, reference = self._observer.bias, self._observer.reference
+            by_samples = bool(self._observer.imu_chains or self._values.drift_lag)
+            try:
+                digest = self._observe(
+                    result, writer, (self._sampled if by_samples else self._blocks)(progress))
+            except _ClockJumpError:
+                # Start again sample by sample, which handles jumps.
+                writer.restart()
+                if result is not None:
+                    self._observer.use_bias(bias, reference)
+                digest = self._observe(result, writer, self._sampled(progress))
         return WrenchOutcome(self._result, digest, tuple(self._remarks))
 
     def _observe(
@@ -177,8 +174,10 @@ class WrenchFollowing:
     ) -> Digest:
         """Write observations and return their summary, with the biases of the first tare."""
         self._result, digest = result, Digest(self.links, self.robot.n)
-        self._ahead = [span for span in self._marked if span[1] > self._selection.begin]
-        self._await_tare()
+        # Records the samples of one marked tare after the other.
+        self._records = (TareRecord(span) for span in self._marked
+                         if span[1] > self._selection.begin)
+        self._tare = self._observer.recorder = next(self._records, None)
         for block in blocks:
             stamps = block.stamps
             if self._values.stamp_estimates:
@@ -186,11 +185,6 @@ class WrenchFollowing:
             digest.add(stamps, block)
             series.add(stamps, block)
         return digest
-
-    def _await_tare(self) -> None:
-        """Record the samples of the next marked tare."""
-        self._tare = TareRecord(self._ahead.pop(0)) if self._ahead else None
-        self._observer.recorder = self._tare
 
     def _ended_tare(self, passed: bool) -> bool:
         """Use the marked tare if it is complete, and await the next one then.
@@ -207,7 +201,7 @@ class WrenchFollowing:
         if self._tare.complete:
             # From the next instant on, as in the live node.
             self._result = self._use_record(self._tare)
-        self._await_tare()
+        self._tare = self._observer.recorder = next(self._records, None)
         return True
 
     def _blocks(self, progress: Callable[[int], None] | None) -> Iterator[Block]:

@@ -251,6 +251,8 @@ class SensedArm:
         model: Pinocchio model of the arm cut at its sensors, with its load.
         data: Its data.
         torque: Joint torques that the motion last given to ``held`` takes, shape (n,) [N·m].
+        described: Dynamic parameters of the b bodies of the cut model, one per joint and one per
+            sensor, by the robot description, shape (b, 10).
         urdf: URDF of the cut arm.
         chains: The sub-chains; sub-chain i is distal to sensor i.
         all_distal: By sensor, all sensors distal to it.
@@ -293,6 +295,8 @@ class SensedArm:
         self._in_place = bool(np.allclose(self._to_link, np.eye(6), atol=1e-12))
         self.pairs = tuple((i, d) for i, beyond in enumerate(self._next) for d in beyond)
         self.torque = np.zeros(robot.n)
+        self.described = np.array(
+            [body.toDynamicParameters() for body in self._bare.inertias[1:]])
         self._load(self._bare)
         self._check_carried()
 
@@ -333,15 +337,6 @@ class SensedArm:
         pin.forwardKinematics(model, self.data, self._q)
         # For regressors, which must not change the posture last given to ``held``.
         self._aside = model.createData()
-
-    @property
-    def bodies(self) -> int:
-        """Number of bodies of the cut model: one per joint, and one per sensor."""
-        return int(self.model.njoints) - 1
-
-    def described_parameters(self) -> Array:
-        """Return the bodies' dynamic parameters by the robot description, shape (b, 10)."""
-        return np.array([body.toDynamicParameters() for body in self._by_urdf.inertias[1:]])
 
     def cut_links(self) -> list[list[int]]:
         """Return the bodies of each link: that of its joint, then those distal to sensors."""
@@ -777,7 +772,7 @@ class ModelErrors:
         """
         self._arm, self._std = arm, std
         self._reference: TareReference | None = None
-        self._load = np.zeros((10 * arm.bodies, 0))
+        self._load = np.zeros((10 * len(arm.described), 0))
         self._weighed = True
         self._links_at_rest: Mapping[int, Array] = {}
         self.use_links(None)
@@ -785,7 +780,7 @@ class ModelErrors:
     def use_links(self, identified: ArmModel | None) -> None:
         """Use the covariance of the links of an identified arm, or of the robot description."""
         arm, std = self._arm, self._std
-        described = arm.described_parameters()
+        described = arm.described
         own = scipy.linalg.block_diag(*(
             np.linalg.cholesky(link_covariance(body, std)) if mass > 0.0 < std
             else np.zeros((10, 10)) for mass, body in zip(
@@ -814,7 +809,7 @@ class ModelErrors:
 
         """
         body, placement = self._arm.carrier(frame)
-        self._load = np.zeros((10 * self._arm.bodies, deviations.shape[1]))
+        self._load = np.zeros((len(self._links), deviations.shape[1]))
         self._load[rows_of(body)] = moved_parameters(placement) @ deviations
         self._weighed = weighed
         self._gather()

@@ -588,7 +588,7 @@ class OfflineObserver:
         self, block: Block, at: _Instants, loud: Flags, lacking: Flags
     ) -> None:
         """Find contacts one by one, where a force is loud or a sensor saturated."""
-        contacts, chains, test = self._observer.contacts, self._chains, self._chains.test
+        chains, test = self._chains, self._chains.test
         count, time, new = len(self._sensors), at.time, at.windows.new
         saturated = np.zeros(len(block), bool)
         for index, sensor in enumerate(self._sensors):
@@ -604,25 +604,26 @@ class OfflineObserver:
                           block.reasons_at(row), block.contacts.get(row, {}))
 
         for row in _until_over(saturated | _any(block.valid & loud), lambda: any(
-                judge.in_contact for judge in contacts.judges)):
+                judge.in_contact for judge in self._observer.judges)):
             keep(row)
             if not at.full[row]:
-                contacts.clear(chains.links)
+                chains.end_contacts()
                 continue
-            instant, motion = int(block.stamps[row]), at.motion(row)
-            delay, inside = float(block.delay[row]), slice(at.windows.first[row], new[row] + 1)
+            motion = at.motion(row)
+            inside = slice(at.windows.first[row], new[row] + 1)
             try:
-                exact = self._arm.held(*motion)
-                if saturated[row]:
-                    chains.bound(instant, delay, exact, [
-                        sensor.around(int(at.before[new[row], index]))
-                        for index, sensor in enumerate(self._sensors)], motion)
+                # Puts the arm into the posture of the instant.
+                self._arm.held(*motion)
                 item = self._observation(block, at, lacking, row)
+                if saturated[row]:
+                    chains.bound(item, motion, [
+                        sensor.around(int(at.before[new[row], index]))
+                        for index, sensor in enumerate(self._sensors)])
                 chains.find_contacts(item, motion, partial(
                     chains.consistency, at.windows.mean[row, inside.start - inside.stop:],
                     time[inside], at.rows[inside], at.means[row], at.seen[row]))
             except (ArithmeticError, ValueError) as error:
-                contacts.clear(chains.links)
+                chains.end_contacts()
                 block.valid[row] = at.full[row] = False
                 block.reasons[row] = [failure(error)] * count
                 block.external[row] = np.nan

@@ -18,11 +18,8 @@ from robocal_ros.wrench.contact import (
     Place,
     Shape,
     Surface,
-    box,
-    capsule,
-    cylinder,
     line_of_action,
-    sphere,
+    shape_of,
 )
 from robocal_ros.wrench.model import SensedArm, SensorMount
 
@@ -57,13 +54,10 @@ def box_mesh(x: float, y: float, z: float) -> Mesh:
     return Mesh(corners, np.array(triangles))
 
 
-SHAPES = [
-    (sphere(0.1), coal.Sphere(0.1)),
-    (box((0.05, 0.1, 0.2)), coal.Box(0.1, 0.2, 0.4)),
-    (box_mesh(0.05, 0.1, 0.2), coal.Box(0.1, 0.2, 0.4)),
-    (cylinder(0.06, 0.2), coal.Cylinder(0.06, 0.4)),
-    (capsule(0.06, 0.2), coal.Capsule(0.06, 0.4)),
-]
+SHAPES = [(box_mesh(0.05, 0.1, 0.2), coal.Box(0.1, 0.2, 0.4)), *(
+    (shape_of(solid), solid) for solid in (
+        coal.Sphere(0.1), coal.Box(0.1, 0.2, 0.4), coal.Cylinder(0.06, 0.4),
+        coal.Capsule(0.06, 0.4)))]
 
 
 @pytest.mark.parametrize(('shape', 'solid'), SHAPES, ids=lambda item: type(item).__name__)
@@ -91,11 +85,11 @@ def distance(solid: object, point: np.ndarray) -> float:
 
 
 def test_parallel_to_walls() -> None:
-    solid = cylinder(0.1, 0.3)
+    solid = shape_of(coal.Cylinder(0.1, 0.6))
     assert solid.entry((0.05, 0.0, 0.0), (0.0, 0.0, 1.0)) == -0.3
     assert solid.entry((0.2, 0.0, 0.0), (0.0, 0.0, 1.0)) == np.inf
     assert solid.entry((0.0, 0.0, 0.4), (1.0, 0.0, 0.0)) == np.inf
-    assert box((0.1, 0.1, 0.1)).entry((0.2, 0.0, 0.0), (0.0, 1.0, 0.0)) == np.inf
+    assert shape_of(coal.Box(0.2, 0.2, 0.2)).entry((0.2, 0.0, 0.0), (0.0, 1.0, 0.0)) == np.inf
 
 
 @pytest.fixture(scope='module')
@@ -123,10 +117,10 @@ class Pushed:
         self.stamp += 0.002
         force = np.array(force, dtype=float)
         wrench = np.concatenate((force, np.cross(point, force) + moment))
-        size = float(np.linalg.norm(force))
+        self.judge.force = float(np.linalg.norm(force))
         return self.judge.update(
-            self.stamp, wrench, size, max(size, strongest), lambda *_: consistency,
-            lambda *_: excess)
+            self.stamp, wrench, max(self.judge.force, strongest), lambda: consistency,
+            lambda begun: excess)
 
 
 def test_the_point_is_where_the_force_pushes_inwards(cut: SensedArm, surface: Surface) -> None:

@@ -181,7 +181,7 @@ def test_a_load_mounted_after_the_tare_is_not_in_it() -> None:
     made = observer(arm_model_std=0.0)
     truth = SensedArm(arm('robocal').robot(), made.arm.mounts)
     tared(made, truth)
-    made.use_payload(payload_result(1.5))
+    assert 'is compensated' in made.use_payload(payload_result(1.5))
     seen = follow(made, *streams(truth, TARED))[-1]
     assert not np.any(made.errors.link(4, (TARED, REST, REST)))
     # Readings without the load show that it was mounted later.

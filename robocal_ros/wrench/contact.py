@@ -230,6 +230,7 @@ class Surface:
     Attributes:
         arm: The arm, divided at its sensors.
         missing_meshes: Links without usable geometry; contacts on them have no point.
+        remarks: Sentences on these.
 
     """
 
@@ -254,6 +255,10 @@ class Surface:
                 self.missing_meshes.append(arm.model.frames[item.parentFrame].name)
             else:
                 self._add(item.parentJoint, shape, item.placement)
+        self.remarks = (
+            f'No collision geometry for {", ".join(self.missing_meshes)}: their meshes were not '
+            'found, so no contact point can be located there. Set mesh_folders.',
+        ) if self.missing_meshes else ()
 
     def _add(self, body: int, shape: Shape, placement: pin.SE3) -> None:
         self._parts.setdefault(body, []).append((shape, placement.inverse().homogeneous))

@@ -27,6 +27,7 @@ import scipy
 from robocal_ros.arrays import Array, covariance_factor, frozen
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import SECOND, to_seconds
+from robocal_ros.results import CalibrationResult
 from robocal_ros.robot import (
     ArmModel,
     RigidBodyInertia,
@@ -35,6 +36,7 @@ from robocal_ros.robot import (
     moved_parameters,
     physically_consistent,
 )
+from robocal_ros.wrench.parameters import CHANNELS, TARE
 
 Motion = tuple[Array, Array, Array]
 """Joint angles [rad], velocities [rad/s] and accelerations [rad/s²], shape (n,) each; of a link
@@ -89,6 +91,32 @@ class TareReference(NamedTuple):
 
     posture: Array
     readings: Array
+
+
+def bias_names(frames: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the sensors' biases in results, given their measurement frames."""
+    return tuple(f'{frame}.{axis}' for frame in frames for axis in CHANNELS)
+
+
+def tare_of(
+    result: CalibrationResult, frames: Sequence[str]
+) -> tuple[Array, TareReference | None]:
+    """Return biases, shape (k, 6) [N, N·m], and readings of a tare; None if it lacks these.
+
+    Args:
+        result: The result.
+        frames: The sensors' measurement frames.
+
+    Raises:
+        DataError: If it is not a tare, or lacks a sensor.
+
+    """
+    result.check_kind(TARE)
+    bias = result.values(bias_names(frames)).reshape(-1, 6)
+    posture, readings = (np.array(result.settings.get(name, ()), dtype=float)
+                         for name in ('posture', 'readings'))
+    return bias, TareReference(posture, readings) if (
+        posture.size and posture.ndim and readings.shape == bias.shape) else None
 
 
 class Instant(NamedTuple):

@@ -172,8 +172,8 @@ class WrenchInputs:
                 stream.drain()
             else:
                 stream.catch_up()
-        for window in self._observer.windows:
-            window.compare(time.monotonic(), lambda: self.node.get_clock().now().nanoseconds)
+        for chains in self._observer.all_chains:
+            chains.samples.compare(time.monotonic(), lambda: self.node.get_clock().now().nanoseconds)
         self.node.observe()
 
     def _review_waker(self) -> None:

@@ -63,15 +63,9 @@ from robocal_ros.wrench.model import (
     SensorMount,
     TareRecord,
     TareReference,
+    tare_of,
 )
-from robocal_ros.wrench.parameters import (
-    CHANNELS,
-    TARE,
-    Source,
-    WrenchParameters,
-    sensor_std,
-    sensors_of,
-)
+from robocal_ros.wrench.parameters import Source, WrenchParameters, sensor_std, sensors_of
 from robocal_ros.wrench.torque import JointTorques
 
 FILLING = 'Filling the window'
@@ -168,7 +162,7 @@ class WrenchObserver:
         feeds: Their readings.
         imu_chains: Links with IMUs, by sub-chain.
         inputs: Sensors and IMUs with their readings.
-        windows: Windows over the samples.
+        all_chains: The sub-chains by the instants at which they are observed.
         bias: Bias of each sensor, in its measurement frame, shape (k, 6) [N, N·m].
         tared: Whether biases are known.
         reference: Readings from which the biases were computed; None if they are not known.
@@ -206,10 +200,7 @@ class WrenchObserver:
         self.feeds = tuple(Feed(sensor.frame, values, sensor.ranges, sensor.delay)
                            for sensor in self.sensors)
         surface = Surface(self.arm, mesh_folders(named(values.mesh_folders)))
-        self.remarks = (
-            f'No collision geometry for {", ".join(surface.missing_meshes)}: their meshes were '
-            'not found, so no contact point can be located there. Set mesh_folders.',
-        ) if surface.missing_meshes else ()
+        self.remarks = surface.remarks
         if any(values.tool_box):
             surface.add_box(robot.tool_frame, values.tool_box)
         self.torques = JointTorques(robot, values) if values.observe_torque else None
@@ -235,9 +226,7 @@ class WrenchObserver:
               for index, sensor in enumerate(self.sensors) if sensor.imu is not None))
         self.joint_chains = JointChains(
             self, tuple(i for i in range(len(self.sensors)) if i not in self.imu_chains))
-        self._all_chains: tuple[_Chains, ...] = (
-            self.joint_chains, *self.imu_chains.values())
-        self.windows = [chains.samples for chains in self._all_chains]
+        self.all_chains: tuple[_Chains, ...] = self.joint_chains, *self.imu_chains.values()
 
     # ------------------------------------------------------------------------ input
 
@@ -268,7 +257,7 @@ class WrenchObserver:
         """Discard all samples, as after a jump of the clock; biases stay."""
         for _, feed in self.inputs:
             feed.clear()
-        for chains in self._all_chains:
+        for chains in self.all_chains:
             chains.clear()
         if self.recorder is not None:
             self.recorder.clear()
@@ -279,7 +268,7 @@ class WrenchObserver:
         for judge in self.judges:
             judge.clear()
             judge.level = 0.0
-        for chains in self._all_chains:
+        for chains in self.all_chains:
             chains.test.clear()
 
     # -------------------------------------------------- results of identification
@@ -303,13 +292,7 @@ class WrenchObserver:
             DataError: If it is not a tare, or lacks a sensor.
 
         """
-        result.check_kind(TARE)
-        names = bias_names([sensor.frame for sensor in self.sensors])
-        posture, readings = (np.array(result.settings.get(name, ()), dtype=float)
-                             for name in ('posture', 'readings'))
-        complete = len(posture) == self.arm.robot.n and readings.shape == self.bias.shape
-        self.use_bias(result.values(names).reshape(-1, COLUMNS),
-                      TareReference(posture, readings) if complete else None)
+        self.use_bias(*tare_of(result, [sensor.frame for sensor in self.sensors]))
 
     def use_calibration(self, result: CalibrationResult) -> None:
         """Use the calibration matrix of an F/T sensor from now on; all contacts end.
@@ -320,13 +303,12 @@ class WrenchObserver:
             DataError: If the result is of another kind.
 
         """
-        reference = self.reference
-        weights = None if reference is None else self.arm.in_links(reference.readings - self.bias)
-        if not self.arm.calibrate(*calibration_matrix(result)):
-            return
-        if reference is not None and weights is not None:
-            self.bias = reference.readings - self.arm.in_measurement(weights)
-        self._end_contacts()
+        readings = self.bias if self.reference is None else self.reference.readings
+        weights = self.arm.in_links(readings - self.bias)
+        if self.arm.calibrate(*calibration_matrix(result)):
+            if self.reference is not None:
+                self.bias = readings - self.arm.in_measurement(weights)
+            self._end_contacts()
 
     def use_link_biases(self, links: Mapping[int, LinkBias]) -> None:
         """Compensate the net wrenches of links with IMUs at rest; all contacts end.
@@ -400,10 +382,10 @@ class WrenchObserver:
         self._arm_zero = arm_zero(robot, gains) if values.use_torque_zero else None
         self._use_zeros()
         arm = identified_arm(robot, values, gains)
-        if arm is None and not self._identified:
-            return False
-        self.use_arm(arm)
-        return True
+        replaced = arm is not None or self._identified
+        if replaced:
+            self.use_arm(arm)
+        return replaced
 
     def use_arm(self, identified: ArmModel | None) -> None:
         """Use links and rotors of an identified arm, or of the robot description.
@@ -474,7 +456,7 @@ class WrenchObserver:
 
         """
         newest = newest and self.recorder is None
-        for chains in self._all_chains:
+        for chains in self.all_chains:
             observation = chains.take(newest=newest)
             if observation is not None:
                 return observation
@@ -978,11 +960,6 @@ def _within(values: Array, limit: float) -> bool:
     """
     # For small arrays, dot is faster than @.
     return bool(values.dot(values) < limit * limit)
-
-
-def bias_names(frames: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the sensors' biases in results."""
-    return tuple(f'{frame}.{axis}' for frame in frames for axis in CHANNELS)
 
 
 def failure(error: Exception) -> str:

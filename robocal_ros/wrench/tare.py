@@ -41,8 +41,8 @@ from robocal_ros.robot import (
     zero_names,
 )
 from robocal_ros.wrench.contact import RISK
-from robocal_ros.wrench.model import Instant, LinkBias, SensedArm, TareRecord
-from robocal_ros.wrench.observer import NO_EFFORT, WrenchObserver, bias_names
+from robocal_ros.wrench.model import Instant, LinkBias, SensedArm, TareRecord, bias_names
+from robocal_ros.wrench.observer import NO_EFFORT, WrenchObserver
 from robocal_ros.wrench.parameters import CHANNELS, TARE, WrenchParameters
 
 _UNITS = ('N', 'N', 'N', 'N·m', 'N·m', 'N·m')

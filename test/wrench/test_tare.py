@@ -16,8 +16,14 @@ from support.wrench_arm import ObservedArm
 from robocal_ros.errors import CancelledError, DataError
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.robot.model import RigidBodyInertia
-from robocal_ros.wrench.model import Instant, LinkInstant, SensedArm, SensorMount, TareRecord
-from robocal_ros.wrench.observer import bias_names
+from robocal_ros.wrench.model import (
+    Instant,
+    LinkInstant,
+    SensedArm,
+    SensorMount,
+    TareRecord,
+    bias_names,
+)
 from robocal_ros.wrench.parameters import WrenchParameters
 from robocal_ros.wrench.tare import TareOutcome, TareProcedure, Taring
 

@@ -173,7 +173,8 @@ class WrenchInputs:
             else:
                 stream.catch_up()
         for chains in self._observer.all_chains:
-            chains.samples.compare(time.monotonic(), lambda: self.node.get_clock().now().nanoseconds)
+            chains.samples.compare(
+                time.monotonic(), lambda: self.node.get_clock().now().nanoseconds)
         self.node.observe()
 
     def _review_waker(self) -> None:

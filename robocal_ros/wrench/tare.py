@@ -445,7 +445,16 @@ class Zeroing:
                     len(samples.torque), int(samples.stamp[-1]))
         others = [other for other in self.rests
                   if np.abs(other.posture - rest.posture).max() >= _APART]
-        self._refuse_contact(others, rest, values)
+        left, covariance = self._problems([*others, rest], values)[0].unexplained(len(others))
+        if left @ np.linalg.solve(covariance, left) > scipy.special.chdtri(len(left), RISK):
+            worst = int(np.argmax(np.abs(left) / np.sqrt(np.diag(covariance))))
+            raise DataError(
+                f"The zeros were refused: the torque of joint '{self._robot.joint_names[worst]}' "
+                f'differs by {left[worst]:.2f} N·m from what its weight'
+                f'{" and the other postures" if others else ""} explain; expected a standard '
+                f'deviation of {np.sqrt(covariance[worst, worst]):.2f} N·m. Let nothing touch the '
+                'arm, and identify a load that it carries; a larger zero is allowed by '
+                'torque_zero_std.')
         self.rests = [*others, rest]
 
     def _problems(self, rests: list[Rest], values: WrenchParameters) -> list[_Problem]:
@@ -476,21 +485,6 @@ class Zeroing:
         return (rest.torque - model,
                 np.hstack((np.eye(len(model)), errors, model[:, None] * gains)),
                 rest.variance + torques.friction.variance(still, model))
-
-    def _refuse_contact(
-        self, others: list[Rest], rest: Rest, values: WrenchParameters
-    ) -> None:
-        left, covariance = self._problems([*others, rest], values)[0].unexplained(len(others))
-        if left @ np.linalg.solve(covariance, left) <= scipy.special.chdtri(len(left), RISK):
-            return
-        worst = int(np.argmax(np.abs(left) / np.sqrt(np.diag(covariance))))
-        name = self._robot.joint_names[worst]
-        raise DataError(
-            f"The zeros were refused: the torque of joint '{name}' differs by {left[worst]:.2f} "
-            f'N·m from what its weight{" and the other postures" if others else ""} explain; '
-            f'expected a standard deviation of {np.sqrt(covariance[worst, worst]):.2f} N·m. Let '
-            'nothing touch the arm, and identify a load that it carries; a larger zero is '
-            'allowed by torque_zero_std.')
 
     def result(
         self, values: WrenchParameters, before: CalibrationResult | None = None
@@ -714,24 +708,22 @@ class TareProcedure:
             DataError: If there are none, or as for ``run``.
 
         """
-        record = self._record
-        if not record.rows:
-            return self._tare_links(record, values)
-        result, remarks = self.taring.find(record, values)
-        self._observer.use_tare(result)
-        size = abs(self._observer.bias)
-        message = ' '.join((
-            f'{len(size)} sensors tared over {values.tare_duration:g} s with gravity compensated; '
-            f'biases up to {size[:, :3].max():.2f} N and {size[:, 3:].max():.3f} N·m.', *remarks))
-        return TareOutcome(message, result, (record.rows[0].stamp, record.rows[-1].stamp))
-
-    def _tare_links(self, record: TareRecord, values: WrenchParameters) -> TareOutcome:
-        """Tare links with IMUs as a whole if there are no joint states to predict weights."""
+        record, observer = self._record, self._observer
+        if record.rows:
+            result, remarks = self.taring.find(record, values)
+            observer.use_tare(result)
+            size = abs(observer.bias)
+            message = ' '.join((
+                f'{len(size)} sensors tared over {values.tare_duration:g} s with gravity '
+                f'compensated; biases up to {size[:, :3].max():.2f} N and '
+                f'{size[:, 3:].max():.3f} N·m.', *remarks))
+            return TareOutcome(message, result, (record.rows[0].stamp, record.rows[-1].stamp))
         if record.link_duration == 0.0:
             raise DataError('No samples at rest are recorded; call run with the arm at rest.')
+        # There are no joint states to predict weights.
         found = self.taring.find_links(record, values)
-        self._observer.use_link_biases(found)
-        names = ', '.join(self._observer.arm.chains[index].link for index in found)
+        observer.use_link_biases(found)
+        names = ', '.join(observer.arm.chains[index].link for index in found)
         return TareOutcome(
             f'Without joint states only links with IMUs were tared, each as a whole: {names}. '
             'The tare is valid while their weight and biases rotate with them.')

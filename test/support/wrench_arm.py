@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.wrench_samples import Stream
 from demo import default_cell
 from robocal_ros.arrays import Array
 from robocal_ros.errors import MotionError
@@ -16,15 +17,22 @@ from robocal_ros.messages import from_seconds
 from robocal_ros.results import CalibrationResult
 from robocal_ros.robot import Robot, quintic_path
 from robocal_ros.wrench import (
+    Fusion,
     Observation,
+    OfflineObserver,
     TareRecord,
     Taring,
     WrenchObserver,
     WrenchParameters,
 )
+from robocal_ros.wrench.offline_observer import Block
 from robocal_sim.model import read_description
 from robocal_sim.simulator import ArmSimulator, JointReading, Readings
 from robocal_sim.trajectory import Trajectory as Command, TrajectoryPoint
+
+FRAMES = ['ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
+          'ft_wrist']
+"""Frames of the F/T sensors of the default arm, from the base on."""
 
 _ACCELERATION = 2.0
 # Range of random postures, in which the arm does not collide with itself [rad].
@@ -201,3 +209,32 @@ def joint_row(joint: JointReading) -> Array:
 def of_chain(observations: Sequence[Observation], chain: int) -> list[Observation]:
     """Return the observations with a valid wrench of a sub-chain."""
     return [item for item in observations if chain in item.links and not item.reasons[chain]]
+
+
+def in_blocks(
+    observer: WrenchObserver, joints: Stream, sensors: Sequence[Stream], size: int = 4096,
+    problems: Mapping[tuple[int, int], str] | None = None, fusion: Fusion | None = None,
+) -> tuple[OfflineObserver, list[Block]]:
+    """Observe whole arrays, of samples that are added some at a time.
+
+    Args:
+        observer: The observer.
+        joints: Joint states.
+        sensors: Readings of the sensors.
+        size: Samples of a source that are added at a time.
+        problems: Problems of readings by sensor and row.
+        fusion: Gives the tool wrench and covariances; None for none.
+
+    """
+    whole, found, known = OfflineObserver(observer, fusion), [], problems or {}
+    longest = max(len(stream.stamps) for stream in (joints, *sensors))
+    for begin in range(0, longest + size, size):
+        part = slice(begin, begin + size)
+        whole.add_joint_states(joints.stamps[part], joints.values[part])
+        for index, stream in enumerate(sensors):
+            rows = range(len(stream.stamps))[part]
+            whole.add_readings(index, stream.stamps[part], stream.values[part], {
+                place: known[index, row] for place, row in enumerate(rows)
+                if (index, row) in known})
+        found.append(whole.take())
+    return whole, [block for block in (*found, whole.take(final=True)) if block is not None]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.wrench_arm import in_blocks
 
 from benchmarks import seven_joints
 from benchmarks.offline import write_wrench_bag
@@ -33,28 +34,6 @@ def observer(**values: Any) -> WrenchObserver:
         'unidentified_friction': [4.0], 'torque_thresholds': [4.0], **values}))
     made.use_friction(LAWS)
     return made
-
-
-def in_blocks(
-    made: WrenchObserver, joints: Stream, sensors: list[Stream], size: int,
-    problems: dict[tuple[int, int], str], fusion: Fusion | None = None,
-) -> list[Block]:
-    """Return the blocks from samples that are added some at a time."""
-    whole, found = OfflineObserver(made, fusion), []
-    longest = max(len(stream.stamps) for stream in (joints, *sensors))
-    for begin in range(0, longest + size, size):
-        part = slice(begin, begin + size)
-        whole.add_joint_states(joints.stamps[part], joints.values[part])
-        for index, stream in enumerate(sensors):
-            rows = range(len(stream.stamps))[part]
-            whole.add_readings(index, stream.stamps[part], stream.values[part], {
-                place: problems[index, row] for place, row in enumerate(rows)
-                if (index, row) in problems})
-        block = whole.take()
-        if block is not None:
-            found.append(block)
-    block = whole.take(final=True)
-    return [*found, *([] if block is None else [block])]
 
 
 def one_by_one(
@@ -121,7 +100,7 @@ IMPACTS = [
 def test_equal_to_sample_by_sample(settings: dict[str, Any], size: int) -> None:
     arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(**settings), seed=11, laws=LAWS)
     joints, sensors = arm.samples(2.2, IMPACTS)
-    blocks = in_blocks(observer(), joints, sensors, size, {})
+    _, blocks = in_blocks(observer(), joints, sensors, size)
     assert_equal(blocks, follow(observer(), joints, sensors), contacts=True)
 
 
@@ -143,7 +122,7 @@ def test_equal_where_samples_are_lost_refused_stuck_or_without_effort(
     joints = Stream(joints.stamps[kept], joints.values[kept])
     joints.values[600:610, 14:] = np.nan
     joints.values[800:1200:7, 9] = np.nan
-    blocks = in_blocks(observer(**values), joints, sensors, 333, problems)
+    _, blocks = in_blocks(observer(**values), joints, sensors, 333, problems)
     found = one_by_one(observer(**values), joints, sensors, problems)
     assert any(any(item.reasons) for item in found[100:])
     assert_equal(blocks, found, contacts=True)
@@ -158,7 +137,7 @@ def test_the_tool_wrench_and_covariances_are_equal() -> None:
         Impact(0, np.array([-30.0, 5.0, 0.0]), np.array([0.05, 0.0, 0.06]), 0.6, 0.2)])
     joints.values[100:110, 14:] = np.nan
     made, live = observer(), observer()
-    blocks = in_blocks(made, joints, sensors, 300, {}, Fusion(made))
+    _, blocks = in_blocks(made, joints, sensors, 300, fusion=Fusion(made))
     found = Fusion(live).all_of(follow(live, joints, sensors))
     for name in ('tool', 'tool_covariance', 'links', 'torque'):
         mine = np.concatenate([getattr(block.fused, name) for block in blocks])
@@ -175,7 +154,7 @@ def test_corrupt_numbers_cost_only_their_windows() -> None:
     # During a contact, while everything is computed.
     joints.values[1200, 7:14] = 1e6
     made, live = observer(), observer()
-    blocks = in_blocks(made, joints, sensors, 333, {}, Fusion(made))
+    _, blocks = in_blocks(made, joints, sensors, 333, fusion=Fusion(made))
     found = follow(live, joints, sensors)
     assert_equal(blocks, found, contacts=True)
     fused = Fusion(live).all_of(found)
@@ -248,13 +227,10 @@ def estimates(seed: int, *, moving: bool = True, delays: tuple[float, ...] = (0.
         filtered=1.0, frequency=0.5, **settings), seed=seed)
     joints, sensors = arm.samples(30.0, [Impact(
         2, np.array([0.0, -40.0, 0.0]), np.array([0.0, 0.04, 0.05]), 10.0, 0.5)], moving=moving)
-    whole = OfflineObserver(WrenchObserver(arm.robot, WrenchParameters(
-        sensor_frames=SENSORS, require_tare=False, sensor_delays=list(delays))))
-    whole.add_joint_states(joints.stamps, joints.values)
-    for index, stream in enumerate(sensors):
-        whole.add_readings(
-            index, stream.stamps + round(1e9 * LAG[index]), stream.values, {})
-    whole.take(final=True)
+    late = [Stream(stream.stamps + round(1e9 * lag), stream.values)
+            for stream, lag in zip(sensors, LAG, strict=True)]
+    whole, _ = in_blocks(WrenchObserver(arm.robot, WrenchParameters(
+        sensor_frames=SENSORS, require_tare=False, sensor_delays=list(delays))), joints, late)
     return np.array(whole.delays.estimates())
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 from support.arms import arm
-from support.wrench_arm import ObservedArm
+from support.wrench_arm import FRAMES, ObservedArm
 
 from robocal_ros.errors import CancelledError, DataError
 from robocal_ros.results.result import CalibrationResult, Verdict
@@ -27,8 +27,6 @@ from robocal_ros.wrench.model import (
 from robocal_ros.wrench.parameters import WrenchParameters
 from robocal_ros.wrench.tare import TareOutcome, TareProcedure, Taring
 
-FRAMES = ('ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
-          'ft_wrist')
 LOAD = RigidBodyInertia(2.0, np.array([0.018, -0.011, 0.102]), np.zeros((3, 3)))
 HOME = np.array([0.1, 0.3, 0.4, 0.0, 0.6, 0.2])
 AWAY = np.array([0.1, -0.3, -0.9, 0.4, -0.9, 0.2])

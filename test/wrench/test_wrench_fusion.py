@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pinocchio as pin
 import pytest
 from support.arms import arm
-from support.wrench_arm import ObservedArm, of_chain
+from support.wrench_arm import FRAMES, ObservedArm, of_chain
 
+from benchmarks.wrench_samples import exerted
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity
 from robocal_ros.robot.model import RigidBodyInertia, Robot
@@ -19,8 +21,6 @@ from robocal_ros.wrench.model import SensedArm, TareReference
 from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.parameters import WrenchParameters
 
-FRAMES = ['ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
-          'ft_wrist']
 POSTURE = np.array([0.2, 0.4, 0.6, 0.3, 0.9, 0.1])
 WRENCH = np.array([20.0, -10.0, 5.0, 1.0, -2.0, 0.5])
 STD = np.repeat([0.5, 0.02], 3)
@@ -36,32 +36,25 @@ def fusion(frames: list[str] = FRAMES, **values: Any) -> Fusion:
 
 
 class Cell:
-    """Wrenches on links, and what sensors and joints read of them; by the original URDF."""
+    """Wrenches on links, and what sensors and joints read of them."""
 
     def __init__(self, frames: list[str], **wrenches: np.ndarray) -> None:
-        model = pin.buildModelFromXML(arm('robocal').urdf)
-        data = model.createData()
-        pin.forwardKinematics(model, data, POSTURE)
-        pin.updateFramePlacements(model, data)
-        self.places = {frame.name: pin.SE3(data.oMf[i]) for i, frame in enumerate(model.frames)}
-        self.distal = np.zeros((len(frames), 6))
-        self.own = np.zeros((len(frames), 6))
-        self.torque = np.zeros(6)
+        self.robot = arm('robocal').robot()
+        self.distal, self.torque = np.zeros((len(frames), 6)), np.zeros(6)
         for name, wrench in wrenches.items():
-            pushed = model.getFrameId(name)
-            at = FRAMES.index(name) if name in FRAMES else len(FRAMES)
-            jacobian = pin.computeFrameJacobian(model, data, POSTURE, pushed, pin.LOCAL)
-            self.torque += jacobian.T @ wrench
+            links, torque = exerted(self.robot, POSTURE, name, wrench, frames)
+            self.torque += torque
             for row, frame in enumerate(frames):
-                if FRAMES.index(frame) <= at:
-                    self.distal[row] += self.moved(name, frame) @ wrench
-        for row in range(len(frames)):
-            self.own[row] = self.distal[row]
-            if row + 1 < len(frames):
-                self.own[row] -= self.moved(frames[row + 1], frames[row]) @ self.distal[row + 1]
+                # Sensors distal to the wrench do not carry it.
+                if name not in FRAMES or FRAMES.index(frame) <= FRAMES.index(name):
+                    self.distal[row] += links[row]
+        self.own = self.distal.copy()
+        for row in range(len(frames) - 1):
+            self.own[row] -= self.moved(frames[row + 1], frames[row]) @ self.distal[row + 1]
 
     def moved(self, source: str, to: str) -> np.ndarray:
-        return self.places[to].actInv(self.places[source]).toDualActionMatrix()
+        place = partial(self.robot.transform_frame_to_root, POSTURE)
+        return place(to).actInv(place(source)).toDualActionMatrix()
 
     def seen(self, noise: np.ndarray | float = 0.0, torque_noise: np.ndarray | float = 0.0,
              **given: Any) -> Observation:

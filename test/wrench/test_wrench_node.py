@@ -35,6 +35,7 @@ from support.ros_rig import (
     overrides,
     stamp,
 )
+from support.wrench_arm import FRAMES
 from tf2_msgs.msg import TFMessage
 from visualization_msgs.msg import MarkerArray
 
@@ -142,9 +143,7 @@ def weight(mass: float = 0.0) -> np.ndarray:
 
 def test_sensors_are_found_by_their_names(rig) -> None:
     made = rig(sensor_topics=[''], sensor_frames=[''], require_tare=True).start()
-    assert [chain.link for chain in made.node.observer.arm.chains] == [
-        'ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
-        'ft_wrist']
+    assert [chain.link for chain in made.node.observer.arm.chains] == FRAMES
     assert made.node.count_subscribers('ft_link_2_distal/wrench') == 1
 
 

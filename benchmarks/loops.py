@@ -13,11 +13,17 @@ from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, in_paralle
 from demo import default_cell
 from robocal_ros.arrays import Array
 from robocal_ros.robot import Robot, torque_zero
-from robocal_ros.wrench import WrenchObserver, WrenchParameters
-from robocal_ros.wrench.model import SensedArm, SensorMount, TareReference
-from robocal_ros.wrench.tare import Instant, TareRecord
-from robocal_ros.wrench.torque import tool_wrench
-from robocal_ros.wrench.torque_zero import Zeroing
+from robocal_ros.wrench import (
+    Instant,
+    SensedArm,
+    SensorMount,
+    TareRecord,
+    TareReference,
+    WrenchObserver,
+    WrenchParameters,
+    Zeroing,
+    tool_wrench,
+)
 
 FORCE_BAR = 0.5
 """Limit of the phantom force at the tool, and of a bias that drifts [N]."""
@@ -70,9 +76,8 @@ def zeros(seed: int) -> tuple[Array, Array]:
         for number in range(50):
             record.add(Instant(10**9 + 10**6 * number, q, none, none, [], truth.torque + zero
                                + _TORQUE_NOISE * draw.normal(size=robot.n)))
-        zeroing.add(record, observer.values)
-    found = torque_zero(robot, zeroing.result(
-        zeroing.find(observer.values), robot.identity, observer.values))
+        zeroing.add(record.stacked(), observer.values)
+    found = torque_zero(robot, zeroing.result(observer.values))
     error, tool, forces = found.offset - zero, robot.frame_id('tool0'), []
     for q in draw.uniform(-1.5, 1.5, (_POSTURES, robot.n)):
         jacobian = pin.computeFrameJacobian(

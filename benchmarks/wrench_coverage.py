@@ -20,7 +20,13 @@ from benchmarks.wrench_samples import Stream, exerted, follow
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
 from robocal_ros.results import Verdict
-from robocal_ros.robot import RigidBodyInertia, Robot, link_covariance, physically_consistent
+from robocal_ros.robot import (
+    RigidBodyInertia,
+    Robot,
+    link_covariance,
+    physically_consistent,
+    torque_zero,
+)
 from robocal_ros.wrench import (
     Fusion,
     Instant,
@@ -117,7 +123,7 @@ class _Cell:
         """Draw how links and load really are, and tare in a random posture."""
         draw, truth = self.draw, self.truth
         truth.carry(None)
-        bodies, total = truth.described_parameters(), 1.0 + _MODEL * draw.normal()
+        bodies, total = truth.described, 1.0 + _MODEL * draw.normal()
         for joint, (body, own) in enumerate(
                 zip(bodies, physically_consistent(bodies), strict=True), 1):
             if body[0] > 0.0:
@@ -231,8 +237,9 @@ def zeroed(name: str, seed: int) -> Zeroed:
         for number in range(_REST_SAMPLES):
             record.add(Instant(10**9 + _STEP * number, posture, none, none, [],
                                torque + 0.01 * draw.normal(size=robot.n)))
-        zeroing.add(record, observer.values)
-    found = zeroing.find(observer.values)
+        zeroing.add(record.stacked(), observer.values)
+    result = zeroing.result(observer.values)
+    found = torque_zero(robot, result)
     error = found.offset - cell.zero
     forces: tuple[list[float], list[float]] = [], []
     for _ in range(_ROWS):
@@ -243,7 +250,7 @@ def zeroed(name: str, seed: int) -> Zeroed:
             sizes.append(float(np.linalg.norm(np.nan_to_num(wrench[:3]))))
     return Zeroed(
         tuple(forces[0]), tuple(forces[1]), _square(error, found.covariance) / robot.n,
-        zeroing.result(found, robot.identity, observer.values).verdict is Verdict.PASS)
+        result.verdict is Verdict.PASS)
 
 
 def zero_figures(cases: Sequence[Zeroed]) -> list[Figure]:

@@ -14,7 +14,7 @@ import numpy as np
 import simulated
 
 from robocal_ros.messages import Bag, Selection, WrenchSamples, description_in
-from robocal_ros.wrench import WrenchFollowing, WrenchParameters, series_file
+from robocal_ros.wrench import WrenchFollowing, WrenchParameters
 
 
 def simulated_bag(path: Path) -> Path:
@@ -37,9 +37,7 @@ values = WrenchParameters(sensor_frames=['ft_wrist'], observe_torque=False,
 with Bag(bag_path) as bag:
     selection = Selection()
     following = WrenchFollowing(bag, values, description_in(bag, selection), selection)
-    with series_file(folder / 'wrenches.csv', following.links, following.robot.joint_names,
-                     '') as series:
-        outcome = following.run(series)
+    outcome = following.run(folder / 'wrenches.csv')
 
 for link in outcome.digest.links:
     print(f'{link.link}: known {100 * link.share:.0f} % of the time, '

@@ -49,7 +49,7 @@ LAYERS = {
     'friction': Layer(_BELOW, frozenset({'node', 'feed_forward'})),
     'compliance': Layer(_BELOW, frozenset({'node', 'feed_forward'})),
     'leveling': Layer(_BELOW, frozenset({'node', 'rules'})),
-    'wrench': Layer(_BELOW, frozenset({'node', 'health', 'inputs', 'outputs'})),
+    'wrench': Layer(_BELOW, frozenset({'node', 'outputs'})),
     'launching': Layer(frozenset({'messages'}), None),  # one module
     'offline': Layer(_BELOW - {'arm', 'node'}),  # one module
     'fleet': Layer(frozenset({'results', 'robot', 'messages', 'estimators', 'offline', 'wrench'})),

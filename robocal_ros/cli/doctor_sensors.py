@@ -67,7 +67,7 @@ def weight_findings(
                     _part(posture[:, order], last), readings, strict=True), 1):
                 record.add(Instant(number, angles, values, arm.held(angles, still, still),
                                    [''] * len(values)))
-            seen.append((record, taring.find(record, WrenchParameters())))
+            seen.append((record, taring.find(record, WrenchParameters())[1]))
     except RobocalError as error:
         text = str(error).replace('The tare was refused', 'A tare would be refused')
         wrong = 'swapped' in text or 'opposite' in text
@@ -77,7 +77,7 @@ def weight_findings(
             if wrong else 'Let the arm rest without contact, and check again.')
         return
     yield from _frame_findings(arm, list(frames), [item[0] for item in seen])
-    remarks = ' '.join(seen[-1][1].remarks)
+    remarks = ' '.join(seen[-1][1])
     if remarks:
         yield doubtful(_WHAT, remarks.replace('tare once more in another posture', (
             'move the arm to another posture while robocal doctor --duration 30 receives')))

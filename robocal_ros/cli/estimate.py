@@ -84,23 +84,16 @@ def _follow(
     chosen: Follower[Any], bag: Bag, values: Any, urdf: str, selection: Selection,
     options: argparse.Namespace,
 ) -> int:
-    # Other capabilities save the tenth of a second that the observer's modules take.
-    from robocal_ros.wrench import series_file
-
     series = options.series or _output(options).with_suffix('.mcap')
     following = chosen.follow(bag, values, urdf, selection)
-    joints, covariances = following.robot.joint_names, options.covariances
-    with (
-        ProgressView(f'Reading {bag.name}') as view,
-        series_file(series, following.links, joints,
-                    following.tool_frame if covariances else '') as writer,
-    ):
-        outcome = following.run(writer, lambda count: view.update(
-            100.0 * count / max(following.messages, 1), f'{count} messages'), fused=covariances)
+    with ProgressView(f'Reading {bag.name}') as view:
+        outcome = following.run(series, lambda count: view.update(
+            100.0 * count / max(following.messages, 1), f'{count} messages'),
+            covariances=options.covariances)
     code = 0 if outcome.tare is None else _present(outcome.tare, options)
     for remark in outcome.remarks:
         print_line(remark, 'yellow')
-    _show_wrenches(outcome.digest, joints)
+    _show_wrenches(outcome.digest, following.robot.joint_names)
     print_line(f'Series: {series}')
     return code
 

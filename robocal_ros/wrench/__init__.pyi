@@ -8,8 +8,10 @@ from .fusion import (
 )
 from .model import (
     ImuLink as ImuLink,
+    Instant as Instant,
     SensedArm as SensedArm,
     SensorMount as SensorMount,
+    TareRecord as TareRecord,
     TareReference as TareReference,
 )
 from .observer import (
@@ -23,21 +25,14 @@ from .output_file import (
     Digest as Digest,
     Episode as Episode,
     TorqueDigest as TorqueDigest,
-    series_file as series_file,
 )
 from .parameters import (
     WrenchParameters as WrenchParameters,
 )
 from .tare import (
-    KIND as KIND,
-    Instant as Instant,
-    Tare as Tare,
-    TareRecord as TareRecord,
     Taring as Taring,
+    Zeroing as Zeroing,
 )
 from .torque import (
     tool_wrench as tool_wrench,
-)
-from .torque_zero import (
-    Zeroing as Zeroing,
 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, compress, groupby
+from pathlib import Path
 
 import numpy as np
 
@@ -44,15 +45,15 @@ from robocal_ros.robot import (
     make_store,
     stored_zero,
     torque_factor,
-    torque_zero,
 )
 from robocal_ros.wrench import tare
 from robocal_ros.wrench.fusion import Fusion
+from robocal_ros.wrench.model import TareRecord
 from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.offline_observer import Block, OfflineObserver
-from robocal_ros.wrench.output_file import Digest, WrenchSeries
+from robocal_ros.wrench.output_file import Digest, WrenchSeries, series_file
 from robocal_ros.wrench.parameters import NODE, TARE, WrenchParameters
-from robocal_ros.wrench.tare import Tare, TareRecord, Taring
+from robocal_ros.wrench.tare import Taring
 
 # Time before and after a span that is read with it, so that its windows are full [s].
 _MARGIN = 3.0
@@ -129,15 +130,8 @@ class WrenchFollowing:
         if values.observe_torque:
             check_effort_unit(values, gains)
         self._observer.use_gains(gains)
-        zero = stored_zero(self.robot, values, self._store.load, gains)
-        if zero is not None:
-            self._observer.use_torque_zero(torque_zero(self.robot, zero))
+        self._observer.use_torque_zero(stored_zero(self.robot, values, self._store.load, gains))
         self._use_results()
-
-    @property
-    def tool_frame(self) -> str:
-        """Frame of the tool wrench."""
-        return self._values.tool_wrench_frame or self.robot.tool_frame
 
     @property
     def messages(self) -> int:
@@ -145,33 +139,34 @@ class WrenchFollowing:
         return sum(self._bag.counts[topic] for topic in self._topics.values())
 
     def run(
-        self, series: WrenchSeries, progress: Callable[[int], None] | None = None, *,
-        fused: bool = False,
+        self, series: Path, progress: Callable[[int], None] | None = None, *,
+        covariances: bool = False,
     ) -> WrenchOutcome:
-        """Tare, then read and observe.
+        """Tare, then read, observe and write every observation.
 
         Args:
-            series: Receives every observation.
+            series: File of the series: CSV if it ends with .csv, else MCAP.
             progress: Called from time to time with the number of messages read so far.
-            fused: Whether observations contain the tool wrench and covariances.
+            covariances: Whether the tool wrench and all covariances are written, too.
 
         Raises:
-            RobocalError: If bag or data are unsuitable.
+            RobocalError: If bag or data are unsuitable, or the file cannot be written.
 
         """
-        self._fusion = Fusion(self._observer) if fused else None
-        result = self.tare()
-        bias, reference = self._observer.bias, self._observer.reference
-        by_samples = bool(self._observer.imu_chains or self._values.drift_lag)
-        try:
-            digest = self._observe(
-                result, series, (self._sampled if by_samples else self._blocks)(progress))
-        except _ClockJumpError:
-            # Start again sample by sample, which handles jumps.
-            series.restart()
-            if result is not None:
-                self._observer.use_bias(bias, reference)
-            digest = self._observe(result, series, self._sampled(progress))
+        self._fusion = Fusion(self._observer) if covariances else None
+        with series_file(series, self.links, self.robot.joint_names, self._fusion) as writer:
+            result = self.tare()
+            bias, reference = self._observer.bias, self._observer.reference
+            by_samples = bool(self._observer.imu_chains or self._values.drift_lag)
+            try:
+                digest = self._observe(
+                    result, writer, (self._sampled if by_samples else self._blocks)(progress))
+            except _ClockJumpError:
+                # Start again sample by sample, which handles jumps.
+                writer.restart()
+                if result is not None:
+                    self._observer.use_bias(bias, reference)
+                digest = self._observe(result, writer, self._sampled(progress))
         return WrenchOutcome(self._result, digest, tuple(self._remarks))
 
     def _observe(
@@ -179,8 +174,10 @@ class WrenchFollowing:
     ) -> Digest:
         """Write observations and return their summary, with the biases of the first tare."""
         self._result, digest = result, Digest(self.links, self.robot.n)
-        self._ahead = [span for span in self._marked if span[1] > self._selection.begin]
-        self._await_tare()
+        # Records the samples of one marked tare after the other.
+        self._records = (TareRecord(span) for span in self._marked
+                         if span[1] > self._selection.begin)
+        self._tare = self._observer.recorder = next(self._records, None)
         for block in blocks:
             stamps = block.stamps
             if self._values.stamp_estimates:
@@ -188,11 +185,6 @@ class WrenchFollowing:
             digest.add(stamps, block)
             series.add(stamps, block)
         return digest
-
-    def _await_tare(self) -> None:
-        """Record the samples of the next marked tare."""
-        self._tare = TareRecord(self._ahead.pop(0)) if self._ahead else None
-        self._observer.recorder = self._tare
 
     def _ended_tare(self, passed: bool) -> bool:
         """Use the marked tare if it is complete, and await the next one then.
@@ -208,8 +200,8 @@ class WrenchFollowing:
             return False
         if self._tare.complete:
             # From the next instant on, as in the live node.
-            self._result = self._use(Taring(self._observer.arm).find(self._tare, self._values))
-        self._await_tare()
+            self._result = self._use_record(self._tare)
+        self._tare = self._observer.recorder = next(self._records, None)
         return True
 
     def _blocks(self, progress: Callable[[int], None] | None) -> Iterator[Block]:
@@ -378,14 +370,12 @@ class WrenchFollowing:
 
     # ---------------------------------------------------------------------------------- tare
 
-    def _use(self, found: Tare) -> CalibrationResult:
-        """Compensate biases from now on."""
-        self._observer.use_bias(found.bias, found.reference)
-        return with_inputs(
-            tare.to_result(
-                found, [sensor.frame for sensor in self._observer.sensors],
-                self._store.robot, self._values, self._bag.name),
-            tare.inputs_of(self._values, self._store.load))
+    def _use_record(self, record: TareRecord, *, remark: bool = False) -> CalibrationResult:
+        """Compensate the biases that a record tells from now on."""
+        result, remarks = Taring(self._observer.arm).find(record, self._values, self._bag.name)
+        self._observer.use_tare(result)
+        self._remarks += remarks if remark else ()
+        return with_inputs(result, tare.inputs_of(self._values, self._store.load))
 
     def tare(self) -> CalibrationResult | None:
         """Set the initial biases: stored, marked, published, or of the first rest.
@@ -422,7 +412,7 @@ class WrenchFollowing:
                 if record.complete:
                     self._remarks.append(
                         f"The node's {TARE} is marked in the bag: the same samples are used.")
-                    return self._use(Taring(self._observer.arm).find(record, self._values))
+                    return self._use_record(record)
         return None
 
     def _told_tare(self) -> CalibrationResult | None:
@@ -466,9 +456,7 @@ class WrenchFollowing:
             self._remarks.append(
                 f'Tared over the first rest of {duration:g} s, from stamp '
                 f'{to_seconds(record.rows[0].stamp):.3f} on.')
-            found = taring.find(record, self._values)
-            self._remarks += found.remarks
-            return self._use(found)
+            return self._use_record(record, remark=True)
         why = refusal or self._observer.joint_chains.problem or next(
             (feed.problem for feed in self._observer.feeds if feed.problem),
             'Too few samples are there.')

@@ -4,23 +4,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 import coal
 import numpy as np
 import pinocchio as pin
+import scipy
 
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.robot import collision_geometry
-from robocal_ros.wrench.model import Chain, SensedArm
-from robocal_ros.wrench.parameters import RELEASE, WrenchParameters, sensor_std
+from robocal_ros.wrench.model import Chain, Motion, SensedArm
+from robocal_ros.wrench.parameters import RELEASE
 
 Vector = tuple[float, float, float]
-Excess = Callable[[int, Array, float, bool], float]
-"""Size of the force on a sub-chain compared with what model errors explain, as from
-``ForceTest.size``, given its index, the wrench, the size, and whether a contact has begun."""
+Excess = Callable[[bool], float]
+"""Size of a force compared with what model errors explain, as from ``ForceTest.size``, given
+whether a contact has begun."""
+
+RISK = 1e-4
+"""Probability that model errors and noise within their covariances begin a contact."""
+
+EVERY = 50_000_000
+"""Interval between the instants that are kept for comparison [ns]."""
+
+# Time for which they are kept, and their least age when another one is compared with them [ns].
+_KEPT, _LEAST_AGE = 2_000_000_000, 100_000_000
+# Time for which a test is used for the next instants too [ns].
+_FRESH = 10_000_000
 
 # Time constant of the mean force without contact [s].
 _SLOW = 5.0
@@ -152,27 +166,6 @@ class Primitive:
         return first
 
 
-def sphere(radius: float) -> Primitive:
-    """Return a sphere about the origin [m]."""
-    return Primitive(((0.0, ((_XYZ, radius),)),))
-
-
-def box(half: Sequence[float]) -> Primitive:
-    """Return a box about the origin; half lengths [m]."""
-    return Primitive(((0.0, tuple(((axis,), float(half[axis])) for axis in _XYZ)),))
-
-
-def cylinder(radius: float, half: float) -> Primitive:
-    """Return a cylinder about the origin, along z; radius and half length [m]."""
-    return Primitive(((0.0, ((_XY, radius), ((2,), half))),))
-
-
-def capsule(radius: float, half: float) -> Primitive:
-    """Return a cylinder along z with hemispheres on its ends; ``half`` is the cylinder's [m]."""
-    return Primitive((*cylinder(radius, half).parts, *(
-        (end, ((_XYZ, radius),)) for end in (-half, half))))
-
-
 class Mesh:
     """Triangle mesh whose vertices are counter-clockwise seen from outside."""
 
@@ -212,16 +205,18 @@ class Mesh:
 Shape = Primitive | Mesh
 
 
-def _shape(geometry: coal.CollisionGeometry) -> Shape | None:
+def shape_of(geometry: coal.CollisionGeometry) -> Shape | None:
     """Return Coal's geometry as a ``Shape``; None for an unsupported kind."""
-    if isinstance(geometry, coal.Cylinder):
-        return cylinder(geometry.radius, geometry.halfLength)
-    if isinstance(geometry, coal.Box):
-        return box(geometry.halfSide)
     if isinstance(geometry, coal.Sphere):
-        return sphere(geometry.radius)
-    if isinstance(geometry, coal.Capsule):
-        return capsule(geometry.radius, geometry.halfLength)
+        return Primitive(((0.0, ((_XYZ, geometry.radius),)),))
+    if isinstance(geometry, coal.Box):
+        return Primitive(((0.0, tuple(
+            ((axis,), float(half)) for axis, half in zip(_XYZ, geometry.halfSide, strict=True))),))
+    if isinstance(geometry, coal.Cylinder | coal.Capsule):
+        radius, half = geometry.radius, geometry.halfLength
+        ends = (-half, half) if isinstance(geometry, coal.Capsule) else ()
+        return Primitive(((0.0, ((_XY, radius), ((2,), half))), *(
+            (end, ((_XYZ, radius),)) for end in ends)))
     if isinstance(geometry, coal.BVHModelBase):
         triangles = [geometry.tri_indices(i) for i in range(geometry.num_tris)]
         return Mesh(np.array(geometry.vertices()),
@@ -235,6 +230,7 @@ class Surface:
     Attributes:
         arm: The arm, divided at its sensors.
         missing_meshes: Links without usable geometry; contacts on them have no point.
+        remarks: Sentences on these.
 
     """
 
@@ -254,11 +250,15 @@ class Surface:
         # By body: solids, with the transform from its coordinates to theirs, shape (4, 4).
         self._parts: dict[int, list[tuple[Shape, Array]]] = {}
         for item in geometry.geometryObjects:
-            shape = _shape(item.geometry)
+            shape = shape_of(item.geometry)
             if shape is None:
                 self.missing_meshes.append(arm.model.frames[item.parentFrame].name)
             else:
                 self._add(item.parentJoint, shape, item.placement)
+        self.remarks = (
+            f'No collision geometry for {", ".join(self.missing_meshes)}: their meshes were not '
+            'found, so no contact point can be located there. Set mesh_folders.',
+        ) if self.missing_meshes else ()
 
     def _add(self, body: int, shape: Shape, placement: pin.SE3) -> None:
         self._parts.setdefault(body, []).append((shape, placement.inverse().homogeneous))
@@ -274,8 +274,9 @@ class Surface:
         """
         found = self.arm.model.frames[self.arm.model.getFrameId(frame)]
         centre = pin.SE3(np.eye(3), np.array([0.0, 0.0, 0.5 * size[2]]))
-        self._add(found.parentJoint, box([0.5 * length for length in size]),
-                  found.placement * centre)
+        shape = shape_of(coal.Box(*size))
+        if shape is not None:
+            self._add(found.parentJoint, shape, found.placement * centre)
 
     def entry(self, chain: Chain, point: Vector, direction: Vector) -> Array | None:
         """Return the first point along a force at which it enters the surface, None for none.
@@ -304,7 +305,9 @@ class ContactJudge:
     """Contact state of one sub-chain.
 
     Attributes:
+        threshold: Force at which a contact begins [N].
         in_contact: Whether there is a contact; with hysteresis.
+        force: Magnitude of the newest force, 0 while it is invalid [N].
         level: Mean force without contact, due to noise and errors of tare and model [N].
 
     """
@@ -321,12 +324,12 @@ class ContactJudge:
             surface: Its geometry.
 
         """
+        self.threshold = threshold
         self._index = index
-        self._threshold = threshold
         self._no_moment = _NO_MOMENT * torque_std
         self._surface = surface
         self._mean: list[float] = []
-        self._since = self._before = self.level = 0.0
+        self._since = self._before = self.force = self.level = 0.0
         self.clear()
 
     def clear(self) -> None:
@@ -350,8 +353,8 @@ class ContactJudge:
         if stamp > self._bounded_until:
             self._bound = None
         self._bounded_until = stamp + span
-        if least >= max(self._threshold, self._bound.least if self._bound else 0.0) \
-                and excess(self._index, force, least, self.in_contact) >= 1.0:
+        if least >= max(self.threshold, self._bound.least if self._bound else 0.0) \
+                and excess(self.in_contact) >= 1.0:
             self._bound = Contact(
                 Place.SATURATED, None, frozen(self._surface.arm.chains[self._index].reference),
                 frozen(force / least), 0.0, least)
@@ -371,41 +374,36 @@ class ContactJudge:
         """Duration of the present contact [s]."""
         return self._before - self._since if self.in_contact else 0.0
 
-    def rest(self, stamp: float, force: float) -> None:
-        """Add the magnitude of a force without contact [N], at an instant [s]."""
+    def rest(self, stamp: float) -> None:
+        """Add ``force`` as one without contact, at an instant [s]."""
         step, self._quiet = stamp - self._quiet, stamp
         if 0.0 < step < _SLOW:
-            self.level += (force - self.level) * step / _SLOW
+            self.level += (self.force - self.level) * step / _SLOW
 
     def update(
-        self, stamp: float, wrench: Array, force: float, strongest: float,
-        consistency: Callable[[int, Array], float], excess: Excess,
+        self, stamp: float, wrench: Array, strongest: float,
+        consistency: Callable[[], float], excess: Excess,
     ) -> Contact | None:
-        """Add a wrench and return the contact, None while there is none.
+        """Add a wrench whose force is ``force``; return the contact, None while there is none.
 
         Args:
             stamp: Its instant [s].
             wrench: On the sub-chain, in its frame about its origin, shape (6,) [N, N·m].
-            force: Magnitude of the force [N].
             strongest: Magnitude of the largest force on any sub-chain [N].
-            consistency: Returns, for a sub-chain given by its index and its wrench, the size of
-                the mean force divided by the mean size of the force within the window: 1 for a
-                push or an impact, small for a vibration.
-            excess: Returns, for a sub-chain and its force, the size of the force compared with
-                the largest one that model errors explain, as ``ForceTest.size``.
+            consistency: Returns the size of the mean force divided by the mean size of the force
+                within the window: 1 for a push or an impact, small for a vibration.
+            excess: Returns the size of the force compared with the largest one that model errors
+                explain.
 
         """
-        index = self._index
         if self.in_contact:
-            pushed = (force >= RELEASE * self._threshold
-                      and excess(index, wrench, force, True) >= RELEASE)
+            pushed = self.force >= RELEASE * self.threshold and excess(True) >= RELEASE
         else:
-            pushed = (force >= max(self._threshold, _CROSSTALK * strongest)
-                      and excess(index, wrench, force, False) >= 1.0
-                      and consistency(index, wrench) >= _STEADY)
+            pushed = (self.force >= max(self.threshold, _CROSSTALK * strongest)
+                      and excess(False) >= 1.0 and consistency() >= _STEADY)
         if not pushed:
             self.in_contact = False
-            self.rest(stamp, force)
+            self.rest(stamp)
             return None
         self._quiet = -math.inf
         newest = wrench.tolist()
@@ -445,71 +443,166 @@ class ContactJudge:
         return Contact(place, point, frozen(line_point), frozen(direction), pitch)
 
 
-class Contacts:
-    """Contacts on all sub-chains of an arm.
+class _Free(NamedTuple):
+    """An instant with sub-chains that nothing touches.
 
     Attributes:
-        judges: Contact state of each sub-chain.
+        stamp: Its stamp [ns].
+        motion: Its motion.
+        forces: Forces on the sub-chains, shape (k, 3) [N].
+        quiet: By sub-chain, whether nothing touches it.
 
     """
 
-    def __init__(self, values: WrenchParameters, surface: Surface) -> None:
-        """Start without contact.
+    stamp: int
+    motion: Motion
+    forces: Array
+    quiet: Sequence[bool]
+
+
+class _Prediction(NamedTuple):
+    """Prediction of the force that model errors cause, from an earlier instant.
+
+    Attributes:
+        instant: The earlier instant.
+        errors: Errors of the force then, shape (3, p).
+        weight: Inverse of the covariance of the force then, shape (3, 3).
+
+    """
+
+    instant: _Free
+    errors: Array
+    weight: Array
+
+
+class _Explained(NamedTuple):
+    """Forces on a sub-chain that model errors and noise explain.
+
+    Attributes:
+        stamp: Instant for which it was computed [ns].
+        prediction: Prediction from an earlier instant; None for none.
+        mean: Mean, shape (3,) [N].
+        weight: Inverse of the covariance, divided by the limit of the test, shape (3, 3).
+        enough: Size of forces that are not explained, whatever their direction [N].
+
+    """
+
+    stamp: int
+    prediction: _Prediction | None
+    mean: Array
+    weight: Array
+    enough: float
+
+
+class ForceTest:
+    """χ² test of forces on sub-chains against what model errors and noise explain.
+
+    The error of the model that was there a moment ago is still there. So the error is predicted
+    from the force at an earlier instant without contact in a similar posture, if there is one:
+    the conditional distribution of jointly normal errors (Rasmussen and Williams, Gaussian
+    Processes for Machine Learning, 2006, appendix A.2).
+    """
+
+    def __init__(
+        self, errors: Callable[[int, Motion], Array], variances: Sequence[float],
+        threshold: float, near: float,
+    ) -> None:
+        """Start without earlier instants.
 
         Args:
-            values: The parameters, with the threshold.
-            surface: The arm with its geometry.
-
-        Raises:
-            ConfigurationError: If a parameter with one value per sensor has the wrong length.
+            errors: Returns the errors of the force on a sub-chain, shape (3, p) [N].
+            variances: Of a force component on each sub-chain by its sensors [N²].
+            threshold: Force below which nothing touches a sub-chain [N].
+            near: Largest difference of any element of the first part of a motion in similar
+                postures.
 
         """
-        self._threshold = values.force_threshold
-        self.judges = tuple(
-            ContactJudge(index, self._threshold, std[3], surface)
-            for index, std in enumerate(sensor_std(values, len(surface.arm.chains))))
-        self._forces = [0.0] * len(self.judges)
+        self._errors, self._variances = errors, variances
+        self.threshold, self._near = threshold, near
+        self._limit = float(scipy.special.chdtri(3, RISK))
+        self.clear()
 
-    def clear(self, links: Sequence[int]) -> None:
-        """End the contacts on some sub-chains."""
-        for index in links:
-            self.judges[index].clear()
+    def clear(self) -> None:
+        """Discard earlier instants, as after a change of the biases."""
+        self._free: deque[_Free] = deque()
+        # Stamp from which the next instant is kept [ns].
+        self._due = 0
+        self._explained: dict[int, _Explained] = {}
 
-    def restart(self) -> None:
-        """End all contacts, and forget the mean forces without contact."""
-        for judge in self.judges:
-            judge.clear()
-            judge.level = 0.0
-
-    def update(
-        self, stamp: float, links: Sequence[int], wrenches: Array, reasons: Sequence[str],
-        consistency: Callable[[int, Array], float], excess: Excess,
-    ) -> dict[int, Contact]:
-        """Add the wrenches on some sub-chains and return their contacts.
+    def note(
+        self, stamp: int, motion: Motion, wrenches: Array, reasons: Sequence[str],
+        touched: Container[int],
+    ) -> None:
+        """Keep the first instant of each interval.
 
         Args:
-            stamp: Their instant [s].
-            links: Indices of these sub-chains.
-            wrenches: By sub-chain, as for ``ContactJudge.update``, shape (k, 6) [N, N·m].
+            stamp: Its stamp [ns].
+            motion: Its motion.
+            wrenches: On the sub-chains, shape (k, 6) [N, N·m].
             reasons: By sub-chain, why its wrench is invalid; empty if it is valid.
-            consistency: As for ``ContactJudge.update``.
-            excess: As for ``ContactJudge.update``.
+            touched: The sub-chains with a contact.
 
         """
-        rows, forces, loud = wrenches.tolist(), self._forces, []
-        for index in links:
-            x, y, z, _, _, _ = rows[index]
-            judge = self.judges[index]
-            force = forces[index] = 0.0 if reasons[index] else math.sqrt(x * x + y * y + z * z)
-            if force < self._threshold and not (judge.in_contact or reasons[index]):
-                judge.rest(stamp, force)
-            else:
-                loud.append(index)
-        contacts: dict[int, Contact] = {}
-        for index in loud:
-            judge = self.judges[index]
-            contact = judge.bounded(stamp) if reasons[index] else judge.update(
-                stamp, wrenches[index], forces[index], max(forces), consistency, excess)
-            if contact is not None:
-                contacts[index] = contact
-        return contacts
+        if stamp < self._due:
+            return
+        self._due = stamp - stamp % EVERY + EVERY
+        forces = wrenches[:, :3].copy()
+        quiet = (np.linalg.norm(forces, axis=1) < self.threshold).tolist()
+        self._free.append(_Free(stamp, motion, forces, [
+            calm and not reason and index not in touched
+            for index, (calm, reason) in enumerate(zip(quiet, reasons, strict=True))]))
+        while self._free[0].stamp < stamp - _KEPT:
+            self._free.popleft()
+
+    def size(
+        self, stamp: int, motion: Motion, index: int, wrench: Array, begun: bool
+    ) -> float:
+        """Return the size of a force compared with the largest one that is explained.
+
+        Args:
+            stamp: The instant [ns].
+            motion: Its motion.
+            index: The sub-chain.
+            wrench: On it, in its frame, shape (6,) or its force alone [N, N·m].
+            begun: Whether a contact has begun, and with it the instant to compare with is fixed.
+
+        Returns:
+            Above 1 if the force is not explained; infinite if it is so by far.
+
+        """
+        known = self._explained.get(index)
+        if known is None or not 0 <= stamp - known.stamp < _FRESH:
+            known = self._explained[index] = self._explain(
+                index, stamp, motion, known.prediction if known is not None else None, begun)
+        force = wrench[:3]
+        if force.dot(force) > known.enough**2:
+            return math.inf
+        residual = force - known.mean
+        return math.sqrt(residual.dot(known.weight).dot(residual))
+
+    def _explain(
+        self, index: int, stamp: int, motion: Motion, prediction: _Prediction | None, begun: bool
+    ) -> _Explained:
+        noise = self._variances[index] * np.eye(3)
+        if not begun:
+            # The oldest instant in a similar posture.
+            instant = next((
+                free for free in self._free if free.quiet[index]
+                and _LEAST_AGE <= stamp - free.stamp <= _KEPT
+                and np.abs(free.motion[0] - motion[0]).max() < self._near), None)
+            if instant is None:
+                prediction = None
+            elif prediction is None or prediction.instant is not instant:
+                errors = self._errors(index, instant.motion)
+                prediction = _Prediction(
+                    instant, errors, np.asarray(np.linalg.inv(errors @ errors.T + noise)))
+        errors = self._errors(index, motion)
+        mean, covariance = np.zeros(3), errors @ errors.T + noise
+        if prediction is not None:
+            shared = errors @ prediction.errors.T
+            gain = shared @ prediction.weight
+            mean = gain @ prediction.instant.forces[index]
+            covariance = covariance - gain @ shared.T
+        return _Explained(
+            stamp, prediction, mean, np.asarray(np.linalg.inv(covariance) / self._limit),
+            float(np.linalg.norm(mean)) + math.sqrt(self._limit * np.trace(covariance)))

@@ -15,18 +15,37 @@ frame's origin.
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pinocchio as pin
+import scipy
 
-from robocal_ros.arrays import Array, frozen
+from robocal_ros.arrays import Array, covariance_factor, frozen
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.robot import RigidBodyInertia, Robot, moved_parameters
+from robocal_ros.messages import SECOND, to_seconds
+from robocal_ros.results import CalibrationResult
+from robocal_ros.robot import (
+    ArmModel,
+    RigidBodyInertia,
+    Robot,
+    link_covariance,
+    moved_parameters,
+    physically_consistent,
+)
+from robocal_ros.wrench.parameters import CHANNELS, TARE
+
+Motion = tuple[Array, Array, Array]
+"""Joint angles [rad], velocities [rad/s] and accelerations [rad/s²], shape (n,) each; of a link
+with an IMU specific force [m/s²], angular velocity [rad/s] and angular acceleration [rad/s²] as it
+measures them, shape (3,) each."""
 
 _SUFFIX = '__sensor'
+# Time for which standard deviations of torques are used for the next instants too [ns].
+_FRESH = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -72,6 +91,129 @@ class TareReference(NamedTuple):
 
     posture: Array
     readings: Array
+
+
+def bias_names(frames: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the sensors' biases in results, given their measurement frames."""
+    return tuple(f'{frame}.{axis}' for frame in frames for axis in CHANNELS)
+
+
+def tare_of(
+    result: CalibrationResult, frames: Sequence[str]
+) -> tuple[Array, TareReference | None]:
+    """Return biases, shape (k, 6) [N, N·m], and readings of a tare; None if it lacks these.
+
+    Args:
+        result: The result.
+        frames: The sensors' measurement frames.
+
+    Raises:
+        DataError: If it is not a tare, or lacks a sensor.
+
+    """
+    result.check_kind(TARE)
+    bias = result.values(bias_names(frames)).reshape(-1, 6)
+    posture, readings = (np.array(result.settings.get(name, ()), dtype=float)
+                         for name in ('posture', 'readings'))
+    return bias, TareReference(posture, readings) if (
+        posture.size and posture.ndim and readings.shape == bias.shape) else None
+
+
+class Instant(NamedTuple):
+    """One instant of a record, or all of them, along a first axis.
+
+    Attributes:
+        stamp: Its stamp [ns].
+        posture: Joint angles, shape (n,) [rad].
+        readings: Of all sensors, in their measurement frames, shape (k, 6).
+        held: As for ``SensedArm.held``, shape (k, 6).
+        reasons: Why the reading of each sensor is not usable, empty if it is.
+        torque: Drive torques, NaN without efforts, shape (n,) [N·m]; empty if not recorded.
+
+    """
+
+    stamp: Any
+    posture: Array
+    readings: Array
+    held: Array
+    reasons: Any
+    torque: Array = np.empty(0)
+
+
+class LinkInstant(NamedTuple):
+    """One instant of a link with an IMU, or all of them, along a first axis.
+
+    Attributes:
+        stamp: The stamp [ns].
+        net: Its net wrench, shape (6,) [N, N·m].
+        rate: Its angular velocity, shape (3,) [rad/s].
+        regressor: As from ``ImuLink.regressor``, shape (6, 10).
+
+    """
+
+    stamp: Any
+    net: Array
+    rate: Array
+    regressor: Array
+
+
+class TareRecord:
+    """Samples at rest from which a tare is estimated.
+
+    Attributes:
+        span: First and last stamp that are recorded [s].
+        rows: Instants of the arm.
+        links: Instants of links with IMUs, by sub-chain.
+
+    """
+
+    def __init__(self, span: tuple[float, float] = (-np.inf, np.inf)) -> None:
+        """Start empty."""
+        self.span = span
+        self.rows: list[Instant] = []
+        self.links: defaultdict[int, list[LinkInstant]] = defaultdict(list)
+
+    def add(self, instant: Instant | LinkInstant, index: int | None = None) -> None:
+        """Add an instant if it is within the span, of a sub-chain if its index is given."""
+        rows: list[Any] = self.rows if index is None else self.links[index]
+        if self.span[0] <= to_seconds(instant.stamp) <= self.span[1]:
+            rows.append(instant)
+
+    def clear(self) -> None:
+        """Discard all instants."""
+        self.rows.clear()
+        self.links.clear()
+
+    def drop(self, duration: float) -> None:
+        """Discard the first instants, over a time [s]."""
+        every: list[list[Any]] = [self.rows, *self.links.values()]
+        for rows in every:
+            begin = rows[0].stamp if rows else 0
+            rows[:] = [row for row in rows if row.stamp - begin >= duration * SECOND]
+
+    @property
+    def complete(self) -> bool:
+        """True if the first and the last instant of the span were added."""
+        return bool(self.rows) and self.span == (
+            to_seconds(self.rows[0].stamp), to_seconds(self.rows[-1].stamp))
+
+    @property
+    def duration(self) -> float:
+        """Time between the first and the last instant [s]."""
+        return _duration(self.rows)
+
+    @property
+    def link_duration(self) -> float:
+        """Shortest time recorded of a link with an IMU, 0 without one [s]."""
+        return min(map(_duration, self.links.values()), default=0.0)
+
+    def stacked(self) -> Instant:
+        """Return all instants."""
+        return Instant(*map(np.array, zip(*self.rows, strict=True)))
+
+
+def _duration(rows: Sequence[Instant | LinkInstant]) -> float:
+    return (rows[-1].stamp - rows[0].stamp) / SECOND if rows else 0.0
 
 
 @dataclass(frozen=True)
@@ -137,6 +279,8 @@ class SensedArm:
         model: Pinocchio model of the arm cut at its sensors, with its load.
         data: Its data.
         torque: Joint torques that the motion last given to ``held`` takes, shape (n,) [N·m].
+        described: Dynamic parameters of the b bodies of the cut model, one per joint and one per
+            sensor, by the robot description, shape (b, 10).
         urdf: URDF of the cut arm.
         chains: The sub-chains; sub-chain i is distal to sensor i.
         all_distal: By sensor, all sensors distal to it.
@@ -179,6 +323,8 @@ class SensedArm:
         self._in_place = bool(np.allclose(self._to_link, np.eye(6), atol=1e-12))
         self.pairs = tuple((i, d) for i, beyond in enumerate(self._next) for d in beyond)
         self.torque = np.zeros(robot.n)
+        self.described = np.array(
+            [body.toDynamicParameters() for body in self._bare.inertias[1:]])
         self._load(self._bare)
         self._check_carried()
 
@@ -219,15 +365,6 @@ class SensedArm:
         pin.forwardKinematics(model, self.data, self._q)
         # For regressors, which must not change the posture last given to ``held``.
         self._aside = model.createData()
-
-    @property
-    def bodies(self) -> int:
-        """Number of bodies of the cut model: one per joint, and one per sensor."""
-        return int(self.model.njoints) - 1
-
-    def described_parameters(self) -> Array:
-        """Return the bodies' dynamic parameters by the robot description, shape (b, 10)."""
-        return np.array([body.toDynamicParameters() for body in self._by_urdf.inertias[1:]])
 
     def cut_links(self) -> list[list[int]]:
         """Return the bodies of each link: that of its joint, then those distal to sensors."""
@@ -633,3 +770,147 @@ class ImuLink:
         velocity, acceleration = (self._placement.act(pin.Motion(*parts)) for parts in (
             (np.zeros(3), omega), (specific, alpha)))
         return np.array(pin.bodyRegressor(velocity, acceleration))
+
+
+class ModelErrors:
+    """Errors of an arm's wrenches and torques that errors of its model cause, by the unknowns.
+
+    Wrenches and torques are linear in the dynamic parameters of the bodies. The errors of these
+    parameters are linear in p independent unknowns of unit variance: of each body by itself, of
+    all bodies together, since a robot description may be too light or too heavy as a whole, and
+    of the load. So the error of each output is a matrix of shape (..., p), and the product of two
+    such matrices is the covariance of these outputs.
+
+    A tare freezes the error of its posture in the biases. Afterwards the difference counts. It
+    includes what the distal sensors of a sub-chain have frozen, turned by the joints in between.
+
+    Attributes:
+        parameters: Errors of the dynamic parameters of the b bodies of the cut model, in the
+            order of its joints, shape (10 b, p).
+
+    """
+
+    def __init__(self, arm: SensedArm, std: float) -> None:
+        """Start with the arm by its robot description, without load and tare.
+
+        Args:
+            arm: The arm cut at its sensors.
+            std: Standard deviation of the masses, as a share of them.
+
+        """
+        self._arm, self._std = arm, std
+        self._reference: TareReference | None = None
+        self._load = np.zeros((10 * len(arm.described), 0))
+        self._weighed = True
+        self._links_at_rest: Mapping[int, Array] = {}
+        self.use_links(None)
+
+    def use_links(self, identified: ArmModel | None) -> None:
+        """Use the covariance of the links of an identified arm, or of the robot description."""
+        arm, std = self._arm, self._std
+        described = arm.described
+        own = scipy.linalg.block_diag(*(
+            np.linalg.cholesky(link_covariance(body, std)) if mass > 0.0 < std
+            else np.zeros((10, 10)) for mass, body in zip(
+                described[:, 0].tolist(), physically_consistent(described), strict=True)))
+        shared = std * described.reshape(-1, 1)
+        if identified is not None:
+            # Known is the whole of a link, not each of the parts into which sensors cut it.
+            n = arm.robot.n
+            factor = covariance_factor(identified.covariance[:10 * n, :10 * n])
+            shared = np.zeros((len(own), factor.shape[1]))
+            for index, (whole, *parts) in enumerate(arm.cut_links()):
+                own[rows_of(whole)] = 0.0
+                shared[rows_of(whole)] = factor[10 * index:10 * index + 10]
+                for part in parts:
+                    own[rows_of(whole)] -= arm.moved_parameters(part, whole) @ own[rows_of(part)]
+        self._links = np.column_stack((own, shared))
+        self._gather()
+
+    def carry(self, frame: str, deviations: Array, *, weighed: bool) -> None:
+        """Replace the errors of the load.
+
+        Args:
+            frame: Frame of the load, as for ``SensedArm.carry``.
+            deviations: Errors of its dynamic parameters in that frame, shape (10, r).
+            weighed: Whether the load was on the arm at the tare.
+
+        """
+        body, placement = self._arm.carrier(frame)
+        self._load = np.zeros((len(self._links), deviations.shape[1]))
+        self._load[rows_of(body)] = moved_parameters(placement) @ deviations
+        self._weighed = weighed
+        self._gather()
+
+    def tare(self, reference: TareReference | None, links: Mapping[int, Array]) -> None:
+        """Freeze the errors of a tare.
+
+        Args:
+            reference: Its posture; None without one, or if it is not known.
+            links: Regressors of the links with IMUs that were tared as a whole, by sub-chain, as
+                from ``ImuLink.regressor``.
+
+        """
+        self._reference, self._links_at_rest, self._weighed = reference, links, True
+        self._gather()
+
+    def _gather(self) -> None:
+        """Combine the unknowns, and compute what the tare froze."""
+        self.parameters = np.column_stack((self._links, self._load))
+        self._then = self.parameters.copy()
+        if not self._weighed:
+            self._then[:, self._links.shape[1]:] = 0.0
+        self._at_rest = np.zeros((len(self._arm.mounts), 6, len(self._then)))
+        if self._reference is not None:
+            rest = np.zeros_like(self._reference.posture)
+            self._at_rest, _ = self._arm.regressors(self._reference.posture, rest, rest)
+        self._frozen = np.asarray(self._at_rest @ self._then)
+        self._torque_std: tuple[int, Array] = -_FRESH, np.zeros(0)
+
+    def outputs(self, motion: Motion) -> tuple[Array, Array]:
+        """Return the errors of held wrenches since the tare, and of joint torques.
+
+        Returns:
+            Shapes (k, 6, p) [N, N·m] and (n, p) [N·m].
+
+        """
+        held, torques = self._arm.regressors(*motion)
+        return held @ self.parameters - self._frozen, torques @ self.parameters
+
+    def torque_std(self, stamp: int, motion: Motion) -> Array:
+        """Return the standard deviations of joint torques at a stamp [ns], shape (n,) [N·m].
+
+        It may be one computed just before.
+        """
+        if not 0 <= stamp - self._torque_std[0] < _FRESH:
+            torques = self._arm.regressors(*motion)[1] @ self.parameters
+            self._torque_std = stamp, np.linalg.norm(torques, axis=1)
+        return self._torque_std[1]
+
+    def link(self, index: int, motion: Motion) -> Array:
+        """Return the errors of the wrench on a sub-chain, in its frame, shape (6, p)."""
+        arm = self._arm
+        held, _ = arm.regressors(*motion)
+        now, then = held[index], self._frozen[index]
+        for outer in arm.chains[index].distal:
+            lever = arm.transform(index, outer, aside=True)
+            now, then = now - lever @ held[outer], then - lever @ self._frozen[outer]
+        return np.asarray(now @ self.parameters - then)
+
+    def rigid(self, index: int, regressor: Array) -> Array:
+        """Return the errors of the wrench on a link with an IMU, in its frame, shape (6, p).
+
+        Args:
+            index: The sub-chain.
+            regressor: As from ``ImuLink.regressor``, shape (6, 10).
+
+        """
+        (joint,) = self._arm.chains[index].bodies
+        rows = rows_of(joint - 1)
+        then = self._links_at_rest.get(index, self._at_rest[index][:, rows])
+        return np.asarray(regressor @ self.parameters[rows] - then @ self._then[rows])
+
+
+def rows_of(body: int) -> slice:
+    """Return the rows of a body's dynamic parameters."""
+    return slice(10 * body, 10 * body + 10)

@@ -37,6 +37,7 @@ from robocal_ros.robot import (
     mesh_folders,
     per_joint,
     relative_covariance,
+    torque_zero,
     without_zeros,
 )
 from robocal_ros.wrench.alignment import (
@@ -50,11 +51,21 @@ from robocal_ros.wrench.alignment import (
     leaps,
     slopes_without,
 )
-from robocal_ros.wrench.contact import Contact, Contacts, Surface
-from robocal_ros.wrench.model import ImuLink, LinkBias, SensedArm, SensorMount, TareReference
-from robocal_ros.wrench.model_errors import EVERY, ForceTest, ModelErrors, Motion
+from robocal_ros.wrench.contact import EVERY, Contact, ContactJudge, ForceTest, Surface
+from robocal_ros.wrench.model import (
+    ImuLink,
+    Instant,
+    LinkBias,
+    LinkInstant,
+    ModelErrors,
+    Motion,
+    SensedArm,
+    SensorMount,
+    TareRecord,
+    TareReference,
+    tare_of,
+)
 from robocal_ros.wrench.parameters import Source, WrenchParameters, sensor_std, sensors_of
-from robocal_ros.wrench.tare import Instant, LinkInstant, TareRecord, biases, reference
 from robocal_ros.wrench.torque import JointTorques
 
 FILLING = 'Filling the window'
@@ -151,11 +162,11 @@ class WrenchObserver:
         feeds: Their readings.
         imu_chains: Links with IMUs, by sub-chain.
         inputs: Sensors and IMUs with their readings.
-        windows: Windows over the samples.
+        all_chains: The sub-chains by the instants at which they are observed.
         bias: Bias of each sensor, in its measurement frame, shape (k, 6) [N, N·m].
         tared: Whether biases are known.
         reference: Readings from which the biases were computed; None if they are not known.
-        contacts: Contacts on the sub-chains.
+        judges: Contact state of each sub-chain.
         torques: External joint torques; None if they are not estimated.
         recorder: Collects samples during a tare, else None.
         remarks: Sentences on the collision geometry.
@@ -189,10 +200,7 @@ class WrenchObserver:
         self.feeds = tuple(Feed(sensor.frame, values, sensor.ranges, sensor.delay)
                            for sensor in self.sensors)
         surface = Surface(self.arm, mesh_folders(named(values.mesh_folders)))
-        self.remarks = (
-            f'No collision geometry for {", ".join(surface.missing_meshes)}: their meshes were '
-            'not found, so no contact point can be located there. Set mesh_folders.',
-        ) if surface.missing_meshes else ()
+        self.remarks = surface.remarks
         if any(values.tool_box):
             surface.add_box(robot.tool_frame, values.tool_box)
         self.torques = JointTorques(robot, values) if values.observe_torque else None
@@ -206,7 +214,9 @@ class WrenchObserver:
         self._laws: Mapping[str, SteadyFriction] = {}
         self._zero: TorqueZero | None = None
         self.use_gains(None)
-        self.contacts = Contacts(values, surface)
+        self.judges = tuple(
+            ContactJudge(index, values.force_threshold, std[3], surface)
+            for index, std in enumerate(sensor_std(values, len(self.sensors))))
         self.imu_chains = {
             index: ImuChain(self, index, sensor.imu.frame)
             for index, sensor in enumerate(self.sensors) if sensor.imu is not None}
@@ -216,9 +226,7 @@ class WrenchObserver:
               for index, sensor in enumerate(self.sensors) if sensor.imu is not None))
         self.joint_chains = JointChains(
             self, tuple(i for i in range(len(self.sensors)) if i not in self.imu_chains))
-        self._all_chains: tuple[_Chains, ...] = (
-            self.joint_chains, *self.imu_chains.values())
-        self.windows = [chains.samples for chains in self._all_chains]
+        self.all_chains: tuple[_Chains, ...] = self.joint_chains, *self.imu_chains.values()
 
     # ------------------------------------------------------------------------ input
 
@@ -249,17 +257,18 @@ class WrenchObserver:
         """Discard all samples, as after a jump of the clock; biases stay."""
         for _, feed in self.inputs:
             feed.clear()
-        for window in self.windows:
-            window.clear()
-        self.joint_chains.clear()
+        for chains in self.all_chains:
+            chains.clear()
         if self.recorder is not None:
             self.recorder.clear()
         self._end_contacts()
 
     def _end_contacts(self) -> None:
         """End all contacts, and forget the forces seen so far."""
-        self.contacts.restart()
-        for chains in self._all_chains:
+        for judge in self.judges:
+            judge.clear()
+            judge.level = 0.0
+        for chains in self.all_chains:
             chains.test.clear()
 
     # -------------------------------------------------- results of identification
@@ -283,8 +292,7 @@ class WrenchObserver:
             DataError: If it is not a tare, or lacks a sensor.
 
         """
-        frames = [sensor.frame for sensor in self.sensors]
-        self.use_bias(biases(result, frames), reference(result, frames))
+        self.use_bias(*tare_of(result, [sensor.frame for sensor in self.sensors]))
 
     def use_calibration(self, result: CalibrationResult) -> None:
         """Use the calibration matrix of an F/T sensor from now on; all contacts end.
@@ -295,13 +303,12 @@ class WrenchObserver:
             DataError: If the result is of another kind.
 
         """
-        reference = self.reference
-        weights = None if reference is None else self.arm.in_links(reference.readings - self.bias)
-        if not self.arm.calibrate(*calibration_matrix(result)):
-            return
-        if reference is not None and weights is not None:
-            self.bias = reference.readings - self.arm.in_measurement(weights)
-        self._end_contacts()
+        readings = self.bias if self.reference is None else self.reference.readings
+        weights = self.arm.in_links(readings - self.bias)
+        if self.arm.calibrate(*calibration_matrix(result)):
+            if self.reference is not None:
+                self.bias = readings - self.arm.in_measurement(weights)
+            self._end_contacts()
 
     def use_link_biases(self, links: Mapping[int, LinkBias]) -> None:
         """Compensate the net wrenches of links with IMUs at rest; all contacts end.
@@ -375,10 +382,10 @@ class WrenchObserver:
         self._arm_zero = arm_zero(robot, gains) if values.use_torque_zero else None
         self._use_zeros()
         arm = identified_arm(robot, values, gains)
-        if arm is None and not self._identified:
-            return False
-        self.use_arm(arm)
-        return True
+        replaced = arm is not None or self._identified
+        if replaced:
+            self.use_arm(arm)
+        return replaced
 
     def use_arm(self, identified: ArmModel | None) -> None:
         """Use links and rotors of an identified arm, or of the robot description.
@@ -403,9 +410,14 @@ class WrenchObserver:
         self._laws = laws
         self._use_zeros()
 
-    def use_torque_zero(self, zero: TorqueZero | None) -> None:
-        """Subtract zeros from the joint torques from now on; None if they are not known."""
-        self._zero = zero
+    def use_torque_zero(self, result: CalibrationResult | None) -> None:
+        """Subtract zeros from the joint torques from now on; None if they are not known.
+
+        Raises:
+            DataError: If the result is of another kind.
+
+        """
+        self._zero = None if result is None else torque_zero(self.arm.robot, result)
         self._use_zeros()
 
     def _use_zeros(self) -> None:
@@ -444,7 +456,7 @@ class WrenchObserver:
 
         """
         newest = newest and self.recorder is None
-        for chains in self._all_chains:
+        for chains in self.all_chains:
             observation = chains.take(newest=newest)
             if observation is not None:
                 return observation
@@ -477,7 +489,7 @@ class _Chains(ABC):
         """
         self._observer = observer
         self._arm, self._feeds = observer.arm, observer.feeds
-        self._contacts = observer.contacts
+        self._judges = observer.judges
         self._count = len(observer.feeds)
         self.links = links
         self.samples = samples
@@ -485,6 +497,10 @@ class _Chains(ABC):
         self.test = ForceTest(errors, [
             float(sum(std[sensor][0]**2 for sensor in (chain.proximal, *chain.distal)))
             for chain in observer.arm.chains], observer.values.force_threshold, near)
+
+    def clear(self) -> None:
+        """Discard all samples."""
+        self.samples.clear()
 
     def take(self, *, newest: bool = False) -> Observation | None:
         """Return the next observation as ``WrenchObserver.take``."""
@@ -507,21 +523,46 @@ class _Chains(ABC):
         self, stamp: int, instants: int, problem: str, *, failed: bool = False
     ) -> Observation:
         """Return an observation of which nothing is valid; all contacts end."""
-        self._contacts.clear(self.links)
+        self.end_contacts()
         return Observation(
             stamp, 0.5 * self.samples.window.length / SECOND, self.links,
             np.zeros((self._count, COLUMNS)), [problem] * self._count,
             instants=instants, problem=problem, failed=failed)
 
+    def end_contacts(self) -> None:
+        """End the contacts on these sub-chains, as when nothing is known about an instant."""
+        for index in self.links:
+            self._judges[index].clear()
+
     def find_contacts(
         self, observation: Observation, motion: Motion,
         consistency: Callable[[int, Array], float],
     ) -> None:
-        """Set the contacts; consistency as for ``ContactJudge.update``."""
+        """Set the contacts.
+
+        Args:
+            observation: The observation.
+            motion: Its motion.
+            consistency: As for ``ContactJudge.update``, given a sub-chain and its wrench.
+
+        """
         stamp, wrench, reasons = observation.nanoseconds, observation.wrench, observation.reasons
-        observation.contacts = self._contacts.update(
-            stamp / SECOND - observation.delay, self.links, wrench, reasons, consistency,
-            partial(self.test.size, stamp, motion))
+        instant, rows, loud = stamp / SECOND - observation.delay, wrench.tolist(), []
+        for index in self.links:
+            judge, (x, y, z, _, _, _) = self._judges[index], rows[index]
+            judge.force = 0.0 if reasons[index] else math.sqrt(x * x + y * y + z * z)
+            if judge.force < judge.threshold and not (judge.in_contact or reasons[index]):
+                judge.rest(instant)
+            else:
+                loud.append(index)
+        for index in loud:
+            judge, own = self._judges[index], wrench[index]
+            contact = judge.bounded(instant) if reasons[index] else judge.update(
+                instant, own, max(other.force for other in self._judges),
+                partial(consistency, index, own),
+                partial(self.test.size, stamp, motion, index, own))
+            if contact is not None:
+                observation.contacts[index] = contact
         self.test.note(stamp, motion, wrench, reasons, observation.contacts)
 
     @abstractmethod
@@ -529,39 +570,46 @@ class _Chains(ABC):
         """Return the observation of the newest window, at its stamp [ns]."""
 
     def _bound(
-        self, index: int, stamp: int, delay: float, sensors: Sequence[int],
-        readings: Sequence[list[Reading | None]], model: Array, motion: Motion,
+        self, observation: Observation, motion: Motion, index: int,
+        readings: Sequence[list[Reading | None]], model: Array,
     ) -> None:
         """Pass the smallest force on a sub-chain that its sensors allow to the contacts.
 
-        Nothing is passed if no sensor is saturated, or a reading was refused.
+        Nothing is passed if no sensor is saturated, or a reading was refused. A component at the
+        end of its range may be anything beyond.
 
         Args:
+            observation: The observation.
+            motion: Its motion; the arm is in its posture.
             index: The sub-chain.
-            stamp: Newest stamp [ns].
-            delay: Delay of the window [s].
-            sensors: Its proximal sensor, then its distal ones.
-            readings: Of each of them, about the same instant; None for refused ones.
+            readings: Of its proximal sensor, then of its distal ones, about the same instant; None
+                for refused ones.
             model: Force that the sub-chain itself takes, in its frame, shape (3,) [N].
-            motion: The motion; the arm is in its posture.
 
         """
         every = [values for found in readings for values in found]
         if None in every or not any(isinstance(values, Saturated) for values in every):
             return
         low = high = model
+        sensors = index, *self._arm.chains[index].distal
         for sensor, found in zip(sensors, readings, strict=True):
+            rows = np.array([np.array(values)[:3] for values in found])
+            ends = np.array([rows.min(axis=0), rows.max(axis=0)])
+            for column, limit in self._feeds[sensor].limits:
+                if column < 3:
+                    ends[0, column] = -np.inf if ends[0, column] <= -limit else ends[0, column]
+                    ends[1, column] = np.inf if ends[1, column] >= limit else ends[1, column]
+            ends -= self._observer.bias[sensor, :3]
             turn = self._arm.sensor_rotation(index, sensor) * (1.0 if sensor == index else -1.0)
-            ends = (_force_range(self._feeds[sensor].limits, found)
-                    - self._observer.bias[sensor, :3])
             # Of 0 · ∞, an axis that a component does not act on.
             with np.errstate(invalid='ignore'):
                 terms = np.where(np.abs(turn) > _PARALLEL, turn * ends[:, None], 0.0)
             low = low + terms.min(axis=0).sum(axis=1)
             high = high + terms.max(axis=0).sum(axis=1)
-        self._contacts.judges[index].saturate(
-            stamp / SECOND - delay, 2.0 * delay, np.clip(0.0, low, high),
-            partial(self.test.size, stamp, motion))
+        least, stamp, delay = np.clip(0.0, low, high), observation.nanoseconds, observation.delay
+        self._judges[index].saturate(
+            stamp / SECOND - delay, 2.0 * delay, least,
+            partial(self.test.size, stamp, motion, index, least))
 
 
 class JointChains(_Chains):
@@ -591,7 +639,8 @@ class JointChains(_Chains):
         self.clear()
 
     def clear(self) -> None:
-        """Discard what was derived from samples."""
+        """Discard all samples, and what was derived from them."""
+        super().clear()
         # Newest joint states without torques, and without any of velocities and torques.
         self._without_effort = self._incomplete = NEVER
         # Stamp of the instant to which drifts were followed last [ns].
@@ -682,7 +731,7 @@ class JointChains(_Chains):
             for index in self.links:
                 observation.reasons[index] = missing[index] or next(
                     (missing[d] for d in arm.chains[index].distal if missing[d]), '')
-            self.bound(stamp, delay, held, [feed.around(stamp) for feed in self._feeds], motion)
+            self.bound(observation, motion, [feed.around(stamp) for feed in self._feeds])
         self.find_contacts(observation, motion, lambda index, wrench: self.consistency(
             both[0], window.time, rows, means, readings, index, wrench))
         if self._torques is not None and self._without_effort < oldest:
@@ -732,31 +781,27 @@ class JointChains(_Chains):
                 readings=observer.reference.readings + step)
 
     def bound(
-        self, stamp: int, delay: float, held: Array, around: Sequence[list[Reading | None]],
-        motion: Motion,
+        self, observation: Observation, motion: Motion, around: Sequence[list[Reading | None]]
     ) -> None:
         """Pass lower bounds of the force to the contacts, where sensors are saturated.
 
         Args:
-            stamp: Newest stamp [ns].
-            delay: Delay of the window [s].
-            held: As for ``SensedArm.held``, shape (k, 6).
-            around: Readings of each sensor before and after the stamp, as for ``Feed.around``.
-            motion: The motion.
+            observation: The observation, with ``held``.
+            motion: Its motion.
+            around: Readings of each sensor before and after its stamp, as for ``Feed.around``.
 
         """
         if not any(isinstance(values, Saturated) for pair in around for values in pair):
             return
-        model = self._arm.between(held)
+        model = self._arm.between(observation.held)
         for index in self.links:
-            sensors = (index, *self._arm.chains[index].distal)
-            pairs = [around[sensor] for sensor in sensors]
+            pairs = [around[sensor] for sensor in (index, *self._arm.chains[index].distal)]
             if any(len(pair) < 2 or None in pair for pair in pairs):
                 continue
-            if len(sensors) == 1:
+            if len(pairs) == 1:
                 # No other sensor has to be compared at the same instant.
                 pairs = [[values for values in pairs[0] if isinstance(values, Saturated)]]
-            self._bound(index, stamp, delay, sensors, pairs, model[index, :3], motion)
+            self._bound(observation, motion, index, pairs, model[index, :3])
 
     def _differentiate(self, rows: Array) -> None:
         """Fill in unknown velocities from positions: central once the next one is there."""
@@ -885,7 +930,7 @@ class ImuChain(_Chains):
             # The proximal sensor reads at the instant itself, the others beside it.
             pairs = [self._feeds[i].around(stamp) for i in self._sensors]
             pairs[0] = pairs[0][:1]
-            self._bound(index, stamp, delay, self._sensors, pairs, inertial[:3], motion)
+            self._bound(observation, motion, index, pairs, inertial[:3])
         else:
             readings = self._arm.in_links(
                 self._all_sensors(means[None])[0] - self._observer.bias)
@@ -895,7 +940,8 @@ class ImuChain(_Chains):
             if (recorder := self._observer.recorder) is not None:
                 recorder.add(LinkInstant(stamp, net, rate, regressor), index)
             observation.wrench[index] = net if self.bias is None else net - self.bias
-        self.find_contacts(observation, motion, partial(self._consistency, mean, rows))
+        self.find_contacts(observation, motion, lambda index, wrench: _consistency(
+            mean, self._arm.force_series(index, self._all_sensors(rows)), wrench[:3]))
         return observation
 
     def _all_sensors(self, rows: Array) -> Array:
@@ -905,26 +951,6 @@ class ImuChain(_Chains):
             column = 12 * place
             readings[:, index] = rows[:, column:column + COLUMNS]
         return readings
-
-    def _consistency(self, mean: Array, rows: Array, index: int, wrench: Array) -> float:
-        return _consistency(mean, self._arm.force_series(index, self._all_sensors(rows)),
-                            wrench[:3])
-
-
-def _force_range(
-    limits: Sequence[tuple[int, float]], readings: Sequence[Reading | None]
-) -> Array:
-    """Return the smallest and the largest force of readings, shape (2, 3) [N].
-
-    A component at the end of its range may be anything beyond.
-    """
-    rows = np.array([np.array(values[:3]) for values in readings if values is not None])
-    low, high = rows.min(axis=0), rows.max(axis=0)
-    for column, limit in limits:
-        if column < 3:
-            high[column] = np.inf if high[column] >= limit else high[column]
-            low[column] = -np.inf if low[column] <= -limit else low[column]
-    return np.array([low, high])
 
 
 def _within(values: Array, limit: float) -> bool:

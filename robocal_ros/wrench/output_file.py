@@ -19,7 +19,7 @@ from robocal_ros.errors import ConfigurationError
 from robocal_ros.files import PartFile
 from robocal_ros.messages import WRENCH, McapWriter, Stamps, to_seconds
 from robocal_ros.wrench.contact import Contact
-from robocal_ros.wrench.fusion import Fused
+from robocal_ros.wrench.fusion import Fused, Fusion
 from robocal_ros.wrench.observer import FILLING, NUMBERS
 from robocal_ros.wrench.offline_observer import Block
 from robocal_ros.wrench.parameters import CHANNELS, NODE
@@ -35,7 +35,7 @@ _NO_POINT = ('',) * 3
 
 
 def series_file(
-    path: Path, links: Sequence[str], joints: Sequence[str], tool_frame: str = ''
+    path: Path, links: Sequence[str], joints: Sequence[str], fusion: Fusion | None
 ) -> WrenchSeries:
     """Return the file of a series: CSV if the path ends with .csv, else MCAP.
 
@@ -43,15 +43,15 @@ def series_file(
         path: Path of the file.
         links: Names of the sub-chains.
         joints: Names of the joints.
-        tool_frame: Frame of the tool wrench, to write it and all covariances; empty for none.
+        fusion: The source of tool wrench and covariances, to write them; None for neither.
 
     Raises:
         ConfigurationError: If it cannot be written.
 
     """
     if path.suffix != '.csv':
-        return McapSeries(path, links, joints, tool_frame)
-    if tool_frame:
+        return McapSeries(path, links, joints, '' if fusion is None else fusion.frame)
+    if fusion is not None:
         raise ConfigurationError(
             f"'{path}' cannot hold covariances; name a file with --series that ends with .mcap.")
     return CsvSeries(path, links)
@@ -61,9 +61,9 @@ class McapSeries(McapWriter):
     """Series as an MCAP file with the node's topics."""
 
     def __init__(
-        self, path: Path, links: Sequence[str], joints: Sequence[str], tool_frame: str = ''
+        self, path: Path, links: Sequence[str], joints: Sequence[str], tool_frame: str
     ) -> None:
-        """Create the file; arguments and errors as for ``series_file``."""
+        """Create the file, with tool wrench and covariances if their frame is not empty."""
         self._links, self._joints, self._tool_frame = tuple(links), tuple(joints), tool_frame
         self._covariances = (
             'tool_wrench_covariance', *(f'links/{link}/wrench_covariance' for link in links),
@@ -180,7 +180,7 @@ class CsvSeries(PartFile):
     """
 
     def __init__(self, path: Path, links: Sequence[str]) -> None:
-        """Create the file; arguments and errors as for ``series_file``."""
+        """Create the file."""
         self._links = tuple(links)
         super().__init__(path)
 

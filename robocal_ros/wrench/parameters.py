@@ -33,6 +33,9 @@ IMU = 'sensor_msgs/msg/Imu'
 
 # Prefix of the names of links that an F/T sensor carries.
 _PREFIX = 'ft_'
+# Parameters with one value per sensor.
+_EACH = ('sensor_links', 'sensor_signs', 'sensor_force_ranges', 'sensor_torque_ranges',
+         'sensor_delays', 'sensor_message_frames', 'kinematics', 'imu_topics', 'imu_frames')
 
 
 @dataclass(frozen=True)
@@ -259,17 +262,12 @@ def sensors_of(values: WrenchParameters, urdf: str) -> tuple[SensorSource, ...]:
               else [f'{frame}/wrench' for frame in frames])
     _check_lists(values, frames, topics)
 
-    def each(name: str) -> list[Any]:
-        return _per_sensor(getattr(values, name), len(frames), name)
-
-    imus = [_imu(frame, *words) for frame, *words in zip(
-        frames, each('kinematics'), each('imu_topics'), each('imu_frames'), strict=True)]
     return tuple(
-        SensorSource(frame, topic, link, sign, (force,) * 3 + (torque,) * 3, delay, imu, message)
-        for frame, topic, link, sign, force, torque, delay, imu, message in zip(
-            frames, topics, each('sensor_links'), each('sensor_signs'),
-            each('sensor_force_ranges'), each('sensor_torque_ranges'), each('sensor_delays'),
-            imus, each('sensor_message_frames'), strict=True))
+        SensorSource(frame, topic, link, sign, (force,) * 3 + (torque,) * 3, delay,
+                     _imu(frame, *imu), message)
+        for frame, topic, link, sign, force, torque, delay, message, *imu in zip(
+            frames, topics, *(_per_sensor(getattr(values, name), len(frames), name)
+                              for name in _EACH), strict=True))
 
 
 def sensor_std(values: WrenchParameters, count: int) -> list[Array]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Biases of F/T sensors at rest, with gravity compensated; wrong signs and swapped sensors.
+"""Biases of F/T sensors and zeros of joint torques, from samples at rest.
 
 At rest a sensor reads its bias and the weight of everything distal to it, which the model
 predicts in every orientation. An implausibly large bias has another cause: a wrong sign, another
@@ -8,18 +8,18 @@ sensor's reading, or a load that the model lacks.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import scipy
 
 from robocal_ros import __version__
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, covariance_factor
 from robocal_ros.errors import DataError
 from robocal_ros.estimation import autocorrelation_time
-from robocal_ros.messages import SECOND, to_seconds
+from robocal_ros.messages import to_seconds
 from robocal_ros.results import (
     CalibrationResult,
     Check,
@@ -27,16 +27,24 @@ from robocal_ros.results import (
     Inputs,
     Load,
     Parameter,
-    RobotIdentity,
+    Verdict,
     choose,
     rms,
 )
-from robocal_ros.robot import ARM, SENSOR_CALIBRATION, effort_units
-from robocal_ros.wrench.model import LinkBias, SensedArm, TareReference
-from robocal_ros.wrench.parameters import CHANNELS, WrenchParameters
+from robocal_ros.robot import (
+    ARM,
+    SENSOR_CALIBRATION,
+    TORQUE_ZERO,
+    effort_units,
+    per_joint,
+    torque_zero,
+    zero_names,
+)
+from robocal_ros.wrench.contact import RISK
+from robocal_ros.wrench.model import Instant, LinkBias, SensedArm, TareRecord, bias_names
+from robocal_ros.wrench.observer import NO_EFFORT, WrenchObserver
+from robocal_ros.wrench.parameters import CHANNELS, TARE, WrenchParameters
 
-KIND = 'tare'
-METHOD = 'orientation_aware'
 _UNITS = ('N', 'N', 'N', 'N·m', 'N·m', 'N·m')
 _FEWEST = 20
 # Largest joint travel [rad], and largest mean rate of an IMU [rad/s], at rest.
@@ -46,129 +54,19 @@ _CLEAR = 10.0
 # Smallest fraction of the largest bias that all sensors share if a load is missing.
 _LOAD = 0.3
 
+FEWEST_POSTURES = 3
+"""Postures from which a zero can be told from what is left of the others' errors."""
 
-class Instant(NamedTuple):
-    """One instant of a record, or all of them, along a first axis.
-
-    Attributes:
-        stamp: Its stamp [ns].
-        posture: Joint angles, shape (n,) [rad].
-        readings: Of all sensors, in their measurement frames, shape (k, 6).
-        held: As for ``SensedArm.held``, shape (k, 6).
-        reasons: Why the reading of each sensor is not usable, empty if it is.
-        torque: Drive torques, NaN without efforts, shape (n,) [N·m]; empty if not recorded.
-
-    """
-
-    stamp: Any
-    posture: Array
-    readings: Array
-    held: Array
-    reasons: Any
-    torque: Array = np.empty(0)
-
-
-class LinkInstant(NamedTuple):
-    """One instant of a link with an IMU, or all of them, along a first axis.
-
-    Attributes:
-        stamp: The stamp [ns].
-        net: Its net wrench, shape (6,) [N, N·m].
-        rate: Its angular velocity, shape (3,) [rad/s].
-        regressor: As from ``ImuLink.regressor``, shape (6, 10).
-
-    """
-
-    stamp: Any
-    net: Array
-    rate: Array
-    regressor: Array
-
-
-class TareRecord:
-    """Samples at rest from which a tare is estimated.
-
-    Attributes:
-        span: First and last stamp that are recorded [s].
-        rows: Instants of the arm.
-        links: Instants of links with IMUs, by sub-chain.
-
-    """
-
-    def __init__(self, span: tuple[float, float] = (-np.inf, np.inf)) -> None:
-        """Start empty."""
-        self.span = span
-        self.rows: list[Instant] = []
-        self.links: defaultdict[int, list[LinkInstant]] = defaultdict(list)
-
-    def add(self, instant: Instant | LinkInstant, index: int | None = None) -> None:
-        """Add an instant if it is within the span, of a sub-chain if its index is given."""
-        rows: list[Any] = self.rows if index is None else self.links[index]
-        if self.span[0] <= to_seconds(instant.stamp) <= self.span[1]:
-            rows.append(instant)
-
-    def clear(self) -> None:
-        """Discard all instants."""
-        self.rows.clear()
-        self.links.clear()
-
-    def drop(self, duration: float) -> None:
-        """Discard the first instants, over a time [s]."""
-        every: list[list[Any]] = [self.rows, *self.links.values()]
-        for rows in every:
-            begin = rows[0].stamp if rows else 0
-            rows[:] = [row for row in rows if row.stamp - begin >= duration * SECOND]
-
-    @property
-    def complete(self) -> bool:
-        """True if the first and the last instant of the span were added."""
-        return bool(self.rows) and self.span == (
-            to_seconds(self.rows[0].stamp), to_seconds(self.rows[-1].stamp))
-
-    @property
-    def duration(self) -> float:
-        """Time between the first and the last instant [s]."""
-        return _duration(self.rows)
-
-    @property
-    def link_duration(self) -> float:
-        """Shortest time recorded of a link with an IMU, 0 without one [s]."""
-        return min(map(_duration, self.links.values()), default=0.0)
-
-    def stacked(self) -> Instant:
-        """Return all instants."""
-        return Instant(*map(np.array, zip(*self.rows, strict=True)))
-
-
-def _duration(rows: Sequence[Instant | LinkInstant]) -> float:
-    return (rows[-1].stamp - rows[0].stamp) / SECOND if rows else 0.0
-
-
-@dataclass(frozen=True)
-class Tare:
-    """Biases estimated by a tare.
-
-    Attributes:
-        bias: Bias of each sensor, in its measurement frame, shape (k, 6) [N, N·m].
-        reference: Posture and mean readings from which it was computed.
-        std: Standard deviations of the mean readings, which a filter in the sensor correlates,
-            shape (k, 6).
-        scatter: Scatter of single readings, shape (k, 6).
-        agreement: RMS difference of the two halves of the record, shape (k, 6).
-        count: Number of instants.
-        stamp: Stamp of the last one [ns].
-        remarks: Sentences on what could not be checked.
-
-    """
-
-    bias: Array
-    reference: TareReference
-    std: Array
-    scatter: Array
-    agreement: Array
-    count: int
-    stamp: int
-    remarks: tuple[str, ...] = ()
+# Postures differ by a joint that has turned this far at least [rad].
+_APART = 0.3
+# Least share of the variance of every zero that the rests must remove.
+_MIN_SHARE = 0.5
+# Largest ratio of the torques that are left to those that model, friction and torque_std explain.
+_MAX_LEFT = 2.0
+# Candidate shares of torque_std that the scatter between postures shows.
+_SCALES = tuple(0.5**number for number in range(7))
+# Standard deviation of zeros that are known, which keeps matrices regular [N·m].
+_EXACT = 1e-6
 
 
 class Taring:
@@ -187,12 +85,18 @@ class Taring:
         self.names = [mount.frame for mount in arm.mounts]
         self.seen: list[tuple[Array, Array]] = []
 
-    def find(self, record: TareRecord, values: WrenchParameters) -> Tare:
-        """Return the biases.
+    def find(
+        self, record: TareRecord, values: WrenchParameters, source: str = 'live'
+    ) -> tuple[CalibrationResult, tuple[str, ...]]:
+        """Return the biases, and sentences on what could not be checked.
+
+        Standard deviations are those of the mean readings, which a filter in the sensor
+        correlates.
 
         Args:
             record: Samples at rest.
             values: The parameters, with the limits.
+            source: ``live``, or the name of the bag.
 
         Raises:
             DataError: If the arm moved, readings are missing or scatter, or no plausible bias
@@ -200,21 +104,37 @@ class Taring:
 
         """
         rest = self.at_rest(record, values)
-        readings, posture = rest.readings, rest.posture.mean(axis=0)
+        readings, posture, count = rest.readings, rest.posture.mean(axis=0), len(rest.readings)
         # Expected readings without bias, in measurement frames, (k, 6).
         expected = self.arm.in_measurement(-rest.held.mean(axis=0))
-        mean = readings.mean(axis=0)
+        mean, scatter = readings.mean(axis=0), readings.std(axis=0, ddof=1)
         limits = np.repeat([values.tare_force_limit, values.tare_torque_limit], 3)
         self._check_identity(mean, expected, posture, limits)
         remarks = self._check_signs(mean, expected, readings.std(axis=0) + 1e-3, limits)
-        half = len(readings) // 2
-        return Tare(
-            bias=mean - expected,
-            reference=TareReference(posture, mean),
-            std=readings.std(axis=0, ddof=1) / np.sqrt(independent(readings)),
-            scatter=readings.std(axis=0, ddof=1),
-            agreement=np.abs(readings[:half].mean(axis=0) - readings[half:].mean(axis=0)),
-            count=len(readings), stamp=int(rest.stamp[-1]), remarks=remarks)
+        bias, std = mean - expected, scatter / np.sqrt(independent(readings))
+        halves = np.abs(readings[:count // 2].mean(axis=0) - readings[count // 2:].mean(axis=0))
+        fits, held_out, checks = [], [], []
+        for i, name in enumerate(self.names):
+            for what, part in (('force', slice(0, 3)), ('torque', slice(3, 6))):
+                unit, limit = _UNITS[part.start], float(limits[part.start])
+                before, worst = rms(bias[i, part]), float(np.abs(bias[i, part]).max())
+                fits.append(Fit(f'{what} of {name}', unit, before, rms(scatter[i, part]), count))
+                held_out.append(Fit(f'{what} of {name}, one half against the other', unit, before,
+                                    rms(halves[i, part]), count // 2))
+                checks.append(Check(f'{name}: {what} bias', worst <= limit, worst, limit, unit,
+                                    f'The {what} bias of {name} is {worst:.3g} {unit}.'))
+        names = bias_names(self.names)
+        return CalibrationResult(
+            kind=TARE, method='orientation_aware', robot=self.arm.robot.identity, frame='',
+            parameters=tuple(map(Parameter, names, _UNITS * len(self.names),
+                                 bias.ravel().tolist(), std.ravel().tolist())),
+            covariance_names=names, covariance=np.diag(std.ravel()**2), fit=tuple(fits),
+            validation=tuple(held_out), checks=tuple(checks), counts={'samples': count},
+            settings={'duration': values.tare_duration, 'max_force_bias': values.tare_force_limit,
+                      'max_torque_bias': values.tare_torque_limit, 'posture': posture.tolist(),
+                      'readings': mean.tolist()},
+            source=source, time=to_seconds(int(rest.stamp[-1])),
+            software_version=__version__), remarks
 
     def find_links(self, record: TareRecord, values: WrenchParameters) -> dict[int, LinkBias]:
         """Return the net wrenches of links with IMUs at rest, for arms without joint states.
@@ -415,77 +335,395 @@ def kept(values: WrenchParameters, load: Load) -> CalibrationResult | None:
         load: Returns the current results.
 
     """
-    found, calibration = load(KIND) if values.keep_tare else None, load(SENSOR_CALIBRATION)
+    found, calibration = load(TARE) if values.keep_tare else None, load(SENSOR_CALIBRATION)
     current = '' if calibration is None else calibration.sha256
     return None if found is None or current != next(
         (item.sha256 for item in found.inputs if item.kind == SENSOR_CALIBRATION), '') else found
 
 
-def to_result(
-    tare: Tare, frames: Sequence[str], robot: RobotIdentity, values: WrenchParameters,
-    source: str,
-) -> CalibrationResult:
-    """Return a tare as a result.
+class Rest(NamedTuple):
+    """A rest in one posture.
 
-    Args:
-        tare: The biases.
-        frames: The sensors' measurement frames.
-        robot: Identity of the robot.
-        values: The parameters, with the limits.
-        source: ``live``, or the name of the bag.
+    Attributes:
+        posture: Joint angles, shape (n,) [rad].
+        torque: Mean drive torques, shape (n,) [N·m].
+        variance: Variance of these means, shape (n,) [N²·m²].
+        samples: Number of instants.
+        stamp: Stamp of the last one [ns].
 
     """
-    parameters = tuple(map(
-        Parameter, _names(frames), _UNITS * len(frames), tare.bias.ravel().tolist(),
-        tare.std.ravel().tolist()))
-    fits, held_out, checks = [], [], []
-    for i, frame in enumerate(frames):
-        for what, unit, part, limit in (
-            ('force', 'N', slice(0, 3), values.tare_force_limit),
-            ('torque', 'N·m', slice(3, 6), values.tare_torque_limit),
-        ):
-            before = rms(tare.bias[i, part])
-            fits.append(Fit(f'{what} of {frame}', unit, before, rms(tare.scatter[i, part]),
-                            tare.count))
-            held_out.append(Fit(f'{what} of {frame}, one half against the other', unit, before,
-                                rms(tare.agreement[i, part]), tare.count // 2))
-            worst = float(np.abs(tare.bias[i, part]).max())
-            checks.append(Check(f'{frame}: {what} bias', worst <= limit, worst, limit, unit,
-                                f'The {what} bias of {frame} is {worst:.3g} {unit}.'))
-    return CalibrationResult(
-        kind=KIND, method=METHOD, robot=robot, frame='', parameters=parameters,
-        covariance_names=_names(frames),
-        covariance=np.diag(tare.std.ravel()**2), fit=tuple(fits), validation=tuple(held_out),
-        checks=tuple(checks), counts={'samples': tare.count},
-        settings={'duration': values.tare_duration, 'max_force_bias': values.tare_force_limit,
-                  'max_torque_bias': values.tare_torque_limit,
-                  'posture': tare.reference.posture.tolist(),
-                  'readings': tare.reference.readings.tolist()},
-        source=source, time=to_seconds(tare.stamp), software_version=__version__)
+
+    posture: Array
+    torque: Array
+    variance: Array
+    samples: int
+    stamp: int
 
 
-def biases(result: CalibrationResult, frames: Sequence[str]) -> Array:
-    """Return the biases of a tare result, shape (k, 6) [N, N·m].
+class _Problem(NamedTuple):
+    """Linear regression of all unknowns: value = regressor · (zeros, model, gains) + noise.
 
-    Args:
-        result: The result.
-        frames: The sensors' measurement frames.
-
-    Raises:
-        DataError: If it is not a tare, or lacks a sensor.
+    Attributes:
+        value: Of the r rests, shape (r, n) [N·m].
+        regressor: Shape (r, n, u).
+        variance: Of the noise, shape (r, n) [N²·m²].
+        prior: Standard deviations of the unknowns, shape (u,).
 
     """
-    result.check_kind(KIND)
-    return result.values(_names(frames)).reshape(-1, 6)
+
+    value: Array
+    regressor: Array
+    variance: Array
+    prior: Array
+
+    def posterior(self, apart_from: int = -1) -> tuple[Array, Array]:
+        """Return mean and covariance of the unknowns, shapes (u,) and (u, u).
+
+        Args:
+            apart_from: A rest that is left out; none if negative.
+
+        """
+        used = np.arange(len(self.value)) != apart_from
+        regressor = self.regressor[used].reshape(-1, len(self.prior))
+        weighted = regressor.T / self.variance[used].ravel()
+        covariance = scipy.linalg.inv(
+            np.diag(np.maximum(self.prior, _EXACT)**-2.0) + weighted @ regressor)
+        return covariance @ (weighted @ self.value[used].ravel()), covariance
+
+    def unexplained(self, number: int) -> tuple[Array, Array]:
+        """Return what others leave of a rest's torques, and its covariance, (n,) and (n, n)."""
+        mean, covariance = self.posterior(number)
+        regressor = self.regressor[number]
+        return self.value[number] - regressor @ mean, np.asarray(
+            regressor @ covariance @ regressor.T + np.diag(self.variance[number]))
+
+    def evidence(self) -> float:
+        """Return the log-density of all torques, up to a constant."""
+        value, columns = self.value.ravel(), (self.regressor * self.prior).reshape(
+            self.value.size, -1)
+        covariance = columns @ columns.T + np.diag(self.variance.ravel())
+        return -0.5 * float(np.linalg.slogdet(covariance)[1]
+                            + value @ np.linalg.solve(covariance, value))
 
 
-def _names(frames: Sequence[str]) -> tuple[str, ...]:
-    return tuple(f'{frame}.{axis}' for frame in frames for axis in CHANNELS)
+class Zeroing:
+    """Estimator of torque zeros from the rests so far: the tare of the joint torques.
+
+    At rest a joint's torque is the weight by the model, its zero, and friction that holds it.
+    One posture does not tell a zero from an error of the model; several do, because weight
+    changes with the posture and the zero does not. So the zeros are estimated jointly with the
+    errors of the dynamic parameters and of the drive gains, each with its prior covariance:
+    τ − τ_model = o + J ε + τ γ + friction, by Bayesian linear regression (Rasmussen and Williams,
+    Gaussian Processes for Machine Learning, 2006, section 2.1).
+
+    Attributes:
+        rests: The rests, one by posture.
+
+    """
+
+    def __init__(self, observer: WrenchObserver) -> None:
+        """Start without rests."""
+        self.rests: list[Rest] = []
+        self._observer = observer
+        self._robot = observer.arm.robot
+
+    def add(self, samples: Instant, values: WrenchParameters) -> None:
+        """Add a rest; it replaces one in nearly the same posture.
+
+        Args:
+            samples: The instants at rest, as from ``Taring.at_rest``.
+            values: The parameters.
+
+        Raises:
+            DataError: If there are no efforts, or no plausible zero explains the torques.
+
+        """
+        if not np.isfinite(samples.torque).all():
+            raise DataError(NO_EFFORT)
+        rest = Rest(samples.posture.mean(axis=0), samples.torque.mean(axis=0),
+                    samples.torque.var(axis=0, ddof=1) / independent(samples.torque),
+                    len(samples.torque), int(samples.stamp[-1]))
+        others = [other for other in self.rests
+                  if np.abs(other.posture - rest.posture).max() >= _APART]
+        left, covariance = self._problems([*others, rest], values)[0].unexplained(len(others))
+        if left @ np.linalg.solve(covariance, left) > scipy.special.chdtri(len(left), RISK):
+            worst = int(np.argmax(np.abs(left) / np.sqrt(np.diag(covariance))))
+            raise DataError(
+                f"The zeros were refused: the torque of joint '{self._robot.joint_names[worst]}' "
+                f'differs by {left[worst]:.2f} N·m from what its weight'
+                f'{" and the other postures" if others else ""} explain; expected a standard '
+                f'deviation of {np.sqrt(covariance[worst, worst]):.2f} N·m. Let nothing touch the '
+                'arm, and identify a load that it carries; a larger zero is allowed by '
+                'torque_zero_std.')
+        self.rests = [*others, rest]
+
+    def _problems(self, rests: list[Rest], values: WrenchParameters) -> list[_Problem]:
+        """Return what rests tell with the whole of ``torque_std``, then with shares of it.
+
+        There are no shares for few rests, whose scatter does not show them.
+        """
+        observer, n = self._observer, self._robot.n
+        gains = covariance_factor(observer.gain_covariance)
+        prior = np.concatenate((
+            per_joint(values.torque_zero_std, n, 'torque_zero_std'),
+            np.ones(observer.errors.parameters.shape[1] + gains.shape[1])))
+        value, regressor, variance = map(np.array, zip(*(
+            self._rows(rest, gains) for rest in rests), strict=True))
+        noise = per_joint(values.torque_std, n, 'torque_std')
+        return [_Problem(value, regressor, variance + (scale * noise)**2, prior)
+                for scale in (_SCALES[:1] if len(rests) < FEWEST_POSTURES else _SCALES)]
+
+    def _rows(self, rest: Rest, gains: Array) -> tuple[Array, Array, Array]:
+        """Return value, regressor and variance of a rest, as in ``_Problem``."""
+        observer, still = self._observer, np.zeros_like(rest.posture)
+        arm, torques = observer.arm, observer.torques
+        if torques is None:
+            raise DataError('Joint torques are not observed; set observe_torque.')
+        arm.held(rest.posture, still, still)
+        model = np.array(arm.torque)
+        errors = arm.regressors(rest.posture, still, still)[1] @ observer.errors.parameters
+        return (rest.torque - model,
+                np.hstack((np.eye(len(model)), errors, model[:, None] * gains)),
+                rest.variance + torques.friction.variance(still, model))
+
+    def result(
+        self, values: WrenchParameters, before: CalibrationResult | None = None
+    ) -> CalibrationResult:
+        """Return the zeros by the rests so far, averaged over the shares of ``torque_std``.
+
+        From fewer than three postures they are not evaluated.
+
+        Args:
+            values: The parameters.
+            before: Earlier zeros, which tell the drift since then; None without any.
+
+        """
+        rests, robot, names = self.rests, self._robot, zero_names(self._robot)
+        problems, n = self._problems(rests, values), robot.n
+        evidences = [problem.evidence() for problem in problems]
+        weights, problem = scipy.special.softmax(evidences), problems[int(np.argmax(evidences))]
+        means, covariances = zip(*(item.posterior() for item in problems), strict=True)
+        every, within = np.array(means)[:, :n], np.array(covariances)[:, :n, :n]
+        offset = weights @ every
+        covariance = np.tensordot(weights, within, 1) + (
+            (every - offset).T * weights @ (every - offset))
+        kept = np.sqrt(np.diag(covariance))
+        share = 1.0 - (kept / np.maximum(problem.prior[:n], _EXACT))**2
+        count = sum(rest.samples for rest in rests)
+        fit = tuple(Fit(f'torque of {joint}', 'N·m', rms(own), rms(own - zero), count)
+                    for joint, own, zero in zip(
+                        robot.joint_names, problem.value.T, offset, strict=True))
+        validation: tuple[Fit, ...] = ()
+        least = int(np.argmin(share))
+        checks = [Check(
+            'informative rests', bool(share[least] >= _MIN_SHARE), float(share[least]),
+            _MIN_SHARE, '1',
+            f"The rests remove {100.0 * share[least]:.0f} % of the variance of the zero of "
+            f"'{robot.joint_names[least]}', to ±{kept[least]:.3f} N·m. Rest in further postures, "
+            'in which the weight on the joint differs; friction that may hold the joint '
+            '(friction result, unidentified_friction) and errors of links (an identified arm) '
+            'limit it, too.', 'informative')]
+        if len(rests) >= FEWEST_POSTURES:
+            left, spread = zip(*map(problem.unexplained, range(len(rests))), strict=True)
+            ratio = np.array(left) / np.sqrt(np.array(spread).diagonal(axis1=1, axis2=2))
+            validation = tuple(
+                Fit(f'{item.what}, each posture from the others', 'N·m', item.before, rms(own),
+                    len(rests)) for item, own in zip(fit, np.array(left).T, strict=True))
+            size = np.sqrt(np.mean(np.square(ratio), axis=0))
+            worst = int(np.argmax(size))
+            checks.append(Check(
+                'one zero in all postures', bool(size[worst] <= _MAX_LEFT), float(size[worst]),
+                _MAX_LEFT, '1',
+                f"The torque of '{robot.joint_names[worst]}' in each posture differs from what "
+                f'the other postures predict by {size[worst]:.1f} standard deviations, RMS (limit '
+                f'{_MAX_LEFT:g}).', 'adequate'))
+        parameters = [*map(
+            Parameter, names, ('N·m',) * n, offset.tolist(), kept.tolist())]
+        began = to_seconds(min(rest.stamp for rest in rests))
+        if before is not None and before.time < began:
+            earlier = torque_zero(robot, before)
+            passed = to_seconds(rests[-1].stamp) - before.time
+            rate = (offset - earlier.offset) / passed
+            std = np.sqrt(np.diag(covariance + earlier.covariance)) / passed
+            parameters += map(Parameter, (f'{name}_drift' for name in names),
+                              ('N·m/s',) * n, rate.tolist(), std.tolist())
+        return CalibrationResult(
+            kind=TORQUE_ZERO, method='rest', robot=robot.identity, frame='',
+            parameters=tuple(parameters), covariance_names=names, covariance=covariance, fit=fit,
+            validation=validation, checks=tuple(checks),
+            counts={'postures': len(rests), 'samples': count},
+            settings={'torque_zero_std': values.torque_zero_std,
+                      'postures': [rest.posture.tolist() for rest in rests],
+                      'torques': [rest.torque.tolist() for rest in rests]},
+            source='live', time=to_seconds(rests[-1].stamp), software_version=__version__)
 
 
-def reference(result: CalibrationResult, frames: Sequence[str]) -> TareReference | None:
-    """Return the readings of a tare result, None if it lacks them; arguments as for ``biases``."""
-    posture, readings = (result.settings.get(name) for name in ('posture', 'readings'))
-    if posture is None or readings is None or np.shape(readings) != (len(frames), 6):
-        return None
-    return TareReference(np.array(posture, dtype=float), np.array(readings, dtype=float))
+# ------------------------------------------------------------------------- procedure
+
+# Wall time allowed per second at rest, and at least [s]: a simulation may be slow.
+_PATIENCE_FACTOR = 10.0
+_LEAST_PATIENCE = 5.0
+# Longest wait for the first sample [s].
+_FIRST = 2.0
+
+
+@dataclass(frozen=True)
+class TareOutcome:
+    """Outcome of a tare.
+
+    Attributes:
+        message: Sentence for the user.
+        result: The biases; None where only links with IMUs were tared.
+        span: Stamps of the first and the last instant used [ns].
+
+    """
+
+    message: str
+    result: CalibrationResult | None = None
+    span: tuple[int, int] = (0, 0)
+
+
+class TareProcedure:
+    """Tare of an observer.
+
+    Attributes:
+        taring: Estimates the biases.
+        zeroing: Estimates the torque zeros.
+
+    """
+
+    def __init__(
+        self, observer: WrenchObserver,
+        until_stopped: Callable[[Callable[[], bool], float], Awaitable[bool]],
+        why_silent: Callable[[], str],
+    ) -> None:
+        """Set the attributes.
+
+        Args:
+            observer: The observer.
+            until_stopped: Waits until a condition holds, at most for a time [s]; returns whether
+                it does, and raises CancelledError if the procedure was cancelled.
+            why_silent: Returns why no wrench is valid, empty if unknown.
+
+        """
+        self.taring = Taring(observer.arm)
+        self.zeroing = Zeroing(observer)
+        self._observer = observer
+        self._until_stopped = until_stopped
+        self._why_silent = why_silent
+        self._record = TareRecord()
+
+    def clear(self) -> int:
+        """Discard samples and earlier postures, as after a change of the load.
+
+        Returns:
+            Number of instants that were recorded.
+
+        """
+        count = len(self._record.rows)
+        self._record = TareRecord()
+        self.taring.seen.clear()
+        self.zeroing.rests.clear()
+        return count
+
+    async def run(self, values: WrenchParameters) -> TareOutcome:
+        """Collect samples at rest and tare with them.
+
+        Args:
+            values: The parameters.
+
+        Raises:
+            DataError: If the arm moves, readings are missing, or no plausible bias explains them.
+            CancelledError: If the procedure was cancelled.
+
+        """
+        if not self._observer.sensors:
+            raise DataError('The arm has no F/T sensor to tare; for the zeros of joint torques '
+                            'call ~/zero.')
+        await self._collect(values)
+        return self.estimate(values)
+
+    async def zero(
+        self, values: WrenchParameters, before: CalibrationResult | None
+    ) -> TareOutcome:
+        """Collect samples at rest, and find torque zeros with those of earlier postures.
+
+        Args:
+            values: The parameters.
+            before: Zeros in use, which tell the drift since then; None without any.
+
+        Raises:
+            DataError: If the arm moves, efforts are missing, or no plausible zeros explain them.
+            CancelledError: If the procedure was cancelled.
+
+        """
+        observer = self._observer
+        touched = [name for name, judge in zip(
+            self.taring.names, observer.judges, strict=True) if judge.in_contact]
+        if observer.tared and touched:
+            raise DataError(f'Something touches the arm distal to {", ".join(touched)}. Let '
+                            'nothing touch it and call again.')
+        await self._collect(values)
+        self.zeroing.add(self.taring.at_rest(self._record, values), values)
+        result = self.zeroing.result(values, before)
+        count = len(self.zeroing.rests)
+        if result.verdict is not Verdict.PASS:
+            reasons = '' if count < FEWEST_POSTURES else f'{" ".join(result.reasons)} '
+            return TareOutcome(
+                f'{count} postures so far, of {FEWEST_POSTURES} or more; the zeros are not used '
+                f'yet. {reasons}Move the arm so that the weight on its joints differs, and call '
+                'again.', result)
+        observer.use_torque_zero(result)
+        largest = abs(result.values(result.covariance_names)).max()
+        return TareOutcome(
+            f'Zeros of the joint torques from {count} postures, up to {largest:.3f} N·m, with '
+            f'standard deviations up to {max(p.std or 0.0 for p in result.parameters):.3f} N·m.',
+            result)
+
+    async def _collect(self, values: WrenchParameters) -> None:
+        """Collect samples at rest; errors as for ``run``."""
+        observer, duration = self._observer, values.tare_duration
+        record = self._record = observer.recorder = TareRecord()
+        try:
+            if await self._until_stopped(
+                    lambda: bool(record.rows or record.link_duration), _FIRST):
+                await self._until_stopped(
+                    lambda: (record.duration if record.rows else record.link_duration)
+                    >= duration,
+                    max(_LEAST_PATIENCE, _PATIENCE_FACTOR * duration))
+        finally:
+            observer.recorder = None
+        if not record.rows and record.link_duration < duration:
+            why = observer.joint_chains.problem or self._why_silent()
+            raise DataError(
+                f'{why or "No joint states were received during the tare."} Nothing was tared.')
+
+    def estimate(self, values: WrenchParameters) -> TareOutcome:
+        """Tare with the samples collected last, and compensate the biases from now on.
+
+        Args:
+            values: The parameters.
+
+        Raises:
+            DataError: If there are none, or as for ``run``.
+
+        """
+        record, observer = self._record, self._observer
+        if record.rows:
+            result, remarks = self.taring.find(record, values)
+            observer.use_tare(result)
+            size = abs(observer.bias)
+            message = ' '.join((
+                f'{len(size)} sensors tared over {values.tare_duration:g} s with gravity '
+                f'compensated; biases up to {size[:, :3].max():.2f} N and '
+                f'{size[:, 3:].max():.3f} N·m.', *remarks))
+            return TareOutcome(message, result, (record.rows[0].stamp, record.rows[-1].stamp))
+        if record.link_duration == 0.0:
+            raise DataError('No samples at rest are recorded; call run with the arm at rest.')
+        # There are no joint states to predict weights.
+        found = self.taring.find_links(record, values)
+        observer.use_link_biases(found)
+        names = ', '.join(observer.arm.chains[index].link for index in found)
+        return TareOutcome(
+            f'Without joint states only links with IMUs were tared, each as a whole: {names}. '
+            'The tare is valid while their weight and biases rotate with them.')

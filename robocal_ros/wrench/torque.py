@@ -28,6 +28,8 @@ _WIDTH = 3.0
 _MODEL_WIDTH = 3.9
 # Beyond these, exp(-x²) is 0 and tanh(x) is 1 to 1e-12.
 _VANISHED, _FULL = 5.3, 15.0
+# Signs of the directions.
+_SIGNS = np.array([1.0, -1.0])
 # Length by which moments are divided to compare them with forces [m]: the size of tools.
 _LENGTH = 0.3
 # A component is published if at most this fraction of it, squared, is unobservable.
@@ -66,31 +68,21 @@ class FrictionInUse:
         coulomb, static, speed, viscous, exponent, factor = (
             np.array([getattr(law, name) for law in every]) for name in LAW_PARAMETERS)
         self._reference_load = np.array([law.reference_load for law in every])
+        level, excess = coulomb - factor * self._reference_load[:, None], static - coulomb
         # By joint and direction: level without load, excess at standstill, 1 / Stribeck speed,
         # viscous, exponent of the speed, load factor.
-        self._by_joint = np.stack(
-            (coulomb - factor * self._reference_load[:, None], static - coulomb, 1.0 / speed,
-             viscous, exponent, factor), 2).tolist()
-        self.lines = [(*self._line(1.0, *forward), *self._line(-1.0, *backward))
-                      for forward, backward in self._by_joint]
+        self._by_joint = np.stack((level, excess, 1.0 / speed, viscous, exponent, factor),
+                                  2).tolist()
+        # Speed from which friction is a line of the speed alone: 0 without friction, infinite if
+        # it never is.
+        clear = np.maximum(_FULL * self._width, np.where(excess, _VANISHED * speed, 0.0))
+        clear[~np.any((level, excess, viscous, factor), axis=0)] = 0.0
+        clear[(exponent != 1.0) | (factor != 0.0)] = np.inf
+        # By joint: velocity, level and slope of the line in each direction.
+        self.lines = np.stack((_SIGNS * clear, _SIGNS * level, viscous), 2).reshape(-1, 6).tolist()
         breakaway = np.maximum(coulomb, static).max(axis=1)
         self._reversal = breakaway + coulomb.max(axis=1)
         self._load_factor = factor.max(axis=1)
-
-    def _line(
-        self, sign: float, coulomb: float, excess: float, inverse: float, viscous: float,
-        exponent: float, factor: float,
-    ) -> tuple[float, float, float]:
-        """Return the velocity from which friction in one direction is a line, level and slope.
-
-        The velocity is 0 without friction, and infinite if friction never is a line of the speed
-        alone.
-        """
-        clear = max(_FULL * self._width, _VANISHED / inverse if excess else 0.0)
-        if not (coulomb or excess or viscous or factor):
-            clear = 0.0
-        return (sign * (clear if exponent == 1.0 and not factor else math.inf), sign * coulomb,
-                viscous)
 
     def torque(self, velocity: Array, effort: Array) -> Array:
         """Return the friction torque, smooth through standstill, shape (..., n) [N·m].

@@ -44,7 +44,6 @@ from robocal_ros.results.store import ResultStore, read_result, to_yaml
 from robocal_ros.wrench.bag import WrenchFollowing
 from robocal_ros.wrench.observer import Observation
 from robocal_ros.wrench.parameters import WrenchParameters
-from robocal_ros.wrench.tare import TareRecord, Taring, to_result
 
 LINK = 'ft_link_2_proximal'
 POINT, FORCE = np.array([0.0, -0.055, 0.18]), np.array([0.0, 30.0, 0.0])
@@ -89,15 +88,9 @@ def recorded() -> Recorded:
     arm.carry_tool()
     arm.observer.carry(arm_load(), 'flange')
     made = Recorded(messages=arm.kept)
-    record = TareRecord()
     arm.run(0.5)
-    arm.observer.recorder = record
-    arm.run(1.0)
-    arm.observer.recorder = None
-    found = Taring(arm.arm).find(record, arm.values)
-    made.tare = to_result(found, arm.frames, identity(), arm.values, 'live')
+    record, made.tare = arm.tare()
     made.span = to_seconds(record.rows[0].stamp), to_seconds(record.rows[-1].stamp)
-    arm.observer.use_bias(found.bias)
     path = arm.random_path(np.random.default_rng(1), 1, measured=True)
     made.observations += arm.run(arm.begin_motion(path, 1.5) + 0.3)
     arm.push(0, POINT, FORCE, 0.4)

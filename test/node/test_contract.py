@@ -28,7 +28,7 @@ from robocal_ros.messages import qos
 from robocal_ros.node.calibration_node import ERROR, FAILURE, SUCCESS, CalibrationNode
 from robocal_ros.results.store import ResultStore, from_yaml
 from robocal_ros.robot.setup import ARM, DRIVE_GAINS
-from robocal_ros.wrench import tare_procedure
+from robocal_ros.wrench import tare as wrench_tare
 
 pytestmark = pytest.mark.usefixtures('ros')
 
@@ -41,7 +41,7 @@ Make = Callable[..., NodeRig]
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """Make nodes that give up soon unless a test waits for them."""
-    monkeypatch.setattr(tare_procedure, '_FIRST', 0.3)
+    monkeypatch.setattr(wrench_tare, '_FIRST', 0.3)
 
     def build(name: str = 'payload_identification', **values: Any) -> NodeRig:
         patience = {} if name == 'wrench_observer' else {'connect_timeout': 0.3}
@@ -59,7 +59,7 @@ def rig(request: pytest.FixtureRequest, make: Make) -> NodeRig:
 @pytest.fixture
 def running(rig: NodeRig, monkeypatch: pytest.MonkeyPatch) -> tuple[NodeRig, Any]:
     """A node that waits for joint states and a controller, and the pending answer of its run."""
-    monkeypatch.setattr(tare_procedure, '_FIRST', 30.0)
+    monkeypatch.setattr(wrench_tare, '_FIRST', 30.0)
     if rig.node.has_parameter('connect_timeout'):
         rig.set(connect_timeout=30.0)
     rig.start()

@@ -9,16 +9,30 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.wrench_samples import Stream
 from demo import default_cell
 from robocal_ros.arrays import Array
 from robocal_ros.errors import MotionError
 from robocal_ros.messages import from_seconds
+from robocal_ros.results import CalibrationResult
 from robocal_ros.robot import Robot, quintic_path
-from robocal_ros.wrench import Observation, Tare, WrenchObserver, WrenchParameters
-from robocal_ros.wrench.tare import TareRecord, Taring
+from robocal_ros.wrench import (
+    Fusion,
+    Observation,
+    OfflineObserver,
+    TareRecord,
+    Taring,
+    WrenchObserver,
+    WrenchParameters,
+)
+from robocal_ros.wrench.offline_observer import Block
 from robocal_sim.model import read_description
 from robocal_sim.simulator import ArmSimulator, JointReading, Readings
 from robocal_sim.trajectory import Trajectory as Command, TrajectoryPoint
+
+FRAMES = ['ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
+          'ft_wrist']
+"""Frames of the F/T sensors of the default arm, from the base on."""
 
 _ACCELERATION = 2.0
 # Range of random postures, in which the arm does not collide with itself [rad].
@@ -79,7 +93,7 @@ class ObservedArm:
         tool = self.truth.tool
         self.observer.carry(default_cell.rigid_body(tool), tool.parent)
 
-    def tare(self) -> Tare:
+    def tare(self) -> tuple[TareRecord, CalibrationResult]:
         """Tare at rest and use the biases from now on; errors as for ``Taring.find``."""
         record = TareRecord()
         self.observer.recorder = record
@@ -87,9 +101,9 @@ class ObservedArm:
             self.run(self.values.tare_duration)
         finally:
             self.observer.recorder = None
-        found = Taring(self.arm).find(record, self.values)
-        self.observer.use_bias(found.bias, found.reference)
-        return found
+        result, _ = Taring(self.arm).find(record, self.values)
+        self.observer.use_tare(result)
+        return record, result
 
     def random_path(
         self, generator: np.random.Generator, count: int, *, measured: bool = False
@@ -195,3 +209,32 @@ def joint_row(joint: JointReading) -> Array:
 def of_chain(observations: Sequence[Observation], chain: int) -> list[Observation]:
     """Return the observations with a valid wrench of a sub-chain."""
     return [item for item in observations if chain in item.links and not item.reasons[chain]]
+
+
+def in_blocks(
+    observer: WrenchObserver, joints: Stream, sensors: Sequence[Stream], size: int = 4096,
+    problems: Mapping[tuple[int, int], str] | None = None, fusion: Fusion | None = None,
+) -> tuple[OfflineObserver, list[Block]]:
+    """Observe whole arrays, of samples that are added some at a time.
+
+    Args:
+        observer: The observer.
+        joints: Joint states.
+        sensors: Readings of the sensors.
+        size: Samples of a source that are added at a time.
+        problems: Problems of readings by sensor and row.
+        fusion: Gives the tool wrench and covariances; None for none.
+
+    """
+    whole, found, known = OfflineObserver(observer, fusion), [], problems or {}
+    longest = max(len(stream.stamps) for stream in (joints, *sensors))
+    for begin in range(0, longest + size, size):
+        part = slice(begin, begin + size)
+        whole.add_joint_states(joints.stamps[part], joints.values[part])
+        for index, stream in enumerate(sensors):
+            rows = range(len(stream.stamps))[part]
+            whole.add_readings(index, stream.stamps[part], stream.values[part], {
+                place: known[index, row] for place, row in enumerate(rows)
+                if (index, row) in known})
+        found.append(whole.take())
+    return whole, [block for block in (*found, whole.take(final=True)) if block is not None]

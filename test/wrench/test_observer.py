@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from support.wrench_arm import ObservedArm, joint_row, of_chain
 
-from robocal_ros.errors import DataError
 from robocal_ros.messages.stamps import from_seconds
 from robocal_ros.wrench.observer import FILLING, Observation
 
@@ -150,26 +149,6 @@ class TestFaults:
         assert 'apart (10 Hz)' in told[-1].reasons[0]
         assert '5 of them within 0.1 s are needed for accelerations, 40 Hz' in \
             told[-1].reasons[0]
-
-def test_bad_tares_name_the_sensors(observed: ObservedArm) -> None:
-    for fault, words in (
-        ('ft_flipped:ft_link_2_distal', "'ft_link_2_distal' reads the opposite"),
-        ('ft_swapped:ft_link_3_proximal/ft_wrist', 'swapped'),
-    ):
-        observed.simulator.set_faults(_faults(observed, fault))
-        with pytest.raises(DataError, match=words):
-            observed.tare()
-    observed.simulator.set_faults(_faults(observed, 'none'))
-    observed.tare()
-
-
-def test_a_bias_that_drifts_shows_in_the_level() -> None:
-    made = ready()
-    made.simulator.set_faults(_faults(made, 'ft_drift:ft_wrist'))
-    made.run(8.0)
-    levels = [judge.level for judge in made.observer.contacts.judges]
-    assert levels[4] > 0.8
-    assert max(levels[:3]) < 0.5
 
 
 def test_nothing_before_the_window_is_full_and_after_a_jump() -> None:

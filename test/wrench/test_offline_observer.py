@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole arrays give what the observer gives sample by sample."""
+"""Whole arrays give what the observer gives sample by sample, and delays of the sensors."""
 
 from __future__ import annotations
 
 import re
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.wrench_arm import in_blocks
 
 from benchmarks import seven_joints
+from benchmarks.offline import write_wrench_bag
 from benchmarks.wrench_samples import Impact, SampledArm, Settings, Stream, follow
+from robocal_ros.cli.main import main
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
 from robocal_ros.wrench.fusion import Fusion
@@ -29,28 +34,6 @@ def observer(**values: Any) -> WrenchObserver:
         'unidentified_friction': [4.0], 'torque_thresholds': [4.0], **values}))
     made.use_friction(LAWS)
     return made
-
-
-def in_blocks(
-    made: WrenchObserver, joints: Stream, sensors: list[Stream], size: int,
-    problems: dict[tuple[int, int], str], fusion: Fusion | None = None,
-) -> list[Block]:
-    """Return the blocks from samples that are added some at a time."""
-    whole, found = OfflineObserver(made, fusion), []
-    longest = max(len(stream.stamps) for stream in (joints, *sensors))
-    for begin in range(0, longest + size, size):
-        part = slice(begin, begin + size)
-        whole.add_joint_states(joints.stamps[part], joints.values[part])
-        for index, stream in enumerate(sensors):
-            rows = range(len(stream.stamps))[part]
-            whole.add_readings(index, stream.stamps[part], stream.values[part], {
-                place: problems[index, row] for place, row in enumerate(rows)
-                if (index, row) in problems})
-        block = whole.take()
-        if block is not None:
-            found.append(block)
-    block = whole.take(final=True)
-    return [*found, *([] if block is None else [block])]
 
 
 def one_by_one(
@@ -117,7 +100,7 @@ IMPACTS = [
 def test_equal_to_sample_by_sample(settings: dict[str, Any], size: int) -> None:
     arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(**settings), seed=11, laws=LAWS)
     joints, sensors = arm.samples(2.2, IMPACTS)
-    blocks = in_blocks(observer(), joints, sensors, size, {})
+    _, blocks = in_blocks(observer(), joints, sensors, size)
     assert_equal(blocks, follow(observer(), joints, sensors), contacts=True)
 
 
@@ -139,7 +122,7 @@ def test_equal_where_samples_are_lost_refused_stuck_or_without_effort(
     joints = Stream(joints.stamps[kept], joints.values[kept])
     joints.values[600:610, 14:] = np.nan
     joints.values[800:1200:7, 9] = np.nan
-    blocks = in_blocks(observer(**values), joints, sensors, 333, problems)
+    _, blocks = in_blocks(observer(**values), joints, sensors, 333, problems)
     found = one_by_one(observer(**values), joints, sensors, problems)
     assert any(any(item.reasons) for item in found[100:])
     assert_equal(blocks, found, contacts=True)
@@ -154,7 +137,7 @@ def test_the_tool_wrench_and_covariances_are_equal() -> None:
         Impact(0, np.array([-30.0, 5.0, 0.0]), np.array([0.05, 0.0, 0.06]), 0.6, 0.2)])
     joints.values[100:110, 14:] = np.nan
     made, live = observer(), observer()
-    blocks = in_blocks(made, joints, sensors, 300, {}, Fusion(made))
+    _, blocks = in_blocks(made, joints, sensors, 300, fusion=Fusion(made))
     found = Fusion(live).all_of(follow(live, joints, sensors))
     for name in ('tool', 'tool_covariance', 'links', 'torque'):
         mine = np.concatenate([getattr(block.fused, name) for block in blocks])
@@ -171,7 +154,7 @@ def test_corrupt_numbers_cost_only_their_windows() -> None:
     # During a contact, while everything is computed.
     joints.values[1200, 7:14] = 1e6
     made, live = observer(), observer()
-    blocks = in_blocks(made, joints, sensors, 333, {}, Fusion(made))
+    _, blocks = in_blocks(made, joints, sensors, 333, fusion=Fusion(made))
     found = follow(live, joints, sensors)
     assert_equal(blocks, found, contacts=True)
     fused = Fusion(live).all_of(found)
@@ -232,3 +215,50 @@ def test_stamps_ahead_of_the_joint_states_are_invalid() -> None:
     row = int(np.flatnonzero(ahead)[0])
     assert re.match(r"Stamps of sensor 'ft_wrist' are (99|100) ms ahead of joint_states; at most",
                     block.reasons_at(row)[3])
+
+
+LAG = np.array([0.0, 0.004, 0.008, -0.003])
+
+
+@cache
+def estimates(seed: int, *, moving: bool = True, delays: tuple[float, ...] = (0.0,),
+              **settings: float) -> np.ndarray:
+    arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(
+        filtered=1.0, frequency=0.5, **settings), seed=seed)
+    joints, sensors = arm.samples(30.0, [Impact(
+        2, np.array([0.0, -40.0, 0.0]), np.array([0.0, 0.04, 0.05]), 10.0, 0.5)], moving=moving)
+    late = [Stream(stream.stamps + round(1e9 * lag), stream.values)
+            for stream, lag in zip(sensors, LAG, strict=True)]
+    whole, _ = in_blocks(WrenchObserver(arm.robot, WrenchParameters(
+        sensor_frames=SENSORS, require_tare=False, sensor_delays=list(delays))), joints, late)
+    return np.array(whole.delays.estimates())
+
+
+def test_delays_are_found_within_their_deviation() -> None:
+    off = np.vstack([(found[:, 0] - LAG) / found[:, 1] for found in (
+        estimates(seed, inertia_error=0.02) for seed in range(2))])
+    assert np.sqrt(np.mean(off**2)) < 2.0
+    assert np.abs(off).max() < 5.0
+
+
+def test_they_are_precise_enough_to_be_of_use() -> None:
+    found = estimates(1)
+    assert (found[:, 1] < 1e-3).all()
+    # What the parameters state is not found again.
+    left = estimates(1, delays=tuple(LAG))
+    assert (np.abs(left[:, 0]) < 4.0 * left[:, 1] + 2e-4).all()
+
+
+def test_an_arm_at_rest_tells_none() -> None:
+    assert np.isinf(estimates(1, moving=False)[:, 1]).all()
+
+
+def test_the_command_reports_the_delay_of_a_filter(tmp_path: Path, capsys: Any) -> None:
+    bag = tmp_path / 'bag'
+    # Its sensors filter with half of the newest value at 1 kHz: a delay of 1 ms.
+    write_wrench_bag(bag, 22.0)
+    main(['estimate', 'wrench', str(bag), '-o', str(tmp_path / 'tare.yaml'), '--results-dir',
+          str(tmp_path / 'results'), '-p', 'require_tare:=false'])
+    told = ' '.join(capsys.readouterr().out.split())
+    assert "Readings of sensor 'ft_3_proximal' are 1.0 ms older" in told
+    assert 'Set its sensor_delays to 0.0010.' in told

@@ -1,30 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tares: biases with the weight taken off, and what is no bias."""
+"""Tares: biases with the weight taken off, what is no bias, and the procedure without ROS."""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.signal import lfilter
 from support.arms import arm
+from support.wrench_arm import FRAMES, ObservedArm
 
-from robocal_ros.errors import DataError
-from robocal_ros.results.result import Verdict
+from robocal_ros.errors import CancelledError, DataError
+from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.robot.model import RigidBodyInertia
-from robocal_ros.wrench.model import SensedArm, SensorMount
-from robocal_ros.wrench.parameters import WrenchParameters
-from robocal_ros.wrench.tare import (
+from robocal_ros.wrench.model import (
     Instant,
     LinkInstant,
-    Tare,
+    SensedArm,
+    SensorMount,
     TareRecord,
-    Taring,
-    biases,
-    to_result,
+    bias_names,
 )
+from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.wrench.tare import TareOutcome, TareProcedure, Taring
 
-FRAMES = ('ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
-          'ft_wrist')
 LOAD = RigidBodyInertia(2.0, np.array([0.018, -0.011, 0.102]), np.zeros((3, 3)))
 HOME = np.array([0.1, 0.3, 0.4, 0.0, 0.6, 0.2])
 AWAY = np.array([0.1, -0.3, -0.9, 0.4, -0.9, 0.2])
@@ -43,8 +45,13 @@ class Bench:
         bound = np.repeat([10.0, 0.5], 3)
         self.bias = self.generator.uniform(-bound, bound, (len(names), 6))
 
-    def find(self, record: TareRecord) -> Tare:
-        return self.taring.find(record, self.values)
+    def find(self, record: TareRecord) -> CalibrationResult:
+        result, self.remarks = self.taring.find(record, self.values)
+        return result
+
+    def off(self, result: CalibrationResult) -> np.ndarray:
+        """Return the errors of the biases, shape (k, 6)."""
+        return biases(result) - self.bias
 
     def record(
         self, posture: np.ndarray = HOME, *, carried: RigidBodyInertia | None = None,
@@ -66,13 +73,25 @@ class Bench:
         return record
 
 
+def biases(result: CalibrationResult) -> np.ndarray:
+    return np.reshape([item.value for item in result.parameters], (-1, 6))
+
+
+def deviations(result: CalibrationResult) -> np.ndarray:
+    return np.reshape([item.std for item in result.parameters], (-1, 6))
+
+
 def test_biases_are_found_in_any_orientation() -> None:
     bench = Bench()
     for posture in (HOME, AWAY):
         found = bench.find(bench.record(posture))
-        error = np.abs(found.bias - bench.bias) / found.std
-        assert error.max() < 4.5
-        np.testing.assert_allclose(found.std, NOISE / np.sqrt(500) * np.ones((5, 6)), rtol=0.2)
+        assert found.verdict is Verdict.PASS
+        assert (np.abs(bench.off(found)) / deviations(found)).max() < 4.5
+        np.testing.assert_allclose(
+            deviations(found), NOISE / np.sqrt(500) * np.ones((5, 6)), rtol=0.2)
+        np.testing.assert_array_equal(
+            found.values(bias_names(FRAMES)), biases(found).ravel())
+        assert found.parameter('ft_wrist.torque_z').unit == 'N·m'
 
 
 def flipped(*rows: int):
@@ -114,10 +133,10 @@ def test_both_at_once() -> None:
 def test_the_sign_of_a_lightly_loaded_sensor_shows_in_a_second_posture() -> None:
     bench = Bench('ft_wrist')
     bench.bias *= 0.3
-    found = bench.find(bench.record(HOME))
-    assert 'the sign is unchecked' in found.remarks[0]
-    again = bench.find(bench.record(AWAY))
-    assert again.remarks == ()
+    bench.find(bench.record(HOME))
+    assert 'the sign is unchecked' in bench.remarks[0]
+    bench.find(bench.record(AWAY))
+    assert bench.remarks == ()
 
     wrong = Bench('ft_wrist')
     wrong.bias *= 0.3
@@ -131,8 +150,7 @@ def test_a_load_that_the_model_lacks_is_recognised() -> None:
     with pytest.raises(DataError, match=r'carry about [12]\.\d kg more than the model contains'):
         bench.find(bench.record(carried=LOAD))
     bench.arm.carry(LOAD, 'flange')
-    record = bench.record(carried=LOAD)
-    assert np.abs(bench.find(record).bias - bench.bias).max() < 0.1
+    assert np.abs(bench.off(bench.find(bench.record(carried=LOAD)))).max() < 0.1
 
 
 def test_what_nothing_explains_gives_numbers() -> None:
@@ -172,7 +190,7 @@ def test_the_standard_deviation_counts_what_a_filter_correlates() -> None:
     noise = lfilter([0.1], [1.0, -0.9], white, axis=0)[200:]
     for row, reading in enumerate(bench.bias - held + noise[:, None]):
         record.add(Instant(10**11 + 2 * 10**6 * row, HOME, reading, held, ['']))
-    ratio = bench.find(record).std / (noise.std(axis=0) / np.sqrt(500))
+    ratio = deviations(bench.find(record)) / (noise.std(axis=0) / np.sqrt(500))
     assert np.median(ratio) == pytest.approx(np.sqrt(19.0), rel=0.3)
 
 
@@ -204,14 +222,98 @@ def test_links_with_imus_are_tared_as_a_whole() -> None:
         bench.taring.find_links(record, bench.values)
 
 
-def test_filed_and_read_again() -> None:
-    bench = Bench()
-    found = bench.find(bench.record())
-    robot = bench.arm.robot
-    identity = robot.identity
-    result = to_result(found, FRAMES, identity, bench.values, 'live')
-    assert result.verdict is Verdict.PASS
-    np.testing.assert_array_equal(biases(result, FRAMES), found.bias)
-    with pytest.raises(DataError, match='no parameter'):
-        biases(result, ('ft_other',))
-    assert result.parameter('ft_wrist.torque_z').unit == 'N·m'
+STEP = 0.01
+
+
+class ProcedureBench:
+    """An observed arm whose time passes while the procedure waits."""
+
+    def __init__(self, **options: object) -> None:
+        self.arm = ObservedArm(1, tare_duration=0.3, **options)
+        self.arm.carry_tool()
+        self.arm.run(0.2)
+        self.procedure = TareProcedure(
+            self.arm.observer, self.until_stopped, lambda: 'The reason.')
+        self.stop_after = np.inf
+
+    async def until_stopped(self, condition: Callable[[], bool], timeout: float) -> bool:
+        waited = 0.0
+        while not condition():
+            if waited > timeout:
+                return False
+            if waited > self.stop_after:
+                raise CancelledError('Enough.')
+            self.arm.run(STEP)
+            waited += STEP
+        return True
+
+    def tare(self) -> TareOutcome:
+        return asyncio.run(self.procedure.run(self.arm.values))
+
+    def spoil(self, text: str) -> None:
+        from robocal_sim.faults import parse_faults
+
+        self.arm.simulator.set_faults(parse_faults(
+            text, self.arm.robot.joint_names, self.arm.frames))
+
+
+def test_the_result_holds_the_biases_that_are_compensated() -> None:
+    bench = ProcedureBench()
+    observer = bench.arm.observer
+    assert not observer.tared
+    began = bench.arm.now
+    outcome = bench.tare()
+    assert observer.tared
+    assert observer.recorder is None
+    assert '5 sensors tared over 0.3 s' in outcome.message
+    np.testing.assert_array_equal(
+        outcome.result.values(bias_names(bench.arm.frames)), observer.bias.ravel())
+    first, last = outcome.span
+    assert began - 0.01 < 1e-9 * first < began + 0.01
+    assert 1e-9 * (last - first) == pytest.approx(0.3, abs=0.01)
+    assert np.abs(bench.arm.run(0.2)[-1].wrench[:, :3]).max() < 1.0
+
+
+def test_links_with_imus_without_joint_states() -> None:
+    bench = ProcedureBench(imus={'ft_link_2_proximal': 'imu_link_2'})
+    bench.spoil('joint_states_silent')
+    bench.arm.run(0.1)
+    outcome = bench.tare()
+    assert outcome.result is None
+    assert 'only links with IMUs were tared, each as a whole: ft_link_2_proximal' in \
+        outcome.message
+    told = bench.arm.run(0.2)[-1]
+    assert told.links == (0,)
+    assert np.abs(told.wrench[0, :3]).max() < 1.0
+    assert bench.arm.observer.tared
+
+
+def test_a_cancelled_or_silent_one_leaves_all_as_it_was() -> None:
+    bench = ProcedureBench()
+    bench.stop_after = 0.1
+    with pytest.raises(CancelledError, match='Enough'):
+        bench.tare()
+    bench.stop_after = np.inf
+    bench.spoil('joint_states_silent')
+    bench.arm.run(0.1)
+    with pytest.raises(DataError, match='The reason. Nothing was tared'):
+        bench.tare()
+    observer = bench.arm.observer
+    assert not observer.tared
+    assert observer.recorder is None
+    np.testing.assert_array_equal(observer.bias, 0.0)
+
+
+def test_other_limits_serve_without_new_samples() -> None:
+    bench = ProcedureBench()
+    strict, values = replace(bench.arm.values, tare_force_limit=0.1), bench.arm.values
+    with pytest.raises(DataError, match='No samples at rest are recorded'):
+        bench.procedure.estimate(values)
+    with pytest.raises(DataError, match='expected at most 0.1 N'):
+        asyncio.run(bench.procedure.run(strict))
+    assert not bench.arm.observer.tared
+    assert '5 sensors tared' in bench.procedure.estimate(values).message
+    assert bench.arm.observer.tared
+    assert bench.procedure.clear() == pytest.approx(0.3 * 500, abs=6)
+    with pytest.raises(DataError, match='No samples at rest are recorded'):
+        bench.procedure.estimate(values)

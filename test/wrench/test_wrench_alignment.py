@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readings on their way to one instant: what is refused, interpolated, waited for."""
+"""Readings on their way to one instant: refused, interpolated, waited for, windowed."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -9,10 +11,16 @@ from hypothesis import given, settings, strategies as st
 
 from robocal_ros.messages.stamps import from_seconds as ns
 from robocal_ros.wrench.alignment import (
-    NEVER,
+    FEWEST,
     AlignedWindow,
     Feed,
     Saturated,
+    Weights,
+    Window,
+    even_weights,
+    leaps,
+    matched_weights,
+    slopes_without,
 )
 from robocal_ros.wrench.parameters import WrenchParameters
 
@@ -122,12 +130,6 @@ def test_what_was_refused_before_the_clock_jumped_back_is_no_reason() -> None:
     assert sensor.refused[1] == 'It was not finite.'
 
 
-def test_a_delay_makes_readings_older_than_their_stamps() -> None:
-    sensor = Feed('ft', WrenchParameters(), delay=0.004)
-    sensor.add(ns(1.004), six(5.0))
-    assert sensor.at(ns(1.0)) == six(5.0)
-
-
 READING = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 
 
@@ -167,19 +169,6 @@ class TestAlignedWindow:
         assert late == "Readings of sensor 'ft' are 99 ms late, more than max_delay (20 ms)."
         assert samples.missing(samples.newest + 1) is None
 
-    def test_a_sensor_that_falls_silent_is_waited_for_once(self) -> None:
-        one, two, samples = self.make()
-        count = 0
-        for number in range(100):
-            stamp = ns(0.001 * number)
-            one.add(stamp, READING)
-            if number < 50:
-                two.add(stamp, READING)
-            samples.add(stamp, np.zeros(1))
-            while samples.take() is not None:
-                count += 1
-        assert count == 100
-
     @given(seed=st.integers(0, 10**6), rate=st.sampled_from([30, 250, 1000, 4000]))
     @settings(max_examples=30, deadline=None)
     def test_readings_of_any_rate_are_averaged_between_rows(self, seed: int, rate: int) -> None:
@@ -210,14 +199,6 @@ class TestAlignedWindow:
             assert means[number] == pytest.approx(exact, abs=1e-9)
         assert several or rate < 250
 
-    def test_cleared(self) -> None:
-        one, _, samples = self.make()
-        samples.add(ns(1.0), np.zeros(1))
-        samples.clear()
-        one.clear()
-        assert samples.take() is None
-        assert samples.newest == NEVER
-
 
 def test_stamps_that_are_ahead_from_the_start_are_found_at_once() -> None:
     window = AlignedWindow([feed()], 1, WrenchParameters())
@@ -226,3 +207,124 @@ def test_stamps_that_are_ahead_from_the_start_are_found_at_once() -> None:
     assert not window.judge(0, 5.03, 0)
     window.clear()
     assert window.ahead == ['']
+
+
+def split(weights: Weights) -> tuple[np.ndarray, np.ndarray]:
+    """Return the weights of means, and those of slopes [1/s]."""
+    mean, slope = weights.both
+    return mean, weights.rate * slope
+
+
+def uneven(seed: int, count: int) -> np.ndarray:
+    return np.cumsum(np.random.default_rng(seed).uniform(0.5e-3, 2e-3, count))
+
+
+@given(seed=st.integers(0, 10**6), count=st.integers(5, 40))
+@settings(max_examples=50, deadline=None)
+def test_weights_are_exact_for_straight_lines_whatever_the_stamps(seed: int, count: int) -> None:
+    time = uneven(seed, count)
+    weights = matched_weights(time)
+    mean, slope = split(weights)
+    assert mean.sum() == pytest.approx(1.0)
+    assert (mean > -1e-12).all()
+    assert slope @ (3.0 + 7.0 * time) == pytest.approx(7.0, rel=1e-9)
+    assert slope @ np.ones(count) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_slope_of_velocity_and_mean_of_acceleration_agree() -> None:
+    """What makes inertia cancel against the readings, however fast it changes."""
+    time = np.arange(21) * 1e-3
+    weights = matched_weights(time)
+    mean, slope = split(weights)
+    for frequency in (2.0, 10.0, 40.0):
+        rate = 2.0 * np.pi * frequency
+        velocity, acceleration = np.sin(rate * time), rate * np.cos(rate * time)
+        assert slope @ velocity == pytest.approx(mean @ acceleration, abs=2e-3 * rate)
+
+
+def filled(
+    stamps: Iterable[int], slope: float = 0.0, fewest: int = FEWEST, length: float = 0.02
+) -> Window:
+    """Return a window over samples of a straight line through zero, by stamps [ns]."""
+    window = Window(length, 1, fewest)
+    for stamp in stamps:
+        window.add(stamp, np.array([slope * 1e-9 * (stamp % 10**12)]))
+    return window
+
+
+@pytest.mark.parametrize(('stamps', 'delay'), [
+    ([1_700_000_000 * 10**9 + 10**6 * number for number in range(3000)], 0.01),
+    ([2 * 10**6 * number for number in range(40)], 0.01),
+    # Without one of them.
+    ([2 * 10**6 * number for number in range(11) if number != 4], None),
+], ids=['wall clock', 'slow', 'gap'])
+def test_a_straight_line_is_seen_by_any_stamps(stamps: list[int], delay: float | None) -> None:
+    window = filled(stamps, 5.0)
+    weights = window.weights()
+    mean, slope = split(weights)
+    assert slope @ window.rows[:, 0] == pytest.approx(5.0, rel=1e-9)
+    assert mean.sum() == pytest.approx(1.0)
+    if delay is not None:
+        assert weights.delay == pytest.approx(delay, rel=1e-9)
+        assert len(window) == 1 + round(20e6 / (stamps[-1] - stamps[-2]))
+
+
+@pytest.mark.parametrize('rate', [100, 125, 250, 500, 1000, 2000])
+def test_the_default_window_works_at_any_rate(rate: int) -> None:
+    values = WrenchParameters()
+    window = filled([ns(number / rate) for number in range(200)], 3.0, values.window_samples,
+                    values.window)
+    weights = window.weights()
+    assert split(weights)[1] @ window.rows[:, 0] == pytest.approx(3.0)
+    assert weights.delay == pytest.approx(max(0.5 * values.window, 2.0 / rate), rel=0.2)
+
+
+@pytest.mark.parametrize('stamps', [
+    [0.0, 0.002, 0.004],
+    list(np.arange(8) * 0.001),
+    [*np.arange(4) * 0.002, *(0.002 * np.arange(2) + 0.020)],
+])
+def test_too_few_too_short_or_torn_is_no_window(stamps: list[float]) -> None:
+    assert filled(map(ns, stamps)).weights() is None
+
+
+def test_a_gap_is_forgotten_once_it_has_left_the_window() -> None:
+    window = filled(map(ns, (*np.arange(11) * 0.002, *(0.05 + np.arange(11) * 0.002))))
+    assert window.weights() is not None
+    window.clear()
+    assert window.weights() is None
+    assert window.step == 0
+
+
+def test_jitter_of_stamps_shares_the_weights_of_even_ones() -> None:
+    generator = np.random.default_rng(0)
+    window, errors, even = Window(0.02, 1), [], []
+    for number in range(400):
+        stamp = 10**6 * number + int(generator.normal(0.0, 5e4))
+        window.add(stamp, np.array([2.0e-9 * stamp]))
+        weights = window.weights()
+        if weights is not None:
+            even.append(weights.both is even_weights(len(window)).both)
+            errors.append(split(weights)[1] @ window.rows[:, 0] - 2.0)
+    # 0.05 ms of jitter in 1 ms.
+    assert np.mean(even) > 0.9
+    assert np.std(errors) < 0.005 * 2.0
+    window.add(stamp + 3 * 10**6, np.array([2.0e-9 * (stamp + 3 * 10**6)]))
+    assert split(window.weights())[1] @ window.rows[:, 0] == pytest.approx(2.0, rel=1e-9)
+
+
+@pytest.mark.parametrize('place', range(11))
+def test_a_leap_is_seen_and_taken_out_wherever_it_is(place: int) -> None:
+    generator = np.random.default_rng(place)
+    time = 0.002 * np.arange(11)
+    velocity = np.column_stack((0.3 + 2.0 * time, 0.1 - 1.0 * time))
+    position = np.column_stack((0.3 * time + time**2, 0.1 * time - 0.5 * time**2))
+    velocity += 1e-3 * generator.normal(size=velocity.shape)
+    stamps = np.rint(1e9 * time).astype(np.int64)
+    position = 2e-5 * np.round(position / 2e-5)
+    assert not leaps(stamps, position, velocity).any()
+    velocity[place, 0] += 0.05
+    position[place:, 0] += 1e-4
+    assert leaps(stamps, position, velocity).tolist() == [True, False]
+    slopes = slopes_without(stamps, velocity, np.array([True, False]))
+    np.testing.assert_allclose(slopes, [2.0, -1.0], atol=0.25)

@@ -18,11 +18,8 @@ from robocal_ros.wrench.contact import (
     Place,
     Shape,
     Surface,
-    box,
-    capsule,
-    cylinder,
     line_of_action,
-    sphere,
+    shape_of,
 )
 from robocal_ros.wrench.model import SensedArm, SensorMount
 
@@ -57,13 +54,10 @@ def box_mesh(x: float, y: float, z: float) -> Mesh:
     return Mesh(corners, np.array(triangles))
 
 
-SHAPES = [
-    (sphere(0.1), coal.Sphere(0.1)),
-    (box((0.05, 0.1, 0.2)), coal.Box(0.1, 0.2, 0.4)),
-    (box_mesh(0.05, 0.1, 0.2), coal.Box(0.1, 0.2, 0.4)),
-    (cylinder(0.06, 0.2), coal.Cylinder(0.06, 0.4)),
-    (capsule(0.06, 0.2), coal.Capsule(0.06, 0.4)),
-]
+SHAPES = [(box_mesh(0.05, 0.1, 0.2), coal.Box(0.1, 0.2, 0.4)), *(
+    (shape_of(solid), solid) for solid in (
+        coal.Sphere(0.1), coal.Box(0.1, 0.2, 0.4), coal.Cylinder(0.06, 0.4),
+        coal.Capsule(0.06, 0.4)))]
 
 
 @pytest.mark.parametrize(('shape', 'solid'), SHAPES, ids=lambda item: type(item).__name__)
@@ -91,11 +85,11 @@ def distance(solid: object, point: np.ndarray) -> float:
 
 
 def test_parallel_to_walls() -> None:
-    solid = cylinder(0.1, 0.3)
+    solid = shape_of(coal.Cylinder(0.1, 0.6))
     assert solid.entry((0.05, 0.0, 0.0), (0.0, 0.0, 1.0)) == -0.3
     assert solid.entry((0.2, 0.0, 0.0), (0.0, 0.0, 1.0)) == np.inf
     assert solid.entry((0.0, 0.0, 0.4), (1.0, 0.0, 0.0)) == np.inf
-    assert box((0.1, 0.1, 0.1)).entry((0.2, 0.0, 0.0), (0.0, 1.0, 0.0)) == np.inf
+    assert shape_of(coal.Box(0.2, 0.2, 0.2)).entry((0.2, 0.0, 0.0), (0.0, 1.0, 0.0)) == np.inf
 
 
 @pytest.fixture(scope='module')
@@ -112,7 +106,7 @@ def surface(cut: SensedArm) -> Surface:
 class Pushed:
     """A sub-chain that is pushed for some samples."""
 
-    def __init__(self, cut: SensedArm, surface: Surface, chain: int = 0) -> None:
+    def __init__(self, surface: Surface, chain: int = 0) -> None:
         self.judge = ContactJudge(chain, 5.0, 0.02, surface)
         self.stamp = 0.0
 
@@ -123,14 +117,18 @@ class Pushed:
         self.stamp += 0.002
         force = np.array(force, dtype=float)
         wrench = np.concatenate((force, np.cross(point, force) + moment))
-        size = float(np.linalg.norm(force))
+        self.judge.force = float(np.linalg.norm(force))
         return self.judge.update(
-            self.stamp, wrench, size, max(size, strongest), lambda *_: consistency,
-            lambda *_: excess)
+            self.stamp, wrench, max(self.judge.force, strongest), lambda: consistency,
+            lambda begun: excess)
 
 
-def test_the_point_is_where_the_force_pushes_inwards(cut: SensedArm, surface: Surface) -> None:
-    pushed = Pushed(cut, surface)
+@pytest.fixture
+def pushed(surface: Surface) -> Pushed:
+    return Pushed(surface)
+
+
+def test_the_point_is_where_the_force_pushes_inwards(pushed: Pushed) -> None:
     contact = pushed((0.055, 0.0, 0.2), (-20.0, 0.0, 0.0))
     assert contact.place is Place.SURFACE
     np.testing.assert_allclose(contact.point, [0.055, 0.0, 0.2], atol=1e-9)
@@ -140,62 +138,55 @@ def test_the_point_is_where_the_force_pushes_inwards(cut: SensedArm, surface: Su
     np.testing.assert_allclose(contact.point, [-0.055, 0.0, 0.2], atol=1e-9)
 
 
-def test_small_moments_mean_the_reference_point(cut: SensedArm, surface: Surface) -> None:
+def test_small_moments_mean_the_reference_point(cut: SensedArm, pushed: Pushed) -> None:
     centre = cut.chains[0].reference
-    contact = Pushed(cut, surface)(centre + [0.0, 0.0, 0.001], (0.0, -20.0, 0.0))
+    contact = pushed(centre + [0.0, 0.0, 0.001], (0.0, -20.0, 0.0))
     assert contact.place is Place.REFERENCE
     np.testing.assert_allclose(contact.line_point, centre)
     assert contact.point[2] == pytest.approx(centre[2])
 
 
-def test_a_line_that_misses_the_link_says_so(cut: SensedArm, surface: Surface) -> None:
-    contact = Pushed(cut, surface)((0.3, 0.0, 0.1), (0.0, 20.0, 0.0))
+def test_a_line_that_misses_the_link_says_so(cut: SensedArm, pushed: Pushed) -> None:
+    contact = pushed((0.3, 0.0, 0.1), (0.0, 20.0, 0.0))
     assert contact.place is Place.OUTSIDE
     assert contact.point is None
     assert np.linalg.norm(contact.line_point - cut.chains[0].reference) == pytest.approx(
         0.3, abs=0.01)
 
 
-def test_a_moment_along_the_force_means_more_than_one_contact(
-    cut: SensedArm, surface: Surface
-) -> None:
-    contact = Pushed(cut, surface)((0.055, 0.0, 0.2), (-20.0, 0.0, 0.0), (-1.0, 0.0, 0.0))
+def test_a_moment_along_the_force_means_more_than_one_contact(pushed: Pushed) -> None:
+    contact = pushed((0.055, 0.0, 0.2), (-20.0, 0.0, 0.0), (-1.0, 0.0, 0.0))
     assert contact.place is Place.MOMENT
     assert contact.pitch == pytest.approx(0.05)
     assert contact.point is None
 
 
-def test_hysteresis(cut: SensedArm, surface: Surface) -> None:
-    pushed = Pushed(cut, surface)
+def test_hysteresis(pushed: Pushed) -> None:
     told = [pushed((0.055, 0.0, 0.2), (-size, 0.0, 0.0)) is not None
             for size in (4.9, 5.1, 4.0, 3.1, 2.9, 4.9, 5.1)]
     assert told == [False, True, True, True, False, False, True]
     assert 0.0 < pushed.judge.level < 0.1
 
 
-def test_a_heavy_push_elsewhere_raises_the_threshold(cut: SensedArm, surface: Surface) -> None:
-    pushed = Pushed(cut, surface)
+def test_a_heavy_push_elsewhere_raises_the_threshold(pushed: Pushed) -> None:
     assert pushed((0.055, 0.0, 0.2), (-6.0, 0.0, 0.0), strongest=60.0) is None
     assert pushed((0.055, 0.0, 0.2), (-9.5, 0.0, 0.0), strongest=60.0) is not None
 
 
-def test_a_vibration_is_no_contact(cut: SensedArm, surface: Surface) -> None:
-    pushed = Pushed(cut, surface)
+def test_a_vibration_is_no_contact(pushed: Pushed) -> None:
     assert pushed((0.055, 0.0, 0.2), (-10.0, 0.0, 0.0), consistency=0.5) is None
     assert pushed((0.055, 0.0, 0.2), (-10.0, 0.0, 0.0), consistency=0.9) is not None
     # Who is in contact already stays in it.
     assert pushed((0.055, 0.0, 0.2), (-10.0, 0.0, 0.0), consistency=0.5) is not None
 
 
-def test_what_model_errors_explain_is_no_contact(cut: SensedArm, surface: Surface) -> None:
-    pushed = Pushed(cut, surface)
+def test_what_model_errors_explain_is_no_contact(pushed: Pushed) -> None:
     told = [pushed((0.055, 0.0, 0.2), (-50.0, 0.0, 0.0), excess=excess) is not None
             for excess in (0.9, 1.1, 0.7, 0.5, 0.9)]
     assert told == [False, True, True, False, False]
 
 
-def test_the_line_of_a_lasting_contact_is_averaged(cut: SensedArm, surface: Surface) -> None:
-    pushed = Pushed(cut, surface)
+def test_the_line_of_a_lasting_contact_is_averaged(pushed: Pushed) -> None:
     generator = np.random.default_rng(0)
     noisy = [pushed((0.055, 0.0, 0.2 + generator.normal(scale=5e-3)), (-20.0, 0.0, 0.0)).point[2]
              for _ in range(2000)]
@@ -215,7 +206,7 @@ def test_jointed_sub_chains_place_the_point_in_the_posture_of_the_moment(
     cut.held(q, rest, rest)
     point = to_chain.act(np.array([0.08, 0.046, 0.0]))
     force = to_chain.rotation @ np.array([0.0, -25.0, 0.0])
-    contact = Pushed(cut, surface, chain=1)(point, force)
+    contact = Pushed(surface, chain=1)(point, force)
     np.testing.assert_allclose(contact.point, point, atol=1e-9)
 
 

@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One wrench that several sources see, with a covariance that holds."""
+"""One wrench that several sources see, with a covariance that holds, in any frame."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pinocchio as pin
 import pytest
 from support.arms import arm
-from support.wrench_arm import ObservedArm, of_chain
+from support.wrench_arm import FRAMES, ObservedArm, of_chain
 
+from benchmarks.wrench_samples import exerted
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.wrench.fusion import Fusion
+from robocal_ros.wrench.fusion import MOST_FRAMES, FrameTree, Fusion
 from robocal_ros.wrench.model import SensedArm, TareReference
 from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.parameters import WrenchParameters
 
-FRAMES = ['ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
-          'ft_wrist']
 POSTURE = np.array([0.2, 0.4, 0.6, 0.3, 0.9, 0.1])
 WRENCH = np.array([20.0, -10.0, 5.0, 1.0, -2.0, 0.5])
 STD = np.repeat([0.5, 0.02], 3)
@@ -36,32 +36,25 @@ def fusion(frames: list[str] = FRAMES, **values: Any) -> Fusion:
 
 
 class Cell:
-    """Wrenches on links, and what sensors and joints read of them; by the original URDF."""
+    """Wrenches on links, and what sensors and joints read of them."""
 
     def __init__(self, frames: list[str], **wrenches: np.ndarray) -> None:
-        model = pin.buildModelFromXML(arm('robocal').urdf)
-        data = model.createData()
-        pin.forwardKinematics(model, data, POSTURE)
-        pin.updateFramePlacements(model, data)
-        self.places = {frame.name: pin.SE3(data.oMf[i]) for i, frame in enumerate(model.frames)}
-        self.distal = np.zeros((len(frames), 6))
-        self.own = np.zeros((len(frames), 6))
-        self.torque = np.zeros(6)
+        self.robot = arm('robocal').robot()
+        self.distal, self.torque = np.zeros((len(frames), 6)), np.zeros(6)
         for name, wrench in wrenches.items():
-            pushed = model.getFrameId(name)
-            at = FRAMES.index(name) if name in FRAMES else len(FRAMES)
-            jacobian = pin.computeFrameJacobian(model, data, POSTURE, pushed, pin.LOCAL)
-            self.torque += jacobian.T @ wrench
+            links, torque = exerted(self.robot, POSTURE, name, wrench, frames)
+            self.torque += torque
             for row, frame in enumerate(frames):
-                if FRAMES.index(frame) <= at:
-                    self.distal[row] += self.moved(name, frame) @ wrench
-        for row in range(len(frames)):
-            self.own[row] = self.distal[row]
-            if row + 1 < len(frames):
-                self.own[row] -= self.moved(frames[row + 1], frames[row]) @ self.distal[row + 1]
+                # Sensors distal to the wrench do not carry it.
+                if name not in FRAMES or FRAMES.index(frame) <= FRAMES.index(name):
+                    self.distal[row] += links[row]
+        self.own = self.distal.copy()
+        for row in range(len(frames) - 1):
+            self.own[row] -= self.moved(frames[row + 1], frames[row]) @ self.distal[row + 1]
 
     def moved(self, source: str, to: str) -> np.ndarray:
-        return self.places[to].actInv(self.places[source]).toDualActionMatrix()
+        place = partial(self.robot.transform_frame_to_root, POSTURE)
+        return place(to).actInv(place(source)).toDualActionMatrix()
 
     def seen(self, noise: np.ndarray | float = 0.0, torque_noise: np.ndarray | float = 0.0,
              **given: Any) -> Observation:
@@ -295,3 +288,86 @@ def test_two_pushes_on_the_simulated_arm() -> None:
     tube = np.mean([item.wrench[0, :3] for item in of_chain(told, 0)], axis=0)
     np.testing.assert_allclose(tube, [-25.0, 0.0, 0.0], atol=0.6)
     assert all({0, 4} <= item.contacts.keys() for item in told)
+
+
+NOW = 7_000_000_000
+DRAW = np.random.default_rng(4)
+
+
+class Tree(FrameTree):
+    """A robot with the frames base and flange, and the placements of others."""
+
+    def __init__(self) -> None:
+        super().__init__({'base', 'flange'}, 'base')
+
+    def place(self, child: str, parent: str, stamp: int | None = None) -> pin.SE3:
+        made = pin.SE3(pin.Quaternion(DRAW.normal(size=4)).normalized().matrix(),
+                       DRAW.normal(size=3))
+        self.add(parent, child, stamp, made.translation, pin.Quaternion(made.rotation).coeffs())
+        return made
+
+
+def test_a_frame_below_one_of_the_robot() -> None:
+    tree = Tree()
+    gripper, finger = tree.place('gripper', '/flange'), tree.place('/finger', 'gripper', NOW)
+    anchor, found = tree.locate('finger', NOW + 400_000_000)
+    assert anchor == 'flange'
+    assert found.isApprox(gripper * finger)
+
+
+def test_a_frame_above_the_robot_or_beside_it() -> None:
+    tree = Tree()
+    base, cart = tree.place('base', 'cart'), tree.place('cart', 'map', NOW)
+    table = tree.place('table', 'map')
+    for frame, expected in (('cart', base.inverse()), ('map', (cart * base).inverse()),
+                            ('table', (cart * base).inverse() * table)):
+        anchor, found = tree.locate(frame, NOW)
+        assert anchor == 'base'
+        assert found.isApprox(expected)
+
+
+def test_the_newest_transform_counts() -> None:
+    tree = Tree()
+    tree.place('gripper', 'table')
+    newest = tree.place('gripper', 'flange')
+    assert tree.locate('gripper', NOW)[1].isApprox(newest)
+
+
+def test_invented_frames_are_bounded_and_displace_neither_constant_nor_living_ones() -> None:
+    tree = Tree()
+    gripper, forgotten = tree.place('gripper', 'flange'), 0
+    for number in range(3 * MOST_FRAMES):
+        finger = tree.place('finger', 'gripper', NOW)
+        forgotten += tree.add('flange', f'invented_{number}', NOW, np.zeros(3), [0, 0, 0, 1])
+    assert len(tree._edges) == MOST_FRAMES
+    assert forgotten == 2 * MOST_FRAMES + 2
+    assert tree.locate('finger', NOW)[1].isApprox(gripper * finger)
+
+
+def test_what_cannot_be_used_is_named() -> None:
+    tree = Tree()
+    with pytest.raises(DataError, match="neither /tf_static nor /tf has a transform of 'finger'"):
+        tree.locate('finger', NOW)
+    tree.place('finger', 'gripper')
+    with pytest.raises(DataError, match="Frame 'finger' .* has a transform of 'gripper'"):
+        tree.locate('finger', NOW)
+    tree.place('gripper', 'finger')
+    with pytest.raises(DataError, match='a loop: finger → gripper → finger'):
+        tree.locate('finger', NOW)
+    tree.place('gripper', 'flange', NOW)
+    for stamp, words in ((NOW + 600_000_000, '0.6 s older'), (NOW - 700_000_000, '0.7 s newer')):
+        with pytest.raises(DataError, match=f"from 'gripper' to 'flange' on /tf is {words}"):
+            tree.locate('finger', stamp)
+    for turn in ((0.0, 0.0, 0.0, 0.0), (np.nan, 0.0, 0.0, 1.0)):
+        tree.add('flange', 'gripper', None, (0.0, 0.0, 0.1), turn)
+        with pytest.raises(DataError, match="from 'gripper' to 'flange' is not finite"):
+            tree.locate('finger', NOW)
+
+
+def test_a_loop_above_the_robot_is_no_endless_search() -> None:
+    tree = Tree()
+    tree.place('base', 'map')
+    tree.place('map', 'odom')
+    tree.place('odom', 'map')
+    with pytest.raises(DataError, match='a loop: map → odom → map'):
+        tree.locate('camera', NOW)

@@ -11,20 +11,17 @@ import pinocchio as pin
 import pytest
 from support.arms import arm
 from support.friction_results import payload_result
+from support.wrench_arm import FRAMES, in_blocks
 
 from benchmarks.wrench_coverage import ARMS, LAYOUTS, draws
 from benchmarks.wrench_samples import Impact, SampledArm, Stream, follow
 from robocal_ros.robot.arm_model import ArmModel, urdf_model
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.wrench.fusion import Fusion
-from robocal_ros.wrench.model import ImuLink, SensedArm, TareReference
-from robocal_ros.wrench.model_errors import ModelErrors, Motion
+from robocal_ros.wrench.model import ImuLink, ModelErrors, Motion, SensedArm, TareReference
 from robocal_ros.wrench.observer import Observation, WrenchObserver
-from robocal_ros.wrench.offline_observer import OfflineObserver
 from robocal_ros.wrench.parameters import WrenchParameters
 
-FRAMES = ['ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
-          'ft_wrist']
 TARED = np.array([0.1, 0.3, 0.4, 0.0, 0.6, 0.2])
 REST = np.zeros(6)
 # Squared distance that 99.9 % of normally distributed wrenches stay below.
@@ -148,15 +145,11 @@ class TestPushes:
         made = tared(observer(observe_torque=False), truth)
         joints, sensors = streams(truth, self.posture, len(push), push)
         found = follow(made, joints, sensors)
-        whole = OfflineObserver(tared(observer(observe_torque=False), truth))
-        for begin in range(0, len(push), 170):
-            part = slice(begin, begin + 170)
-            whole.add_joint_states(joints.stamps[part], joints.values[part])
-            for index, stream in enumerate(sensors):
-                whole.add_readings(index, stream.stamps[part], stream.values[part], {})
-        block = whole.take(final=True)
-        assert {row: set(links) for row, links in block.contacts.items()} == {
-            row: set(item.contacts) for row, item in enumerate(found) if item.contacts}
+        _, blocks = in_blocks(
+            tared(observer(observe_torque=False), truth), joints, sensors, 170)
+        assert {int(block.stamps[row]): set(links) for block in blocks
+                for row, links in block.contacts.items()} == {
+            item.nanoseconds: set(item.contacts) for item in found if item.contacts}
         return found
 
     def pushed(self, count: int, begin: int, end: int, size: float) -> np.ndarray:
@@ -182,7 +175,7 @@ def test_a_load_mounted_after_the_tare_is_not_in_it() -> None:
     made = observer(arm_model_std=0.0)
     truth = SensedArm(arm('robocal').robot(), made.arm.mounts)
     tared(made, truth)
-    made.use_payload(payload_result(1.5))
+    assert 'is compensated' in made.use_payload(payload_result(1.5))
     seen = follow(made, *streams(truth, TARED))[-1]
     assert not np.any(made.errors.link(4, (TARED, REST, REST)))
     # Readings without the load show that it was mounted later.

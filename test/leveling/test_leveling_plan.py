@@ -14,8 +14,14 @@ from support.leveling_rig import TILTED, UP, chain_urdf, checker, limits, planne
 from robocal_ros.errors import MotionError
 from robocal_ros.leveling.model import Tool, tilt
 from robocal_ros.leveling.parameters import LevelingParameters
-from robocal_ros.leveling.path import Bounds, Obstacle, PathRules, follow
-from robocal_ros.leveling.plan import LevelingPlanner, LevelingRefusal, LevelPlan
+from robocal_ros.leveling.plan import (
+    Bounds,
+    LevelingPlanner,
+    LevelingRefusal,
+    LevelPlan,
+    Obstacle,
+    Paths,
+)
 from robocal_ros.robot.trajectories import MotionLimits
 
 ARMS = ('robocal', 'ur5', 'panda', 'xarm7')
@@ -158,9 +164,8 @@ class TestRedundantArms:
         made = planner('panda', search_time=30.0)
         plan = made.plan(np.array(start))
         assert plan.task is not None
-        alone = follow(plan.task, PathRules(
-            Bounds(made.limits.lower, made.limits.upper), made.values.max_step, 2e-4,
-            made.values.singularity_margin, made.checker))
+        alone = Paths(plan.task, Bounds(made.limits.lower, made.limits.upper), made.values,
+                      made.checker).follow()
         assert alone.obstacle is not None
         keeps_everything(made, plan, np.array(start))
 

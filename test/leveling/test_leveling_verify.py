@@ -9,9 +9,8 @@ import pytest
 from support.leveling_rig import TILTED, UP, planner
 
 from robocal_ros.errors import DataError
-from robocal_ros.leveling.estimator import LevelCheck, tilt_by_imu
-from robocal_ros.leveling.path import Bounds, joint_step
-from robocal_ros.leveling.plan import timed
+from robocal_ros.leveling.plan import Bounds, joint_step, timed
+from robocal_ros.leveling.procedure import LevelCheck, tilt_by_imu
 
 GRAVITY = np.array([0.0, 0.0, -9.81])
 
@@ -105,17 +104,17 @@ class TestKinematics:
         generator = np.random.default_rng(4)
         jacobian = generator.normal(size=(6, 7))
         missing = 0.01 * generator.normal(size=6)
-        free = joint_step(jacobian, missing)
         tight = Bounds(np.full(7, -np.inf), np.full(7, np.inf))
+        free = joint_step(jacobian, missing, tight)
         joint = int(np.argmax(np.abs(free)))
         tight.upper[joint] = 0.5 * abs(free[joint])
         tight.lower[joint] = -0.5 * abs(free[joint])
-        step = joint_step(jacobian, missing, None, tight)
+        step = joint_step(jacobian, missing, tight)
         np.testing.assert_allclose(jacobian @ step, missing, atol=1e-9)
         assert abs(step[joint]) <= tight.upper[joint] + 1e-9
         assert np.linalg.norm(step) >= np.linalg.norm(free)
         none = Bounds(np.full(7, -1e-5), np.full(7, 1e-5))
-        assert joint_step(jacobian, missing, None, none) is None
+        assert joint_step(jacobian, missing, none) is None
 
 def test_timing_follows_the_path() -> None:
     """The motion stays on the line through the postures and rests at both ends."""

@@ -28,7 +28,7 @@ from support.forward import Reference, Tool
 from robocal_ros.errors import ConfigurationError, DataError, ExcitationError, RobocalError
 from robocal_ros.estimation.block_averages import Blocks
 from robocal_ros.messages.samples import JointSamples, StreamCounts
-from robocal_ros.payload import drive_gain_regression, excitation
+from robocal_ros.payload import excitation
 from robocal_ros.payload.model import BODY, PARAMETERS
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (
@@ -499,7 +499,7 @@ def test_the_held_out_residuals_that_pass_can_be_set(usual):
     assert check.limit == 50.0
 
 
-@pytest.mark.parametrize('source', [excitation.estimate, drive_gain_regression.estimate])
+@pytest.mark.parametrize('source', [excitation.estimate, excitation.estimate_gains])
 def test_joints_at_rest_cause_no_warning(usual, source):
     sine, cosine = np.zeros((2, *usual.motion.sine.shape))
     sine[0] = usual.motion.sine[0]

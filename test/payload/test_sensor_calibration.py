@@ -13,7 +13,7 @@ from test_static_poses import NOISE, Record, record
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.payload.estimator import SENSOR
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.payload.sensor_calibration import estimate
+from robocal_ros.payload.static_poses import estimate_calibration
 from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.robot.sensor_calibration import calibration_matrix
 
@@ -35,7 +35,7 @@ def calibrated(
     generator = np.random.default_rng(seed)
     wrench = case.wrench @ matrix.T + case.bias + noise * NOISE * generator.normal(
         size=case.wrench.shape)
-    return estimate(case.robot, case.joints(), case.sensor_samples(wrench), replace(
+    return estimate_calibration(case.robot, case.joints(), case.sensor_samples(wrench), replace(
         VALUES, known_mass=case.tool.mass + 0.004 * generator.normal(), **values))
 
 
@@ -101,7 +101,7 @@ def test_without_what_it_needs_it_is_refused(changes, words: str) -> None:
     # With any method its estimator asks for the sensor, not for efforts.
     assert SENSOR.needs(replace(VALUES, **changes)).wrenches
     with pytest.raises(ConfigurationError, match=words):
-        estimate(case.robot, case.joints(), case.sensor_samples(case.readings()),
+        estimate_calibration(case.robot, case.joints(), case.sensor_samples(case.readings()),
                  replace(VALUES, **changes))
 
 

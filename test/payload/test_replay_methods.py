@@ -21,7 +21,7 @@ from support.same_result import result_of
 
 from benchmarks.offline_bag import JOINT_STATES, WRENCH, Record, write_record
 from robocal_ros.cli.main import main
-from robocal_ros.errors import ConfigurationError, RobocalError
+from robocal_ros.errors import RobocalError
 from robocal_ros.friction.node import FrictionIdentification
 from robocal_ros.messages.bag import Bag, Selection
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
@@ -142,8 +142,6 @@ def test_the_result_names_a_stored_mass_as_the_source(records) -> None:
         mass.value, mass.std, "the stored result of static_poses of tool ''")
     assert two_plane.known_mass(PayloadParameters(known_mass=1.5), stored) == (
         two_plane.KnownMass(1.5, 0.0, 'known_mass'))
-    with pytest.raises(ConfigurationError, match="needs the payload's mass"):
-        two_plane.known_mass(values, None)
 
 
 def test_drive_gains(records, bags, replay, tmp_path: Path) -> None:
@@ -214,3 +212,9 @@ def test_bags_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(RobocalError, match=words):
         offline(name, records['static_poses'], bags['static_poses'], tmp_path, **values)
+
+
+def test_the_frame_that_messages_name_may_be_none_of_the_urdf() -> None:
+    values = PayloadParameters(method='static_poses', sensor_message_frame='tool0_controller')
+    (sensor,) = estimate.PAYLOAD.needs(values).wrenches
+    assert (sensor.frame, sensor.message_frame) == ('ft_wrist', 'tool0_controller')

@@ -20,6 +20,9 @@ from robocal_ros.errors import ConfigurationError, ExcitationError
 from robocal_ros.results import rms
 from robocal_ros.robot import Robot, moved_parameters
 
+# Smallest share of gravity perpendicular to the axis of a plane's joint.
+_LEAST_SHARE = 0.5
+
 
 @dataclass(frozen=True)
 class Plane:
@@ -49,14 +52,13 @@ class Plane:
     gravity: float
 
     @classmethod
-    def at(cls, robot: Robot, reference: Array, joint: int, min_share: float = 0.5) -> Plane:
+    def at(cls, robot: Robot, reference: Array, joint: int) -> Plane:
         """Build the plane of a joint in a posture.
 
         Args:
             robot: The arm.
             reference: Posture of rotation zero, shape (n,) [rad].
             joint: Column of the joint.
-            min_share: Smallest share of gravity perpendicular to the axis.
 
         Raises:
             ExcitationError: If the axis is too close to vertical.
@@ -67,11 +69,11 @@ class Plane:
         total = float(np.linalg.norm(gravity))
         perpendicular = gravity - (gravity @ axis) * axis
         size = float(np.linalg.norm(perpendicular))
-        if total == 0.0 or size < min_share * total:
+        if total == 0.0 or size < _LEAST_SHARE * total:
             raise ExcitationError(
                 f"The axis of joint '{robot.joint_names[joint]}' is so close to vertical that "
                 f'only {size:.2f} of {total:.2f} m/s² of gravity act about it; at least '
-                f'{min_share * total:.2f} m/s² are needed. Choose a posture in which that axis '
+                f'{_LEAST_SHARE * total:.2f} m/s² are needed. Choose a posture in which that axis '
                 'is horizontal.'
             )
         down = perpendicular / size

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,10 @@ import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from support import excitation_cell, friction_cell, same_result
 from support.arms import arm
-from support.excitation_cell import BIAS, TOOL, WRENCH_NOISE, exciting, wrench_of
-from support.forward import trapezoid
+from support.excitation_cell import TOOL, exciting
 from support.ros_rig import overrides
 from support.same_result import result_of
+from test_static_poses import record as static_record
 
 from benchmarks.offline_bag import JOINT_STATES, WRENCH, Record, write_record
 from robocal_ros.cli.main import main
@@ -42,27 +41,14 @@ def recorded(joints: JointSamples, readings: np.ndarray) -> Record:
                   WrenchSamples('ft_wrist', time, readings))
 
 
-def rests(count: int = 8, rate: float = 125.0) -> Record:
-    """Rest with the tool in postures of all kinds."""
-    robot, generator = arm('robocal').robot(), np.random.default_rng(0)
-    postures, pieces = generator.uniform(*robot.sampling_limits(), (count, robot.n)), []
-    for here, there in pairwise(postures):
-        still = np.zeros((int(1.2 * rate), robot.n))
-        pieces += [(still + here, still, still), trapezoid(here, there, 1.5, 4.0, rate)]
-    q, v, a = (np.vstack(columns) for columns in zip(*pieces, strict=True))
-    readings = BIAS + wrench_of('robocal', TOOL, q, v, a)
-    return recorded(
-        JointSamples(robot.joint_names, np.arange(len(q)) / rate, q, v, np.zeros_like(q)),
-        readings + WRENCH_NOISE * generator.normal(size=readings.shape))
-
-
 @pytest.fixture(scope='module')
 def records() -> dict[str, Record]:
+    rests = static_record('robocal', 'upright', TOOL, 0, count=8)
     excited = excitation_cell.Record('robocal', TOOL, exciting(), 16.0)
     runs = friction_cell.record(
         {2: friction_cell.WRIST}, friction_cell.both_ways(2, np.geomspace(0.03, 0.6, 5)),
         rate=125.0, tool=TOOL).samples()
-    return {'static_poses': rests(),
+    return {'static_poses': recorded(rests.joints(), rests.readings()),
             'excitation': recorded(excited.joints(1), excited.readings(1).wrench),
             'friction': recorded(runs, np.zeros((len(runs), 6)))}
 

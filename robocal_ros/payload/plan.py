@@ -119,7 +119,7 @@ def _quality(robot: Robot, planned: Sequence[SweepRange]) -> float:
         angle = np.linspace(sweep.low, sweep.high, 60)
         columns = plane.regressor(angle, 1.0 / float(np.linalg.norm(robot.gravity)))
         # Friction is estimated jointly: a constant is no information.
-        columns = (columns - columns.mean(axis=0)) @ plane.lever_rows(robot)[0]
+        columns = (columns - columns.mean(axis=0)) @ plane.rows
         information += columns.T @ columns / len(angle)
     smallest = float(np.linalg.eigvalsh(information)[0])
     return 1.0 / np.sqrt(smallest) if smallest > 1e-9 else float('inf')

@@ -179,8 +179,7 @@ class PayloadProcedure:
         robot = self.arm.robot
         if self.values.effort_contains == 'external':
             robot = robot.without_mass()
-        joint = tracker.plane.joint
-        name = robot.joint_names[joint]
+        joint, name = tracker.plane.joint, tracker.plane.name
 
         def update(stamp: float, position: Array, torque: Array) -> None:
             if not low < position[joint] < high:

@@ -256,12 +256,8 @@ def _solved(
     robot: Robot, joints: JointSamples, values: PayloadParameters, sensor: WrenchSamples | None,
     friction: Mapping[str, SteadyFriction] | None, reference: CalibrationResult | None,
     arm: ArmModel | None,
-) -> tuple[RowsFit, Array | None]:
-    """Return the fit, with the structure of its residuals, and what a reference run of it adds.
-
-    Those are the residuals that the reference run has in common, shape (channels, k); None if
-    there is none or their places are not known.
-    """
+) -> RowsFit:
+    """Return the fit, with the structure of its residuals and what a reference run adds."""
     earlier = None if reference is None else reference.settings
 
     def fitted(robot: Robot, values: PayloadParameters) -> RowsFit:
@@ -280,9 +276,10 @@ def _solved(
         return fit_rows(rows, earlier)
 
     fit = _on_its_base(robot, values, fitted)
-    common = None if earlier is None else _earlier_residual(earlier, fit.rows)
-    fit = fit.inflated(fit.rows.columns, common)
-    return fit if earlier is None else _with_considered(fit), common
+    if earlier is None:
+        return fit.inflated(fit.rows.columns)
+    return _with_considered(fit.inflated(
+        fit.rows.columns, _earlier_residual(earlier, fit.rows)))
 
 
 def estimate(
@@ -319,9 +316,9 @@ def estimate(
     check_reference(robot, values, reference)
     if values.reference_run != 'subtract':
         reference = None
-    fit, common = _solved(robot, joints, values, sensor, friction, reference, arm)
+    fit = _solved(robot, joints, values, sensor, friction, reference, arm)
     # Without residuals in common, the reference run counts as independent.
-    independent = reference if common is None else None
+    independent = reference if fit.common is None else None
     move = moving(robot, fit.rows.frame)
     body, covariance = move @ fit.value[:10], move @ fit.covariance[:10, :10] @ move.T
     # What else the variance of the ten parameters has, with degrees of freedom.
@@ -338,7 +335,7 @@ def estimate(
     if values.reference_run == 'record':
         parameters = identified(BODY, ('kg', *['kg·m'] * 3, *['kg·m²'] * 6), body, covariance,
                                 _freedom(fit, others, move, np.eye(10), covariance))
-        return _result(robot, joints, values, fit, None, REFERENCE, parameters, BODY, covariance)
+        return _result(robot, joints, values, fit, REFERENCE, parameters, BODY, covariance)
     if reference is not None:
         body = body - reference.values(BODY)
     if distal is not None:
@@ -358,7 +355,7 @@ def estimate(
               *_consistency_check(distance),
               *(() if sensor is not None else _evidence(values, arm)))
     return _result(
-        robot, joints, values, fit, common, 'payload', (*parameters, *_delay(fit)),
+        robot, joints, values, fit, 'payload', (*parameters, *_delay(fit)),
         tuple(PARAMETERS[i] for i in found), covariance[np.ix_(found, found)], checks)
 
 
@@ -437,14 +434,13 @@ def _evidence(values: PayloadParameters, arm: ArmModel | None) -> list[Check]:
 
 
 def _result(
-    robot: Robot, joints: JointSamples, values: PayloadParameters, fit: RowsFit,
-    common: Array | None, kind: str, parameters: tuple[Parameter, ...], names: tuple[str, ...],
-    covariance: Array, checks: tuple[Check, ...] = (),
+    robot: Robot, joints: JointSamples, values: PayloadParameters, fit: RowsFit, kind: str,
+    parameters: tuple[Parameter, ...], names: tuple[str, ...], covariance: Array,
+    checks: tuple[Check, ...] = (),
 ) -> CalibrationResult:
     rows = fit.rows
     fitted, validation, adequate = validated(
-        fit, solved, lambda part, _: part.columns, rows.measured, values.max_held_out_ratio,
-        0.0 if common is None else common)
+        fit, solved, lambda part, _: part.columns, rows.measured, values.max_held_out_ratio)
     return make_result(
         robot, joints, kind=kind, method='excitation', parameters=parameters,
         covariance_names=names, covariance=covariance, fit=fitted, validation=validation,

@@ -209,13 +209,13 @@ class Postures:
     Attributes:
         poses: The n postures.
         gravity: Gravity in the root frame, shape (3,) [m/s²].
-        std: Noise of the mean readings, shape (n, 6) [N, N·m].
+        noise: Noise of single readings by channel, NaN if it is unknown, shape (6,) [N, N·m].
 
     """
 
     poses: Sequence[PoseMeasurement]
     gravity: Array
-    std: Array
+    noise: Array
 
     def _rows(self, gravity: Array) -> Array:
         """Return the regressor under a gravity in the root frame, shape (n, 6, 10)."""
@@ -231,6 +231,16 @@ class Postures:
     def time(self) -> Array:
         """Mean stamps, shape (n,) [s]."""
         return np.array([pose.time for pose in self.poses])
+
+    @property
+    def std(self) -> Array:
+        """Noise of the mean readings, shape (n, 6) [N, N·m]."""
+        return np.nan_to_num(self.noise) / np.sqrt([[pose.count] for pose in self.poses])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Numbers of postures and of readings that were left out."""
+        return {'poses': len(self.poses), 'spikes': sum(pose.spikes for pose in self.poses)}
 
     @property
     def regressor(self) -> Array:
@@ -432,8 +442,8 @@ def _effects(
 def fitted(
     robot: Robot, joints: JointSamples, sensor: WrenchSamples, values: PayloadParameters,
     mass: tuple[float, float] | None = None,
-) -> tuple[list[PoseMeasurement], Array, Estimate]:
-    """Return the postures, the noise of single readings by channel, and the fitted model.
+) -> Estimate:
+    """Return the fitted model of the postures.
 
     Args:
         robot: The arm without the payload.
@@ -456,14 +466,12 @@ def fitted(
         raise DataError(
             f'{len(poses)} different postures at rest are recorded; the method needs at least '
             f'{MIN_POSES}. Hold each for at least a second.')
-    noise = _noise(poses, sensor.frame)
+    postures = Postures(poses, np.array(robot.gravity), _noise(poses, sensor.frame))
     if mass is not None:
         # Links between sensor and load are subtracted by the URDF.
         links = body_covariance(poses[0].distal, values.arm_model_std)[0, 0]
         mass = mass[0], float(np.hypot(mass[1], np.sqrt(links)))
-    return poses, noise, _fitted(Postures(
-        poses, np.array(robot.gravity),
-        np.nan_to_num(noise) / np.sqrt([[pose.count] for pose in poses])), values, mass)
+    return _fitted(postures, values, mass)
 
 
 def estimate(
@@ -482,22 +490,21 @@ def estimate(
         ExcitationError: If a direction is unobservable; it is named.
 
     """
-    poses, noise, found = fitted(robot, joints, sensor, values)
-    mass = float(found.fit.value[0])
-    check_sign(mass, float(np.sqrt(found.fit.covariance[0, 0])), poses[0].distal.mass, values)
+    found = fitted(robot, joints, sensor, values)
+    mass, distal = float(found.fit.value[0]), found.postures.poses[0].distal
+    check_sign(mass, float(np.sqrt(found.fit.covariance[0, 0])), distal.mass, values)
     if mass < MIN_MASS:
         raise DataError(
             f'The estimated mass is {mass:.3f} kg; at least {MIN_MASS} kg are needed to '
             'distinguish it from no payload. Is a tool mounted?')
     check_payload_limit(mass, values)
     parameters, covariance = _load_in_tool_frame(
-        robot, sensor.frame, found,
-        body_covariance(poses[0].distal, values.arm_model_std)[:4, :4])
+        robot, sensor.frame, found, body_covariance(distal, values.arm_model_std)[:4, :4])
     if values.estimate_gravity and not found.gravity_estimated:
         parameters += tuple(Parameter(
             name, 'rad', state=State.NOT_IDENTIFIED, note='these postures do not observe the '
             'direction of gravity; tilt_std is its prior') for name in TILT)
-    cause = links_cause(poses[0].distal.mass, parameters[0], values)
+    cause = links_cause(distal.mass, parameters[0], values)
     residual, left_out = found.residual(), found.left_out()
     readings = found.postures.measured - found.fit.value[4:10]
     return make_result(
@@ -510,10 +517,9 @@ def estimate(
         fit=fits(readings, residual), validation=fits(readings, left_out),
         checks=(
             *accuracy_checks(robot, parameters[:4], covariance[:4, :4], values, cause, cause),
-            *residual_checks(found, left_out, noise, values), *_input_checks(found, values),
-            *spike_checks(poses)),
-        counts={'poses': len(poses), 'spikes': sum(pose.spikes for pose in poses),
-                **sensor.counted()},
+            *residual_checks(found, left_out, values), *_input_checks(found, values),
+            *spike_checks(found)),
+        counts={**found.postures.counts, **sensor.counted()},
         settings={
             'min_poses': MIN_POSES, 'min_mass': MIN_MASS,
             **settings_of(
@@ -521,7 +527,7 @@ def estimate(
                 'max_force_residual', 'max_torque_residual', 'max_residual_share',
                 *ACCURACY_SETTINGS),
             'sensor_frame': sensor.frame,
-            'distal_mass': float(np.mean([pose.distal.mass for pose in poses])),
+            'distal_mass': float(np.mean([p.distal.mass for p in found.postures.poses])),
             'random_effects': found.fit.std},
         series=_series(residual, left_out))
 
@@ -578,14 +584,13 @@ def fits(before: Array, after: Array) -> tuple[Fit, ...]:
 
 
 def residual_checks(
-    found: Estimate, left_out: Array, noise: Array, values: PayloadParameters
+    found: Estimate, left_out: Array, values: PayloadParameters
 ) -> list[Check]:
     """Check each posture against its prediction from all others.
 
     Args:
         found: The fitted postures.
         left_out: Readings minus predictions, shape (n, 6) [N, N·m].
-        noise: Noise of single readings by channel, NaN if unknown, shape (6,) [N, N·m].
         values: The node's parameters, with the limits.
 
     """
@@ -594,7 +599,7 @@ def residual_checks(
               for limit, (_, _, part) in zip(
                   (values.max_force_residual, values.max_torque_residual), PARTS, strict=True)]
     origin = (' Noise within postures is unknown: there is one reading per posture and no repeat.'
-              if np.isnan(noise).any() else '')
+              if np.isnan(found.postures.noise).any() else '')
     checks = []
     for limit, (what, unit, part) in zip(limits, PARTS, strict=True):
         size = rms(left_out[:, part].ravel())
@@ -636,10 +641,10 @@ def _input_checks(found: Estimate, values: PayloadParameters) -> list[Check]:
     return checks
 
 
-def spike_checks(poses: Sequence[PoseMeasurement]) -> list[Check]:
+def spike_checks(found: Estimate) -> list[Check]:
     """Check that few readings are spikes, which are left out; no check without any."""
-    spikes, readings = (sum(numbers) for numbers in zip(
-        *((pose.spikes, pose.readings) for pose in poses), strict=True))
+    spikes = found.postures.counts['spikes']
+    readings = sum(pose.readings for pose in found.postures.poses)
     return [] if not spikes else [at_most(
         'spikes', spikes / readings, _MAX_SPIKES, '1',
         f'{spikes} of {readings} readings at rest are spikes, more than {_SPIKE:.0f} '
@@ -832,8 +837,7 @@ def estimate_calibration(
 
     """
     check_weighed(values)
-    poses, noise, found = fitted(
-        robot, joints, sensor, values, (values.known_mass, values.known_mass_std))
+    found = fitted(robot, joints, sensor, values, (values.known_mass, values.known_mass_std))
     fit, (told, variance) = found.fit, _gains(found)
     covariance = told @ fit.complete @ told.T
     parameters = tuple(
@@ -858,9 +862,8 @@ def estimate_calibration(
                     f'RMS), {100.0 * before:.2f} % before. A heavier tool determines them '
                     'better, as do a better balance (known_mass_std) and a sensor right at the '
                     'tool: links between them are known to arm_model_std.', 'informative'),
-            *residual_checks(found, left_out, noise, values), *spike_checks(poses)),
-        counts={'poses': len(poses), 'spikes': sum(pose.spikes for pose in poses),
-                **sensor.counted()},
+            *residual_checks(found, left_out, values), *spike_checks(found)),
+        counts={**found.postures.counts, **sensor.counted()},
         settings={**settings_of(values, 'known_mass', 'known_mass_std', 'sensor_gain_std',
                                 'estimate_gravity', 'tilt_std', 'max_force_residual',
                                 'max_torque_residual', 'max_residual_share'),

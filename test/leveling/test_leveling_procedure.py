@@ -194,7 +194,8 @@ class TestJointStates:
         check = LevelCheck(plan.task, UP, way, rest)
         assert check.tilt == pytest.approx(off, rel=0.05, abs=1e-6)
         assert check.drift == pytest.approx(drift, rel=0.2, abs=1e-6)
-        assert check.drift_in_motion == pytest.approx(check.drift, abs=0.0 if off else 2e-5)
+        assert check.drift_in_motion == pytest.approx(
+            check.drift, rel=1e-6, abs=0.0 if off else 2e-5)
 
     @pytest.mark.parametrize(('samples', 'seen'), [(2, False), (6, True)])
     def test_a_jerk_of_two_samples_is_the_encoder_and_a_longer_one_is_drift(

@@ -158,7 +158,7 @@ class JointPath:
     @property
     def posture(self) -> Array:
         """Last posture, shape (n,) [rad]."""
-        return np.asarray(self.positions[-1])
+        return self.positions[-1]
 
     @property
     def travel(self) -> float:

@@ -48,7 +48,7 @@ LAYERS = {
     'payload': Layer(_BELOW, frozenset({'node'})),
     'friction': Layer(_BELOW, frozenset({'node', 'feed_forward'})),
     'compliance': Layer(_BELOW, frozenset({'node', 'feed_forward'})),
-    'leveling': Layer(_BELOW, frozenset({'node', 'rules'})),
+    'leveling': Layer(_BELOW, frozenset({'node'})),
     'wrench': Layer(_BELOW, frozenset({'node', 'outputs'})),
     'launching': Layer(frozenset({'messages'}), None),  # one module
     'offline': Layer(_BELOW - {'arm', 'node'}),  # one module

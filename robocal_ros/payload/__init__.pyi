@@ -4,12 +4,10 @@ from .estimator import (
     ARM_IDENTIFICATION as ARM_IDENTIFICATION,
     GAINS as GAINS,
     PAYLOAD as PAYLOAD,
+    duration_in as duration_in,
     estimate as estimate,
     estimate_arm as estimate_arm,
     estimate_gains as estimate_gains,
-)
-from .expected import (
-    duration_in as duration_in,
     expected_result as expected_result,
     expected_text as expected_text,
     gain_std_in as gain_std_in,

@@ -20,6 +20,9 @@ from robocal_ros.errors import ConfigurationError, ExcitationError
 from robocal_ros.results import rms
 from robocal_ros.robot import Robot, moved_parameters
 
+# Smallest share of gravity perpendicular to the axis of a plane's joint.
+_LEAST_SHARE = 0.5
+
 
 @dataclass(frozen=True)
 class Plane:
@@ -31,51 +34,56 @@ class Plane:
 
     Attributes:
         joint: Column of the joint.
+        name: Its name.
         reference: Posture of rotation zero, shape (n,) [rad].
-        axis: Joint axis in the root frame, unit vector, shape (3,).
-        origin: A point on the axis, root frame, shape (3,) [m].
-        down: Direction of gravity's part perpendicular to the axis, root frame, shape (3,).
-        side: axis × down, shape (3,).
-        gravity: Magnitude of that part, |g⊥| [m/s²].
+        gravity: Magnitude of gravity's part perpendicular to the axis, |g⊥| [m/s²].
+        rows: A of the map A c + b from a centre of mass in the tool frame to (x, y), by forward
+            kinematics in the reference posture, shape (2, 3).
+        offset: b, shape (2,) [m].
 
     """
 
     joint: int
+    name: str
     reference: Array
-    axis: Array
-    origin: Array
-    down: Array
-    side: Array
     gravity: float
+    rows: Array
+    offset: Array
 
     @classmethod
-    def at(cls, robot: Robot, reference: Array, joint: int, min_share: float = 0.5) -> Plane:
+    def at(cls, robot: Robot, reference: Array, joint: int) -> Plane:
         """Build the plane of a joint in a posture.
 
         Args:
             robot: The arm.
             reference: Posture of rotation zero, shape (n,) [rad].
             joint: Column of the joint.
-            min_share: Smallest share of gravity perpendicular to the axis.
 
         Raises:
             ExcitationError: If the axis is too close to vertical.
 
         """
+        name = robot.joint_names[joint]
         axis, origin, _ = robot.joint_axis(reference, joint)
         gravity = np.array(robot.gravity)
         total = float(np.linalg.norm(gravity))
         perpendicular = gravity - (gravity @ axis) * axis
         size = float(np.linalg.norm(perpendicular))
-        if total == 0.0 or size < min_share * total:
+        if total == 0.0 or size < _LEAST_SHARE * total:
             raise ExcitationError(
-                f"The axis of joint '{robot.joint_names[joint]}' is so close to vertical that "
+                f"The axis of joint '{name}' is so close to vertical that "
                 f'only {size:.2f} of {total:.2f} m/s² of gravity act about it; at least '
-                f'{min_share * total:.2f} m/s² are needed. Choose a posture in which that axis '
-                'is horizontal.'
-            )
+                f'{_LEAST_SHARE * total:.2f} m/s² are needed. Choose a posture in which that axis '
+                'is horizontal.')
         down = perpendicular / size
-        return cls(joint, reference, axis, origin, down, np.cross(axis, down), size)
+        directions = np.stack((down, np.cross(axis, down)))
+        tool = robot.transform_frame_to_root(reference, robot.tool_frame)
+        return cls(joint, name, reference, size, directions @ tool.rotation,
+                   directions @ (tool.translation - origin))
+
+    def lever(self, com: Array) -> Array:
+        """Return (x, y) of a centre of mass in the tool frame, shape (2,) [m]."""
+        return np.asarray(self.rows @ com + self.offset)
 
     def regressor(self, angle: Array, mass: float) -> Array:
         """Return the rows of (x, y) for joint angles.
@@ -90,32 +98,6 @@ class Plane:
         """
         turn = np.asarray(angle) - self.reference[self.joint]
         return mass * self.gravity * np.column_stack((np.sin(turn), np.cos(turn)))
-
-    def lever_rows(self, robot: Robot) -> tuple[Array, Array]:
-        """Return the map A c + b from a centre of mass in the tool frame to (x, y).
-
-        Computed by forward kinematics between the two frames in the reference posture.
-
-        Returns:
-            A, shape (2, 3), and b, shape (2,) [m].
-
-        """
-        tool = robot.transform_frame_to_root(self.reference, robot.tool_frame)
-        directions = np.stack((self.down, self.side))
-        return directions @ tool.rotation, directions @ (tool.translation - self.origin)
-
-    def torque(self, robot: Robot, angle: Array, mass: float, com: Array) -> Array:
-        """Return the payload's holding torque for joint angles, shape (k,) [N·m].
-
-        Args:
-            robot: The arm.
-            angle: Angles of the plane's joint, shape (k,) [rad].
-            mass: Mass [kg].
-            com: Centre of mass, tool frame, shape (3,) [m].
-
-        """
-        rows, offset = self.lever_rows(robot)
-        return self.regressor(angle, mass) @ (rows @ com + offset)
 
 
 def second_plane(robot: Robot, name: str) -> int | None:

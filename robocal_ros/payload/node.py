@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 import numpy as np
 import scipy
@@ -28,14 +28,16 @@ from robocal_ros.messages import (
 from robocal_ros.node import Answer, ArmNode, DriveGains, Journal, StopRequest, spin
 from robocal_ros.payload import estimator
 from robocal_ros.payload.arm_identification import check_load
-from robocal_ros.payload.drive_gain_regression import check_mass
-from robocal_ros.payload.expected import expected_result, expected_text, refused_text
+from robocal_ros.payload.excitation import check_mass
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.procedure import GUESS, KeptPostures, PayloadProcedure
 from robocal_ros.payload.result import COM
-from robocal_ros.payload.sensor_calibration import check_weighed
+from robocal_ros.payload.static_poses import check_weighed
 from robocal_ros.results import CalibrationResult, Inputs, absence, to_yaml
 from robocal_ros.robot import ARM, DRIVE_GAINS, carried_load, check_effort_unit, friction_by_joint
+
+Motions = Callable[[PayloadProcedure], Awaitable[None]]
+"""Motions of a calibration."""
 
 
 class PayloadIdentification(ArmNode):
@@ -133,11 +135,11 @@ class PayloadIdentification(ArmNode):
             readings[values.sensor_topic] = self._sensor.samples(joints.time[0])
         try:
             inputs, motion = self._inputs(by), arm.sampled(joints)
-            return expected_text(await self.compute(
-                lambda: expected_result(by, robot, values, inputs, motion,
+            return estimator.expected_text(await self.compute(
+                lambda: estimator.expected_result(by, robot, values, inputs, motion,
                                         Recording(joints, readings), mass)))
         except RobocalError as error:
-            return refused_text(error)
+            return estimator.refused_text(error)
 
     async def estimate(self) -> Answer:
         """Estimate the payload from the recorded samples."""
@@ -162,68 +164,69 @@ class PayloadIdentification(ArmNode):
     async def calibrate_gains(self) -> Answer:
         """Run an exciting motion with a tool of known mass, and estimate the drive gains."""
         check_mass(self.values)
-        self._inputs(estimator.GAINS)
-        await self.arm.connect()
-        return await self._estimated(
-            estimator.GAINS, await self._efforts_of(self._procedure().excitation(None)))
+        return await self._calibrated(estimator.GAINS, self._excitation)
 
     async def preview_calibrate_gains(self) -> str:
         """Plan and check the motion of `calibrate_gains` and show it, without moving."""
         check_mass(self.values)
-
-        async def motions(arm: PreviewArm) -> str:
-            await self._rehearsal(arm).excitation(None)
-            return f'Drive gains. {await self._expected(estimator.GAINS, arm)}'
-
-        return await self.dry_run(motions)
+        return await self._previewed('Drive gains', estimator.GAINS, self._excitation)
 
     async def identify_arm(self) -> Answer:
         """Run an exciting motion, and identify the arm, without load or with ``arm_load``."""
-        check_load(self.values, self.store.load(ARM), absence(self.store.load, ARM))
+        self._check_arm_load()
         check_effort_unit(self.values, self._inputs(estimator.ARM_IDENTIFICATION).gains)
-        await self.arm.connect()
-        return await self._estimated(estimator.ARM_IDENTIFICATION, await self._efforts_of(
-            self._procedure().arm_excitation()))
+        return await self._calibrated(
+            estimator.ARM_IDENTIFICATION, PayloadProcedure.arm_excitation)
 
     async def preview_identify_arm(self) -> str:
         """Plan and check the motion of `identify_arm` and show it, without moving."""
-        check_load(self.values, self.store.load(ARM), absence(self.store.load, ARM))
-
-        async def motions(arm: PreviewArm) -> str:
-            await self._rehearsal(arm).arm_excitation()
-            return 'Arm. ' + await self._expected(
-                estimator.ARM_IDENTIFICATION, arm, self.values.arm_load)
-
-        return await self.dry_run(motions)
+        self._check_arm_load()
+        return await self._previewed('Arm', estimator.ARM_IDENTIFICATION,
+                                     PayloadProcedure.arm_excitation, self.values.arm_load)
 
     async def calibrate_sensor(self) -> Answer:
         """Measure a weighed tool in postures at rest, and estimate the sensor's matrix."""
         check_weighed(self.values)
-        await self.arm.connect()
-        self.recorder.clear()
-        await self._procedure().run(self._sensor, self.store.load)
-        return await self._estimated(estimator.SENSOR, self.recorder.recording(
-            estimator.needs(self.values), words={marks.METHOD: self.values.method}))
+        return await self._calibrated(estimator.SENSOR, self._method)
 
     async def preview_calibrate_sensor(self) -> str:
         """Plan and check the motion of `calibrate_sensor` and show it, without moving."""
         check_weighed(self.values)
+        return await self._previewed('Sensor', estimator.SENSOR, self._method)
 
-        async def motions(arm: PreviewArm) -> str:
-            await self._rehearsal(arm).run(self._sensor, self.store.load)
-            return f'Sensor. {await self._expected(estimator.SENSOR, arm)}'
+    def _check_arm_load(self) -> None:
+        check_load(self.values, self.store.load(ARM), absence(self.store.load, ARM))
 
-        return await self.dry_run(motions)
+    async def _excitation(self, procedure: PayloadProcedure) -> None:
+        await procedure.excitation(None)
 
-    async def _efforts_of(self, motion: Awaitable[None]) -> Recording:
-        """Run a motion, and return its samples, all of them with effort."""
+    async def _method(self, procedure: PayloadProcedure) -> None:
+        await procedure.run(self._sensor, self.store.load)
+
+    async def _calibrated(self, by: Estimator, motions: Motions) -> Answer:
+        """Run motions, and estimate from their samples, all of them with effort if it is read."""
+        self._inputs(by)
+        await self.arm.connect()
         self.recorder.clear()
-        self.joints.need_effort = True
+        needs = by.needs(self.values)
+        self.joints.need_effort = needs.effort
         try:
-            await motion
-            return self.recorder.recording(estimator.gain_needs(self.values))
+            await motions(self._procedure())
+            recording = self.recorder.recording(needs, words=(
+                None if needs.effort else {marks.METHOD: self.values.method}))
         finally:
             self.joints.need_effort = estimator.needs(self.values).effort
+        return await self._estimated(by, recording)
+
+    async def _previewed(
+        self, what: str, by: Estimator, motions: Motions, mass: float | None = None
+    ) -> str:
+        """Carry out motions in a dry run, and return what an estimate will state."""
+        async def rehearsed(arm: PreviewArm) -> str:
+            await motions(self._rehearsal(arm))
+            return f'{what}. {await self._expected(by, arm, mass)}'
+
+        return await self.dry_run(rehearsed)
 
     def _procedure(self) -> PayloadProcedure:
         return PayloadProcedure(self.arm, self.recorder, self.status, self.values)

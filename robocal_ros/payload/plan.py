@@ -119,7 +119,7 @@ def _quality(robot: Robot, planned: Sequence[SweepRange]) -> float:
         angle = np.linspace(sweep.low, sweep.high, 60)
         columns = plane.regressor(angle, 1.0 / float(np.linalg.norm(robot.gravity)))
         # Friction is estimated jointly: a constant is no information.
-        columns = (columns - columns.mean(axis=0)) @ plane.lever_rows(robot)[0]
+        columns = (columns - columns.mean(axis=0)) @ plane.rows
         information += columns.T @ columns / len(angle)
     smallest = float(np.linalg.eigvalsh(information)[0])
     return 1.0 / np.sqrt(smallest) if smallest > 1e-9 else float('inf')
@@ -267,7 +267,7 @@ def _cost(robot: Robot, plan: TwoPlanePlan, current: Array) -> float:
 
 def plan_two_plane(
     robot: Robot, checker: CollisionChecker, current: Array, *, mass: float,
-    second_joint: str = '', seed: int = 0,
+    second_joint: str = '',
 ) -> TwoPlanePlan:
     """Find postures in which the last axis and a preceding one are horizontal, and the sweeps.
 
@@ -281,7 +281,6 @@ def plan_two_plane(
         current: Current posture, shape (n,) [rad].
         mass: Mass of the payload [kg].
         second_joint: Name of the second plane's joint, empty for automatic.
-        seed: Seed of the search.
 
     Raises:
         ConfigurationError: If the arm has fewer than two joints, the second joint is invalid,
@@ -300,7 +299,7 @@ def plan_two_plane(
     reasons = []
     for together, second in product((True, False), seconds):
         search = _TwoPlaneSearch(robot, loaded, checker, second, current, together)
-        found = islice(search.run(np.random.default_rng(seed)), _ENOUGH)
+        found = islice(search.run(np.random.default_rng(0)), _ENOUGH)
         for plan in sorted(found, key=lambda plan: _cost(robot, plan, current)):
             try:
                 return replace(plan, approach=connect(robot, checker, current, plan.posture))

@@ -77,29 +77,25 @@ def silence_of(sensor: WrenchStream, recorder: Recorder, longest: float) -> Sile
                    lambda: sensor.usual_interval, sensor.catch_up, missed=5, longest=longest)
 
 
+@dataclass(eq=False)
 class PayloadProcedure:
-    """Motions of the payload methods, with the parameters at the start of the procedure."""
+    """Motions of the payload methods, with the parameters at the start of the procedure.
 
-    def __init__(
-        self, arm: Arm, recorder: Recorder, report: Report, values: PayloadParameters
-    ) -> None:
-        """Store the arm, recorder and parameters, of which arm and parameters are public.
+    Attributes:
+        arm: The arm.
+        recorder: Records samples during the motions.
+        report: Publishes the progress.
+        values: The parameters.
+        remark: Sentence on what the speed scale costs, once an exciting motion is planned.
 
-        ``remark`` is a sentence on what the speed scale costs, once an exciting motion is planned.
+    """
 
-        Args:
-            arm: The arm.
-            recorder: Records samples during the motions.
-            report: Publishes the progress.
-            values: The parameters.
-
-        """
-        self.arm = arm
-        self._recorder = recorder
-        self._report = report
-        self.values = values
-        self._silence: Silence | None = None
-        self.remark = ''
+    arm: Arm
+    recorder: Recorder
+    report: Report
+    values: PayloadParameters
+    remark: str = ''
+    _silence: Silence | None = None
 
     async def run(
         self, sensor: WrenchStream | None, load: Load, keep: Keep = keep_nothing
@@ -131,12 +127,12 @@ class PayloadProcedure:
         arm, values = self.arm, self.values
         await arm.dwell(_PREFLIGHT)
         # The newer half only: earlier samples may have been sent before the call.
-        samples = self._recorder.samples()
+        samples = self.recorder.samples()
         samples = samples.rows(len(samples) // 2, len(samples))
         check_effort(samples, arm.robot.joint_names[-1:])
         check_contents(samples, arm.robot, values.effort_contains, values.min_weight_share)
         home = arm.posture()
-        self._report.update(
+        self.report.update(
             'planning', 'Searching a posture with two horizontal axes.', progress=0.0)
         plan = await arm.compute(
             plan_two_plane, arm.checker.robot, arm.checker, home, mass=mass,
@@ -174,7 +170,7 @@ class PayloadProcedure:
                     share=(begin + (0.2 + 0.4 * turn) * width,
                            begin + (0.6 + 0.4 * turn) * width))
             finally:
-                self._recorder.on_sample = None
+                self.recorder.on_sample = None
 
     def _show_while_turning(
         self, tracker: PlaneEstimator, low: float, high: float, direction: int
@@ -183,8 +179,7 @@ class PayloadProcedure:
         robot = self.arm.robot
         if self.values.effort_contains == 'external':
             robot = robot.without_mass()
-        joint = tracker.plane.joint
-        name = robot.joint_names[joint]
+        joint, name = tracker.plane.joint, tracker.plane.name
 
         def update(stamp: float, position: Array, torque: Array) -> None:
             if not low < position[joint] < high:
@@ -193,11 +188,11 @@ class PayloadProcedure:
             tracker.update(float(position[joint]), float(torque[joint]) - own, direction)
             if tracker.count % _LIVE_EVERY == 0:
                 (x, y, *_), (sx, sy, *_) = tracker.estimate()
-                self._report.note(**{
+                self.report.note(**{
                     f'{name}: lever along gravity [m]': f'{x:.5f} ± {Z95 * sx:.5f}',
                     f'{name}: lever sideways [m]': f'{y:.5f} ± {Z95 * sy:.5f}'})
 
-        self._recorder.on_sample = update
+        self.recorder.on_sample = update
 
     # ----------------------------------------------------------------- static poses
 
@@ -216,7 +211,7 @@ class PayloadProcedure:
         await arm.await_readings(self._watch(sensor))
         if kept is None:
             home, measured = arm.posture(), 0
-            self._report.update('planning', 'Choosing postures.', progress=0.0)
+            self.report.update('planning', 'Choosing postures.', progress=0.0)
             postures = np.array(await arm.compute(
                 plan_static_poses, arm.checker.robot, arm.checker, home,
                 sensor_frame=values.sensor_frame, count=values.poses))
@@ -236,7 +231,7 @@ class PayloadProcedure:
         what = f'posture {number + 1} of {len(postures)}'
         await arm.go_to(postures[number], phase='moving', message=f'Moving to {what}.',
                         share=(begin, begin + 0.7 * width), watch=self._watch_moving(sensor))
-        self._report.update('measuring', f'Measuring in {what}.', progress=begin + 0.7 * width,
+        self.report.update('measuring', f'Measuring in {what}.', progress=begin + 0.7 * width,
                             readings=str(sensor.recorded))
         newest = sensor.newest
         await arm.dwell(self.values.dwell, watch=self._watch(sensor))
@@ -277,7 +272,7 @@ class PayloadProcedure:
     def _watch_moving(self, sensor: WrenchStream) -> Watch:
         """Return the watch of a motion, which is repeated after a silence that ended."""
         if self._silence is None:
-            self._silence = silence_of(sensor, self._recorder, self.values.state_timeout)
+            self._silence = silence_of(sensor, self.recorder, self.values.state_timeout)
         silence, at_rest = self._silence, self._watch(sensor)
         silence.begin()
 
@@ -324,7 +319,7 @@ class PayloadProcedure:
         limits = fastest.scaled(values.speed_scale)
         guess = RigidBodyInertia(values.known_mass or GUESS if mass is None else mass,
                                  np.zeros(3), np.zeros((3, 3)))
-        self._report.update('planning', 'Choosing an exciting motion.', progress=0.0)
+        self.report.update('planning', 'Choosing an exciting motion.', progress=0.0)
         robot = arm.checker.robot.with_payload(guess)
         trajectory = await arm.compute(
             plan_excitation, robot, arm.checker, limits, home, regressor, values)
@@ -336,7 +331,7 @@ class PayloadProcedure:
             self.remark = (
                 f'At speed_scale {values.speed_scale:g}, noise makes moments of inertia '
                 f'{rms(slow) / rms(fast):.1f} times as uncertain as at 1.0. ')
-            self._report.note(**{'speed scale': self.remark.strip()})
+            self.report.note(**{'speed scale': self.remark.strip()})
         arm.check_stopped()
         watch = None if sensor is None else self._watch(sensor)
         await arm.dwell(_REST, watch)

@@ -473,6 +473,8 @@ class RowsFit:
         gain: Factor of each channel, shape (channels,).
         freedom: Returns the degrees of freedom of the variance along a direction, shape (p,);
             None if it is known.
+        common: Residuals of a fit of the same motion with the same weights, shape (channels, k),
+            if the covariance is that of the difference of both estimates; None otherwise.
 
     """
 
@@ -484,6 +486,7 @@ class RowsFit:
     noise: Array
     gain: Array
     freedom: Callable[[Array], float | None] = lambda _: None
+    common: Array | None = None
 
     @property
     def used(self) -> Flags:
@@ -500,8 +503,7 @@ class RowsFit:
 
         Args:
             regressor: Of all unknowns, nuisance parameters last, shape (channels, k, q).
-            common: Residuals of a fit of the same motion with the same weights, shape
-                (channels, k); the covariance is that of the difference of both estimates then.
+            common: As the attribute.
 
         """
         prior, guessed = np.zeros((2, regressor.shape[2]))
@@ -514,7 +516,8 @@ class RowsFit:
         structure = structured_covariance(
             regressor, residual, self.noise, self.inverse, np.diag(prior), guessed,
             self.rows.repeats)
-        return replace(self, covariance=structure.matrix, freedom=structure.freedom)
+        return replace(self, covariance=structure.matrix, freedom=structure.freedom,
+                       common=common)
 
     def lack_of_fit(self) -> tuple[LackOfFit, ...]:
         """Return the lack of fit of each channel."""
@@ -527,12 +530,13 @@ class RowsFit:
         rows, limits = self.rows, self.rows.limits
         if limits is None:
             return
-        found = self.lack_of_fit()
+        left = self.residual if self.common is None else self.residual - self.common
+        found = replace(self, residual=left).lack_of_fit()
         size = np.array([item.unexplained for item in found])
         worst = int(np.argmax(size / limits))
         used, unit, pure = self.used[worst], rows.units[worst], found[worst].pure_error
         cause = likely_cause(
-            self.residual[worst][used], rows.columns[worst][used],
+            left[worst][used], rows.columns[worst][used],
             {name: item[worst][used] for name, item in rows.causes().items()})
         yield at_most(
             'unexplained torque', size[worst], limits[worst], unit,
@@ -608,7 +612,7 @@ class Iteration:
 
 def validated(
     fit: RowsFit, again: Callable[[Rows], RowsFit], columns: Callable[[Rows, RowsFit], Array],
-    before: Array, max_ratio: float, common: Array | float = 0.0,
+    before: Array, max_ratio: float,
 ) -> tuple[tuple[Fit, ...], tuple[Fit, ...], tuple[Check, ...]]:
     """Validate a fit, also by a prediction of the last part of the motion from the first.
 
@@ -618,7 +622,6 @@ def validated(
         columns: Returns the columns of all unknowns of a part, linearised about a fit.
         before: Measured values before the fit, shape (channels, k).
         max_ratio: Largest ratio of residuals, as the parameter ``max_held_out_ratio``.
-        common: Residuals that a reference run has in common, shape (channels, k).
 
     Returns:
         Residuals of each channel in the fit, and in the last part, none if a part is too short;
@@ -626,8 +629,7 @@ def validated(
 
     """
     rows, whole = fit.rows, fit.rows.fits(fit.used, fit.residual, before, fit.lack_of_fit())
-    checks = (rows.recording,
-              *replace(fit, residual=fit.residual - common).unexplained_checks())
+    checks = (rows.recording, *fit.unexplained_checks())
     border = int((1.0 - _HELD_OUT_SHARE) * before.shape[1])
     last, used = rows.part(slice(border, None)), fit.used[:, border:]
     if used.sum() < _LEAST_HELD_OUT:

@@ -188,7 +188,7 @@ def largest_source(variances: Mapping[str, float]) -> str:
 
 def accuracy_checks(
     robot: Robot, parameters: Sequence[Parameter], covariance: Array, values: PayloadParameters,
-    of_mass: str = '', of_centre: str = '',
+    of_mass: str, of_centre: str,
 ) -> list[Check]:
     """Check what errors of the payload do, and the intervals that the user limits.
 

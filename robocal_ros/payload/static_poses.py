@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mass and centre of mass of a payload, and a wrist sensor's biases, from postures at rest.
+"""Payload and a wrist sensor's biases, or its calibration matrix, from postures at rest.
 
 Samples → dwells, each averaged → linear mixed model → load in the tool frame → checks.
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import DataError, ExcitationError
+from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
 from robocal_ros.estimation import (
     Effect,
     MixedFit,
@@ -51,7 +51,14 @@ from robocal_ros.payload.result import (
     unidentified_inertia,
 )
 from robocal_ros.results import CalibrationResult, Check, Fit, Parameter, Series, State, rms
-from robocal_ros.robot import RigidBodyInertia, Robot, body_covariance, level_axes
+from robocal_ros.robot import (
+    CALIBRATION_NAMES,
+    SENSOR_CALIBRATION,
+    RigidBodyInertia,
+    Robot,
+    body_covariance,
+    level_axes,
+)
 
 PARAMETERS = ('mass', *COM, *WRENCH_PARAMETERS[4:])
 TILT = ('tilt_1', 'tilt_2')
@@ -202,13 +209,13 @@ class Postures:
     Attributes:
         poses: The n postures.
         gravity: Gravity in the root frame, shape (3,) [m/s²].
-        std: Noise of the mean readings, shape (n, 6) [N, N·m].
+        noise: Noise of single readings by channel, NaN if it is unknown, shape (6,) [N, N·m].
 
     """
 
     poses: Sequence[PoseMeasurement]
     gravity: Array
-    std: Array
+    noise: Array
 
     def _rows(self, gravity: Array) -> Array:
         """Return the regressor under a gravity in the root frame, shape (n, 6, 10)."""
@@ -224,6 +231,16 @@ class Postures:
     def time(self) -> Array:
         """Mean stamps, shape (n,) [s]."""
         return np.array([pose.time for pose in self.poses])
+
+    @property
+    def std(self) -> Array:
+        """Noise of the mean readings, shape (n, 6) [N, N·m]."""
+        return np.nan_to_num(self.noise) / np.sqrt([[pose.count] for pose in self.poses])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Numbers of postures and of readings that were left out."""
+        return {'poses': len(self.poses), 'spikes': sum(pose.spikes for pose in self.poses)}
 
     @property
     def regressor(self) -> Array:
@@ -425,8 +442,8 @@ def _effects(
 def fitted(
     robot: Robot, joints: JointSamples, sensor: WrenchSamples, values: PayloadParameters,
     mass: tuple[float, float] | None = None,
-) -> tuple[list[PoseMeasurement], Array, Estimate]:
-    """Return the postures, the noise of single readings by channel, and the fitted model.
+) -> Estimate:
+    """Return the fitted model of the postures.
 
     Args:
         robot: The arm without the payload.
@@ -449,14 +466,12 @@ def fitted(
         raise DataError(
             f'{len(poses)} different postures at rest are recorded; the method needs at least '
             f'{MIN_POSES}. Hold each for at least a second.')
-    noise = _noise(poses, sensor.frame)
+    postures = Postures(poses, np.array(robot.gravity), _noise(poses, sensor.frame))
     if mass is not None:
         # Links between sensor and load are subtracted by the URDF.
         links = body_covariance(poses[0].distal, values.arm_model_std)[0, 0]
         mass = mass[0], float(np.hypot(mass[1], np.sqrt(links)))
-    return poses, noise, _fitted(Postures(
-        poses, np.array(robot.gravity),
-        np.nan_to_num(noise) / np.sqrt([[pose.count] for pose in poses])), values, mass)
+    return _fitted(postures, values, mass)
 
 
 def estimate(
@@ -475,22 +490,21 @@ def estimate(
         ExcitationError: If a direction is unobservable; it is named.
 
     """
-    poses, noise, found = fitted(robot, joints, sensor, values)
-    mass = float(found.fit.value[0])
-    check_sign(mass, float(np.sqrt(found.fit.covariance[0, 0])), poses[0].distal.mass, values)
+    found = fitted(robot, joints, sensor, values)
+    mass, distal = float(found.fit.value[0]), found.postures.poses[0].distal
+    check_sign(mass, float(np.sqrt(found.fit.covariance[0, 0])), distal.mass, values)
     if mass < MIN_MASS:
         raise DataError(
             f'The estimated mass is {mass:.3f} kg; at least {MIN_MASS} kg are needed to '
             'distinguish it from no payload. Is a tool mounted?')
     check_payload_limit(mass, values)
     parameters, covariance = _load_in_tool_frame(
-        robot, sensor.frame, found,
-        body_covariance(poses[0].distal, values.arm_model_std)[:4, :4])
+        robot, sensor.frame, found, body_covariance(distal, values.arm_model_std)[:4, :4])
     if values.estimate_gravity and not found.gravity_estimated:
         parameters += tuple(Parameter(
             name, 'rad', state=State.NOT_IDENTIFIED, note='these postures do not observe the '
             'direction of gravity; tilt_std is its prior') for name in TILT)
-    cause = links_cause(poses[0].distal.mass, parameters[0], values)
+    cause = links_cause(distal.mass, parameters[0], values)
     residual, left_out = found.residual(), found.left_out()
     readings = found.postures.measured - found.fit.value[4:10]
     return make_result(
@@ -503,10 +517,9 @@ def estimate(
         fit=fits(readings, residual), validation=fits(readings, left_out),
         checks=(
             *accuracy_checks(robot, parameters[:4], covariance[:4, :4], values, cause, cause),
-            *residual_checks(found, left_out, noise, values), *_input_checks(found, values),
-            *spike_checks(poses)),
-        counts={'poses': len(poses), 'spikes': sum(pose.spikes for pose in poses),
-                **sensor.counted()},
+            *residual_checks(found, left_out, values), *_input_checks(found, values),
+            *spike_checks(found)),
+        counts={**found.postures.counts, **sensor.counted()},
         settings={
             'min_poses': MIN_POSES, 'min_mass': MIN_MASS,
             **settings_of(
@@ -514,7 +527,7 @@ def estimate(
                 'max_force_residual', 'max_torque_residual', 'max_residual_share',
                 *ACCURACY_SETTINGS),
             'sensor_frame': sensor.frame,
-            'distal_mass': float(np.mean([pose.distal.mass for pose in poses])),
+            'distal_mass': float(np.mean([p.distal.mass for p in found.postures.poses])),
             'random_effects': found.fit.std},
         series=_series(residual, left_out))
 
@@ -571,14 +584,13 @@ def fits(before: Array, after: Array) -> tuple[Fit, ...]:
 
 
 def residual_checks(
-    found: Estimate, left_out: Array, noise: Array, values: PayloadParameters
+    found: Estimate, left_out: Array, values: PayloadParameters
 ) -> list[Check]:
     """Check each posture against its prediction from all others.
 
     Args:
         found: The fitted postures.
         left_out: Readings minus predictions, shape (n, 6) [N, N·m].
-        noise: Noise of single readings by channel, NaN if unknown, shape (6,) [N, N·m].
         values: The node's parameters, with the limits.
 
     """
@@ -587,7 +599,7 @@ def residual_checks(
               for limit, (_, _, part) in zip(
                   (values.max_force_residual, values.max_torque_residual), PARTS, strict=True)]
     origin = (' Noise within postures is unknown: there is one reading per posture and no repeat.'
-              if np.isnan(noise).any() else '')
+              if np.isnan(found.postures.noise).any() else '')
     checks = []
     for limit, (what, unit, part) in zip(limits, PARTS, strict=True):
         size = rms(left_out[:, part].ravel())
@@ -629,10 +641,10 @@ def _input_checks(found: Estimate, values: PayloadParameters) -> list[Check]:
     return checks
 
 
-def spike_checks(poses: Sequence[PoseMeasurement]) -> list[Check]:
+def spike_checks(found: Estimate) -> list[Check]:
     """Check that few readings are spikes, which are left out; no check without any."""
-    spikes, readings = (sum(numbers) for numbers in zip(
-        *((pose.spikes, pose.readings) for pose in poses), strict=True))
+    spikes = found.postures.counts['spikes']
+    readings = sum(pose.readings for pose in found.postures.poses)
     return [] if not spikes else [at_most(
         'spikes', spikes / readings, _MAX_SPIKES, '1',
         f'{spikes} of {readings} readings at rest are spikes, more than {_SPIKE:.0f} '
@@ -776,3 +788,106 @@ def _saturation(readings: Array, residual: Array) -> str:
                 return (f'a saturated channel: {name} reads {sign * extreme:.2f} {unit} in '
                         f'{int(at.sum())} postures; use a lighter load, or a larger range')
     return ''
+
+
+# ------------------------------------------------------------------ calibration matrix
+
+_MATRIX_UNITS = [*['1'] * 3, *['1/m'] * 3] * 3 + [*['m'] * 3, *['1'] * 3] * 3
+_GAINS = ('common gain of force', 'gain of force', 'common gain of torque', 'gain of torque')
+# Largest share of the variance before the measurement that an identified gain has after it.
+_TOLD = 0.5
+
+
+def check_weighed(values: PayloadParameters) -> None:
+    """Raise a ConfigurationError without a wrist sensor or the mass of the mounted tool."""
+    if values.method != 'static_poses':
+        raise ConfigurationError(
+            "calibrate_sensor measures with the wrist sensor in the postures of method "
+            f"'static_poses'; got method '{values.method}'. Set method to 'static_poses'.")
+    if not values.known_mass > 0.0:
+        raise ConfigurationError(
+            'calibrate_sensor needs the mass of the mounted tool: set known_mass (kg, from a '
+            f'scale), and known_mass_std; got {values.known_mass}.')
+
+
+def estimate_calibration(
+    robot: Robot, joints: JointSamples, sensor: WrenchSamples, values: PayloadParameters
+) -> CalibrationResult:
+    """Estimate the calibration matrix of the sensor from postures with a weighed tool.
+
+    reading = M w + b, with the wrench w of the tool, a bias b and the calibration matrix M
+    (Chavez, Traversaro, Pucci, Nori, Model Based In Situ Calibration of Six Axis Force Torque
+    Sensors, Humanoids 2016). Its elements are 1 or 0 but for errors of one relative size for
+    force and one for torque, which are estimated; the weighed mass sets the scale of the force.
+    At rest, the torque of one tool follows from its force: elements by torque and by force are
+    known as one sum for this tool, which leaves each of them uncertain, and so are those that
+    resemble a shifted centre of mass. Drift, scatter and the tilt of the base are estimated with
+    them.
+
+    Args:
+        robot: The arm without the tool.
+        joints: Joint states.
+        sensor: Readings of the wrist sensor.
+        values: The node's parameters, with the mass of the tool.
+
+    Raises:
+        ConfigurationError: If the mass of the tool is not given.
+        DataError: If postures are too few, or the sensor's readings unusable.
+        ExcitationError: If a direction is unobservable; it is named.
+
+    """
+    check_weighed(values)
+    found = fitted(robot, joints, sensor, values, (values.known_mass, values.known_mass_std))
+    fit, (told, variance) = found.fit, _gains(found)
+    covariance = told @ fit.complete @ told.T
+    parameters = tuple(
+        p if float(p.std or 0.0) ** 2 < _TOLD * before else replace(
+            p, state=State.NOT_IDENTIFIED, note='hardly known better than before')
+        for p, before in zip(identified(
+            CALIBRATION_NAMES, _MATRIX_UNITS, np.eye(6).ravel() + told @ found.value, covariance,
+            [fit.freedom(row) for row in told]),
+            (told**2 @ variance).tolist(), strict=True))
+    left_out = found.left_out(_GAINS)
+    force = np.arange(36).reshape(6, 6)[:3, :3].ravel()
+    std, before = (float(np.sqrt(part[force].mean())) for part in (
+        np.diag(covariance), told**2 @ variance))
+    return make_result(
+        robot, joints, kind=SENSOR_CALIBRATION, method='weighed_tool', frame=sensor.frame,
+        parameters=parameters, covariance_names=CALIBRATION_NAMES, covariance=covariance,
+        fit=fits(found.residual(), found.residual(_GAINS)),
+        validation=fits(found.left_out(), left_out),
+        checks=(
+            at_most('gains of force', std, np.sqrt(_TOLD) * before, '1',
+                    f'Gains of force are known to {100.0 * std:.2f} % (one standard deviation, '
+                    f'RMS), {100.0 * before:.2f} % before. A heavier tool determines them '
+                    'better, as do a better balance (known_mass_std) and a sensor right at the '
+                    'tool: links between them are known to arm_model_std.', 'informative'),
+            *residual_checks(found, left_out, values), *spike_checks(found)),
+        counts={**found.postures.counts, **sensor.counted()},
+        settings={**settings_of(values, 'known_mass', 'known_mass_std', 'sensor_gain_std',
+                                'estimate_gravity', 'tilt_std', 'max_force_residual',
+                                'max_torque_residual', 'max_residual_share'),
+                  'sensor_frame': sensor.frame, 'random_effects': fit.std})
+
+
+def _gains(found: Estimate) -> tuple[Array, Array]:
+    """Return the matrix' errors by fixed parameters and coefficients, and prior variances.
+
+    Returns:
+        Rows of the errors, shape (36, p + q), and variances of the coefficients, shape (p + q,).
+
+    """
+    fit, places = found.fit, found.fit.places
+    told = np.zeros((6, 6, len(fit.complete)))
+    for what, _, rows in PARTS:
+        # The columns of the coefficients are force and torque over the lever arm, by channel.
+        size = np.repeat([1.0, 1.0 / found.lever], 3) * (
+            1.0 if what == 'force' else found.lever)
+        told[rows, :, places[f'gain of {what}']] = np.einsum(
+            'ra,cb->rcab', np.eye(3), np.diag(size)).reshape(3, 6, 18)
+        for channel in range(6)[rows]:
+            told[channel, channel, places[f'common gain of {what}']] = 1.0
+    variance = np.zeros(len(fit.complete))
+    for name, part in places.items():
+        variance[part] = fit.std[name] ** 2
+    return told.reshape(36, -1), variance

@@ -182,6 +182,11 @@ class PlaneFit:
     lever_change: Array
 
     @property
+    def lever(self) -> Array:
+        """(x, y), shape (2,) [m]."""
+        return self.fit.value[:2]
+
+    @property
     def residual(self) -> Array:
         """Measured minus fitted torque, shape (k,) [N·m]."""
         return self.fit.residual[:len(self.target)]
@@ -388,8 +393,8 @@ class _Recording:
                 torque = torques(position, still, still,
                                  self.samples.effort[sweep.start:sweep.stop])
                 lever = lever + change @ torque[:, plane.plane.joint]
-            a, _ = plane.plane.lever_rows(self.robot)
-            shift = shift + com.covariance @ a.T @ np.linalg.inv(plane.covariance) @ lever
+            shift = shift + com.covariance @ plane.plane.rows.T @ np.linalg.inv(
+                plane.covariance) @ lever
         return np.asarray(shift @ np.transpose(shift))
 
     def held_out(
@@ -410,13 +415,13 @@ class _Recording:
                 continue
             loss = np.where(sign > 0, plane.friction(1), plane.friction(-1))
             measured.append(target - loss)
-            residual.append(target - other.torque(self.robot, angle, mass, com) - loss)
             rows.append(other.regressor(angle, mass))
+            residual.append(target - rows[-1] @ other.lever(com) - loss)
         if not residual:
             return None
         left, regressor = np.concatenate(residual), np.vstack(rows)
-        fit = Fit(f'torque of {self.robot.joint_names[plane.plane.joint]}', 'N·m',
-                  rms(np.concatenate(measured)), rms(left), len(left))
+        fit = Fit(f'torque of {plane.plane.name}', 'N·m', rms(np.concatenate(measured)),
+                  rms(left), len(left))
         try:
             lever = solve(regressor, left, rms(left) or 1.0, ('x', 'y'), max_condition=1e3)
         except ExcitationError:
@@ -426,22 +431,20 @@ class _Recording:
         return HeldOut(fit, rms(plane.residual), lever.value, std)
 
 
-def _combine(robot: Robot, fits: Sequence[PlaneFit], between: float = 0.0) -> LinearFit:
+def _combine(fits: Sequence[PlaneFit], between: float = 0.0) -> LinearFit:
     """Combine both planes' levers to a centre of mass in the tool frame by weighted LS.
 
     Args:
-        robot: The arm.
         fits: Both planes.
         between: Standard deviation of levers between postures [m].
 
     """
     rows, right = [], []
     for fit in fits:
-        a, b = fit.plane.lever_rows(robot)
         # Whitened by the plane's own covariance.
         whitening = np.linalg.inv(np.linalg.cholesky(fit.covariance + between**2 * np.eye(2)))
-        rows.append(whitening @ a)
-        right.append(whitening @ (fit.fit.value[:2] - b))
+        rows.append(whitening @ fit.plane.rows)
+        right.append(whitening @ (fit.lever - fit.plane.offset))
     return solve(
         np.vstack(rows), np.concatenate(right), 1.0, COM, max_condition=1e3,
         hint='The two joint axes are (nearly) parallel; set another second_joint.')
@@ -522,19 +525,19 @@ def estimate(
     recording = _Recording(robot, samples, values, friction or {}, float(
         samples.time[max(s.stop for s in found) - 1] - samples.time[min(s.start for s in found)]))
     planes = [recording.plane_fit(sweeps, mass.value) for sweeps in used]
-    com = _combine(robot, planes)
+    com = _combine(planes)
     held_out = [item for plane, joint in zip(planes, joints, strict=True) if (
         item := recording.held_out(plane, groups[joint][1:], mass.value, com.value))]
-    disagreement, unlikely = _disagreement(robot, planes, com)
+    unlikely = com.reduced_chi_square > float(scipy.special.chdtri(1, 0.01))
     own = com.covariance * (com.reduced_chi_square if unlikely else 1.0)
     between = _between_postures(held_out)
-    scatter = _combine(robot, planes, between).covariance - com.covariance
+    scatter = _combine(planes, between).covariance - com.covariance
     parts = {
         'noise of the sweeps: use wider or slower ones': own,
         'levers that differ between postures: friction or links depend on the posture': scatter,
         **_sources(recording, planes, com, mass, arm)}
     heavier = [recording.plane_fit(sweeps, (1.0 + _STEP) * mass.value) for sweeps in used]
-    change = mass.std * (_combine(robot, heavier).value - com.value) / (_STEP * mass.value)
+    change = mass.std * (_combine(heavier).value - com.value) / (_STEP * mass.value)
     parts[_OF_MASS] = np.outer(change, change)
     covariance = np.sum(list(parts.values()), axis=0)
     at = int(np.argmax(np.diag(covariance)))
@@ -545,21 +548,20 @@ def estimate(
                       f'given: {mass.source}')
     whole = np.pad(covariance, ((1, 0), (1, 0)))
     whole[0] = whole[:, 0] = mass.std * np.concatenate(([mass.std], change))
-    losses = [_losses(robot.joint_names[plane.plane.joint], plane) for plane in planes
-              if len(plane.directions) > 1]
+    losses = [_losses(plane) for plane in planes if len(plane.directions) > 1]
     return make_result(
         robot, samples, method='two_plane',
         parameters=(
             given, *centre, *unidentified_inertia('static torques do not depend on inertia'),
-            *(item for plane in planes for item in _lever(robot, plane.plane, centre, covariance)),
+            *(item for plane in planes for item in _lever(plane.plane, centre, covariance)),
             *(parameter for found, _ in losses for parameter in found)),
         covariance_names=COM, covariance=covariance,
-        fit=tuple(Fit(f'torque of {robot.joint_names[p.plane.joint]}', 'N·m', rms(p.target),
-                      rms(p.residual), len(p.target)) for p in planes),
+        fit=tuple(Fit(f'torque of {p.plane.name}', 'N·m', rms(p.target), rms(p.residual),
+                      len(p.target)) for p in planes),
         validation=tuple(item.fit for item in held_out),
         checks=(*accuracy_checks(robot, (given, *centre), whole, values, source, source),
-                *(() if arm is None else (_gain_check(robot, joints, arm),)),
-                *_checks(disagreement, unlikely, held_out),
+                *(() if arm is None else (_gain_check(planes, arm),)),
+                *_checks(planes, com.value, unlikely, held_out),
                 *(check for _, check in losses),
                 *_torque_check(robot, planes, com.value, covariance, stored, values)),
         counts={'fitted': sum(len(p.target) for p in planes),
@@ -571,10 +573,9 @@ def estimate(
             'min_sweep': MIN_SWEEP, 'known_mass': mass.value, 'known_mass_std': mass.std,
             'mass_source': mass.source, 'max_plane_disagreement': MAX_PLANE_DISAGREEMENT,
             'second_joint': robot.joint_names[second],
-            'friction_model': [robot.joint_names[p.plane.joint] for p in planes
-                               if p.friction_model is not None],
+            'friction_model': [p.plane.name for p in planes if p.friction_model is not None],
             'lever_scatter': between},
-        series=tuple(item for plane in planes for item in _series(robot, plane, mass.value)))
+        series=tuple(item for plane in planes for item in _series(plane, mass.value)))
 
 
 def _sources(
@@ -620,34 +621,25 @@ def _freedom(own: Array, total: Array, held_out: Sequence[HeldOut]) -> list[floa
     return [float(count / share**2) if share > 1e-3 else None for share in shares]
 
 
-def _gain_check(robot: Robot, joints: Sequence[int], arm: ArmModel) -> Check:
+def _gain_check(planes: Sequence[PlaneFit], arm: ArmModel) -> Check:
     """Check that drive gains are known well enough; their deviation is in the intervals."""
-    std = np.sqrt([arm.covariance[at, at] for at in (11 * robot.n + j for j in joints)])
-    worst = int(np.argmax(std))
+    gains = np.sqrt(np.diag(arm.covariance)[11 * arm.robot.n:])
+    worst = max((item.plane for item in planes), key=lambda plane: float(gains[plane.joint]))
+    std = gains[worst.joint]
     return at_most(
-        'drive gain', std[worst], MAX_GAIN_STD, '1',
-        f"The drive gain of joint '{robot.joint_names[joints[worst]]}' is known to "
-        f'{100 * std[worst]:.2g} % (limit {100 * MAX_GAIN_STD:.0f} %). Above it, calibrate the '
+        'drive gain', std, MAX_GAIN_STD, '1',
+        f"The drive gain of joint '{worst.name}' is known to {100 * std:.2g} % "
+        f'(limit {100 * MAX_GAIN_STD:.0f} %). Above it, calibrate the '
         'drive gains (calibrate_gains), or state a smaller gain_std if efforts come from joint '
         'torque sensors.', 'trustworthy')
 
 
-def _disagreement(
-    robot: Robot, planes: Sequence[PlaneFit], com: LinearFit
-) -> tuple[float, bool]:
-    """Return the largest difference between the planes [m], and whether it is significant."""
-    worst = 0.0
-    for plane in planes:
-        rows, offset = plane.plane.lever_rows(robot)
-        worst = max(worst, float(np.abs(
-            plane.fit.value[:2] - rows @ com.value - offset).max()))
-    return worst, com.reduced_chi_square > float(scipy.special.chdtri(1, 0.01))
-
-
 def _checks(
-    disagreement: float, unlikely: bool, held_out: Sequence[HeldOut]
+    planes: Sequence[PlaneFit], com: Array, unlikely: bool, held_out: Sequence[HeldOut]
 ) -> Iterator[Check]:
     limit = MAX_PLANE_DISAGREEMENT
+    disagreement = max(float(np.abs(plane.lever - plane.plane.lever(com)).max())
+                       for plane in planes)
     yield Check('planes agree', not (unlikely and disagreement > limit), disagreement, limit, 'm',
                 f'The two planes agree within {1e3 * disagreement:.2f} mm '
                 f'(limit {1e3 * limit:.1f} mm beyond chance).', 'adequate')
@@ -674,11 +666,9 @@ def _torque_check(
         return
     off = com - stored.values(COM)
     apart = float(off @ np.linalg.solve(covariance + stored.covariance_of(COM), off))
-    torque = 0.0
-    for plane in planes:
-        lever, (turned, _) = plane.fit.value[:2], plane.plane.lever_rows(robot)
-        torque += float(lever @ np.linalg.solve(
-            plane.covariance + turned @ covariance @ turned.T, lever))
+    torque = sum(float(item.lever @ np.linalg.solve(
+        item.covariance + item.plane.rows @ covariance @ item.plane.rows.T, item.lever))
+        for item in planes)
     limit = float(scipy.special.chdtri(3, _CONTRADICTION))
     missing = apart > limit and torque < float(
         scipy.special.chdtri(2 * len(planes), _CONTRADICTION))
@@ -688,12 +678,12 @@ def _torque_check(
         f'{stored.source}) its centre is {1e3 * float(np.linalg.norm(off)):.0f} mm off.')
 
 
-def _losses(name: str, plane: PlaneFit) -> tuple[tuple[Parameter, ...], Check]:
+def _losses(plane: PlaneFit) -> tuple[tuple[Parameter, ...], Check]:
     """Return the friction of a joint that was swept in both directions, and a check of it.
 
     Friction dissipates power, except for a wrong sign of the effort.
     """
-    forward, backward = plane.friction(1), plane.friction(-1)
+    name, forward, backward = plane.plane.name, plane.friction(1), plane.friction(-1)
     std = 0.5 * float(np.hypot(*plane.fit.std()[2:4]))
     loss, model = 0.5 * (forward - backward), plane.friction_model
     parameters = (
@@ -711,13 +701,12 @@ def _losses(name: str, plane: PlaneFit) -> tuple[tuple[Parameter, ...], Check]:
 
 
 def _lever(
-    robot: Robot, plane: Plane, centre: Sequence[Parameter], covariance: Array
+    plane: Plane, centre: Sequence[Parameter], covariance: Array
 ) -> tuple[Parameter, Parameter]:
     """Return distance and angle of the centre in a plane, the method's l and γ."""
-    rows, offset = plane.lever_rows(robot)
-    x, y = rows @ [item.value for item in centre] + offset
-    length, name = float(np.hypot(x, y)), robot.joint_names[plane.joint]
-    along = np.array([[x, y], [-y, x]]) / length @ rows
+    x, y = plane.lever(np.array([item.value for item in centre]))
+    length, name = float(np.hypot(x, y)), plane.name
+    along = np.array([[x, y], [-y, x]]) / length @ plane.rows
     std, across = np.sqrt(np.diag(along @ covariance @ along.T)).tolist()
     freedom = min((item.freedom for item in centre if item.freedom is not None), default=None)
     note = f'from gravity, at {name} = {plane.reference[plane.joint]:.4f} rad'
@@ -729,16 +718,14 @@ def _lever(
                       'the centre is within two deviations of the axis'))
 
 
-def _series(robot: Robot, plane: PlaneFit, mass: float) -> tuple[Series, ...]:
+def _series(plane: PlaneFit, mass: float) -> tuple[Series, ...]:
     """Return plots of the fit and its residuals."""
-    name, size = robot.joint_names[plane.plane.joint], len(plane.target)
-    pick = spread(size, _PLOT_POINTS)
+    name, pick = plane.plane.name, spread(len(plane.target), _PLOT_POINTS)
     order = pick[np.argsort(plane.angle[pick], kind='stable')]
     angle, target, residual = (x[order] for x in (plane.angle, plane.target, plane.residual))
     return (
         Series(f'Torque of {name}, arm and payload separated', f'{name} [rad]', 'torque [N·m]',
                angle, {'measured minus the arm': target, 'fit with friction': target - residual,
-                       'payload alone': plane.plane.regressor(angle, mass)
-                       @ plane.fit.value[:2]}),
+                       'payload alone': plane.plane.regressor(angle, mass) @ plane.lever}),
         Series(f'Residuals of {name}', f'{name} [rad]', 'residual [N·m]', angle,
                {'measured minus fit': residual}))

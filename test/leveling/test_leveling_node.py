@@ -16,6 +16,7 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import String
 from support.compliance_results import compliance_result
+from support.leveling_rig import TILTED
 from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, overrides
 from visualization_msgs.msg import Marker, MarkerArray
 
@@ -29,8 +30,7 @@ from robocal_ros.robot.model import Robot
 pytestmark = pytest.mark.usefixtures('ros')
 
 NAMES = tuple(f'joint_{number}' for number in range(1, 7))
-TILTED = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])
-SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+SUCCESS = TransitionCallbackReturn.SUCCESS
 STATUS = 'joint_trajectory_controller/follow_joint_trajectory/_action/status'
 
 
@@ -58,30 +58,12 @@ def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
     yield from made_rigs(partial(Rig, tmp_path))
 
 
-@pytest.mark.parametrize(('values', 'words'), [
-    ({'reference': 'table'}, ("Frame 'table' is not in the robot description", 'base_link')),
-    ({'reference': 'link_4'}, ("'link_4', which moves with the arm",)),
-    ({'tool_frame': 'tool_zero'}, ("Frame 'tool_zero'", 'tool0')),
-    ({'tool_point': [0.1, 0.2]}, ("'tool_point' has 2 values; expected three",)),
-    ({'imu_topic': 'imu', 'imu_frame': 'imu_nose'}, ("Frame 'imu_nose'",)),
-    ({'imu_topic': 'imu', 'imu_frame': 'imu_link_3'},
-     ("'imu_link_3' is not fixed to the tool frame 'tool0'",)),
-    ({'auto_level_after': ['frame:tabel']}, ("Frame 'tabel'", 'base_link')),
-    ({'auto_level_after': ['link_2']}, ("'link_2', which moves with the arm",)),
-    ({'auto_level_after': ['world'], 'auto_level_box': [1.0]},
-     ("'auto_level_box' has 1 values; expected three",)),
-    ({'heading': 'north'}, ("'heading' is 'north'", "'nearest', 'x', 'y', 'free'")),
-    ({'direction': 'sideways'}, ("'direction' is 'sideways'",)),
-    ({'max_step': 3.0}, ("'max_step'",)),
-    ({'reference': 'gravity', 'gravity': [0.0, 0.0, 0.0]}, ('gravity is zero',)),
-])
-def test_configure_refuses(
-    rig: Callable[..., Rig], values: dict[str, Any], words: tuple[str, ...]
-) -> None:
-    made = rig(**values)
-    assert made.configure() == FAILURE
-    for word in words:
-        assert word in made.log['error'][0]
+@pytest.fixture
+def resting(rig: Callable[..., Rig]) -> Rig:
+    """An active node of an arm at rest."""
+    made = rig().start()
+    made.rest()
+    return made
 
 
 @pytest.mark.parametrize('used', [True, False])
@@ -108,25 +90,21 @@ def test_stale_joint_states(rig: Callable[..., Rig]) -> None:
     assert 'was not moved' in answer.message
 
 
-def test_without_a_controller_the_answer_names_it(rig: Callable[..., Rig]) -> None:
-    made = rig().start()
-    made.rest()
-    for verb in ('run', 'level'):
-        answer = made.call(verb)
-        assert not answer.success
-        assert 'Action server' in answer.message
+@pytest.mark.parametrize('verb', ['run', 'level'])
+def test_without_a_controller_the_answer_names_it(resting: Rig, verb: str) -> None:
+    answer = resting.call(verb)
+    assert not answer.success
+    assert 'Action server' in answer.message
 
 
-def test_preview_shows_and_needs_no_controller(rig: Callable[..., Rig]) -> None:
-    made = rig().start()
-    made.rest()
-    received = made.subscribe(MarkerArray, 'markers', qos.LATCHED)
-    answer = made.call('preview')
+def test_preview_shows_and_needs_no_controller(resting: Rig) -> None:
+    received = resting.subscribe(MarkerArray, 'markers', qos.LATCHED)
+    answer = resting.call('preview')
     assert answer.success, answer.message
     assert 'The tool is tilted by 26.5°' in answer.message
     assert '5 transition poses' in answer.message
     assert 'Nothing was moved' in answer.message
-    made.spinner.until(lambda: received)
+    resting.spinner.until(lambda: received)
     markers = {(item.ns, item.id): item for item in received[-1].markers}
     assert received[-1].markers[0].action == Marker.DELETEALL
     tool = Tool(Robot(arm_urdf(), tool_frame='tool0'))
@@ -146,49 +124,26 @@ def test_preview_shows_and_needs_no_controller(rig: Callable[..., Rig]) -> None:
     assert all(item.header.frame_id == 'world' for item in received[-1].markers)
 
 
-def test_preview_says_why_there_is_no_way(rig: Callable[..., Rig]) -> None:
-    made = rig().start()
-    made.rest(np.array([0.2, 0.6, -1.5, 0.1, 0.4, 0.0]))
-    answer = made.call('preview')
-    assert not answer.success
-    assert 'edge of its workspace or a singular posture' in answer.message
-    assert 'The arm was not moved' in answer.message
-
-
-def test_a_level_tool_is_left_alone(rig: Callable[..., Rig]) -> None:
-    made = rig(tolerance=0.48).start()
-    made.rest()
-    answer = made.call('preview')
-    assert answer.success
-    assert 'level already' in answer.message
-
-
-def test_estimate_measures_the_tilt_and_moves_nothing(rig: Callable[..., Rig]) -> None:
-    made = rig().start()
-    made.rest()
-    statuses = made.subscribe(DiagnosticStatus, 'status', qos.LATCHED)
-    answer = made.call('estimate')
+def test_estimate_measures_the_tilt_and_moves_nothing(resting: Rig) -> None:
+    statuses = resting.subscribe(DiagnosticStatus, 'status', qos.LATCHED)
+    answer = resting.call('estimate')
     assert answer.success, answer.message
     assert answer.message == (
         'The tool is tilted by 26.5° (tolerance 0.050°). Nothing was moved.')
-    made.spinner.until(lambda: statuses and statuses[-1].message == answer.message)
-    assert not made.node.joints.recording
-    recorded = made.node.joints.recorded
+    resting.spinner.until(lambda: statuses and statuses[-1].message == answer.message)
+    joints = resting.node.joints
+    assert not joints.recording
+    recorded = joints.recorded
     assert recorded >= 50
-    assert made.call('clear').message == f'{recorded} samples discarded.'
-    assert made.node.joints.recorded == 0
+    assert resting.call('clear').message == f'{recorded} samples discarded.'
+    assert joints.recorded == 0
 
 
-def test_a_direction_that_is_set_while_active_counts_from_the_next_call_on(
-    rig: Callable[..., Rig]
-) -> None:
-    made = rig().start()
-    made.rest()
+def test_a_direction_that_is_set_while_active_counts_from_the_next_call_on(resting: Rig) -> None:
     for direction, tilt in (('up', '153.5°'), ('down', '26.5°')):
-        (result,) = made.node.set_parameters(overrides(direction=direction))
-        assert result.successful
-        assert f'tilted by {tilt}' in made.call('estimate').message
-    (result,) = made.node.set_parameters(overrides(reference='gravity'))
+        resting.set(direction=direction)
+        assert f'tilted by {tilt}' in resting.call('estimate').message
+    (result,) = resting.node.set_parameters(overrides(reference='gravity'))
     assert 'reference cannot change while the node is configured' in result.reason
 
 
@@ -206,39 +161,46 @@ class TestImu:
     async def _there() -> None:
         """Stand in for a controller."""
 
+    @pytest.fixture
+    def imu(self, rig: Callable[..., Rig]) -> tuple[Rig, Callable[..., None]]:
+        """A node with an IMU, and what publishes its readings."""
+        made = rig(imu_topic='tool_imu').start()
+        publisher = made.publisher(Imu, 'tool_imu')
+
+        def publish(frame: str, second: int, value: float) -> None:
+            message = Imu()
+            message.header.frame_id = frame
+            message.header.stamp.sec = second
+            message.linear_acceleration.z = value
+            publisher.publish(message)
+
+        return made, publish
+
     @pytest.mark.parametrize(('frame', 'value', 'words'), [
         ('imu_nose', 1.0, "names frame 'imu_nose', but 'imu_flange' is expected"),
         ('imu_flange', float('nan'), 'not finite numbers'),
     ])
     def test_bad_readings(
-        self, rig: Callable[..., Rig], frame: str, value: float, words: str
+        self, imu: tuple[Rig, Callable[..., None]], frame: str, value: float, words: str
     ) -> None:
-        made = rig(imu_topic='tool_imu').start()
-        publisher = made.publisher(Imu, 'tool_imu')
-        message = Imu()
-        message.header.frame_id = frame
-        message.linear_acceleration.x = value
-        publisher.publish(message)
+        made, publish = imu
+        publish(frame, 0, value)
         made.spinner.until(lambda: words in made.node.imu.problem(1.0))
 
-    def test_mean_of_what_came_since(self, rig: Callable[..., Rig]) -> None:
-        made = rig(imu_topic='tool_imu').start()
-        imu = made.node.imu
+    def test_mean_of_what_came_since(self, imu: tuple[Rig, Callable[..., None]]) -> None:
+        made, publish = imu
+        averaged = made.node.imu
         with pytest.raises(DataError, match='No readings were received'):
-            imu.mean()
-        publisher = made.publisher(Imu, 'tool_imu')
-        imu.begin()
-        for value in (1.0, 3.0):
-            message = Imu()
-            message.header.frame_id = 'imu_flange'
-            message.header.stamp.sec = round(value)
-            message.linear_acceleration.z = value
-            publisher.publish(message)
-        made.spinner.until(lambda: imu.stream.recorded == 2)
-        np.testing.assert_allclose(imu.mean(), [0.0, 0.0, 2.0])
-        imu.begin()
+            averaged.mean()
+        averaged.begin()
+        for value in (1, 3):
+            publish('imu_flange', value, float(value))
+        made.spinner.until(lambda: averaged.stream.recorded == 2)
+        np.testing.assert_allclose(averaged.mean(), [0.0, 0.0, 2.0])
+        averaged.begin()
         with pytest.raises(DataError, match='No readings were received'):
-            imu.mean()
+            averaged.mean()
+
 
 class TestByRule:
     @pytest.fixture
@@ -271,9 +233,9 @@ class TestByRule:
 
         return publish
 
-    def quiet(self, made: Rig, reasons: list[str]) -> None:
-        """Nothing is levelled for half a second."""
-        end = made.time + 0.5
+    def quiet(self, made: Rig, reasons: list[str], duration: float = 0.5) -> None:
+        """Nothing is levelled for a time [s]."""
+        end = made.time + duration
         made.spinner.until(lambda: made.time > end)
         assert not reasons
 
@@ -288,33 +250,23 @@ class TestByRule:
         made.spinner.until(lambda: reasons)
         assert reasons == ["the tool is in the region about 'world'"]
 
-    @pytest.mark.parametrize('code', [GoalStatus.STATUS_CANCELED, GoalStatus.STATUS_ABORTED])
-    def test_not_after_a_motion_that_was_stopped(
-        self, ruled: tuple[Rig, list[str]], code: int
+    @pytest.mark.parametrize(('why', 'code'), [
+        ('stopped', GoalStatus.STATUS_CANCELED), ('stopped', GoalStatus.STATUS_ABORTED),
+        ('its own', GoalStatus.STATUS_SUCCEEDED), ('inactive', GoalStatus.STATUS_SUCCEEDED)])
+    def test_not_after_motions_of_other_kinds(
+        self, ruled: tuple[Rig, list[str]], why: str, code: int
     ) -> None:
         made, reasons = ruled
         publish = self.hand(made)
         publish((1, GoalStatus.STATUS_EXECUTING))
+        if why == 'its own':
+            made.node.running = 'level'
+        elif why == 'inactive':
+            assert made.node.trigger_deactivate() == SUCCESS
         publish((1, code))
-        self.quiet(made, reasons)
-
-    def test_not_after_its_own_motion(self, ruled: tuple[Rig, list[str]]) -> None:
-        made, reasons = ruled
-        publish = self.hand(made)
-        publish((1, GoalStatus.STATUS_EXECUTING))
-        made.node.running = 'level'
-        publish((1, GoalStatus.STATUS_SUCCEEDED))
-        end = made.time + 0.3
-        made.spinner.until(lambda: made.time > end)
-        made.node.running = ''
-        self.quiet(made, reasons)
-
-    def test_not_while_inactive(self, ruled: tuple[Rig, list[str]]) -> None:
-        made, reasons = ruled
-        publish = self.hand(made)
-        publish((1, GoalStatus.STATUS_EXECUTING))
-        assert made.node.trigger_deactivate() == SUCCESS
-        publish((1, GoalStatus.STATUS_SUCCEEDED))
+        if why == 'its own':
+            self.quiet(made, reasons, 0.3)
+            made.node.running = ''
         self.quiet(made, reasons)
 
     def test_a_task_that_needs_a_level_tool(self, ruled: tuple[Rig, list[str]]) -> None:

@@ -14,8 +14,16 @@ from support.leveling_rig import TILTED, UP, chain_urdf, checker, limits, planne
 from robocal_ros.errors import MotionError
 from robocal_ros.leveling.model import Tool, tilt
 from robocal_ros.leveling.parameters import LevelingParameters
-from robocal_ros.leveling.path import Bounds, Obstacle, PathRules, follow
-from robocal_ros.leveling.plan import LevelingPlanner, LevelingRefusal, LevelPlan
+from robocal_ros.leveling.plan import (
+    Bounds,
+    LevelingPlanner,
+    LevelingRefusal,
+    LevelPlan,
+    Obstacle,
+    Paths,
+    joint_step,
+    timed,
+)
 from robocal_ros.robot.trajectories import MotionLimits
 
 ARMS = ('robocal', 'ur5', 'panda', 'xarm7')
@@ -158,9 +166,8 @@ class TestRedundantArms:
         made = planner('panda', search_time=30.0)
         plan = made.plan(np.array(start))
         assert plan.task is not None
-        alone = follow(plan.task, PathRules(
-            Bounds(made.limits.lower, made.limits.upper), made.values.max_step, 2e-4,
-            made.values.singularity_margin, made.checker))
+        alone = Paths(plan.task, Bounds(made.limits.lower, made.limits.upper), made.values,
+                      made.checker).follow()
         assert alone.obstacle is not None
         keeps_everything(made, plan, np.array(start))
 
@@ -284,6 +291,7 @@ class TestRefusals:
         told = [str(attempt(made, start)[1]) for start in postures('panda', 15)]
         assert any('ended at search_time' in text for text in told)
 
+
 def test_limits_of_speed_and_acceleration_are_used() -> None:
     """The motion takes no longer than one of the limits demands."""
     made = planner('robocal')
@@ -294,3 +302,53 @@ def test_limits_of_speed_and_acceleration_are_used() -> None:
     used = max((np.abs(velocity) / bounds.velocity).max(),
                (np.abs(acceleration) / bounds.acceleration).max())
     assert 0.93 < used <= 1.0
+
+
+class TestKinematics:
+    @pytest.mark.parametrize('name', ['robocal', 'xarm7'])
+    @pytest.mark.parametrize('heading', ['nearest', 'free'])
+    def test_jacobian_of_what_is_missing(self, name: str, heading: str) -> None:
+        """Finite differences of the task agree with its Jacobian."""
+        made = planner(name, heading=heading, free=True)
+        robot = made.tool.robot
+        q = TILTED if name == 'robocal' else np.array([0.3, 0.4, 0.2, 1.2, 0.3, 0.9, 0.1])
+        task = made.plan(q).task
+        near = q + 1e-3 * np.arange(1.0, robot.n + 1.0)
+        missing, jacobian, _ = task.linearised(near, 0.05)
+        step = 1e-6
+        numeric = np.column_stack([
+            (task.linearised(near - step * unit, 0.05)[0]
+             - task.linearised(near + step * unit, 0.05)[0]) / (2.0 * step)
+            for unit in np.eye(robot.n)])
+        assert missing.shape == (task.rows,)
+        # The logarithm's own slope differs from one by half the angle that is missing.
+        np.testing.assert_allclose(jacobian, numeric, atol=0.03)
+
+    def test_a_redundant_step_keeps_its_room(self) -> None:
+        generator = np.random.default_rng(4)
+        jacobian = generator.normal(size=(6, 7))
+        missing = 0.01 * generator.normal(size=6)
+        tight = Bounds(np.full(7, -np.inf), np.full(7, np.inf))
+        free = joint_step(jacobian, missing, tight)
+        joint = int(np.argmax(np.abs(free)))
+        tight.upper[joint] = 0.5 * abs(free[joint])
+        tight.lower[joint] = -0.5 * abs(free[joint])
+        step = joint_step(jacobian, missing, tight)
+        np.testing.assert_allclose(jacobian @ step, missing, atol=1e-9)
+        assert abs(step[joint]) <= tight.upper[joint] + 1e-9
+        assert np.linalg.norm(step) >= np.linalg.norm(free)
+        none = Bounds(np.full(7, -1e-5), np.full(7, 1e-5))
+        assert joint_step(jacobian, missing, none) is None
+
+
+def test_timing_follows_the_path() -> None:
+    """The motion stays on the line through the postures and rests at both ends."""
+    angle = np.linspace(0.0, 2.0, 40)
+    path = np.column_stack((np.sin(angle), np.cos(angle)))
+    velocity, acceleration = np.array([0.5, 1.0]), np.array([1.0, 0.7])
+    motion = timed(path, velocity, acceleration)
+    q, v, a = motion.sample(motion.dense(0.002))
+    np.testing.assert_allclose(np.linalg.norm(q, axis=1), 1.0, atol=2e-4)
+    assert (np.abs(v) <= velocity).all()
+    assert (np.abs(a) <= acceleration).all()
+    np.testing.assert_array_equal(motion.position[[0, -1]], path[[0, -1]])

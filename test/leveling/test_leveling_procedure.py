@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pinocchio as pin
 import pytest
 from support.compliance_cell import COMPLIANCE, Cell
 from support.fake_arm import HOME, FakeArm, FakeReport, fake_arm
+from support.leveling_rig import UP, planner
 
 from robocal_ros.errors import DataError
 from robocal_ros.leveling.model import Tool
 from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelPlan
-from robocal_ros.leveling.procedure import LevelingProcedure
+from robocal_ros.leveling.procedure import LevelCheck, LevelingProcedure, tilt_by_imu
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.robot.sag import SagCorrection
-
-UP = np.array([0.0, 0.0, 1.0])
 
 
 @dataclass
@@ -131,6 +131,7 @@ def test_a_level_tool_is_left_alone() -> None:
     done, message = asyncio.run(rig.procedure.level())
     assert done
     assert message.startswith('The tool is level already: tilt 26.5°')
+    assert asyncio.run(rig.procedure.rehearse()) in message
     assert rig.arm.log == []
 
 
@@ -166,3 +167,68 @@ def test_a_silent_imu_is_refused_before_anything_moves(action: str) -> None:
     with pytest.raises(DataError, match='Nothing comes'):
         asyncio.run(getattr(rig.procedure, action)())
     assert rig.arm.log == []
+
+
+# ------------------------------------------------------------------------- verification
+
+GRAVITY = np.array([0.0, 0.0, -9.81])
+
+
+def turned(roll: float, pitch: float, yaw: float) -> np.ndarray:
+    return np.array(pin.rpy.rpyToMatrix(roll, pitch, yaw))
+
+
+class TestJointStates:
+    @pytest.fixture
+    def motion(self) -> tuple[LevelPlan, np.ndarray]:
+        """A plan, and the postures of a perfect motion."""
+        plan = planner('robocal').plan(HOME)
+        return plan, plan.trajectory.sample(plan.trajectory.dense(0.002))[0]
+
+    @pytest.mark.parametrize(('off', 'drift'), [(0.0, 0.0), (0.004, 0.0004)])
+    def test_what_is_left_is_seen(
+        self, motion: tuple[LevelPlan, np.ndarray], off: float, drift: float
+    ) -> None:
+        plan, way = motion
+        rest = np.tile(plan.trajectory.goal + off * np.eye(6)[4], (20, 1))
+        check = LevelCheck(plan.task, UP, way, rest)
+        assert check.tilt == pytest.approx(off, rel=0.05, abs=1e-6)
+        assert check.drift == pytest.approx(drift, rel=0.2, abs=1e-6)
+        assert check.drift_in_motion == pytest.approx(
+            check.drift, rel=1e-6, abs=0.0 if off else 2e-5)
+
+    @pytest.mark.parametrize(('samples', 'seen'), [(2, False), (6, True)])
+    def test_a_jerk_of_two_samples_is_the_encoder_and_a_longer_one_is_drift(
+        self, motion: tuple[LevelPlan, np.ndarray], samples: int, seen: bool
+    ) -> None:
+        plan, jerked = motion
+        jerked[:samples] += 1e-3
+        check = LevelCheck(plan.task, UP, jerked, np.tile(plan.trajectory.goal, (20, 1)))
+        assert (check.drift_in_motion > 3e-4) == seen
+
+
+class TestImu:
+    @pytest.mark.parametrize('mounting', [turned(0.0, 0.0, 0.0), turned(0.4, -1.2, 2.0)])
+    @pytest.mark.parametrize('error', [0.0, 0.01, 0.2])
+    def test_along_gravity_it_is_the_angle_of_what_is_felt(
+        self, mounting: np.ndarray, error: float
+    ) -> None:
+        """The joint states say level, the tool is not."""
+        said = turned(0.0, 0.0, 0.7)
+        true = turned(error, 0.0, 0.0) @ said
+        felt = mounting.T @ true.T @ -GRAVITY
+        seen = tilt_by_imu(felt, mounting, said, GRAVITY, UP)
+        assert seen == pytest.approx(error, abs=1e-9)
+
+    def test_a_reference_off_gravity(self) -> None:
+        """On a tilted base the tool is level with the base, and the IMU agrees."""
+        axis = turned(0.3, 0.0, 0.0)[:, 2]
+        said = turned(0.3, 0.0, 0.0) @ turned(0.0, 0.0, 1.0)
+        felt = said.T @ -GRAVITY
+        assert tilt_by_imu(felt, np.eye(3), said, GRAVITY, axis) < 1e-9
+        wrong = (turned(0.02, 0.0, 0.0) @ said).T @ -GRAVITY
+        assert tilt_by_imu(wrong, np.eye(3), said, GRAVITY, axis) == pytest.approx(0.02, rel=1e-6)
+
+    def test_free_fall_is_no_rest(self) -> None:
+        with pytest.raises(DataError, match='units and scale'):
+            tilt_by_imu(np.array([0.0, 0.0, 1.0]), np.eye(3), np.eye(3), GRAVITY, UP)

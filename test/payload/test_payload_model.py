@@ -10,7 +10,6 @@ from hypothesis import given, strategies as st
 from support.excitation_cell import random_tool, tensor_of, wrench_of
 
 from robocal_ros.payload.model import centred, centred_jacobian, consistent, moving
-from robocal_ros.robot.model import RigidBodyInertia
 from robocal_ros.robot.newton_euler import NewtonEuler
 
 SEEDS = st.integers(0, 10_000)
@@ -35,30 +34,6 @@ def test_the_wrench_is_that_of_newton_and_euler(robocal, seed):
         q[None], v[None], a[None], move @ dynamic(tool))[0]
     # The sensor reads the reaction.
     np.testing.assert_allclose(-found, with_tool - without, rtol=1e-7, atol=1e-8)
-
-
-@given(SEEDS)
-def test_torques_are_those_of_the_arm_that_carries_the_body(robocal, seed):
-    generator = np.random.default_rng(seed)
-    tool, (q, v, a) = random_tool(generator), random_motion(generator)
-    loaded = robocal.with_payload(RigidBodyInertia(tool.mass, tool.com, tool.inertia))
-    expected = loaded.inverse_dynamics(q, v, a)
-    dynamics = NewtonEuler(robocal, robocal.tool_frame)
-    rows = dynamics.torque_regressor(q[None], v[None], a[None])[0]
-    np.testing.assert_allclose(rows @ dynamic(tool) + robocal.inverse_dynamics(q, v, a), expected,
-                               rtol=1e-8, atol=1e-8)
-
-
-@given(SEEDS)
-def test_a_body_is_the_same_in_every_frame(robocal, seed):
-    generator = np.random.default_rng(seed)
-    tool = random_tool(generator)
-    q = generator.uniform(-1, 1, 6)
-    placement = robocal.transform_frame_to_root(q, 'ft_wrist').actInv(
-        robocal.transform_frame_to_root(q, 'tool0'))
-    at_sensor = placement.act(pin.Inertia(tool.mass, tool.com, tool.inertia))
-    np.testing.assert_allclose(moving(robocal, 'ft_wrist') @ at_sensor.toDynamicParameters(),
-                               dynamic(tool), rtol=1e-9, atol=1e-12)
 
 
 @given(SEEDS)

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.excitation_cell import Record, exciting
 from support.result_examples import example
-from support.ros_rig import Log, Spinner, arm_urdf, overrides
+from support.ros_rig import NodeRig, arm_urdf, made_rigs
 
 from robocal_ros.messages.samples import Recording
 from robocal_ros.node.calibration_node import SUCCESS
@@ -24,24 +25,13 @@ from robocal_ros.robot.model import Robot
 
 pytestmark = pytest.mark.usefixtures('ros')
 
-Make = Callable[..., PayloadIdentification]
+Make = Callable[..., NodeRig]
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    made: list[PayloadIdentification] = []
-
-    def build(**values: Any) -> PayloadIdentification:
-        defaults = {'robot_description': arm_urdf(), 'results_dir': str(tmp_path),
-                    'known_mass': 2.0}
-        made.append(PayloadIdentification(
-            'payload_identification', parameter_overrides=overrides(**{**defaults, **values})))
-        return made[-1]
-
-    yield build
-    for node in made:
-        node.release()
-        node.destroy_node()
+    yield from made_rigs(partial(NodeRig, PayloadIdentification, tmp_path, known_mass=2.0,
+                                 name='payload_identification'))
 
 
 @pytest.mark.parametrize('text', ['kind: [', 'schema_version: 1\nkind: friction\n'])
@@ -49,10 +39,9 @@ def test_an_unreadable_friction_file_is_left_out_with_a_warning(
     make: Make, tmp_path: Path, text: str
 ) -> None:
     (tmp_path / 'friction.yaml').write_text(text)
-    node = make()
-    log = Log(node)
-    assert node.trigger_configure() == SUCCESS
-    told = [line for line in log['warning'] if line.startswith('Stored friction not used')]
+    rig = make()
+    assert rig.configure() == SUCCESS
+    told = [line for line in rig.log['warning'] if line.startswith('Stored friction not used')]
     assert len(told) == 1
     assert 'friction.yaml' in told[0]
     assert 'Identify friction anew, or set use_friction to false.' in told[0]
@@ -61,16 +50,14 @@ def test_an_unreadable_friction_file_is_left_out_with_a_warning(
 def test_a_reference_run_is_saved_and_answered_without_a_payload_being_published(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = make(method='excitation', excitation_source='torque', reference_run='record')
-    assert node.trigger_configure() == SUCCESS
-    assert node.trigger_activate() == SUCCESS
+    rig = make(method='excitation', excitation_source='torque', reference_run='record').start()
+    node = rig.node
     record = Record('robocal', None, exciting(), duration=10.0)
     reference = excitation.estimate(node.robot, record.joints(1), node.values)
     monkeypatch.setattr(node.recorder, 'recording', lambda _, words: Recording(record.joints(1)))
     inertia: list[Any] = []
     monkeypatch.setattr(node._inertia_topic, 'publish', inertia.append)
-    with Spinner(node) as spinner:
-        answer = spinner.run(lambda: node.answer('estimate', node.estimate))
+    answer = rig.call('estimate')
     assert answer.success, answer.message
     assert answer.message.startswith('Reference recorded')
     assert not inertia
@@ -86,11 +73,7 @@ def test_a_reference_run_is_saved_and_answered_without_a_payload_being_published
 def test_efforts_of_unknown_unit_are_refused_before_the_arm_moves(
     make: Make, service: str, values: dict[str, Any]
 ) -> None:
-    node = make(effort_source='unknown', **values)
-    assert node.trigger_configure() == SUCCESS
-    assert node.trigger_activate() == SUCCESS
-    with Spinner(node) as spinner:
-        answer = spinner.run(lambda: node.answer(service, getattr(node, service)))
+    answer = make(effort_source='unknown', **values).start().call(service)
     assert not answer.success
     assert 'call calibrate_gains of payload_identification first' in answer.message
 
@@ -115,14 +98,11 @@ def store_of_other_efforts(kind: str, folder: Path) -> None:
 def test_results_of_other_motor_constants_are_refused_before_the_arm_moves(
     make: Make, tmp_path: Path, kind: str, service: str, values: dict[str, Any]
 ) -> None:
-    node = make(**OTHER_EFFORTS, **values)
+    rig = make(**OTHER_EFFORTS, **values)
     store_of_other_efforts(kind, tmp_path)
-    log = Log(node)
-    assert node.trigger_configure() == SUCCESS
-    assert any(TOLD in line for line in log['warning'])
-    assert node.trigger_activate() == SUCCESS
-    with Spinner(node) as spinner:
-        answer = spinner.run(lambda: node.answer(service, getattr(node, service)))
+    rig.start()
+    assert any(TOLD in line for line in rig.log['warning'])
+    answer = rig.call(service)
     assert not answer.success
     assert TOLD in answer.message
 
@@ -130,10 +110,9 @@ def test_results_of_other_motor_constants_are_refused_before_the_arm_moves(
 def test_friction_of_other_motor_constants_is_left_out_with_a_warning(
     make: Make, tmp_path: Path
 ) -> None:
-    node = make(**OTHER_EFFORTS)
+    rig = make(**OTHER_EFFORTS)
     store_of_other_efforts('friction', tmp_path)
-    log = Log(node)
-    assert node.trigger_configure() == SUCCESS
+    assert rig.configure() == SUCCESS
     assert any(line.startswith('Stored friction not used') and TOLD in line
-               for line in log['warning'])
-    assert node.results.current('friction') is None
+               for line in rig.log['warning'])
+    assert rig.node.results.current('friction') is None

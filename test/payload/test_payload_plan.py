@@ -129,15 +129,6 @@ def narrowed(**limits: tuple[float, float]) -> Arm:
     return Arm('narrowed', text, 'tool0')
 
 
-def test_a_last_joint_that_hardly_turns_is_a_stated_reason():
-    of = narrowed(joint_6=(-30.0, 30.0))
-    robot = of.robot()
-    with pytest.raises(ConvergenceError, match=(
-            r"'joint_6' and a second .* limits or collisions leave too short a sweep \(\d+ times\)"
-            r".*second_joint.*'static_poses'")):
-        plan_two_plane(robot, checker_of(of), middle(robot), mass=MASS)
-
-
 def test_an_earlier_joint_is_used_if_the_joint_before_the_last_is_unsuitable():
     of = narrowed(joint_5=(60.0, 90.0))
     robot = of.robot()
@@ -174,42 +165,29 @@ def test_planes_that_no_posture_has_both_are_measured_in_one_each():
     assert result.verdict is Verdict.PASS, result.verdict.reasons
 
 
-def test_a_payload_beyond_the_torque_limits_is_a_stated_reason():
-    robot = arm('robocal').robot()
-    with pytest.raises(ConvergenceError, match=r'exceed a torque limit \(\d+ times\)'):
-        plan_two_plane(robot, checker_of(arm('robocal')), middle(robot), mass=500.0,
-                       second_joint='joint_5')
+SINGLE = Robot(arm('robocal').urdf, joints=['joint_5'])
+WEIGHTLESS = Robot(arm('robocal').urdf, gravity=(0.0, 0.0, 0.0))
+FLAT = Robot(scara(), tool_frame='tip')
+UPRIGHT = Robot(scara(), tool_frame='tip', gravity=(0.0, 9.81, 0.0))
 
 
-def test_parallel_axes_are_a_stated_reason():
-    robot = Robot(scara(), tool_frame='tip')
-    with pytest.raises(ConvergenceError, match='the two axes are parallel'):
-        plan_two_plane(robot, CollisionChecker(robot), np.zeros(2), mass=MASS)
-
-
-def test_axes_that_stay_vertical_are_a_stated_reason():
-    robot = Robot(scara(), tool_frame='tip', gravity=(0.0, 9.81, 0.0))
-    with pytest.raises(ConvergenceError, match='an axis cannot be made horizontal'):
-        plan_two_plane(robot, CollisionChecker(robot), np.zeros(2), mass=MASS)
-
-
-def test_an_invalid_second_joint_is_refused():
-    robot = arm('robocal').robot()
-    checker = checker_of(arm('robocal'))
-    with pytest.raises(ConfigurationError, match="'joint_6' is the last joint; name one before"):
-        plan_two_plane(robot, checker, middle(robot), mass=MASS, second_joint='joint_6')
-    single = Robot(arm('robocal').urdf, joints=['joint_5'])
-    with pytest.raises(ConfigurationError, match='needs two joints; this arm has 1'):
-        plan_two_plane(single, CollisionChecker(single), np.zeros(1), mass=MASS)
-
-
-def test_zero_gravity_is_refused():
-    robot = Robot(arm('robocal').urdf, gravity=(0.0, 0.0, 0.0))
-    checker = checker_of(arm('robocal'))
-    with pytest.raises(ConfigurationError, match='gravity is zero'):
-        plan_two_plane(robot, checker, middle(robot), mass=MASS)
-    with pytest.raises(ConfigurationError, match='gravity is zero'):
-        plan_static_poses(robot, checker, middle(robot), sensor_frame='ft_wrist', count=8)
+@pytest.mark.parametrize(('robot', 'values', 'error', 'words'), [
+    (narrowed(joint_6=(-30.0, 30.0)).robot(), {}, ConvergenceError,
+     r"'joint_6' and a second .* limits or collisions leave too short a sweep \(\d+ times\)"
+     r".*second_joint.*'static_poses'"),
+    (arm('robocal').robot(), {'mass': 500.0, 'second_joint': 'joint_5'}, ConvergenceError,
+     r'exceed a torque limit \(\d+ times\)'),
+    (FLAT, {}, ConvergenceError, 'the two axes are parallel'),
+    (UPRIGHT, {}, ConvergenceError, 'an axis cannot be made horizontal'),
+    (arm('robocal').robot(), {'second_joint': 'joint_6'}, ConfigurationError,
+     "'joint_6' is the last joint; name one before"),
+    (SINGLE, {}, ConfigurationError, 'needs two joints; this arm has 1'),
+    (WEIGHTLESS, {}, ConfigurationError, 'gravity is zero'),
+], ids=['range', 'overload', 'parallel', 'vertical', 'last', 'single', 'gravity'])
+def test_what_cannot_be_swept_is_refused_with_the_reason(robot, values, error, words):
+    with pytest.raises(error, match=words):
+        plan_two_plane(robot, CollisionChecker(robot.copy(), tool_box=BOX), middle(robot),
+                       **{'mass': MASS, **values})
 
 
 def test_an_arm_in_collision_is_refused_with_the_remedy():
@@ -258,15 +236,14 @@ def test_static_postures_stay_near_with_the_first_joints():
     assert np.abs(postures[:, :3] - current[:3]).max() < 0.4
 
 
-def test_a_sensor_that_cannot_be_tilted_is_refused():
-    robot = Robot(scara(), tool_frame='tip', gravity=(0.0, 9.81, 0.0))
-    with pytest.raises(ConvergenceError, match=r'far enough against gravity.*more free space'):
-        plan_static_poses(robot, CollisionChecker(robot), np.zeros(2), sensor_frame='tip',
-                          count=6)
-
-
-def test_too_few_postures_to_choose_from_are_refused():
-    robot = arm('robocal').robot()
-    with pytest.raises(ConvergenceError, match='of 5 random postures are free'):
-        plan_static_poses(robot, checker_of(arm('robocal')), middle(robot),
-                          sensor_frame='ft_wrist', count=8, candidates=5)
+@pytest.mark.parametrize(('robot', 'values', 'error', 'words'), [
+    (UPRIGHT, {'sensor_frame': 'tip'}, ConvergenceError,
+     r'far enough against gravity.*more free space'),
+    (arm('robocal').robot(), {'candidates': 5}, ConvergenceError,
+     'of 5 random postures are free'),
+    (WEIGHTLESS, {}, ConfigurationError, 'gravity is zero'),
+], ids=['tilt', 'few', 'gravity'])
+def test_postures_that_cannot_be_chosen_are_refused_with_the_reason(robot, values, error, words):
+    with pytest.raises(error, match=words):
+        plan_static_poses(robot, CollisionChecker(robot.copy(), tool_box=BOX), middle(robot),
+                          **{'sensor_frame': 'ft_wrist', 'count': 8, **values})

@@ -64,6 +64,10 @@ def recorder(arm: FakeArm) -> FakeRecorder:
     return FakeRecorder(arm.robot.joint_names, held + 0.01 * noise)
 
 
+def procedure(arm: FakeArm, recorder: FakeRecorder, **values: Any) -> PayloadProcedure:
+    return PayloadProcedure(arm, recorder, FakeReport(), PayloadParameters(**values))
+
+
 def test_two_planes_are_swept_in_both_directions_and_the_arm_returns(
     arm: FakeArm, recorder: FakeRecorder
 ) -> None:
@@ -100,31 +104,27 @@ def test_a_dead_effort_is_refused_before_the_arm_moves(
     arm: FakeArm, recorder: FakeRecorder
 ) -> None:
     recorder.effort[:] = 0.0
-    procedure = PayloadProcedure(arm, recorder, FakeReport(), PayloadParameters(known_mass=2.0))
     with pytest.raises(DataError, match='is zero in all'):
-        asyncio.run(procedure.two_plane(2.0))
+        asyncio.run(procedure(arm, recorder, known_mass=2.0).two_plane(2.0))
     assert [phase for phase, _ in arm.log] == ['dwell']
 
 
 @pytest.mark.parametrize('motion', [
-    lambda procedure: procedure.run(None, lambda kind: None),
-    lambda procedure: procedure.arm_excitation()], ids=['payload', 'arm'])
+    lambda made: made.run(None, lambda kind: None),
+    lambda made: made.arm_excitation()], ids=['payload', 'arm'])
 def test_a_joint_that_follows_another_one_is_refused_before_the_arm_moves(
     arm: FakeArm, recorder: FakeRecorder, motion: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arm.robot, 'mimicking', {'joint_6': 'joint_5'})
-    procedure = PayloadProcedure(
-        arm, recorder, FakeReport(), PayloadParameters(method='excitation'))
     with pytest.raises(ConfigurationError, match='needs a drive on every joint'):
-        asyncio.run(motion(procedure))
+        asyncio.run(motion(procedure(arm, recorder, method='excitation')))
     assert arm.log == []
 
 
 def test_static_poses_dwell_in_each_posture_and_watch_the_sensor(
     arm: FakeArm, recorder: FakeRecorder
 ) -> None:
-    values = PayloadParameters(method='static_poses', poses=6, dwell=0.9)
-    asyncio.run(PayloadProcedure(arm, recorder, FakeReport(), values).static_poses(FakeSensor()))
+    asyncio.run(procedure(arm, recorder, poses=6, dwell=0.9).static_poses(FakeSensor()))
     assert [phase for phase, _ in arm.log] == ['moving', 'dwell'] * 6 + ['moving']
     assert [value for phase, value in arm.log if phase == 'dwell'] == [0.9] * 6
     assert all(watch is not None for watch in arm.watched[:-1])
@@ -183,8 +183,7 @@ def measured_postures(
         if parts is not None:
             parts.append(what)
 
-    values = PayloadParameters(method='static_poses', poses=6)
-    asyncio.run(PayloadProcedure(arm, recorder, FakeReport(), values).static_poses(sensor, keep))
+    asyncio.run(procedure(arm, recorder, poses=6).static_poses(sensor, keep))
     return kept
 
 
@@ -205,7 +204,7 @@ def test_static_poses_go_on_with_the_next_posture_and_return_to_the_first_start(
     kept = measured_postures(arm, recorder, FakeSensor())
     arm.log.clear()
     arm.at = HOME + 0.1
-    procedure = PayloadProcedure(arm, recorder, FakeReport(), PayloadParameters())
+    made = procedure(arm, recorder)
     visited: list[np.ndarray] = []
     go_to = arm.go_to
 
@@ -215,8 +214,8 @@ def test_static_poses_go_on_with_the_next_posture_and_return_to_the_first_start(
 
     arm.go_to = noted  # type: ignore[method-assign]
     sensor = FakeSensor()
-    assert asyncio.run(procedure.changed(sensor, kept[3])) == ''
-    asyncio.run(procedure.static_poses(sensor, kept=kept[3]))
+    assert asyncio.run(made.changed(sensor, kept[3])) == ''
+    asyncio.run(made.static_poses(sensor, kept=kept[3]))
     np.testing.assert_array_equal(visited, [*kept[0].postures[3:], HOME])
 
 
@@ -230,8 +229,7 @@ def test_another_reading_in_the_last_posture_is_noticed(
     if np.isnan(reading).any():
         kept = replace(kept, reading=np.array(reading))
         reading = FakeSensor.reading
-    procedure = PayloadProcedure(arm, recorder, FakeReport(), PayloadParameters())
-    found = asyncio.run(procedure.changed(FakeSensor(reading=reading), kept))
+    found = asyncio.run(procedure(arm, recorder).changed(FakeSensor(reading=reading), kept))
     assert (found == '') is same
     if not same:
         assert 'In posture 4 the sensor reads' in found
@@ -242,9 +240,8 @@ def test_another_reading_in_the_last_posture_is_noticed(
 def test_a_faulty_sensor_is_refused_before_the_arm_moves(
     arm: FakeArm, recorder: FakeRecorder, method: str
 ) -> None:
-    procedure = PayloadProcedure(arm, recorder, FakeReport(), PayloadParameters(method=method))
     with pytest.raises(DataError, match='unplugged'):
-        asyncio.run(getattr(procedure, method)(FakeSensor('unplugged')))
+        asyncio.run(getattr(procedure(arm, recorder), method)(FakeSensor('unplugged')))
     assert arm.log == []
 
 
@@ -252,13 +249,13 @@ def test_a_faulty_sensor_is_refused_before_the_arm_moves(
 def test_an_exciting_motion_is_faster_than_others_and_ends_where_it_began(
     arm: FakeArm, recorder: FakeRecorder, sensor: FakeSensor | None
 ) -> None:
-    values = PayloadParameters(method='excitation', excitation_period=4.0, excitation_repeats=2)
+    made = procedure(arm, recorder, excitation_period=4.0, excitation_repeats=2)
     accelerations: list[float] = []
     arm.while_moving = lambda motion: accelerations.append(
         float(np.abs(motion.sample(motion.dense())[2]).max()))
-    asyncio.run(PayloadProcedure(arm, recorder, FakeReport(), values).excitation(sensor))
+    asyncio.run(made.excitation(sensor))
     assert [phase for phase, _ in arm.log] == ['dwell', 'exciting', 'dwell']
-    assert 2.0 < accelerations[0] <= values.excitation_acceleration
+    assert 2.0 < accelerations[0] <= made.values.excitation_acceleration
     np.testing.assert_allclose(arm.at, HOME, atol=1e-6)
     assert all((watch is None) == (sensor is None) for watch in arm.watched)
 
@@ -266,16 +263,14 @@ def test_an_exciting_motion_is_faster_than_others_and_ends_where_it_began(
 def test_what_the_speed_scale_costs_is_said_beforehand(
     arm: FakeArm, recorder: FakeRecorder
 ) -> None:
-    values = PayloadParameters(
-        method='excitation', excitation_period=4.0, excitation_repeats=2, speed_scale=0.3)
-    procedure = PayloadProcedure(arm, recorder, FakeReport(), values)
-    asyncio.run(procedure.excitation(FakeSensor()))
+    slow, full = (procedure(arm, recorder, method='excitation', excitation_period=4.0,
+                            excitation_repeats=2, speed_scale=scale) for scale in (0.3, 1.0))
+    asyncio.run(slow.excitation(FakeSensor()))
     said = re.fullmatch(r'At speed_scale 0\.3, noise makes moments of inertia (\S+) times as '
-                        r'uncertain as at 1\.0\. ', procedure.remark)
+                        r'uncertain as at 1\.0\. ', slow.remark)
     assert said is not None
     # As long a motion as one of full speed that is slowed, which would have 1 / 0.3² / √(1 / 0.3).
     assert 1.2 < float(said[1]) < 6.0
-    full = PayloadProcedure(arm, recorder, FakeReport(), replace(values, speed_scale=1.0))
     asyncio.run(full.excitation(FakeSensor()))
     assert full.remark == ''
 
@@ -283,4 +278,4 @@ def test_what_the_speed_scale_costs_is_said_beforehand(
 def test_sweeps_that_look_like_rest_are_refused() -> None:
     check_sweeps(PayloadParameters(sweep_speed=0.03))
     with pytest.raises(ConfigurationError, match='Raise one of the two'):
-        check_sweeps(replace(PayloadParameters(sweep_speed=0.1), speed_scale=0.1))
+        check_sweeps(PayloadParameters(sweep_speed=0.1, speed_scale=0.1))

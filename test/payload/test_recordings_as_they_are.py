@@ -20,7 +20,7 @@ from support.excitation_cell import (
 from support.forward import Reference
 
 from robocal_ros.messages.samples import JointSamples
-from robocal_ros.payload import drive_gain_regression, excitation
+from robocal_ros.payload import excitation
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.robot.arm_model import urdf_model
@@ -81,7 +81,7 @@ def recorded(
 
 
 def gains(samples: JointSamples) -> CalibrationResult:
-    return drive_gain_regression.estimate(arm('robocal').robot(), samples, VALUES)
+    return excitation.estimate_gains(arm('robocal').robot(), samples, VALUES)
 
 
 def std_of(result: CalibrationResult, name: str) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,14 @@ import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from support import excitation_cell, friction_cell, same_result
 from support.arms import arm
-from support.excitation_cell import BIAS, TOOL, WRENCH_NOISE, exciting, wrench_of
-from support.forward import trapezoid
+from support.excitation_cell import TOOL, exciting
 from support.ros_rig import overrides
 from support.same_result import result_of
+from test_static_poses import record as static_record
 
 from benchmarks.offline_bag import JOINT_STATES, WRENCH, Record, write_record
 from robocal_ros.cli.main import main
-from robocal_ros.errors import ConfigurationError, RobocalError
+from robocal_ros.errors import RobocalError
 from robocal_ros.friction.node import FrictionIdentification
 from robocal_ros.messages.bag import Bag, Selection
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
@@ -42,27 +41,14 @@ def recorded(joints: JointSamples, readings: np.ndarray) -> Record:
                   WrenchSamples('ft_wrist', time, readings))
 
 
-def rests(count: int = 8, rate: float = 125.0) -> Record:
-    """Rest with the tool in postures of all kinds."""
-    robot, generator = arm('robocal').robot(), np.random.default_rng(0)
-    postures, pieces = generator.uniform(*robot.sampling_limits(), (count, robot.n)), []
-    for here, there in pairwise(postures):
-        still = np.zeros((int(1.2 * rate), robot.n))
-        pieces += [(still + here, still, still), trapezoid(here, there, 1.5, 4.0, rate)]
-    q, v, a = (np.vstack(columns) for columns in zip(*pieces, strict=True))
-    readings = BIAS + wrench_of('robocal', TOOL, q, v, a)
-    return recorded(
-        JointSamples(robot.joint_names, np.arange(len(q)) / rate, q, v, np.zeros_like(q)),
-        readings + WRENCH_NOISE * generator.normal(size=readings.shape))
-
-
 @pytest.fixture(scope='module')
 def records() -> dict[str, Record]:
+    rests = static_record('robocal', 'upright', TOOL, 0, count=8)
     excited = excitation_cell.Record('robocal', TOOL, exciting(), 16.0)
     runs = friction_cell.record(
         {2: friction_cell.WRIST}, friction_cell.both_ways(2, np.geomspace(0.03, 0.6, 5)),
         rate=125.0, tool=TOOL).samples()
-    return {'static_poses': rests(),
+    return {'static_poses': recorded(rests.joints(), rests.readings()),
             'excitation': recorded(excited.joints(1), excited.readings(1).wrench),
             'friction': recorded(runs, np.zeros((len(runs), 6)))}
 
@@ -142,8 +128,6 @@ def test_the_result_names_a_stored_mass_as_the_source(records) -> None:
         mass.value, mass.std, "the stored result of static_poses of tool ''")
     assert two_plane.known_mass(PayloadParameters(known_mass=1.5), stored) == (
         two_plane.KnownMass(1.5, 0.0, 'known_mass'))
-    with pytest.raises(ConfigurationError, match="needs the payload's mass"):
-        two_plane.known_mass(values, None)
 
 
 def test_drive_gains(records, bags, replay, tmp_path: Path) -> None:
@@ -214,3 +198,9 @@ def test_bags_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(RobocalError, match=words):
         offline(name, records['static_poses'], bags['static_poses'], tmp_path, **values)
+
+
+def test_the_frame_that_messages_name_may_be_none_of_the_urdf() -> None:
+    values = PayloadParameters(method='static_poses', sensor_message_frame='tool0_controller')
+    (sensor,) = estimate.PAYLOAD.needs(values).wrenches
+    assert (sensor.frame, sensor.message_frame) == ('ft_wrist', 'tool0_controller')

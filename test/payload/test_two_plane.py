@@ -62,6 +62,16 @@ class Experiment:
     def effort(self, seed: int = 0) -> np.ndarray:
         return self.samples(seed=seed).effort.copy()
 
+    def found(
+        self, samples: JointSamples | None = None,
+        friction: dict[str, SteadyFriction] | None = None, *, effort: np.ndarray | None = None,
+        stored: CalibrationResult | None = None, arm: ArmModel | None = None, **values: object,
+    ) -> CalibrationResult:
+        """Return the estimate, from samples with other efforts if they are given."""
+        if samples is None:
+            samples = self.samples(**({} if effort is None else {'effort': effort}))
+        return estimate(self.robot, samples, values_for(self, **values), friction, stored, arm)
+
     def rows(self, joint: int, sign: float = 0.0) -> np.ndarray:
         """Return in which samples a joint alone turns at constant speed."""
         v = self.motion.velocity[:, joint]
@@ -69,14 +79,17 @@ class Experiment:
 
 
 def experiment(
-    name: str, mount: str, tool: Tool, seed: int, rate: float = RATE, **more,
+    name: str, mount: str, tool: Tool, seed: int, rate: float = RATE, *, speed: float = 0.35,
+    half: dict[int, float] | None = None, **more,
 ) -> Experiment:
+    """Run the procedure, with other half widths of the sweeps of some joints."""
     generator = np.random.default_rng(seed)
     robot = arm(name).robot(mount)
     reference = Reference(arm(name).urdf, arm(name).tool, MOUNTS[mount], tool)
     low, high = robot.sampling_limits()
-    posture = horizontal_posture(reference, low, high, seed)
-    motion = run(middle(robot), procedure(posture, low, high, **more), rate=rate)
+    plan = [replace(sweep, half=(half or {}).get(sweep.joint, sweep.half)) for sweep in procedure(
+        horizontal_posture(reference, low, high, seed), low, high, **more)]
+    motion = run(middle(robot), plan, speed=speed, rate=rate)
     forward, backward = friction_of(robot.n, generator)
     torque = reference.torque(motion.position, motion.velocity, motion.acceleration)
     return Experiment(robot, tool, motion,
@@ -110,12 +123,24 @@ def error_of(result: CalibrationResult, case: Experiment) -> np.ndarray:
     return result.values(COM) - case.tool.com
 
 
+def error_in_std(result: CalibrationResult, case: Experiment) -> float:
+    error = error_of(result, case)
+    return float(error @ np.linalg.solve(result.covariance, error))
+
+
+def covers(result: CalibrationResult, case: Experiment) -> bool:
+    """Return whether the 99.9 % intervals contain the centre."""
+    intervals = (result.parameter(name).interval(0.999) for name in COM)
+    return all(low <= truth <= high for truth, (low, high) in zip(
+        case.tool.com, intervals, strict=True))
+
+
 def failed(result: CalibrationResult) -> list[str]:
     return [check.name for check in result.checks if not check.passed]
 
 
 def test_a_tool_that_the_arm_was_identified_with_contradicts_its_stored_result(quick):
-    stored = estimate(quick.robot, quick.samples(), values_for(quick))
+    stored = quick.found()
     assert stored.verdict is Verdict.PASS
     tool = RigidBodyInertia(quick.tool.mass, quick.tool.com, np.zeros((3, 3)))
     loaded = quick.robot.with_payload(tool)
@@ -127,7 +152,7 @@ def test_a_tool_that_the_arm_was_identified_with_contradicts_its_stored_result(q
         loaded, quick.samples(seed=1), values_for(quick, tool='other'), stored=stored))
     moved = replace(stored, parameters=tuple(
         replace(p, value=p.value + 0.02) if p.name in COM else p for p in stored.parameters))
-    assert not failed(estimate(quick.robot, quick.samples(), values_for(quick), stored=moved))
+    assert not failed(quick.found(stored=moved))
 
 
 # --------------------------------------------------------------------- truth is recovered
@@ -140,12 +165,10 @@ def test_tools_are_identified_on_all_arms_and_mounts(number):
     name = ARMS[number % 5]
     mount = ('upright', 'ceiling', 'wall_30')[number // 5 % 3]
     case = experiment(name, mount, random_tool(generator), number)
-    result = estimate(case.robot, case.samples(seed=number), values_for(case))
+    result = case.found(case.samples(seed=number))
     # A millimetre at 2 kg; lighter tools show less, in proportion.
     assert np.abs(error_of(result, case)).max() < 1e-3 * max(1.0, 2.0 / case.tool.mass)
-    for parameter, truth in zip(COM, case.tool.com, strict=True):
-        low, high = result.parameter(parameter).interval(0.999)
-        assert low <= truth <= high
+    assert covers(result, case)
     assert (result.verdict, failed(result)) == (Verdict.PASS, [])
     # It must not be vague either: what 0.1 N·m of noise leaves of 1 kg or more.
     assert max(result.parameter(p).std for p in COM) < 0.7e-3
@@ -153,12 +176,12 @@ def test_tools_are_identified_on_all_arms_and_mounts(number):
 
 
 def test_without_noise_the_result_is_exact(usual):
-    result = estimate(usual.robot, usual.samples(Noise(0.0, 1e-9, 0.0)), values_for(usual))
+    result = usual.found(usual.samples(Noise(0.0, 1e-9, 0.0)))
     np.testing.assert_allclose(error_of(result, usual), 0.0, atol=1e-8)
 
 
 def test_friction_that_cancels_is_reported_per_joint(usual):
-    result = estimate(usual.robot, usual.samples(), values_for(usual))
+    result = usual.found()
     for joint in (4, 5):
         name = usual.robot.joint_names[joint]
         half = 0.5 * (usual.forward[joint] + usual.backward[joint])
@@ -171,7 +194,7 @@ def test_friction_that_cancels_is_reported_per_joint(usual):
 
 @pytest.mark.parametrize('joint', ['joint_6', 'joint_5'])
 def test_distance_and_angle_of_the_centre_in_each_plane(usual, joint):
-    result = estimate(usual.robot, usual.samples(), values_for(usual))
+    result = usual.found()
     column = usual.robot.joint_names.index(joint)
     lever, angle = (result.parameter(f'{joint}.{name}') for name in ('lever', 'lever_angle'))
     turned = np.full(usual.robot.n, np.nan)
@@ -189,14 +212,14 @@ def test_distance_and_angle_of_the_centre_in_each_plane(usual, joint):
 
 
 def test_a_centre_on_the_axis_has_no_angle(usual):
-    case = experiment('robocal', 'upright', Tool(2.0, np.array([0.0, 0.0, 0.09])), 0, rate=50.0)
-    result = estimate(case.robot, case.samples(), values_for(case))
+    result = experiment(
+        'robocal', 'upright', Tool(2.0, np.array([0.0, 0.0, 0.09])), 0, rate=50.0).found()
     assert result.parameter('joint_6.lever_angle').state is State.NOT_IDENTIFIED
     assert result.parameter('joint_5.lever_angle').state is State.IDENTIFIED
 
 
 def test_the_result_states_method_counts_and_settings(usual):
-    result = estimate(usual.robot, usual.samples(), values_for(usual, known_mass_std=0.0))
+    result = usual.found(known_mass_std=0.0)
     assert (result.kind, result.method, result.frame) == ('payload', 'two_plane', 'tool0')
     assert result.covariance_names == COM
     np.testing.assert_allclose(np.sqrt(np.diag(result.covariance)),
@@ -220,7 +243,7 @@ def test_another_tool_frame_turns_the_answer_and_its_covariance(quick):
     q = np.zeros(6)
     placement = robot.transform_frame_to_root(q, 'ft_wrist').actInv(
         robot.transform_frame_to_root(q, 'tool0'))
-    a = estimate(quick.robot, quick.samples(), values_for(quick))
+    a = quick.found()
     b = estimate(robot, quick.samples(), values_for(quick))
     np.testing.assert_allclose(placement.act(a.values(COM)), b.values(COM), atol=1e-9)
     np.testing.assert_allclose(
@@ -228,8 +251,8 @@ def test_another_tool_frame_turns_the_answer_and_its_covariance(quick):
 
 
 def test_an_uncertain_mass_widens_the_intervals_as_the_levers_say(quick):
-    sure = estimate(quick.robot, quick.samples(), values_for(quick))
-    result = estimate(quick.robot, quick.samples(), values_for(quick, known_mass_std=0.1))
+    sure = quick.found()
+    result = quick.found(known_mass_std=0.1)
     np.testing.assert_array_equal(sure.values(COM), result.values(COM))
     heavy, light = (estimate(quick.robot, quick.samples(),
                              values_of_mass(2.0 + d)).values(COM)
@@ -241,13 +264,12 @@ def test_an_uncertain_mass_widens_the_intervals_as_the_levers_say(quick):
 
 
 def test_noise_with_a_memory_widens_the_intervals(quick):
-    white = estimate(quick.robot, quick.samples(), values_for(quick))
+    white = quick.found()
     ratios = []
     for seed in range(4):
         shocks = np.random.default_rng(seed).normal(size=quick.torque.shape)
         red = lfilter([np.sqrt(1.0 - 0.9**2)], [1.0, -0.9], shocks, axis=0)
-        slow = estimate(quick.robot, quick.samples(effort=quick.torque + 0.1 * red),
-                        values_for(quick))
+        slow = quick.found(effort=quick.torque + 0.1 * red)
         # Of one plane alone, so that a quarrel of the planes has no part in it.
         ratios.append(slow.parameter('joint_6.friction_cancelled').std
                       / white.parameter('joint_6.friction_cancelled').std)
@@ -265,10 +287,9 @@ def friction_models(case: Experiment, std: float = 0.02) -> dict[str, SteadyFric
 
 
 def test_identified_friction_is_subtracted_and_narrows_the_answer(quick):
-    unobservable = estimate(quick.robot, quick.samples(), values_for(quick))
-    told = estimate(quick.robot, quick.samples(), values_for(quick), friction_models(quick))
-    error = error_of(told, quick)
-    assert error @ np.linalg.solve(told.covariance, error) < chi2.ppf(0.999, 3)
+    unobservable = quick.found()
+    told = quick.found(friction=friction_models(quick))
+    assert error_in_std(told, quick) < chi2.ppf(0.999, 3)
     stds = [[r.parameter(p).std for p in COM] for r in (told, unobservable)]
     assert (np.array(stds[0]) <= np.array(stds[1]) * 1.01).all()
     assert abs(told.parameter('joint_6.friction_cancelled').value) < 0.05
@@ -286,10 +307,9 @@ def one_way(case: Experiment) -> Experiment:
 def test_one_direction_alone_is_refused_without_a_friction_model(quick):
     case = one_way(quick)
     with pytest.raises(DataError, match=r"'joint_6' was swept in one direction only.*both"):
-        estimate(case.robot, case.samples(), values_for(case))
-    result = estimate(case.robot, case.samples(), values_for(case), friction_models(case))
-    error = error_of(result, case)
-    assert error @ np.linalg.solve(result.covariance, error) < chi2.ppf(0.999, 3)
+        case.found()
+    result = case.found(friction=friction_models(case))
+    assert error_in_std(result, case) < chi2.ppf(0.999, 3)
 
 
 def test_friction_that_differs_between_postures_fails_the_held_out_check(usual):
@@ -299,7 +319,7 @@ def test_friction_that_differs_between_postures_fails_the_held_out_check(usual):
         changed = effort.copy()
         changed[:, joint] += np.where(
             later, level * np.sign(usual.motion.velocity[:, joint]), 0.0)
-        result = estimate(usual.robot, usual.samples(effort=changed), values_for(usual))
+        result = usual.found(effort=changed)
         assert result.verdict is Verdict.FAIL
         assert any(f'held-out torque of joint_{joint + 1}' in name for name in failed(result))
 
@@ -311,12 +331,11 @@ def test_friction_that_differs_between_postures_fails_the_held_out_check(usual):
 def test_effort_of_the_wrong_sign_shows(quick, joints):
     effort = quick.effort()
     effort[:, list(joints)] *= -1.0
-    result = estimate(quick.robot, quick.samples(effort=effort), values_for(quick))
+    result = quick.found(effort=effort)
     assert result.verdict is Verdict.FAIL
     wrong = {f'sign of effort, joint_{joint + 1}' for joint in joints if joint > 3}
     assert wrong == {name for name in failed(result) if name.startswith('sign')}
-    told = estimate(quick.robot, quick.samples(effort=effort), values_for(quick),
-                    friction_models(quick))
+    told = quick.found(effort=effort, friction=friction_models(quick))
     assert wrong <= set(failed(told))
 
 
@@ -326,7 +345,7 @@ def test_effort_that_is_zero_or_stuck_is_refused(quick, joint):
         effort = quick.effort()
         effort[:, joint] = value
         with pytest.raises(DataError, match=f"'joint_{joint + 1}' {says}"):
-            estimate(quick.robot, quick.samples(effort=effort), values_for(quick))
+            quick.found(effort=effort)
 
 
 @pytest.mark.parametrize('window', [1, 4])
@@ -336,12 +355,11 @@ def test_effort_that_freezes_during_a_sweep_shows(quick, window):
     effort = quick.effort()
     effort[rows, joint] = effort[rows[0], joint]
     with pytest.raises(DataError, match=f"'joint_{joint + 1}' is stuck at .*Check the driver"):
-        estimate(quick.robot, quick.samples(effort=effort), values_for(quick))
+        quick.found(effort=effort)
     effort = quick.effort()
     half = rows[len(rows) // 2:]
     effort[half, joint] = effort[half[0], joint]
-    result = estimate(quick.robot, quick.samples(effort=effort), values_for(quick))
-    assert result.verdict is Verdict.FAIL
+    assert quick.found(effort=effort).verdict is Verdict.FAIL
 
 
 @pytest.mark.parametrize('joint', [4, 5])
@@ -351,67 +369,49 @@ def test_a_bumped_block_of_samples_shows(quick, joint, push, where, length):
     begin, end = (int(len(rows) * share) for share in (where, min(1.0, where + 0.5 * length)))
     effort = quick.effort()
     effort[rows[begin:end], joint] += push
-    result = estimate(quick.robot, quick.samples(effort=effort), values_for(quick))
-    assert result.verdict is Verdict.FAIL
+    assert quick.found(effort=effort).verdict is Verdict.FAIL
 
 
 def test_a_bump_in_the_held_out_part_shows(quick):
     rows = np.flatnonzero(quick.rows(5, 1.0) & (quick.motion.window > 4))
     effort = quick.effort()
     effort[rows[len(rows) // 3:len(rows) // 2], 5] += 3.0
-    result = estimate(quick.robot, quick.samples(effort=effort), values_for(quick))
+    result = quick.found(effort=effort)
     assert result.verdict is Verdict.FAIL
     assert any('held-out' in name for name in failed(result))
 
 
-@pytest.mark.parametrize('mass', [0.0, -1.0, np.nan])
-def test_a_missing_mass_is_refused(quick, mass):
-    with pytest.raises(ConfigurationError, match=r"needs the payload's mass: set known_mass \(kg"):
-        estimate(quick.robot, quick.samples(), PayloadParameters(known_mass=mass))
-
-
-def test_a_payload_above_the_limit_is_refused(quick):
-    with pytest.raises(ConfigurationError, match=r'2.0 kg, but max_payload .* 1.5 kg.*lighter'):
-        estimate(quick.robot, quick.samples(), values_for(quick, max_payload=1.5))
-
-
-def test_second_joint_must_come_before_the_last(quick):
-    with pytest.raises(ConfigurationError, match="'joint_6' is the last joint"):
-        estimate(quick.robot, quick.samples(), values_for(quick, second_joint='joint_6'))
-
-
-def test_a_second_joint_that_did_not_turn_is_refused(quick):
-    with pytest.raises(DataError, match="'joint_3' did not turn at constant speed"):
-        estimate(quick.robot, quick.samples(), values_for(quick, second_joint='joint_3'))
+@pytest.mark.parametrize(('error', 'words', 'values'), [
+    *((ConfigurationError, r"needs the payload's mass: set known_mass \(kg", {'known_mass': mass})
+      for mass in (0.0, -1.0, np.nan)),
+    (ConfigurationError, r'2.0 kg, but max_payload .* 1.5 kg.*lighter', {'max_payload': 1.5}),
+    (ConfigurationError, "'joint_6' is the last joint", {'second_joint': 'joint_6'}),
+    (DataError, "'joint_3' did not turn at constant speed", {'second_joint': 'joint_3'}),
+])
+def test_values_that_do_not_fit_are_refused(quick, error, words, values):
+    with pytest.raises(error, match=words):
+        quick.found(**values)
 
 
 def short(joint: int, half: float) -> Experiment:
     """Sweep one joint over hardly any angle."""
-    base = arm('robocal').robot()
-    reference = Reference(base.urdf, 'tool0', base.gravity, TOOL)
-    low, high = base.sampling_limits()
-    plan = procedure(horizontal_posture(reference, low, high, 0), low, high, held_out=False)
-    plan = [replace(p, half=half) if p.joint == joint else p for p in plan]
-    motion = run(middle(base), plan, speed=0.2, rate=50.0)
-    forward, backward = friction_of(6, np.random.default_rng(0))
-    torque = reference.torque(motion.position, motion.velocity, motion.acceleration)
-    return Experiment(base, TOOL, motion, torque + coulomb(motion.velocity, forward, backward),
-                      forward, backward)
+    return experiment('robocal', 'upright', TOOL, 0, rate=50.0, speed=0.2, half={joint: half},
+                      held_out=False)
 
 
 @pytest.mark.parametrize('joint', [4, 5])
 def test_a_sweep_below_twenty_degrees_is_refused(joint):
     case = short(joint, np.radians(12.0))
     with pytest.raises(DataError, match=rf"'joint_{joint + 1}' covers 1\d\.\d°; at least 20°"):
-        estimate(case.robot, case.samples(), values_for(case))
+        case.found()
     case = short(joint, np.radians(3.0))
     with pytest.raises(DataError, match=f"'joint_{joint + 1}' did not turn"):
-        estimate(case.robot, case.samples(), values_for(case))
+        case.found()
 
 
 def test_without_held_out_sweeps_the_verdict_is_not_evaluated():
     case = short(5, 1.2)
-    result = estimate(case.robot, case.samples(), values_for(case))
+    result = case.found()
     assert result.verdict is Verdict.NOT_EVALUATED
     assert result.validation == ()
 
@@ -419,7 +419,7 @@ def test_without_held_out_sweeps_the_verdict_is_not_evaluated():
 def test_an_empty_record_is_refused(quick):
     nothing = quick.samples().rows(0, 0)
     with pytest.raises(DataError, match='No joint states are recorded'):
-        estimate(quick.robot, nothing, values_for(quick))
+        quick.found(nothing)
 
 
 def two_joint_case(second_axis: str) -> tuple[Robot, JointSamples]:
@@ -463,32 +463,6 @@ def test_a_vertical_axis_is_refused_with_the_remedy(quick):
 # ---------------------------------------------------------------------------- the plane
 
 
-@pytest.mark.parametrize('name', ARMS)
-def test_the_planes_torque_is_what_the_body_adds_to_the_arm(name):
-    for mount in MOUNTS:
-        robot = arm(name).robot(mount)
-        loaded = Reference(arm(name).urdf, arm(name).tool, MOUNTS[mount], TOOL)
-        bare = Reference(arm(name).urdf, arm(name).tool, MOUNTS[mount])
-        low, high = robot.sampling_limits()
-        generator = np.random.default_rng(1)
-        tried = 0
-        while tried < 5:
-            q = generator.uniform(low, high)
-            joint = int(generator.integers(robot.n))
-            try:
-                plane = Plane.at(robot, q, joint)
-            except ExcitationError:
-                continue
-            tried += 1
-            turned = np.tile(q, (7, 1))
-            turned[:, joint] += np.linspace(-1.5, 1.5, 7)
-            still = np.zeros_like(turned)
-            extra = (loaded.torque(turned, still, still)
-                     - bare.torque(turned, still, still))[:, joint]
-            np.testing.assert_allclose(
-                plane.torque(robot, turned[:, joint], TOOL.mass, TOOL.com), extra, atol=1e-9)
-
-
 def test_the_recursive_estimator_converges_to_the_plane():
     robot = Robot(scara(), tool_frame='tip')
     plane = Plane.at(robot, np.array([0.0, 0.4]), 1)
@@ -506,11 +480,6 @@ def test_the_recursive_estimator_converges_to_the_plane():
 
 
 # ------------------------------------------------------------------ inputs that are uncertain
-
-
-def error_in_std(result: CalibrationResult, case: Experiment) -> float:
-    error = error_of(result, case)
-    return float(error @ np.linalg.solve(result.covariance, error))
 
 
 def urdf_of(case: Experiment, gain_std: float, model_std: float = 0.05) -> ArmModel:
@@ -537,17 +506,16 @@ def test_intervals_cover_errors_of_drive_gains_and_links(quick, gains):
 
 
 def test_effort_scales_that_are_hardly_known_fail(quick):
-    result = estimate(quick.robot, quick.samples(), values_for(quick), arm=urdf_of(quick, 0.1))
+    result = quick.found(arm=urdf_of(quick, 0.1))
     assert 'drive gain' in failed(result)
     assert {check.question for check in result.checks} == {
         'informative', 'adequate', 'trustworthy'}
-    (width,) = (check for check in estimate(
-        quick.robot, quick.samples(), values_for(quick, torque_error_floor=0.0),
-        arm=urdf_of(quick, 0.3)).checks if check.name == TORQUE_ERROR)
+    vague = quick.found(arm=urdf_of(quick, 0.3), torque_error_floor=0.0)
+    (width,) = (check for check in vague.checks if check.name == TORQUE_ERROR)
     assert not width.passed
     assert 'drive gains: identify the arm' in width.reason
     assert 'drive gain' not in failed(
-        estimate(quick.robot, quick.samples(), values_for(quick), arm=urdf_of(quick, 0.01)))
+        quick.found(arm=urdf_of(quick, 0.01)))
 
 
 def test_intervals_of_one_direction_cover_friction_that_changed(quick):
@@ -557,10 +525,9 @@ def test_intervals_of_one_direction_cover_friction_that_changed(quick):
                             static=np.asarray(model.static) / changed)
               for name, model in friction_models(case).items()}
     samples = case.samples(RANDOM_ALONE, 1)
-    stated = estimate(case.robot, samples, values_for(case, friction_change_std=0.1), models)
-    assert all(low <= truth <= high for truth, (low, high) in zip(
-        case.tool.com, (stated.parameter(p).interval(0.999) for p in COM), strict=True))
-    without = estimate(case.robot, samples, values_for(case), models)
+    stated = case.found(samples, models, friction_change_std=0.1)
+    assert covers(stated, case)
+    without = case.found(samples, models)
     assert error_in_std(without, case) > chi2.ppf(0.999, 3)
 
 
@@ -572,10 +539,9 @@ def test_intervals_cover_friction_that_falls_while_it_is_measured(usual):
     falling = 3.0 * np.sign(velocity) * np.exp(-0.22 * np.clip(share, 0.0, 1.0))[:, None]
     effort = usual.effort() + np.where(np.abs(velocity) > 1e-3, falling, 0.0)
     samples = usual.samples(effort=effort)
-    result = estimate(usual.robot, samples, values_for(usual, friction_change_std=0.1))
-    assert all(low <= truth <= high for truth, (low, high) in zip(
-        usual.tool.com, (result.parameter(p).interval(0.999) for p in COM), strict=True))
-    steady = estimate(usual.robot, samples, values_for(usual))
+    result = usual.found(samples, friction_change_std=0.1)
+    assert covers(result, usual)
+    steady = usual.found(samples)
     assert error_in_std(steady, usual) > chi2.ppf(0.999, 3)
 
 
@@ -587,8 +553,7 @@ def test_intervals_contain_what_a_tilted_base_does_to_the_centre(usual):
         return leaning.torque(motion.position, motion.velocity, motion.acceleration)
 
     def centre(change: np.ndarray, **values: float) -> CalibrationResult:
-        return estimate(usual.robot, usual.samples(effort=usual.effort() + change),
-                        values_for(usual, **values))
+        return usual.found(effort=usual.effort() + change, **values)
 
     flat = torque(level)
     shifts = [

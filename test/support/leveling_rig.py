@@ -14,9 +14,10 @@ from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.trajectories import MotionLimits
 from support.arms import arm
+from support.fake_arm import HOME
 
 UP = np.array([0.0, 0.0, 1.0])
-TILTED = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])
+TILTED = HOME
 """A posture of the default arm with a tool tilt of 26°."""
 
 

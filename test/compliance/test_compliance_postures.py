@@ -22,9 +22,8 @@ from robocal_ros.compliance.plan import (
 )
 from robocal_ros.compliance.registration import Registration, least_squares_transform
 from robocal_ros.errors import ConfigurationError, ConvergenceError, RobocalError
-from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.collision import CollisionChecker, EffortLimits
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.planning import EffortLimits
 
 POINT = Target('tool0', TARGET)
 TRACKER = np.array([2.6, -0.9, 0.35])

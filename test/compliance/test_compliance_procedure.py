@@ -26,9 +26,8 @@ from robocal_ros.errors import DataError, MotionError
 from robocal_ros.messages.marks import StationaryInterval
 from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples
 from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.collision import CollisionChecker, EffortLimits
 from robocal_ros.robot.model import RigidBodyInertia
-from robocal_ros.robot.planning import EffortLimits
 
 GIVEN = postures(10, seed=6)
 VALUES = ComplianceParameters(

@@ -15,7 +15,7 @@ from robocal_ros.payload.estimator import SENSOR
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.sensor_calibration import estimate
 from robocal_ros.results.result import CalibrationResult, State, Verdict
-from robocal_ros.robot.sensor_calibration import calibration_matrix
+from robocal_ros.robot.setup import calibration_matrix
 
 # The links between sensor and tool are as in the URDF.
 VALUES = PayloadParameters(

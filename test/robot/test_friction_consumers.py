@@ -18,8 +18,8 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.two_plane import _Recording
 from robocal_ros.results.provenance import Inputs
 from robocal_ros.results.result import Parameter
+from robocal_ros.robot.collision import EffortLimits
 from robocal_ros.robot.friction_law import ArmFriction, SteadyFriction
-from robocal_ros.robot.planning import EffortLimits
 from robocal_ros.robot.trajectories import Trajectory
 from robocal_ros.wrench.parameters import WrenchParameters
 from robocal_ros.wrench.torque import JointTorques

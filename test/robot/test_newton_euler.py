@@ -9,12 +9,12 @@ import pytest
 from support.arms import ARMS, arm
 
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.newton_euler import (
+from robocal_ros.robot.arm_model import (
     NewtonEuler,
     arm_regressor,
     on_leaning_base,
 )
+from robocal_ros.robot.model import Robot
 
 # A gantry that slides along x and z, and turns about a slanting axis in between.
 SLIDING = """

@@ -17,8 +17,8 @@ from support.forward import Reference, Tool
 
 from robocal_ros.errors import ConfigurationError, ModelError
 from robocal_ros.payload import PayloadParameters
+from robocal_ros.robot.arm_model import NewtonEuler
 from robocal_ros.robot.model import RigidBodyInertia, Robot, identity_of
-from robocal_ros.robot.newton_euler import NewtonEuler
 from robocal_ros.robot.setup import make_robot
 
 PENDULUM = """<robot name="pendulum"><link name="base"/>

@@ -14,7 +14,7 @@ from support.friction_results import identified_arm
 from robocal_ros.errors import DataError
 from robocal_ros.results.result import CalibrationResult, Efforts, Parameter, Verdict
 from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.torque_zero import TorqueZero, stored_zero, torque_zero
+from robocal_ros.robot.setup import TorqueZero, stored_zero, torque_zero
 from robocal_ros.wrench.model import SensedArm
 from robocal_ros.wrench.observer import WrenchObserver
 from robocal_ros.wrench.parameters import WrenchParameters

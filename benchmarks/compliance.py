@@ -33,7 +33,7 @@ from benchmarks.second_world import (
 from robocal_ros.compliance import ComplianceParameters
 from robocal_ros.compliance.estimator import estimate_sets
 from robocal_ros.compliance.measurement import HELD_OUT_EVERY, EndPosition, average
-from robocal_ros.compliance.model import given_load
+from robocal_ros.compliance.model import Mounted, given_load
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import TrackerSamples
 from robocal_ros.robot import Robot
@@ -282,8 +282,8 @@ def run_cell(seed: int, effects: Effects | None = None) -> Case:
         max_drift=max(5e-5, 2.0 * cell.effects.step))
     bound = {} if effects is None else cell.bound()
     try:
-        result = estimate_sets(robot, cell.measure(loaded=False), cell.measure(loaded=True), load,
-                               values)
+        result = estimate_sets(robot, cell.measure(loaded=False), cell.measure(loaded=True),
+                               Mounted(load), values)
     except RobocalError as error:
         return Case(seed, 'compliance', cell.name, vars(cell.effects), 'refused', str(error))
     joints = tuple(

@@ -28,8 +28,8 @@ from benchmarks.second_world import (
     urdf_of,
 )
 from robocal_ros.compliance import ComplianceParameters
+from robocal_ros.compliance.geometry import Observations, ObservedSet
 from robocal_ros.compliance.geometry_estimator import estimate_geometry
-from robocal_ros.compliance.observations import Observations, ObservedSet
 from robocal_ros.errors import RobocalError
 from robocal_ros.results import Inputs, Parameter, State
 from robocal_ros.robot import FRAME_AXES, Robot

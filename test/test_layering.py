@@ -47,7 +47,7 @@ LAYERS = {
     'node': Layer(frozenset({'results', 'robot', 'messages', 'estimators', 'arm'}), None),
     'payload': Layer(_BELOW, frozenset({'node'})),
     'friction': Layer(_BELOW, frozenset({'node', 'feed_forward'})),
-    'compliance': Layer(_BELOW, frozenset({'node', 'feed_forward'})),
+    'compliance': Layer(_BELOW, frozenset({'node'})),
     'leveling': Layer(_BELOW, frozenset({'node'})),
     'wrench': Layer(_BELOW, frozenset({'node', 'outputs'})),
     'launching': Layer(frozenset({'messages'}), None),  # one module

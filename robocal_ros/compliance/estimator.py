@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,36 +13,27 @@ from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.fit import ComplianceFit, fit_compliance, shrunk_angles
 from robocal_ros.compliance.measurement import (
-    LOADED,
-    REGISTRATION,
-    UNLOADED,
     Displacements,
     EndPosition,
+    Registration,
+    Target,
+    check_registration,
     displacements,
-    find_end_positions,
-    measured,
-    split_by_load,
+    found_sets,
+    marked_sets,
+    register,
+    target_motion,
     visits,
 )
 from robocal_ros.compliance.model import (
-    Load,
     Mounted,
-    Target,
     mounted_of,
     predicted,
-    target_motion,
-    target_pose,
 )
 from robocal_ros.compliance.parameters import ComplianceParameters
-from robocal_ros.compliance.registration import (
-    Registration,
-    least_squares_transform,
-    register_with_target,
-    three_point,
-)
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimators import Estimator, Needs, TrackerNeed
-from robocal_ros.messages import JointSamples, Recording, StreamCounts, TrackerSamples
+from robocal_ros.messages import Recording, StreamCounts
 from robocal_ros.results import (
     CalibrationResult,
     Check,
@@ -83,8 +74,8 @@ def check_arm(robot: Robot, values: ComplianceParameters) -> None:
 
 
 def estimate(
-    robot: Robot, recording: Recording, values: ComplianceParameters, load: Load,
-    registration: Registration | None = None, *, tool: Load | None = None,
+    robot: Robot, recording: Recording, values: ComplianceParameters, mounted: Mounted,
+    registration: Registration | None = None,
 ) -> CalibrationResult:
     """Estimate from a recording of both measurements.
 
@@ -95,55 +86,33 @@ def estimate(
         robot: The arm without anything mounted.
         recording: Joint states, tracker readings and marked rests.
         values: The node's parameters.
-        load: Load mounted between the two sets.
+        mounted: What is mounted in both sets.
         registration: Tracker pose, for a recording without marked rests; None to estimate it
             from the unloaded set.
-        tool: Body that stays mounted in both sets, None without one.
 
     Raises:
         RobocalError: See ``estimate_sets``; also if the recording lacks readings or rests.
 
     """
+    mounted.known_load()
     joints, readings = recording.joints, recording.tracker
     if readings is None:
         raise DataError('The recording has no tracker readings; record the tracker topic too.')
     check_arm(robot, values)
     if recording.stationary:
-        sets = measured(joints, readings, recording.stationary)
-        unloaded, loaded = sets[UNLOADED], sets[LOADED]
-        registration = (place_tracker(robot, sets[REGISTRATION], values)
-                        if sets[REGISTRATION] else None)
+        unloaded, loaded, registration = marked_sets(
+            robot, joints, readings, recording.stationary, values)
     else:
-        unloaded, loaded = _found_sets(robot, joints, readings, values)
+        unloaded, loaded = found_sets(robot, joints, readings, values)
     return estimate_sets(
-        robot, unloaded, loaded, load, values, registration, tool=tool,
+        robot, unloaded, loaded, mounted, values, registration,
         counts=stream_counts(joints.counts, readings.counts), source=joints.source)
 
 
-def _found_sets(
-    robot: Robot, joints: JointSamples, readings: TrackerSamples, values: ComplianceParameters
-) -> tuple[list[EndPosition], list[EndPosition]]:
-    """Return the end positions of both sets, for postures contained in both."""
-    found, tolerance = find_end_positions(joints, readings, values), values.match_tolerance
-    if not found:
-        raise DataError(
-            f'The recording of {len(joints)} joint states and {len(readings)} tracker readings '
-            f'has no rest of {values.settle + values.dwell:.1f} s with readings of the target; '
-            'expected both sets of postures. Call measure_unloaded and measure_loaded, or play '
-            'a bag of them.')
-    # The sag is too small to matter for the rotation of the tracker.
-    placed = register(robot, found, replace(values, max_registration_residual=np.inf))
-    unloaded, loaded = split_by_load(
-        found, tolerance, target_motion(robot, Target.of(robot, values), placed.rotation))
-    both = [item for group in visits(found, tolerance) for item in group
-            if any(a in unloaded for a in group) and any(b in loaded for b in group)]
-    return [a for a in unloaded if a in both], [b for b in loaded if b in both]
-
-
 def estimate_sets(
-    robot: Robot, unloaded: Sequence[EndPosition], loaded: Sequence[EndPosition], load: Load,
-    values: ComplianceParameters, registration: Registration | None = None, *,
-    tool: Load | None = None, counts: Mapping[str, int] | None = None, source: str = 'live',
+    robot: Robot, unloaded: Sequence[EndPosition], loaded: Sequence[EndPosition],
+    mounted: Mounted, values: ComplianceParameters, registration: Registration | None = None, *,
+    counts: Mapping[str, int] | None = None, source: str = 'live',
 ) -> CalibrationResult:
     """Estimate the compliance of every joint from both sets of end positions.
 
@@ -151,10 +120,9 @@ def estimate_sets(
         robot: The arm without anything mounted.
         unloaded: End positions without the load, in the order of time.
         loaded: End positions with the load, in the order of time.
-        load: Load mounted between the two sets.
+        mounted: What is mounted in both sets.
         values: The node's parameters.
         registration: Tracker pose; None to estimate it from the unloaded set.
-        tool: Body that stays mounted in both sets, None without one.
         counts: Further sample counts and drops of the result.
         source: ``live`` or the name of the bag.
 
@@ -165,8 +133,7 @@ def estimate_sets(
         ExcitationError: If no joint's compliance is observable.
 
     """
-    mounted = Mounted(load, tool)
-    robot = mounted.on(robot, loaded=False)
+    load, robot = mounted.known_load(), mounted.on(robot, loaded=False)
     if registration is None:
         registration = register(robot, unloaded, values)
     target = Target.of(robot, values, registration)
@@ -215,16 +182,11 @@ def estimate_sets(
 
 def _findings(names: Sequence[str], fit: ComplianceFit) -> dict[str, Any]:
     """Return what the fit found besides compliances, for the settings of the result."""
-    correlation = fit.correlation()
     return {
         'offset_between_sets': [] if fit.offset is None else fit.offset.tolist(),
         'sizes': {name: float(value) for name, value in fit.size.items()},
         'encoder_share': fit.encoder_share, 'reduced_chi_square': fit.chi_square,
         'condition': fit.condition,
-        'correlated': {
-            f'{names[i]}, {names[j]}': round(float(correlation[i, j]), 3)
-            for i in fit.seen for j in fit.seen
-            if i < j and abs(correlation[i, j]) > CORRELATED},
         'correction': {names[i]: float(fit.correction[i]) for i in fit.seen},
         'bending': {place: [float(fit.bending[i]), float(fit.bending_std[i])]
                     for i, place in _bent(names, fit).items()}}
@@ -234,87 +196,6 @@ def stream_counts(joints: StreamCounts, readings: StreamCounts) -> dict[str, int
     """Return the counts of both streams for the result."""
     return {**asdict(joints), 'tracker_received': readings.received,
             'tracker_dropped': readings.dropped}
-
-
-def register(
-    robot: Robot, positions: Sequence[EndPosition], values: ComplianceParameters
-) -> Registration:
-    """Register the tracker by end positions without the load, by least squares.
-
-    Raises:
-        DataError: If they are too few, collinear, or do not fit the arm.
-
-    """
-    if len(positions) < 3:
-        raise DataError(
-            f'{len(positions)} postures at rest with readings of the tracker were found; at least '
-            f'3 are needed. A rest lasts {values.settle + values.dwell:.3g} s or more '
-            f'(settle, dwell), with {max(2, values.min_readings)} readings (min_readings): hold '
-            'each posture longer, or lower settle, dwell or min_readings.')
-    return least_squares_transform(
-        _points(positions), _target_points(robot, positions, values),
-        values.max_registration_residual)
-
-
-def place_tracker(
-    robot: Robot, positions: Sequence[EndPosition], values: ComplianceParameters
-) -> Registration:
-    """Register the tracker by dedicated end positions without the load.
-
-    Raises:
-        DataError: If they are too few, collinear, or do not fit the arm.
-        ExcitationError: If the target is to be found too and is not observable.
-
-    """
-    points, limit = _points(positions), values.max_registration_residual
-    if values.find_target:
-        frame = Target.of(robot, values).frame
-        placements = [robot.transform_frame_to_root(item.posture, frame) for item in positions]
-        return register_with_target(
-            points, np.array([p.rotation for p in placements]),
-            np.array([p.translation for p in placements]), limit)
-    if values.registration == 'three_point':
-        return three_point(points, _target_points(robot, positions, values), limit)
-    return register(robot, positions, values)
-
-
-def _points(positions: Sequence[EndPosition]) -> Array:
-    """Return the target as measured, in the tracker's axes, shape (k, 3) [m]."""
-    return np.array([item.point for item in positions]).reshape(-1, 3)
-
-
-def _target_points(
-    robot: Robot, positions: Sequence[EndPosition], values: ComplianceParameters,
-    registration: Registration | None = None,
-) -> Array:
-    """Return the target by forward kinematics, root axes, shape (k, 3) [m]."""
-    target = Target.of(robot, values, registration)
-    return np.array([target_pose(robot, item.posture, target)[1]
-                     for item in positions]).reshape(-1, 3)
-
-
-def check_registration(
-    robot: Robot, positions: Sequence[EndPosition], registration: Registration,
-    values: ComplianceParameters,
-) -> float:
-    """Return the largest distance between tracked target and forward kinematics [m].
-
-    Raises:
-        DataError: If a distance exceeds the limit.
-
-    """
-    limit = values.max_registration_residual
-    apart = np.linalg.norm(
-        registration.to_base(_points(positions))
-        - _target_points(robot, positions, values, registration), axis=1)
-    if (apart > limit).any():
-        first = int(np.argmax(apart > limit))
-        raise DataError(
-            f'The tracker frame does not fit the arm: in posture {first + 1} the target is '
-            f'measured {1e3 * apart[first]:.2f} mm from its position by forward kinematics '
-            f'(limit {1e3 * limit:.2f} mm). Check whether the tracker or the target was moved. '
-            'Call register_tracker.')
-    return float(apart.max(initial=0.0))
 
 
 @dataclass(frozen=True)
@@ -477,8 +358,7 @@ def needs(values: ComplianceParameters) -> Needs:
 def _estimate(
     robot: Robot, recording: Recording, values: ComplianceParameters, inputs: Inputs
 ) -> CalibrationResult:
-    mounted = mounted_of(robot, values, inputs.get('payload'))
-    return estimate(robot, recording, values, mounted.known_load(), tool=mounted.tool)
+    return estimate(robot, recording, values, mounted_of(robot, values, inputs.get('payload')))
 
 
 def kinds(values: ComplianceParameters) -> tuple[str, ...]:
@@ -486,9 +366,7 @@ def kinds(values: ComplianceParameters) -> tuple[str, ...]:
     return () if values.payload_is == 'unused' else ('payload',)
 
 
-SERVICES = ('run', 'estimate', 'register_tracker', 'measure_unloaded', 'measure_loaded')
-"""Services whose recordings can be estimated from."""
-
 COMPLIANCE = Estimator(
-    'compliance', ComplianceParameters, SERVICES, needs, kinds,
-    _estimate, summary, ('payload',))
+    'compliance', ComplianceParameters,
+    ('run', 'estimate', 'register_tracker', 'measure_unloaded', 'measure_loaded'),
+    needs, kinds, _estimate, summary, ('payload',))

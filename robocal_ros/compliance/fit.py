@@ -16,14 +16,8 @@ import pinocchio as pin
 import scipy
 
 from robocal_ros.arrays import Array
-from robocal_ros.compliance.measurement import Displacements
-from robocal_ros.compliance.model import (
-    GEAR_ERROR,
-    PulledArm,
-    Target,
-    bending_columns,
-    predicted,
-)
+from robocal_ros.compliance.measurement import GEAR_ERROR, Displacements, Target
+from robocal_ros.compliance.model import PulledArm, bending_columns, predicted
 from robocal_ros.errors import DataError, ExcitationError
 from robocal_ros.estimation import integrate, solve
 from robocal_ros.robot import Robot

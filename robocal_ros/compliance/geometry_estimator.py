@@ -19,12 +19,14 @@ from robocal_ros.compliance.geometry import (
     ArmGeometry,
     GeometryFit,
     HeldOut,
+    Observations,
+    ObservedSet,
     fit_geometry,
     hold_out,
+    read_observations,
 )
-from robocal_ros.compliance.measurement import MAX_LOST
-from robocal_ros.compliance.model import Target, mounted_of
-from robocal_ros.compliance.observations import Observations, ObservedSet, read_observations
+from robocal_ros.compliance.measurement import MAX_LOST, Target
+from robocal_ros.compliance.model import mounted_of
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.errors import DataError
 from robocal_ros.estimators import FileEstimator

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""End positions of the tracked target, tracker drift, and displacements between both sets.
+"""What the tracker measures: its registration, end positions, and displacements between both sets.
 
-An end position is the mean of the tracker's readings while the arm rests in a posture.
+An end position is the mean of the tracker's readings while the arm rests in a posture. The
+registration is the transform from the tracker's frame to the base frame.
+
+Sources: Arun, Huang, Blostein, Least-Squares Fitting of Two 3-D Point Sets, IEEE Trans. PAMI 9
+(1987) 698, doi 10.1109/TPAMI.1987.4767965; Umeyama, IEEE Trans. PAMI 13 (1991) 376, doi
+10.1109/34.88573, for the sign of the determinant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress, pairwise
 
@@ -14,15 +19,13 @@ import numpy as np
 import scipy
 
 from robocal_ros.arrays import Array, freeze
-from robocal_ros.compliance.model import GEAR_ERROR, TargetMotion
 from robocal_ros.compliance.parameters import ComplianceParameters
-from robocal_ros.compliance.registration import Registration
-from robocal_ros.errors import DataError
+from robocal_ros.errors import DataError, ExcitationError
 from robocal_ros.estimation import dwells, grouped
 from robocal_ros.messages import JointSamples, StationaryInterval, TrackerSamples
+from robocal_ros.robot import Robot
 
 UNLOADED, LOADED, REGISTRATION = 'unloaded', 'loaded', 'registration'
-PURPOSES = (UNLOADED, LOADED, REGISTRATION)
 """Purposes of end positions: one of the two sets, or registration of the tracker."""
 HELD_OUT_EVERY = 5
 """Every n-th posture, in the order of measurement, is held out for validation."""
@@ -42,6 +45,98 @@ _ODD_CORRELATION = 1e-3
 _MEMORIES = 40
 # Probability with which noise alone counts as drift.
 _NO_DRIFT = 1e-4
+# Ratio of second to first extent below which points count as collinear.
+_COLLINEAR = 0.02
+_SMALLEST_EXTENT = 0.01
+
+TargetMotion = Callable[[Array, Array], Array]
+"""Displacement of the target between two postures in the tracker's axes, shape (3,) [m]."""
+
+GEAR_ERROR = 0.02
+"""Standard deviation of the share of an encoder's motion that the link does not follow.
+
+The transmission error of a strain-wave gear of ratio 100 has an amplitude of some 0.1 mrad and two
+periods per turn of the motor, so that its slope is about 0.1 mrad · 2 · 100.
+"""
+
+
+@dataclass(frozen=True)
+class Registration:
+    """Pose of the tracker in the base frame.
+
+    Attributes:
+        rotation: Rotation from tracker to base, shape (3, 3).
+        translation: Origin of the tracker in the base frame, shape (3,) [m].
+        residual: Distances between the points in the base frame and the transformed points of
+            the tracker, shape (k,) [m].
+        method: ``least_squares`` or ``three_point``.
+        target: Position of the target in its frame where it was estimated too, else None [m].
+
+    """
+
+    rotation: Array
+    translation: Array
+    residual: Array
+    method: str
+    target: Array | None = None
+
+    def __post_init__(self) -> None:
+        """Freeze the arrays."""
+        freeze(self, 'rotation', 'translation', 'residual', 'target')
+
+    @property
+    def rms(self) -> float:
+        """Root mean square of the residuals [m]."""
+        return float(np.sqrt(np.mean(self.residual**2)))
+
+    def to_base(self, points: Array) -> Array:
+        """Map points from the tracker's frame to the base frame, shape (..., 3) [m]."""
+        return np.asarray(points @ self.rotation.T + self.translation)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Tracked target.
+
+    Attributes:
+        frame: Frame of the URDF to which it is fixed.
+        xyz: Position in that frame, shape (3,) [m].
+
+    """
+
+    frame: str
+    xyz: Array
+
+    @classmethod
+    def of(
+        cls, robot: Robot, values: ComplianceParameters, registration: Registration | None = None
+    ) -> Target:
+        """Return the target as registered, else as given by the parameters."""
+        found = None if registration is None else registration.target
+        return cls(values.target_frame or robot.tool_frame,
+                   np.array(values.target_xyz) if found is None else found)
+
+
+def target_pose(robot: Robot, q: Array, target: Target) -> tuple[Array, Array]:
+    """Return orientation (3, 3) of the target's frame and position (3,) [m], in root axes."""
+    placement = robot.transform_frame_to_root(q, target.frame)
+    return placement.rotation, placement.act(np.asarray(target.xyz))
+
+
+def target_motion(robot: Robot, target: Target, rotation: Array) -> TargetMotion:
+    """Return the displacement of the target by forward kinematics.
+
+    Args:
+        robot: The arm.
+        target: Tracked target.
+        rotation: Rotation from the tracker's axes to those of the base, shape (3, 3).
+
+    """
+    def motion(one: Array, other: Array) -> Array:
+        change = target_pose(robot, other, target)[1] - target_pose(robot, one, target)[1]
+        return np.asarray(rotation.T @ change)
+
+    return motion
 
 
 @dataclass(frozen=True, eq=False)
@@ -476,24 +571,28 @@ def rest_of(position: EndPosition, purpose: str, posture: int) -> StationaryInte
     return StationaryInterval(position.begin, position.end, purpose, posture)
 
 
-def measured(
-    joints: JointSamples, readings: TrackerSamples, rests: Sequence[StationaryInterval]
-) -> dict[str, list[EndPosition]]:
-    """Return the end positions of marked rests.
+def marked_sets(
+    robot: Robot, joints: JointSamples, readings: TrackerSamples,
+    rests: Sequence[StationaryInterval], values: ComplianceParameters,
+) -> tuple[list[EndPosition], list[EndPosition], Registration | None]:
+    """Return the end positions of both sets by marked rests, and the registration by such.
 
     Args:
+        robot: The arm.
         joints: Joint states, or their averages over each rest.
         readings: Readings of the tracker.
         rests: Marked rests, in the order of measurement.
+        values: The node's parameters.
 
     Returns:
-        End positions by purpose, in the order of measurement.
+        End positions without and with the load, in the order of measurement, and the tracker's
+        pose, None without rests for it.
 
     Raises:
-        DataError: If the recording lacks the samples of a rest.
+        DataError: If the recording lacks the samples of a rest, or the tracker cannot be placed.
 
     """
-    found: dict[str, list[EndPosition]] = {purpose: [] for purpose in PURPOSES}
+    found: dict[str, list[EndPosition]] = {UNLOADED: [], LOADED: [], REGISTRATION: []}
     for rest in rests:
         if rest.purpose not in found:
             continue
@@ -505,4 +604,254 @@ def measured(
                 f'from {rest.begin:.3f} s to {rest.end:.3f} s are not in the recording: {error} '
                 'Record joint states and tracker from the beginning, or ignore the marks with '
                 '--whole.') from error
-    return found
+    return found[UNLOADED], found[LOADED], (
+        place_tracker(robot, found[REGISTRATION], values) if found[REGISTRATION] else None)
+
+
+def found_sets(
+    robot: Robot, joints: JointSamples, readings: TrackerSamples, values: ComplianceParameters
+) -> tuple[list[EndPosition], list[EndPosition]]:
+    """Return the end positions of both sets of a recording without marked rests.
+
+    Stationary intervals are found from the joint states, and the time at which the load was
+    mounted from postures that were visited twice; postures of one set alone are left out.
+
+    Raises:
+        DataError: If there are no such rests or sets.
+
+    """
+    found, tolerance = find_end_positions(joints, readings, values), values.match_tolerance
+    if not found:
+        raise DataError(
+            f'The recording of {len(joints)} joint states and {len(readings)} tracker readings '
+            f'has no rest of {values.settle + values.dwell:.1f} s with readings of the target; '
+            'expected both sets of postures. Call measure_unloaded and measure_loaded, or play '
+            'a bag of them.')
+    # The sag is too small to matter for the rotation of the tracker.
+    placed = register(robot, found, replace(values, max_registration_residual=np.inf))
+    unloaded, loaded = split_by_load(
+        found, tolerance, target_motion(robot, Target.of(robot, values), placed.rotation))
+    both = [item for group in visits(found, tolerance) for item in group
+            if any(a in unloaded for a in group) and any(b in loaded for b in group)]
+    return [a for a in unloaded if a in both], [b for b in loaded if b in both]
+
+
+def _check_spread(tracker: Array, base: Array) -> None:
+    """Raise a DataError for points that are too few, not finite, too close, or collinear."""
+    if len(tracker) < 3:
+        raise DataError(
+            f'{len(tracker)} points cannot register the tracker; at least 3 that are not '
+            'collinear are needed. Measure more postures.')
+    finite = np.isfinite(tracker + base).all(axis=1)
+    if not finite.all():
+        raise DataError(f'Point {int(np.argmin(finite)) + 1} of the registration is not finite; '
+                        'remove it.')
+    for points, where in ((tracker, "the tracker's"), (base, 'the base')):
+        extent = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)
+        extent = extent / np.sqrt(len(points))
+        if extent[0] < _SMALLEST_EXTENT:
+            raise DataError(
+                f'The points of the registration extend over {1e3 * extent[0]:.2f} mm in {where} '
+                f'frame; expected at least {1e3 * _SMALLEST_EXTENT:.0f} mm. Spread them.')
+        if extent[1] < _COLLINEAR * extent[0]:
+            raise DataError(
+                f'The {len(points)} points of the registration are collinear in {where} frame '
+                f'({1e3 * extent[0]:.0f} mm long, {1e3 * extent[1]:.2f} mm wide), so the rotation '
+                'about the line is unobservable. Add a point off the line.')
+
+
+def _judged(
+    rotation: Array, translation: Array, tracker: Array, base: Array, method: str, limit: float,
+    target: Array | None = None,
+) -> Registration:
+    """Return a registration by points in both frames; raises DataError for a misfit."""
+    registration = Registration(
+        rotation, translation,
+        np.linalg.norm(tracker @ rotation.T + translation - base, axis=1), method, target)
+    worst = int(np.argmax(registration.residual))
+    if registration.residual[worst] > limit:
+        raise DataError(
+            f'The tracker frame does not fit the arm: after registration point {worst + 1} is '
+            f'{1e3 * registration.residual[worst]:.2f} mm from its position by forward kinematics '
+            f'(limit {1e3 * limit:.2f} mm, RMS {1e3 * registration.rms:.2f} mm). Check '
+            'target_frame and target_xyz, whether the tracker or the target was moved, and the '
+            'units.')
+    return registration
+
+
+def three_point(tracker: Array, base: Array, limit: float = np.inf) -> Registration:
+    """Register the tracker by origin, a point on +x and a point in the xy-plane of a user frame.
+
+    Args:
+        tracker: The points in the tracker's frame, shape (3, 3) [m].
+        base: The same points in the base frame, shape (3, 3) [m].
+        limit: Largest residual [m].
+
+    Raises:
+        DataError: If there are not three points, if they are collinear, or if a residual exceeds
+            ``limit``.
+
+    """
+    _check_spread(tracker, base)
+    if len(tracker) != 3:
+        raise DataError(f'Registration three_point takes 3 points, got {len(tracker)}; use '
+                        'least_squares for more.')
+    # Of a weight that is infinite, the vector along +x agrees exactly.
+    rotation = scipy.spatial.transform.Rotation.align_vectors(
+        base[1:] - base[0], tracker[1:] - tracker[0], weights=[np.inf, 1.0])[0].as_matrix()
+    return _judged(rotation, base[0] - rotation @ tracker[0], tracker, base, 'three_point', limit)
+
+
+def least_squares_transform(
+    tracker: Array, base: Array, limit: float = np.inf
+) -> Registration:
+    """Register the tracker by the rigid transform of least squared distances.
+
+    Args:
+        tracker: Points in the tracker's frame, shape (k, 3), k ≥ 3 [m].
+        base: The same points in the base frame, shape (k, 3) [m].
+        limit: Largest residual [m].
+
+    Raises:
+        DataError: If there are fewer than 3 points, if they are collinear, or if a residual
+            exceeds ``limit``.
+
+    """
+    _check_spread(tracker, base)
+    return _judged(*_aligned(tracker, base), tracker, base, 'least_squares', limit)
+
+
+def _aligned(tracker: Array, base: Array) -> tuple[Array, Array]:
+    """Return rotation and translation of least squared distances (Arun, Umeyama)."""
+    centre_tracker, centre_base = tracker.mean(axis=0), base.mean(axis=0)
+    rotation = scipy.spatial.transform.Rotation.align_vectors(
+        base - centre_base, tracker - centre_tracker)[0].as_matrix()
+    return rotation, centre_base - rotation @ centre_tracker
+
+
+def register_with_target(
+    tracker: Array, rotations: Array, origins: Array, limit: float = np.inf
+) -> Registration:
+    """Register the tracker and estimate the target on its link jointly.
+
+    Minimises |R y_k + t − (o_k + R_k x)| over R, t and the target x, with the link's poses from
+    forward kinematics; the nine unknowns need at least four postures that turn the link about two
+    axes.
+
+    Args:
+        tracker: Readings of the target, shape (k, 3) [m].
+        rotations: The link's axes in the base frame, posture by posture, shape (k, 3, 3).
+        origins: The link's origin in the base frame, shape (k, 3) [m].
+        limit: Largest residual [m].
+
+    Raises:
+        DataError: If there are fewer than 4 points or a residual exceeds ``limit``.
+        ExcitationError: If a direction of the target is unobservable.
+
+    """
+    if len(tracker) < 4:
+        raise DataError(
+            f'{len(tracker)} points cannot register tracker and target; at least 4 are needed.')
+    _check_spread(tracker, origins + rotations[:, :, 0] * 1e-3)
+    rotation, translation = _aligned(tracker, origins)
+
+    def residual(values: Array) -> Array:
+        turn = scipy.spatial.transform.Rotation.from_rotvec(values[:3]).as_matrix() @ rotation
+        predicted = origins + rotations @ values[6:]
+        return np.asarray((tracker @ turn.T + translation + values[3:6] - predicted).ravel())
+
+    solution = scipy.optimize.least_squares(
+        residual, np.zeros(9), x_scale='jac', xtol=1e-14, ftol=1e-14, gtol=1e-14)
+    jacobian = np.asarray(solution.jac)
+    columns = jacobian / np.linalg.norm(jacobian, axis=0)
+    condition = float(np.linalg.cond(columns))
+    if condition > 1e3:
+        raise ExcitationError(
+            'The postures of the registration turn the target too little to estimate its position '
+            f'on its link (condition number {condition:.3g}, limit 1e3). Set target_xyz, or turn '
+            'the wrist further.', rank=8, needed=9, condition=condition, unobservable=('target',))
+    turn = scipy.spatial.transform.Rotation.from_rotvec(solution.x[:3]).as_matrix() @ rotation
+    target = solution.x[6:]
+    return _judged(turn, translation + solution.x[3:6], tracker, origins + rotations @ target,
+                   'least_squares', limit, target)
+
+
+def register(
+    robot: Robot, positions: Sequence[EndPosition], values: ComplianceParameters
+) -> Registration:
+    """Register the tracker by end positions without the load, by least squares.
+
+    Raises:
+        DataError: If they are too few, collinear, or do not fit the arm.
+
+    """
+    if len(positions) < 3:
+        raise DataError(
+            f'{len(positions)} postures at rest with readings of the tracker were found; at least '
+            f'3 are needed. A rest lasts {values.settle + values.dwell:.3g} s or more '
+            f'(settle, dwell), with {max(2, values.min_readings)} readings (min_readings): hold '
+            'each posture longer, or lower settle, dwell or min_readings.')
+    return least_squares_transform(
+        _points(positions), _target_points(robot, positions, values),
+        values.max_registration_residual)
+
+
+def place_tracker(
+    robot: Robot, positions: Sequence[EndPosition], values: ComplianceParameters
+) -> Registration:
+    """Register the tracker by dedicated end positions without the load.
+
+    Raises:
+        DataError: If they are too few, collinear, or do not fit the arm.
+        ExcitationError: If the target is to be found too and is not observable.
+
+    """
+    points, limit = _points(positions), values.max_registration_residual
+    if values.find_target:
+        frame = Target.of(robot, values).frame
+        placements = [robot.transform_frame_to_root(item.posture, frame) for item in positions]
+        return register_with_target(
+            points, np.array([p.rotation for p in placements]),
+            np.array([p.translation for p in placements]), limit)
+    if values.registration == 'three_point':
+        return three_point(points, _target_points(robot, positions, values), limit)
+    return register(robot, positions, values)
+
+
+def _points(positions: Sequence[EndPosition]) -> Array:
+    """Return the target as measured, in the tracker's axes, shape (k, 3) [m]."""
+    return np.array([item.point for item in positions]).reshape(-1, 3)
+
+
+def _target_points(
+    robot: Robot, positions: Sequence[EndPosition], values: ComplianceParameters,
+    registration: Registration | None = None,
+) -> Array:
+    """Return the target by forward kinematics, root axes, shape (k, 3) [m]."""
+    target = Target.of(robot, values, registration)
+    return np.array([target_pose(robot, item.posture, target)[1]
+                     for item in positions]).reshape(-1, 3)
+
+
+def check_registration(
+    robot: Robot, positions: Sequence[EndPosition], registration: Registration,
+    values: ComplianceParameters,
+) -> float:
+    """Return the largest distance between tracked target and forward kinematics [m].
+
+    Raises:
+        DataError: If a distance exceeds the limit.
+
+    """
+    limit = values.max_registration_residual
+    apart = np.linalg.norm(
+        registration.to_base(_points(positions))
+        - _target_points(robot, positions, values, registration), axis=1)
+    if (apart > limit).any():
+        first = int(np.argmax(apart > limit))
+        raise DataError(
+            f'The tracker frame does not fit the arm: in posture {first + 1} the target is '
+            f'measured {1e3 * apart[first]:.2f} mm from its position by forward kinematics '
+            f'(limit {1e3 * limit:.2f} mm). Check whether the tracker or the target was moved. '
+            'Call register_tracker.')
+    return float(apart.max(initial=0.0))

@@ -12,75 +12,18 @@ stiffness identification of six-revolute industrial serial robots, Robot. Comput
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pinocchio as pin
 
 from robocal_ros.arrays import Array, frozen
+from robocal_ros.compliance.measurement import Target
 from robocal_ros.compliance.parameters import ComplianceParameters
-from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError
 from robocal_ros.results import CalibrationResult
 from robocal_ros.robot import RigidBodyInertia, Robot, alternative_loads, carried_load, deflected
-
-
-@dataclass(frozen=True)
-class Target:
-    """Tracked target.
-
-    Attributes:
-        frame: Frame of the URDF to which it is fixed.
-        xyz: Position in that frame, shape (3,) [m].
-
-    """
-
-    frame: str
-    xyz: Array
-
-    @classmethod
-    def of(
-        cls, robot: Robot, values: ComplianceParameters, registration: Registration | None = None
-    ) -> Target:
-        """Return the target as registered, else as given by the parameters."""
-        found = None if registration is None else registration.target
-        return cls(values.target_frame or robot.tool_frame,
-                   np.array(values.target_xyz) if found is None else found)
-
-
-def target_pose(robot: Robot, q: Array, target: Target) -> tuple[Array, Array]:
-    """Return orientation (3, 3) of the target's frame and position (3,) [m], in root axes."""
-    placement = robot.transform_frame_to_root(q, target.frame)
-    return placement.rotation, placement.act(np.asarray(target.xyz))
-
-
-TargetMotion = Callable[[Array, Array], Array]
-"""Displacement of the target between two postures in the tracker's axes, shape (3,) [m]."""
-
-GEAR_ERROR = 0.02
-"""Standard deviation of the share of an encoder's motion that the link does not follow.
-
-The transmission error of a strain-wave gear of ratio 100 has an amplitude of some 0.1 mrad and two
-periods per turn of the motor, so that its slope is about 0.1 mrad · 2 · 100.
-"""
-
-
-def target_motion(robot: Robot, target: Target, rotation: Array) -> TargetMotion:
-    """Return the displacement of the target by forward kinematics.
-
-    Args:
-        robot: The arm.
-        target: Tracked target.
-        rotation: Rotation from the tracker's axes to those of the base, shape (3, 3).
-
-    """
-    def motion(one: Array, other: Array) -> Array:
-        change = target_pose(robot, other, target)[1] - target_pose(robot, one, target)[1]
-        return np.asarray(rotation.T @ change)
-
-    return motion
-
 
 _SYMMETRIC = np.array([
     np.eye(3), np.diag([1.0, -1.0, 0.0]), np.diag([-1.0, -1.0, 2.0]) / np.sqrt(3.0),

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 
 import numpy as np
-from geometry_msgs.msg import PointStamped, PoseStamped, TransformStamped
+from geometry_msgs.msg import PointStamped, PoseStamped, TransformStamped, Vector3, Vector3Stamped
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
@@ -15,26 +15,32 @@ from robocal_ros.arm import PreviewArm, PreviewRecorder, ServiceCall
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.estimator import (
     COMPLIANCE,
-    SERVICES,
     check_arm,
     estimate,
     estimate_sets,
-    needs,
     stream_counts,
-    summary,
     tracker_of,
 )
-from robocal_ros.compliance.feed_forward import SagFeedForward
 from robocal_ros.compliance.measurement import LOADED, UNLOADED
 from robocal_ros.compliance.model import Mounted, carried_on, mounted_of
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import given_postures
 from robocal_ros.compliance.procedure import ComplianceProcedure, KeptSets, StationaryReader
-from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.messages import TrackerIntake, TrackerStream, conversions
+from robocal_ros.errors import ConfigurationError, DataError, MotionError
+from robocal_ros.messages import TrackerIntake, TrackerStream, conversions, qos
 from robocal_ros.node import Action, Answer, ArmNode, Journal, StopRequest, spin
 from robocal_ros.results import CalibrationResult, Verdict, to_yaml, with_inputs
-from robocal_ros.robot import Robot, SteadyFriction, friction_by_joint
+from robocal_ros.robot import (
+    Robot,
+    SagCorrection,
+    SteadyFriction,
+    Trajectory,
+    compliance_by_joint,
+    friction_by_joint,
+)
+
+# Period of predictions by stamps [s].
+_PERIOD = 0.02
 
 
 class ComplianceCalibration(ArmNode):
@@ -54,13 +60,13 @@ class ComplianceCalibration(ArmNode):
     def build(self) -> None:
         """Create streams, arm, recorder and correction, and use the stored result."""
         values = self.values
-        self.make_arm(lambda: self._feed_forward.subscribed, values.load_box, values.load_frame)
+        self.make_arm(self._wants_sag, values.load_box, values.load_frame)
         need = tracker_of(values)
         self._tracker = self.stream(TrackerStream(
             self, self.group, PoseStamped if need.orientation else PointStamped, need.topic,
             TrackerIntake(self.resolve_topic_name(need.topic), orientation=need.orientation),
             now=self.waiter.now, tolerated=2))
-        self.make_recorder('compliance', KeptSets, services=SERVICES,
+        self.make_recorder('compliance', KeptSets, services=COMPLIANCE.services,
                            tracker=(need.topic, self._tracker))
         self._result_topic = self.publisher(String, '~/result')
         self._placing_topic = self.publisher(TransformStamped, '~/tracker_transform')
@@ -71,7 +77,12 @@ class ComplianceCalibration(ArmNode):
             self.arm, self.recorder, self.status, self._reader, lambda: self.values,
             self._mounted, lambda: self._friction, self._show_registration,
             given_postures(values, self.robot, self.arm.checker), self.journal.keep)
-        self._feed_forward = SagFeedForward(self)
+        self._deflection = self.publisher(Vector3Stamped, '~/deflection', qos.RELIABLE)
+        self._compliance: dict[str, float] = {}
+        self._correction: SagCorrection | None = None
+        self._published = -np.inf
+        self.filter_trajectories(self._corrected)
+        self.joints.listen(self._publish_sag, self._wants_sag)
         self._attach, self._detach = (
             self.part(ServiceCall(self.waiter, name)) if name else None
             for name in (values.attach_service, values.detach_service))
@@ -88,7 +99,8 @@ class ComplianceCalibration(ArmNode):
 
     def _use_arm(self, known: Robot, payload: CalibrationResult | None) -> None:
         carrying, what = carried_on(known, self.values, payload)
-        self._feed_forward.carry(known, carrying)
+        self._arms = known, carrying
+        self._predict_sag()
         self.get_logger().info(f'Deflection and trajectory correction assume {what}.')
 
     def _use_friction(self, friction: CalibrationResult) -> None:
@@ -124,22 +136,19 @@ class ComplianceCalibration(ArmNode):
             raise DataError(f'{len(left)} postures are not measured with the load yet. Call '
                             'measure_loaded to continue.')
         mounted, registration = self._mounted(), method.state.registration
-        load = mounted.known_load()
         inputs = COMPLIANCE.inputs(robot, values, self.results.current)
         unloaded, loaded = (method.state.sets[name].positions for name in (UNLOADED, LOADED))
-        recording = self.recorder.recording(needs(values))
+        recording = self.recorder.recording(COMPLIANCE.needs(values))
         counts = {**stream_counts(self.joints.counts, self._tracker.counts),
                   'left_out_postures': len(method.state.left_out)}
         result = await self.compute(lambda: with_inputs(
-            estimate_sets(robot, unloaded, loaded, load, values, registration, tool=mounted.tool,
-                          counts=counts, source='live')
-            if unloaded else estimate(
-                robot, recording, values, load, registration, tool=mounted.tool), inputs))
+            estimate_sets(robot, unloaded, loaded, mounted, values, registration, counts=counts)
+            if unloaded else estimate(robot, recording, values, mounted, registration), inputs))
         if unloaded:
             self.journal.remove()
         if result.verdict is not Verdict.PASS:
             self._draw(result)
-        return self.keep(result, self._publish, summary)
+        return self.keep(result, self._publish, COMPLIANCE.summary)
 
     async def clear(self) -> str:
         """Discard the recording and all measurements."""
@@ -227,12 +236,58 @@ class ComplianceCalibration(ArmNode):
         self._method.clear()
         return self.recorder.clear()
 
+    # ------------------------------------------------------------------------------- sag
+
+    def _wants_sag(self) -> bool:
+        """Return whether somebody subscribes to the deflection."""
+        return self._deflection.get_subscription_count() > 0
+
+    def _predict_sag(self) -> None:
+        """Predict the sag of the present arm by the identified compliance."""
+        if self._compliance:
+            self._correction = SagCorrection(*self._arms, self._compliance)
+
+    def _publish_sag(
+        self, stamp: float, _position: Array, _velocity: Array, _effort: Array
+    ) -> None:
+        """Publish the sag at the latest joint state."""
+        if (self._correction is None or not self.is_active
+                or abs(stamp - self._published) < _PERIOD or not self._wants_sag()
+                or (latest := self.joints.latest) is None):
+            return
+        self._published = stamp
+        x, y, z = self._correction.sag(
+            latest[1], payload_alone=not self.values.correct_own_weight).tolist()
+        message = Vector3Stamped(vector=Vector3(x=x, y=y, z=z))
+        message.header.frame_id = self.robot.root_frame
+        message.header.stamp = conversions.to_stamp(latest[0])
+        self._deflection.publish(message)
+
+    def _corrected(self, trajectory: Trajectory) -> dict[str, Array | None]:
+        """Return a trajectory corrected for the sag, by field of its points."""
+        if self._correction is None:
+            raise DataError('no compliance is identified yet. Call run, or measure_unloaded and '
+                            'measure_loaded.')
+        corrected = self._correction.corrected(
+            trajectory, payload_alone=not self.values.correct_own_weight)
+        robot = self.robot
+        beyond = np.maximum(corrected.position - robot.upper,
+                            robot.lower - corrected.position).max(axis=0)
+        joint = int(np.argmax(beyond))
+        if beyond[joint] > 0.0:
+            raise MotionError(
+                f"corrected for the sag, joint '{robot.joint_names[joint]}' exceeds its limit by "
+                f'{beyond[joint]:.2e} rad. Plan the trajectory with that margin.')
+        return {'positions': corrected.position, 'velocities': corrected.velocity,
+                'accelerations': corrected.acceleration}
+
     # --------------------------------------------------------------------------- results
 
     def _publish(self, result: CalibrationResult) -> None:
         """Publish and use a result that passed."""
         self._result_topic.publish(String(data=to_yaml(result)))
-        self._feed_forward.use(result)
+        self._compliance = compliance_by_joint(result)
+        self._predict_sag()
         self._show_registration(np.reshape(result.settings['tracker_rotation'], (3, 3)),
                                 np.array(result.settings['tracker_translation']))
         self._draw(result)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from robocal_ros.compliance.registration import METHODS
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.parameters import ResumableParameters, parameter
 
@@ -101,7 +100,8 @@ class ComplianceParameters(ResumableParameters):
     visibility_angle: float = parameter(3.2, unit='rad', minimum=0.01, maximum=3.2, dynamic=True)
     tracker_position: list[float] = parameter(
         [0.0, 0.0, 0.0], unit='m', minimum=-100.0, maximum=100.0, dynamic=True)
-    registration: str = parameter('least_squares', choices=METHODS, dynamic=True)
+    registration: str = parameter(
+        'least_squares', choices=('least_squares', 'three_point'), dynamic=True)
     registration_postures: int = parameter(8, minimum=3, maximum=100, dynamic=True)
     max_registration_residual: float = parameter(
         0.003, unit='m', minimum=1e-6, maximum=0.1, dynamic=True)

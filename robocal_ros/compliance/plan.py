@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.compliance.measurement import HELD_OUT_EVERY
-from robocal_ros.compliance.model import Target, predicted, target_pose
+from robocal_ros.compliance.measurement import HELD_OUT_EVERY, Registration, Target, target_pose
+from robocal_ros.compliance.model import predicted
 from robocal_ros.compliance.parameters import ComplianceParameters
-from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import ConfigurationError, ConvergenceError
 from robocal_ros.estimation import d_optimal, short_tour
 from robocal_ros.files import convert, load, read_text, refuse

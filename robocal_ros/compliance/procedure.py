@@ -21,24 +21,26 @@ from robocal_ros.arm import (
     keep_nothing,
 )
 from robocal_ros.arrays import Array
-from robocal_ros.compliance.estimator import (
-    check_registration,
-    estimate_sets,
-    place_tracker,
-    register,
-)
+from robocal_ros.compliance.estimator import estimate_sets
 from robocal_ros.compliance.measurement import (
     LOADED,
     MAX_LOST,
     REGISTRATION,
     UNLOADED,
     EndPosition,
+    Registration,
+    Target,
+    TargetMotion,
     check_drift,
+    check_registration,
     find_end_positions,
     mismatch,
+    place_tracker,
+    register,
     rest_of,
+    target_motion,
 )
-from robocal_ros.compliance.model import Mounted, Target, TargetMotion, target_motion
+from robocal_ros.compliance.model import Mounted
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import (
     least_count,
@@ -46,7 +48,6 @@ from robocal_ros.compliance.plan import (
     plan_registration,
     without_overload,
 )
-from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError, MotionError, RobocalError
 from robocal_ros.robot import EffortLimits, SteadyFriction
 
@@ -126,7 +127,7 @@ class KeptSets:
 
     Attributes:
         home: Posture at the start of the service, shape (n,) [rad].
-        postures: Planned postures, shape (k, n) [rad]; None before the first measurement.
+        postures: Planned postures, shape (k, n) [rad]; none before the first measurement.
         sets: Measurements without and with the load.
         registration: Tracker pose; None until it is registered.
         placed_by: End positions that it is from.
@@ -136,7 +137,7 @@ class KeptSets:
     """
 
     home: Array = field(default_factory=lambda: np.empty(0))
-    postures: Array | None = None
+    postures: Array = field(default_factory=lambda: np.empty((0, 0)))
     sets: dict[str, MeasuredSet] = field(default_factory=lambda: {
         name: MeasuredSet(name) for name in (UNLOADED, LOADED)})
     registration: Registration | None = None
@@ -188,9 +189,9 @@ class ComplianceProcedure:
 
     async def _keep_state(self) -> None:
         """Keep the state for a restart."""
-        await self.keep(self.state, 'the registration' if self.state.postures is None
-                        else ' and '.join(f'{count} postures {name}'
-                                          for name, count in self.counts().items()))
+        await self.keep(self.state, ' and '.join(
+            f'{count} postures {name}' for name, count in self.counts().items())
+            if len(self.state.postures) else 'the registration')
 
     def _note_home(self) -> Array:
         """Note and return the posture to return to: the present one, or that of a resumed run."""
@@ -201,19 +202,17 @@ class ComplianceProcedure:
 
     def missing(self, which: str) -> list[int]:
         """Return the numbers of planned postures that are not measured yet."""
-        if self.state.postures is None:
-            return []
         done = self.state.sets[which].postures | self.state.left_out
         return [number for number in range(len(self.state.postures)) if number not in done]
 
     def complete(self, which: str) -> bool:
         """Return whether a set is complete."""
-        return self.state.postures is not None and not self.missing(which)
+        return len(self.state.postures) > 0 and not self.missing(which)
 
     def counts(self) -> dict[str, str]:
         """Return the measured share of both sets, for the status."""
         state = self.state
-        total = 0 if state.postures is None else len(state.postures) - len(state.left_out)
+        total = len(state.postures) - len(state.left_out)
         return {name: f'{len(item.postures - state.left_out)} of {total}'
                 for name, item in state.sets.items()}
 
@@ -259,7 +258,7 @@ class ComplianceProcedure:
         arm, values, home = self.arm, self.parameters(), self.arm.posture()
         self._check_held(home)
         await self._plan(home)
-        postures = self._known_postures()
+        postures = self.state.postures
         for part, which in enumerate((UNLOADED, LOADED)):
             arm.checker.loaded = which == LOADED
             for number, posture in enumerate(postures):
@@ -386,7 +385,7 @@ class ComplianceProcedure:
                 'the arm clear, or correct tool_box, load_box or clearance.')
         places = [(home[None], 'the present posture, to which the arm returns',
                    'Move the arm to another posture and call again, or use a lighter load.')]
-        if self.state.postures is not None:
+        if len(self.state.postures):
             places.append((self.state.postures, 'one of the planned postures',
                            'Use a lighter load, or call clear to choose other postures.'))
         for which in (LOADED, UNLOADED):
@@ -402,7 +401,7 @@ class ComplianceProcedure:
             RobocalError: If there are too few.
 
         """
-        if self.state.postures is not None:
+        if len(self.state.postures):
             return
         self.report.update('planning', 'Choosing postures.', progress=self._share[0])
         efforts = [self._effort(which) for which in (UNLOADED, LOADED)]
@@ -423,9 +422,9 @@ class ComplianceProcedure:
             DataError: If there is no such posture, or it cannot be used.
 
         """
-        if number >= len(self._known_postures()):
+        if number >= len(self.state.postures):
             raise DataError(f'measure_posture is {number + 1}, but only '
-                            f'{len(self._known_postures())} postures are planned.')
+                            f'{len(self.state.postures)} postures are planned.')
         if number == 0 and done.visits:
             await self._check_reference(done)
             return
@@ -467,7 +466,7 @@ class ComplianceProcedure:
         """
         what, robot, values = self._name(done, number), self.arm.robot, self.parameters()
         position = await self._visit(
-            self._known_postures()[number], what, self._progress(done), done.name)
+            self.state.postures[number], what, self._progress(done), done.name)
         if self.state.registration is not None and done.name == UNLOADED:
             check_registration(robot, [position], self.state.registration, values)
         other = self.state.sets[LOADED if done.name == UNLOADED else UNLOADED]
@@ -477,17 +476,12 @@ class ComplianceProcedure:
                 raise UnusablePostureError(what, reason)
         return position
 
-    def _known_postures(self) -> Array:
-        if self.state.postures is None:
-            raise DataError('No postures are planned; call measure_unloaded first.')
-        return self.state.postures
-
     def _name(self, done: MeasuredSet, number: int) -> str:
-        return f'posture {number + 1} of {len(self._known_postures())} ({done.name})'
+        return f'posture {number + 1} of {len(self.state.postures)} ({done.name})'
 
     def _progress(self, done: MeasuredSet) -> Share:
         """Return the progress before and after the next posture [%]."""
-        (begin, end), total = self._share, len(self._known_postures())
+        (begin, end), total = self._share, len(self.state.postures)
         width, count = (end - begin) / total, min(len(done.postures), total - 1)
         return begin + count * width, begin + (count + 1) * width
 
@@ -503,13 +497,11 @@ class ComplianceProcedure:
         robot, unloaded = self.arm.robot, self.state.sets[UNLOADED].visits
         if done.name == UNLOADED or len(done.postures) < least_count(robot.n):
             return
-        mounted = self.mounted()
         try:
             result = await self.arm.compute(
                 estimate_sets, robot.copy(),
                 [item for number, item in unloaded if number in done.postures], done.positions,
-                mounted.known_load(), self.parameters(), self.state.registration,
-                tool=mounted.tool)
+                self.mounted(), self.parameters(), self.state.registration)
         except RobocalError as error:
             self.report.note(estimate=f'none yet: {error}')
             return
@@ -524,7 +516,7 @@ class ComplianceProcedure:
         fault = self.rest.fault()
         if not fault and in_a_row < _LOST_IN_A_ROW:
             return
-        total = len(self._known_postures())
+        total = len(self.state.postures)
         why = fault or (
             f'The tracker did not see the target long enough in {in_a_row} postures in a row. '
             f'{self.rest.silence()}Check the tracker, the line of sight, target_axis, '
@@ -538,7 +530,7 @@ class ComplianceProcedure:
     def _leave_out(self, done: MeasuredSet, failed: Mapping[int, str]) -> None:
         """Leave out postures that could not be used in two visits, if they are few."""
         named = '; '.join(f'posture {number + 1} ({reason})' for number, reason in failed.items())
-        total = len(self._known_postures())
+        total = len(self.state.postures)
         if len(self.state.left_out | failed.keys()) > MAX_LOST * total or 0 in failed:
             raise DataError(
                 f'Of {total} postures of the {done.name} set these cannot be used: {named}. At '
@@ -554,7 +546,7 @@ class ComplianceProcedure:
         """Visit the reference posture again; raises DataError if the tracker drifted."""
         values, (progress, _) = self.parameters(), self._progress(done)
         try:
-            position = await self._visit(self._known_postures()[0], self._name(done, 0),
+            position = await self._visit(self.state.postures[0], self._name(done, 0),
                                          (progress, progress), done.name)
         except UnusablePostureError as error:
             raise DataError(

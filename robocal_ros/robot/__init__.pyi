@@ -6,12 +6,18 @@ from .arm_model import (
     ROTOR_SPREAD as ROTOR_SPREAD,
     URDF_FREEDOM as URDF_FREEDOM,
     ArmModel as ArmModel,
+    NewtonEuler as NewtonEuler,
+    arm_regressor as arm_regressor,
     body_covariance as body_covariance,
     expected_rotors as expected_rotors,
+    gravity_changes as gravity_changes,
     identified_arm as identified_arm,
     identified_model as identified_model,
+    level_axes as level_axes,
     link_covariance as link_covariance,
     link_parameters as link_parameters,
+    moved_parameters as moved_parameters,
+    on_leaning_base as on_leaning_base,
     parameter_names as parameter_names,
     physically_consistent as physically_consistent,
     pseudo_inertia as pseudo_inertia,
@@ -19,7 +25,9 @@ from .arm_model import (
 )
 from .collision import (
     CollisionChecker as CollisionChecker,
+    EffortLimits as EffortLimits,
     collision_geometry as collision_geometry,
+    connect as connect,
     without_missing_meshes as without_missing_meshes,
 )
 from .friction_law import (
@@ -35,11 +43,6 @@ from .friction_law import (
     law_slopes as law_slopes,
     without_zeros as without_zeros,
 )
-from .load import (
-    alternative_loads as alternative_loads,
-    body_of as body_of,
-    carried_load as carried_load,
-)
 from .model import (
     RigidBodyInertia as RigidBodyInertia,
     Robot as Robot,
@@ -47,33 +50,25 @@ from .model import (
     link_of as link_of,
     parse_urdf as parse_urdf,
 )
-from .newton_euler import (
-    NewtonEuler as NewtonEuler,
-    arm_regressor as arm_regressor,
-    gravity_changes as gravity_changes,
-    level_axes as level_axes,
-    moved_parameters as moved_parameters,
-    on_leaning_base as on_leaning_base,
-)
-from .planning import (
-    EffortLimits as EffortLimits,
-    connect as connect,
-)
 from .sag import (
     SagCorrection as SagCorrection,
     compliance_by_joint as compliance_by_joint,
     deflected as deflected,
 )
-from .sensor_calibration import (
-    CALIBRATION_NAMES as CALIBRATION_NAMES,
-    SENSOR_CALIBRATION as SENSOR_CALIBRATION,
-    calibration_matrix as calibration_matrix,
-)
 from .setup import (
     ARM as ARM,
+    CALIBRATION_NAMES as CALIBRATION_NAMES,
     DRIVE_GAINS as DRIVE_GAINS,
     EFFORT_UNITS as EFFORT_UNITS,
     REVERSED as REVERSED,
+    SENSOR_CALIBRATION as SENSOR_CALIBRATION,
+    TORQUE_ZERO as TORQUE_ZERO,
+    TorqueZero as TorqueZero,
+    alternative_loads as alternative_loads,
+    arm_zero as arm_zero,
+    body_of as body_of,
+    calibration_matrix as calibration_matrix,
+    carried_load as carried_load,
     check_effort_unit as check_effort_unit,
     check_efforts as check_efforts,
     effort_factor as effort_factor,
@@ -87,15 +82,10 @@ from .setup import (
     other_efforts as other_efforts,
     per_joint as per_joint,
     relative_covariance as relative_covariance,
-    torque_factor as torque_factor,
-    with_own_units as with_own_units,
-)
-from .torque_zero import (
-    TORQUE_ZERO as TORQUE_ZERO,
-    TorqueZero as TorqueZero,
-    arm_zero as arm_zero,
     stored_zero as stored_zero,
+    torque_factor as torque_factor,
     torque_zero as torque_zero,
+    with_own_units as with_own_units,
     zero_names as zero_names,
 )
 from .trajectories import (

@@ -108,24 +108,27 @@ class SteadyFriction:
                 the reference load.
 
         """
+        return self._dry_and_viscous(velocity, load)[0]
+
+    def _dry_and_viscous(
+        self, velocity: Array | float, load: Array | float | None
+    ) -> tuple[Array, Array]:
+        """Return ``level``, and the size of viscous friction [N·m]."""
+        unloaded, factor, viscous = self._parts(velocity)
         load = self.reference_load if load is None else np.abs(load)
-        factor = self.load_factor[(np.asarray(velocity) < 0.0).astype(int)]
-        return np.asarray(np.maximum(self._unloaded(velocity) + factor * load, 0.0))
+        return np.asarray(np.maximum(unloaded + factor * load, 0.0)), viscous
 
-    def _unloaded(self, velocity: Array | float) -> Array:
-        """Return ``level`` without load; it may be negative where the law is extrapolated."""
+    def _parts(self, velocity: Array | float) -> tuple[Array, Array, Array]:
+        """Return ``level`` without load, the load factor, and the size of viscous friction.
+
+        The level may be negative where the law is extrapolated.
+        """
         v = np.asarray(velocity, dtype=float)
         side = (v < 0.0).astype(int)
-        excess = (self.static - self.coulomb)[side]
-        return np.asarray(
-            self.coulomb[side] + excess * np.exp(-((v / self.stribeck_velocity[side]) ** 2))
-            - self.load_factor[side] * self.reference_load)
-
-    def _viscous_torque(self, velocity: Array | float) -> Array:
-        """Return the viscous part of the friction torque [N·m]."""
-        v = np.asarray(velocity, dtype=float)
-        side = (v < 0.0).astype(int)
-        return np.asarray(self.viscous[side] * np.abs(v) ** self.exponent[side] * np.sign(v))
+        excess, factor = (self.static - self.coulomb)[side], self.load_factor[side]
+        bell = np.exp(-((v / self.stribeck_velocity[side]) ** 2))
+        return (self.coulomb[side] + excess * bell - factor * self.reference_load, factor,
+                self.viscous[side] * np.abs(v) ** self.exponent[side])
 
     def torque(
         self, velocity: Array | float, load: Array | float | None = None,
@@ -139,8 +142,10 @@ class SteadyFriction:
             sliding: Dry friction as a share of its level, -1 to 1; None for full sliding.
 
         """
-        share = np.sign(velocity) if sliding is None else sliding
-        return np.asarray(self.level(velocity, load) * share + self._viscous_torque(velocity))
+        sign = np.sign(velocity)
+        share = sign if sliding is None else sliding
+        dry, viscous = self._dry_and_viscous(velocity, load)
+        return np.asarray(dry * share + viscous * sign)
 
     def torque_of_drive(
         self, velocity: Array | float, effort: Array | float,
@@ -156,12 +161,10 @@ class SteadyFriction:
             sliding: As for ``torque``, in the direction of the velocity.
 
         """
-        v = np.asarray(velocity, dtype=float)
-        sign = np.sign(v)
-        share = np.abs(sign if sliding is None else sliding)
-        factor = share * self.load_factor[(v < 0.0).astype(int)]
-        viscous, along = np.abs(self._viscous_torque(v)), sign * np.asarray(effort)
-        unloaded = share * self._unloaded(v) + viscous
+        sign = np.sign(velocity)
+        share, along = np.abs(sign if sliding is None else sliding), sign * np.asarray(effort)
+        level, factor, viscous = self._parts(velocity)
+        factor, unloaded = share * factor, share * level + viscous
         # |τ| is along − F if the drive moves the load, else F − along.
         pushed = (unloaded + factor * along) / (1.0 + factor)
         held = (unloaded - factor * along) / (1.0 - factor)

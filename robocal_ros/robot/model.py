@@ -216,9 +216,8 @@ def _mimics(tree: ElementTree.Element) -> dict[str, _Mimic]:
     return found
 
 
-def _tied(urdf: str, mimics: Mapping[str, _Mimic]) -> str:
-    """Return a URDF in which only these joints follow others, each its driver directly."""
-    tree = ElementTree.fromstring(urdf)
+def _tie(tree: ElementTree.Element, mimics: Mapping[str, _Mimic]) -> None:
+    """Let only these joints of a URDF follow others, each its driver directly."""
     for joint in tree.findall('joint'):
         for tag in joint.findall('mimic'):
             joint.remove(tag)
@@ -226,17 +225,10 @@ def _tied(urdf: str, mimics: Mapping[str, _Mimic]) -> str:
         if mimic is not None:
             ElementTree.SubElement(joint, 'mimic', joint=mimic.driver,
                                    multiplier=repr(mimic.multiplier), offset=repr(mimic.offset))
-    return ElementTree.tostring(tree, encoding='unicode')
 
 
-def _single_angle_joints(urdf: str) -> tuple[str, frozenset[str], dict[str, _Mimic]]:
-    """Replace continuous joints by revolute ones with wide limits.
-
-    Returns:
-        The URDF, the names of those joints, and the joints that follow others.
-
-    """
-    tree = parse_urdf(urdf)
+def _single_angle_joints(tree: ElementTree.Element) -> set[str]:
+    """Make continuous joints of a URDF revolute ones with wide limits, and return their names."""
     names = set()
     for joint in tree.iter('joint'):
         if joint.get('type') != 'continuous':
@@ -248,7 +240,7 @@ def _single_angle_joints(urdf: str) -> tuple[str, frozenset[str], dict[str, _Mim
             limit = ElementTree.SubElement(joint, 'limit', effort='0', velocity='0')
         limit.set('lower', str(-_UNBOUNDED))
         limit.set('upper', str(_UNBOUNDED))
-    return ElementTree.tostring(tree, encoding='unicode'), frozenset(names), _mimics(tree)
+    return names
 
 
 def _linear_units(text: str) -> str:
@@ -257,7 +249,8 @@ def _linear_units(text: str) -> str:
     return text
 
 
-def _built(urdf: str, *, mimic: bool = False) -> pin.Model:
+def _built(tree: ElementTree.Element, *, mimic: bool = False) -> pin.Model:
+    urdf = ElementTree.tostring(tree, encoding='unicode')
     try:
         # Releases of Pinocchio before 3.4 lack the argument.
         return pin.buildModelFromXML(urdf, mimic=True) if mimic else pin.buildModelFromXML(urdf)
@@ -276,7 +269,7 @@ def _links_beyond(urdf: str, link: str) -> list[tuple[str, pin.Inertia]]:
     tree = ElementTree.fromstring(urdf)
     for joint in tree.iterfind('joint'):
         joint.set('type', 'floating')
-    model = _built(ElementTree.tostring(tree, encoding='unicode'))
+    model = _built(tree)
     names = {frame.parentJoint: str(frame.name) for frame in model.frames
              if frame.type == pin.FrameType.BODY}
     carrier = model.frames[model.getFrameId(link)].parentJoint
@@ -328,8 +321,9 @@ class Robot:
             ConfigurationError: If a frame or joint does not exist, or gravity is invalid.
 
         """
-        single, continuous, mimics = _single_angle_joints(urdf)
-        full = _built(single)
+        tree = parse_urdf(urdf)
+        continuous, mimics = _single_angle_joints(tree), _mimics(tree)
+        full = _built(tree)
         self.urdf = urdf
         self.name = name or full.name
         carrier = full.frames[self._existing_frame(full, tool_frame)].parentJoint
@@ -356,7 +350,8 @@ class Robot:
         tied = {name: mimic for name, mimic in mimics.items() if mimic.driver in self.joint_names}
         self.mimicking = {name: mimic.driver for name, mimic in tied.items()}
         if tied:
-            full = _built(_tied(single, tied), mimic=True)
+            _tie(tree, tied)
+            full = _built(tree, mimic=True)
         self.gravity = frozen(gravity)
         if self.gravity.shape != (3,) or not np.isfinite(self.gravity).all():
             raise ConfigurationError(
@@ -403,8 +398,9 @@ class Robot:
             ModelError: If Pinocchio does not accept the text.
 
         """
-        single, _, mimics = _single_angle_joints(urdf)
-        return self._reduced(_built(single), mimics, movable)
+        tree = parse_urdf(urdf)
+        _single_angle_joints(tree)
+        return self._reduced(_built(tree), _mimics(tree), movable)
 
     def _reduced(
         self, full: pin.Model, mimics: Mapping[str, _Mimic], movable: Sequence[str]

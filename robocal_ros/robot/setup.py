@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Setup that all capabilities share: robot model, drive gains, stored results."""
+"""Setup that all capabilities share: robot model, units of efforts, and readers of results.
+
+Results are read as what they say about the arm: drive gains, the payload as a body, torque zeros
+(what joint torques read in excess of the true ones, whatever the motion), and the calibration
+matrix of an F/T sensor.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +12,24 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, covariance_factor, frozen
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.parameters import RobotParameters, named
 from robocal_ros.results import (
     CalibrationResult,
     Efforts,
+    Load,
     Parameter,
     ResultStore,
+    State,
     default_directory,
     provenance,
 )
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot.model import RigidBodyInertia, Robot
 
 DRIVE_GAINS = provenance.DRIVE_GAINS
 """Kind of the result of a calibration of drive gains."""
@@ -32,7 +40,19 @@ ARM = 'arm'
 EFFORT_UNITS = (DRIVE_GAINS, ARM)
 """Kinds of results that change the units of efforts."""
 
+TORQUE_ZERO = 'torque_zero'
+"""Kind of the result of zeros from rests in several postures."""
 
+SENSOR_CALIBRATION = 'sensor_calibration'
+"""Kind of the result of a calibration of an F/T sensor."""
+
+_CHANNELS = 'fx', 'fy', 'fz', 'tx', 'ty', 'tz'
+CALIBRATION_NAMES = tuple(f'{row}_by_{column}' for row in _CHANNELS for column in _CHANNELS)
+"""Elements of the calibration matrix by rows: readings per force or torque."""
+
+# Parameters of a payload.
+_WEIGHT = ('mass', 'com_x', 'com_y', 'com_z')
+_INERTIA = tuple(f'inertia_{axes}' for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz'))
 # Relative difference of factors that counts as none: they are written by hand or computed.
 _SAME_FACTOR = 1e-6
 # Gravity on Earth, with room for rounded components [m/s²].
@@ -251,3 +271,143 @@ def torque_factor(
     """
     check_efforts(robot, values, gains)
     return effort_factor(robot, values) / effort_scale(robot, gains)
+
+
+def carried_load(result: CalibrationResult) -> RigidBodyInertia:
+    """Return mass, centre of mass and inertia of a payload result, in its frame.
+
+    An inertia that was not identified is zero about the centre of mass, as of a point mass.
+
+    Raises:
+        DataError: If the result is of another kind, or lacks mass or centre of mass.
+
+    """
+    result.check_kind('payload')
+    inertia = result.values(_INERTIA) if _has_inertia(result) else np.zeros(len(_INERTIA))
+    return body_of(np.concatenate((result.values(_WEIGHT), inertia)))
+
+
+def alternative_loads(
+    result: CalibrationResult, *, inertia: bool = False
+) -> list[RigidBodyInertia]:
+    """Return loads one standard deviation off, along the principal axes of the covariance.
+
+    The variance of a quantity that depends on the load is, to first order, the sum of the squared
+    changes caused by these loads.
+
+    Args:
+        result: A payload result.
+        inertia: Whether an identified inertia varies too, not mass and centre of mass alone.
+
+    Raises:
+        DataError: As for ``carried_load``.
+
+    """
+    body = carried_load(result)
+    estimate = np.array([body.mass, *body.com, *np.asarray(body.inertia)[np.triu_indices(3)]])
+    names = _WEIGHT + (_INERTIA if inertia and _has_inertia(result) else ())
+    covariance = result.covariance_of(names)
+    for row, name in enumerate(names):
+        if name not in result.covariance_names:
+            covariance[row, row] = (result.parameter(name).std or 0.0)**2
+    steps = np.pad(covariance_factor(covariance), ((0, len(estimate) - len(names)), (0, 0)))
+    return [body_of(estimate + step) for step in steps.T]
+
+
+def _has_inertia(result: CalibrationResult) -> bool:
+    return all(p.state is State.IDENTIFIED and p.value is not None
+               for p in map(result.parameter, _INERTIA))
+
+
+def body_of(values: Array) -> RigidBodyInertia:
+    """Return the body of mass, centre of mass and inertia about it.
+
+    Args:
+        values: Mass, centre of mass, and xx, xy, xz, yy, yz, zz of the inertia, shape (10,).
+
+    """
+    tensor = np.zeros((3, 3))
+    tensor[np.triu_indices(3)] = values[4:]
+    return RigidBodyInertia(
+        float(values[0]), frozen(values[1:4]), frozen(tensor + np.triu(tensor, 1).T))
+
+
+class TorqueZero(NamedTuple):
+    """Zeros of all joints.
+
+    Attributes:
+        offset: Measured minus true torques, shape (n,) [N·m].
+        covariance: Its covariance, shape (n, n) [N²·m²].
+
+    """
+
+    offset: Array
+    covariance: Array
+
+
+def zero_names(robot: Robot) -> tuple[str, ...]:
+    """Return the names of the zeros in results."""
+    return tuple(f'{joint}.torque_zero' for joint in robot.joint_names)
+
+
+def torque_zero(robot: Robot, result: CalibrationResult) -> TorqueZero:
+    """Return the zeros that rests have shown.
+
+    Raises:
+        DataError: If the result is of another kind.
+
+    """
+    result.check_kind(TORQUE_ZERO)
+    names = zero_names(robot)
+    return TorqueZero(result.values(names), result.covariance_of(names))
+
+
+def arm_zero(robot: Robot, result: CalibrationResult | None) -> TorqueZero | None:
+    """Return the offsets of an identified arm, None if the result has none.
+
+    They contain the difference of friction between the directions. They are estimated jointly with
+    the links, whose covariance with them is not stated.
+    """
+    if result is None or result.kind != ARM:
+        return None
+    known = {p.name: (p.value, p.std) for p in result.parameters
+             if p.value is not None and p.std is not None}
+    names = [f'{joint}.offset' for joint in robot.joint_names]
+    if not known.keys() >= set(names):
+        return None
+    offset, std = np.array([known[name] for name in names]).T
+    return TorqueZero(offset, np.diag(std**2))
+
+
+def stored_zero(
+    robot: Robot, values: RobotParameters, load: Load, gains: CalibrationResult | None
+) -> CalibrationResult | None:
+    """Return the result with zeros from rest that is to be used, None for none.
+
+    One that was found with other drive gains or from other efforts is of another unit.
+
+    Args:
+        robot: The arm.
+        values: The parameters.
+        load: Returns the current results.
+        gains: The result whose drive gains are used, None for none.
+
+    """
+    found = load(TORQUE_ZERO) if values.use_torque_zero else None
+    if found is None or other_efforts(robot, values, found):
+        return None
+    units = {item.sha256 for item in found.inputs if item.kind in EFFORT_UNITS and item.sha256}
+    return found if (gains.sha256 in units if gains is not None else not units) else None
+
+
+def calibration_matrix(result: CalibrationResult) -> tuple[str, Array]:
+    """Return measurement frame and calibration matrix of a sensor, shape (6, 6).
+
+    The sensor reads the matrix times the wrench, plus a bias.
+
+    Raises:
+        DataError: If the result is of another kind.
+
+    """
+    result.check_kind(SENSOR_CALIBRATION)
+    return result.frame, result.values(CALIBRATION_NAMES).reshape(6, 6)

@@ -99,7 +99,7 @@ def recorded() -> Recorded:
 
 
 def arm_load() -> Any:
-    from robocal_ros.robot.load import carried_load
+    from robocal_ros.robot.setup import carried_load
 
     return carried_load(payload_result())
 

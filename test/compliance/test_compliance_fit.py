@@ -13,11 +13,11 @@ from support.arms import MOUNTS, scara
 from support.compliance_cell import COMPLIANCE, READINGS, SIGMA, Cell, Tool, postures
 
 from robocal_ros.compliance.fit import ComplianceFit, fit_compliance
-from robocal_ros.compliance.measurement import Displacements, displacements
-from robocal_ros.compliance.model import Target, bending_columns, predicted
+from robocal_ros.compliance.measurement import Displacements, Target, displacements
+from robocal_ros.compliance.model import bending_columns, predicted
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.errors import DataError, ExcitationError
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot import Robot
 
 WHERE = postures(24, seed=2)
 STD = SIGMA * np.sqrt(2.0 / READINGS)
@@ -190,24 +190,16 @@ def test_a_tracker_that_was_knocked_between_the_sets_is_noticed(exact: np.ndarra
     assert fitted(Cell(), data).offset is None
 
 
-def bending_tensors(robot: Robot, across: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Return the compliance of each joint about all three axes of the root, shape (n, 3, 3)."""
-    tensors = []
-    for joint, share in enumerate(across):
-        axis, *_ = robot.joint_axis(q, joint)
-        tensors.append(share * (np.eye(3) - np.outer(axis, axis)))
-    return np.array(tensors)
-
-
 def bent(cell: Cell, where: np.ndarray, across: np.ndarray) -> np.ndarray:
     """Return what the load displaces by bending across the joints, shape (k, 3)."""
     robot, weight = cell.robot(), cell.load.mass * np.array(MOUNTS[cell.mount])
     moved = np.zeros((len(where), 3))
     for row, q in enumerate(where):
         place = robot.transform_frame_to_root(q, cell.tool)
-        for joint, tensor in enumerate(bending_tensors(robot, across, q)):
-            _, at, _ = robot.joint_axis(q, joint)
-            turn = tensor @ np.cross(place.act(cell.load.com) - at, weight)
+        for joint, share in enumerate(across):
+            axis, at, _ = robot.joint_axis(q, joint)
+            moment = np.cross(place.act(cell.load.com) - at, weight)
+            turn = share * (moment - axis * (axis @ moment))
             moved[row] += np.cross(turn, place.act(cell.target) - at)
     return moved
 

@@ -9,23 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from support.arms import arm
-from support.compliance_cell import COMPLIANCE, TARGET, Cell, Tool, postures
+from support.compliance_cell import COMPLIANCE, Cell, Tool, postures
 from support.friction_results import payload_result
 
 from robocal_ros.compliance.estimator import check_arm
-from robocal_ros.compliance.model import (
-    Mounted,
-    Target,
-    carried_on,
-    given_load,
-    mounted_of,
-    predicted,
-)
+from robocal_ros.compliance.measurement import Target
+from robocal_ros.compliance.model import Mounted, carried_on, given_load, mounted_of, predicted
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.sag import SagCorrection, compliance_by_joint
-from robocal_ros.robot.trajectories import quintic_path
+from robocal_ros.robot import Robot, SagCorrection, compliance_by_joint, quintic_path
 
 WHERE = postures(12, seed=4)
 
@@ -101,19 +93,6 @@ def test_what_encoders_see_counts_by_kinematics() -> None:
     found, _ = predicted(robot, loaded, target, WHERE[0], moved, np.zeros(6))
     expected = cell.target_at(moved, True)[1] - cell.target_at(WHERE[0], False)[1]
     np.testing.assert_allclose(found, expected, atol=1e-12)
-
-
-def test_the_targets_jacobian_by_finite_differences() -> None:
-    robot, _, target = parts(Cell())
-    for q in WHERE[:3]:
-        jacobian = robot.pose_and_jacobian(q, target.frame, target.xyz)[2]
-        for joint in range(robot.n):
-            step = np.zeros(robot.n)
-            step[joint] = 1e-6
-            ends = [robot.transform_frame_to_root(q + sign * step, target.frame).act(TARGET)
-                    for sign in (1.0, -1.0)]
-            np.testing.assert_allclose(jacobian[:3, joint], (ends[0] - ends[1]) / 2e-6,
-                                       atol=1e-8)
 
 
 def test_the_slope_by_finite_differences() -> None:

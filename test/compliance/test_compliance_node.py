@@ -22,10 +22,8 @@ from trajectory_msgs.msg import JointTrajectory
 
 from robocal_ros.compliance.node import ComplianceCalibration
 from robocal_ros.messages import conversions, qos
-from robocal_ros.results.store import ResultStore, to_yaml
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.sag import SagCorrection
-from robocal_ros.robot.trajectories import quintic_path
+from robocal_ros.results import ResultStore, to_yaml
+from robocal_ros.robot import RigidBodyInertia, Robot, SagCorrection, quintic_path
 
 pytestmark = pytest.mark.usefixtures('ros')
 

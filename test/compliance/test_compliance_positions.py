@@ -12,6 +12,7 @@ from support.compliance_cell import SIGMA, Cell, postures
 
 from robocal_ros.compliance.measurement import (
     EndPosition,
+    TargetMotion,
     average,
     check_drift,
     displacements,
@@ -20,10 +21,9 @@ from robocal_ros.compliance.measurement import (
     pooled_covariances,
     split_by_load,
 )
-from robocal_ros.compliance.model import TargetMotion
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.errors import DataError
-from robocal_ros.messages.samples import JointSamples, TrackerSamples
+from robocal_ros.messages import JointSamples, TrackerSamples
 
 NAMES = tuple('abc')
 VALUES = ComplianceParameters(settle=0.5, dwell=2.0)

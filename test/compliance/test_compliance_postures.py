@@ -10,7 +10,13 @@ import pytest
 from support.arms import arm
 from support.compliance_cell import COMPLIANCE, TARGET
 
-from robocal_ros.compliance.model import Target, given_load, predicted, target_pose
+from robocal_ros.compliance.measurement import (
+    Registration,
+    Target,
+    least_squares_transform,
+    target_pose,
+)
+from robocal_ros.compliance.model import given_load, predicted
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import (
     feasible_postures,
@@ -20,11 +26,8 @@ from robocal_ros.compliance.plan import (
     plan_registration,
     tracker_seen,
 )
-from robocal_ros.compliance.registration import Registration, least_squares_transform
 from robocal_ros.errors import ConfigurationError, ConvergenceError, RobocalError
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.planning import EffortLimits
+from robocal_ros.robot import CollisionChecker, EffortLimits, Robot
 
 POINT = Target('tool0', TARGET)
 TRACKER = np.array([2.6, -0.9, 0.35])

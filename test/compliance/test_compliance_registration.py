@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy.spatial.transform import Rotation
 
-from robocal_ros.compliance.registration import (
+from robocal_ros.compliance.measurement import (
     least_squares_transform,
     register_with_target,
     three_point,

@@ -6,55 +6,43 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
-from geometry_msgs.msg import PointStamped
 from rclpy.serialization import deserialize_message, serialize_message
-from scipy.spatial.transform import Rotation
 from support import same_result
-from support.ros_rig import arm_urdf, joint_state, overrides, stamp
+from support.compliance_cell import SEEN, TARGET, TEN_KILOGRAMS, assert_true, write_visits
+from support.ros_rig import arm_urdf, overrides
 from support.same_result import result_of
 
 from robocal_ros.cli import console
 from robocal_ros.cli.main import main
-from robocal_ros.compliance.measurement import LOADED, REGISTRATION, UNLOADED, EndPosition
+from robocal_ros.compliance.measurement import (
+    LOADED,
+    REGISTRATION,
+    UNLOADED,
+    EndPosition,
+    Registration,
+)
 from robocal_ros.compliance.node import ComplianceCalibration
-from robocal_ros.compliance.procedure import MeasuredSet
-from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError
-from robocal_ros.messages.bag import Bag, Selection
-from robocal_ros.messages.bag_writer import BagWriter
-from robocal_ros.messages.marks import Mark, StationaryInterval, last_run
+from robocal_ros.messages import Bag, BagWriter, Mark, Selection, StationaryInterval, last_run
 from robocal_ros.node.calibration_node import SUCCESS
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.results import CalibrationResult
 
 pytestmark = pytest.mark.usefixtures('ros')
 
 NAMES = tuple(f'joint_{number}' for number in range(1, 7))
-COMPLIANCE = np.array([3e-6, 4.5e-6, 9e-6, 3.5e-5, 5.5e-5, 9e-5])
-MASS, COM = 10.0, [0.06, 0.03, 0.12]
-TARGET = [0.045, 0.02, 0.03]
-TURN, ORIGIN = Rotation.from_euler('xyz', [0.02, -0.03, 2.75]).as_matrix(), [2.6, -0.9, 0.35]
-VALUES = {'target_frame': 'tool0', 'target_xyz': TARGET, 'load_mass': MASS, 'load_com': COM,
+VALUES = {'target_frame': 'tool0', 'target_xyz': TARGET.tolist(),
+          'load_mass': TEN_KILOGRAMS.mass, 'load_com': TEN_KILOGRAMS.com.tolist(),
           'load_frame': 'tool0', 'registration': 'three_point'}
 JOINTS, TRACKER = '/joint_states', '/tracker/point'
 MARKS = '/compliance_calibration/marks'
 POSTURES = np.random.default_rng(5).uniform(-0.9, 0.9, (10, 6))
 WRONG = POSTURES[2] + 0.4
-
-
-def angles(robot: Robot, posture: np.ndarray) -> np.ndarray:
-    """Return where soft joints rest."""
-    q = posture
-    for _ in range(8):
-        q = posture - COMPLIANCE * robot.gravity_torque(q)
-    return q
 
 
 @dataclass
@@ -74,39 +62,14 @@ class Recorded:
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Three postures that place the tracker, both sets, and one visit that was no measurement."""
     folder = tmp_path_factory.mktemp('measured')
-    bare = Robot(arm_urdf())
-    loaded = bare.with_payload(RigidBodyInertia(MASS, np.array(COM), np.zeros((3, 3))), 'tool0')
     order = [*range(10), 0]
     visits = [*((REGISTRATION, n) for n in (1, 4, 7)), *((UNLOADED, n) for n in order),
               ('', -1), *((LOADED, n) for n in order)]
-    rng = np.random.default_rng(3)
-    time, here, rests = 100.0, POSTURES[0] + 0.3, []
     with BagWriter(folder / 'bag', 'mcap') as bag:
-        bag.add(JOINTS, 'sensor_msgs/msg/JointState')
-        bag.add(TRACKER, 'geometry_msgs/msg/PointStamped')
-
-        def write(topic: str, message: Any) -> None:
-            bag.write(topic, round(time * 1e9), serialize_message(message))
-
-        for purpose, number in visits:
-            posture = POSTURES[number] if number >= 0 else WRONG
-            robot = loaded if purpose == LOADED else bare
-            seen = robot.transform_frame_to_root(angles(robot, posture), 'tool0')
-            point = (seen.rotation @ TARGET + seen.translation - ORIGIN) @ TURN
-            begin = time + 1.5
-            if purpose:
-                rests.append(StationaryInterval(begin, begin + 2.0, purpose, number))
-            for step in range(400):
-                q = here + (posture - here) * min(1.0, step / 100.0)
-                write(JOINTS, joint_state(time, NAMES, q, [0.0] * 6, [0.0] * 6))
-                if step % 10 == 0:
-                    message = PointStamped()
-                    message.header.stamp, message.header.frame_id = stamp(time), 'tracker'
-                    (message.point.x, message.point.y, message.point.z) = (
-                        point + 15e-6 * rng.standard_normal(3))
-                    write(TRACKER, message)
-                time += 0.01
-            here = posture
+        begins = write_visits(bag, [(POSTURES[number] if purpose else WRONG, purpose == LOADED)
+                                    for purpose, number in visits], 100.0)
+    rests = [StationaryInterval(begin + 0.5, begin + 2.5, purpose, number)
+             for begin, (purpose, number) in zip(begins, visits, strict=True) if purpose]
     return Recorded(folder / 'bag', rests)
 
 
@@ -168,19 +131,13 @@ def assert_same(one: CalibrationResult, other: CalibrationResult) -> None:
     assert one.settings == other.settings
 
 
-def assert_true(result: CalibrationResult) -> None:
-    for name, truth in zip(NAMES[1:5], COMPLIANCE[1:5], strict=True):
-        low, high = result.parameter(f'{name}.compliance').interval(0.9999)
-        assert low < truth < high
-
-
 def test_with_marks_node_and_bag_give_one_result(marked, node, tmp_path) -> None:
     replay(node, marked)
     replayed = result_of(node.estimate)
     assert_same(replayed, offline(marked, tmp_path))
     assert replayed.settings['registration'] == 'three_point'
     assert replayed.counts['unloaded_visits'] == 11
-    assert_true(replayed)
+    assert_true(replayed, SEEN)
 
 
 def test_without_marks_node_and_bag_give_one_result(recorded, node, tmp_path) -> None:
@@ -189,7 +146,7 @@ def test_without_marks_node_and_bag_give_one_result(recorded, node, tmp_path) ->
     assert_same(replayed, offline(recorded.bag, tmp_path))
     # Postures that placed the tracker are visits of the unloaded set, too.
     assert replayed.counts['unloaded_visits'] == 14
-    assert_true(replayed)
+    assert_true(replayed, SEEN)
 
 
 def test_marks_are_left_aside_on_request(recorded, marked, tmp_path) -> None:
@@ -243,9 +200,11 @@ class TestMarking:
         node._discard()
         return said
 
-    def seen(self, begin: float, point: float = 0.0) -> EndPosition:
-        return EndPosition(np.zeros(6), np.array([point, 0.0, 0.0]), None, 1e-12 * np.eye(3),
-                           np.zeros(1), 20, 0, begin + 0.5, begin, begin + 1.0)
+    PLACE = Registration(np.eye(3), np.zeros(3), np.zeros(3), 'three_point')
+
+    def seen(self, *begins: float) -> list[EndPosition]:
+        return [EndPosition(np.zeros(6), np.zeros(3), None, 1e-12 * np.eye(3), np.zeros(1), 20, 0,
+                            begin + 0.5, begin, begin + 1.0) for begin in begins]
 
     def begins(self, said: list[Mark]) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {}
@@ -254,41 +213,10 @@ class TestMarking:
         return found
 
     def test_placing_the_tracker_anew_replaces_what_placed_it_before(self, node, said) -> None:
-        place = Registration(np.eye(3), np.zeros(3), np.zeros(3), 'three_point')
-        node._method.register(place, [self.seen(t) for t in (1.0, 3.0, 5.0)])
+        node._method.register(self.PLACE, self.seen(1.0, 3.0, 5.0))
         assert self.begins(said) == {'registration': [1.0, 3.0, 5.0]}
-        node._method.register(place, [self.seen(t) for t in (7.0, 9.0, 11.0)])
+        node._method.register(self.PLACE, self.seen(7.0, 9.0, 11.0))
         assert self.begins(said) == {'registration': [7.0, 9.0, 11.0]}
-
-    def test_what_a_drifting_tracker_costs_is_discarded(self, node, said, monkeypatch) -> None:
-        method = node._method
-        method.state.postures = np.zeros((4, 6))
-        done: MeasuredSet = method.state.sets[UNLOADED]
-
-        async def written(*_arguments: Any) -> None:
-            pass
-
-        monkeypatch.setattr(method, '_keep_state', written)
-        for number, begin in ((0, 1.0), (1, 3.0), (0, 5.0), (2, 7.0), (3, 9.0)):
-            with pytest.raises(StopIteration):
-                method._keep(done, number, replace(
-                    self.seen(begin), posture=np.full(6, number))).send(None)
-        assert self.begins(said) == {'unloaded': [1.0, 3.0, 5.0, 7.0, 9.0]}
-        visits = iter((self.seen(11.0, 1e-3), self.seen(15.0)))
-
-        async def visit(*_arguments: Any) -> EndPosition:
-            return next(visits)
-
-        monkeypatch.setattr(method, '_visit', visit)
-        node.joints._take(serialize_message(
-            joint_state(13.0, NAMES, np.zeros(6), [0.0] * 6, [0.0] * 6)))
-        with pytest.raises(DataError, match='2 postures since .* are discarded'):
-            method._check_reference(done).send(None)
-        assert [item.begin for _, item in done.visits] == [1.0, 3.0, 5.0]
-        assert self.begins(said) == {'unloaded': [1.0, 3.0, 5.0]}
-        with pytest.raises(StopIteration):
-            method._check_reference(done).send(None)
-        assert self.begins(said) == {'unloaded': [1.0, 3.0, 5.0, 15.0]}
 
     def test_what_placed_the_tracker_stays_when_measuring_begins(
         self, node, said, monkeypatch
@@ -297,9 +225,8 @@ class TestMarking:
             """Take the controller for there."""
 
         monkeypatch.setattr(node.arm, 'connect', there)
-        place = Registration(np.eye(3), np.zeros(3), np.zeros(3), 'three_point')
         asyncio.run(node._begin())
-        node._method.register(place, [self.seen(t) for t in (1.0, 3.0, 5.0)])
+        node._method.register(self.PLACE, self.seen(1.0, 3.0, 5.0))
         count = len(said)
         asyncio.run(node._begin())
         assert len(said) == count

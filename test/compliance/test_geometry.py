@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,22 +13,20 @@ import scipy
 
 from benchmarks.geometry import APART, BALL, TRACKER, Cell
 from benchmarks.second_world import ARMS, body, rotation, urdf_of
-from robocal_ros.compliance.geometry import ArmGeometry
-from robocal_ros.compliance.geometry_estimator import estimate_geometry, summary
-from robocal_ros.compliance.model import Mounted, Target
-from robocal_ros.compliance.observations import (
+from robocal_ros.compliance.geometry import (
+    ArmGeometry,
     KnownDistance,
     Observations,
     ObservedSet,
     read_observations,
 )
+from robocal_ros.compliance.geometry_estimator import estimate_geometry, summary
+from robocal_ros.compliance.measurement import Target
+from robocal_ros.compliance.model import Mounted
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.errors import DataError, FileFormatError
-from robocal_ros.results.provenance import Inputs
-from robocal_ros.results.result import CalibrationResult, State, Verdict
-from robocal_ros.results.store import from_yaml, to_yaml
-from robocal_ros.robot import FRAME_AXES, Robot
-from robocal_ros.robot.urdf import with_frames
+from robocal_ros.results import CalibrationResult, Inputs, State, Verdict, from_yaml, to_yaml
+from robocal_ros.robot import FRAME_AXES, Robot, with_frames
 
 SEED = 1
 CELL = Cell(SEED)
@@ -179,12 +177,8 @@ def test_a_known_distance_tells_the_size_of_the_arm(balls: Observations) -> None
     tied = estimated(replace(balls, distances=known))
     assert tied.verdict is Verdict.PASS, tied.reasons
     assert tied.parameter('4/0 to 4/1.distance').std < 0.5 * free.std
-    wrong = replace(balls, distances=(replace_distance(known[0], 0.0504), *known[1:]))
+    wrong = replace(balls, distances=(KnownDistance(('0/0', '0/1'), 0.0504, 2e-5), *known[1:]))
     assert 'known 50.400 mm' in ' '.join(estimated(wrong).reasons)
-
-
-def replace_distance(known: KnownDistance, distance: float) -> KnownDistance:
-    return KnownDistance(known.between, distance, known.std)
 
 
 def test_a_known_load_tells_the_compliances_better(tracked: Observations) -> None:
@@ -205,18 +199,12 @@ def test_a_known_load_tells_the_compliances_better(tracked: Observations) -> Non
         assert abs(found.value - truth) < 4.0 * found.std
 
 
-def changed(data: Observations, number: int, **parts: np.ndarray | str) -> Observations:
-    sets = list(data.sets)
-    sets[number] = replace(sets[number], **parts)
-    return replace(data, sets=tuple(sets))
-
-
 def test_slipped_balls_and_rows_of_the_other_socket_are_named(balls: Observations) -> None:
     first, second = balls.sets[:2]
     posture = first.posture.copy()
     posture[3] = second.posture[3]
     posture[7] += 2e-3
-    result = estimated(changed(balls, 0, posture=posture))
+    result = estimated(Observations((replace(first, posture=posture), *balls.sets[1:])))
     assert result.verdict is Verdict.PASS, result.reasons
     other, slipped = result.settings['misfits'][:2]
     assert other.startswith('line 4 of 0/0 by ')
@@ -233,15 +221,12 @@ def test_a_base_that_moved_between_placements_is_named(tracked: Observations) ->
     parts[2] = replace(parts[2], reading=parts[2].reading + [0.002, 0.0, 0.0])
     result = estimated(Observations(tuple(parts)))
     assert result.verdict is Verdict.FAIL
-    assert 'part 2' in ' '.join(result.reasons)
-    assert 'by 1.' in ' '.join(result.reasons) or 'by 2.' in ' '.join(result.reasons)
+    assert re.search(r'part 2 by [12]\.', ' '.join(result.reasons))
 
 
 def test_an_arm_of_another_type_is_refused(balls: Observations) -> None:
-    posture = balls.sets[0].posture
     wrong = Observations(tuple(
         replace(item, posture=item.posture[:, ::-1].copy()) for item in balls.sets))
-    assert posture.shape[1] == ROBOT.n
     with pytest.raises(DataError, match='mm .median. from where they should be'):
         estimated(wrong)
 
@@ -312,14 +297,6 @@ def test_files_are_sets_by_their_columns_and_lists_say_the_rest(tmp_path: Path) 
         read_observations([point], ROBOT)
 
 
-def _text(text: str) -> Callable[[Path], Path]:
-    def write(folder: Path) -> Path:
-        path = folder / 'set.csv'
-        path.write_text(text, encoding='utf-8')
-        return path
-    return write
-
-
 @pytest.mark.parametrize(('text', 'message'), [
     ('', 'no line of numbers'),
     ('0,0,0\n', '3 columns; expected the angles of'),
@@ -328,8 +305,10 @@ def _text(text: str) -> Callable[[Path], Path]:
     ('0,nan,0\n', 'line 1 has a number that is not finite'),
 ])
 def test_unreadable_lines_are_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / 'set.csv'
+    path.write_text(text, encoding='utf-8')
     with pytest.raises(FileFormatError, match=message):
-        read_observations([_text(text)(tmp_path)], ROBOT)
+        read_observations([path], ROBOT)
 
 
 def test_lists_that_contradict_themselves_are_refused(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from robocal_ros.cli.main import main
-from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import from_yaml
+from robocal_ros.results import CalibrationResult, Verdict, from_yaml
 from robocal_ros.robot import Robot
 
 DATA = Path(__file__).resolve().parents[3] / 'shared' / 'data' / 'socket_tool'

@@ -32,7 +32,7 @@ from robocal_ros import launching, registry
 from robocal_ros.cli import console, import_csv, main as entry
 from robocal_ros.cli.arguments import build_parser
 from robocal_ros.cli.calibration_answers import check_purposes
-from robocal_ros.compliance.observations import read_observations
+from robocal_ros.compliance.geometry import read_observations
 from robocal_ros.friction.plan import load_trajectory_set
 from robocal_ros.offline import read_parameters
 from robocal_ros.parameters import declarations

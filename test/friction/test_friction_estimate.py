@@ -48,8 +48,7 @@ from robocal_ros.results.result import (
 )
 from robocal_ros.robot.friction_law import TEMPERATURE_STD, friction_by_joint
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import with_own_units
-from robocal_ros.robot.torque_zero import TORQUE_ZERO, zero_names
+from robocal_ros.robot.setup import TORQUE_ZERO, with_own_units, zero_names
 
 WRIST_JOINT, ELBOW = 5, 2
 WRIST_NAME, ELBOW_NAME = 'joint_6', 'joint_3'

@@ -11,7 +11,7 @@ from support.forward import Tool
 
 from robocal_ros.errors import DataError
 from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity, State
-from robocal_ros.robot.load import alternative_loads, carried_load
+from robocal_ros.robot.setup import alternative_loads, carried_load
 
 INERTIA = np.array([[5e-3, 1e-4, -2e-4], [1e-4, 6e-3, 3e-4], [-2e-4, 3e-4, 4e-3]])
 TOOL = Tool(1.7, np.array([0.02, -0.03, 0.08]), INERTIA)

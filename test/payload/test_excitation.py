@@ -41,10 +41,15 @@ from robocal_ros.payload.regression import (
 )
 from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.results.store import from_yaml, to_yaml
-from robocal_ros.robot.arm_model import ArmModel, link_parameters, urdf_model, with_links
+from robocal_ros.robot.arm_model import (
+    ArmModel,
+    link_parameters,
+    on_leaning_base,
+    urdf_model,
+    with_links,
+)
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.newton_euler import on_leaning_base
 
 SOURCES = ('wrench', 'torque')
 WITHOUT_PRIORS = PayloadParameters(

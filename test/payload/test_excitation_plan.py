@@ -13,9 +13,9 @@ from support.arms import arm
 from robocal_ros.errors import ConvergenceError
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.plan import FourierBasis, plan_excitation
+from robocal_ros.robot.arm_model import NewtonEuler
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.newton_euler import NewtonEuler
 from robocal_ros.robot.trajectories import MotionLimits
 
 PERIOD, REPEATS, HARMONICS = 6.0, 2, 5

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from support.excitation_cell import random_tool, tensor_of, wrench_of
 
 from robocal_ros.payload.model import centred, centred_jacobian, consistent, moving
-from robocal_ros.robot.newton_euler import NewtonEuler
+from robocal_ros.robot.arm_model import NewtonEuler
 
 SEEDS = st.integers(0, 10_000)
 

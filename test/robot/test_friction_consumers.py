@@ -10,17 +10,14 @@ import pytest
 from support.arms import arm
 from support.friction_results import friction_result
 
-from robocal_ros.estimation.signals import Sweep
+from robocal_ros.estimation import Sweep
 from robocal_ros.friction.model import Compensator, feed_forward
-from robocal_ros.messages.samples import JointSamples, Recording, no_readings
+from robocal_ros.messages import JointSamples, Recording, no_readings
 from robocal_ros.payload.estimator import _by_torque
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.two_plane import _Recording
-from robocal_ros.results.provenance import Inputs
-from robocal_ros.results.result import Parameter
-from robocal_ros.robot.friction_law import ArmFriction, SteadyFriction
-from robocal_ros.robot.planning import EffortLimits
-from robocal_ros.robot.trajectories import Trajectory
+from robocal_ros.results import Inputs, Parameter
+from robocal_ros.robot import ArmFriction, EffortLimits, SteadyFriction, Trajectory
 from robocal_ros.wrench.parameters import WrenchParameters
 from robocal_ros.wrench.torque import JointTorques
 

@@ -11,11 +11,16 @@ from hypothesis import given, strategies as st
 from support.arms import CHAIN, arm, scara
 
 from robocal_ros.errors import MotionError
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.planning import EffortLimits, connect, straight
-from robocal_ros.robot.trajectories import quintic_path
+from robocal_ros.robot import (
+    CollisionChecker,
+    EffortLimits,
+    RigidBodyInertia,
+    Robot,
+    SteadyFriction,
+    connect,
+    quintic_path,
+)
+from robocal_ros.robot.collision import straight
 
 VECTORS = st.lists(st.floats(-3.0, 3.0), min_size=3, max_size=3).map(np.array)
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from robocal_ros.errors import ConfigurationError, FileFormatError, ModelError
-from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.urdf import (
+from robocal_ros.robot import (
     PAYLOAD_LINK,
+    RigidBodyInertia,
+    Robot,
+    SteadyFriction,
     least_inertia,
     read_urdf,
     with_friction,

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from robocal_ros.compliance.measurement import EndPosition, lagged
-from robocal_ros.compliance.model import Load, given_load
-from robocal_ros.compliance.registration import Registration
-from robocal_ros.messages.bag_writer import BagWriter
-from robocal_ros.robot.model import Robot
+from robocal_ros.compliance.measurement import EndPosition, Registration, lagged
+from robocal_ros.compliance.model import Load, Mounted, given_load
+from robocal_ros.messages import BagWriter, JointSamples, TrackerSamples
+from robocal_ros.results import CalibrationResult, State
+from robocal_ros.robot import Robot
 from support import bag_examples
 from support.arms import MOUNTS, arm
 from support.forward import Reference, Tool
@@ -69,8 +69,9 @@ class Cell:
     def known_load(self) -> Load:
         return given_load(self.load.mass, self.load.com, self.tool)
 
-    def known_tool(self) -> Load:
-        return given_load(self.staying.mass, self.staying.com, self.tool)
+    def mounted(self) -> Mounted:
+        return Mounted(self.known_load(), given_load(
+            self.staying.mass, self.staying.com, self.tool) if self.staying.mass else None)
 
     def registration(self) -> Registration:
         return Registration(*self.tracker, np.zeros(3), 'least_squares')
@@ -144,30 +145,54 @@ class Cell:
             for loaded in (False, True))
 
 
+def assert_true(result: CalibrationResult, truth: np.ndarray, level: float = 0.9999) -> None:
+    """Assert that intervals of a level contain the compliances of the joints, NaN for any."""
+    for name, expected in zip(result.robot.joint_names, truth, strict=True):
+        if np.isfinite(expected):
+            parameter = result.parameter(f'{name}.compliance')
+            assert parameter.state is State.IDENTIFIED
+            low, high = parameter.interval(level)
+            assert low < expected < high, parameter
+
+
+SEEN = np.array([np.nan, *COMPLIANCE[1:]])
+"""Compliances of an upright arm, whose first joint bears no load."""
+
+
+def play(
+    visits: Sequence[tuple[np.ndarray, bool]], start: float = 1.0
+) -> tuple[JointSamples, TrackerSamples, np.ndarray]:
+    """Move in a second to each posture, with the load or not, and rest there for 3 s.
+
+    Returns joint states at 50 Hz, readings of the tracker at 10 Hz, and when rests begin [s].
+    """
+    cell, step = Cell(), np.arange(200)[:, None]
+    turn, origin = cell.tracker
+    goals = np.array([posture for posture, _ in visits])
+    begins = np.vstack((goals[:1] + 0.2, goals[:-1]))
+    position = np.vstack([here + (there - here) * np.minimum(1.0, step / 50.0)
+                          for here, there in zip(begins, goals, strict=True)])
+    points = np.repeat([(cell.target_at(*visit)[1] - origin) @ turn for visit in visits], 40,
+                       axis=0)
+    time, still = start + 0.02 * np.arange(len(position)), np.zeros_like(position)
+    noise = SIGMA * np.random.default_rng(3).standard_normal(points.shape)
+    return (JointSamples(cell.robot().joint_names, time, position, still, still, source='bag'),
+            TrackerSamples('tracker', time[::5], points + noise), time[50::200])
+
+
 def write_visits(
     bag: BagWriter, visits: Sequence[tuple[np.ndarray, bool]], start: float = 1.0
 ) -> list[float]:
-    """Record moves of a second to postures, with the load or not, and rests of 3 s in them.
-
-    Returns when the rests begin [s]. Joint states come at 50 Hz, the tracker's readings at 10 Hz.
-    """
-    cell, rng = Cell(), np.random.default_rng(3)
-    turn, origin = cell.tracker
-    names, still = cell.robot().joint_names, np.zeros(6)
+    """Record what ``play`` returns; return when the rests begin [s]."""
+    joints, readings, begins = play(visits, start)
+    still = np.zeros(6)
     bag.add('/joint_states', bag_examples.JOINT_STATE)
     bag.add('/tracker/point', 'geometry_msgs/msg/PointStamped')
-    time, here, begins = start, visits[0][0] + 0.2, []
-    for posture, loaded in visits:
-        point = (cell.target_at(posture, loaded)[1] - origin) @ turn
-        begins.append(time + 1.0)
-        for step in range(200):
-            q = here + (posture - here) * min(1.0, step / 50.0)
-            stamp = round(1e9 * time)
-            bag.write('/joint_states', stamp, bag_examples.joint_state(
-                time, names, q, still, still))
-            if step % 5 == 0:
-                bag.write('/tracker/point', stamp, bag_examples.point(
-                    time, 'tracker', point + SIGMA * rng.standard_normal(3)))
-            time += 0.02
-        here = posture
-    return begins
+    for row, time in enumerate(joints.time.tolist()):
+        stamp = round(1e9 * time)
+        bag.write('/joint_states', stamp, bag_examples.joint_state(
+            time, joints.joint_names, joints.position[row], still, still))
+        if row % 5 == 0:
+            bag.write('/tracker/point', stamp, bag_examples.point(
+                time, 'tracker', readings.point[row // 5]))
+    return begins.tolist()

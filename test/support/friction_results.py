@@ -19,7 +19,7 @@ from robocal_ros.results.result import (
 )
 from robocal_ros.robot.arm_model import link_parameters, parameter_names
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.sensor_calibration import CALIBRATION_NAMES, SENSOR_CALIBRATION
+from robocal_ros.robot.setup import CALIBRATION_NAMES, SENSOR_CALIBRATION
 from support.arms import arm
 
 NAMES = ('coulomb', 'static', 'stribeck_velocity', 'viscous')

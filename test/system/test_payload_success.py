@@ -18,7 +18,7 @@ from visualization_msgs.msg import MarkerArray
 
 from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.results.store import from_yaml
-from robocal_ros.robot.sensor_calibration import calibration_matrix
+from robocal_ros.robot.setup import calibration_matrix
 
 COM = ('com_x', 'com_y', 'com_z')
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robocal_ros.estimation.block_averages import Blocks
-from robocal_ros.estimation.delay import Delay, find_delay
-from robocal_ros.estimation.periodic import periodic_motion
+from robocal_ros.estimation.block_averages import Blocks, periodic_motion
+from robocal_ros.estimation.least_squares import Delay, find_delay
 from robocal_ros.messages.samples import JointSamples
 
 PERIOD = 6.37

@@ -46,8 +46,7 @@ class Presliding:
     """Bristle parameters of one joint, estimated from its reversals.
 
     Attributes:
-        stiffness: σ0 [N·m/rad].
-        damping: σ1 [N·m·s/rad].
+        value: Stiffness σ0 [N·m/rad] and damping σ1 [N·m·s/rad], shape (2,).
         covariance: Covariance of both, shape (2, 2).
         unidentified: Reason why each of them is not identified; empty if it is.
         angle: Joint angles, thinned, shape (k,) [rad].
@@ -62,24 +61,24 @@ class Presliding:
         """Estimate; arguments as for ``estimate_presliding``, ``part`` with reversals alone."""
         data = _Reversals(robot, part, joint, law, _BAND)
         value, covariance = data.fitted()
-        stiffness, damping = self.stiffness, self.damping = exp(value[0]), exp(value[1])
+        self.value = np.exp(value[:2])
+        stiffness = float(self.value[0])
         # The change with half the band bounds the effect of smoothing.
         coarse, _ = _Reversals(robot, part, joint, law, 0.5 * _BAND).fitted()
         change = value[:2] - coarse[:2]
         relative = covariance[:2, :2] + np.outer(change, change)
-        units = np.array([stiffness, damping])
         # Presliding spans few encoder steps; smoothing spreads their error over whole reversals,
         # so that it does not average out.
         steps = np.abs(np.diff(part.position[:, joint]))
         step = float(steps[steps > 0.0].min())
         relative[0, 0] += (step * stiffness / data.size) ** 2 / 12.0
-        self.covariance = relative * np.outer(units, units)
+        self.covariance = relative * np.outer(self.value, self.value)
         # A delay δ of the torque is equivalent to a damping of σ0 δ.
         self.covariance[1, 1] += (stiffness * _DELAY_STD) ** 2
         torque, fitted = data.torque - value[4], data.predicted(value) - value[4]
         degree = 100.0 * rms(_block_means(torque - fitted)) / max(rms(_block_means(torque)), 1e-12)
         self.unidentified = _unidentified(
-            units, self.covariance, degree, data.size / stiffness, step)
+            self.value, self.covariance, degree, data.size / stiffness, step)
         pick = spread(len(torque), _PLOT_POINTS)
         self.angle, self.torque, self.fitted = data.angle[pick], torque[pick], fitted[pick]
 

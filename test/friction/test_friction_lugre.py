@@ -98,11 +98,11 @@ def test_the_simulated_state_is_that_of_the_differential_equation():
 def test_without_noise_the_bristles_come_out():
     found = estimate_presliding(
         arm('robocal').robot(), reversals(step=0.0, noise=0.0), JOINT, law_of(WRIST))
-    assert found.stiffness == pytest.approx(STIFFNESS, rel=0.01)
-    assert found.damping == pytest.approx(DAMPING, rel=0.1)
+    assert found.value[0] == pytest.approx(STIFFNESS, rel=0.01)
+    assert found.value[1] == pytest.approx(DAMPING, rel=0.1)
     assert np.std(found.torque - found.fitted) < 0.01 * np.std(found.torque)
     # However little noise there is, 0.5 ms of uncertainty of the stamps remains.
-    assert np.sqrt(found.covariance[1, 1]) > 0.99 * found.stiffness * 5e-4
+    assert np.sqrt(found.covariance[1, 1]) > 0.99 * found.value[0] * 5e-4
 
 
 @pytest.mark.parametrize('seed', range(2))
@@ -111,8 +111,8 @@ def test_in_the_reference_cell_they_lie_within_their_intervals(seed):
         arm('robocal').robot(), reversals(seed=seed, offset=0.05), JOINT, law_of(WRIST))
     std = np.sqrt(np.diag(found.covariance))
     assert found.unidentified == ('', '')
-    assert abs(found.stiffness - STIFFNESS) < 3.0 * std[0]
-    assert abs(found.damping - DAMPING) < 3.0 * std[1]
+    assert abs(found.value[0] - STIFFNESS) < 3.0 * std[0]
+    assert abs(found.value[1] - DAMPING) < 3.0 * std[1]
     assert std[0] < 0.1 * STIFFNESS
     assert std[1] < 0.5 * DAMPING
 
@@ -121,7 +121,7 @@ def test_a_level_that_is_a_little_off_does_not_matter(usual):
     """The law at standstill is extrapolated from runs; its error is estimated along."""
     lower = replace(WRIST, static=tuple(0.93 * x for x in WRIST.static))
     found = estimate_presliding(arm('robocal').robot(), usual, JOINT, law_of(lower))
-    assert found.stiffness == pytest.approx(STIFFNESS, rel=0.06)
+    assert found.value[0] == pytest.approx(STIFFNESS, rel=0.06)
 
 
 def test_bristles_stiffer_than_the_encoder_tells_are_not_identified():

@@ -15,11 +15,10 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimation import check_contents
 from robocal_ros.estimators import Estimator, Needs
-from robocal_ros.friction.fit import FrictionFit, open_load_factor
+from robocal_ros.friction.fit import FrictionFit, estimate_presliding, open_load_factor
 from robocal_ros.friction.model import parameter_names
 from robocal_ros.friction.motion_method import MotionJoint, friction_from_motion
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
-from robocal_ros.friction.reversals import estimate_presliding
 from robocal_ros.friction.runs import UNSTEADY, read_runs
 from robocal_ros.messages import JointSamples, Recording, check_effort, check_joints
 from robocal_ros.results import (

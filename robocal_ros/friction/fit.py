@@ -6,11 +6,21 @@ or Fc + B v^α, with or without a term μ |τ| of the transmitted load. For a gi
 linear in the rest, so it is searched on a grid and then between its points, with non-negative
 least squares inside (variable projection; Golub, Pereyra, Inverse Problems 19 (2003) R1, doi
 10.1088/0266-5611/19/2/201). The law is chosen by an information criterion over held-out runs.
+
+In presliding, friction acts as a spring: dz/dt = v − σ0 |v| z / g(v), F = σ0 z + σ1 dz/dt
++ B v, with g(v) the steady level (Canudas de Wit et al., IEEE TAC 40 (1995) 419, doi
+10.1109/9.376053). Constant speeds identify g, small slow reversals identify the stiffness σ0 and
+damping σ1 of the bristles. The state z is simulated along the measured motion, exactly for a
+constant speed within each step. Nonlinear least squares on the torque estimate σ0 and σ1 jointly
+with nuisance parameters: a factor of the level in each direction, an offset of gravity, and the
+initial z.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import exp
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +28,7 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
+from robocal_ros.estimation import autocorrelation_time, low_passed, runs
 from robocal_ros.friction.model import (
     MODELS,
     SHAPES,
@@ -28,18 +39,26 @@ from robocal_ros.friction.model import (
     parameter_names,
 )
 from robocal_ros.friction.parameters import FrictionParameters
-from robocal_ros.friction.reversals import Presliding
 from robocal_ros.friction.runs import (
     GravityComparison,
     SpeedPoint,
     compare_gravity,
+    resampled,
     ripple_of,
     with_delay_correction,
     with_gravity_correction,
     without_ripple,
 )
-from robocal_ros.results import Z95, Check, rms
-from robocal_ros.robot import DIRECTIONS, LAW_PARAMETERS, LOAD_FACTOR_STD, SteadyFriction
+from robocal_ros.messages import JointSamples
+from robocal_ros.results import Z95, Check, rms, spread
+from robocal_ros.robot import (
+    DIRECTIONS,
+    LAW_PARAMETERS,
+    LOAD_FACTOR_STD,
+    Robot,
+    SteadyFriction,
+    bristle_springs,
+)
 
 GRAVITY_ERROR = 0.2
 """Largest gravity-like torque missing from the model, as a share of the joint's friction."""
@@ -69,6 +88,23 @@ _DRIFT_STEPS = 5
 # Number of rises towards standstill beside which the change is estimated, and the least share of a
 # function of the speed that others do not contain.
 _RISES, _ALIKE = 3, 1e-4
+# Smallest and largest angle between two turning points of a reversal [rad].
+_SHORTEST, _FARTHEST = 3e-4, 0.03
+_LONGEST = 10.0
+_FEWEST_TURNS = 6
+_STILL = 5e-4
+# Positions are smoothed up to this frequency [Hz].
+_BAND = 22.0
+# Standard deviation of the delay between efforts and positions [s].
+_DELAY_STD = 5e-4
+# Presliding angles to start the fit from [rad].
+_WAYS = np.geomspace(1e-6, 1e-2, 25)
+# Limits for stiffness and damping.
+_MAX_BRISTLE_STD = (0.3, 0.5)
+_FEWEST_STEPS = 3.0
+_MAX_DEGREE = 10.0
+_BLOCK = 10
+_PLOT_POINTS = 150
 
 
 class Side(NamedTuple):
@@ -394,8 +430,8 @@ class FrictionFit:
         self.joint = joint
         points = with_delay_correction(without_ripple(points, ripple_of(points)))
         gravity = compare_gravity(points)
-        self.points = with_gravity_correction(
-            points, gravity, values.arm_model_std, values.tilt_std)
+        self.points = _with_ages(with_gravity_correction(
+            points, gravity, values.arm_model_std, values.tilt_std))
         loads = [p.load for p in self.points if not p.rejected]
         self.reference_load = float(np.mean(loads)) if loads else 0.0
         sides = _sides(self.points, self.reference_load)
@@ -428,7 +464,9 @@ class FrictionFit:
         course, drift_std = find_drift(sides, choice.fits)
         if abs(course.drift) > drift_std:
             self.drift = course.drift
-            self.points = _without_drift(self.points, course)
+            self.points = tuple(p.changed(
+                torque=p.torque / float(1.0 + course.drift * course.share(p.age)))
+                for p in self.points)
             sides = {name: side for name, side in _sides(
                 self.points, self.reference_load).items() if name in sides}
             choice = Choice(sides, values.steady_model)
@@ -446,13 +484,13 @@ class FrictionFit:
         self.choice = choice
         self.effects, self.by_tilt = {}, {}
         for name, fit in choice.fits.items():
-            runs = _by_speed(self.points, name)
-            sign = np.sign(runs[0].speed)
+            used = _by_speed(self.points, name)
+            sign = np.sign(used[0].speed)
             law = fit.at(fit.side.speed, fit.side.load)
             self.effects[name] = fit.changes_by(np.column_stack((
                 drift_std * law * course.share(fit.side.age), course.doubt * law,
-                sign * np.array([p.errors for p in runs]))))
-            self.by_tilt[name] = fit.changes_by(sign * np.array([p.by_tilt for p in runs]))
+                sign * np.array([p.errors for p in used]))))
+            self.by_tilt[name] = fit.changes_by(sign * np.array([p.by_tilt for p in used]))
         return choice
 
     def _check(self, choice: Choice, limit: float, rejections: str) -> Check:
@@ -569,10 +607,11 @@ def _gravity_check(
         f'by {gravity.error:.3f} ± {Z95 * gravity.std:.3f} N·m over {gravity.pairs} pairs.')
 
 
-def _ages(points: Sequence[SpeedPoint]) -> Array:
-    """Return the time from each run to the last one, as a share of that of the first one."""
-    middle = np.array([0.5 * (p.begin + p.end) for p in points])
-    return (middle.max() - middle) / max(float(np.ptp(middle)), 1e-9)
+def _with_ages(points: Sequence[SpeedPoint]) -> tuple[SpeedPoint, ...]:
+    """Return the runs with the time from each to the last usable one, as in ``Side``."""
+    usable = [p.middle for p in points if not p.rejected] or [0.0]
+    span = max(float(np.ptp(usable)), 1e-9)
+    return tuple(p.changed(age=(max(usable) - p.middle) / span) for p in points)
 
 
 def _by_speed(points: Sequence[SpeedPoint], direction: str) -> list[SpeedPoint]:
@@ -583,14 +622,10 @@ def _by_speed(points: Sequence[SpeedPoint], direction: str) -> list[SpeedPoint]:
 
 def _sides(points: Sequence[SpeedPoint], reference: float) -> dict[str, Side]:
     """Return the usable runs of each direction, sorted by speed."""
-    usable = [p for p in points if not p.rejected]
-    ages = dict(zip(map(id, usable), _ages(usable), strict=True)) if usable else {}
-    sides = {}
-    for direction in DIRECTIONS:
-        rows = [(abs(p.speed), np.sign(p.speed) * p.torque, p.std, p.load - reference,
-                 ages[id(p)]) for p in _by_speed(points, direction)]
-        sides[direction] = Side(*np.array(rows).reshape(-1, len(Side._fields)).T)
-    return sides
+    return {direction: Side(*np.array([
+        (abs(p.speed), np.sign(p.speed) * p.torque, p.std, p.load - reference, p.age)
+        for p in _by_speed(points, direction)]).reshape(-1, len(Side._fields)).T)
+        for direction in DIRECTIONS}
 
 
 class Course(NamedTuple):
@@ -608,14 +643,15 @@ class Course(NamedTuple):
     rate: float = 0.0
     doubt: float = 0.0
 
-    def share(self, age: Array) -> Array:
+    def share(self, age: Array | float) -> Array:
         """Return the part of the change that is still to come, 1 in the first run, 0 in the last.
 
         Args:
-            age: Time to the last run, as a share of that of the first run, shape (k,).
+            age: Time to the last run, as a share of that of the first run, any shape.
 
         """
-        return age if not self.rate else np.expm1(self.rate * age) / np.expm1(self.rate)
+        return np.asarray(
+            np.expm1(self.rate * age) / np.expm1(self.rate) if self.rate else age)
 
 
 def find_drift(
@@ -692,13 +728,6 @@ def _beside_the_law(side: Side, fit: DirectionFit, course: Course) -> tuple[Arra
         (side.torque - growth * law) / side.std)
 
 
-def _without_drift(points: Sequence[SpeedPoint], course: Course) -> tuple[SpeedPoint, ...]:
-    """Return the runs with the friction of the last usable one; rejected ones unchanged."""
-    shares = iter(course.share(_ages([p for p in points if not p.rejected])))
-    return tuple(p if p.rejected else p.changed(
-        torque=p.torque / (1.0 + course.drift * next(shares))) for p in points)
-
-
 def _reasons(fits: Mapping[str, DirectionFit]) -> dict[str, str]:
     """Return the reasons why parameters of a model are not identified, of all directions."""
     found: dict[str, list[str]] = {}
@@ -764,3 +793,172 @@ def _held_out(
                           fit.at(side.speed[out], side.load[out]),
                           side.std[out]))
     return found
+
+
+class Presliding:
+    """Bristle parameters of one joint, estimated from its reversals.
+
+    Attributes:
+        value: Stiffness σ0 [N·m/rad] and damping σ1 [N·m·s/rad], shape (2,).
+        covariance: Covariance of both, shape (2, 2).
+        unidentified: Reason why each of them is not identified; empty if it is.
+        angle: Joint angles, thinned, shape (k,) [rad].
+        torque: Friction torque measured there, shape (k,) [N·m].
+        fitted: Friction torque of the model there, shape (k,) [N·m].
+
+    """
+
+    def __init__(
+        self, robot: Robot, part: JointSamples, joint: int, law: SteadyFriction
+    ) -> None:
+        """Estimate; arguments as for ``estimate_presliding``, ``part`` with reversals alone."""
+        data = _Reversals(robot, part, joint, law, _BAND)
+        value, covariance = data.fitted()
+        self.value = np.exp(value[:2])
+        stiffness = float(self.value[0])
+        # The change with half the band bounds the effect of smoothing.
+        coarse, _ = _Reversals(robot, part, joint, law, 0.5 * _BAND).fitted()
+        change = value[:2] - coarse[:2]
+        relative = covariance[:2, :2] + np.outer(change, change)
+        # Presliding spans few encoder steps; smoothing spreads their error over whole reversals,
+        # so that it does not average out.
+        steps = np.abs(np.diff(part.position[:, joint]))
+        step = float(steps[steps > 0.0].min())
+        relative[0, 0] += (step * stiffness / data.size) ** 2 / 12.0
+        self.covariance = relative * np.outer(self.value, self.value)
+        # A delay δ of the torque is equivalent to a damping of σ0 δ.
+        self.covariance[1, 1] += (stiffness * _DELAY_STD) ** 2
+        torque, fitted = data.torque - value[4], data.predicted(value) - value[4]
+        degree = 100.0 * rms(_block_means(torque - fitted)) / max(rms(_block_means(torque)), 1e-12)
+        self.unidentified = _bristles_unidentified(
+            self.value, self.covariance, degree, data.size / stiffness, step)
+        pick = spread(len(torque), _PLOT_POINTS)
+        self.angle, self.torque, self.fitted = data.angle[pick], torque[pick], fitted[pick]
+
+
+def find_reversals(samples: JointSamples, joint: int) -> tuple[int, int] | None:
+    """Return the longest stretch of repeated small reversals of one joint.
+
+    Args:
+        samples: Joint states.
+        joint: Column of the joint.
+
+    Returns:
+        First row and one past the last; None if there are no reversals.
+
+    """
+    # Turning points at least _SHORTEST apart.
+    turns = sorted(row for sign in (1.0, -1.0) for row in scipy.signal.find_peaks(
+        sign * samples.position[:, joint], prominence=_SHORTEST)[0].tolist())
+    small = []
+    for before, after in pairwise(turns):
+        way, duration = (values[after] - values[before]
+                         for values in (samples.position[:, joint], samples.time))
+        others = np.delete(samples.position[before:after + 1], joint, axis=1)
+        small.append(abs(way) <= _FARTHEST and duration <= _LONGEST
+                     and (np.ptp(others, axis=0) < _STILL).all())
+    first, last = max(runs(np.array(small, dtype=bool)), key=lambda run: run[1] - run[0],
+                      default=(0, 0))
+    return (turns[first], turns[last] + 1) if last - first >= _FEWEST_TURNS else None
+
+
+class _Reversals:
+    """Reversals of a joint, evenly sampled and smoothed; arrays of shape (k,).
+
+    Attributes:
+        angle: Joint angles [rad].
+        speed: Joint speeds [rad/s].
+        torque: Drive torque minus rigid-body torque [N·m].
+        side: 0 for forward and 1 for backward motion.
+        level: Steady level g of the law, |F| without its viscous part [N·m].
+        viscous: Viscous part [N·m].
+        size: Typical level, a number [N·m].
+
+    """
+
+    def __init__(
+        self, robot: Robot, samples: JointSamples, joint: int, law: SteadyFriction, band: float
+    ) -> None:
+        """Low-pass the positions at a frequency [Hz] without phase error, and read the torque."""
+        step, position, effort = resampled(samples)
+        if band * step < 0.4:
+            position = low_passed(position, step, band)
+        velocity = np.gradient(position, step, axis=0)
+        acceleration = np.gradient(velocity, step, axis=0)
+        rigid = np.array([robot.inverse_dynamics(q, v, a)[joint] for q, v, a
+                          in zip(position, velocity, acceleration, strict=True)])
+        self.angle, self.speed = position[:, joint], velocity[:, joint]
+        self.torque = effort[:, joint] - rigid
+        self.side = (self.speed < 0.0).astype(np.intp)
+        self.level = law.level(self.speed, rigid)
+        self.viscous = law.torque(self.speed, rigid) - self.level * np.sign(self.speed)
+        self.size = float(np.mean(self.level))
+
+    def predicted(self, x: Array) -> Array:
+        """Return the torque for (ln σ0, ln σ1, two level factors, offset, initial z)."""
+        level = self.level * x[2:4][self.side]
+        springs = bristle_springs(self.angle, level, exp(x[0]), x[5] * self.size)
+        rate = self.speed - np.abs(self.speed) * springs / level
+        return np.asarray(x[4] + self.viscous + springs + exp(x[1]) * rate)
+
+    def fitted(self) -> tuple[Array, Array]:
+        """Return those six numbers and their covariance, shapes (6,) and (6, 6)."""
+        def residual(x: Array) -> Array:
+            return self.predicted(x) - self.torque
+
+        # Logarithms keep stiffness and damping positive over many orders of magnitude.
+        starts = [np.array([np.log(self.size / way), np.log(1e-3 * self.size / way), 1.0, 1.0,
+                            0.0, 0.0]) for way in _WAYS]
+        start = min(starts, key=lambda x: float((residual(x) ** 2).sum()))
+        solution = scipy.optimize.least_squares(
+            residual, start, x_scale=[0.3, 0.5, 0.05, 0.05, 0.1 * self.size, 0.5],
+            bounds=([-5.0, -15.0, 0.3, 0.3, -np.inf, -3.0], [25.0, 20.0, 3.0, 3.0, np.inf, 3.0]))
+        left, slopes = solution.fun, np.asarray(solution.jac)
+        scatter = float((left**2).sum()) / max(len(left) - len(start), 1)
+        covariance = np.linalg.pinv(slopes.T @ slopes)
+        return solution.x, covariance * scatter * autocorrelation_time(left)
+
+
+def estimate_presliding(
+    robot: Robot, samples: JointSamples, joint: int, law: SteadyFriction
+) -> Presliding | None:
+    """Estimate the bristle stiffness and damping of a joint from its reversals.
+
+    Args:
+        robot: The arm with its payload.
+        samples: Joint states.
+        joint: Column of the joint.
+        law: Its steady friction.
+
+    Returns:
+        None if no reversals are recorded.
+
+    """
+    found = find_reversals(samples, joint)
+    return None if found is None else Presliding(robot, samples.rows(*found), joint, law)
+
+
+def _block_means(values: Array) -> Array:
+    """Average over short blocks, so that noise of single samples is no misfit."""
+    count = len(values) // _BLOCK
+    return np.asarray(values[:count * _BLOCK].reshape(count, _BLOCK).mean(axis=1))
+
+
+def _bristles_unidentified(
+    values: Array, covariance: Array, degree: float, way: float, resolution: float
+) -> tuple[str, str]:
+    """Return reasons why stiffness and damping are not identified, empty if they are."""
+    if degree > _MAX_DEGREE:
+        reason = (f'the model leaves {degree:.0f} % of the torque at the reversals unexplained '
+                  f'(limit {_MAX_DEGREE:.0f} %)')
+        return reason, reason
+    if way < _FEWEST_STEPS * resolution:
+        reason = (f'the joint slides after {1e6 * way:.1f} µrad, less than {_FEWEST_STEPS:.0f} '
+                  f'encoder steps of {1e6 * resolution:.1f} µrad')
+        return reason, reason
+    shares = np.sqrt(np.diag(covariance)) / values
+    stiffness, damping = (
+        '' if share <= limit else
+        f'its standard deviation is {100.0 * share:.0f} % (limit {100.0 * limit:.0f} %)'
+        for share, limit in zip(shares, _MAX_BRISTLE_STD, strict=True))
+    return stiffness, damping

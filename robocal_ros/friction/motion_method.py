@@ -20,6 +20,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.estimation import autocorrelation_time, low_passed
 from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.friction.runs import resampled
 from robocal_ros.messages import JointSamples
 from robocal_ros.results import Z95, rms
 from robocal_ros.robot import DIRECTIONS, Robot, arm_regressor, gravity_changes
@@ -123,17 +124,14 @@ class _Motion:
         *, tilt_std: float,
     ) -> None:
         robot.check_untied('Friction from any motion')
-        step = float(np.median(np.diff(samples.time)))
+        step, *values = resampled(samples)
         band = min(_BAND, _SHARE / step)
-        time = np.arange(samples.time[0], samples.time[-1], step)
         smooth = partial(low_passed, period=step, cutoff=band)
-        position, effort = (smooth(np.column_stack([np.interp(time, samples.time, column)
-                                                    for column in values.T]))
-                            for values in (samples.position, samples.effort))
+        position, effort = map(smooth, values)
         velocity = np.gradient(position, step, axis=0)
         acceleration = np.gradient(smooth(velocity), step, axis=0)
         ends = int(_ENDS / step)
-        rows = slice(ends, len(time) - ends, max(1, int(1.0 / (_OVERSAMPLING * band * step))))
+        rows = slice(ends, len(position) - ends, max(1, int(1.0 / (_OVERSAMPLING * band * step))))
         q, self.velocity, a = position[rows], velocity[rows], acceleration[rows]
         self.torque, count, n = effort[rows], len(q), robot.n
         self.weight = np.ones(n)

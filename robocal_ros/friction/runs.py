@@ -47,6 +47,7 @@ class SpeedPoint:
         high: Upper end of the window [rad].
         begin: Stamp of the first sample [s].
         end: Stamp of the last sample [s].
+        age: Time to the joint's last usable run, as a share of that from its first one.
         rejected: Reason why the run is rejected; empty if it is used.
         angle: Joint angles in the window, thinned, shape (m,) [rad].
         total: Drive torque at those angles, block means, shape (m,) [N·m].
@@ -104,7 +105,12 @@ class SpeedPoint:
         self.load = float(np.abs(gravity).mean())
         self.tilted = np.array([_gravity(other, samples.position[rows], run.joint).mean()
                                 for other in tilts])
-        self.by_tilt = np.zeros(0)
+        self.by_tilt, self.age = np.zeros(0), 0.0
+
+    @property
+    def middle(self) -> float:
+        """Stamp of the middle [s]."""
+        return 0.5 * (self.begin + self.end)
 
     def with_gravity(self, added: Array) -> SpeedPoint:
         """Return the run with a torque added to the model's gravity, shape (m,) [N·m]."""
@@ -280,6 +286,20 @@ def read_runs(
     tilts = gravity_changes(robot)
     return [SpeedPoint(robot, samples, run, alternatives, tilts)
             for run in find_runs(samples, joints)]
+
+
+def resampled(samples: JointSamples) -> tuple[float, Array, Array]:
+    """Return the median period [s], and positions and efforts at even stamps, shape (k, n) each.
+
+    Args:
+        samples: Joint states.
+
+    """
+    period = float(np.median(np.diff(samples.time)))
+    time = np.arange(samples.time[0], samples.time[-1], period)
+    position, effort = (np.column_stack([np.interp(time, samples.time, c) for c in columns.T])
+                        for columns in (samples.position, samples.effort))
+    return period, position, effort
 
 
 def _gravity(robot: Robot, positions: Array, joint: int) -> Array:

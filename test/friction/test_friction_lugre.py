@@ -15,9 +15,9 @@ from support.friction_cell import SPEEDS, WRIST, Truth, both_ways, record
 
 from robocal_ros.errors import ConvergenceError
 from robocal_ros.friction.estimator import assemble, estimate, fit_joints
+from robocal_ros.friction.fit import estimate_presliding, find_reversals
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.plan import plan_reversals
-from robocal_ros.friction.reversals import estimate_presliding, find_reversals
 from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.results.result import State, Verdict
 from robocal_ros.results.store import from_yaml, to_yaml

@@ -53,32 +53,29 @@ def test_planned_runs_are_valid_segments_within_all_limits(robocal, checker, joi
     runs = plan_runs(robocal, checker, home(robocal), joint, VALUES)
     assert len(runs) == 2 * VALUES.speed_count
     for run in runs:
-        segment = run.segment
-        way = abs(segment.goal - segment.start)
-        assert way / segment.duration < segment.speed <= 2.0 * way / segment.duration
+        way = abs(run.goal - run.start)
+        assert way / run.duration < run.speed <= 2.0 * way / run.duration
         # tb as the rule has it.
-        blend = segment.duration - way / segment.speed
-        assert segment.blend == pytest.approx(blend)
-        motion = run.trajectory(home(robocal))
+        assert run.blend == pytest.approx(run.duration - way / run.speed)
+        motion = run.trajectory(home(robocal), joint)
         limits_of(robocal).check(motion)
         position, velocity, _ = motion.sample(motion.dense(0.05))
         still = np.delete(np.arange(robocal.n), joint)
         np.testing.assert_array_equal(position[:, still], 0.0)
         np.testing.assert_allclose(velocity[:, still], 0.0, atol=1e-15)
         assert checker.first_contact(position) is None
-        assert motion.start[joint] == segment.start
+        assert motion.start[joint] == run.start
 
 
 def test_forward_and_back_over_the_same_positions_elsewhere_for_each_speed(robocal, checker):
     runs = plan_runs(robocal, checker, home(robocal), 5, VALUES)
     for forward, back in zip(runs[::2], runs[1::2], strict=True):
-        assert (forward.segment.start, forward.segment.goal) == (
-            back.segment.goal, back.segment.start)
-        assert forward.segment.goal > forward.segment.start
-    starts = np.array([run.segment.start for run in runs[::2]])
+        assert (forward.start, forward.goal) == (back.goal, back.start)
+        assert forward.goal > forward.start
+    starts = np.array([run.start for run in runs[::2]])
     assert np.ptp(starts) > 0.5
     shifted = plan_runs(robocal, checker, home(robocal), 5, VALUES, number=1)
-    assert shifted[0].segment.start != runs[0].segment.start
+    assert shifted[0].start != runs[0].start
 
 
 @given(st.floats(0.4, 10.0), st.floats(0.001, 0.1), st.integers(3, 30))
@@ -98,16 +95,16 @@ def test_every_planned_run_is_found_in_its_recording(robocal, checker, scale, ch
     """The speed scale lowers the highest speed; slower runs than asked for would be lost."""
     values = replace(VALUES, speed_scale=scale, speed_count=4, **changes)
     runs = plan_runs(robocal, checker, home(robocal), 5, values)
-    assert min(run.segment.speed for run in runs) == pytest.approx(values.min_speed)
-    assert max(run.segment.speed for run in runs) == pytest.approx(scale * values.max_speed)
+    assert min(run.speed for run in runs) == pytest.approx(values.min_speed)
+    assert max(run.speed for run in runs) == pytest.approx(scale * values.max_speed)
     for run in runs:
-        motion = run.trajectory(home(robocal))
+        motion = run.trajectory(home(robocal), 5)
         limits_of(robocal).scaled(scale).check(motion)
         time = np.arange(-0.3, motion.duration + 0.3, 0.004)
         position, velocity, _ = motion.sample(time)
         samples = JointSamples(robocal.joint_names, time, position, velocity, 0.0 * position)
         (found,) = find_runs(samples, [5])
-        signed = np.copysign(run.segment.speed, run.segment.goal - run.segment.start)
+        signed = np.copysign(run.speed, run.goal - run.start)
         assert found.speed == pytest.approx(signed, rel=0.01)
         assert np.isfinite(found.wander)
 
@@ -150,16 +147,16 @@ def test_a_posture_in_contact_is_refused():
 def test_given_speeds_and_range(robocal, checker):
     runs = plan_runs(robocal, checker, home(robocal), 5, VALUES, [0.1, 0.2],
                      within=(-0.1, 0.35))
-    assert [run.segment.speed for run in runs] == [0.1, 0.1, 0.2, 0.2]
+    assert [run.speed for run in runs] == [0.1, 0.1, 0.2, 0.2]
     for run in runs:
-        assert min(run.segment.start, run.segment.goal) >= -0.1
-        assert max(run.segment.start, run.segment.goal) <= 0.35
+        assert min(run.start, run.goal) >= -0.1
+        assert max(run.start, run.goal) <= 0.35
 
 
 def test_runs_stay_within_the_largest_range(robocal, checker):
     places = {limit: [place for run in plan_runs(
         robocal, checker, home(robocal), 5, replace(VALUES, max_range=limit), [0.1, 0.2])
-        for place in (run.segment.start, run.segment.goal)] for limit in (0.6, 1.6)}
+        for place in (run.start, run.goal)] for limit in (0.6, 1.6)}
     assert max(places[1.6]) - min(places[1.6]) > 0.6
     assert max(places[0.6]) - min(places[0.6]) <= 0.6
 
@@ -180,8 +177,8 @@ def test_longer_cruises_for_further_rounds(robocal, checker):
     first, second = (plan_runs(robocal, checker, home(robocal), 5, VALUES, (0.005, 0.05, 0.3),
                                number) for number in (0, 1))
     for run, longer in zip(first, second, strict=True):
-        assert longer.segment.speed == run.segment.speed
-        assert longer.segment.duration > 1.2 * run.segment.duration
+        assert longer.speed == run.speed
+        assert longer.duration > 1.2 * run.duration
 
 
 class TestGivenSets:

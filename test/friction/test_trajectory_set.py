@@ -29,18 +29,19 @@ def written(folder: Path, text: str) -> str:
 
 def test_entries_become_segments_in_their_order(robot, tmp_path):
     text = GOOD + '- {joint: elbow, start: 1, goal: 0.5, speed: 0.2, duration: 3}\n'
-    first, second = load_trajectory_set(written(tmp_path, text), robot)
-    assert (first.joint, second.joint) == (0, 1)
-    assert (first.segment.start, first.segment.goal) == (-0.4, 0.4)
-    assert (first.segment.speed, first.segment.duration) == (0.25, 3.4)
-    assert first.segment.blend == pytest.approx(3.4 - 0.8 / 0.25)
-    assert second.segment.goal < second.segment.start
+    runs = load_trajectory_set(written(tmp_path, text), robot)
+    assert list(runs) == ['shoulder', 'elbow']
+    (first,), (second,) = runs.values()
+    assert (first.start, first.goal) == (-0.4, 0.4)
+    assert (first.speed, first.duration) == (0.25, 3.4)
+    assert first.blend == pytest.approx(3.4 - 0.8 / 0.25)
+    assert second.goal < second.start
 
 
 def test_the_acceleration_at_the_start_may_be_another_one(robot, tmp_path):
     text = GOOD.replace('}', ', acceleration: 2.0}')
-    (run,) = load_trajectory_set(written(tmp_path, text), robot)
-    motion = run.trajectory(np.zeros(2))
+    (run,) = load_trajectory_set(written(tmp_path, text), robot)['shoulder']
+    motion = run.trajectory(np.zeros(2), 0)
     np.testing.assert_allclose(motion.time, [0.0, 0.125, 3.125, 3.4])
     at = np.array([0.06, 1.5, 3.3])
     position, velocity, acceleration = motion.sample(at)

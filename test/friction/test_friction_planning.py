@@ -4,23 +4,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from support.arms import CHAIN, arm, middle
+from support.arms import CHAIN
 
 from robocal_ros.errors import (
     ConfigurationError,
     ConvergenceError,
-    FileFormatError,
     MotionError,
 )
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import (
     free_range,
-    load_trajectory_set,
     plan_runs,
     planned_speeds,
     weak_speeds,
@@ -29,7 +26,7 @@ from robocal_ros.friction.runs import find_runs
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.trajectories import Lspb, MotionLimits
+from robocal_ros.robot.trajectories import MotionLimits
 
 VALUES = FrictionParameters()
 
@@ -109,9 +106,12 @@ def test_every_planned_run_is_found_in_its_recording(robocal, checker, scale, ch
         assert np.isfinite(found.wander)
 
 
-def test_a_speed_scale_without_room_above_the_lowest_speed_is_refused():
-    with pytest.raises(ConfigurationError, match=r'At speed_scale 0\.01, the fastest run'):
-        planned_speeds(replace(VALUES, speed_scale=0.01, min_speed=0.006), 2.0)
+@pytest.mark.parametrize(('changes', 'limit', 'sentence'), [
+    ({'speed_scale': 0.01, 'min_speed': 0.006}, 2.0, r'At speed_scale 0\.01, the fastest run'),
+    ({}, 0.008, 'lower min_speed')])
+def test_no_room_above_the_lowest_speed_is_refused(changes, limit, sentence):
+    with pytest.raises(ConfigurationError, match=sentence):
+        planned_speeds(replace(VALUES, **changes), limit)
 
 
 def test_near_a_limit_the_range_moves_to_the_other_side(robocal, checker):
@@ -168,47 +168,12 @@ def test_speeds_that_the_range_is_too_short_for_are_left_out(robocal, checker):
         plan_runs(robocal, checker, home(robocal), 5, VALUES, [0.5], within=(0.0, 0.05))
 
 
-def test_a_joint_slower_than_the_slowest_speed_is_refused():
-    with pytest.raises(ConfigurationError, match='lower min_speed'):
-        planned_speeds(VALUES, 0.008)
-
-
 def test_longer_cruises_for_further_rounds(robocal, checker):
     first, second = (plan_runs(robocal, checker, home(robocal), 5, VALUES, (0.005, 0.05, 0.3),
                                number) for number in (0, 1))
     for run, longer in zip(first, second, strict=True):
         assert longer.speed == run.speed
         assert longer.duration > 1.2 * run.duration
-
-
-class TestGivenSets:
-    """What a user asks for is checked joint by joint, wherever the others stand."""
-
-    def load(self, folder: Path, robot: Robot, joint: str, *segments: Lspb) -> None:
-        path = folder / 'set.yaml'
-        path.write_text('\n'.join(
-            f'- {{joint: {joint}, start: {item.start}, goal: {item.goal}, speed: {item.speed}, '
-            f'duration: {item.duration!r}}}' for item in segments))
-        load_trajectory_set(str(path), robot, limits_of(robot))
-
-    def test_limits_of_the_moving_joint(self, robocal, tmp_path):
-        good = Lspb.with_acceleration(-0.4, 0.4, 0.3, 2.0)
-        self.load(tmp_path, robocal, 'joint_6', good)
-        for segment, words in (
-            (Lspb.with_acceleration(5.0, 6.5, 0.3, 2.0), "'joint_6' goes up to 6.5"),
-            (Lspb.with_acceleration(-0.4, 0.4, 0.3, 2.5), "'joint_6' accelerates at 2.5"),
-            (Lspb.with_acceleration(-5.0, 5.0, 3.6, 2.0), "'joint_6' moves at 3.6"),
-        ):
-            with pytest.raises(FileFormatError, match=f'set.yaml, run 2: .*{words}'):
-                self.load(tmp_path, robocal, 'joint_6', good, segment)
-
-    def test_other_joints_need_not_reach_zero(self, tmp_path):
-        robot = arm('panda').robot()
-        # The fourth joint of this arm cannot be at zero.
-        assert robot.upper[3] < 0.0
-        self.load(tmp_path, robot, robot.joint_names[6],
-                  Lspb.with_acceleration(0.1, 0.6, 0.2, 2.0))
-        assert (middle(robot)[3]) < 0.0
 
 
 class TestWeakSpeeds:

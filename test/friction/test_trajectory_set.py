@@ -7,13 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.arms import arm
 
 from robocal_ros.errors import FileFormatError, RobocalError
 from robocal_ros.friction.plan import load_trajectory_set
 from robocal_ros.robot.model import Robot
+from robocal_ros.robot.trajectories import Lspb, MotionLimits
 
 TWO_JOINT = Path(__file__).parents[1] / 'data' / 'two_joint.urdf'
 GOOD = '- {joint: shoulder, start: -0.4, goal: 0.4, speed: 0.25, duration: 3.4}\n'
+
+
+def limits_of(robot: Robot) -> MotionLimits:
+    return MotionLimits(robot.joint_names, robot.lower, robot.upper, robot.velocity_limit,
+                        np.full(robot.n, 2.0))
 
 
 @pytest.fixture(scope='module')
@@ -80,3 +87,25 @@ def test_what_does_not_fit_is_refused_with_its_place(robot, tmp_path, text, word
 def test_an_unknown_joint_is_refused_with_those_there_are(robot, tmp_path):
     with pytest.raises(RobocalError, match='wrist.*shoulder'):
         load_trajectory_set(written(tmp_path, GOOD.replace('shoulder', 'wrist')), robot)
+
+
+@pytest.mark.parametrize(('segment', 'words'), [
+    ((5.0, 6.5, 0.3, 2.0), "'joint_6' goes up to 6.5"),
+    ((-0.4, 0.4, 0.3, 2.5), "'joint_6' accelerates at 2.5"),
+    ((-5.0, 5.0, 3.6, 2.0), "'joint_6' moves at 3.6"),
+])
+def test_the_limits_of_the_moving_joint_are_kept(robocal, tmp_path, segment, words):
+    runs = [Lspb.with_acceleration(*numbers) for numbers in ((-0.4, 0.4, 0.3, 2.0), segment)]
+    path = written(tmp_path, ''.join(
+        f'- {{joint: joint_6, start: {run.start}, goal: {run.goal}, speed: {run.speed}, '
+        f'duration: {run.duration!r}}}\n' for run in runs))
+    with pytest.raises(FileFormatError, match=f'set.yaml, run 2: .*{words}'):
+        load_trajectory_set(path, robocal, limits_of(robocal))
+
+
+def test_other_joints_need_not_reach_zero(tmp_path):
+    panda = arm('panda').robot()
+    # The fourth joint of this arm cannot be at zero.
+    assert panda.upper[3] < 0.0
+    path = written(tmp_path, GOOD.replace('shoulder', panda.joint_names[6]))
+    assert load_trajectory_set(path, panda, limits_of(panda))

@@ -15,7 +15,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimation import check_contents
 from robocal_ros.estimators import Estimator, Needs
-from robocal_ros.friction.fit import FrictionFit, estimate_presliding, open_load_factor
+from robocal_ros.friction.fit import FrictionFit, estimate_presliding
 from robocal_ros.friction.model import parameter_names
 from robocal_ros.friction.motion_method import MotionJoint, friction_from_motion
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
@@ -317,12 +317,12 @@ def assemble(
         [parameter for item in found
          for parameter in _parameters(item, numbers, dynamic=values.model == DYNAMIC)],
         tuple(identified), covariance,
-        fit=tuple(_fit(item) for item in found if item.choice),
+        fit=tuple(_fit(item, item.fit_degree) for item in found if item.choice),
         validation=tuple(_fit(item, item.held_out_degree) for item in found
                          if item.held_out_degree is not None),
         checks=tuple(check for item in found for check in item.checks),
         counts={'runs': sum(len(item.points) for item in found),
-                'rejected_runs': sum(bool(p.rejected) for item in found for p in item.points)},
+                'rejected_runs': sum(len(item.rejected) for item in found)},
         settings={
             'joints': list(values.joint_names or recording.joints_wanted),
             'arm_model_std': values.arm_model_std, 'tilt_std': values.tilt_std,
@@ -401,12 +401,10 @@ def _offset_share(name: str) -> float:
     return 0.0
 
 
-def _fit(item: FrictionFit, degree: float | None = None) -> Fit:
-    """Return the residual of a joint's law: of the fit, or with a degree [%]."""
-    points, torque, fitted = item.torques()
-    size = rms(torque)
-    return Fit(item.joint, 'N·m', size,
-               rms(torque - fitted) if degree is None else 0.01 * degree * size, len(points))
+def _fit(item: FrictionFit, degree: float) -> Fit:
+    """Return the residual of a joint's law by its fit degree [%]."""
+    _, torque, _ = item.torques()
+    return Fit(item.joint, 'N·m', rms(torque), 0.01 * degree * rms(torque), len(torque))
 
 
 def _law(item: FrictionFit) -> dict[str, object]:
@@ -416,7 +414,7 @@ def _law(item: FrictionFit) -> dict[str, object]:
         'model': choice.model, 'evidence': choice.evidence(),
         'criteria': {name: float(value) for name, value in choice.criteria.items()},
         'reference_load': item.reference_load,
-        'load_factor_std': [open_load_factor(fit) for fit in choice.fits.values()],
+        'load_factor_std': [fit.open_load_factor for fit in choice.fits.values()],
         'std': item.std, 'drift': item.drift,
         'speeds': [float(min(speeds)), float(max(speeds))]}
 

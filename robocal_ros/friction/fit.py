@@ -186,6 +186,20 @@ class DirectionFit:
         """Return |F| of the law; arguments as for ``evaluate``."""
         return evaluate(self.model, self.value, speed, load)
 
+    @property
+    def open_load_factor(self) -> float:
+        """Standard deviation of the load factor that the runs leave open.
+
+        A law without load factor may lack one that the loads of the runs are too alike to show.
+        """
+        if 'load_factor' in parameter_names(self.model):
+            return float(self.std[-1])
+        load = self.side.load
+        # A rise by the load that the law's residual would show.
+        scatter = rms(self.residual) / np.sqrt(max(1.0 - len(self.value) / len(load), 0.1))
+        information = float(((load - load.mean())**2).sum()) / max(scatter, 1e-12)**2
+        return float((LOAD_FACTOR_STD**-2 + information) ** -0.5)
+
 
 def _constrained(side: Side, model: str, shape: float = 1.0) -> tuple[float, Array]:
     """Fit with Fs ≥ Fc ≥ 0, B ≥ 0 and μ ≥ 0; return the norm of the weighted residual too."""
@@ -390,7 +404,10 @@ class FrictionFit:
 
     Attributes:
         joint: Name of the joint.
-        points: All its runs including rejected ones, torque ripple removed.
+        points: All its runs as they were read.
+        rejected: Those that are rejected.
+        usable: The other ones, sorted by speed, with torque ripple removed, delay and gravity
+            corrected, and friction as at the time of the last one.
         checks: Check of its runs and its fit, and of the model's gravity if there are pairs.
         choice: Fitted law; None if nothing could be fitted.
         missing: Reason why a direction is not identified; empty if both are.
@@ -399,8 +416,7 @@ class FrictionFit:
         held_out_degree: The same for left-out speeds; None with too few speeds.
         std: Standard deviation of the runs about the law, for its degrees of freedom [N·m].
         presliding: Bristle parameters; None if not requested or without reversals.
-        drift: Share by which friction was larger in the first run than in the last one; the
-            torques of ``points`` are those at the time of the last one.
+        drift: Share by which friction was larger in the first run than in the last one.
         effects: Changes of the parameters of each direction by one standard deviation of what its
             runs have in common: drift, gravity and delay of the efforts, shape (p, m).
         by_tilt: The same by each tilt of the base, which all joints have in common, shape (p, 2).
@@ -427,17 +443,17 @@ class FrictionFit:
             values: The node's parameters.
 
         """
-        self.joint = joint
-        points = with_delay_correction(without_ripple(points, ripple_of(points)))
-        gravity = compare_gravity(points)
-        self.points = _with_ages(with_gravity_correction(
-            points, gravity, values.arm_model_std, values.tilt_std))
-        loads = [p.load for p in self.points if not p.rejected]
-        self.reference_load = float(np.mean(loads)) if loads else 0.0
-        sides = _sides(self.points, self.reference_load)
+        self.joint, self.points = joint, points
+        self.rejected = rejected = [p for p in points if p.rejected]
+        used: Sequence[SpeedPoint] = [p for p in points if not p.rejected]
+        used = with_delay_correction(without_ripple(used, ripple_of(used)))
+        gravity = compare_gravity(used)
+        self.usable = _with_ages(with_gravity_correction(
+            used, gravity, values.arm_model_std, values.tilt_std))
+        self.reference_load = float(np.mean([p.load for p in used])) if used else 0.0
+        sides = _sides(self.usable, self.reference_load)
         few = [f'{len(side.speed)} usable runs {direction} (at least {MIN_POINTS} needed)'
                for direction, side in sides.items() if len(side.speed) < MIN_POINTS]
-        rejected = [p for p in self.points if p.rejected]
         rejections = '' if not rejected else (
             f' {len(rejected)} of {len(points)} runs were rejected, first at '
             f'{rejected[0].speed:+.4g} rad/s: {rejected[0].rejected}.')
@@ -464,11 +480,11 @@ class FrictionFit:
         course, drift_std = find_drift(sides, choice.fits)
         if abs(course.drift) > drift_std:
             self.drift = course.drift
-            self.points = tuple(p.changed(
+            self.usable = [p.changed(
                 torque=p.torque / float(1.0 + course.drift * course.share(p.age)))
-                for p in self.points)
+                for p in self.usable]
             sides = {name: side for name, side in _sides(
-                self.points, self.reference_load).items() if name in sides}
+                self.usable, self.reference_load).items() if name in sides}
             choice = Choice(sides, values.steady_model)
         else:
             drift_std = float(np.hypot(course.drift, drift_std))
@@ -484,7 +500,7 @@ class FrictionFit:
         self.choice = choice
         self.effects, self.by_tilt = {}, {}
         for name, fit in choice.fits.items():
-            used = _by_speed(self.points, name)
+            used = _by_speed(self.usable, name)
             sign = np.sign(used[0].speed)
             law = fit.at(fit.side.speed, fit.side.load)
             self.effects[name] = fit.changes_by(np.column_stack((
@@ -502,13 +518,12 @@ class FrictionFit:
         if held_out is not None and held_out > limit:
             failures += (f" Joint '{joint}': speeds left out of the fit are predicted with a fit "
                          f'degree of {held_out:.1f} % (limit {limit:.1f} %).')
-        rejected = [p for p in self.points if p.rejected]
-        named = '; '.join(f'{p.speed:+.4g} rad/s, {p.rejected}' for p in rejected[:3])
+        named = '; '.join(f'{p.speed:+.4g} rad/s, {p.rejected}' for p in self.rejected[:3])
         left_out = 'not evaluated' if held_out is None else f'{held_out:.2f} %'
         evidence = (
             f"Joint '{joint}': {choice.evidence()}, fit degree {degree:.2f} %, on left-out speeds "
-            f'{left_out} (limit {limit:.1f} %), {len(self.points) - len(rejected)} runs used, '
-            f'{len(rejected)} rejected{named and f": {named}"}.'
+            f'{left_out} (limit {limit:.1f} %), {len(self.usable)} runs used, '
+            f'{len(self.rejected)} rejected{named and f": {named}"}.'
             + (f' Friction {"fell" if self.drift > 0.0 else "rose"} by '
                f'{100.0 * abs(self.drift):.1f} % during the runs; the law holds for their end.'
                if self.drift else '')
@@ -530,11 +545,6 @@ class FrictionFit:
     def wrong_gravity(self) -> bool:
         """True if the model's gravity is wrong."""
         return not all(check.passed for check in self.checks[1:])
-
-    @property
-    def usable(self) -> list[SpeedPoint]:
-        """Runs that are not rejected, sorted by speed."""
-        return sorted((p for p in self.points if not p.rejected), key=lambda p: p.speed)
 
     @property
     def stribeck_unidentified(self) -> str:
@@ -559,36 +569,11 @@ class FrictionFit:
         if self.choice is None or len(self.choice.fits) < len(DIRECTIONS):
             raise DataError(f"Friction of joint '{self.joint}' was not fitted: "
                             f'{" ".join((*self.objections, self.missing)).strip()}')
-        return law([self.choice.fits[name] for name in DIRECTIONS], self.reference_load, self.std)
-
-
-def open_load_factor(fit: DirectionFit) -> float:
-    """Return the standard deviation of the load factor that the runs leave open.
-
-    A law without load factor may lack one that the loads of the runs are too alike to show.
-    """
-    if 'load_factor' in parameter_names(fit.model):
-        return float(fit.std[-1])
-    load = fit.side.load
-    # A rise by the load that the law's residual would show.
-    scatter = rms(fit.residual) / np.sqrt(max(1.0 - len(fit.value) / len(load), 0.1))
-    information = float(((load - load.mean())**2).sum()) / max(scatter, 1e-12)**2
-    return float((LOAD_FACTOR_STD**-2 + information) ** -0.5)
-
-
-def law(fits: Sequence[DirectionFit], reference_load: float, std: float) -> SteadyFriction:
-    """Return the law of a forward and a backward fit.
-
-    Args:
-        fits: The two fits.
-        reference_load: Load that their loads are relative to [N·m].
-        std: Standard deviation of a run [N·m].
-
-    """
-    sides = np.array([complete(fit.model, fit.value) for fit in fits])
-    return SteadyFriction(
-        **dict(zip(LAW_PARAMETERS, sides.T, strict=True)),
-        std=std, reference_load=reference_load, holds_zero=True)
+        fits = [self.choice.fits[name] for name in DIRECTIONS]
+        sides = np.array([complete(fit.model, fit.value) for fit in fits])
+        return SteadyFriction(
+            **dict(zip(LAW_PARAMETERS, sides.T, strict=True)),
+            std=self.std, reference_load=self.reference_load, holds_zero=True)
 
 
 def _gravity_check(
@@ -607,17 +592,17 @@ def _gravity_check(
         f'by {gravity.error:.3f} ± {Z95 * gravity.std:.3f} N·m over {gravity.pairs} pairs.')
 
 
-def _with_ages(points: Sequence[SpeedPoint]) -> tuple[SpeedPoint, ...]:
-    """Return the runs with the time from each to the last usable one, as in ``Side``."""
-    usable = [p.middle for p in points if not p.rejected] or [0.0]
-    span = max(float(np.ptp(usable)), 1e-9)
-    return tuple(p.changed(age=(max(usable) - p.middle) / span) for p in points)
+def _with_ages(points: Sequence[SpeedPoint]) -> list[SpeedPoint]:
+    """Return the runs sorted by speed, with the time from each to the last one as in ``Side``."""
+    middles = [0.5 * (p.begin + p.end) for p in points]
+    span = max(float(np.ptp(middles)), 1e-9) if middles else 1.0
+    return sorted((p.changed(age=(max(middles) - middle) / span) for p, middle in zip(
+        points, middles, strict=True)), key=lambda p: p.speed)
 
 
 def _by_speed(points: Sequence[SpeedPoint], direction: str) -> list[SpeedPoint]:
-    """Return the usable runs of a direction, sorted by speed."""
-    return sorted((p for p in points if p.direction == direction and not p.rejected),
-                  key=lambda p: abs(p.speed))
+    """Return the runs of a direction, sorted by the size of their speed."""
+    return sorted((p for p in points if p.direction == direction), key=lambda p: abs(p.speed))
 
 
 def _sides(points: Sequence[SpeedPoint], reference: float) -> dict[str, Side]:

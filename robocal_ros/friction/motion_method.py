@@ -267,19 +267,18 @@ def friction_from_motion(
         covariance = motion.solved(motion.regressor(exponents, slopes)[:, :, free])[1]
     value, negative, absent = _of_one_sign(
         motion, regressor, value, np.sqrt(np.maximum(np.diag(covariance)[:4 * n], 0.0)))
+    friction = regressor[:, :, :4 * n] @ value[:4 * n]
     residual = motion.torque - regressor @ value
     joints = tuple(
         MotionJoint(
-            robot, motion, joint, regressor[:, joint, 4 * joint:4 * joint + 4]
-               @ value[4 * joint:4 * joint + 4], residual[:, joint],
-               shares[4 * joint:4 * joint + 4], negative[joint],
-               'coulomb_power' if exponents[joint] < 1.0 else 'coulomb_viscous',
-               {law: float(found[joint]) for law, found in held_out.items()})
+            robot, motion, joint, friction[:, joint], residual[:, joint],
+            shares[4 * joint:4 * joint + 4], negative[joint],
+            'coulomb_power' if exponents[joint] < 1.0 else 'coulomb_viscous',
+            {law: float(found[joint]) for law, found in held_out.items()})
         for joint in range(n))
     # Lack of fit of the law moves its level.
-    for joint, item in enumerate(joints):
-        for row in (4 * joint, 4 * joint + 1):
-            covariance[row, row] += item.misfit**2
+    levels = 4 * np.arange(n) + [[0], [1]]
+    covariance[levels, levels] += [item.misfit**2 for item in joints]
     joints = tuple(item for item in joints if item.joint in wanted)
     good = {item.joint for item in joints if not item.unidentified}
     rows = [row for row, name in enumerate(motion.names)

@@ -76,7 +76,8 @@ class FrictionIdentification(ArmNode):
         self.make_arm(lambda: self._feed_forward.subscribed)
         self.joints.need_effort = True
         temperature = self.stream(temperature_stream(
-            self, self.group, values.temperature_topic, self._take_temperature)
+            self, self.group, values.temperature_topic,
+            lambda value: self._feed_forward.warm(value))
         ) if values.temperature_topic else None
         self.make_recorder('friction', KeptJoints, temperature=temperature)
         self._result_topic = self.publisher(String, '~/result')
@@ -104,8 +105,6 @@ class FrictionIdentification(ArmNode):
                 f'names; it has runs of {", ".join(given)}. Correct either of them.')
         return names or tuple(given) or self.robot.joint_names
 
-    # ------------------------------------------------- payload and temperature
-
     def _use_arm(self, known: Robot, payload: CalibrationResult | None) -> None:
         self._loaded = loaded(known, payload)
         self._feed_forward.use_robot(self._loaded[0])
@@ -114,15 +113,6 @@ class FrictionIdentification(ArmNode):
         """Return copies, for another thread, of the arm with the payload and its alternatives."""
         robot, alternatives = self._loaded
         return robot.copy(), [other.copy() for other in alternatives]
-
-    def _take_temperature(self, temperature: float) -> None:
-        self._feed_forward.warm(temperature)
-        identified = self._feed_forward.temperature
-        if abs(temperature - identified) > _TEMPERATURE_CHANGE:
-            self.get_logger().warning(
-                f'Friction was identified at {identified:.1f} °C; it is '
-                f'{temperature:.1f} °C now. Identify it again.',
-                throttle_duration_sec=60.0)
 
     # -------------------------------------------------------------------- services
 
@@ -199,8 +189,7 @@ class FrictionIdentification(ArmNode):
 
     def _show(self, found: FrictionFit) -> None:
         """Publish points and curve for PlotJuggler and RViz."""
-        speed = np.array([p.speed for p in found.usable])
-        torque = np.array([p.torque for p in found.usable])
+        speed, torque = np.array([(p.speed, p.torque) for p in found.usable]).reshape(-1, 2).T
         self._points_topic.publish(self._plot(found.joint, speed, torque))
         if found.choice is None or found.missing:
             return
@@ -257,6 +246,10 @@ class FrictionFeedForward:
         self.newest_temperature = temperature
         if self._result is not None and self._tracker is None:
             self._use_laws(self._result, temperature)
+        if abs(temperature - self.temperature) > _TEMPERATURE_CHANGE:
+            self._node.get_logger().warning(
+                f'Friction was identified at {self.temperature:.1f} °C; it is '
+                f'{temperature:.1f} °C now. Identify it again.', throttle_duration_sec=60.0)
 
     def _use_laws(self, result: CalibrationResult, temperature: float = np.nan) -> None:
         self._compensator.friction = ArmFriction(

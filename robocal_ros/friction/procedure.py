@@ -197,7 +197,11 @@ class FrictionProcedure:
             # Further runs cannot correct a wrong payload.
             if not runs or satisfied or found.wrong_gravity:
                 break
-            speeds = _next_speeds(found) or speeds
+            if found.usable:
+                known = not (found.choice is None or found.missing or found.stribeck_unidentified)
+                speeds = weak_speeds(
+                    np.array([p.speed for p in found.usable]),
+                    float(found.law().stribeck_velocity.min()) if known else None).tolist()
         if values.model == DYNAMIC and identified:
             await self._reverse(name, begin + width)
 
@@ -307,13 +311,3 @@ class FrictionProcedure:
         robot, alternatives = self.load()
         points = read_runs(robot, samples, [robot.index(name)], alternatives)
         return FrictionFit(name, points, self._values)
-
-
-def _next_speeds(found: FrictionFit) -> list[float]:
-    """Return the speeds of the next round; empty if no run was usable."""
-    measured = np.array([p.speed for p in found.points if not p.rejected])
-    if not len(measured):
-        return []
-    known = found.choice and not found.missing and not found.stribeck_unidentified
-    bend = float(found.law().stribeck_velocity.min()) if known else None
-    return [float(speed) for speed in weak_speeds(measured, bend)]

@@ -75,8 +75,6 @@ _LARGEST_FACTOR = 0.5
 # Runs whose speeds differ by less than this share are repetitions.
 _SAME = 0.02
 _HELD_OUT_EVERY = 4
-# Runs that are not held out, since nothing is extrapolated: the slowest two and the fastest.
-_OUTER = [0, 1, -1]
 # Standard deviations of the tilt that explain an error of gravity (99.9 %).
 _EXPLAINED = 3.29
 # Standard deviation of the change of friction while a joint's runs last, as a share.
@@ -288,8 +286,7 @@ def _stribeck_unidentified(fit: DirectionFit) -> str:
 
 
 def information_criterion(
-    fits: Mapping[str, DirectionFit],
-    predicted: Sequence[tuple[Array, Array, Array]] | None = None,
+    fits: Mapping[str, DirectionFit], predicted: Mapping[str, Array] | None
 ) -> float:
     """Return the Bayesian information criterion of all directions together.
 
@@ -306,16 +303,15 @@ def information_criterion(
     """
     count = sum(len(fit.residual) for fit in fits.values())
     parameters = sum(len(fit.value) for fit in fits.values())
-    weighted = [fit.residual / fit.side.std for fit in fits.values()]
-    known = 0.0
-    if predicted is not None:
-        for fit in fits.values():
-            slopes = fit.slopes / fit.side.std[:, None]
-            known += float(np.delete(
-                np.einsum('ij,jk,ik->i', slopes, fit.covariance, slopes), _OUTER).sum())
-        weighted = [*((measured - torque) / std for measured, torque, std in predicted),
-                    *(residual[_OUTER] for residual in weighted)]
-    chi_square = sum(float((part**2).sum()) for part in weighted)
+    chi_square = known = 0.0
+    for name, fit in fits.items():
+        error, std = fit.residual, fit.side.std
+        if predicted is not None:
+            held_out = np.isfinite(predicted[name])
+            error = np.where(held_out, fit.side.torque - predicted[name], error)
+            slopes = (fit.slopes / std[:, None])[held_out]
+            known += float(np.einsum('ij,jk,ik->', slopes, fit.covariance, slopes))
+        chi_square += float(((error / std)**2).sum())
     return count * float(np.log(max(chi_square, 1e-12) / count)) + (
         parameters * float(np.log(count)) - 2.0 * known)
 
@@ -335,8 +331,8 @@ class Choice:
         criteria: Information criterion of each model, over held-out runs if ``held_out``.
         held_out: Whether the runs sufficed for predicting held-out ones.
         unidentified: Reasons why parameters are not identified, by parameter without direction.
-        predicted: Measured and predicted torque of held-out runs and its standard deviation,
-            shapes (k,) [N·m], by part and direction; None with too few runs.
+        predicted: Torque of each run predicted from the others by direction, NaN for outer runs,
+            shape (k,) [N·m]; None with too few runs.
 
     """
 
@@ -494,9 +490,10 @@ class FrictionFit:
                              for name, side in sides.items()}, values.steady_model)
         if choice.predicted is not None:
             # Of all parts the first, every fourth speed, which has runs of every direction.
-            measured, predicted = (np.concatenate(parts) for parts in list(
-                zip(*choice.predicted[:len(choice.fits)], strict=True))[:2])
-            self.held_out_degree = fit_degree(measured, predicted)
+            part = slice(2, -1, _HELD_OUT_EVERY)
+            self.held_out_degree = fit_degree(
+                np.concatenate([fit.side.torque[part] for fit in choice.fits.values()]),
+                np.concatenate([choice.predicted[name][part] for name in choice.fits]))
         self.choice = choice
         self.effects, self.by_tilt = {}, {}
         for name, fit in choice.fits.items():
@@ -746,38 +743,30 @@ def _student(freedom: int) -> float:
     return float(scipy.stats.t.ppf(0.975, freedom)) / Z95
 
 
-def _held_out(
-    sides: Mapping[str, Side], model: str
-) -> list[tuple[Array, Array, Array]] | None:
-    """Predict interior runs from the others, every fourth at a time.
+def _held_out(sides: Mapping[str, Side], model: str) -> dict[str, Array] | None:
+    """Predict interior runs from the others, every fourth at a time; returns as ``Choice``.
+
+    Nothing is extrapolated: the slowest two runs and the fastest are not held out.
 
     Args:
         sides: Runs of each direction.
         model: The model.
 
-    Returns:
-        Measured and predicted torque and its standard deviation, each of shape (k,) [N·m], for
-        each part and direction; None with too few runs.
-
     """
-    found = []
-    for part in range(_HELD_OUT_EVERY):
-        for side in sides.values():
-            count = len(side.speed)
-            out = np.zeros(count, dtype=bool)
-            out[2 + part:count - 1:_HELD_OUT_EVERY] = True
-            if not out.any():
-                if part == 0:
-                    return None
-                continue
+    predicted = {}
+    for name, side in sides.items():
+        count = len(side.speed)
+        if count < 4:
+            return None
+        predicted[name] = np.full(count, np.nan)
+        for part in range(min(_HELD_OUT_EVERY, count - 3)):
+            out = np.isin(np.arange(count), np.arange(2 + part, count - 1, _HELD_OUT_EVERY))
             try:
                 fit = DirectionFit(Side(*(column[~out] for column in side)), model)
             except DataError:
                 return None
-            found.append((side.torque[out],
-                          fit.at(side.speed[out], side.load[out]),
-                          side.std[out]))
-    return found
+            predicted[name][out] = fit.at(side.speed[out], side.load[out])
+    return predicted
 
 
 class Presliding:

@@ -126,8 +126,7 @@ class FrictionProcedure:
             RobocalError: If a motion fails beyond recovery; finished joints are kept.
 
         """
-        self._values = values
-        self._check_speeds()
+        self._begin(values)
         self.problems.clear()
         self._home = self.arm.posture() if self._resumed is None else self._resumed
         left = [name for name in self.wanted if name not in self.measured]
@@ -152,8 +151,8 @@ class FrictionProcedure:
             RobocalError: If a motion cannot be planned.
 
         """
-        self._values, self._home = values, self.arm.posture()
-        self._check_speeds()
+        self._begin(values)
+        self._home = self.arm.posture()
         for number, name in enumerate(self.wanted):
             at = 100.0 * number / len(self.wanted)
             for run in await self._planned(name, 0, self._given_speeds):
@@ -168,11 +167,12 @@ class FrictionProcedure:
         """Speeds of the parameter, as the arm will run them [rad/s]."""
         return [self._values.speed_scale * speed for speed in self._values.given_speeds]
 
-    def _check_speeds(self) -> None:
-        """Raise a ConfigurationError before the arm moves if a given run could not be used."""
+    def _begin(self, values: FrictionParameters) -> None:
+        """Use the parameters; raises ConfigurationError if a given run could not be used."""
+        self._values = values
         runs = chain.from_iterable(self.given.values())
-        check_detectable(chain(self._values.given_speeds, (run.speed for run in runs)),
-                         self._values.speed_scale)
+        check_detectable(chain(values.given_speeds, (run.speed for run in runs)),
+                         values.speed_scale)
 
     async def _measure_joint(self, name: str, begin: float, width: float, later: int) -> None:
         """Run a joint in rounds until its law is identified, at most ``max_rounds``."""

@@ -159,7 +159,7 @@ def script(name: str, place: int, what: str, detail: tuple[tuple[str, Any], ...]
     values: Any
     if what == 'friction':
         values = FrictionParameters(**dict(detail))
-        runs = FrictionProcedure(arm, arm, arm, values.joint_names or robot.joint_names, [],
+        runs = FrictionProcedure(arm, arm, arm, values.joint_names or robot.joint_names, {},
                                  lambda: (robot, []), arm.nothing)
         asyncio.run(runs.rehearse(values))
     else:

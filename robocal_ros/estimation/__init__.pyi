@@ -14,28 +14,24 @@ from .block_averages import (
     derivatives as derivatives,
     low_passed as low_passed,
 )
-from .delay import (
-    Delay as Delay,
-    find_delay as find_delay,
-    orthonormal as orthonormal,
-)
 from .effort_contents import (
     check_contents as check_contents,
 )
-from .integrated import (
-    IntegratedFit as IntegratedFit,
-    integrate as integrate,
-)
 from .least_squares import (
+    Delay as Delay,
     LinearFit as LinearFit,
     autocorrelation_time as autocorrelation_time,
+    find_delay as find_delay,
+    orthonormal as orthonormal,
     scaled_inverse as scaled_inverse,
     solve as solve,
 )
 from .random_effects import (
     Effect as Effect,
+    IntegratedFit as IntegratedFit,
     MixedFit as MixedFit,
     fit_mixed as fit_mixed,
+    integrate as integrate,
 )
 from .ripple import (
     Ripple as Ripple,

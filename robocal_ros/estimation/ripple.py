@@ -171,9 +171,7 @@ def find_ripple(
     return tuple(found)
 
 
-def suspected_ripple(
-    runs: Sequence[RippleRun], fewest_cycles: float = FEWEST_CYCLES
-) -> tuple[float, float]:
+def suspected_ripple(runs: Sequence[RippleRun]) -> tuple[float, float]:
     """Return periods per turn and expected RMS torque [N·m] of ripple that is not significant.
 
     The strongest sinusoid has the probability that Schwarz's criterion gives its three parameters
@@ -181,11 +179,10 @@ def suspected_ripple(
 
     Args:
         runs: The runs, significant ripple removed.
-        fewest_cycles: Least number of periods per turn.
 
     """
     usable = _usable(runs)
-    ripple, gain = _strongest(usable, fewest_cycles)
+    ripple, gain = _strongest(usable, FEWEST_CYCLES)
     count = max(sum(len(run.angle) for run in usable), 1)
     probability = 1.0 / (1.0 + count**1.5 * np.exp(-0.5 * gain))
     return ripple.cycles, float(

@@ -53,6 +53,14 @@ class Sweep:
     span: float
     wander: float = 0.0
 
+    @classmethod
+    def of(cls, samples: JointSamples, joint: int, start: int, stop: int) -> Sweep:
+        """Return an interval of joint states, at its mean speed."""
+        position, time = samples.position[start:stop], samples.time[start:stop]
+        angles = position[:, joint]
+        return cls(joint, start, stop, float((angles[-1] - angles[0]) / np.ptp(time)),
+                   position.mean(axis=0), float(np.ptp(angles)))
+
     @property
     def direction(self) -> int:
         """Return +1 or -1."""
@@ -230,19 +238,9 @@ def _plateaus(
     steady = np.zeros(len(velocity), dtype=bool)
     steady[start:stop] = np.abs(velocity[start:stop] - plateau) <= (
         tolerance * abs(plateau) + of_steps)
-    found = []
-    for first, last in runs(steady):
-        first, last = _trimmed(samples.time, first, last, settle)
-        if last - first < 3:
-            continue
-        angles = samples.position[first:last, joint]
-        span = float(np.ptp(angles))
-        if span < min_span:
-            continue
-        duration = samples.time[last - 1] - samples.time[first]
-        found.append(Sweep(joint, first, last, float((angles[-1] - angles[0]) / duration),
-                           samples.position[first:last].mean(axis=0), span))
-    return found
+    parts = [_trimmed(samples.time, *part, settle) for part in runs(steady)]
+    found = [Sweep.of(samples, joint, *part) for part in parts if part[1] - part[0] >= 3]
+    return [sweep for sweep in found if sweep.span >= min_span]
 
 
 def dwells(

@@ -15,11 +15,10 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimation import check_contents
 from robocal_ros.estimators import Estimator, Needs
-from robocal_ros.friction.fit import FrictionFit, open_load_factor
+from robocal_ros.friction.fit import FrictionFit, estimate_presliding
 from robocal_ros.friction.model import parameter_names
 from robocal_ros.friction.motion_method import MotionJoint, friction_from_motion
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
-from robocal_ros.friction.reversals import estimate_presliding
 from robocal_ros.friction.runs import UNSTEADY, read_runs
 from robocal_ros.messages import JointSamples, Recording, check_effort, check_joints
 from robocal_ros.results import (
@@ -124,15 +123,14 @@ def estimate_motion(
     check_effort(samples, wanted)
     check_contents(samples, robot, values.effort_contains, values.min_weight_share)
     found, covariance, joints = friction_from_motion(robot, samples, values, wanted)
-    stds = np.sqrt(np.maximum(np.diag(covariance), 0.0)).tolist()
-    numbers = {name: (value, std) for (name, value), std in zip(found.items(), stds, strict=True)}
+    numbers = _with_stds(found, covariance)
     parameters = [parameter for item in joints for parameter in _law_parameters(
         item.joint, numbers, item.unidentified or {'viscous': 'it is zero within its interval'})]
     coupled = {'coulomb': 'N·m', 'viscous': 'N·m·s/rad', 'inertia': 'kg·m²'}
     parameters += [Parameter(name, coupled[name.partition('.')[2]], *numbers[name])
                    for name in numbers if '+' in name]
     return _finished(
-        robot, recording, values, 'motion', parameters, tuple(numbers), covariance,
+        robot, recording, values, 'motion', parameters, tuple(found), covariance,
         fit=tuple(Fit(item.joint, 'N·m', item.torque, item.residual, item.rows)
                   for item in joints),
         validation=tuple(Fit(item.joint, 'N·m', item.torque, item.held_out[item.model], item.rows)
@@ -149,10 +147,8 @@ def estimate_motion(
             } for item in joints if len(item.speed)},
             'temperatures': _temperatures(
                 recording, {item.joint: (-np.inf, np.inf) for item in joints})},
-        series=tuple(Series(
-            f'Friction of {item.joint}', f'{item.joint} speed [rad/s]', 'friction [N·m]',
-            item.speed, {'measured': item.measured, 'fit': item.fitted})
-            for item in joints if len(item.speed)))
+        series=tuple(_curve(item.joint, item.speed, item.measured, item.fitted)
+                     for item in joints if len(item.speed)))
 
 
 def _finished(
@@ -177,6 +173,14 @@ def _finished(
         *result.checks, *_width_checks(result, values.max_friction_interval)))
 
 
+def _with_stds(
+    values: Mapping[str, float], covariance: Array
+) -> dict[str, tuple[float, float]]:
+    """Return values by name, each with its standard deviation."""
+    stds = np.sqrt(np.maximum(np.diag(covariance), 0.0)).tolist()
+    return {name: (value, std) for (name, value), std in zip(values.items(), stds, strict=True)}
+
+
 def _law_parameters(
     joint: str, numbers: Mapping[str, tuple[float, float]],
     reasons: str | Mapping[str, str],
@@ -196,13 +200,19 @@ def _law_parameters(
             full = f'{joint}.{name}_{direction}'
             if name == 'viscous' and f'{joint}.exponent_{direction}' in numbers:
                 unit = 'N·m·(s/rad)^exponent'
-            found.append(
-                Parameter(full, unit, *numbers[full]) if full in numbers else Parameter(
-                    full, unit, state=State.NOT_IDENTIFIED, note=(
-                        reasons if isinstance(reasons, str) else
-                        reasons.get(direction) or reasons.get(name)
-                    ) or 'not part of the chosen model'))
+            reason = reasons if isinstance(reasons, str) else (
+                reasons.get(direction) or reasons.get(name))
+            found.append(_parameter(
+                full, unit, numbers, reason or 'not part of the chosen model'))
     return found
+
+
+def _parameter(
+    name: str, unit: str, numbers: Mapping[str, tuple[float, float]], note: str
+) -> Parameter:
+    """Return a parameter; ``note`` is the reason if it is not among the identified ones."""
+    return Parameter(name, unit, *numbers[name]) if name in numbers else Parameter(
+        name, unit, state=State.NOT_IDENTIFIED, note=note)
 
 
 def _motion_evidence(item: MotionJoint) -> str:
@@ -300,19 +310,19 @@ def assemble(
     found: Sequence[FrictionFit],
 ) -> CalibrationResult:
     """Assemble the result from the fitted joints; other arguments as for ``estimate``."""
-    names, covariance = _covariance(found)
-    stds = dict(zip(names, np.sqrt(np.maximum(np.diag(covariance), 0.0)), strict=True))
+    identified, covariance = _identified(found)
+    numbers = _with_stds(identified, covariance)
     return _finished(
         robot, recording, values, values.model,
         [parameter for item in found
-         for parameter in _parameters(item, stds, dynamic=values.model == DYNAMIC)],
-        names, covariance,
-        fit=tuple(_fit(item) for item in found if item.choice),
+         for parameter in _parameters(item, numbers, dynamic=values.model == DYNAMIC)],
+        tuple(identified), covariance,
+        fit=tuple(_fit(item, item.fit_degree) for item in found if item.choice),
         validation=tuple(_fit(item, item.held_out_degree) for item in found
                          if item.held_out_degree is not None),
         checks=tuple(check for item in found for check in item.checks),
         counts={'runs': sum(len(item.points) for item in found),
-                'rejected_runs': sum(bool(p.rejected) for item in found for p in item.points)},
+                'rejected_runs': sum(len(item.rejected) for item in found)},
         settings={
             'joints': list(values.joint_names or recording.joints_wanted),
             'arm_model_std': values.arm_model_std, 'tilt_std': values.tilt_std,
@@ -336,71 +346,52 @@ def _temperatures(
 
 
 def _parameters(
-    item: FrictionFit, stds: Mapping[str, float], *, dynamic: bool,
+    item: FrictionFit, numbers: Mapping[str, tuple[float, float]], *, dynamic: bool,
 ) -> list[Parameter]:
-    """Return the parameters of a joint; ``stds`` are those of identified ones by their names."""
-    fits = item.choice.fits if item.choice else {}
-    reasons = {**(item.choice.unidentified if item.choice else {}),
-               'static': item.stribeck_unidentified}
-    values = {f'{item.joint}.{name}_{direction}': value for direction, fit in fits.items()
-              for name, value in fit.named(fit.value).items()}
-    objections, found = ' '.join(item.objections), item.presliding
-    parameters = _law_parameters(
-        item.joint, {name: (value, float(stds[name]))
-                     for name, value in values.items() if name in stds},
-        objections or {**reasons, **{direction: item.missing for direction in DIRECTIONS
-                                     if direction not in fits}})
-    for at, (name, unit) in enumerate(BRISTLES.items() if dynamic else ()):
-        full, note = f'{item.joint}.{name}', objections or 'no slow small reversals are recorded'
-        parameters.append(
-            Parameter(full, unit, (found.stiffness, found.damping)[at], float(stds[full]))
-            if found and full in stds else Parameter(
-                full, unit, state=State.NOT_IDENTIFIED,
-                note=found.unidentified[at] if found else note))
-    return parameters
+    """Return the parameters of a joint; ``numbers`` as of ``_law_parameters``."""
+    choice, objections = item.choice, ' '.join(item.objections)
+    reasons = {'static': item.stribeck_unidentified} if choice is None else {
+        **choice.unidentified, 'static': item.stribeck_unidentified,
+        **{direction: item.missing for direction in DIRECTIONS if direction not in choice.fits}}
+    notes = item.presliding.unidentified if item.presliding else (
+        2 * (objections or 'no slow small reversals are recorded',))
+    bristles = zip(BRISTLES.items(), notes, strict=True) if dynamic else ()
+    return _law_parameters(item.joint, numbers, objections or reasons) + [
+        _parameter(f'{item.joint}.{name}', unit, numbers, note) for (name, unit), note in bristles]
 
 
-def _covariance(found: Sequence[FrictionFit]) -> tuple[list[str], Array]:
-    """Return the names of identified parameters and their covariance.
+def _identified(found: Sequence[FrictionFit]) -> tuple[dict[str, float], Array]:
+    """Return the identified parameters of all joints by name, and their covariance.
 
     Joints have nothing in common but the tilt of the base.
     """
-    parts = [_own_covariance(item) for item in found]
-    names = [name for part, _, _ in parts for name in part]
-    common = np.vstack([tilts for part, _, tilts in parts if part] or [np.zeros((0, 0))])
-    return names, scipy.linalg.block_diag(*(block for _, block, _ in parts)) + common @ common.T
-
-
-def _own_covariance(item: FrictionFit) -> tuple[list[str], Array, Array]:
-    """Return the covariance of a joint's identified parameters without tilts.
-
-    Returns:
-        Their p names, the covariance, shape (p, p), and their changes by one standard deviation of
-        each tilt, shape (p, 2).
-
-    """
-    names: list[str] = []
-    blocks, effects, tilts = [], [], []
-    for direction, fit in (item.choice.fits if item.choice and item.passed else {}).items():
-        columns = parameter_names(fit.model)
-        # A Stribeck part that is not identified leaves the law as it is, without numbers.
-        keep = [i for i, name in enumerate(columns) if not (
-            item.stribeck_unidentified and name in ('static', 'stribeck_velocity'))]
-        names += [f'{item.joint}.{columns[i]}_{direction}' for i in keep]
-        blocks.append(fit.covariance[np.ix_(keep, keep)])
-        effects.append(item.effects[direction][keep])
-        tilts.append(item.by_tilt[direction][keep])
-    if not names:
-        return names, np.zeros((0, 0)), np.zeros((0, 0))
-    common, by_tilt = np.vstack(effects), np.vstack(tilts)
-    covariance = scipy.linalg.block_diag(*blocks) + common @ common.T
-    if item.presliding is not None:
-        keep = [i for i, reason in enumerate(item.presliding.unidentified) if not reason]
-        names += [f'{item.joint}.{tuple(BRISTLES)[i]}' for i in keep]
-        covariance = scipy.linalg.block_diag(
-            covariance, item.presliding.covariance[np.ix_(keep, keep)])
-        by_tilt = np.pad(by_tilt, ((0, len(keep)), (0, 0)))
-    return names, covariance, by_tilt
+    values: dict[str, float] = {}
+    blocks, tilts = [], []
+    for item in found:
+        if item.choice is None or not item.passed:
+            continue
+        parts, effects, by_tilt = [], [], []
+        for direction, fit in item.choice.fits.items():
+            columns = parameter_names(fit.model)
+            # A Stribeck part that is not identified leaves the law as it is, without numbers.
+            keep = [i for i, name in enumerate(columns) if not (
+                item.stribeck_unidentified and name in ('static', 'stribeck_velocity'))]
+            values |= {f'{item.joint}.{columns[i]}_{direction}': float(fit.value[i])
+                       for i in keep}
+            parts.append(fit.covariance[np.ix_(keep, keep)])
+            effects.append(item.effects[direction][keep])
+            by_tilt.append(item.by_tilt[direction][keep])
+        common = np.vstack(effects)
+        blocks.append(scipy.linalg.block_diag(*parts) + common @ common.T)
+        if (bristles := item.presliding) is not None:
+            keep = [i for i, reason in enumerate(bristles.unidentified) if not reason]
+            values |= {f'{item.joint}.{tuple(BRISTLES)[i]}': float(bristles.value[i])
+                       for i in keep}
+            blocks.append(bristles.covariance[np.ix_(keep, keep)])
+            by_tilt.append(np.zeros((len(keep), by_tilt[0].shape[1])))
+        tilts += by_tilt
+    shared = np.vstack(tilts or [np.zeros((0, 0))])
+    return values, scipy.linalg.block_diag(np.zeros((0, 0)), *blocks) + shared @ shared.T
 
 
 def _offset_share(name: str) -> float:
@@ -410,12 +401,10 @@ def _offset_share(name: str) -> float:
     return 0.0
 
 
-def _fit(item: FrictionFit, degree: float | None = None) -> Fit:
-    """Return the residual of a joint's law: of the fit, or with a degree [%]."""
-    points, torque, fitted = item.torques()
-    size = rms(torque)
-    return Fit(item.joint, 'N·m', size,
-               rms(torque - fitted) if degree is None else 0.01 * degree * size, len(points))
+def _fit(item: FrictionFit, degree: float) -> Fit:
+    """Return the residual of a joint's law by its fit degree [%]."""
+    _, torque, _ = item.torques()
+    return Fit(item.joint, 'N·m', rms(torque), 0.01 * degree * rms(torque), len(torque))
 
 
 def _law(item: FrictionFit) -> dict[str, object]:
@@ -425,7 +414,7 @@ def _law(item: FrictionFit) -> dict[str, object]:
         'model': choice.model, 'evidence': choice.evidence(),
         'criteria': {name: float(value) for name, value in choice.criteria.items()},
         'reference_load': item.reference_load,
-        'load_factor_std': [open_load_factor(fit) for fit in choice.fits.values()],
+        'load_factor_std': [fit.open_load_factor for fit in choice.fits.values()],
         'std': item.std, 'drift': item.drift,
         'speeds': [float(min(speeds)), float(max(speeds))]}
 
@@ -437,8 +426,7 @@ def _series(item: FrictionFit) -> list[Series]:
     speed = np.array([p.speed for p in points])
     std = np.array([p.std for p in points])
     series = [
-        Series(f'Friction of {item.joint}', f'{item.joint} speed [rad/s]', 'friction [N·m]', speed,
-               {'measured': torque, 'fit': fitted}),
+        _curve(item.joint, speed, torque, fitted),
         Series(f'Residuals of {item.joint}', f'{item.joint} speed [rad/s]', 'residual [N·m]',
                speed, {'measured minus fit': torque - fitted, '+ 1.96 σ of the run': Z95 * std,
                        '- 1.96 σ of the run': -Z95 * std}),
@@ -449,6 +437,11 @@ def _series(item: FrictionFit) -> list[Series]:
             item.presliding.angle,
             {'measured': item.presliding.torque, 'fit': item.presliding.fitted}))
     return series
+
+
+def _curve(joint: str, speed: Array, measured: Array, fitted: Array) -> Series:
+    return Series(f'Friction of {joint}', f'{joint} speed [rad/s]', 'friction [N·m]', speed,
+                  {'measured': measured, 'fit': fitted})
 
 
 def summary(result: CalibrationResult) -> str:

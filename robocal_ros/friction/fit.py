@@ -6,11 +6,21 @@ or Fc + B v^α, with or without a term μ |τ| of the transmitted load. For a gi
 linear in the rest, so it is searched on a grid and then between its points, with non-negative
 least squares inside (variable projection; Golub, Pereyra, Inverse Problems 19 (2003) R1, doi
 10.1088/0266-5611/19/2/201). The law is chosen by an information criterion over held-out runs.
+
+In presliding, friction acts as a spring: dz/dt = v − σ0 |v| z / g(v), F = σ0 z + σ1 dz/dt
++ B v, with g(v) the steady level (Canudas de Wit et al., IEEE TAC 40 (1995) 419, doi
+10.1109/9.376053). Constant speeds identify g, small slow reversals identify the stiffness σ0 and
+damping σ1 of the bristles. The state z is simulated along the measured motion, exactly for a
+constant speed within each step. Nonlinear least squares on the torque estimate σ0 and σ1 jointly
+with nuisance parameters: a factor of the level in each direction, an offset of gravity, and the
+initial z.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import exp
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +28,7 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
+from robocal_ros.estimation import autocorrelation_time, low_passed, runs
 from robocal_ros.friction.model import (
     MODELS,
     SHAPES,
@@ -28,18 +39,26 @@ from robocal_ros.friction.model import (
     parameter_names,
 )
 from robocal_ros.friction.parameters import FrictionParameters
-from robocal_ros.friction.reversals import Presliding
 from robocal_ros.friction.runs import (
     GravityComparison,
     SpeedPoint,
     compare_gravity,
+    resampled,
     ripple_of,
     with_delay_correction,
     with_gravity_correction,
     without_ripple,
 )
-from robocal_ros.results import Z95, Check, rms
-from robocal_ros.robot import DIRECTIONS, LAW_PARAMETERS, LOAD_FACTOR_STD, SteadyFriction
+from robocal_ros.messages import JointSamples
+from robocal_ros.results import Z95, Check, rms, spread
+from robocal_ros.robot import (
+    DIRECTIONS,
+    LAW_PARAMETERS,
+    LOAD_FACTOR_STD,
+    Robot,
+    SteadyFriction,
+    bristle_springs,
+)
 
 GRAVITY_ERROR = 0.2
 """Largest gravity-like torque missing from the model, as a share of the joint's friction."""
@@ -56,8 +75,6 @@ _LARGEST_FACTOR = 0.5
 # Runs whose speeds differ by less than this share are repetitions.
 _SAME = 0.02
 _HELD_OUT_EVERY = 4
-# Runs that are not held out, since nothing is extrapolated: the slowest two and the fastest.
-_OUTER = [0, 1, -1]
 # Standard deviations of the tilt that explain an error of gravity (99.9 %).
 _EXPLAINED = 3.29
 # Standard deviation of the change of friction while a joint's runs last, as a share.
@@ -69,6 +86,23 @@ _DRIFT_STEPS = 5
 # Number of rises towards standstill beside which the change is estimated, and the least share of a
 # function of the speed that others do not contain.
 _RISES, _ALIKE = 3, 1e-4
+# Smallest and largest angle between two turning points of a reversal [rad].
+_SHORTEST, _FARTHEST = 3e-4, 0.03
+_LONGEST = 10.0
+_FEWEST_TURNS = 6
+_STILL = 5e-4
+# Positions are smoothed up to this frequency [Hz].
+_BAND = 22.0
+# Standard deviation of the delay between efforts and positions [s].
+_DELAY_STD = 5e-4
+# Presliding angles to start the fit from [rad].
+_WAYS = np.geomspace(1e-6, 1e-2, 25)
+# Limits for stiffness and damping.
+_MAX_BRISTLE_STD = (0.3, 0.5)
+_FEWEST_STEPS = 3.0
+_MAX_DEGREE = 10.0
+_BLOCK = 10
+_PLOT_POINTS = 150
 
 
 class Side(NamedTuple):
@@ -149,6 +183,20 @@ class DirectionFit:
     def at(self, speed: Array, load: Array | float) -> Array:
         """Return |F| of the law; arguments as for ``evaluate``."""
         return evaluate(self.model, self.value, speed, load)
+
+    @property
+    def open_load_factor(self) -> float:
+        """Standard deviation of the load factor that the runs leave open.
+
+        A law without load factor may lack one that the loads of the runs are too alike to show.
+        """
+        if 'load_factor' in parameter_names(self.model):
+            return float(self.std[-1])
+        load = self.side.load
+        # A rise by the load that the law's residual would show.
+        scatter = rms(self.residual) / np.sqrt(max(1.0 - len(self.value) / len(load), 0.1))
+        information = float(((load - load.mean())**2).sum()) / max(scatter, 1e-12)**2
+        return float((LOAD_FACTOR_STD**-2 + information) ** -0.5)
 
 
 def _constrained(side: Side, model: str, shape: float = 1.0) -> tuple[float, Array]:
@@ -238,8 +286,7 @@ def _stribeck_unidentified(fit: DirectionFit) -> str:
 
 
 def information_criterion(
-    fits: Mapping[str, DirectionFit],
-    predicted: Sequence[tuple[Array, Array, Array]] | None = None,
+    fits: Mapping[str, DirectionFit], predicted: Mapping[str, Array] | None
 ) -> float:
     """Return the Bayesian information criterion of all directions together.
 
@@ -256,16 +303,15 @@ def information_criterion(
     """
     count = sum(len(fit.residual) for fit in fits.values())
     parameters = sum(len(fit.value) for fit in fits.values())
-    weighted = [fit.residual / fit.side.std for fit in fits.values()]
-    known = 0.0
-    if predicted is not None:
-        for fit in fits.values():
-            slopes = fit.slopes / fit.side.std[:, None]
-            known += float(np.delete(
-                np.einsum('ij,jk,ik->i', slopes, fit.covariance, slopes), _OUTER).sum())
-        weighted = [*((measured - torque) / std for measured, torque, std in predicted),
-                    *(residual[_OUTER] for residual in weighted)]
-    chi_square = sum(float((part**2).sum()) for part in weighted)
+    chi_square = known = 0.0
+    for name, fit in fits.items():
+        error, std = fit.residual, fit.side.std
+        if predicted is not None:
+            held_out = np.isfinite(predicted[name])
+            error = np.where(held_out, fit.side.torque - predicted[name], error)
+            slopes = (fit.slopes / std[:, None])[held_out]
+            known += float(np.einsum('ij,jk,ik->', slopes, fit.covariance, slopes))
+        chi_square += float(((error / std)**2).sum())
     return count * float(np.log(max(chi_square, 1e-12) / count)) + (
         parameters * float(np.log(count)) - 2.0 * known)
 
@@ -285,8 +331,8 @@ class Choice:
         criteria: Information criterion of each model, over held-out runs if ``held_out``.
         held_out: Whether the runs sufficed for predicting held-out ones.
         unidentified: Reasons why parameters are not identified, by parameter without direction.
-        predicted: Measured and predicted torque of held-out runs and its standard deviation,
-            shapes (k,) [N·m], by part and direction; None with too few runs.
+        predicted: Torque of each run predicted from the others by direction, NaN for outer runs,
+            shape (k,) [N·m]; None with too few runs.
 
     """
 
@@ -354,7 +400,10 @@ class FrictionFit:
 
     Attributes:
         joint: Name of the joint.
-        points: All its runs including rejected ones, torque ripple removed.
+        points: All its runs as they were read.
+        rejected: Those that are rejected.
+        usable: The other ones, sorted by speed, with torque ripple removed, delay and gravity
+            corrected, and friction as at the time of the last one.
         checks: Check of its runs and its fit, and of the model's gravity if there are pairs.
         choice: Fitted law; None if nothing could be fitted.
         missing: Reason why a direction is not identified; empty if both are.
@@ -363,8 +412,7 @@ class FrictionFit:
         held_out_degree: The same for left-out speeds; None with too few speeds.
         std: Standard deviation of the runs about the law, for its degrees of freedom [N·m].
         presliding: Bristle parameters; None if not requested or without reversals.
-        drift: Share by which friction was larger in the first run than in the last one; the
-            torques of ``points`` are those at the time of the last one.
+        drift: Share by which friction was larger in the first run than in the last one.
         effects: Changes of the parameters of each direction by one standard deviation of what its
             runs have in common: drift, gravity and delay of the efforts, shape (p, m).
         by_tilt: The same by each tilt of the base, which all joints have in common, shape (p, 2).
@@ -391,17 +439,17 @@ class FrictionFit:
             values: The node's parameters.
 
         """
-        self.joint = joint
-        points = with_delay_correction(without_ripple(points, ripple_of(points)))
-        gravity = compare_gravity(points)
-        self.points = with_gravity_correction(
-            points, gravity, values.arm_model_std, values.tilt_std)
-        loads = [p.load for p in self.points if not p.rejected]
-        self.reference_load = float(np.mean(loads)) if loads else 0.0
-        sides = _sides(self.points, self.reference_load)
+        self.joint, self.points = joint, points
+        self.rejected = rejected = [p for p in points if p.rejected]
+        used: Sequence[SpeedPoint] = [p for p in points if not p.rejected]
+        used = with_delay_correction(without_ripple(used, ripple_of(used)))
+        gravity = compare_gravity(used)
+        self.usable = _with_ages(with_gravity_correction(
+            used, gravity, values.arm_model_std, values.tilt_std))
+        self.reference_load = float(np.mean([p.load for p in used])) if used else 0.0
+        sides = _sides(self.usable, self.reference_load)
         few = [f'{len(side.speed)} usable runs {direction} (at least {MIN_POINTS} needed)'
                for direction, side in sides.items() if len(side.speed) < MIN_POINTS]
-        rejected = [p for p in self.points if p.rejected]
         rejections = '' if not rejected else (
             f' {len(rejected)} of {len(points)} runs were rejected, first at '
             f'{rejected[0].speed:+.4g} rad/s: {rejected[0].rejected}.')
@@ -428,9 +476,11 @@ class FrictionFit:
         course, drift_std = find_drift(sides, choice.fits)
         if abs(course.drift) > drift_std:
             self.drift = course.drift
-            self.points = _without_drift(self.points, course)
+            self.usable = [p.changed(
+                torque=p.torque / float(1.0 + course.drift * course.share(p.age)))
+                for p in self.usable]
             sides = {name: side for name, side in _sides(
-                self.points, self.reference_load).items() if name in sides}
+                self.usable, self.reference_load).items() if name in sides}
             choice = Choice(sides, values.steady_model)
         else:
             drift_std = float(np.hypot(course.drift, drift_std))
@@ -440,19 +490,20 @@ class FrictionFit:
                              for name, side in sides.items()}, values.steady_model)
         if choice.predicted is not None:
             # Of all parts the first, every fourth speed, which has runs of every direction.
-            measured, predicted = (np.concatenate(parts) for parts in list(
-                zip(*choice.predicted[:len(choice.fits)], strict=True))[:2])
-            self.held_out_degree = fit_degree(measured, predicted)
+            part = slice(2, -1, _HELD_OUT_EVERY)
+            self.held_out_degree = fit_degree(
+                np.concatenate([fit.side.torque[part] for fit in choice.fits.values()]),
+                np.concatenate([choice.predicted[name][part] for name in choice.fits]))
         self.choice = choice
         self.effects, self.by_tilt = {}, {}
         for name, fit in choice.fits.items():
-            runs = _by_speed(self.points, name)
-            sign = np.sign(runs[0].speed)
+            used = _by_speed(self.usable, name)
+            sign = np.sign(used[0].speed)
             law = fit.at(fit.side.speed, fit.side.load)
             self.effects[name] = fit.changes_by(np.column_stack((
                 drift_std * law * course.share(fit.side.age), course.doubt * law,
-                sign * np.array([p.errors for p in runs]))))
-            self.by_tilt[name] = fit.changes_by(sign * np.array([p.by_tilt for p in runs]))
+                sign * np.array([p.errors for p in used]))))
+            self.by_tilt[name] = fit.changes_by(sign * np.array([p.by_tilt for p in used]))
         return choice
 
     def _check(self, choice: Choice, limit: float, rejections: str) -> Check:
@@ -464,13 +515,12 @@ class FrictionFit:
         if held_out is not None and held_out > limit:
             failures += (f" Joint '{joint}': speeds left out of the fit are predicted with a fit "
                          f'degree of {held_out:.1f} % (limit {limit:.1f} %).')
-        rejected = [p for p in self.points if p.rejected]
-        named = '; '.join(f'{p.speed:+.4g} rad/s, {p.rejected}' for p in rejected[:3])
+        named = '; '.join(f'{p.speed:+.4g} rad/s, {p.rejected}' for p in self.rejected[:3])
         left_out = 'not evaluated' if held_out is None else f'{held_out:.2f} %'
         evidence = (
             f"Joint '{joint}': {choice.evidence()}, fit degree {degree:.2f} %, on left-out speeds "
-            f'{left_out} (limit {limit:.1f} %), {len(self.points) - len(rejected)} runs used, '
-            f'{len(rejected)} rejected{named and f": {named}"}.'
+            f'{left_out} (limit {limit:.1f} %), {len(self.usable)} runs used, '
+            f'{len(self.rejected)} rejected{named and f": {named}"}.'
             + (f' Friction {"fell" if self.drift > 0.0 else "rose"} by '
                f'{100.0 * abs(self.drift):.1f} % during the runs; the law holds for their end.'
                if self.drift else '')
@@ -492,11 +542,6 @@ class FrictionFit:
     def wrong_gravity(self) -> bool:
         """True if the model's gravity is wrong."""
         return not all(check.passed for check in self.checks[1:])
-
-    @property
-    def usable(self) -> list[SpeedPoint]:
-        """Runs that are not rejected, sorted by speed."""
-        return sorted((p for p in self.points if not p.rejected), key=lambda p: p.speed)
 
     @property
     def stribeck_unidentified(self) -> str:
@@ -521,36 +566,11 @@ class FrictionFit:
         if self.choice is None or len(self.choice.fits) < len(DIRECTIONS):
             raise DataError(f"Friction of joint '{self.joint}' was not fitted: "
                             f'{" ".join((*self.objections, self.missing)).strip()}')
-        return law([self.choice.fits[name] for name in DIRECTIONS], self.reference_load, self.std)
-
-
-def open_load_factor(fit: DirectionFit) -> float:
-    """Return the standard deviation of the load factor that the runs leave open.
-
-    A law without load factor may lack one that the loads of the runs are too alike to show.
-    """
-    if 'load_factor' in parameter_names(fit.model):
-        return float(fit.std[-1])
-    load = fit.side.load
-    # A rise by the load that the law's residual would show.
-    scatter = rms(fit.residual) / np.sqrt(max(1.0 - len(fit.value) / len(load), 0.1))
-    information = float(((load - load.mean())**2).sum()) / max(scatter, 1e-12)**2
-    return float((LOAD_FACTOR_STD**-2 + information) ** -0.5)
-
-
-def law(fits: Sequence[DirectionFit], reference_load: float, std: float) -> SteadyFriction:
-    """Return the law of a forward and a backward fit.
-
-    Args:
-        fits: The two fits.
-        reference_load: Load that their loads are relative to [N·m].
-        std: Standard deviation of a run [N·m].
-
-    """
-    sides = np.array([complete(fit.model, fit.value) for fit in fits])
-    return SteadyFriction(
-        **dict(zip(LAW_PARAMETERS, sides.T, strict=True)),
-        std=std, reference_load=reference_load, holds_zero=True)
+        fits = [self.choice.fits[name] for name in DIRECTIONS]
+        sides = np.array([complete(fit.model, fit.value) for fit in fits])
+        return SteadyFriction(
+            **dict(zip(LAW_PARAMETERS, sides.T, strict=True)),
+            std=self.std, reference_load=self.reference_load, holds_zero=True)
 
 
 def _gravity_check(
@@ -569,28 +589,25 @@ def _gravity_check(
         f'by {gravity.error:.3f} ± {Z95 * gravity.std:.3f} N·m over {gravity.pairs} pairs.')
 
 
-def _ages(points: Sequence[SpeedPoint]) -> Array:
-    """Return the time from each run to the last one, as a share of that of the first one."""
-    middle = np.array([0.5 * (p.begin + p.end) for p in points])
-    return (middle.max() - middle) / max(float(np.ptp(middle)), 1e-9)
+def _with_ages(points: Sequence[SpeedPoint]) -> list[SpeedPoint]:
+    """Return the runs sorted by speed, with the time from each to the last one as in ``Side``."""
+    middles = [0.5 * (p.begin + p.end) for p in points]
+    span = max(float(np.ptp(middles)), 1e-9) if middles else 1.0
+    return sorted((p.changed(age=(max(middles) - middle) / span) for p, middle in zip(
+        points, middles, strict=True)), key=lambda p: p.speed)
 
 
 def _by_speed(points: Sequence[SpeedPoint], direction: str) -> list[SpeedPoint]:
-    """Return the usable runs of a direction, sorted by speed."""
-    return sorted((p for p in points if p.direction == direction and not p.rejected),
-                  key=lambda p: abs(p.speed))
+    """Return the runs of a direction, sorted by the size of their speed."""
+    return sorted((p for p in points if p.direction == direction), key=lambda p: abs(p.speed))
 
 
 def _sides(points: Sequence[SpeedPoint], reference: float) -> dict[str, Side]:
     """Return the usable runs of each direction, sorted by speed."""
-    usable = [p for p in points if not p.rejected]
-    ages = dict(zip(map(id, usable), _ages(usable), strict=True)) if usable else {}
-    sides = {}
-    for direction in DIRECTIONS:
-        rows = [(abs(p.speed), np.sign(p.speed) * p.torque, p.std, p.load - reference,
-                 ages[id(p)]) for p in _by_speed(points, direction)]
-        sides[direction] = Side(*np.array(rows).reshape(-1, len(Side._fields)).T)
-    return sides
+    return {direction: Side(*np.array([
+        (abs(p.speed), np.sign(p.speed) * p.torque, p.std, p.load - reference, p.age)
+        for p in _by_speed(points, direction)]).reshape(-1, len(Side._fields)).T)
+        for direction in DIRECTIONS}
 
 
 class Course(NamedTuple):
@@ -608,14 +625,15 @@ class Course(NamedTuple):
     rate: float = 0.0
     doubt: float = 0.0
 
-    def share(self, age: Array) -> Array:
+    def share(self, age: Array | float) -> Array:
         """Return the part of the change that is still to come, 1 in the first run, 0 in the last.
 
         Args:
-            age: Time to the last run, as a share of that of the first run, shape (k,).
+            age: Time to the last run, as a share of that of the first run, any shape.
 
         """
-        return age if not self.rate else np.expm1(self.rate * age) / np.expm1(self.rate)
+        return np.asarray(
+            np.expm1(self.rate * age) / np.expm1(self.rate) if self.rate else age)
 
 
 def find_drift(
@@ -692,13 +710,6 @@ def _beside_the_law(side: Side, fit: DirectionFit, course: Course) -> tuple[Arra
         (side.torque - growth * law) / side.std)
 
 
-def _without_drift(points: Sequence[SpeedPoint], course: Course) -> tuple[SpeedPoint, ...]:
-    """Return the runs with the friction of the last usable one; rejected ones unchanged."""
-    shares = iter(course.share(_ages([p for p in points if not p.rejected])))
-    return tuple(p if p.rejected else p.changed(
-        torque=p.torque / (1.0 + course.drift * next(shares))) for p in points)
-
-
 def _reasons(fits: Mapping[str, DirectionFit]) -> dict[str, str]:
     """Return the reasons why parameters of a model are not identified, of all directions."""
     found: dict[str, list[str]] = {}
@@ -732,35 +743,196 @@ def _student(freedom: int) -> float:
     return float(scipy.stats.t.ppf(0.975, freedom)) / Z95
 
 
-def _held_out(
-    sides: Mapping[str, Side], model: str
-) -> list[tuple[Array, Array, Array]] | None:
-    """Predict interior runs from the others, every fourth at a time.
+def _held_out(sides: Mapping[str, Side], model: str) -> dict[str, Array] | None:
+    """Predict interior runs from the others, every fourth at a time; returns as ``Choice``.
+
+    Nothing is extrapolated: the slowest two runs and the fastest are not held out.
 
     Args:
         sides: Runs of each direction.
         model: The model.
 
-    Returns:
-        Measured and predicted torque and its standard deviation, each of shape (k,) [N·m], for
-        each part and direction; None with too few runs.
-
     """
-    found = []
-    for part in range(_HELD_OUT_EVERY):
-        for side in sides.values():
-            count = len(side.speed)
-            out = np.zeros(count, dtype=bool)
-            out[2 + part:count - 1:_HELD_OUT_EVERY] = True
-            if not out.any():
-                if part == 0:
-                    return None
-                continue
+    predicted = {}
+    for name, side in sides.items():
+        count = len(side.speed)
+        if count < 4:
+            return None
+        predicted[name] = np.full(count, np.nan)
+        for part in range(min(_HELD_OUT_EVERY, count - 3)):
+            out = np.isin(np.arange(count), np.arange(2 + part, count - 1, _HELD_OUT_EVERY))
             try:
                 fit = DirectionFit(Side(*(column[~out] for column in side)), model)
             except DataError:
                 return None
-            found.append((side.torque[out],
-                          fit.at(side.speed[out], side.load[out]),
-                          side.std[out]))
-    return found
+            predicted[name][out] = fit.at(side.speed[out], side.load[out])
+    return predicted
+
+
+class Presliding:
+    """Bristle parameters of one joint, estimated from its reversals.
+
+    Attributes:
+        value: Stiffness σ0 [N·m/rad] and damping σ1 [N·m·s/rad], shape (2,).
+        covariance: Covariance of both, shape (2, 2).
+        unidentified: Reason why each of them is not identified; empty if it is.
+        angle: Joint angles, thinned, shape (k,) [rad].
+        torque: Friction torque measured there, shape (k,) [N·m].
+        fitted: Friction torque of the model there, shape (k,) [N·m].
+
+    """
+
+    def __init__(
+        self, robot: Robot, part: JointSamples, joint: int, law: SteadyFriction
+    ) -> None:
+        """Estimate; arguments as for ``estimate_presliding``, ``part`` with reversals alone."""
+        data = _Reversals(robot, part, joint, law, _BAND)
+        value, covariance = data.fitted()
+        self.value = np.exp(value[:2])
+        stiffness = float(self.value[0])
+        # The change with half the band bounds the effect of smoothing.
+        coarse, _ = _Reversals(robot, part, joint, law, 0.5 * _BAND).fitted()
+        change = value[:2] - coarse[:2]
+        relative = covariance[:2, :2] + np.outer(change, change)
+        # Presliding spans few encoder steps; smoothing spreads their error over whole reversals,
+        # so that it does not average out.
+        steps = np.abs(np.diff(part.position[:, joint]))
+        step = float(steps[steps > 0.0].min())
+        relative[0, 0] += (step * stiffness / data.size) ** 2 / 12.0
+        self.covariance = relative * np.outer(self.value, self.value)
+        # A delay δ of the torque is equivalent to a damping of σ0 δ.
+        self.covariance[1, 1] += (stiffness * _DELAY_STD) ** 2
+        torque, fitted = data.torque - value[4], data.predicted(value) - value[4]
+        degree = 100.0 * rms(_block_means(torque - fitted)) / max(rms(_block_means(torque)), 1e-12)
+        self.unidentified = _bristles_unidentified(
+            self.value, self.covariance, degree, data.size / stiffness, step)
+        pick = spread(len(torque), _PLOT_POINTS)
+        self.angle, self.torque, self.fitted = data.angle[pick], torque[pick], fitted[pick]
+
+
+def find_reversals(samples: JointSamples, joint: int) -> tuple[int, int] | None:
+    """Return the longest stretch of repeated small reversals of one joint.
+
+    Args:
+        samples: Joint states.
+        joint: Column of the joint.
+
+    Returns:
+        First row and one past the last; None if there are no reversals.
+
+    """
+    # Turning points at least _SHORTEST apart.
+    turns = sorted(row for sign in (1.0, -1.0) for row in scipy.signal.find_peaks(
+        sign * samples.position[:, joint], prominence=_SHORTEST)[0].tolist())
+    small = []
+    for before, after in pairwise(turns):
+        way, duration = (values[after] - values[before]
+                         for values in (samples.position[:, joint], samples.time))
+        others = np.delete(samples.position[before:after + 1], joint, axis=1)
+        small.append(abs(way) <= _FARTHEST and duration <= _LONGEST
+                     and (np.ptp(others, axis=0) < _STILL).all())
+    first, last = max(runs(np.array(small, dtype=bool)), key=lambda run: run[1] - run[0],
+                      default=(0, 0))
+    return (turns[first], turns[last] + 1) if last - first >= _FEWEST_TURNS else None
+
+
+class _Reversals:
+    """Reversals of a joint, evenly sampled and smoothed; arrays of shape (k,).
+
+    Attributes:
+        angle: Joint angles [rad].
+        speed: Joint speeds [rad/s].
+        torque: Drive torque minus rigid-body torque [N·m].
+        side: 0 for forward and 1 for backward motion.
+        level: Steady level g of the law, |F| without its viscous part [N·m].
+        viscous: Viscous part [N·m].
+        size: Typical level, a number [N·m].
+
+    """
+
+    def __init__(
+        self, robot: Robot, samples: JointSamples, joint: int, law: SteadyFriction, band: float
+    ) -> None:
+        """Low-pass the positions at a frequency [Hz] without phase error, and read the torque."""
+        step, position, effort = resampled(samples)
+        if band * step < 0.4:
+            position = low_passed(position, step, band)
+        velocity = np.gradient(position, step, axis=0)
+        acceleration = np.gradient(velocity, step, axis=0)
+        rigid = np.array([robot.inverse_dynamics(q, v, a)[joint] for q, v, a
+                          in zip(position, velocity, acceleration, strict=True)])
+        self.angle, self.speed = position[:, joint], velocity[:, joint]
+        self.torque = effort[:, joint] - rigid
+        self.side = (self.speed < 0.0).astype(np.intp)
+        self.level = law.level(self.speed, rigid)
+        self.viscous = law.torque(self.speed, rigid) - self.level * np.sign(self.speed)
+        self.size = float(np.mean(self.level))
+
+    def predicted(self, x: Array) -> Array:
+        """Return the torque for (ln σ0, ln σ1, two level factors, offset, initial z)."""
+        level = self.level * x[2:4][self.side]
+        springs = bristle_springs(self.angle, level, exp(x[0]), x[5] * self.size)
+        rate = self.speed - np.abs(self.speed) * springs / level
+        return np.asarray(x[4] + self.viscous + springs + exp(x[1]) * rate)
+
+    def fitted(self) -> tuple[Array, Array]:
+        """Return those six numbers and their covariance, shapes (6,) and (6, 6)."""
+        def residual(x: Array) -> Array:
+            return self.predicted(x) - self.torque
+
+        # Logarithms keep stiffness and damping positive over many orders of magnitude.
+        starts = [np.array([np.log(self.size / way), np.log(1e-3 * self.size / way), 1.0, 1.0,
+                            0.0, 0.0]) for way in _WAYS]
+        start = min(starts, key=lambda x: float((residual(x) ** 2).sum()))
+        solution = scipy.optimize.least_squares(
+            residual, start, x_scale=[0.3, 0.5, 0.05, 0.05, 0.1 * self.size, 0.5],
+            bounds=([-5.0, -15.0, 0.3, 0.3, -np.inf, -3.0], [25.0, 20.0, 3.0, 3.0, np.inf, 3.0]))
+        left, slopes = solution.fun, np.asarray(solution.jac)
+        scatter = float((left**2).sum()) / max(len(left) - len(start), 1)
+        covariance = np.linalg.pinv(slopes.T @ slopes)
+        return solution.x, covariance * scatter * autocorrelation_time(left)
+
+
+def estimate_presliding(
+    robot: Robot, samples: JointSamples, joint: int, law: SteadyFriction
+) -> Presliding | None:
+    """Estimate the bristle stiffness and damping of a joint from its reversals.
+
+    Args:
+        robot: The arm with its payload.
+        samples: Joint states.
+        joint: Column of the joint.
+        law: Its steady friction.
+
+    Returns:
+        None if no reversals are recorded.
+
+    """
+    found = find_reversals(samples, joint)
+    return None if found is None else Presliding(robot, samples.rows(*found), joint, law)
+
+
+def _block_means(values: Array) -> Array:
+    """Average over short blocks, so that noise of single samples is no misfit."""
+    count = len(values) // _BLOCK
+    return np.asarray(values[:count * _BLOCK].reshape(count, _BLOCK).mean(axis=1))
+
+
+def _bristles_unidentified(
+    values: Array, covariance: Array, degree: float, way: float, resolution: float
+) -> tuple[str, str]:
+    """Return reasons why stiffness and damping are not identified, empty if they are."""
+    if degree > _MAX_DEGREE:
+        reason = (f'the model leaves {degree:.0f} % of the torque at the reversals unexplained '
+                  f'(limit {_MAX_DEGREE:.0f} %)')
+        return reason, reason
+    if way < _FEWEST_STEPS * resolution:
+        reason = (f'the joint slides after {1e6 * way:.1f} µrad, less than {_FEWEST_STEPS:.0f} '
+                  f'encoder steps of {1e6 * resolution:.1f} µrad')
+        return reason, reason
+    shares = np.sqrt(np.diag(covariance)) / values
+    stiffness, damping = (
+        '' if share <= limit else
+        f'its standard deviation is {100.0 * share:.0f} % (limit {100.0 * limit:.0f} %)'
+        for share, limit in zip(shares, _MAX_BRISTLE_STD, strict=True))
+    return stiffness, damping

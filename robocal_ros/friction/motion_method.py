@@ -20,6 +20,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.estimation import autocorrelation_time, low_passed
 from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.friction.runs import resampled
 from robocal_ros.messages import JointSamples
 from robocal_ros.results import Z95, rms
 from robocal_ros.robot import DIRECTIONS, Robot, arm_regressor, gravity_changes
@@ -123,17 +124,14 @@ class _Motion:
         *, tilt_std: float,
     ) -> None:
         robot.check_untied('Friction from any motion')
-        step = float(np.median(np.diff(samples.time)))
+        step, *values = resampled(samples)
         band = min(_BAND, _SHARE / step)
-        time = np.arange(samples.time[0], samples.time[-1], step)
         smooth = partial(low_passed, period=step, cutoff=band)
-        position, effort = (smooth(np.column_stack([np.interp(time, samples.time, column)
-                                                    for column in values.T]))
-                            for values in (samples.position, samples.effort))
+        position, effort = map(smooth, values)
         velocity = np.gradient(position, step, axis=0)
         acceleration = np.gradient(smooth(velocity), step, axis=0)
         ends = int(_ENDS / step)
-        rows = slice(ends, len(time) - ends, max(1, int(1.0 / (_OVERSAMPLING * band * step))))
+        rows = slice(ends, len(position) - ends, max(1, int(1.0 / (_OVERSAMPLING * band * step))))
         q, self.velocity, a = position[rows], velocity[rows], acceleration[rows]
         self.torque, count, n = effort[rows], len(q), robot.n
         self.weight = np.ones(n)
@@ -269,19 +267,18 @@ def friction_from_motion(
         covariance = motion.solved(motion.regressor(exponents, slopes)[:, :, free])[1]
     value, negative, absent = _of_one_sign(
         motion, regressor, value, np.sqrt(np.maximum(np.diag(covariance)[:4 * n], 0.0)))
+    friction = regressor[:, :, :4 * n] @ value[:4 * n]
     residual = motion.torque - regressor @ value
     joints = tuple(
         MotionJoint(
-            robot, motion, joint, regressor[:, joint, 4 * joint:4 * joint + 4]
-               @ value[4 * joint:4 * joint + 4], residual[:, joint],
-               shares[4 * joint:4 * joint + 4], negative[joint],
-               'coulomb_power' if exponents[joint] < 1.0 else 'coulomb_viscous',
-               {law: float(found[joint]) for law, found in held_out.items()})
+            robot, motion, joint, friction[:, joint], residual[:, joint],
+            shares[4 * joint:4 * joint + 4], negative[joint],
+            'coulomb_power' if exponents[joint] < 1.0 else 'coulomb_viscous',
+            {law: float(found[joint]) for law, found in held_out.items()})
         for joint in range(n))
     # Lack of fit of the law moves its level.
-    for joint, item in enumerate(joints):
-        for row in (4 * joint, 4 * joint + 1):
-            covariance[row, row] += item.misfit**2
+    levels = 4 * np.arange(n) + [[0], [1]]
+    covariance[levels, levels] += [item.misfit**2 for item in joints]
     joints = tuple(item for item in joints if item.joint in wanted)
     good = {item.joint for item in joints if not item.unidentified}
     rows = [row for row, name in enumerate(motion.names)

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,24 +39,6 @@ _REVERSAL_FREQUENCY, _REVERSALS = 1.0, 8
 _KNOT_PERIOD = 0.02
 
 
-@dataclass(frozen=True)
-class FrictionRun:
-    """One run of one joint at constant speed, all others at rest.
-
-    Attributes:
-        joint: Column of the joint.
-        segment: Linear segment with parabolic blends.
-
-    """
-
-    joint: int
-    segment: Lspb
-
-    def trajectory(self, posture: Array) -> Trajectory:
-        """Return the motion of the arm, the other joints as in a posture, shape (n,) [rad]."""
-        return self.segment.trajectory(posture, self.joint)
-
-
 def planned_speeds(values: FrictionParameters, limit: float) -> Array:
     """Return log-spaced speeds for a joint, as the arm will run them [rad/s].
 
@@ -81,7 +62,7 @@ def planned_speeds(values: FrictionParameters, limit: float) -> Array:
     return np.geomspace(values.min_speed, fastest, values.speed_count)
 
 
-def check_detectable(speeds: Sequence[float], scale: float) -> None:
+def check_detectable(speeds: Iterable[float], scale: float) -> None:
     """Raise a ConfigurationError if the speed scale makes given runs too slow to be used.
 
     Args:
@@ -143,7 +124,7 @@ def plan_runs(
     speeds: Sequence[float] = (),
     number: int = 0,
     within: tuple[float, float] | None = None,
-) -> list[FrictionRun]:
+) -> list[Lspb]:
     """Plan runs of a joint at log-spaced speeds, forward and back over the same positions.
 
     The positions vary from speed to speed, so that torque ripple and errors of the gravity model
@@ -175,7 +156,7 @@ def plan_runs(
     speeds = [*speeds[::2], *reversed(speeds[1::2])]
     longer = _LONGER**number
     acceleration = values.speed_scale * values.max_acceleration
-    runs: list[FrictionRun] = []
+    runs: list[Lspb] = []
     for place, speed in enumerate(speeds, 1):
         blends = speed**2 / acceleration
         cruise = float(np.clip(longer * _MIN_SPAN / speed, longer * _USUAL_CRUISE,
@@ -187,9 +168,8 @@ def plan_runs(
         share = (0.618034 * place + _SHIFT * number) % 1.0
         start = low + share * (high - low - span)
         goal = start + span
-        for begin, end in ((start, goal), (goal, start)):
-            runs.append(FrictionRun(joint, Lspb.with_acceleration(
-                begin, end, speed, acceleration)))
+        runs += [Lspb.with_acceleration(*ends, speed, acceleration)
+                 for ends in ((start, goal), (goal, start))]
     if not runs:
         raise ConvergenceError(
             f"Joint '{robot.joint_names[joint]}' has only {high - low:.3f} rad of free range "
@@ -245,8 +225,8 @@ class _GivenRun(Section):
 
 def load_trajectory_set(
     path: str, robot: Robot, limits: MotionLimits | None = None
-) -> list[FrictionRun]:
-    """Read a user's set of constant-speed runs from a YAML file.
+) -> dict[str, list[Lspb]]:
+    """Read a user's set of constant-speed runs from a YAML file; return them by joint name.
 
     The file is a list; each entry names a joint and gives ``start``, ``goal`` [rad], ``speed``
     [rad/s] and ``duration`` [s] of one linear segment with parabolic blends, and ``acceleration``
@@ -272,18 +252,18 @@ def load_trajectory_set(
     document = load(read_text(file, 'trajectory set', 'Correct trajectory_file.'), file.name)
     if not isinstance(document, list) or not document:
         raise refuse(file.name, 'the whole file', 'a list of runs', document)
-    runs = []
+    runs: dict[str, list[Lspb]] = {}
     inside = np.clip(np.zeros(robot.n), robot.lower, robot.upper)
     for number, entry in enumerate(document, 1):
         item = convert(entry, _GivenRun, file.name, f'run {number}')
         joint = robot.index(item.joint)
         try:
-            runs.append(FrictionRun(joint, Lspb(
-                item.start, item.goal, item.speed, item.duration, item.acceleration)))
+            run = Lspb(item.start, item.goal, item.speed, item.duration, item.acceleration)
             if limits is not None:
-                limits.check(runs[-1].trajectory(inside))
+                limits.check(run.trajectory(inside, joint))
         except MotionError as error:
             raise FileFormatError(f'{file.name}, run {number}: {error}') from error
+        runs.setdefault(item.joint, []).append(run)
     return runs
 
 

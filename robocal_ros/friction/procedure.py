@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +24,6 @@ from robocal_ros.errors import ConvergenceError, MotionError
 from robocal_ros.friction.fit import FrictionFit
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.plan import (
-    FrictionRun,
     check_detectable,
     plan_reversals,
     plan_runs,
@@ -32,7 +31,7 @@ from robocal_ros.friction.plan import (
 )
 from robocal_ros.friction.runs import find_runs, read_runs
 from robocal_ros.messages import JointSamples, check_effort
-from robocal_ros.robot import Robot, Trajectory
+from robocal_ros.robot import Lspb, Robot, Trajectory
 
 if TYPE_CHECKING:
     from robocal_ros.arm import Arm
@@ -75,7 +74,7 @@ class FrictionProcedure:
         recorder: The recording.
         report: Receives the progress.
         wanted: Names of the joints, in the order of the measurement.
-        given: Runs of the user's trajectory set; empty to plan them.
+        given: Runs of the user's trajectory set by joint; empty to plan them.
         load: Returns copies of the arm with its payload, and with payloads one standard deviation
             off.
         show: Called with the friction of a joint after each round.
@@ -89,7 +88,7 @@ class FrictionProcedure:
     recorder: Recorder
     report: Report
     wanted: Sequence[str]
-    given: Sequence[FrictionRun]
+    given: Mapping[str, Sequence[Lspb]]
     load: Callable[[], tuple[Robot, list[Robot]]]
     show: Callable[[FrictionFit], None]
     keep: Keep = keep_nothing
@@ -127,8 +126,7 @@ class FrictionProcedure:
             RobocalError: If a motion fails beyond recovery; finished joints are kept.
 
         """
-        self._values = values
-        self._check_speeds()
+        self._begin(values)
         self.problems.clear()
         self._home = self.arm.posture() if self._resumed is None else self._resumed
         left = [name for name in self.wanted if name not in self.measured]
@@ -153,13 +151,13 @@ class FrictionProcedure:
             RobocalError: If a motion cannot be planned.
 
         """
-        self._values, self._home = values, self.arm.posture()
-        self._check_speeds()
+        self._begin(values)
+        self._home = self.arm.posture()
         for number, name in enumerate(self.wanted):
             at = 100.0 * number / len(self.wanted)
             for run in await self._planned(name, 0, self._given_speeds):
-                await self._carried_out(run.trajectory(self._home), 'running',
-                                        f'the runs of {name}', (at, at))
+                await self._carried_out(run.trajectory(self._home, self.arm.robot.index(name)),
+                                        'running', f'the runs of {name}', (at, at))
             if values.model == DYNAMIC:
                 await self._reverse(name, at)
         await self._go_to(self._home, 'Moving back to the initial posture', (100.0, 100.0))
@@ -169,10 +167,12 @@ class FrictionProcedure:
         """Speeds of the parameter, as the arm will run them [rad/s]."""
         return [self._values.speed_scale * speed for speed in self._values.given_speeds]
 
-    def _check_speeds(self) -> None:
-        """Raise a ConfigurationError before the arm moves if a given run could not be used."""
-        check_detectable([*self._values.given_speeds, *(run.segment.speed for run in self.given)],
-                         self._values.speed_scale)
+    def _begin(self, values: FrictionParameters) -> None:
+        """Use the parameters; raises ConfigurationError if a given run could not be used."""
+        self._values = values
+        runs = chain.from_iterable(self.given.values())
+        check_detectable(chain(values.given_speeds, (run.speed for run in runs)),
+                         values.speed_scale)
 
     async def _measure_joint(self, name: str, begin: float, width: float, later: int) -> None:
         """Run a joint in rounds until its law is identified, at most ``max_rounds``."""
@@ -197,7 +197,11 @@ class FrictionProcedure:
             # Further runs cannot correct a wrong payload.
             if not runs or satisfied or found.wrong_gravity:
                 break
-            speeds = _next_speeds(found) or speeds
+            if found.usable:
+                known = not (found.choice is None or found.missing or found.stribeck_unidentified)
+                speeds = weak_speeds(
+                    np.array([p.speed for p in found.usable]),
+                    float(found.law().stribeck_velocity.min()) if known else None).tolist()
         if values.model == DYNAMIC and identified:
             await self._reverse(name, begin + width)
 
@@ -216,34 +220,31 @@ class FrictionProcedure:
 
     async def _planned(
         self, name: str, number: int, speeds: Sequence[float]
-    ) -> list[FrictionRun]:
+    ) -> list[Lspb]:
         """Return the runs of a round: first the given ones, then planned ones in their range."""
-        arm = self.arm
-        joint = arm.robot.index(name)
-        given = [run for run in self.given if run.joint == joint]
+        arm, given, scale = self.arm, self.given.get(name, ()), self._values.speed_scale
         if given and number == 0:
-            scale = self._values.speed_scale
-            return [FrictionRun(joint, replace(
-                run.segment, speed=scale * run.segment.speed,
-                duration=run.segment.duration / scale)) for run in given]
-        ends = [end for run in given for end in (run.segment.start, run.segment.goal)]
+            return [replace(run, speed=scale * run.speed, duration=run.duration / scale)
+                    for run in given]
+        ends = [end for run in given for end in (run.start, run.goal)]
         return await arm.compute(
-            plan_runs, self.load()[0], arm.checker, self._home, joint, self._values, speeds,
-            number, (min(ends), max(ends)) if ends else None)
+            plan_runs, self.load()[0], arm.checker, self._home, arm.robot.index(name),
+            self._values, speeds, number, (min(ends), max(ends)) if ends else None)
 
     async def _run_all(
-        self, name: str, runs: Sequence[FrictionRun], begin: float, width: float, later: int
+        self, name: str, runs: Sequence[Lspb], begin: float, width: float, later: int
     ) -> None:
-        times = [run.segment.duration + _OVERHEAD for run in runs]
+        joint = self.arm.robot.index(name)
+        times = [run.duration + _OVERHEAD for run in runs]
         total, failed, checked = sum(times), 0, False
         for run, time, done in zip(runs, times, accumulate(times, initial=0.0), strict=False):
             at, part = begin + width * done / total, width * time / total
-            signed = np.copysign(run.segment.speed, run.segment.goal - run.segment.start)
+            signed = np.copysign(run.speed, run.goal - run.start)
             what = f'{name} at {signed:+.4g} {self.arm.robot.unit(name, "rad/s")}'
             # All joints are assumed to take equally long.
             self.report.note(**{'remaining [s]': f'{total - done + later * total:.0f}'})
             started = await self._carried_out(
-                run.trajectory(self._home), 'running', what, (at, at + part))
+                run.trajectory(self._home, joint), 'running', what, (at, at + part))
             if started is None:
                 failed += 1
                 if failed == _MAX_FAILURES or self._blocked:
@@ -252,7 +253,7 @@ class FrictionProcedure:
                     return
                 continue
             samples, failed = self.recorder.samples(started), 0
-            if not any(np.isfinite(found.wander) for found in find_runs(samples, [run.joint])):
+            if not any(np.isfinite(found.wander) for found in find_runs(samples, [joint])):
                 self._report_problem(
                     f'Running {what} is not used: the speed was not constant. Check whether '
                     'something pushed the arm, or the drive could not follow.')
@@ -310,13 +311,3 @@ class FrictionProcedure:
         robot, alternatives = self.load()
         points = read_runs(robot, samples, [robot.index(name)], alternatives)
         return FrictionFit(name, points, self._values)
-
-
-def _next_speeds(found: FrictionFit) -> list[float]:
-    """Return the speeds of the next round; empty if no run was usable."""
-    measured = np.array([p.speed for p in found.points if not p.rejected])
-    if not len(measured):
-        return []
-    known = found.choice and not found.missing and not found.stribeck_unidentified
-    bend = float(found.law().stribeck_velocity.min()) if known else None
-    return [float(speed) for speed in weak_speeds(measured, bend)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ class SpeedPoint:
         high: Upper end of the window [rad].
         begin: Stamp of the first sample [s].
         end: Stamp of the last sample [s].
+        age: Time to the joint's last usable run, as a share of that from its first one.
         rejected: Reason why the run is rejected; empty if it is used.
         angle: Joint angles in the window, thinned, shape (m,) [rad].
         total: Drive torque at those angles, block means, shape (m,) [N·m].
@@ -104,7 +106,7 @@ class SpeedPoint:
         self.load = float(np.abs(gravity).mean())
         self.tilted = np.array([_gravity(other, samples.position[rows], run.joint).mean()
                                 for other in tilts])
-        self.by_tilt = np.zeros(0)
+        self.by_tilt, self.age = np.zeros(0), 0.0
 
     def with_gravity(self, added: Array) -> SpeedPoint:
         """Return the run with a torque added to the model's gravity, shape (m,) [N·m]."""
@@ -244,14 +246,11 @@ def _wandering(
     # Gaps in the stamps end a run.
     if np.diff(samples.time[first:last]).max() > 0.1:
         return None
-    angles, part = samples.position[first:last, joint], velocity[first:last]
-    duration = samples.time[last - 1] - samples.time[first]
-    speed, span = float((angles[-1] - angles[0]) / duration), float(np.ptp(angles))
-    if not 8e-4 < abs(speed) < _SLOW_RUN or span < MIN_SPAN:
+    run = Sweep.of(samples, joint, first, last)
+    if not 8e-4 < abs(run.speed) < _SLOW_RUN or run.span < MIN_SPAN:
         return None
-    wander = float(part.std() / abs(speed))
-    return None if wander > _ATTEMPT else Sweep(
-        joint, first, last, speed, samples.position[first:last].mean(axis=0), span, wander)
+    wander = float(velocity[first:last].std() / abs(run.speed))
+    return None if wander > _ATTEMPT else replace(run, wander=wander)
 
 
 def _attempt(samples: JointSamples, joint: int, start: int, stop: int) -> Sweep | None:
@@ -267,9 +266,8 @@ def _attempt(samples: JointSamples, joint: int, start: int, stop: int) -> Sweep 
     typical = float(np.median(speed))
     if np.mean(np.abs(speed - typical) < 0.2 * typical) < _CONSTANT:
         return None
-    fast = float(np.sign(angles[-1] - angles[0]) * np.quantile(speed, 0.9))
-    return Sweep(joint, start, stop, fast, samples.position[start:stop].mean(axis=0),
-                 float(np.ptp(angles)), np.inf)
+    run = Sweep.of(samples, joint, start, stop)
+    return replace(run, speed=run.direction * float(np.quantile(speed, 0.9)), wander=np.inf)
 
 
 def read_runs(
@@ -280,6 +278,20 @@ def read_runs(
     tilts = gravity_changes(robot)
     return [SpeedPoint(robot, samples, run, alternatives, tilts)
             for run in find_runs(samples, joints)]
+
+
+def resampled(samples: JointSamples) -> tuple[float, Array, Array]:
+    """Return the median period [s], and positions and efforts at even stamps, shape (k, n) each.
+
+    Args:
+        samples: Joint states.
+
+    """
+    period = float(np.median(np.diff(samples.time)))
+    time = np.arange(samples.time[0], samples.time[-1], period)
+    position, effort = (np.column_stack([np.interp(time, samples.time, c) for c in columns.T])
+                        for columns in (samples.position, samples.effort))
+    return period, position, effort
 
 
 def _gravity(robot: Robot, positions: Array, joint: int) -> Array:
@@ -367,7 +379,7 @@ class GravityComparison:
     """
 
     def __init__(
-        self, rows: Sequence[Array], left: Sequence[Array], usable: Sequence[SpeedPoint]
+        self, rows: Sequence[Array], left: Sequence[Array], points: Sequence[SpeedPoint]
     ) -> None:
         """Compare.
 
@@ -375,7 +387,7 @@ class GravityComparison:
             rows: Sine and cosine of the angle, and effect of sag, of each run of a pair, shape
                 (m, 3).
             left: Torque of each run minus gravity by the model, shape (m,) [N·m].
-            usable: All usable runs.
+            points: All runs.
 
         """
         # The sag has a prior; both other amplitudes have none here.
@@ -386,16 +398,15 @@ class GravityComparison:
         direction = self.value / self.error if self.error > 0.0 else np.array([1.0, 0.0])
         self.std = float(np.sqrt(direction @ self.covariance @ direction))
         self.significant = self.error > 4.0 * self.std
-        self.tilted = float(np.linalg.norm(direction @ _amplitudes(usable)[:, 1:]))
+        self.tilted = float(np.linalg.norm(direction @ _amplitudes(points)[:, 1:]))
 
 
 def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
-    """Compare the model's gravity with pairs of runs; None without a pair."""
-    usable = [p for p in points if not p.rejected]
+    """Compare the model's gravity with pairs of usable runs; None without a pair."""
     rows, left = [], []
-    for first in usable:
+    for first in points:
         second = next((
-            p for p in usable if abs(first.speed + p.speed) < 0.1 * abs(first.speed)
+            p for p in points if abs(first.speed + p.speed) < 0.1 * abs(first.speed)
             and min(first.high, p.high) - max(first.low, p.low) > 0.5 * (first.high - first.low)
         ), None)
         if first.speed <= 0.0 or second is None:
@@ -408,7 +419,7 @@ def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
                 np.sin(angle), np.cos(angle), _sag_torque(angle, gravity))))
             left.append(run.total[common] - gravity)
     # Asymmetry shifts each pair by a constant, so only the shape within runs is compared.
-    return GravityComparison(rows, left, usable) if rows else None
+    return GravityComparison(rows, left, points) if rows else None
 
 
 def _by_shape(
@@ -460,26 +471,24 @@ def with_delay_correction(
     the ``errors`` of the runs.
 
     Args:
-        points: Runs of one joint.
+        points: Usable runs of one joint.
 
     """
+    if not points:
+        return ()
     slopes = [_gravity_slope(p.angle, p.gravity) for p in points]
-    used = [(p, slope) for p, slope in zip(points, slopes, strict=True) if not p.rejected]
-    delay, deviation = 0.0, _DELAY
-    if used:
-        # Besides the delay: errors of gravity, sag, and friction that grows with the load or
-        # changes along the run.
-        rows = [np.column_stack((
-            -p.speed * slope, np.sin(p.angle), np.cos(p.angle), _sag_torque(p.angle, p.gravity),
-            np.sign(p.speed) * np.abs(p.gravity),
-            np.sign(p.speed) * np.linspace(-1.0, 1.0, len(slope)))) for p, slope in used]
-        value, covariance = _by_shape(rows, [p.total - p.gravity for p, _ in used],
-                                      (_ANY_DELAY**-2, 0.0, 0.0, 1.0, 0.0, 0.0))
-        found, std = float(value[0]), float(np.sqrt(covariance[0, 0]))
-        if max(_DELAY, _SIGNIFICANT * std) < abs(found) < _LONGEST_DELAY:
-            delay, deviation = found, std
-        else:
-            deviation = min(_DELAY, float(np.hypot(found, std)))
+    # Besides the delay: errors of gravity, sag, and friction that grows with the load or changes
+    # along the run.
+    rows = [np.column_stack((
+        -p.speed * slope, np.sin(p.angle), np.cos(p.angle), _sag_torque(p.angle, p.gravity),
+        np.sign(p.speed) * np.abs(p.gravity),
+        np.sign(p.speed) * np.linspace(-1.0, 1.0, len(slope))))
+        for p, slope in zip(points, slopes, strict=True)]
+    value, covariance = _by_shape(rows, [p.total - p.gravity for p in points],
+                                  (_ANY_DELAY**-2, 0.0, 0.0, 1.0, 0.0, 0.0))
+    delay, deviation = float(value[0]), float(np.sqrt(covariance[0, 0]))
+    if not max(_DELAY, _SIGNIFICANT * deviation) < abs(delay) < _LONGEST_DELAY:
+        delay, deviation = 0.0, min(_DELAY, float(np.hypot(delay, deviation)))
     return tuple(p.with_gravity(delay * (-p.speed * slope)).changed(
         errors=np.append(p.errors, deviation * -p.speed * slope.mean()))
         for p, slope in zip(points, slopes, strict=True))
@@ -529,16 +538,15 @@ def with_gravity_correction(
     other errors, so that those of gravity bend a law, too.
 
     Args:
-        points: Runs of one joint.
+        points: Usable runs of one joint.
         comparison: Comparison of the model's gravity with pairs of runs; None without a pair.
         model_std: Relative standard deviation of the model's gravity.
         tilt_std: Standard deviation of the tilts of the base [rad].
 
     """
-    usable = [p for p in points if not p.rejected]
-    if not usable:
-        return tuple(points)
-    amplitudes = _amplitudes(usable)
+    if not points:
+        return ()
+    amplitudes = _amplitudes(points)
     tilted = tilt_std * amplitudes[:, 1:]
     error, covariance = np.zeros(2), tilted @ tilted.T + np.eye(2) * (
         model_std * np.linalg.norm(amplitudes[:, 0]))**2
@@ -552,7 +560,7 @@ def with_gravity_correction(
         else:
             covariance = covariance + np.outer(error, error)
     own = covariance_factor(covariance - tilted @ tilted.T)
-    largest = max(float(np.abs(p.gravity).max()) for p in usable)
+    largest = max(float(np.abs(p.gravity).max()) for p in points)
     return tuple(p.changed(by_tilt=waves @ tilted, errors=np.concatenate((
         p.errors, waves @ own, [_sag_torque(p.angle, p.gravity, largest).mean()])))
         for p, waves in zip(points, _mean_waves(points), strict=True))
@@ -562,14 +570,14 @@ def ripple_of(points: Sequence[SpeedPoint]) -> tuple[Ripple, ...]:
     """Find the torque ripple in the runs of one joint, largest amplitude first.
 
     Args:
-        points: Runs of one joint; rejected ones are not used.
+        points: Usable runs of one joint.
 
     """
     return find_ripple(_ripple_runs(points))
 
 
 def _ripple_runs(points: Sequence[SpeedPoint]) -> list[RippleRun]:
-    return [RippleRun(p.angle, p.total - p.gravity) for p in points if not p.rejected]
+    return [RippleRun(p.angle, p.total - p.gravity) for p in points]
 
 
 def without_ripple(
@@ -580,7 +588,7 @@ def without_ripple(
     Ripple that is not significant beside it is part of their standard deviations.
 
     Args:
-        points: Runs of one joint.
+        points: Usable runs of one joint.
         ripples: Its torque ripple.
 
     """

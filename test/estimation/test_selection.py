@@ -31,14 +31,6 @@ def test_the_choice_is_as_good_as_the_best_of_all(seed):
             assert log_det(blocks, other) <= log_det(blocks, chosen) + 1e-5
 
 
-def test_directions_that_are_missing_are_chosen_first():
-    blocks = np.zeros((6, 1, 3))
-    for i, (axis, size) in enumerate([(0, 5.0), (0, 5.1), (0, 5.2), (1, 0.1), (2, 0.1),
-                                      (1, 0.05)]):
-        blocks[i, 0, axis] = size
-    assert set(d_optimal(blocks, 3)) == {2, 3, 4}
-
-
 @given(st.integers(1, 12), st.integers(0, 100))
 def test_a_tour_passes_each_posture_once_and_starts_with_the_nearest(k, seed):
     generator = np.random.default_rng(seed)

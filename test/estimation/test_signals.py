@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -74,10 +76,8 @@ def test_sweeps_lie_inside_the_constant_speed_and_nothing_else_is_one(rate, nois
 
 def test_two_joints_turning_together_are_no_sweep():
     motion = two_sweeps(rate=100.0)
-    position = motion.position.copy()
-    position[:, 0] += 0.05 * motion.time
-    assert steady_sweeps(JointSamples(('a', 'b', 'c'), motion.time, position, position,
-                                      position)) == []
+    position = motion.position + 0.05 * motion.time[:, None] * [1.0, 0.0, 0.0]
+    assert steady_sweeps(replace(record(motion), position=position)) == []
 
 
 def test_a_gap_in_the_stamps_ends_a_sweep():
@@ -86,10 +86,7 @@ def test_a_gap_in_the_stamps_ends_a_sweep():
     middle = int(np.median(np.flatnonzero(motion.window == 1)))
     time = samples.time.copy()
     time[middle:] += 0.5
-    position = samples.position.copy()
-    position[middle:] += 0.0
-    cut = JointSamples(samples.joint_names, time, position, samples.velocity, samples.effort)
-    found = steady_sweeps(cut, settle=0.1)
+    found = steady_sweeps(replace(samples, time=time), settle=0.1)
     assert not any(s.start < middle < s.stop for s in found)
     assert sum(s.joint == 2 and s.direction == 1 for s in found) == 2
 
@@ -136,16 +133,14 @@ def test_a_creeping_joint_does_not_rest():
     samples = resting(1.0)
     position = samples.position.copy()
     position[:, 0] += 0.004 * samples.time
-    assert dwells(JointSamples(samples.joint_names, samples.time, position, position,
-                               position)) == []
+    assert dwells(replace(samples, position=position)) == []
 
 
 def test_a_gap_in_the_stamps_ends_a_dwell():
     samples = resting(2.0)
     time = samples.time.copy()
     time[200:] += 0.3
-    cut = JointSamples(samples.joint_names, time, samples.position, samples.velocity,
-                       samples.effort)
+    cut = replace(samples, time=time)
     assert not any(d.start < 200 < d.stop for d in dwells(cut))
     assert len(dwells(cut)) == 5
 
@@ -158,8 +153,7 @@ def coarse(samples: JointSamples, step: float = 1.5e-3, noise: float = 3e-4) -> 
     generator = np.random.default_rng(0)
     position = samples.position + 0.5 * step + noise * generator.normal(
         size=samples.position.shape)
-    return JointSamples(samples.joint_names, samples.time, np.round(position / step) * step,
-                        samples.velocity, samples.effort)
+    return replace(samples, position=np.round(position / step) * step)
 
 
 def test_the_step_of_encoders_is_found():
@@ -185,5 +179,4 @@ def test_sweeps_and_dwells_are_found_with_coarse_encoders(rate):
 def test_a_joint_that_creeps_by_coarse_steps_does_not_rest():
     samples = resting(2.0)
     creep = samples.position + 0.01 * samples.time[:, None]
-    assert dwells(coarse(JointSamples(samples.joint_names, samples.time, creep, samples.velocity,
-                                      samples.effort))) == []
+    assert dwells(coarse(replace(samples, position=creep))) == []

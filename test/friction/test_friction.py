@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The friction law and how it is read from a result."""
+"""The friction law and the payload, and how both are read from results."""
 
 from __future__ import annotations
 
@@ -7,35 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from support.forward import Tool
 
 from robocal_ros.errors import DataError
 from robocal_ros.results.result import CalibrationResult, Fit, Parameter, RobotIdentity, State
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
-
-POSITIVE = st.floats(0.01, 10.0)
-
-
-@st.composite
-def laws(draw):
-    coulomb = np.array([draw(POSITIVE), draw(POSITIVE)])
-    return SteadyFriction(coulomb, coulomb * (1.0 + draw(POSITIVE)),
-                          np.array([draw(POSITIVE), draw(POSITIVE)]),
-                          np.array([draw(POSITIVE), draw(POSITIVE)]))
-
-
-@given(laws(), st.floats(-5.0, 5.0))
-def test_the_law_by_its_formula_in_both_directions(law, v):
-    s = int(v < 0.0)
-    expected = (law.coulomb[s] + (law.static[s] - law.coulomb[s])
-                * np.exp(-(v / law.stribeck_velocity[s])**2)) * np.sign(v) + law.viscous[s] * v
-    assert float(law.torque(v)) == pytest.approx(expected, abs=1e-12)
+from robocal_ros.robot.load import alternative_loads, carried_load
 
 
 def friction_result(parameters, kind='friction') -> CalibrationResult:
     return CalibrationResult(
-        kind, 'lspb', RobotIdentity('arm', '', ('j1', 'j2', 'j3')), '', tuple(parameters), (),
-        np.zeros((0, 0)), (Fit('j1', 'N·m', 1.0, 0.07, 9),), (), (), {}, {}, 'live', 0.0, '0')
+        kind, 'lspb', RobotIdentity('arm', '', ('j1', 'j2', 'j3', 'j4')), '', tuple(parameters),
+        (), np.zeros((0, 0)), (Fit('j1', 'N·m', 1.0, 0.07, 9),), (), (), {}, {}, 'live', 0.0, '0')
 
 
 def eight(joint: str, without: str = '') -> list[Parameter]:
@@ -50,21 +33,17 @@ def eight(joint: str, without: str = '') -> list[Parameter]:
 
 
 def test_a_result_is_read_joint_by_joint():
-    models = friction_by_joint(friction_result([*eight('j1'), *eight('j3', 'static')]))
-    assert set(models) == {'j1', 'j3'}
+    models = friction_by_joint(friction_result([
+        *eight('j1'), *eight('j2', 'coulomb'), *eight('j3', 'static'), *eight('j4', 'viscous')]))
+    assert set(models) == {'j1', 'j3', 'j4'}
     np.testing.assert_allclose(models['j1'].coulomb, [1.0, 1.1])
     np.testing.assert_allclose(models['j1'].static, [2.0, 2.1])
     np.testing.assert_allclose(models['j1'].stribeck_velocity, [3.0, 3.1])
     np.testing.assert_allclose(models['j1'].viscous, [4.0, 4.1])
     assert (models['j1'].std, models['j3'].std) == (0.07, 0.0)
-
-
-def test_what_was_not_identified_is_left_out_of_the_law():
-    models = friction_by_joint(friction_result([*eight('j1', 'static'), *eight('j2', 'coulomb'),
-                                                *eight('j3', 'viscous')]))
-    assert set(models) == {'j1', 'j3'}
-    np.testing.assert_array_equal(models['j1'].static, models['j1'].coulomb)
-    np.testing.assert_array_equal(models['j3'].viscous, 0.0)
+    # What was not identified is left out of the law.
+    np.testing.assert_array_equal(models['j3'].static, models['j3'].coulomb)
+    np.testing.assert_array_equal(models['j4'].viscous, 0.0)
 
 
 def test_a_result_of_another_kind_is_refused():
@@ -112,3 +91,65 @@ def test_the_best_line_replaces_a_sublinear_law_in_a_urdf():
     line = friction + damping * speed
     mean = 0.5 * (law.torque(speed) - law.torque(-speed))
     assert np.abs(line - mean).max() < 0.06 * mean.max()
+
+
+# ------------------------------------------------- the payload whose weight is subtracted
+
+INERTIA = np.array([[5e-3, 1e-4, -2e-4], [1e-4, 6e-3, 3e-4], [-2e-4, 3e-4, 4e-3]])
+TOOL = Tool(1.7, np.array([0.02, -0.03, 0.08]), INERTIA)
+AXES = ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')
+
+
+def payload() -> CalibrationResult:
+    tensor = dict(zip(AXES, INERTIA[np.triu_indices(3)], strict=True))
+    parameters = [Parameter('mass', 'kg', TOOL.mass, 0.01)]
+    parameters += [Parameter(f'com_{axis}', 'm', float(value), 1e-4)
+                   for axis, value in zip('xyz', TOOL.com, strict=True)]
+    parameters += [
+        Parameter(f'inertia_{axes}', 'kg·m²', float(value), 1e-4)
+        for axes, value in tensor.items()]
+    return CalibrationResult(
+        'payload', 'static_poses', RobotIdentity('arm', '', ('a',)), 'tool0', tuple(parameters),
+        (), np.zeros((0, 0)), (), (), (), {}, {}, 'live', 0.0, '0')
+
+
+def test_the_body_is_that_of_the_result():
+    body = carried_load(payload())
+    assert body.mass == TOOL.mass
+    np.testing.assert_array_equal(body.com, TOOL.com)
+    np.testing.assert_allclose(body.inertia, INERTIA)
+
+
+def test_inertia_counts_all_or_nothing():
+    result = payload()
+    holed = replace(result, parameters=tuple(
+        replace(p, value=None, state=State.NOT_IDENTIFIED) if p.name == 'inertia_yy' else p
+        for p in result.parameters))
+    np.testing.assert_array_equal(carried_load(holed).inertia, 0.0)
+
+
+def test_results_without_mass_or_of_another_kind_are_refused():
+    with pytest.raises(DataError, match="kind 'payload', got 'friction'"):
+        carried_load(replace(payload(), kind='friction'))
+    lacking = replace(payload(), parameters=tuple(
+        replace(p, value=None, state=State.NOT_IDENTIFIED, note='no motion')
+        if p.name == 'mass' else p for p in payload().parameters))
+    with pytest.raises(DataError, match="'mass' .* not_identified: no motion"):
+        carried_load(lacking)
+
+
+def test_alternatives_span_the_uncertainty():
+    factor = np.random.default_rng(2).normal(size=(4, 4)) * [[1e-2], [1e-3], [1e-3], [1e-3]]
+    covariance = factor @ factor.T
+    names = ('mass', 'com_x', 'com_y', 'com_z')
+    result = replace(payload(), covariance_names=names, covariance=covariance)
+    off = np.array([[load.mass - TOOL.mass, *(load.com - TOOL.com)]
+                    for load in alternative_loads(result)])
+    np.testing.assert_allclose(off.T @ off, covariance, atol=1e-12)
+
+
+def test_a_mass_from_a_scale_counts_with_its_own_deviation():
+    result = replace(payload(), covariance_names=('com_x',), covariance=np.array([[4e-8]]))
+    off = np.array([[load.mass - TOOL.mass, *(load.com - TOOL.com)]
+                    for load in alternative_loads(result)])
+    np.testing.assert_allclose(off.T @ off, np.diag([1e-4, 4e-8, 1e-8, 1e-8]), atol=1e-12)

@@ -115,12 +115,6 @@ def test_torque_zeros_are_no_difference_between_the_directions(wrist, robot):
 class TestRecovery:
     """Truth in, truth out."""
 
-    def test_curve_within_three_percent_of_the_truth(self, wrist, robot):
-        for seed in range(2):
-            result, _ = found_by(wrist, robot, seed=seed)
-            assert result.verdict is Verdict.PASS
-            assert WRIST.curve_error(friction_by_joint(result)[WRIST_NAME]) < 3.0
-
     def test_several_joints_in_one_record_under_load(self, two_joints, robot):
         result, found = found_by(two_joints, loaded(robot, TOOL))
         assert result.verdict is Verdict.PASS
@@ -343,8 +337,8 @@ class TestHonesty:
 
     def test_degrees_are_those_of_the_definition(self, wrist, robot):
         _, (item,) = found_by(wrist, robot)
-        torque = np.array([p.torque for p in item.points])
-        fitted = item.law().torque(np.array([p.speed for p in item.points]))
+        torque = np.array([p.torque for p in item.usable])
+        fitted = item.law().torque(np.array([p.speed for p in item.usable]))
         expected = 100.0 * np.sqrt(((torque - fitted)**2).sum() / (torque**2).sum())
         assert item.fit_degree == pytest.approx(expected, rel=1e-6)
 
@@ -557,24 +551,15 @@ class TestMerging:
         assert law.deviation(0.2) > cold.deviation(0.2)
 
 
-class TestOneDirection:
-    """One direction alone is identified, and the other one is reported as missing."""
-
-    @pytest.fixture(scope='class')
-    @classmethod
-    def forward(cls, robot) -> CalibrationResult:
-        made = record({WRIST_JOINT: WRIST}, [
-            run for run in both_ways(WRIST_JOINT, SPEEDS) if run.speed > 0.0])
-        return estimate(robot, Recording(made.samples()), DEFAULTS)
-
-    def test_its_parameters_are_those_of_the_joint(self, forward):
-        assert forward.verdict is Verdict.PASS
-        for name in ('coulomb', 'viscous'):
-            parameter = forward.parameter(f'{WRIST_NAME}.{name}_forward')
-            assert abs(parameter.value - getattr(WRIST, name)[0]) < 3.3 * parameter.std
-
-    def test_the_other_direction_is_not_identified(self, forward):
-        parameter = forward.parameter(f'{WRIST_NAME}.coulomb_backward')
-        assert parameter.state is State.NOT_IDENTIFIED
-        assert '0 usable runs backward' in parameter.note
-        assert friction_by_joint(forward) == {}
+def test_one_direction_alone_is_identified_and_the_other_one_named(robot):
+    made = record({WRIST_JOINT: WRIST}, [
+        run for run in both_ways(WRIST_JOINT, SPEEDS) if run.speed > 0.0])
+    forward = estimate(robot, Recording(made.samples()), DEFAULTS)
+    assert forward.verdict is Verdict.PASS
+    for name in ('coulomb', 'viscous'):
+        parameter = forward.parameter(f'{WRIST_NAME}.{name}_forward')
+        assert abs(parameter.value - getattr(WRIST, name)[0]) < 3.3 * parameter.std
+    parameter = forward.parameter(f'{WRIST_NAME}.coulomb_backward')
+    assert parameter.state is State.NOT_IDENTIFIED
+    assert '0 usable runs backward' in parameter.note
+    assert friction_by_joint(forward) == {}

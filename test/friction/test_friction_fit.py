@@ -7,15 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from scipy.stats import chi2
-from support.friction_cell import NAMES, Truth
 
 from robocal_ros.errors import DataError
 from robocal_ros.friction.fit import (
     Choice,
     DirectionFit,
     Side,
-    distinct,
-    law,
     unidentified,
 )
 from robocal_ros.friction.model import MODELS, evaluate, jacobian, parameter_names
@@ -105,12 +102,6 @@ def test_too_few_points_are_refused_by_number(model):
         fitted(SPEED[:count], np.ones(count), np.ones(count), model)
 
 
-def test_repeated_speeds_count_once():
-    speed = np.array([0.1, 0.0100001, 0.2, 0.01, 0.0101, 0.1999])
-    assert len(distinct(speed)) == 3
-    assert len(distinct(np.zeros(0))) == 0
-
-
 class TestChoice:
     """Models are judged against each other by the data alone."""
 
@@ -161,16 +152,3 @@ def test_stated_scatter_is_the_scatter(model):
     error = fit.value - value
     distance = float(error @ np.linalg.solve(fit.covariance, error))
     assert chi2.ppf(0.005, len(value)) < distance < chi2.ppf(0.995, len(value))
-
-
-def test_two_directions_make_one_law():
-    truth = Truth()
-    sides = [fitted(SPEED, sign * truth.torque(sign * SPEED), STD, 'stribeck')
-             for sign in (1.0, -1.0)]
-    joined = law(sides, 0.2, 0.05)
-    assert (joined.reference_load, joined.std) == (0.2, 0.05)
-    both = np.concatenate((SPEED, -SPEED))
-    np.testing.assert_allclose(joined.torque(both), truth.torque(both), rtol=1e-6)
-    simple = law([fitted(SPEED, np.full(12, 0.5), STD, 'coulomb') for _ in 'ab'], 0.0, 0.0)
-    np.testing.assert_allclose(simple.torque(both), 0.5 * np.sign(both))
-    assert tuple(parameter_names('stribeck')) == NAMES

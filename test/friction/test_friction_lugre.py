@@ -15,9 +15,9 @@ from support.friction_cell import SPEEDS, WRIST, Truth, both_ways, record
 
 from robocal_ros.errors import ConvergenceError
 from robocal_ros.friction.estimator import assemble, estimate, fit_joints
+from robocal_ros.friction.fit import Presliding, estimate_presliding, find_reversals
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.plan import plan_reversals
-from robocal_ros.friction.reversals import estimate_presliding, find_reversals
 from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.results.result import State, Verdict
 from robocal_ros.results.store import from_yaml, to_yaml
@@ -88,6 +88,12 @@ def usual() -> JointSamples:
     return reversals()
 
 
+def found_in(samples: JointSamples, truth: Truth = WRIST) -> Presliding:
+    found = estimate_presliding(arm('robocal').robot(), samples, JOINT, law_of(truth))
+    assert found is not None
+    return found
+
+
 def test_the_simulated_state_is_that_of_the_differential_equation():
     x, v, _, friction = bristles(WRIST, 1000, 2e-3, 1.0, STIFFNESS, DAMPING)
     law = replace(law_of(WRIST), bristle_stiffness=STIFFNESS, bristle_damping=DAMPING)
@@ -96,23 +102,21 @@ def test_the_simulated_state_is_that_of_the_differential_equation():
 
 
 def test_without_noise_the_bristles_come_out():
-    found = estimate_presliding(
-        arm('robocal').robot(), reversals(step=0.0, noise=0.0), JOINT, law_of(WRIST))
-    assert found.stiffness == pytest.approx(STIFFNESS, rel=0.01)
-    assert found.damping == pytest.approx(DAMPING, rel=0.1)
+    found = found_in(reversals(step=0.0, noise=0.0))
+    assert found.value[0] == pytest.approx(STIFFNESS, rel=0.01)
+    assert found.value[1] == pytest.approx(DAMPING, rel=0.1)
     assert np.std(found.torque - found.fitted) < 0.01 * np.std(found.torque)
     # However little noise there is, 0.5 ms of uncertainty of the stamps remains.
-    assert np.sqrt(found.covariance[1, 1]) > 0.99 * found.stiffness * 5e-4
+    assert np.sqrt(found.covariance[1, 1]) > 0.99 * found.value[0] * 5e-4
 
 
 @pytest.mark.parametrize('seed', range(2))
 def test_in_the_reference_cell_they_lie_within_their_intervals(seed):
-    found = estimate_presliding(
-        arm('robocal').robot(), reversals(seed=seed, offset=0.05), JOINT, law_of(WRIST))
+    found = found_in(reversals(seed=seed, offset=0.05))
     std = np.sqrt(np.diag(found.covariance))
     assert found.unidentified == ('', '')
-    assert abs(found.stiffness - STIFFNESS) < 3.0 * std[0]
-    assert abs(found.damping - DAMPING) < 3.0 * std[1]
+    assert abs(found.value[0] - STIFFNESS) < 3.0 * std[0]
+    assert abs(found.value[1] - DAMPING) < 3.0 * std[1]
     assert std[0] < 0.1 * STIFFNESS
     assert std[1] < 0.5 * DAMPING
 
@@ -120,32 +124,27 @@ def test_in_the_reference_cell_they_lie_within_their_intervals(seed):
 def test_a_level_that_is_a_little_off_does_not_matter(usual):
     """The law at standstill is extrapolated from runs; its error is estimated along."""
     lower = replace(WRIST, static=tuple(0.93 * x for x in WRIST.static))
-    found = estimate_presliding(arm('robocal').robot(), usual, JOINT, law_of(lower))
-    assert found.stiffness == pytest.approx(STIFFNESS, rel=0.06)
+    assert found_in(usual, lower).value[0] == pytest.approx(STIFFNESS, rel=0.06)
 
 
 def test_bristles_stiffer_than_the_encoder_tells_are_not_identified():
-    found = estimate_presliding(
-        arm('robocal').robot(), reversals(stiffness=3e5), JOINT, law_of(WRIST))
-    assert 'less than 3 encoder steps of 20.0 µrad' in found.unidentified[0]
-    assert found.unidentified[1]
+    stiffness, damping = found_in(reversals(stiffness=3e5)).unidentified
+    assert 'less than 3 encoder steps of 20.0 µrad' in stiffness
+    assert damping
 
 
 def test_damping_that_noise_hides_is_not_identified():
-    found = estimate_presliding(
-        arm('robocal').robot(), reversals(damping=0.3), JOINT, law_of(WRIST))
-    assert found.unidentified[0] == ''
-    assert 'its standard deviation is' in found.unidentified[1]
-    assert '(limit 50 %)' in found.unidentified[1]
+    stiffness, damping = found_in(reversals(damping=0.3)).unidentified
+    assert stiffness == ''
+    assert 'its standard deviation is' in damping
+    assert '(limit 50 %)' in damping
 
 
 def test_a_torque_that_is_no_friction_is_not_explained(usual):
     effort = usual.effort.copy()
     effort[:, JOINT] += 1.5 * np.sin(usual.time * 17.0)
-    found = estimate_presliding(
-        arm('robocal').robot(), replace(usual, effort=effort), JOINT, law_of(WRIST))
     assert all('of the torque at the reversals unexplained' in reason
-               for reason in found.unidentified)
+               for reason in found_in(replace(usual, effort=effort)).unidentified)
 
 
 # ------------------------------------------------------------------- finding reversals
@@ -163,7 +162,7 @@ def test_reversals_are_found_where_one_joint_turns_over_and_over(usual):
 def test_other_motions_are_no_reversals(usual, change):
     position = usual.position.copy()
     swing = position[:, JOINT] - POSTURE[JOINT]
-    rows = slice(0, 1000) if change == 'few' else slice(None)
+    rows = (0, 1000 if change == 'few' else len(position))
     if change == 'wide':
         position[:, JOINT] += 9.0 * swing
     elif change == 'with another':
@@ -171,9 +170,8 @@ def test_other_motions_are_no_reversals(usual, change):
     elif change == 'hardly':
         position[:, JOINT] -= 0.98 * swing
     time = 30.0 * usual.time if change == 'slow' else usual.time
-    changed = JointSamples(usual.joint_names, time[rows], position[rows], usual.velocity[rows],
-                           usual.effort[rows])
-    assert find_reversals(changed, JOINT) is None
+    changed = replace(usual, time=time, position=position)
+    assert find_reversals(changed.rows(*rows), JOINT) is None
 
 
 def test_constant_speeds_to_and_fro_are_no_reversals():

@@ -4,23 +4,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from support.arms import CHAIN, arm, middle
+from support.arms import CHAIN
 
 from robocal_ros.errors import (
     ConfigurationError,
     ConvergenceError,
-    FileFormatError,
     MotionError,
 )
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import (
     free_range,
-    load_trajectory_set,
     plan_runs,
     planned_speeds,
     weak_speeds,
@@ -29,7 +26,7 @@ from robocal_ros.friction.runs import find_runs
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.trajectories import Lspb, MotionLimits
+from robocal_ros.robot.trajectories import MotionLimits
 
 VALUES = FrictionParameters()
 
@@ -53,32 +50,29 @@ def test_planned_runs_are_valid_segments_within_all_limits(robocal, checker, joi
     runs = plan_runs(robocal, checker, home(robocal), joint, VALUES)
     assert len(runs) == 2 * VALUES.speed_count
     for run in runs:
-        segment = run.segment
-        way = abs(segment.goal - segment.start)
-        assert way / segment.duration < segment.speed <= 2.0 * way / segment.duration
+        way = abs(run.goal - run.start)
+        assert way / run.duration < run.speed <= 2.0 * way / run.duration
         # tb as the rule has it.
-        blend = segment.duration - way / segment.speed
-        assert segment.blend == pytest.approx(blend)
-        motion = run.trajectory(home(robocal))
+        assert run.blend == pytest.approx(run.duration - way / run.speed)
+        motion = run.trajectory(home(robocal), joint)
         limits_of(robocal).check(motion)
         position, velocity, _ = motion.sample(motion.dense(0.05))
         still = np.delete(np.arange(robocal.n), joint)
         np.testing.assert_array_equal(position[:, still], 0.0)
         np.testing.assert_allclose(velocity[:, still], 0.0, atol=1e-15)
         assert checker.first_contact(position) is None
-        assert motion.start[joint] == segment.start
+        assert motion.start[joint] == run.start
 
 
 def test_forward_and_back_over_the_same_positions_elsewhere_for_each_speed(robocal, checker):
     runs = plan_runs(robocal, checker, home(robocal), 5, VALUES)
     for forward, back in zip(runs[::2], runs[1::2], strict=True):
-        assert (forward.segment.start, forward.segment.goal) == (
-            back.segment.goal, back.segment.start)
-        assert forward.segment.goal > forward.segment.start
-    starts = np.array([run.segment.start for run in runs[::2]])
+        assert (forward.start, forward.goal) == (back.goal, back.start)
+        assert forward.goal > forward.start
+    starts = np.array([run.start for run in runs[::2]])
     assert np.ptp(starts) > 0.5
     shifted = plan_runs(robocal, checker, home(robocal), 5, VALUES, number=1)
-    assert shifted[0].segment.start != runs[0].segment.start
+    assert shifted[0].start != runs[0].start
 
 
 @given(st.floats(0.4, 10.0), st.floats(0.001, 0.1), st.integers(3, 30))
@@ -98,23 +92,26 @@ def test_every_planned_run_is_found_in_its_recording(robocal, checker, scale, ch
     """The speed scale lowers the highest speed; slower runs than asked for would be lost."""
     values = replace(VALUES, speed_scale=scale, speed_count=4, **changes)
     runs = plan_runs(robocal, checker, home(robocal), 5, values)
-    assert min(run.segment.speed for run in runs) == pytest.approx(values.min_speed)
-    assert max(run.segment.speed for run in runs) == pytest.approx(scale * values.max_speed)
+    assert min(run.speed for run in runs) == pytest.approx(values.min_speed)
+    assert max(run.speed for run in runs) == pytest.approx(scale * values.max_speed)
     for run in runs:
-        motion = run.trajectory(home(robocal))
+        motion = run.trajectory(home(robocal), 5)
         limits_of(robocal).scaled(scale).check(motion)
         time = np.arange(-0.3, motion.duration + 0.3, 0.004)
         position, velocity, _ = motion.sample(time)
         samples = JointSamples(robocal.joint_names, time, position, velocity, 0.0 * position)
         (found,) = find_runs(samples, [5])
-        signed = np.copysign(run.segment.speed, run.segment.goal - run.segment.start)
+        signed = np.copysign(run.speed, run.goal - run.start)
         assert found.speed == pytest.approx(signed, rel=0.01)
         assert np.isfinite(found.wander)
 
 
-def test_a_speed_scale_without_room_above_the_lowest_speed_is_refused():
-    with pytest.raises(ConfigurationError, match=r'At speed_scale 0\.01, the fastest run'):
-        planned_speeds(replace(VALUES, speed_scale=0.01, min_speed=0.006), 2.0)
+@pytest.mark.parametrize(('changes', 'limit', 'sentence'), [
+    ({'speed_scale': 0.01, 'min_speed': 0.006}, 2.0, r'At speed_scale 0\.01, the fastest run'),
+    ({}, 0.008, 'lower min_speed')])
+def test_no_room_above_the_lowest_speed_is_refused(changes, limit, sentence):
+    with pytest.raises(ConfigurationError, match=sentence):
+        planned_speeds(replace(VALUES, **changes), limit)
 
 
 def test_near_a_limit_the_range_moves_to_the_other_side(robocal, checker):
@@ -150,16 +147,16 @@ def test_a_posture_in_contact_is_refused():
 def test_given_speeds_and_range(robocal, checker):
     runs = plan_runs(robocal, checker, home(robocal), 5, VALUES, [0.1, 0.2],
                      within=(-0.1, 0.35))
-    assert [run.segment.speed for run in runs] == [0.1, 0.1, 0.2, 0.2]
+    assert [run.speed for run in runs] == [0.1, 0.1, 0.2, 0.2]
     for run in runs:
-        assert min(run.segment.start, run.segment.goal) >= -0.1
-        assert max(run.segment.start, run.segment.goal) <= 0.35
+        assert min(run.start, run.goal) >= -0.1
+        assert max(run.start, run.goal) <= 0.35
 
 
 def test_runs_stay_within_the_largest_range(robocal, checker):
     places = {limit: [place for run in plan_runs(
         robocal, checker, home(robocal), 5, replace(VALUES, max_range=limit), [0.1, 0.2])
-        for place in (run.segment.start, run.segment.goal)] for limit in (0.6, 1.6)}
+        for place in (run.start, run.goal)] for limit in (0.6, 1.6)}
     assert max(places[1.6]) - min(places[1.6]) > 0.6
     assert max(places[0.6]) - min(places[0.6]) <= 0.6
 
@@ -171,47 +168,12 @@ def test_speeds_that_the_range_is_too_short_for_are_left_out(robocal, checker):
         plan_runs(robocal, checker, home(robocal), 5, VALUES, [0.5], within=(0.0, 0.05))
 
 
-def test_a_joint_slower_than_the_slowest_speed_is_refused():
-    with pytest.raises(ConfigurationError, match='lower min_speed'):
-        planned_speeds(VALUES, 0.008)
-
-
 def test_longer_cruises_for_further_rounds(robocal, checker):
     first, second = (plan_runs(robocal, checker, home(robocal), 5, VALUES, (0.005, 0.05, 0.3),
                                number) for number in (0, 1))
     for run, longer in zip(first, second, strict=True):
-        assert longer.segment.speed == run.segment.speed
-        assert longer.segment.duration > 1.2 * run.segment.duration
-
-
-class TestGivenSets:
-    """What a user asks for is checked joint by joint, wherever the others stand."""
-
-    def load(self, folder: Path, robot: Robot, joint: str, *segments: Lspb) -> None:
-        path = folder / 'set.yaml'
-        path.write_text('\n'.join(
-            f'- {{joint: {joint}, start: {item.start}, goal: {item.goal}, speed: {item.speed}, '
-            f'duration: {item.duration!r}}}' for item in segments))
-        load_trajectory_set(str(path), robot, limits_of(robot))
-
-    def test_limits_of_the_moving_joint(self, robocal, tmp_path):
-        good = Lspb.with_acceleration(-0.4, 0.4, 0.3, 2.0)
-        self.load(tmp_path, robocal, 'joint_6', good)
-        for segment, words in (
-            (Lspb.with_acceleration(5.0, 6.5, 0.3, 2.0), "'joint_6' goes up to 6.5"),
-            (Lspb.with_acceleration(-0.4, 0.4, 0.3, 2.5), "'joint_6' accelerates at 2.5"),
-            (Lspb.with_acceleration(-5.0, 5.0, 3.6, 2.0), "'joint_6' moves at 3.6"),
-        ):
-            with pytest.raises(FileFormatError, match=f'set.yaml, run 2: .*{words}'):
-                self.load(tmp_path, robocal, 'joint_6', good, segment)
-
-    def test_other_joints_need_not_reach_zero(self, tmp_path):
-        robot = arm('panda').robot()
-        # The fourth joint of this arm cannot be at zero.
-        assert robot.upper[3] < 0.0
-        self.load(tmp_path, robot, robot.joint_names[6],
-                  Lspb.with_acceleration(0.1, 0.6, 0.2, 2.0))
-        assert (middle(robot)[3]) < 0.0
+        assert longer.speed == run.speed
+        assert longer.duration > 1.2 * run.duration
 
 
 class TestWeakSpeeds:

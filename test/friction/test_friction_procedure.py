@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +23,6 @@ from robocal_ros.arm.protocols import (
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.friction.fit import FrictionFit
 from robocal_ros.friction.parameters import FrictionParameters
-from robocal_ros.friction.plan import FrictionRun
 from robocal_ros.friction.procedure import FrictionProcedure, KeptJoints
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.robot.trajectories import Lspb, Trajectory
@@ -118,7 +117,7 @@ class Cell:
 
 
 def cell(
-    wanted: Sequence[str] = (FIRST, SECOND), given: Sequence[FrictionRun] = (),
+    wanted: Sequence[str] = (FIRST, SECOND), given: Mapping[str, Sequence[Lspb]] = {},
     keep: Keep = keep_nothing, **arm: Any
 ) -> Cell:
     plain = fake_arm()
@@ -227,7 +226,7 @@ def test_a_law_that_fits_over_the_planned_speeds_needs_no_second_round() -> None
 def test_given_runs_come_first_from_where_the_other_joints_are() -> None:
     segments = [Lspb.with_acceleration(*ends, speed, 2.0)
                 for speed in (0.1, 0.2, 0.4) for ends in ((-0.4, 0.4), (0.4, -0.4))]
-    made = cell([FIRST], [FrictionRun(5, segment) for segment in segments])
+    made = cell([FIRST], {FIRST: segments})
     made.measure()
     assert made.arm.runs == 6
     (found,) = made.shown
@@ -237,7 +236,7 @@ def test_given_runs_come_first_from_where_the_other_joints_are() -> None:
 
 def test_given_runs_that_would_be_too_slow_are_refused_before_the_arm_moves() -> None:
     segment = Lspb.with_acceleration(-0.02, 0.02, 0.005, 2.0)
-    made = cell([FIRST], [FrictionRun(5, segment)])
+    made = cell([FIRST], {FIRST: [segment]})
     slow = replace(VALUES, speeds=[0.0], speed_scale=0.15)
     with pytest.raises(ConfigurationError, match=r'0\.005 rad/s at speed_scale 0\.15 .*moved'):
         made.measure(slow)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from support.arms import arm
@@ -22,8 +24,10 @@ from robocal_ros.friction.runs import (
     SpeedPoint,
     compare_gravity,
     find_runs,
+    ripple_of,
     with_delay_correction,
     with_gravity_correction,
+    without_ripple,
 )
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.results import rms
@@ -92,9 +96,8 @@ def test_stamps_may_be_uneven(wrist, robot):
     generator = np.random.default_rng(1)
     keep = generator.random(len(wrist.time)) > 0.2
     samples = wrist.samples()
-    thinned = type(samples)(
-        samples.joint_names, samples.time[keep], samples.position[keep],
-        samples.velocity[keep], samples.effort[keep])
+    thinned = JointSamples(samples.joint_names, *(
+        getattr(samples, name)[keep] for name in ('time', 'position', 'velocity', 'effort')))
     found = find_runs(thinned, [WRIST_JOINT])
     assert len(found) == len(wrist.runs)
     for sweep, run in zip(found, wrist.runs, strict=True):
@@ -102,37 +105,27 @@ def test_stamps_may_be_uneven(wrist, robot):
         assert not SpeedPoint(robot, thinned, sweep).rejected
 
 
+def pushed(effort: np.ndarray) -> np.ndarray:
+    return effort - 3.0 * (np.abs(np.arange(len(effort)) - len(effort) // 2) < 13)
+
+
 class TestRejected:
     """A run with other torques is rejected with the reason."""
 
-    @pytest.fixture
-    def spoilt(self, wrist) -> tuple[Record, np.ndarray, slice]:
-        """Effort to be spoilt in the middle of run 7."""
-        rows = wrist.rows(7)
-        middle = len(rows) // 2
-        return wrist, wrist.effort(), slice(rows[middle], rows[middle] + 25)
-
-    def only_the_seventh(self, found: list[SpeedPoint], why: str) -> None:
+    @pytest.mark.parametrize(('spoilt', 'why'), [
+        (pushed, 'the torque jumped by'),
+        (lambda effort: effort - 0.2 * (pushed(effort) - effort), 'the torque jumped by'),
+        (lambda effort: 40.0 - 0.4 * (np.arange(len(effort)) % 3 == 0),
+         'saturated at its limit of 40'),
+        (lambda effort: np.full_like(effort, 0.7), 'stuck at 0.7 N·m'),
+    ], ids=['push', 'small push', 'saturated', 'stuck'])
+    def test_the_one_run_with_other_torques(self, wrist, robot, spoilt, why):
+        effort, rows = wrist.effort(), wrist.rows(7)
+        effort[rows, WRIST_JOINT] = spoilt(effort[rows, WRIST_JOINT])
+        found = points(wrist, robot, effort=effort)
         assert [bool(point.rejected) for point in found].index(True) == 6
         assert sum(bool(point.rejected) for point in found) == 1
         assert why in found[6].rejected
-
-    @pytest.mark.parametrize('push', [-3.0, 0.6])
-    def test_a_push(self, spoilt, robot, push):
-        made, effort, where = spoilt
-        effort[where, WRIST_JOINT] += push
-        self.only_the_seventh(points(made, robot, effort=effort), 'the torque jumped by')
-
-    def test_a_saturated_drive(self, spoilt, robot):
-        made, effort, _ = spoilt
-        effort[made.rows(7), WRIST_JOINT] = robot.effort_limit[WRIST_JOINT]
-        effort[made.rows(7)[::3], WRIST_JOINT] *= 0.99
-        self.only_the_seventh(points(made, robot, effort=effort), 'saturated at its limit of 40')
-
-    def test_stuck_effort(self, spoilt, robot):
-        made, effort, _ = spoilt
-        effort[made.rows(7), WRIST_JOINT] = 0.7
-        self.only_the_seventh(points(made, robot, effort=effort), 'stuck at 0.7 N·m')
 
     def test_a_joint_stop_ends_the_window_before_the_spike(self, wrist, robot):
         rows = wrist.rows(7)
@@ -211,19 +204,17 @@ class TestWanderingRuns:
         effort += 0.02 * np.random.default_rng(3).normal(size=effort.shape)
         return JointSamples(robot.joint_names, time, position, velocity, effort)
 
-    @pytest.mark.parametrize('share', [0.15, 0.3])
-    def test_a_wandering_run_is_used_with_its_own_speed(self, share, robot):
+    @pytest.mark.parametrize('share', [0.15, 0.3, 0.55])
+    def test_a_wandering_run_is_used_with_its_own_speed_or_named(self, share, robot):
         samples = self.wandering(share)
         [point] = [SpeedPoint(robot, samples, run) for run in find_runs(samples, [WRIST_JOINT])]
+        if share > 0.5:
+            assert 'its speed wandered by' in point.rejected
+            assert '(limit 25 %)' in point.rejected
+            return
         assert point.rejected == ''
         assert point.speed == pytest.approx(0.012, rel=0.03)
         assert point.torque == pytest.approx(float(WRIST.torque(np.array([0.012]))[0]), rel=0.02)
-
-    def test_a_run_that_wanders_too_much_is_named(self, robot):
-        samples = self.wandering(0.55)
-        [point] = [SpeedPoint(robot, samples, run) for run in find_runs(samples, [WRIST_JOINT])]
-        assert 'its speed wandered by' in point.rejected
-        assert '(limit 25 %)' in point.rejected
 
 
 @pytest.mark.parametrize('delay', [0.0, 0.02])
@@ -262,3 +253,55 @@ def test_gravity_error_within_the_prior_enters_the_interval(robot):
     carried = np.mean([p.load for p in found])
     assert alone > 0.03 * carried
     assert paired < 0.7 * alone
+
+
+# ------------------------------------------------------------------------- torque ripple
+
+
+@pytest.fixture(scope='module')
+def many() -> Record:
+    """Runs at so many speeds that weak ripple shows."""
+    return record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, np.geomspace(0.005, 0.6, 8)))
+
+
+def errors(found: Sequence[SpeedPoint]) -> np.ndarray:
+    return np.array([p.torque - float(WRIST.torque(np.array([p.speed]))[0]) for p in found])
+
+
+@pytest.mark.parametrize(('cycles', 'amplitude', 'phase'), [
+    (24.0, 0.02, 0.3), (24.0, 0.1, 2.0), (50.0, 0.03, -1.0), (101.3, 0.05, 0.9)])
+def test_ripple_is_found_and_taken_out(many, robot, cycles, amplitude, phase):
+    effort = many.effort(3) + amplitude * np.sin(cycles * many.position + phase)
+    before = points(many, robot, effort=effort)
+    ripple = ripple_of(before)[0]
+    assert ripple.cycles == pytest.approx(cycles, rel=0.02)
+    assert np.hypot(ripple.sine, ripple.cosine) == pytest.approx(amplitude, rel=0.1)
+    after = without_ripple(before, [ripple])
+    plain = errors(points(many, robot, effort=many.effort(3)))
+    np.testing.assert_allclose(errors(after), plain, atol=0.15 * amplitude)
+    assert all(a.std >= b.std for a, b in zip(after, before, strict=True))
+
+
+def test_two_components_of_ripple_are_found(many, robot):
+    effort = (many.effort(1) + 0.08 * np.sin(24.0 * many.position)
+              + 0.04 * np.cos(60.0 * many.position))
+    found = ripple_of(points(many, robot, effort=effort))
+    assert [ripple.cycles for ripple in found[:2]] == pytest.approx([24.0, 60.0], rel=0.05)
+
+
+def test_ripple_that_is_not_proven_is_in_the_intervals_of_short_runs(robot):
+    """Their means contain a part of one period; without ripple the intervals stay."""
+    speeds = (0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5)
+    short = record({WRIST_JOINT: WRIST}, both_ways(
+        WRIST_JOINT, speeds, shortest=1.2, longest=1.2), rate=125.0)
+    for ripple, low, high in ((0.0, 1.0, 1.01), (0.02, 1.4, 2.5)):
+        effort = short.effort(1) + ripple * np.sin(24.0 * short.position + 0.6)
+        before = points(short, robot, effort=effort)
+        assert ripple_of(before) == ()
+        after = without_ripple(before, ())
+        wider = [a.std / b.std for a, b in zip(after, before, strict=True)]
+        assert all(low <= ratio < high for ratio in wider[:6])
+        # Fast runs average over periods.
+        assert wider[-1] < 1.05
+        assert max(abs(error) / p.std for error, p in zip(
+            errors(after), after, strict=True)) < 2.6

@@ -7,13 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.arms import arm
 
 from robocal_ros.errors import FileFormatError, RobocalError
 from robocal_ros.friction.plan import load_trajectory_set
 from robocal_ros.robot.model import Robot
+from robocal_ros.robot.trajectories import Lspb, MotionLimits
 
 TWO_JOINT = Path(__file__).parents[1] / 'data' / 'two_joint.urdf'
 GOOD = '- {joint: shoulder, start: -0.4, goal: 0.4, speed: 0.25, duration: 3.4}\n'
+
+
+def limits_of(robot: Robot) -> MotionLimits:
+    return MotionLimits(robot.joint_names, robot.lower, robot.upper, robot.velocity_limit,
+                        np.full(robot.n, 2.0))
 
 
 @pytest.fixture(scope='module')
@@ -29,18 +36,19 @@ def written(folder: Path, text: str) -> str:
 
 def test_entries_become_segments_in_their_order(robot, tmp_path):
     text = GOOD + '- {joint: elbow, start: 1, goal: 0.5, speed: 0.2, duration: 3}\n'
-    first, second = load_trajectory_set(written(tmp_path, text), robot)
-    assert (first.joint, second.joint) == (0, 1)
-    assert (first.segment.start, first.segment.goal) == (-0.4, 0.4)
-    assert (first.segment.speed, first.segment.duration) == (0.25, 3.4)
-    assert first.segment.blend == pytest.approx(3.4 - 0.8 / 0.25)
-    assert second.segment.goal < second.segment.start
+    runs = load_trajectory_set(written(tmp_path, text), robot)
+    assert list(runs) == ['shoulder', 'elbow']
+    (first,), (second,) = runs.values()
+    assert (first.start, first.goal) == (-0.4, 0.4)
+    assert (first.speed, first.duration) == (0.25, 3.4)
+    assert first.blend == pytest.approx(3.4 - 0.8 / 0.25)
+    assert second.goal < second.start
 
 
 def test_the_acceleration_at_the_start_may_be_another_one(robot, tmp_path):
     text = GOOD.replace('}', ', acceleration: 2.0}')
-    (run,) = load_trajectory_set(written(tmp_path, text), robot)
-    motion = run.trajectory(np.zeros(2))
+    (run,) = load_trajectory_set(written(tmp_path, text), robot)['shoulder']
+    motion = run.trajectory(np.zeros(2), 0)
     np.testing.assert_allclose(motion.time, [0.0, 0.125, 3.125, 3.4])
     at = np.array([0.06, 1.5, 3.3])
     position, velocity, acceleration = motion.sample(at)
@@ -79,3 +87,25 @@ def test_what_does_not_fit_is_refused_with_its_place(robot, tmp_path, text, word
 def test_an_unknown_joint_is_refused_with_those_there_are(robot, tmp_path):
     with pytest.raises(RobocalError, match='wrist.*shoulder'):
         load_trajectory_set(written(tmp_path, GOOD.replace('shoulder', 'wrist')), robot)
+
+
+@pytest.mark.parametrize(('segment', 'words'), [
+    ((5.0, 6.5, 0.3, 2.0), "'joint_6' goes up to 6.5"),
+    ((-0.4, 0.4, 0.3, 2.5), "'joint_6' accelerates at 2.5"),
+    ((-5.0, 5.0, 3.6, 2.0), "'joint_6' moves at 3.6"),
+])
+def test_the_limits_of_the_moving_joint_are_kept(robocal, tmp_path, segment, words):
+    runs = [Lspb.with_acceleration(*numbers) for numbers in ((-0.4, 0.4, 0.3, 2.0), segment)]
+    path = written(tmp_path, ''.join(
+        f'- {{joint: joint_6, start: {run.start}, goal: {run.goal}, speed: {run.speed}, '
+        f'duration: {run.duration!r}}}\n' for run in runs))
+    with pytest.raises(FileFormatError, match=f'set.yaml, run 2: .*{words}'):
+        load_trajectory_set(path, robocal, limits_of(robocal))
+
+
+def test_other_joints_need_not_reach_zero(tmp_path):
+    panda = arm('panda').robot()
+    # The fourth joint of this arm cannot be at zero.
+    assert panda.upper[3] < 0.0
+    path = written(tmp_path, GOOD.replace('shoulder', panda.joint_names[6]))
+    assert load_trajectory_set(path, panda, limits_of(panda))

@@ -170,7 +170,7 @@ def _write(
     output: Path, outcomes: Sequence[TourOutcome], comparisons: Sequence[Comparison]
 ) -> None:
     """Write summary, result files and report."""
-    from robocal_ros.cli.next_steps import next_steps
+    from robocal_ros.cli.report import next_steps
     from robocal_ros.files import write_output
     from robocal_ros.results import Advice, report_html, to_yaml
 

@@ -99,7 +99,7 @@ class ColumnMap(Section):
 
 
 def run(options: argparse.Namespace) -> int:
-    """Import; the options are those of ``cli.arguments``."""
+    """Import; the options are those of ``cli.main``."""
     columns = read_map(options.columns)
     with ProgressView('import', quiet=QUIET) as view:
         view.update(0.0, 'reading')

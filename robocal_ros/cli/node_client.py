@@ -265,6 +265,43 @@ class NodeClient:
         while (state := self.state()) != wanted:
             self.change_state(steps.get(state, 'activate'))
 
+    def make_active(
+        self, parameters: Mapping[str, Any], timeout: float, *, configure: bool = True
+    ) -> None:
+        """Activate the node, with a new configuration if there are parameters.
+
+        Args:
+            parameters: Parameters to configure it with.
+            timeout: Longest wait for a node with ``autostart`` that was just launched [s].
+            configure: Whether it may be configured.
+
+        Raises:
+            ConfigurationError: If it is not active and must not be configured.
+
+        """
+        known = self._parameter_names() if parameters else []
+        for name in parameters:
+            if name not in known:
+                raise ConfigurationError(
+                    f"Node '{self.name}' has no parameter '{name}'{nearest_name(name, known)}.")
+        state = self.state() if configure else self.await_autostart(timeout)
+        if state == 'active' and not parameters:
+            return
+        if not configure:
+            why = self.status.message
+            raise ConfigurationError(
+                f"Node '{self.name}' is {state}, not active.{f' {why}' if why else ''} Give "
+                f"--configure, or call 'ros2 lifecycle set {self.name} configure' and "
+                f"'ros2 lifecycle set {self.name} activate'.")
+        if self.running:
+            raise ConfigurationError(
+                f"A procedure of node '{self.name}' is under way ({self.running}), and a new "
+                "configuration would end it. Wait for its end, or call '~/cancel'.")
+        if parameters:
+            self.lead_to('unconfigured')
+            self.set_parameters(parameters)
+        self.lead_to('active')
+
     def parameters(self, names: Iterable[str]) -> dict[str, Any]:
         """Return the values of those parameters that the node has."""
         has = set(self._parameter_names())
@@ -274,14 +311,6 @@ class NodeClient:
         # Lists in place of arrays.
         return {name: list(value) if isinstance(value, Sequence) and not isinstance(value, str)
                 else value for name, value in plain}
-
-    def check_names(self, names: Iterable[str]) -> None:
-        """Raise a ConfigurationError, with the nearest name, if the node lacks a parameter."""
-        known = self._parameter_names()
-        for name in names:
-            if name not in known:
-                raise ConfigurationError(
-                    f"Node '{self.name}' has no parameter '{name}'{nearest_name(name, known)}.")
 
     def _parameter_names(self) -> list[str]:
         return list(self._answer(ListParameters, 'list_parameters').result.names)

@@ -37,8 +37,7 @@ from websockets.typing import Origin, Subprotocol
 
 from robocal_ros.cli.main import build_parser, main
 from robocal_ros.cli.node_client import RosSession
-from robocal_ros.cli.view import GuardedServer, View
-from robocal_ros.cli.view_scene import Scene
+from robocal_ros.cli.view import GuardedServer, Scene, View
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import qos
 from robocal_ros.results.store import to_yaml
@@ -65,9 +64,13 @@ def marker(kind: int, number: int = 0, frame: str = 'tool0', **changes: Any) -> 
     return made
 
 
+@pytest.fixture
+def scene(server: Any) -> Scene:
+    return Scene(server, arm_urdf(), [])
+
+
 class TestScene:
-    def test_frames_of_markers_are_where_the_kinematics_put_them(self, server) -> None:
-        scene = Scene(server, arm_urdf(), [])
+    def test_frames_of_markers_are_where_the_kinematics_put_them(self, scene: Scene) -> None:
         assert scene.show('/node', [marker(Marker.SPHERE)]) == ''
         scene.move(ANGLES)
         pose = Robot(arm_urdf()).transform_frame_to_root(np.array(list(ANGLES.values())), 'tool0')
@@ -76,8 +79,9 @@ class TestScene:
         turn = viser.transforms.SO3(np.asarray(node.wxyz)).as_matrix()
         np.testing.assert_allclose(turn, pose.rotation, atol=1e-6)
 
-    def test_values_that_are_no_numbers_and_joints_of_others_are_left_out(self, server) -> None:
-        scene = Scene(server, arm_urdf(), [])
+    def test_values_that_are_no_numbers_and_joints_of_others_are_left_out(
+        self, scene: Scene
+    ) -> None:
         scene.show('/node', [marker(Marker.SPHERE)])
         scene.move(ANGLES)
         before = np.array(scene._frames['tool0'].position)
@@ -95,8 +99,7 @@ class TestScene:
     @pytest.mark.parametrize('kind', [
         Marker.ARROW, Marker.CUBE, Marker.SPHERE, Marker.LINE_STRIP, Marker.LINE_LIST,
         Marker.SPHERE_LIST, Marker.POINTS, Marker.TEXT_VIEW_FACING])
-    def test_a_marker_is_drawn_and_deleted(self, server, kind: int) -> None:
-        scene = Scene(server, arm_urdf(), [])
+    def test_a_marker_is_drawn_and_deleted(self, scene: Scene, kind: int) -> None:
         assert scene.show('/node', [marker(kind)]) == ''
         assert list(scene._drawn) == ['node/test/0']
         # The same one again takes its place.
@@ -107,15 +110,13 @@ class TestScene:
         scene.show('/node', [gone])
         assert list(scene._drawn) == ['node/test/1']
 
-    def test_all_markers_of_one_source_are_deleted(self, server) -> None:
-        scene = Scene(server, arm_urdf(), [])
+    def test_all_markers_of_one_source_are_deleted(self, scene: Scene) -> None:
         for source in ('/leveling', '/leveling_2'):
             scene.show(source, [marker(Marker.SPHERE)])
         scene.show('/leveling', [Marker(action=Marker.DELETEALL)])
         assert list(scene._drawn) == ['leveling_2/test/0']
 
-    def test_a_marker_ends_with_its_lifetime(self, server) -> None:
-        scene = Scene(server, arm_urdf(), [])
+    def test_a_marker_ends_with_its_lifetime(self, scene: Scene) -> None:
         short = marker(Marker.SPHERE)
         short.lifetime.nanosec = 1
         scene.show('/node', [short, marker(Marker.SPHERE, 1)])
@@ -123,8 +124,7 @@ class TestScene:
         scene.expire()
         assert list(scene._drawn) == ['node/test/1']
 
-    def test_what_cannot_be_drawn_is_told(self, server) -> None:
-        scene = Scene(server, arm_urdf(), [])
+    def test_what_cannot_be_drawn_is_told(self, scene: Scene) -> None:
         assert "no frame 'elsewhere'" in scene.show(
             '/node', [marker(Marker.SPHERE, frame='elsewhere')])
         assert 'Markers of type 10' in scene.show('/node', [marker(Marker.MESH_RESOURCE)])

@@ -23,7 +23,7 @@ from robocal_ros.cli.doctor_robot import Graph, graph_findings
 from robocal_ros.cli.node_client import NodeClient, RosSession, full_name
 from robocal_ros.cli.show import stored_files
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.files import Section, convert, load, read_text, write_output
+from robocal_ros.files import Section, read_as, write_output
 from robocal_ros.payload import (
     MAX_GAIN_STD,
     PayloadParameters,
@@ -103,8 +103,7 @@ class _Guide:
         self._before = self._store.directory / _BEFORE
         if self._before.exists():
             # An earlier start was killed during a preview.
-            kept: Any = load(read_text(self._before, 'file'), str(self._before))
-            self._restore(client, kept)
+            self._restore(client, read_as(self._before, 'file', dict[str, Any]))
             self._values = PayloadParameters(**client.parameters(known))
 
     def answered(self, purposes: list[str]) -> Answers:
@@ -402,7 +401,7 @@ class Answers(Section):
             ConfigurationError: If a value is out of range.
 
         """
-        found = convert(load(read_text(path, 'file of answers'), str(path)), cls, str(path))
+        found = read_as(path, 'file of answers', cls)
         found.check()
         return found
 

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from plotly.offline import get_plotlyjs
 from support.browser import Page
+from support.fixtures import Call
 from support.friction_results import friction_result, payload_result
 from support.result_examples import example, failing
 
-from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.files import write_output
 from robocal_ros.results import CalibrationResult, comparison, write_result
 from robocal_ros.results.report import Advice, Panel, Step, description, figure, report_html
 from robocal_ros.results.result import Check, Input, Series
@@ -157,18 +156,6 @@ def test_texts_cannot_break_the_page(evil: str) -> None:
     assert figures_in(html)[0]['data'][0]['name'] == evil
 
 
-def test_report_is_written_into_a_new_folder(tmp_path: Path) -> None:
-    path = tmp_path / 'new' / 'report.html'
-    write_output(path, report_html([example()]), 'report')
-    assert path.read_text(encoding='utf-8').startswith('<!DOCTYPE html>')
-
-
-def test_unwritable_report_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / 'file').write_text('')
-    with pytest.raises(ConfigurationError, match=r'could not be written.*\.$'):
-        write_output(tmp_path / 'file' / 'report.html', report_html([example()]), 'report')
-
-
 def series(x_label: str, y_label: str, **curves: np.ndarray) -> Series:
     named = {name.replace('__', ', ').replace('_', ' '): y for name, y in curves.items()}
     x = np.linspace(1.0, 2.0, len(next(iter(named.values()))))
@@ -245,15 +232,13 @@ def test_results_of_different_kinds_or_frames_are_refused() -> None:
         comparison(payload_result(), replace(payload_result(), frame='other'))
 
 
-def test_show_and_report_compare_two_files(tmp_path: Path, capsys) -> None:
+def test_show_and_report_compare_two_files(tmp_path: Path, call: Call) -> None:
     files = [str(tmp_path / f'{name}.yaml') for name in 'ab']
     for file, result in zip(
             files, (payload_result(), moved(payload_result(), 'com_z', 9.0)), strict=True):
         write_result(result, Path(file))
-    assert main(['show', '--compare', *files]) == 0
-    assert 'significant' in capsys.readouterr().out
+    assert 'significant' in call('show', '--compare', *files)
     page = tmp_path / 'page.html'
-    assert main(['report', '--compare', *files, '-o', str(page)]) == 0
+    call('report', '--compare', *files, '-o', page)
     assert 'significant' in page.read_text(encoding='utf-8')
-    assert main(['show', '--compare', files[0]]) == 2
-    assert 'takes two results' in capsys.readouterr().err
+    assert 'takes two results' in call('show', '--compare', files[0], code=2)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,9 +15,7 @@ from robocal_ros.errors import DataError
 from robocal_ros.results.result import (
     CalibrationResult,
     Check,
-    Fit,
     Parameter,
-    RobotIdentity,
     State,
     Verdict,
 )
@@ -24,21 +23,10 @@ from robocal_ros.results.wording import described, reading, rounded, title_of, w
 
 GOOD = Check('fine', True, 1.0, 2.0, 'm', 'It is fine.')
 BAD = Check('broken', False, 3.0, 2.0, 'm', 'It is broken.')
-HELD_OUT = (Fit('torque', 'N·m', 2.0, 0.1, 50),)
 
 
 def result(**changes) -> CalibrationResult:
-    fields = {
-        'kind': 'payload', 'method': 'two_plane',
-        'robot': RobotIdentity('arm', 'abc', ('a', 'b')), 'frame': 'tool0',
-        'parameters': (
-            Parameter('com_x', 'm', 0.1, 0.01), Parameter('com_y', 'm', 0.2, 0.02),
-            Parameter('mass', 'kg', 2.0, None, State.NOT_EVALUATED, 'given'),
-            Parameter('inertia_xx', 'kg·m²', state=State.NOT_IDENTIFIED, note='no motion')),
-        'covariance_names': ('com_x', 'com_y'), 'covariance': np.diag([1e-4, 4e-4]),
-        'fit': HELD_OUT, 'validation': HELD_OUT, 'checks': (GOOD,), 'counts': {},
-        'settings': {}, 'source': 'live', 'time': 1.0, 'software_version': '0', **changes}
-    return CalibrationResult(**fields)
+    return replace(example(), **{'checks': (GOOD,), **changes})
 
 
 def test_a_result_passes_only_with_held_out_data_and_no_failed_check():
@@ -49,7 +37,7 @@ def test_a_result_passes_only_with_held_out_data_and_no_failed_check():
         'No held-out data: the fit could not be validated.',)
 
 
-@pytest.mark.parametrize('validation', [(), HELD_OUT])
+@pytest.mark.parametrize('validation', [(), example().validation])
 def test_one_failed_check_fails_the_result_and_is_the_reason(validation):
     failed = result(checks=(GOOD, BAD), validation=validation)
     assert failed.verdict is Verdict.FAIL
@@ -57,9 +45,10 @@ def test_one_failed_check_fails_the_result_and_is_the_reason(validation):
 
 
 def test_a_result_reads_as_its_verdict_and_values():
-    assert repr(result(checks=(BAD,))).splitlines() == [
-        'payload by two_plane of arm: fail', '  com_x 0.1 ± 0.02 m', '  com_y 0.2 ± 0.039 m',
-        '  mass 2 kg']
+    some = (Parameter('com_x', 'm', 0.1, 0.01), Parameter('mass', 'kg', 2.0, note='given'),
+            Parameter('inertia_xx', 'kg·m²', state=State.NOT_IDENTIFIED))
+    assert repr(result(checks=(BAD,), parameters=some)).splitlines() == [
+        'payload by two_plane of arm: fail', '  com_x 0.1 ± 0.02 m', '  mass 2 kg']
     many = tuple(Parameter(f'p{number}', 'm', 1.0) for number in range(20))
     assert repr(result(parameters=many)).splitlines()[-2:] == ['  p11 1 m', '  … 8 more']
 
@@ -72,18 +61,18 @@ def test_a_result_cannot_be_changed():
         found.kind = 'friction'
 
 
-@pytest.mark.parametrize('shape', [(3, 3), (2,), (2, 3)])
+@pytest.mark.parametrize('shape', [(2, 2), (3,), (2, 3)])
 def test_the_covariance_must_fit_its_names(shape):
-    with pytest.raises(DataError, match=r'Covariance has shape .* expected \(2, 2\)'):
+    with pytest.raises(DataError, match=r'Covariance has shape .* expected \(3, 3\)'):
         result(covariance=np.zeros(shape))
 
 
 def test_parameters_by_name_and_refusals_with_the_names_there_are():
-    assert result().parameter('com_y').value == 0.2
-    np.testing.assert_array_equal(result().values(('com_y', 'mass')), [0.2, 2.0])
-    with pytest.raises(DataError, match=r"payload result has no parameter 'com_w'.*com_x, com_y"):
+    assert result().parameter('com_z').value == 0.0123
+    np.testing.assert_array_equal(result().values(('com_z', 'mass')), [0.0123, 2.0 / 3.0])
+    with pytest.raises(DataError, match=r"payload result has no parameter 'com_w'.*com_x, com_z"):
         result().parameter('com_w')
-    with pytest.raises(DataError, match=r"'inertia_xx' .*not_identified: no motion"):
+    with pytest.raises(DataError, match=r"'inertia_xx' .*not_evaluated: at rest"):
         result().values(('com_x', 'inertia_xx'))
 
 

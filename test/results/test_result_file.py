@@ -307,11 +307,8 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_nothing_is_there_at_first(store: ResultStore) -> None:
-    assert store.load('payload') is None
-
-
 def test_saved_result_is_loaded(store: ResultStore) -> None:
+    assert store.load('payload') is None
     path = store.save(example())
     assert path == store.directory / 'payload.yaml'
     loaded = store.load('payload')
@@ -358,24 +355,17 @@ def test_stop_in_mid_write_leaves_the_old_file(
     assert len(names(store.directory / 'history')) == 1
 
 
-def test_full_disk_is_a_sentence(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_: int) -> None:
-        raise OSError(28, 'No space left on device')
-
-    monkeypatch.setattr(os, 'fsync', full)
-    with pytest.raises(ConfigurationError, match=r'No space left.*results_dir\.$'):
-        store.save(example())
-
-
 def test_a_full_or_unwritable_folder_is_noticed_before_anything_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: ResultStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = ResultStore(tmp_path / 'new', ROBOT)
     store.check_writable()
-    assert list((tmp_path / 'new').iterdir()) == []
+    assert names(store.directory) == []
     (tmp_path / 'file').touch()
+    below = ResultStore(tmp_path / 'file' / 'below', ROBOT)
     with pytest.raises(ConfigurationError, match='cannot be written to .*file/below'):
-        ResultStore(tmp_path / 'file' / 'below', ROBOT).check_writable()
+        below.check_writable()
+    with pytest.raises(ConfigurationError, match=r'could not be written.*results_dir\.$'):
+        below.save(example())
 
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, 'No space left on device')
@@ -383,24 +373,16 @@ def test_a_full_or_unwritable_folder_is_noticed_before_anything_is_measured(
     monkeypatch.setattr(os, 'fsync', full)
     with pytest.raises(ConfigurationError, match='No space left on device'):
         store.check_writable()
-
-
-def test_unwritable_folder_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / 'file').write_text('not a folder')
-    with pytest.raises(ConfigurationError, match=r'could not be written.*results_dir\.$'):
-        ResultStore(tmp_path / 'file' / 'results', ROBOT).save(example())
-
-
-def test_result_of_another_robot_is_not_saved(tmp_path: Path) -> None:
-    store = ResultStore(tmp_path, RobotIdentity('other', '', ROBOT.joint_names))
-    with pytest.raises(ConfigurationError, match=r"'arm'.*'other'"):
+    with pytest.raises(ConfigurationError, match=r'No space left.*results_dir\.$'):
         store.save(example())
-    assert not names(tmp_path)
 
 
-def test_file_of_another_robot_is_not_loaded(store: ResultStore) -> None:
-    store.save(example())
+def test_result_of_another_robot_is_neither_saved_nor_loaded(store: ResultStore) -> None:
     other = ResultStore(store.directory, replace(ROBOT, name='other'))
+    with pytest.raises(ConfigurationError, match=r"'arm'.*'other'"):
+        other.save(example())
+    assert not store.directory.exists()
+    store.save(example())
     with pytest.raises(FileFormatError, match=r"'other'.*'arm'"):
         other.load('payload')
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from robocal_ros.cli.arguments import positive
 from robocal_ros.cli.console import OUT
-from robocal_ros.cli.main import run
+from robocal_ros.cli.main import positive, run
 from robocal_ros.errors import ConfigurationError
 
 if TYPE_CHECKING:

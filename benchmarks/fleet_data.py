@@ -22,9 +22,8 @@ import pyarrow as pa
 
 from demo import default_cell
 from robocal_ros.arrays import Array
-from robocal_ros.cli.arguments import positive
 from robocal_ros.cli.console import OUT
-from robocal_ros.cli.main import run
+from robocal_ros.cli.main import positive, run
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.fleet import Catalogue
 from robocal_ros.fleet.catalogue import RESULTS, utc

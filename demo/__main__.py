@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from demo.tour import Tour, TourOutcome
     from robocal_ros.results.report import Panel
 
-
+# Title and headings of the comparison with the truth.
+_TITLE = 'Identified values against the hidden truth'
+_COLUMNS = (('', False), ('truth', True), ('identified', True), ('error', True),
+            ('± (95 %)', True), ('unit', False))
 _SUMMARY = ('Calibrate a simulated arm with every node and compare the results with its hidden '
             'truth.')
 
@@ -132,16 +135,16 @@ def _table(comparisons: Sequence[Comparison]) -> Table:
     from robocal_ros.cli.console import table_of
     from robocal_ros.cli.show import verdict_text
 
-    table = table_of((('', False), ('truth', True), ('identified', True), ('error', True),
-                      ('± (95 %)', True), ('unit', False)),
-                     title='Identified values against the hidden truth')
+    table = table_of(_COLUMNS, title=_TITLE)
     methods = itertools.groupby(comparisons, key=lambda item: (item.capability, item.method))
     for (capability, method), grouped in methods:
         items = list(grouped)
         table.add_row(f'[bold]{capability}, {method.replace("_", " ")}[/]: '
                       f'{verdict_text(items[0].verdict)}')
         for item in items:
-            table.add_row(*_row(item))
+            name, truth, identified, error, *others = _row(item)
+            table.add_row(f'  {name}', truth, identified,
+                          error if item.covered else f'[bold red]{error}[/]', *others)
         table.add_section()
     return table
 
@@ -159,20 +162,17 @@ def _row(item: Comparison) -> tuple[str, ...]:
     shown = wording.reading(Parameter(item.parameter, item.unit, item.estimate, item.std))
     unit, factor = wording.handy(item.unit)
     resolution = None if item.std is None else 2.0 * factor * item.std
-    error = wording.rounded(factor * (item.estimate - item.truth), resolution)
-    return (
-        f'  {item.parameter}', wording.rounded(factor * item.truth, resolution), shown.value,
-        error if item.covered else f'[bold red]{error}[/]', shown.half, unit,
-    )
+    return (item.parameter, wording.rounded(factor * item.truth, resolution), shown.value,
+            wording.rounded(factor * (item.estimate - item.truth), resolution), shown.half, unit)
 
 
 def _write(
     output: Path, outcomes: Sequence[TourOutcome], comparisons: Sequence[Comparison]
 ) -> None:
     """Write summary, result files and report."""
-    from robocal_ros.cli.next_steps import next_steps
+    from robocal_ros.cli.report import next_steps
     from robocal_ros.files import write_output
-    from robocal_ros.results import Advice, report_html, to_yaml
+    from robocal_ros.results import Advice, Panel, report_html, to_yaml
 
     summary = [item.summary() for item in comparisons]
     (output / 'summary.json').write_text(json.dumps(summary, indent=2) + '\n', encoding='utf-8')
@@ -182,11 +182,15 @@ def _write(
         path = output / f'{result.kind}_{result.method}.yaml'
         path.write_text(to_yaml(result), encoding='utf-8')
         advice.append(Advice(next_steps(result, path)))
-    truth = {outcome.result.kind: outcome.truth
-             for outcome in outcomes if outcome.result is not None}
-    panels = [outcome.panel for outcome in outcomes if outcome.panel is not None]
+    covered = sum(item.covered for item in comparisons)
+    panels = [
+        Panel(_TITLE, covered == len(comparisons), f'{covered} of {len(comparisons)} values are '
+              'in the 99.9 % interval of their estimate.', _COLUMNS, tuple(
+                  (f'{item.capability}, {cells[0]}', *cells[1:])
+                  for item in comparisons for cells in [_row(item)])),
+        *(outcome.panel for outcome in outcomes if outcome.panel is not None)]
     write_output(output / 'report.html', report_html(
-        results, truth, 'Calibration of a simulated arm', panels, advice), 'report')
+        results, 'Calibration of a simulated arm', panels, advice), 'report')
 
 
 def _problems(

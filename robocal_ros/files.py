@@ -242,6 +242,11 @@ def convert(
         raise _refusal(str(error), value, schema, name, at) from error
 
 
+def read_as(path: Path, what: str, schema: type[T]) -> T:
+    """Return a YAML file as a schema's type; arguments and errors as of what it is read with."""
+    return convert(load(read_text(path, what), str(path)), schema, str(path))
+
+
 _MESSAGE = re.compile(r'(?P<what>.*?)( - at (?P<keys>`key` in )?`\$(?P<path>.*)`)?', re.DOTALL)
 _STEP = re.compile(r'\.(\w+)|\[(\d+)\]')
 _FIELD = re.compile(r'Object (contains unknown|missing required) field `(.*)`', re.DOTALL)

@@ -153,8 +153,8 @@ def test_the_libraries_of_the_fleet_are_imported_by_it_alone() -> None:
     users = {name_of(path) for path in MODULES if name_of(path).startswith(f'{PACKAGE}.')
              for item in imports_in(path) if item.top in FLEET_LIBRARIES}
     assert {layer_of(module) for module in users - {'robocal_ros.cli.fleet'}} == {'fleet'}
-    program = ('import sys; from robocal_ros.cli import arguments, fleet; '
-               'arguments.build_parser(); '
+    program = ('import sys; from robocal_ros.cli import fleet, main; '
+               'main.build_parser(); '
                f'sys.exit(bool({FLEET_LIBRARIES} & set(sys.modules)))')
     subprocess.run([sys.executable, '-c', program], check=True, timeout=60.0)
 

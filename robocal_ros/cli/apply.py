@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import argparse
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pinocchio as pin
@@ -14,7 +14,7 @@ import yaml
 
 from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, print_line
-from robocal_ros.cli.drivers import Driver, payload_calls, recognised
+from robocal_ros.cli.drivers import Recognised, payload_calls, recognised
 from robocal_ros.cli.show import result_files
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.files import read_text, write_output
@@ -44,6 +44,15 @@ _MJCF = {'friction': 'friction', ARM: 'rotor inertia'}
 _UR_JOINTS = {
     'shoulder': 'shoulder_pan_joint', 'upper_arm': 'shoulder_lift_joint', 'forearm': 'elbow_joint',
     'wrist_1': 'wrist_1_joint', 'wrist_2': 'wrist_2_joint', 'wrist_3': 'wrist_3_joint'}
+# What the written URDF contains of a result, by kind; a payload is described in detail.
+_WRITTEN = {
+    'friction': 'damping and friction of {joints}, means of both directions. URDF cannot describe '
+    "Stribeck friction; the node's feed-forward compensates it too.",
+    'geometry': 'origins of {joints}. URDF cannot describe compliance; sag is corrected by a '
+    'compliance result. The controller of the arm keeps its own kinematics.',
+    ARM: 'masses, centres of mass and inertias of the links of {joints}. Parameter combinations '
+    'that the motion does not identify keep the values of the URDF. URDF cannot describe rotor '
+    'inertias and torque offsets.'}
 # Masses of URDFs that agree to this are of the same links [kg].
 _SAME_MASS = 1e-6
 
@@ -71,8 +80,7 @@ def run(options: argparse.Namespace) -> int:
                      'that links, frames and masses are the same.', style='yellow',
                      soft_wrap=True)
     merged = urdf_with(result, urdf)
-    driver, frame = _driver_frame(result, urdf, options.frame)
-    load = driver_load(result, urdf, frame) if result.kind == 'payload' else None
+    payload = list(_payload_lines(result, urdf, options)) if result.kind == 'payload' else []
     mjcf = '' if options.mjcf is None else mjcf_with(
         result, read_text(options.mjcf[0], 'MuJoCo model'))
     kinematics = ur_kinematics(result, merged) if options.ur_kinematics else ''
@@ -89,27 +97,12 @@ def run(options: argparse.Namespace) -> int:
         write_output(options.mjcf[1], mjcf, 'MuJoCo model')
         print_line(f'{options.mjcf[1]}: {_MJCF[result.kind]} of '
                    f'{", ".join(_joint_dynamics(result))}.')
-    if load is not None:
-        _show_payload(result, urdf, options.out)
-        _show_driver_load(*load, frame, driver)
-        if 'sensor_frame' in result.settings:
-            _show_filter(result, urdf, str(result.settings['sensor_frame']))
-    elif result.kind == 'friction':
-        joints = ', '.join(friction_by_joint(result))
-        print_line(f'{options.out}: damping and friction of {joints}, means of both directions. '
-                   "URDF cannot describe Stribeck friction; the node's feed-forward compensates "
-                   'it too.')
-    elif result.kind == 'geometry':
-        print_line(
-            f'{options.out}: origins of {", ".join(result.robot.joint_names)}. URDF cannot '
-            'describe compliance; sag is corrected by a compliance result. The controller of the '
-            'arm keeps its own kinematics.')
-    else:
-        print_line(
-            f'{options.out}: masses, centres of mass and inertias of the links of '
-            f'{", ".join(result.robot.joint_names)}. Parameter combinations that the motion does '
-            'not identify keep the values of the URDF. URDF cannot describe rotor inertias and '
-            'torque offsets.')
+    if result.kind in _WRITTEN:
+        joints = friction_by_joint(result) if result.kind == 'friction' else (
+            result.robot.joint_names)
+        print_line(f'{options.out}: {_WRITTEN[result.kind].format(joints=", ".join(joints))}')
+    for text, style in payload:
+        print_line(text, style)
     return 0
 
 
@@ -123,7 +116,7 @@ def urdf_with(result: CalibrationResult, urdf: str) -> str:
     """
     if result.kind == 'payload':
         load = carried_load(result)
-        if (earlier := _earlier_load(result, urdf)) is not None:
+        if (earlier := _earlier_load(result, identified_on(result, urdf))) is not None:
             if not load.inertia.any():
                 load = replace(load, inertia=least_inertia(load.mass) * np.eye(3))
             load = _body(load.to_pinocchio() + earlier.to_pinocchio())
@@ -274,82 +267,82 @@ def _arm(result: CalibrationResult, urdf: str) -> Robot:
                  joints=result.robot.joint_names)
 
 
-def _earlier_load(result: CalibrationResult, urdf: str) -> RigidBodyInertia | None:
-    """Return the payload link that stays part of the payload, in the frame of the result."""
-    base = identified_on(result, urdf)
+def _earlier_load(result: CalibrationResult, base: str) -> RigidBodyInertia | None:
+    """Return the payload link that stays part of the payload, in the frame of the result.
+
+    Args:
+        result: A payload result.
+        base: URDF that it was identified with.
+
+    """
     if without_payload(base) == base:
         return None
     robot = _arm(result, base)
     return in_frame(robot, robot.distal_inertia(PAYLOAD_LINK), PAYLOAD_LINK, result.frame)
 
 
-def _show_payload(result: CalibrationResult, urdf: str, out: Path) -> None:
-    payload = carried_load(result)
-    print_line(f"{out}: {payload.mass:.4f} kg on link '{result.frame}'.")
-    if (earlier := _earlier_load(result, urdf)) is not None:
-        print_line(f"It was identified in addition to the {earlier.mass:.4f} kg of the URDF's "
-                   f"link '{PAYLOAD_LINK}', which now has both: "
-                   f'{payload.mass + earlier.mass:.4f} kg.')
-    elif without_payload(urdf) != urdf:
-        print_line(f"It replaces the URDF's link '{PAYLOAD_LINK}' of an earlier payload.")
-    if not payload.inertia.any():
-        print_line('Its inertia was not identified and is replaced by that of a sphere of its '
-                   f'mass ({least_inertia(payload.mass):.2g} kg·m²).', 'yellow')
-
-
-def _driver_frame(
-    result: CalibrationResult, urdf: str, wanted: str | None
-) -> tuple[Driver | None, str]:
-    """Return the driver of an arm, None for an unknown one, and the frame of its payload.
+def _payload_lines(
+    result: CalibrationResult, urdf: str, options: argparse.Namespace
+) -> Iterator[tuple[str, str]]:
+    """Yield what to print of a payload, and its style: what was written, and the driver's values.
 
     Raises:
         ConfigurationError: If another frame is wanted than the one of a known driver.
 
     """
-    known = recognised(joints=result.robot.joint_names, urdf=urdf)
-    if known is None or result.kind != 'payload':
-        return None, wanted or result.frame
-    robot, flange = _arm(result, urdf), known.tool_frame
-    if wanted is not None:
-        one, other = (robot.model.frames[robot.frame_id(name)] for name in (wanted, flange))
-        moved = other.placement.actInv(one.placement)
-        if one.parentJoint != other.parentJoint or not moved.isIdentity(1e-4):
-            raise ConfigurationError(
-                f"Frame '{wanted}' is {1e3 * np.linalg.norm(moved.translation):.1f} mm off and "
-                f'turned by {np.degrees(np.linalg.norm(pin.log3(moved.rotation))):.1f}° against '
-                f"'{flange}', in which {known.driver.name} takes a payload. Leave --frame away.")
-    return known.driver, flange
+    payload, bare = carried_load(result), identified_on(result, urdf)
+    yield f"{options.out}: {payload.mass:.4f} kg on link '{result.frame}'.", ''
+    if (earlier := _earlier_load(result, bare)) is not None:
+        yield (f"It was identified in addition to the {earlier.mass:.4f} kg of the URDF's link "
+               f"'{PAYLOAD_LINK}', which now has both: {payload.mass + earlier.mass:.4f} kg."), ''
+    elif without_payload(urdf) != urdf:
+        yield f"It replaces the URDF's link '{PAYLOAD_LINK}' of an earlier payload.", ''
+    if not payload.inertia.any():
+        yield ('Its inertia was not identified and is replaced by that of a sphere of its mass '
+               f'({least_inertia(payload.mass):.2g} kg·m²).'), 'yellow'
 
-
-def _show_driver_load(
-    total: RigidBodyInertia, mounted: float, frame: str, driver: Driver | None
-) -> None:
+    known, frame = recognised(joints=result.robot.joint_names, urdf=urdf), options.frame
+    if known is not None:
+        _check_frame(_arm(result, urdf), frame or known.tool_frame, known)
+    frame = known.tool_frame if known else frame or result.frame
+    total, mounted = driver_load(result, urdf, frame)
     if mounted > 0.0:
-        print_line(f'The URDF already has {mounted:.4f} kg distal to '
-                   f"'{frame}'. The total is {total.mass:.4f} kg.")
-    print_line(f"\nFor the driver, in frame '{frame}'" + (
-        f', that of {driver.name}:' if driver else
-        " (it must be the driver's flange; set another one with --frame):"))
-    calls = payload_calls(total, driver)
+        yield (f"The URDF already has {mounted:.4f} kg distal to '{frame}'. The total is "
+               f'{total.mass:.4f} kg.'), ''
+    yield f"\nFor the driver, in frame '{frame}'" + (
+        f', that of {known.driver.name}:' if known else
+        " (it must be the driver's flange; set another one with --frame):"), ''
+    calls = payload_calls(total, known.driver if known else None)
     for name, call in calls:
-        print_line(f'{name}:\n  {call}')
+        yield f'{name}:\n  {call}', ''
     if not calls:
-        print_line(f'{total.mass:.4f} kg, centre of mass '
-                   f'{", ".join(f"{value:.5f}" for value in total.com)} m. Set them in the '
-                   'settings of the robot: no service of this driver is known.')
+        yield (f'{total.mass:.4f} kg, centre of mass {_listed(total.com, ".5f")} m. Set them in '
+               'the settings of the robot: no service of this driver is known.'), ''
+    if sensor := str(result.settings.get('sensor_frame', '')):
+        weight, robot = driver_load(result, urdf, sensor)[0], _arm(result, bare)
+        yield (
+            f"\nFor control_toolbox's filter of the weight in the readings of '{sensor}' (with "
+            'sensor_sign -1, turn the signs of gravity_field):\n'
+            '  type: control_filters/GravityCompensationWrench\n'
+            f'  params: {{world_frame: {robot.model.frames[1].name}, sensor_frame: {sensor}, '
+            f'tool: {{mass: {weight.mass:.4f}, CoG: [{_listed(weight.com, ".5f")}], '
+            f'gravity_field: [{_listed(robot.gravity, ".5g")}]}}}}'), ''
 
 
-def _show_filter(result: CalibrationResult, urdf: str, sensor: str) -> None:
-    """Show the parameters of ros2_control's filter that subtracts the weight from a sensor."""
-    total, _ = driver_load(result, urdf, sensor)
-    robot = _arm(result, identified_on(result, urdf))
-    print_line(
-        f"\nFor control_toolbox's filter of the weight in the readings of '{sensor}' (with "
-        'sensor_sign -1, turn the signs of gravity_field):\n'
-        '  type: control_filters/GravityCompensationWrench\n'
-        f'  params: {{world_frame: {robot.model.frames[1].name}, sensor_frame: {sensor}, tool: '
-        f'{{mass: {total.mass:.4f}, CoG: [{", ".join(f"{x:.5f}" for x in total.com)}], '
-        f'gravity_field: [{", ".join(f"{x:.5g}" for x in robot.gravity)}]}}}}')
+def _check_frame(robot: Robot, frame: str, known: Recognised) -> None:
+    """Raise a ConfigurationError if a frame is another one than that of a known driver."""
+    one, other = (robot.model.frames[robot.frame_id(name)] for name in (frame, known.tool_frame))
+    moved = other.placement.actInv(one.placement)
+    if one.parentJoint != other.parentJoint or not moved.isIdentity(1e-4):
+        raise ConfigurationError(
+            f"Frame '{frame}' is {1e3 * np.linalg.norm(moved.translation):.1f} mm off and turned "
+            f'by {np.degrees(np.linalg.norm(pin.log3(moved.rotation))):.1f}° against '
+            f"'{known.tool_frame}', in which {known.driver.name} takes a payload. Leave --frame "
+            'away.')
+
+
+def _listed(values: Iterable[float], form: str) -> str:
+    return ', '.join(f'{value:{form}}' for value in values)
 
 
 def driver_load(

@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 
 from rich import box
 from rich.console import Console
@@ -132,3 +136,48 @@ def table_of(
     for row in rows:
         table.add_row(*row)
     return table
+
+
+# ------------------------------------------------------------------------- findings
+
+
+class Grade(str, Enum):
+    """Severity of a finding of `robocal doctor`, and its mark."""
+
+    GOOD = '[green]✓[/]'
+    WARNING = '[yellow]![/]'
+    BAD = '[red]✗[/]'
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Outcome of one check.
+
+    Attributes:
+        grade: Severity.
+        what: Object of the check.
+        message: A sentence.
+        remedy: What to do, empty for nothing.
+
+    """
+
+    grade: Grade
+    what: str
+    message: str
+    remedy: str = ''
+
+
+good, doubtful, bad = (partial(Finding, grade) for grade in Grade)
+"""Make a finding that needs no action, may spoil results, or must be remedied."""
+
+
+def show_findings(findings: list[Finding]) -> None:
+    """Print findings, and their number by severity."""
+    for item in findings:
+        OUT.print(item.grade.value, end=' ')
+        print_line(f'{item.what}: {item.message}')
+        if item.remedy:
+            print_line(f'    → {item.remedy}', 'bold')
+    count = Counter(item.grade for item in findings)
+    OUT.print(f'{count[Grade.BAD]} bad, {count[Grade.WARNING]} doubtful, '
+              f'{count[Grade.GOOD]} good.')

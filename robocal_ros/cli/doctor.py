@@ -6,11 +6,9 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-from collections import Counter
 from collections.abc import Iterator
 
-from robocal_ros.cli.console import OUT, print_line
-from robocal_ros.cli.doctor_findings import Finding, Grade, bad, doubtful, good
+from robocal_ros.cli.console import Finding, Grade, bad, doubtful, good, show_findings
 from robocal_ros.errors import ConfigurationError
 
 # Libraries and what needs them.
@@ -35,20 +33,8 @@ def run(options: argparse.Namespace) -> int:
         from robocal_ros.cli.doctor_robot import robot_findings
 
         findings += robot_findings(options)
-    show(findings)
+    show_findings(findings)
     return 1 if any(item.grade is Grade.BAD for item in findings) else 0
-
-
-def show(findings: list[Finding]) -> None:
-    """Print findings, and their number by severity."""
-    for item in findings:
-        OUT.print(item.grade.value, end=' ')
-        print_line(f'{item.what}: {item.message}')
-        if item.remedy:
-            print_line(f'    → {item.remedy}', 'bold')
-    count = Counter(item.grade for item in findings)
-    OUT.print(f'{count[Grade.BAD]} bad, {count[Grade.WARNING]} doubtful, '
-              f'{count[Grade.GOOD]} good.')
 
 
 def _machine() -> Iterator[Finding]:

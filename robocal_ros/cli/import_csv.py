@@ -14,7 +14,7 @@ import numpy as np
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.cli.console import QUIET, ProgressView, print_line
 from robocal_ros.errors import FileFormatError
-from robocal_ros.files import Section, convert, load, read_text, refuse
+from robocal_ros.files import Section, read_as, read_text, refuse
 from robocal_ros.messages import JOINT_STATE, SECOND, WRENCH, BagWriter, Stamps, serialized
 
 _TIME = {'s': 1.0, 'ms': 1e-3, 'us': 1e-6, 'ns': 1e-9}
@@ -99,7 +99,7 @@ class ColumnMap(Section):
 
 
 def run(options: argparse.Namespace) -> int:
-    """Import; the options are those of ``cli.arguments``."""
+    """Import; the options are those of ``cli.main``."""
     columns = read_map(options.columns)
     with ProgressView('import', quiet=QUIET) as view:
         view.update(0.0, 'reading')
@@ -143,8 +143,7 @@ def _write(path: Path, samples: Samples, columns: ColumnMap, view: ProgressView)
 
 def read_map(path: Path) -> ColumnMap:
     """Read a column map; raises ConfigurationError or FileFormatError with the key."""
-    name = str(path)
-    columns = convert(load(read_text(path, 'column map'), name), ColumnMap, name)
+    name, columns = str(path), read_as(path, 'column map', ColumnMap)
     n = len(columns.joints)
     for key, expected in (('position', (n,)), ('velocity', (0, n)), ('effort', (0, n)),
                           ('wrench', (0, 6)), ('position_unit', (1, n))):

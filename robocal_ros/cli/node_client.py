@@ -223,18 +223,6 @@ class NodeClient:
         """Return the lifecycle state; raises RobocalError without an answer in time [s]."""
         return str(self._answer(GetState, 'get_state', timeout=timeout).current_state.label)
 
-    def await_autostart(self, timeout: float) -> str:
-        """Wait until a node that starts itself is active; return the lifecycle state.
-
-        Other nodes are not waited for.
-        """
-        end = monotonic() + timeout
-        answer = self._answer(GetParameters, 'get_parameters', names=['autostart'])
-        starts_itself = any(value.bool_value for value in answer.values)
-        while (state := self.state()) != 'active' and starts_itself and monotonic() < end:
-            self._session.spin_until(lambda: False, _SETTLING)
-        return state
-
     def change_state(self, transition: str) -> None:
         """Request a lifecycle transition.
 
@@ -265,6 +253,48 @@ class NodeClient:
         while (state := self.state()) != wanted:
             self.change_state(steps.get(state, 'activate'))
 
+    def make_active(
+        self, parameters: Mapping[str, Any], timeout: float, *, configure: bool = True
+    ) -> None:
+        """Activate the node, with a new configuration if there are parameters.
+
+        Args:
+            parameters: Parameters to configure it with.
+            timeout: Longest wait for a node with ``autostart`` that was just launched [s].
+            configure: Whether it may be configured.
+
+        Raises:
+            ConfigurationError: If it is not active and must not be configured.
+
+        """
+        known = self._parameter_names() if parameters else []
+        for name in parameters:
+            if name not in known:
+                raise ConfigurationError(
+                    f"Node '{self.name}' has no parameter '{name}'{nearest_name(name, known)}.")
+        end, state = monotonic() + timeout, self.state()
+        if state != 'active' and not configure:
+            starts_itself = self.parameters(['autostart']).get('autostart', False)
+            while starts_itself and state != 'active' and monotonic() < end:
+                self._session.spin_until(lambda: False, _SETTLING)
+                state = self.state()
+        if state == 'active' and not parameters:
+            return
+        if not configure:
+            why = self.status.message
+            raise ConfigurationError(
+                f"Node '{self.name}' is {state}, not active.{f' {why}' if why else ''} Give "
+                f"--configure, or call 'ros2 lifecycle set {self.name} configure' and "
+                f"'ros2 lifecycle set {self.name} activate'.")
+        if self.running:
+            raise ConfigurationError(
+                f"A procedure of node '{self.name}' is under way ({self.running}), and a new "
+                "configuration would end it. Wait for its end, or call '~/cancel'.")
+        if parameters:
+            self.lead_to('unconfigured')
+            self.set_parameters(parameters)
+        self.lead_to('active')
+
     def parameters(self, names: Iterable[str]) -> dict[str, Any]:
         """Return the values of those parameters that the node has."""
         has = set(self._parameter_names())
@@ -274,14 +304,6 @@ class NodeClient:
         # Lists in place of arrays.
         return {name: list(value) if isinstance(value, Sequence) and not isinstance(value, str)
                 else value for name, value in plain}
-
-    def check_names(self, names: Iterable[str]) -> None:
-        """Raise a ConfigurationError, with the nearest name, if the node lacks a parameter."""
-        known = self._parameter_names()
-        for name in names:
-            if name not in known:
-                raise ConfigurationError(
-                    f"Node '{self.name}' has no parameter '{name}'{nearest_name(name, known)}.")
 
     def _parameter_names(self) -> list[str]:
         return list(self._answer(ListParameters, 'list_parameters').result.names)
@@ -337,22 +359,29 @@ class NodeClient:
         return future.result()
 
     def _cancel(self) -> None:
-        """Cancel the procedure; again while there is no answer, since a request can be lost.
+        """Cancel the procedure; raises RobocalError if that is not answered."""
+        client = self.service(Trigger, 'cancel')
+        if self._answers(client, Trigger.Request(), _CANCEL_PERIOD, _CANCEL_TIMEOUT) is None:
+            raise RobocalError(
+                f"Node '{self.name}' has not answered '~/cancel' within {_CANCEL_TIMEOUT:.0f} s: "
+                'the arm may move on. Stop it by other means.')
 
-        Raises:
-            RobocalError: If it is not answered.
+    def _answers(self, client: Any, request: Any, period: float, timeout: float) -> Any:
+        """Return the answer to a request, None without one in time.
+
+        Args:
+            client: Client of the service.
+            request: The request.
+            period: Interval at which it is repeated, since it or its answer can be lost [s].
+            timeout: Longest wait [s].
 
         """
-        client = self.service(Trigger, 'cancel')
-        answers: list[Any] = []
-        for _ in range(round(_CANCEL_TIMEOUT / _CANCEL_PERIOD)):
-            answers.append(client.call_async(Trigger.Request()))
-            if self._session.spin_until(
-                    lambda: any(answer.done() for answer in answers), _CANCEL_PERIOD):
-                return
-        raise RobocalError(
-            f"Node '{self.name}' has not answered '~/cancel' within {_CANCEL_TIMEOUT:.0f} s: the "
-            'arm may move on. Stop it by other means.')
+        sent: list[Any] = []
+        for _ in range(round(timeout / period)):
+            sent.append(client.call_async(request))
+            if self._session.spin_until(lambda: any(future.done() for future in sent), period):
+                return next(future.result() for future in sent if future.done())
+        return None
 
     def service(self, kind: Any, service: str) -> Any:
         """Return the client of a service of the node."""
@@ -395,14 +424,11 @@ class NodeClient:
             **fields: Fields of the request.
 
         """
-        client, request = self._ready(kind, service), kind.Request(**fields)
-        period = min(_RETRY_PERIOD, timeout) if retry else timeout
-        for _ in range(round(timeout / period)):
-            future = client.call_async(request)
-            if self._session.spin_until(future.done, period):
-                return future.result()
-            client.remove_pending_request(future)
-        raise RobocalError(
-            f"Node '{self.name}' has not answered '~/{service}' within {timeout:.0f} s. "
-            'See its log, or restart it.'
-        )
+        answer = self._answers(
+            self._ready(kind, service), kind.Request(**fields),
+            min(_RETRY_PERIOD, timeout) if retry else timeout, timeout)
+        if answer is None:
+            raise RobocalError(
+                f"Node '{self.name}' has not answered '~/{service}' within {timeout:.0f} s. "
+                'See its log, or restart it.')
+        return answer

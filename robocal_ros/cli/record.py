@@ -24,7 +24,7 @@ from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, OUT, ProgressView, print_line, table_of
 from robocal_ros.cli.node_client import RosSession, foreign, full_name
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.files import Section, convert, load, read_text, refuse
+from robocal_ros.files import Section, read_as, refuse
 from robocal_ros.messages import BagWriter, StampGuard, qos, stamp_of
 from robocal_ros.resources import share_directory
 
@@ -147,12 +147,11 @@ def read_profile(path: Path) -> RecorderProfile:
         FileFormatError: If it is not a profile.
 
     """
-    name = str(path)
-    profile = convert(load(read_text(path, 'recorder profile'), name), _ProfileFile, name).recorder
+    profile = read_as(path, 'recorder profile', _ProfileFile).recorder
     for key in ('topics', 'types', 'needed'):
         names = getattr(profile, key)
         if len(set(names)) != len(names):
-            raise refuse(name, f'recorder.{key}', 'names that all differ', list(names))
+            raise refuse(str(path), f'recorder.{key}', 'names that all differ', list(names))
     return profile
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
@@ -15,16 +14,15 @@ from robocal_ros.errors import ConfigurationError
 from robocal_ros.results import (
     CalibrationResult,
     Load,
+    Panel,
     ResultStore,
     Verdict,
+    comparison,
     default_directory,
     read_result,
     stale_text,
     wording,
 )
-
-if TYPE_CHECKING:
-    from robocal_ros.results import Panel
 
 _VERDICT_STYLES = {Verdict.PASS: 'bold green', Verdict.FAIL: 'bold red',
                    Verdict.NOT_EVALUATED: 'bold yellow'}
@@ -58,9 +56,6 @@ def run(options: argparse.Namespace) -> int:
 
 def compared(files: Sequence[Path]) -> Panel:
     """Return the comparison of two result files; raises ConfigurationError for another number."""
-    # It imports Plotly.
-    from robocal_ros.results import comparison
-
     if len(files) != 2:
         raise ConfigurationError(f'--compare takes two results, got {len(files)}.')
     first, second = (read_result(path) for path in files)

@@ -1,35 +1,57 @@
 # SPDX-License-Identifier: Apache-2.0
 """`robocal view`: the arm and what its nodes do, live in a browser.
 
-It only reads what nodes publish for RViz too; a button calls ``~/cancel``, nothing else.
+It only reads what nodes publish for RViz too; a button calls ``~/cancel``, nothing else. Only its
+own page, loaded with the access token, is served.
+
+It is drawn by viser through Pinocchio's own visualiser. viser serves its page from Python alone,
+without a connection to the internet, and has panels with buttons; meshcat has no panels, rerun no
+buttons.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import io
 import logging
+import re
+import secrets
+import socket
 import time
 import webbrowser
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import replace
+from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+import coal
+import numpy as np
+import pinocchio as pin
 from diagnostic_msgs.msg import DiagnosticStatus
+from pinocchio.visualize import ViserVisualizer
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
-from visualization_msgs.msg import MarkerArray
+from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, print_line
 from robocal_ros.cli.node_client import NodeClient, RosSession, full_name, is_served
-from robocal_ros.errors import ConfigurationError, RobocalError
+from robocal_ros.errors import ConfigurationError, ModelError, RobocalError
 from robocal_ros.messages import qos, subscribe_text
 from robocal_ros.results import environment, from_yaml, wording
-from robocal_ros.robot import mesh_folders
+from robocal_ros.robot import mesh_folders, parse_urdf, without_missing_meshes
 
 if TYPE_CHECKING:
-    from robocal_ros.cli.view_scene import Scene
+    import viser
+    from websockets.asyncio.server import ServerConnection
+    from websockets.http11 import Request, Response
+
+    _Handler = Callable[[ServerConnection, Request], Response | None]
 
 LIBRARIES = ('viser', 'trimesh')
 """Libraries of the view, which no node needs."""
@@ -46,6 +68,14 @@ _GOOD, _FAIR, _BAD = '#20702f', '#8a5300', '#b92323'
 _COLOURS = {DiagnosticStatus.OK: _GOOD, DiagnosticStatus.WARN: _FAIR, DiagnosticStatus.ERROR: _BAD}
 _RED = (185, 35, 35)
 _VERDICTS = {'pass': _GOOD, 'fail': _BAD}
+_FRAMES = '/frames'
+# Where the page looks from at first, and at what [m].
+_EYE, _LOOK_AT = (1.5, 1.5, 1.1), (0.0, 0.0, 0.6)
+_ROD_RADIUS = 0.02
+_EVERYWHERE = ('', '0.0.0.0', '::')
+_REFUSED = (
+    'Refused. Only the address that robocal view prints is served: it contains an access token, '
+    'and connections are accepted from its own page alone.\n')
 
 
 def run(options: argparse.Namespace) -> int:
@@ -96,8 +126,6 @@ class View:
             ConfigurationError: If the port is taken.
 
         """
-        from robocal_ros.cli.view_access import GuardedServer
-
         self._session = session
         self._folders = mesh_folders(options.mesh_folder)
         logging.getLogger('websockets').setLevel(logging.ERROR)
@@ -139,8 +167,6 @@ class View:
             panel.refresh()
 
     def _describe(self, message: String) -> None:
-        from robocal_ros.cli.view_scene import Scene
-
         try:
             self._scene = Scene(self._server, message.data, self._folders)
         except RobocalError as error:
@@ -247,3 +273,267 @@ def _table(text: str) -> str:
                  () if verdict == 'pass' else result.reasons,
                  [(item.name, wording.reading(item)) for item in result.parameters
                   if item.value is not None])
+
+
+# ---------------------------------------------------------------------------- scene
+
+
+class Scene:
+    """The arm and the markers around it.
+
+    Attributes:
+        missing: Links whose meshes are not found; they are not shown. Without any shape, rods
+            from joint to joint are.
+
+    """
+
+    def __init__(self, server: viser.ViserServer, urdf: str, mesh_folders: Sequence[str]) -> None:
+        """Draw the arm at its zero posture.
+
+        Args:
+            server: The server of the page.
+            urdf: Robot description.
+            mesh_folders: Folders in which ``package://`` meshes are looked up.
+
+        Raises:
+            ModelError: If the description is no usable URDF.
+
+        """
+        parse_urdf(urdf)
+        found, self.missing = without_missing_meshes(urdf, mesh_folders, 'visual')
+        try:
+            self._model = pin.buildModelFromXML(found, mimic=True)
+            shapes = pin.buildGeomFromUrdfString(
+                self._model, found, pin.GeometryType.VISUAL, package_dirs=list(mesh_folders))
+            if not shapes.ngeoms:
+                shapes = _skeleton(self._model)
+            server.scene.reset()
+            self._arm = ViserVisualizer(self._model, pin.GeometryModel(), shapes)
+            self._arm.initViewer(viewer=server, loadModel=True)
+        except (ValueError, RuntimeError, OSError) as error:
+            raise ModelError(f'The robot description cannot be drawn: {error}') from error
+        self._q = pin.neutral(self._model)
+        self._server = server
+        server.scene.add_grid('/floor', 4.0, 4.0, cell_size=0.25)
+        server.initial_camera.position, server.initial_camera.look_at = _EYE, _LOOK_AT
+        self._frames: dict[str, Any] = {}
+        self._drawn: dict[str, tuple[Any, float]] = {}
+        self.move({})
+
+    def move(self, positions: Mapping[str, float]) -> None:
+        """Show a posture; joints that are not named stay [rad, m]."""
+        for name, position in positions.items():
+            if not (self._model.existJointName(name) and np.isfinite(position)):
+                continue
+            joint = self._model.joints[self._model.getJointId(name)]
+            if joint.nq == 1:
+                self._q[joint.idx_q] = position
+            elif joint.nq == 2:
+                # A joint without limits.
+                self._q[joint.idx_q:joint.idx_q + 2] = np.cos(position), np.sin(position)
+        self._arm.display(self._q)
+        for frame in self._frames:
+            self._place(frame)
+
+    def _place(self, frame: str) -> None:
+        pose = pin.updateFramePlacement(self._model, self._arm.data, self._model.getFrameId(frame))
+        handle = self._frames[frame]
+        handle.position = pose.translation
+        handle.wxyz = np.roll(pin.Quaternion(pose.rotation).coeffs(), 1)
+
+    def _parent(self, frame: str) -> str | None:
+        """Return the scene's node of a frame, None if the description has no such frame."""
+        if not self._model.existFrame(frame):
+            return None
+        path = f'{_FRAMES}/{frame}'
+        if frame not in self._frames:
+            self._frames[frame] = self._server.scene.add_frame(path, show_axes=False)
+            self._place(frame)
+        return path
+
+    # ---------------------------------------------------------------------- markers
+
+    def show(self, source: str, markers: Iterable[Marker]) -> str:
+        """Draw markers as RViz does, in place of those with the same source, name and number.
+
+        Args:
+            source: Topic of the markers.
+            markers: The markers.
+
+        Returns:
+            What cannot be drawn, as a sentence; empty if there is nothing.
+
+        """
+        problem, group = '', f'{source.strip("/")}/'
+        for marker in markers:
+            name = f'{group}{marker.ns}/{marker.id}'
+            if marker.action == Marker.DELETEALL:
+                self._remove([key for key in self._drawn if key.startswith(group)])
+                continue
+            self._remove([name])
+            if marker.action == Marker.DELETE:
+                continue
+            frame = marker.header.frame_id
+            parent = self._parent(frame)
+            if parent is None:
+                problem = f"The robot description has no frame '{frame}' for {source}."
+            elif marker.type not in _KINDS:
+                problem = f'Markers of type {marker.type} on {source} are not drawn.'
+            else:
+                lifetime = marker.lifetime.sec + 1e-9 * marker.lifetime.nanosec
+                self._drawn[name] = (
+                    _drawn(self._server.scene, f'{parent}/{name}', marker),
+                    time.monotonic() + lifetime if lifetime else np.inf)
+        return problem
+
+    def expire(self) -> None:
+        """Remove markers whose lifetime is over."""
+        self._remove([name for name, (_, end) in self._drawn.items() if end < time.monotonic()])
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            handle, _ = self._drawn.pop(name, (None, 0.0))
+            if handle is not None:
+                handle.remove()
+
+
+def _skeleton(model: pin.Model) -> pin.GeometryModel:
+    """Return a rod from each joint to the next ones, and to the frames of its links."""
+    shapes = pin.GeometryModel()
+    ends = [(model.parents[joint], model.jointPlacements[joint].translation)
+            for joint in range(1, model.njoints)]
+    ends += [(frame.parentJoint, frame.placement.translation)
+             for frame in model.frames if frame.type == pin.FrameType.BODY]
+    for number, (joint, end) in enumerate(ends):
+        if length := float(np.linalg.norm(end)):
+            turn = pin.Quaternion.FromTwoVectors(np.array([0.0, 0.0, 1.0]), end).matrix()
+            rod = pin.GeometryObject(f'rod_{number}', joint, 0, pin.SE3(turn, 0.5 * end),
+                                     coal.Cylinder(_ROD_RADIUS, length))
+            rod.meshColor = np.array([0.6, 0.6, 0.6, 1.0])
+            shapes.addGeometryObject(rod)
+    return shapes
+
+
+_KINDS = (Marker.ARROW, Marker.CUBE, Marker.SPHERE, Marker.LINE_STRIP, Marker.LINE_LIST,
+          Marker.SPHERE_LIST, Marker.POINTS, Marker.TEXT_VIEW_FACING)
+
+
+def _drawn(scene: Any, name: str, marker: Marker) -> Any:
+    """Draw a marker of one of these kinds; return its handle, None for nothing to be seen."""
+    kind, size, p, q = marker.type, marker.scale, marker.pose.position, marker.pose.orientation
+    turn = (q.w, q.x, q.y, q.z)
+    # RViz takes an orientation that was never set for the identity.
+    pose = {'position': (p.x, p.y, p.z), 'wxyz': turn if any(turn) else (1.0, 0.0, 0.0, 0.0)}
+    opacity = float(marker.color.a) if marker.color.a < 1.0 else None
+    points = np.array([[p.x, p.y, p.z] for p in marker.points]).reshape(-1, 3)
+    count = len(points)
+    # That of the marker, then that of each point.
+    one, *each = (tuple(int(255 * part) for part in (c.r, c.g, c.b))
+                  for c in (marker.color, *marker.colors))
+    colours = np.array(each if len(each) == count else [one] * count, dtype=np.uint8)
+    if kind == Marker.SPHERE:
+        return scene.add_icosphere(name, 0.5, one, scale=(size.x, size.y, size.z),
+                                   opacity=opacity, cast_shadow=False, **pose)
+    if kind == Marker.CUBE:
+        return scene.add_box(name, one, (size.x, size.y, size.z), opacity=opacity, **pose)
+    if kind == Marker.TEXT_VIEW_FACING:
+        return scene.add_label(name, marker.text, anchor='center-center', **pose)
+    if kind == Marker.ARROW:
+        # It is given by its two ends, as the nodes' are.
+        return scene.add_arrows(
+            name, points[None], np.array([one], dtype=np.uint8), shaft_radius=0.5 * size.x,
+            head_radius=0.5 * size.y, head_length=size.z, **pose)
+    if kind in (Marker.LINE_STRIP, Marker.LINE_LIST):
+        ends = (np.repeat(np.arange(count), 2)[1:-1] if kind == Marker.LINE_STRIP
+                else np.arange(count // 2 * 2)).reshape(-1, 2)
+        return scene.add_line_segments(name, points[ends], colours[ends], thickness=size.x,
+                                       **pose) if len(ends) else None
+    return scene.add_point_cloud(
+        name, points, colours, point_size=size.x, point_shape='circle', precision='float32',
+        **pose) if count else None
+
+
+# --------------------------------------------------------------------------- access
+
+
+class GuardedServer:
+    """Server of viser behind an access token, and closed to pages of other origins.
+
+    A request is answered if all of these hold; otherwise it gets 403:
+
+    - Its path begins with the token. The page connects to the path that it was loaded from.
+    - Its ``Host`` is an address or name of this machine, so that no name of a stranger can be
+      pointed at this machine (DNS rebinding).
+    - Its ``Origin`` is that host. Pages of other origins, which may connect to WebSockets
+      anywhere, differ; only requests for the page itself may lack it.
+
+    Attributes:
+        server: The server of viser.
+        address: Address of the page, with the token.
+
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        """Start the server.
+
+        Args:
+            host: Address or name to serve at.
+            port: First port to try.
+
+        Raises:
+            ConfigurationError: If no port is available, or viser cannot be guarded.
+
+        """
+        # Libraries of the view alone, which may be missing.
+        import viser
+        from websockets.asyncio import server as websockets
+
+        self._token = secrets.token_urlsafe(32)
+        this = socket.gethostname()
+        self._names = {name.lower() for name in (host, this, f'{this}.local', 'localhost')}
+        self._guards = False
+        # viser has no parameter for it, and a proxy would leave viser's own port open.
+        serve = websockets.serve
+        websockets.serve = partial(self._serve, serve)  # type: ignore[assignment,misc]
+        try:
+            # It prints its addresses, of which a user needs one.
+            with redirect_stdout(io.StringIO()):
+                self.server = viser.ViserServer(host, port, verbose=False)
+        except OSError as error:
+            raise ConfigurationError(
+                f'Port {port} of {host} is not available ({error.strerror}). '
+                'Choose another with --port.') from error
+        finally:
+            websockets.serve = serve  # type: ignore[misc]
+        if not self._guards:
+            self.close()
+            raise ConfigurationError(
+                f'viser {viser.__version__} accepts connections in a way that robocal view cannot '
+                "guard. Install a version that was tested: 'pip install viser==1.1.1'.")
+        shown = this if host in _EVERYWHERE else f'[{host}]' if ':' in host else host
+        self.address = f'http://{shown}:{self.server.get_port()}/{self._token}/'
+
+    def close(self) -> None:
+        """End the server."""
+        with redirect_stdout(io.StringIO()):
+            self.server.stop()
+
+    def _serve(
+        self, serve: Callable[..., Any], *arguments: Any, process_request: _Handler, **others: Any
+    ) -> Any:
+        self._guards = True
+        return serve(*arguments, process_request=partial(self._process, process_request), **others)
+
+    def _process(
+        self, answer: _Handler, connection: ServerConnection, request: Request
+    ) -> Response | None:
+        token, _, rest = request.path.removeprefix('/').partition('?')[0].partition('/')
+        hosts, origins = (request.headers.get_all(name) for name in ('Host', 'Origin'))
+        own = {*self._names, connection.local_address[0]} - {''}
+        names = {re.sub(r':\d+$', '', host).strip('[]').lower() for host in hosts}
+        if not (secrets.compare_digest(token.encode(), self._token.encode())
+                and len(hosts) == 1 and names <= own
+                and (origins == [f'http://{hosts[0]}']
+                     or not (origins or 'Upgrade' in request.headers))):
+            return connection.respond(HTTPStatus.FORBIDDEN, _REFUSED)
+        return answer(connection, replace(request, path=f'/{rest}'))

@@ -1,16 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 from . import provenance as provenance, wording as wording
-from .comparison import (
-    comparison as comparison,
-)
-from .page import (
-    environment as environment,
-    plural as plural,
-    rendered as rendered,
-)
-from .plots import (
-    LAYOUT as LAYOUT,
-)
 from .provenance import (
     CHECK as CHECK,
     DRIVE_GAINS as DRIVE_GAINS,
@@ -23,9 +12,14 @@ from .provenance import (
     with_inputs as with_inputs,
 )
 from .report import (
+    LAYOUT as LAYOUT,
     Advice as Advice,
     Panel as Panel,
     Step as Step,
+    comparison as comparison,
+    environment as environment,
+    plural as plural,
+    rendered as rendered,
     report_html as report_html,
 )
 from .result import (

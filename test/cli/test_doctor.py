@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +20,24 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import Header, String
 from support.arms import arm, foreign_urdf
 from support.fake_procedure import Running
+from support.fixtures import Call
 
 from robocal_ros.cli import doctor, doctor_robot
-from robocal_ros.cli.arguments import build_parser
-from robocal_ros.cli.doctor_findings import Finding, Grade
+from robocal_ros.cli.console import Finding, Grade
 from robocal_ros.cli.doctor_robot import (
     clock_finding,
     joint_findings,
     rate_finding,
+    weight_findings,
     wrench_finding,
 )
 from robocal_ros.cli.drivers import DRIVERS, recognised
-from robocal_ros.cli.main import main
+from robocal_ros.cli.main import build_parser, main
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import qos
 from robocal_ros.messages.conversions import to_stamp
 from robocal_ros.robot.model import Robot
+from robocal_ros.wrench.model import SensedArm, SensorMount
 
 URDF = (Path(__file__).parents[1] / 'data' / 'two_joint.urdf').read_text()
 NAMES = ('shoulder', 'elbow')
@@ -217,19 +220,17 @@ class TestDriver:
             arm('robocal').urdf) is None
 
 
-def test_a_good_machine_is_code_0(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(['doctor', '--machine']) == 0
-    assert '0 bad' in capsys.readouterr().out
+def test_a_good_machine_is_code_0(call: Call) -> None:
+    assert '0 bad' in call('doctor', '--machine')
 
 
 def test_what_is_missing_is_told_with_its_cure(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, '_LIBRARIES', {'not_there_at_all': 'nothing'})
     monkeypatch.setattr(doctor, '_NEEDED', ('not_there_at_all',))
     monkeypatch.setenv('ROS_DOMAIN_ID', 'many')
-    assert main(['doctor', '--machine']) == 1
-    message = capsys.readouterr().out
+    message = call('doctor', '--machine', code=1)
     assert 'not_there_at_all: not installed; needed for nothing.' in message
     assert 'scripts/setup' in message
     assert "ROS_DOMAIN_ID is 'many'" in message
@@ -311,3 +312,69 @@ def test_domain_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: s
     monkeypatch.setenv('ROS_DOMAIN_ID', text)
     with pytest.raises(ConfigurationError, match='from 0 to 232'):
         doctor.chosen_domain()
+
+
+FRAMES = ('ft_link_2_proximal', 'ft_link_3_distal', 'ft_wrist')
+HOME = np.array([0.1, 0.3, 0.4, 0.0, 0.6, 0.2])
+AWAY = np.array([0.1, -0.3, -0.9, 0.4, -0.9, 0.2])
+ROBOT = arm('robocal').robot()
+REST = np.zeros(6)
+
+
+def found(
+    *postures: np.ndarray, change: Callable[[np.ndarray], np.ndarray] = lambda readings: readings,
+    frames: tuple[str, ...] = FRAMES,
+) -> list[Finding]:
+    """Return the findings on an arm that rests in each posture."""
+    draw = np.random.default_rng(0)
+    cut = SensedArm(ROBOT, [SensorMount(frame) for frame in frames])
+    bias = draw.uniform(-3.0, 3.0, (len(frames), 6)) * np.repeat([1.0, 0.05], 3)
+    states, wrenches = [], {f'/{frame}/wrench': [] for frame in frames}
+    for posture in postures:
+        ideal = cut.in_measurement(-cut.held(posture, REST, REST))
+        for _ in range(100):
+            states.append(JointState(name=list(ROBOT.joint_names), position=posture.tolist()))
+            rows = change(ideal) + bias + draw.normal(0.0, 0.1, bias.shape) * np.repeat(
+                [1.0, 0.02], 3)
+            for row, frame, readings in zip(rows, frames, wrenches.values(), strict=True):
+                message = WrenchStamped(header=Header(frame_id=frame))
+                force, torque = message.wrench.force, message.wrench.torque
+                force.x, force.y, force.z, torque.x, torque.y, torque.z = row.tolist()
+                readings.append(message)
+    return list(weight_findings(ROBOT, states, wrenches))
+
+
+def flip(row: int) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda readings: readings * np.where(np.arange(len(readings)) == row, -1.0, 1.0)[
+        :, None]
+
+
+ALONE = {'frames': ('ft_wrist',)}
+
+
+@pytest.mark.parametrize(('postures', 'options', 'grade', 'words'), [
+    ((HOME, AWAY), {}, Grade.GOOD, 'Readings are those of the weights'),
+    ((HOME,), {'change': flip(0)}, Grade.BAD, "'ft_link_2_proximal' reads the opposite"),
+    ((HOME,), {'change': lambda readings: readings[[1, 0, 2]]}, Grade.BAD,
+     "'ft_link_2_proximal' and 'ft_link_3_distal' read"),
+    # The sign of a light load, and a turned frame, show in a second posture.
+    ((HOME,), {**ALONE, 'change': flip(0)}, Grade.WARNING,
+     'the sign is unchecked: move the arm to another posture'),
+    ((HOME, AWAY), {**ALONE, 'change': flip(0)}, Grade.BAD,
+     "between two postures 'ft_wrist' changed by the opposite"),
+    ((HOME, AWAY), {**ALONE, 'change': lambda readings: readings[:, [1, 2, 0, 4, 5, 3]]},
+     Grade.BAD, "while the weight distal to 'ft_wrist' changes by"),
+    (np.linspace(HOME, AWAY, 8), {}, Grade.WARNING, 'A joint moved'),
+    ((HOME,), {'change': lambda readings: readings + [0.0, 0.0, -60.0, 0.0, 0.0, 0.0]},
+     Grade.WARNING, 'A tare would be refused'),
+])
+def test_sensors_are_compared_with_the_weights_distal_to_them(
+    postures: Sequence[np.ndarray], options: dict[str, Any], grade: Grade, words: str
+) -> None:
+    item, *others = found(*postures, **options)
+    assert item.grade is grade
+    assert words in item.message
+    # A wrong frame is one of several findings.
+    assert not others or 'while' in words
+    if ' read' in words and grade is Grade.BAD:
+        assert '/ft_wrist/wrench (ft_wrist)' in item.remedy

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from support.arms import arm
+from support.fixtures import Call
 from support.joints import plain
 
 from robocal_ros.cli import import_csv
@@ -22,13 +23,21 @@ from robocal_ros.results.store import from_yaml
 
 LOG = {'joints': ['a', 'b'], 'position': ['q1', 'q2'], 'effort': ['t1', 't2'], 'time': 'stamp'}
 HEADER = 'stamp,q1,q2,t1,t2\n'
+SEMICOLONS = 'stamp;q1;q2;t1;t2\n5,0;0,1;0,2;1,0;2,0\n'
 
 
-def imported(folder: Path, text: str, columns: dict[str, Any]) -> int:
-    (folder / 'log.csv').write_text(text, encoding='utf-8')
-    (folder / 'map.yaml').write_text(yaml.safe_dump(columns), encoding='utf-8')
-    return main(['import', str(folder / 'log.csv'), str(folder / 'bag'), '--columns',
-                 str(folder / 'map.yaml')])
+@pytest.fixture
+def imported(tmp_path: Path, call: Call) -> Call:
+    """Imports a text by a column map into `bag`; returns what is printed."""
+    def run(text: str, columns: dict[str, Any], code: int = 0) -> str:
+        (tmp_path / 'log.csv').write_text(text, encoding='utf-8')
+        (tmp_path / 'map.yaml').write_text(yaml.safe_dump(columns), encoding='utf-8')
+        told = call('import', tmp_path / 'log.csv', tmp_path / 'bag', '--columns',
+                    tmp_path / 'map.yaml', code=code)
+        assert (tmp_path / 'bag').exists() is (code == 0)
+        return told
+
+    return run
 
 
 @pytest.mark.parametrize(('changes', 'position', 'effort', 'first'), [
@@ -40,13 +49,14 @@ def imported(folder: Path, text: str, columns: dict[str, Any]) -> int:
     ({'position': [2, 3], 'effort': [4, 5], 'time': 1}, 1.0, 1.0, 5.0),
 ])
 def test_a_log(
-    tmp_path: Path, changes: dict[str, Any], position: Any, effort: float, first: float
+    tmp_path: Path, imported: Call, changes: dict[str, Any], position: Any, effort: float,
+    first: float
 ) -> None:
     rows = np.random.default_rng(0).uniform(-1.0, 1.0, (50, 4))
     text = HEADER + ''.join(
         f'{5.0 + 0.01 * i!r},' + ','.join(map(repr, row)) + '\n'
         for i, row in enumerate(rows.tolist()))
-    assert imported(tmp_path, text, {**LOG, **changes}) == 0
+    imported(text, {**LOG, **changes})
     intake = JointIntake(plain(('a', 'b')), np.ones(2), need_effort=True)
     with Bag(tmp_path / 'bag') as bag:
         bag.read({'/joint_states': intake.take})
@@ -54,6 +64,9 @@ def test_a_log(
     assert samples.time[0] == pytest.approx(first)
     np.testing.assert_allclose(samples.position, position * rows[:, :2])
     np.testing.assert_allclose(samples.effort, effort * rows[:, 2:])
+
+
+GOOD = f'{HEADER}5.0,0.1,0.2,1,2\n5.1,0.1,0.2,1,2\n'
 
 
 @pytest.mark.parametrize(('line', 'words'), [
@@ -65,13 +78,8 @@ def test_a_log(
     ('5.1,0.1,0.2,1,2', "line 4, column 'stamp': 5.1 s does not follow 5.1 s"),
     (f'5.2,{"1" * 150_000},0.2,1,2', 'line 4: field larger than field limit'),
 ])
-def test_a_bad_line_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, words: str
-) -> None:
-    text = f'{HEADER}5.0,0.1,0.2,1,2\n5.1,0.1,0.2,1,2\n{line}\n'
-    assert imported(tmp_path, text, LOG) == 2
-    assert words in capsys.readouterr().err.replace('\n', ' ')
-    assert not (tmp_path / 'bag').exists()
+def test_a_bad_line_is_named(imported: Call, line: str, words: str) -> None:
+    assert words in imported(f'{GOOD}{line}\n', LOG, code=2)
 
 
 @pytest.mark.parametrize(('changes', 'words'), [
@@ -83,34 +91,28 @@ def test_a_bad_line_is_named(
     ({'wrench': ['q1'] * 6, 'wrench_frame': 'ft', 'postures': True}, "key 'wrench_noise'"),
     ({'speed': ['q1']}, 'speed'),
 ])
-def test_a_bad_column_map_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], words: str
+def test_a_bad_column_map_is_named(imported: Call, changes: dict[str, Any], words: str) -> None:
+    assert words in imported(GOOD, {**LOG, **changes}, code=2)
+
+
+@pytest.mark.parametrize(('text', 'changes', 'words'), [
+    *((text, {}, 'is empty; expected one line per sample') for text in ('', '\n', HEADER)),
+    # The way to it would fill the disk.
+    (f'{HEADER}0,0.1,0.2,1,2\n0,0.1,1e9,1,2\n', {'time': '', 'postures': True},
+     "line 3, column 'q2': 1e+09 rad or m is no posture"),
+    (SEMICOLONS, {}, "seem to be separated by ';': set delimiter"),
+    (SEMICOLONS, {'delimiter': ';'},
+     "'0,1' is not a finite number. Export the log with decimal points."),
+])
+def test_a_file_of_no_use_is_refused(
+    imported: Call, text: str, changes: dict[str, Any], words: str
 ) -> None:
-    text = f'{HEADER}5.0,0.1,0.2,1,2\n5.1,0.1,0.2,1,2\n'
-    assert imported(tmp_path, text, {**LOG, **changes}) == 2
-    assert words in capsys.readouterr().err.replace('\n', ' ')
+    assert words in imported(text, {**LOG, **changes}, code=2)
 
 
-@pytest.mark.parametrize('text', ['', '\n', HEADER])
-def test_a_file_without_samples_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+def test_a_set_with_one_posture_per_line_gives_the_payload(
+    tmp_path: Path, imported: Call
 ) -> None:
-    assert imported(tmp_path, text, LOG) == 2
-    assert 'is empty; expected one line per sample' in capsys.readouterr().err.replace('\n', ' ')
-    assert not (tmp_path / 'bag').exists()
-
-
-def test_a_posture_that_no_arm_reaches_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The way to it would fill the disk."""
-    columns = {**LOG, 'time': '', 'postures': True}
-    assert imported(tmp_path, f'{HEADER}0,0.1,0.2,1,2\n0,0.1,1e9,1,2\n', columns) == 2
-    assert "line 3, column 'q2': 1e+09 rad or m is no posture" in (
-        capsys.readouterr().err.replace('\n', ' '))
-
-
-def test_a_set_with_one_posture_per_line_gives_the_payload(tmp_path: Path) -> None:
     robot = arm('robocal').robot()
     frame = robot.tool_frame
     generator = np.random.default_rng(1)
@@ -122,11 +124,11 @@ def test_a_set_with_one_posture_per_line_gives_the_payload(tmp_path: Path) -> No
         reading = np.concatenate((mass * down, np.cross(centre, mass * down)))
         reading += generator.normal(0.0, np.repeat([0.02, 0.002], 3))
         lines.append(','.join(map(repr, (*np.degrees(q).tolist(), *reading.tolist()))))
-    assert imported(tmp_path, '\n'.join(lines) + '\n', {
+    imported('\n'.join(lines) + '\n', {
         'joints': list(robot.joint_names), 'position': list(range(1, robot.n + 1)),
         'position_unit': ['deg'], 'postures': True, 'header': False,
         'wrench': list(range(robot.n + 1, robot.n + 7)), 'wrench_frame': frame,
-        'wrench_noise': [0.02, 0.002]}) == 0
+        'wrench_noise': [0.02, 0.002]})
     wrench = WrenchIntake('ft_wrist/wrench', frame, 1.0)
     with Bag(tmp_path / 'bag') as bag:
         bag.read({'/ft_wrist/wrench': wrench.take})
@@ -142,23 +144,13 @@ def test_a_set_with_one_posture_per_line_gives_the_payload(tmp_path: Path) -> No
     assert code == (0 if result.verdict is Verdict.PASS else 1)
 
 
-def test_progress_goes_from_reading_to_writing(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_progress_goes_from_reading_to_writing(imported: Call, monkeypatch) -> None:
     monkeypatch.setattr(import_csv, 'QUIET', 0.0)
     monkeypatch.setattr(import_csv, '_REPORTED', 10)
     text = HEADER + ''.join(f'{0.01 * i},0,0,0,0\n' for i in range(100))
-    assert imported(tmp_path, text, LOG) == 0
-    shown = capsys.readouterr().out
+    shown = imported(text, LOG)
     percents = [int(item) for item in re.findall(r'import: +(\d+) %', shown)]
     assert percents == sorted(percents)
     assert percents[0] == 0
     assert percents[-1] >= 80
     assert shown.index('reading') < shown.index('writing')
-
-
-def test_semicolons_and_decimal_commas_are_named(tmp_path: Path, capsys) -> None:
-    text = 'stamp;q1;q2;t1;t2\n5,0;0,1;0,2;1,0;2,0\n'
-    assert imported(tmp_path, text, LOG) == 2
-    assert "seem to be separated by ';': set delimiter" in capsys.readouterr().err
-    assert imported(tmp_path, text, {**LOG, 'delimiter': ';'}) == 2
-    assert "'0,1' is not a finite number. Export the log with decimal points." in (
-        capsys.readouterr().err)

@@ -17,8 +17,8 @@ from rclpy.node import Node
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from support.fake_procedure import Running
+from support.fixtures import Call
 
-from robocal_ros.cli.main import main
 from robocal_ros.cli.record import RecorderProfile, read_profile
 from robocal_ros.errors import ConfigurationError, FileFormatError
 from robocal_ros.messages import qos
@@ -69,12 +69,10 @@ def robot() -> Iterator[Running]:
 
 @pytest.mark.parametrize('storage', ['mcap', 'sqlite3'])
 def test_the_profiles_topics_are_recorded(
-    robot: Running, tmp_path: Path, capsys, storage: str
+    robot: Running, tmp_path: Path, call: Call, storage: str
 ) -> None:
     bag = tmp_path / 'bag'
-    assert main(['record', '-o', str(bag), '--duration', '2', '--storage', storage,
-                 '--timeout', '30']) == 0
-    told = capsys.readouterr().out
+    told = call('record', '-o', bag, '--duration', 2, '--storage', storage, '--timeout', 30)
     with Bag(bag) as opened:
         assert set(opened.topics) == {
             '/joint_states', '/any/wrench', '/robot_description', '/tracker/pose'}
@@ -96,26 +94,22 @@ def test_the_profiles_topics_are_recorded(
     assert 'No messages received on /tracker/pose' in told
 
 
-def test_further_topics_may_be_named(robot: Running, tmp_path: Path) -> None:
-    assert main(['record', 'other', '-o', str(tmp_path / 'bag'), '--duration', '1',
-                 '--timeout', '30']) == 0
+def test_further_topics_may_be_named(robot: Running, tmp_path: Path, call: Call) -> None:
+    call('record', 'other', '-o', tmp_path / 'bag', '--duration', 1, '--timeout', 30)
     with Bag(tmp_path / 'bag') as opened:
         assert '/other' in opened.topics
 
 
-def test_nothing_to_record_is_told(robot: Running, tmp_path: Path, capsys) -> None:
-    assert main(['record', '-o', str(tmp_path / 'bag'), '--namespace', '/left', '--timeout',
-                 '3']) == 2
-    told = capsys.readouterr().err
+def test_nothing_to_record_is_told(robot: Running, tmp_path: Path, call: Call) -> None:
+    told = call('record', '-o', tmp_path / 'bag', '--namespace', '/left', '--timeout', 3, code=2)
     assert 'No publisher of /left/joint_states' in told
     assert '/joint_states' in told
     assert not (tmp_path / 'bag').exists()
 
 
-def test_an_existing_bag_stays(robot: Running, tmp_path: Path, capsys) -> None:
+def test_an_existing_bag_stays(robot: Running, tmp_path: Path, call: Call) -> None:
     (tmp_path / 'mine').write_text('precious')
-    assert main(['record', '-o', str(tmp_path), '--timeout', '30']) == 2
-    assert 'does not exist yet' in capsys.readouterr().err
+    assert 'does not exist yet' in call('record', '-o', tmp_path, '--timeout', 30, code=2)
 
 
 GRAPH = {

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robocal view`: the arm, the markers and the nodes in a browser."""
+"""`robocal view`: the arm, the markers and the nodes in a browser, for its own page alone."""
 
 from __future__ import annotations
 
 import argparse
+import http.client
 import os
 import re
+import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+import viser
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from geometry_msgs.msg import Point
 from rclpy.context import Context
@@ -27,16 +31,18 @@ from support.fake_procedure import Running
 from support.result_examples import example, failing
 from support.ros_rig import arm_urdf
 from visualization_msgs.msg import Marker, MarkerArray
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin, Subprotocol
 
-from robocal_ros.cli.main import main
+from robocal_ros.cli.main import build_parser, main
 from robocal_ros.cli.node_client import RosSession
-from robocal_ros.cli.view import View
-from robocal_ros.cli.view_scene import Scene
+from robocal_ros.cli.view import GuardedServer, Scene, View
+from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import qos
 from robocal_ros.results.store import to_yaml
 from robocal_ros.robot.model import Robot
 
-viser = pytest.importorskip('viser')
 DOMAIN = int(os.environ['ROS_DOMAIN_ID'])
 ANGLES = {'joint_1': 0.3, 'joint_2': 0.4, 'joint_3': -0.9, 'joint_4': 0.1, 'joint_5': 0.5,
           'joint_6': -0.2}
@@ -58,9 +64,13 @@ def marker(kind: int, number: int = 0, frame: str = 'tool0', **changes: Any) -> 
     return made
 
 
+@pytest.fixture
+def scene(server: Any) -> Scene:
+    return Scene(server, arm_urdf(), [])
+
+
 class TestScene:
-    def test_frames_of_markers_are_where_the_kinematics_put_them(self, server) -> None:
-        scene = Scene(server, arm_urdf(), [])
+    def test_frames_of_markers_are_where_the_kinematics_put_them(self, scene: Scene) -> None:
         assert scene.show('/node', [marker(Marker.SPHERE)]) == ''
         scene.move(ANGLES)
         pose = Robot(arm_urdf()).transform_frame_to_root(np.array(list(ANGLES.values())), 'tool0')
@@ -69,8 +79,9 @@ class TestScene:
         turn = viser.transforms.SO3(np.asarray(node.wxyz)).as_matrix()
         np.testing.assert_allclose(turn, pose.rotation, atol=1e-6)
 
-    def test_values_that_are_no_numbers_and_joints_of_others_are_left_out(self, server) -> None:
-        scene = Scene(server, arm_urdf(), [])
+    def test_values_that_are_no_numbers_and_joints_of_others_are_left_out(
+        self, scene: Scene
+    ) -> None:
         scene.show('/node', [marker(Marker.SPHERE)])
         scene.move(ANGLES)
         before = np.array(scene._frames['tool0'].position)
@@ -88,8 +99,7 @@ class TestScene:
     @pytest.mark.parametrize('kind', [
         Marker.ARROW, Marker.CUBE, Marker.SPHERE, Marker.LINE_STRIP, Marker.LINE_LIST,
         Marker.SPHERE_LIST, Marker.POINTS, Marker.TEXT_VIEW_FACING])
-    def test_a_marker_is_drawn_and_deleted(self, server, kind: int) -> None:
-        scene = Scene(server, arm_urdf(), [])
+    def test_a_marker_is_drawn_and_deleted(self, scene: Scene, kind: int) -> None:
         assert scene.show('/node', [marker(kind)]) == ''
         assert list(scene._drawn) == ['node/test/0']
         # The same one again takes its place.
@@ -100,15 +110,13 @@ class TestScene:
         scene.show('/node', [gone])
         assert list(scene._drawn) == ['node/test/1']
 
-    def test_all_markers_of_one_source_are_deleted(self, server) -> None:
-        scene = Scene(server, arm_urdf(), [])
+    def test_all_markers_of_one_source_are_deleted(self, scene: Scene) -> None:
         for source in ('/leveling', '/leveling_2'):
             scene.show(source, [marker(Marker.SPHERE)])
         scene.show('/leveling', [Marker(action=Marker.DELETEALL)])
         assert list(scene._drawn) == ['leveling_2/test/0']
 
-    def test_a_marker_ends_with_its_lifetime(self, server) -> None:
-        scene = Scene(server, arm_urdf(), [])
+    def test_a_marker_ends_with_its_lifetime(self, scene: Scene) -> None:
         short = marker(Marker.SPHERE)
         short.lifetime.nanosec = 1
         scene.show('/node', [short, marker(Marker.SPHERE, 1)])
@@ -116,8 +124,7 @@ class TestScene:
         scene.expire()
         assert list(scene._drawn) == ['node/test/1']
 
-    def test_what_cannot_be_drawn_is_told(self, server) -> None:
-        scene = Scene(server, arm_urdf(), [])
+    def test_what_cannot_be_drawn_is_told(self, scene: Scene) -> None:
         assert "no frame 'elsewhere'" in scene.show(
             '/node', [marker(Marker.SPHERE, frame='elsewhere')])
         assert 'Markers of type 10' in scene.show('/node', [marker(Marker.MESH_RESOURCE)])
@@ -276,3 +283,149 @@ def test_a_browser_shows_the_page_and_cancels(told: Told, view: View) -> None:
         assert [item for item in serious(page) if not item.startswith('button-name')] == []
         page.get_by_text('Cancel and hold the arm').click()
         until(view, lambda: told.cancelled)
+
+
+@pytest.fixture(scope='module')
+def guarded() -> Iterator[GuardedServer]:
+    made = GuardedServer('127.0.0.1', free_port())
+    yield made
+    made.close()
+
+
+def first_message(address: str, origin: str | None, to: str = '127.0.0.1') -> object:
+    """Return the first message that a WebSocket receives; addresses as in a browser."""
+    port = urlsplit(address).port
+    with (
+        socket.create_connection((to, port), 10.0) as stream,
+        connect(address.replace('http:', 'ws:'), sock=stream, proxy=None,
+                origin=None if origin is None else Origin(origin),
+                subprotocols=[Subprotocol(f'viser-v{viser.__version__}')]) as client,
+    ):
+        return client.recv(10.0)
+
+
+def refused(address: str, origin: str | None) -> str:
+    with pytest.raises(InvalidStatus) as caught:
+        first_message(address, origin)
+    assert caught.value.response.status_code == 403
+    return caught.value.response.body.decode()
+
+
+def origin_of(address: str) -> str:
+    return address.rpartition('/')[0].rpartition('/')[0]
+
+
+def test_the_page_of_the_printed_address_is_served(guarded: GuardedServer) -> None:
+    assert first_message(guarded.address, origin_of(guarded.address))
+
+
+@pytest.mark.parametrize('name', ['localhost', socket.gethostname()])
+def test_names_of_this_machine_and_ports_of_a_tunnel_are_served(
+    guarded: GuardedServer, name: str
+) -> None:
+    address = guarded.address.replace('127.0.0.1', name)
+    assert first_message(address, origin_of(address))
+    # What `ssh -L 9999:localhost:8080` sends.
+    port = guarded.server.get_port()
+    with socket.create_connection(('127.0.0.1', port), 10.0) as stream, connect(
+            address.replace('http:', 'ws:').replace(str(port), '9999'), sock=stream, proxy=None,
+            origin=Origin(f'http://{name}:9999'),
+            subprotocols=[Subprotocol(f'viser-v{viser.__version__}')]) as client:
+        assert client.recv(10.0)
+
+
+@pytest.mark.parametrize('origin', [
+    'http://evil.example', 'http://127.0.0.1', 'http://127.0.0.1:1', 'null', '', None])
+def test_pages_of_other_origins_are_refused(guarded: GuardedServer, origin: str | None) -> None:
+    told = refused(guarded.address, origin)
+    assert 'robocal view prints' in told
+    assert 'token' in told
+    assert guarded.address.split('/')[-2] not in told
+
+
+def test_a_stranger_s_name_that_points_at_this_machine_is_refused(
+    guarded: GuardedServer
+) -> None:
+    address = guarded.address.replace('127.0.0.1', 'evil.example')
+    refused(address, origin_of(address))
+
+
+@pytest.mark.parametrize('token', ['', 'wrong/', '%ff/', 'é/'.encode().decode('latin-1')])
+def test_a_missing_or_wrong_token_is_refused(guarded: GuardedServer, token: str) -> None:
+    origin = origin_of(guarded.address)
+    refused(f'{origin}/{token}', origin)
+    refused(guarded.address[:-2], origin)
+
+
+def get(guarded: GuardedServer, path: str, **headers: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection('127.0.0.1', guarded.server.get_port(), timeout=10.0)
+    connection.request('GET', path, headers=headers)
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+def test_files_need_the_token_too(guarded: GuardedServer) -> None:
+    path = urlsplit(guarded.address).path
+    status, page = get(guarded, path)
+    assert status == 200
+    assert b'<!doctype html>' in page
+    assert get(guarded, f'{path}?darkMode')[0] == 200
+    assert get(guarded, f'{path}%2e%2e/%2e%2e/__init__.py')[0] == 404
+    for wrong in ('/', '/index.html', f'/x{path}', f'/{path}'):
+        assert get(guarded, wrong)[0] == 403
+    assert get(guarded, path, Origin='http://evil.example')[0] == 403
+    assert get(guarded, path, Host='evil.example')[0] == 403
+    assert get(guarded, path, Host='[')[0] == 403
+    # A protocol that viser does not take for a WebSocket is no way around the origin.
+    assert get(guarded, path, Upgrade='WebSocket', Connection='Upgrade')[0] == 403
+
+
+def test_the_default_is_this_machine_alone() -> None:
+    options = build_parser().parse_args(['view'])
+    made = GuardedServer(options.host, free_port())
+    try:
+        with pytest.raises(ConnectionRefusedError):
+            first_message(made.address, None, to='127.0.0.2')
+    finally:
+        made.close()
+
+
+def test_served_everywhere_it_accepts_each_address_of_this_machine() -> None:
+    made = GuardedServer('0.0.0.0', free_port())
+    try:
+        assert urlsplit(made.address).hostname == socket.gethostname().lower()
+        address = made.address.replace(socket.gethostname(), '127.0.0.2')
+        assert first_message(address, origin_of(address), to='127.0.0.2')
+        with pytest.raises(InvalidStatus):
+            first_message(address, origin_of(address), to='127.0.0.3')
+    finally:
+        made.close()
+
+
+def test_tokens_differ() -> None:
+    tokens = set()
+    for _ in range(2):
+        made = GuardedServer('127.0.0.1', free_port())
+        tokens.add(urlsplit(made.address).path)
+        made.close()
+    assert len(tokens) == 2
+    assert all(len(token) > 40 for token in tokens)
+
+
+def test_a_viser_that_cannot_be_guarded_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    serve = pytest.importorskip('websockets.asyncio.server').serve
+    made = []
+
+    class Other(viser.ViserServer):
+        """Opens its port with another function than the one that is wrapped."""
+
+        def __init__(self, *arguments: object, **others: object) -> None:
+            monkeypatch.setattr('websockets.asyncio.server.serve', serve)
+            super().__init__(*arguments, **others)
+            made.append(self.get_port())
+
+    monkeypatch.setattr('viser.ViserServer', Other)
+    with pytest.raises(ConfigurationError, match=r'cannot guard.*pip install viser=='):
+        GuardedServer('127.0.0.1', free_port())
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(('127.0.0.1', made[0]), 5.0)

@@ -10,13 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.browser import Page
 
+from benchmarks import seven_joints
 from demo import __main__ as demo, default_cell
 from demo.comparison import compare
 from demo.tour import TourOutcome
+from demo.wrench import ObservedPush, push_figures
 from robocal_ros.results.result import CalibrationResult, Check
 from robocal_ros.results.store import read_result
 from robocal_ros.robot.model import Robot
+from robocal_ros.wrench.model import SensedArm, SensorMount
 from robocal_sim.truth import ToolTruth
 
 RESULT = read_result(Path(__file__).parents[1] / 'results' / 'data' / 'payload.yaml')
@@ -48,7 +52,8 @@ def test_a_passed_demo_writes_summary_results_and_report(
         'truth': 0.0122, 'estimate': 0.0123, 'std': RESULT.parameter('com_z').std,
         'verdict': 'pass'}
     assert read_result(tmp_path / 'payload_two_plane.yaml').parameters == RESULT.parameters
-    assert '12.20' in (tmp_path / 'report.html').read_text(encoding='utf-8')
+    page = Page((tmp_path / 'report.html').read_text(encoding='utf-8'))
+    assert ['payload, com_z', '12.20', '12.30', '0.10', '0.21', 'mm'] in page.rows
     text = capsys.readouterr().out
     row = next(line for line in text.splitlines() if 'com_z' in line)
     assert row.split() == ['com_z', '12.20', '12.30', '0.10', '0.21', 'mm']
@@ -96,3 +101,26 @@ def test_payload_truth_is_expressed_in_the_frame_of_the_result() -> None:
     ]
     assert points[0] == pytest.approx(points[1], abs=1e-12)
     assert elsewhere['com_z'] != here['com_z']
+
+
+def test_arrows_end_at_the_point_of_application() -> None:
+    robot = Robot(default_cell.urdf())
+    point, force = np.array([0.055, 0.0, 0.2]), np.array([-30.0, 0.0, 0.0])
+    push = ObservedPush('ft_link_2_proximal', point, force, 'ft_link_2_proximal',
+                    point + [0.0, 0.0, 0.003], force + [0.0, 0.4, 0.0])
+    assert abs(push.point_error - 0.003) < 1e-12
+    assert abs(push.force_error - 0.4) < 1e-12
+    made = push_figures(robot, np.zeros(6), ['base_link', 'link_2', 'flange'], [push])
+    assert [title for title, _ in made] == ['Pushes, side view', 'Pushes, top view']
+    side = made[0][1].layout.annotations
+    assert len(side) == 2
+    # In the zero posture the upper arm stands upright: a push backwards points to -x.
+    assert side[0].ax > side[0].x
+    assert abs(side[0].ay - side[0].y) < 1e-9
+
+
+def test_the_benchmark_arm_has_the_required_joints_and_sensors() -> None:
+    robot = Robot(seven_joints.urdf())
+    assert robot.joint_names == seven_joints.JOINTS
+    cut = SensedArm(robot, [SensorMount(frame) for frame in seven_joints.SENSORS])
+    assert [chain.rigid for chain in cut.chains] == [True, False, False, True]

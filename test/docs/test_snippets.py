@@ -30,8 +30,7 @@ from support.parameter_files import tables
 
 from robocal_ros import launching, registry
 from robocal_ros.cli import console, import_csv, main as entry
-from robocal_ros.cli.arguments import build_parser
-from robocal_ros.cli.calibration_answers import check_purposes
+from robocal_ros.cli.calibrate import check_purposes
 from robocal_ros.compliance.geometry import read_observations
 from robocal_ros.friction.plan import load_trajectory_set
 from robocal_ros.offline import read_parameters
@@ -146,7 +145,7 @@ def test_commands_in_the_text_are_parsed(page: Path) -> None:
 
 def takes_value(option: str) -> bool:
     """Return whether a word is an option of `robocal` that a value must follow."""
-    subcommands, = (action for action in build_parser()._actions if action.dest != 'help'
+    subcommands, = (action for action in entry.build_parser()._actions if action.dest != 'help'
                     and isinstance(action.choices, dict))
     return any(option in action.option_strings and action.nargs != 0
                for parser in subcommands.choices.values() for action in parser._actions)
@@ -155,7 +154,7 @@ def takes_value(option: str) -> bool:
 def parsed(words: Sequence[str]) -> argparse.Namespace:
     """Parse a command line of `robocal`."""
     try:
-        return build_parser().parse_args(words)
+        return entry.build_parser().parse_args(words)
     except SystemExit as error:
         raise AssertionError(f"robocal {' '.join(words)}: not a valid command line") from error
 

@@ -4,62 +4,50 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from lifecycle_msgs.msg import Transition
-from rosbags.rosbag2 import StoragePlugin, Writer
-from rosbags.typesys import Stores, get_typestore
-from support.launch_stand_in import Context, LifecycleNode
+from support.bag_examples import JOINT_STATE, STRING, joint_state, text
+from support.launch_stand_in import ROOT, Context, LifecycleNode
 
 from robocal_ros.errors import ConfigurationError, FileFormatError
+from robocal_ros.messages import BagWriter
 
-ROOT = Path(__file__).resolve().parents[2]
-URDF = (ROOT / 'test' / 'data' / 'two_joint.urdf').read_text(encoding='utf-8')
-STORE = get_typestore(Stores.LATEST)
+TWO_JOINTS = ROOT / 'test' / 'data' / 'two_joint.urdf'
+URDF = TWO_JOINTS.read_text(encoding='utf-8')
+TOPICS = {'robot_description': (STRING, text(URDF)),
+          'joint_states': (JOINT_STATE, joint_state(1.0))}
 Launch = Callable[..., Context]
 
 
-def write_bag(path: Path, topics: Sequence[str], *, namespace: str = '') -> Path:
-    """Write a bag with one message on each of robot_description and joint_states."""
-    with Writer(path, version=9, storage_plugin=StoragePlugin.MCAP) as writer:
-        for number, name in enumerate(topics):
-            kind = ('std_msgs/msg/String' if name == 'robot_description'
-                    else 'sensor_msgs/msg/JointState')
-            connection = writer.add_connection(f'{namespace}/{name}', kind, typestore=STORE)
-            writer.write(connection, number, STORE.serialize_cdr(message(kind), kind))
-    return path
+@pytest.fixture
+def played(replay: Launch, tmp_path: Path) -> Launch:
+    """Evaluates the launch file with a bag of one message on each of some topics."""
+    def play(*topics: str, inside: str = '', **arguments: Any) -> Context:
+        with BagWriter(tmp_path / 'bag') as bag:
+            for topic in topics or TOPICS:
+                kind, message = TOPICS[topic]
+                bag.add(f'{inside}/{topic}', kind)
+                bag.write(f'{inside}/{topic}', 0, message)
+        return replay(bag=str(tmp_path / 'bag'), **arguments)
+
+    return play
 
 
-def message(kind: str) -> Any:
-    types = STORE.types
-    if kind == 'std_msgs/msg/String':
-        return types[kind](data=URDF)
-    stamp = types['builtin_interfaces/msg/Time'](sec=1, nanosec=0)
-    header = types['std_msgs/msg/Header'](stamp=stamp, frame_id='')
-    nothing = np.zeros(0)
-    return types[kind](header=header, name=[], position=nothing, velocity=nothing, effort=nothing)
-
-
-BOTH = ('robot_description', 'joint_states')
-
-
-def test_the_nodes_take_the_arm_of_the_bag(replay: Launch, tmp_path: Path) -> None:
-    bag = write_bag(tmp_path / 'bag', BOTH)
-    node = replay(bag=str(bag), nodes='leveling').process('leveling')
+def test_the_nodes_take_the_arm_of_the_bag(played: Launch) -> None:
+    node = played(nodes='leveling').process('leveling')
     assert isinstance(node.action, LifecycleNode)
     assert node.files == [str(ROOT / 'config' / 'leveling.yaml')]
     assert node.values == {'use_sim_time': True, 'autostart': False, 'robot_description': URDF}
 
 
-def test_the_bag_is_played_on_its_own_clock(replay: Launch, tmp_path: Path) -> None:
-    bag = write_bag(tmp_path / 'bag', BOTH)
-    words = replay(bag=str(bag), nodes='none', rate='2.5').process('ros2').arguments
-    assert words[:3] == ['bag', 'play', str(bag)]
+def test_the_bag_is_played_on_its_own_clock(played: Launch, tmp_path: Path) -> None:
+    words = played(nodes='none', rate='2.5').process('ros2').arguments
+    assert words[:3] == ['bag', 'play', str(tmp_path / 'bag')]
     assert '--clock' in words
     assert words[words.index('--rate') + 1] == '2.5'
     # Before the nodes have found the player, what it plays is lost.
@@ -81,9 +69,8 @@ def reach(done: Context, name: str, goal: str, start: str = 'any') -> list[Any]:
     return done.events
 
 
-def test_the_bag_waits_for_all_nodes(replay: Launch, tmp_path: Path) -> None:
-    bag = write_bag(tmp_path / 'bag', BOTH)
-    done = replay(bag=str(bag), nodes='leveling,wrench_observer')
+def test_the_bag_waits_for_all_nodes(played: Launch) -> None:
+    done = played(nodes='leveling,wrench_observer')
     asked = {event.options['lifecycle_node_matcher']: event.options['transition_id']
              for event in done.events}
     names = ('leveling', 'wrench_observer')
@@ -102,9 +89,8 @@ def test_the_bag_waits_for_all_nodes(replay: Launch, tmp_path: Path) -> None:
     assert done.process('ros2')
 
 
-def test_a_node_that_is_not_configured_is_reported(replay: Launch, tmp_path: Path) -> None:
-    bag = write_bag(tmp_path / 'bag', BOTH, namespace='/left')
-    done = replay(bag=str(bag), namespace='left', nodes='payload_identification')
+def test_a_node_that_is_not_configured_is_reported(played: Launch) -> None:
+    done = played(inside='/left', namespace='left', nodes='payload_identification')
     assert done.said == []
     reach(done, 'payload_identification', 'unconfigured')
     (said,) = done.said
@@ -112,9 +98,8 @@ def test_a_node_that_is_not_configured_is_reported(replay: Launch, tmp_path: Pat
     assert 'ros2 lifecycle set /left/payload_identification configure' in said
 
 
-def test_the_end_of_the_bag_is_reported(replay: Launch, tmp_path: Path) -> None:
-    bag = write_bag(tmp_path / 'bag', BOTH, namespace='/left')
-    done = replay(bag=str(bag), namespace='left')
+def test_the_end_of_the_bag_is_reported(played: Launch) -> None:
+    done = played(inside='/left', namespace='left')
     (handler,) = [item for item in done.handlers if 'on_exit' in item.options]
     ended = handler.options['on_exit']
     for code in (0, 1):
@@ -129,47 +114,35 @@ def test_the_end_of_the_bag_is_reported(replay: Launch, tmp_path: Path) -> None:
     assert ended(SimpleNamespace(returncode=2), done) is None
 
 
-def test_an_arm_in_a_namespace(replay: Launch, tmp_path: Path) -> None:
-    bag = write_bag(tmp_path / 'bag', BOTH, namespace='/left')
-    done = replay(bag=str(bag), namespace='left', rviz='true')
+def test_an_arm_in_a_namespace(played: Launch) -> None:
+    done = played(inside='/left', namespace='left', rviz='true')
     assert {item.namespace for item in done.started} == {'/left'}
     assert done.process('rviz2').remappings == {'/tf': 'tf', '/tf_static': 'tf_static'}
 
 
-@pytest.mark.parametrize('namespace', ['', 'right'])
-def test_the_wrong_namespace_is_told_what_there_is(
-    replay: Launch, tmp_path: Path, namespace: str
+@pytest.mark.parametrize(('topics', 'arguments', 'said'), [
+    ((), {'inside': '/left', 'namespace': ''}, '/left/joint_states.* namespace'),
+    ((), {'inside': '/left', 'namespace': 'right'}, '/left/joint_states.* namespace'),
+    (('joint_states',), {}, 'no std_msgs/msg/String on /robot_description'),
+    (('robot_description',), {}, 'It has /robot_description.*joint_states too'),
+    ((), {'installed': False}, 'needs ros2bag, rosbag2_transport'),
+])
+def test_a_bag_that_cannot_be_played_is_refused(
+    played: Launch, topics: tuple[str, ...], arguments: dict[str, Any], said: str
 ) -> None:
-    bag = write_bag(tmp_path / 'bag', BOTH, namespace='/left')
-    with pytest.raises(ConfigurationError, match='/left/joint_states.* namespace'):
-        replay(bag=str(bag), namespace=namespace)
+    with pytest.raises(ConfigurationError, match=said):
+        played(*topics, **arguments)
 
 
-def test_a_bag_without_an_arm_wants_one(replay: Launch, tmp_path: Path) -> None:
-    bag = str(write_bag(tmp_path / 'bag', ('joint_states',)))
-    with pytest.raises(ConfigurationError, match='no std_msgs/msg/String on /robot_description'):
-        replay(bag=bag)
-    robot = str(ROOT / 'test' / 'data' / 'two_joint.urdf')
-    node = replay(bag=bag, robot=robot, nodes='leveling').process('leveling')
+def test_a_bag_without_an_arm_gets_one(played: Launch) -> None:
+    node = played('joint_states', robot=str(TWO_JOINTS), nodes='leveling').process('leveling')
     assert '<robot' in node.values['robot_description']
-
-
-def test_a_bag_without_joint_states_is_refused(replay: Launch, tmp_path: Path) -> None:
-    bag = write_bag(tmp_path / 'bag', ('robot_description',))
-    with pytest.raises(ConfigurationError, match='It has /robot_description.*joint_states too'):
-        replay(bag=str(bag))
 
 
 def test_what_is_no_bag_is_refused(replay: Launch, tmp_path: Path) -> None:
     (tmp_path / 'bag.mcap').write_bytes(b'no bag')
     with pytest.raises(FileFormatError, match=r'bag\.mcap'):
         replay(bag=str(tmp_path / 'bag.mcap'))
-
-
-def test_the_player_must_be_installed(replay: Launch, tmp_path: Path) -> None:
-    bag = write_bag(tmp_path / 'bag', BOTH)
-    with pytest.raises(ConfigurationError, match='needs ros2bag, rosbag2_transport'):
-        replay(installed=False, bag=str(bag))
 
 
 @pytest.mark.parametrize(('name', 'text', 'said'), [

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Differences of two results, and which of them chance explains."""
+
 from __future__ import annotations
 
 import json
@@ -10,12 +12,13 @@ import numpy as np
 import pytest
 from plotly.offline import get_plotlyjs
 from support.browser import Page
+from support.fixtures import Call
+from support.friction_results import friction_result, payload_result
 from support.result_examples import example, failing
 
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.files import write_output
-from robocal_ros.results.plots import description, figure
-from robocal_ros.results.report import Advice, Panel, Step, report_html
+from robocal_ros.results import CalibrationResult, comparison, write_result
+from robocal_ros.results.report import Advice, Panel, Step, description, figure, report_html
 from robocal_ros.results.result import Check, Input, Series
 
 
@@ -51,14 +54,6 @@ def test_no_results_is_a_page_too() -> None:
 def test_values_have_intervals_and_units() -> None:
     row = row_of(Page(report_html([example()])), 'com_z')
     assert row[1:4] == ['12.30', '0.21', 'mm']
-
-
-def test_truth_and_error_are_shown_where_known() -> None:
-    page = Page(report_html([example()], {'payload': {'com_z': 0.0122}}))
-    row = row_of(page, 'com_z')
-    assert row[4:6] == ['12.20', '0.10']
-    assert row_of(page, 'mass')[4:6] == ['', '']
-    assert 'Truth' not in Page(report_html([example()], {'friction': {'com_z': 0.0}})).text
 
 
 def test_verdict_comes_with_its_reasons_failures_first() -> None:
@@ -161,18 +156,6 @@ def test_texts_cannot_break_the_page(evil: str) -> None:
     assert figures_in(html)[0]['data'][0]['name'] == evil
 
 
-def test_report_is_written_into_a_new_folder(tmp_path: Path) -> None:
-    path = tmp_path / 'new' / 'report.html'
-    write_output(path, report_html([example()]), 'report')
-    assert path.read_text(encoding='utf-8').startswith('<!DOCTYPE html>')
-
-
-def test_unwritable_report_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / 'file').write_text('')
-    with pytest.raises(ConfigurationError, match=r'could not be written.*\.$'):
-        write_output(tmp_path / 'file' / 'report.html', report_html([example()]), 'report')
-
-
 def series(x_label: str, y_label: str, **curves: np.ndarray) -> Series:
     named = {name.replace('__', ', ').replace('_', ' '): y for name, y in curves.items()}
     x = np.linspace(1.0, 2.0, len(next(iter(named.values()))))
@@ -211,3 +194,51 @@ def test_curve_with_two_branches_is_not_joined_across_them() -> None:
     branches = np.tile([1.0, -1.0], 20)
     drawn = figure(series('q [rad]', 'torque [N·m]', fit=branches))
     assert drawn.data[0].mode == 'markers'
+
+
+def moved(result: CalibrationResult, name: str, shares: float) -> CalibrationResult:
+    """Return a result with one value moved by a multiple of its standard deviation."""
+    return replace(result, parameters=tuple(
+        replace(item, value=item.value + shares * item.std) if item.name == name else item
+        for item in result.parameters))
+
+
+def test_a_large_difference_is_significant_and_a_small_one_is_not() -> None:
+    first = payload_result()
+    panel = comparison(first, moved(moved(first, 'mass', 8.0), 'com_x', 1.0))
+    told = {row[0]: row[-1] for row in panel.rows}
+    assert told['mass'] == 'significant'
+    assert told['centre of mass x'] == 'within chance'
+    assert not panel.passed
+    assert panel.message.startswith('1 of ')
+
+
+def test_chance_exceeds_the_limit_in_five_percent_of_all_comparisons() -> None:
+    generator, first = np.random.default_rng(0), payload_result()
+    names = [item.name for item in first.parameters if item.std]
+    found = 0
+    for _ in range(300):
+        a, b = first, first
+        for name in names:
+            a, b = [moved(item, name, float(generator.normal())) for item in (a, b)]
+        found += not comparison(a, b).passed
+    assert 4 <= found <= 28
+
+
+def test_results_of_different_kinds_or_frames_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match='different kinds'):
+        comparison(payload_result(), friction_result())
+    with pytest.raises(ConfigurationError, match='different frames'):
+        comparison(payload_result(), replace(payload_result(), frame='other'))
+
+
+def test_show_and_report_compare_two_files(tmp_path: Path, call: Call) -> None:
+    files = [str(tmp_path / f'{name}.yaml') for name in 'ab']
+    for file, result in zip(
+            files, (payload_result(), moved(payload_result(), 'com_z', 9.0)), strict=True):
+        write_result(result, Path(file))
+    assert 'significant' in call('show', '--compare', *files)
+    page = tmp_path / 'page.html'
+    call('report', '--compare', *files, '-o', page)
+    assert 'significant' in page.read_text(encoding='utf-8')
+    assert 'takes two results' in call('show', '--compare', files[0], code=2)

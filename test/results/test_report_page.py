@@ -32,7 +32,7 @@ def page_of(name: str) -> str:
     if name == 'one':
         return report_html(results()[:1], advice=[Advice((STEP, MANY))])
     return report_html(
-        results(), {'payload': {'mass': 0.6}}, panels=[Panel(
+        results(), panels=[Panel(
             'Pushes', True, 'It was pushed.', (('push', False),), (('first',),))],
         advice=[Advice((MANY,)), Advice((STEP,)), Advice(stale=('Its input was replaced.',))])
 

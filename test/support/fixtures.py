@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import rclpy
 from hypothesis import settings
 
+from robocal_ros.cli.main import main
 from robocal_ros.robot.model import Robot
 from support.arms import arm
 from support.browser import CHROMIUM, opened
+
+Call = Callable[..., str]
 
 # Examples are drawn from a fixed seed: a red run is red again.
 settings.register_profile('robocal', deadline=None, max_examples=60, derandomize=True)
@@ -44,6 +47,22 @@ def panda() -> Robot:
 @pytest.fixture(scope='session')
 def kinova() -> Robot:
     return arm('kinova').robot()
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Runs `robocal` with arguments; checks its exit code, and returns what it prints."""
+    def call(*arguments: object, code: int = 0) -> str:
+        capsys.readouterr()
+        try:
+            ended: Any = main([str(argument) for argument in arguments])
+        except SystemExit as error:
+            ended = error.code
+        output = capsys.readouterr()
+        assert ended == code, output.out + output.err
+        return output.out + output.err
+
+    return call
 
 
 @pytest.fixture(scope='module')

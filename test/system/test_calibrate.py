@@ -10,7 +10,7 @@ import yaml
 from support.live_cell import PAYLOAD, live_cell
 from support.live_graph import Client, payload_node
 
-from robocal_ros.cli.calibration_answers import Answers
+from robocal_ros.cli.calibrate import Answers
 from robocal_ros.cli.main import main
 from robocal_ros.results.store import read_result
 

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import threading
 from collections.abc import Callable
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
@@ -14,15 +18,15 @@ import yaml
 from hypothesis import given, settings, strategies as st
 from support.result_examples import ROBOT, example, failing
 
-from robocal_ros.errors import DataError, FileFormatError
-from robocal_ros.results.result import (
-    CalibrationResult,
-    Input,
-    Parameter,
-    RobotIdentity,
-    Verdict,
+from robocal_ros.errors import ConfigurationError, DataError, FileFormatError
+from robocal_ros.results.result import CalibrationResult, Input, Parameter, RobotIdentity, Verdict
+from robocal_ros.results.store import (
+    ResultStore,
+    default_directory,
+    from_yaml,
+    read_result,
+    to_yaml,
 )
-from robocal_ros.results.store import from_yaml, read_result, to_yaml
 
 DATA = Path(__file__).parent / 'data'
 VALID = to_yaml(example())
@@ -292,3 +296,139 @@ def test_example_in_the_documentation_is_a_result() -> None:
     described = {line.split('`')[1].partition('.')[0] for line in page.splitlines()
                  if line.startswith('| `')}
     assert set(yaml.safe_load(text)) - {'validation'} <= described
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ResultStore:
+    return ResultStore(tmp_path / 'results', ROBOT)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_saved_result_is_loaded(store: ResultStore) -> None:
+    assert store.load('payload') is None
+    path = store.save(example())
+    assert path == store.directory / 'payload.yaml'
+    loaded = store.load('payload')
+    assert loaded is not None
+    assert loaded.parameters == example().parameters
+
+
+def test_every_good_result_stays_in_the_history(store: ResultStore) -> None:
+    for source in ('first', 'second', 'third'):
+        store.save(replace(example(), source=source))
+    history = [from_yaml(path.read_text(encoding='utf-8')).source
+               for path in sorted((store.directory / 'history').iterdir())]
+    assert history == ['first', 'second', 'third']
+    assert names(store.directory) == ['history', 'payload.yaml']
+
+
+@pytest.mark.parametrize('result', [failing(), replace(example(), validation=())])
+def test_result_that_did_not_pass_replaces_nothing(store: ResultStore, result) -> None:
+    store.save(example())
+    before = store.path('payload').read_bytes()
+    path = store.save(result)
+    assert path.name == 'payload.failed.yaml'
+    assert store.path('payload').read_bytes() == before
+    assert len(names(store.directory / 'history')) == 1
+    assert from_yaml(path.read_text(encoding='utf-8')).verdict is result.verdict
+
+
+@pytest.mark.parametrize('call', ['fsync', 'replace'])
+def test_stop_in_mid_write_leaves_the_old_file(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    store.save(example())
+    before = store.path('payload').read_bytes()
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(*((os, 'fsync') if call == 'fsync' else (Path, 'replace')), stop)
+    with pytest.raises(KeyboardInterrupt):
+        store.save(replace(example(), source='other'))
+    monkeypatch.undo()
+    assert store.path('payload').read_bytes() == before
+    assert names(store.directory) == ['history', 'payload.yaml']
+    assert len(names(store.directory / 'history')) == 1
+
+
+def test_a_full_or_unwritable_folder_is_noticed_before_anything_is_measured(
+    store: ResultStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.check_writable()
+    assert names(store.directory) == []
+    (tmp_path / 'file').touch()
+    below = ResultStore(tmp_path / 'file' / 'below', ROBOT)
+    with pytest.raises(ConfigurationError, match='cannot be written to .*file/below'):
+        below.check_writable()
+    with pytest.raises(ConfigurationError, match=r'could not be written.*results_dir\.$'):
+        below.save(example())
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, 'No space left on device')
+
+    monkeypatch.setattr(os, 'fsync', full)
+    with pytest.raises(ConfigurationError, match='No space left on device'):
+        store.check_writable()
+    with pytest.raises(ConfigurationError, match=r'No space left.*results_dir\.$'):
+        store.save(example())
+
+
+def test_result_of_another_robot_is_neither_saved_nor_loaded(store: ResultStore) -> None:
+    other = ResultStore(store.directory, replace(ROBOT, name='other'))
+    with pytest.raises(ConfigurationError, match=r"'arm'.*'other'"):
+        other.save(example())
+    assert not store.directory.exists()
+    store.save(example())
+    with pytest.raises(FileFormatError, match=r"'other'.*'arm'"):
+        other.load('payload')
+
+
+def test_file_that_someone_put_there_must_pass_and_be_of_its_kind(store: ResultStore) -> None:
+    store.save(example())
+    store.path('payload').write_text(to_yaml(failing()), encoding='utf-8')
+    with pytest.raises(FileFormatError, match=r'verdict\.value'):
+        store.load('payload')
+    store.path('friction').write_text(to_yaml(example()), encoding='utf-8')
+    with pytest.raises(FileFormatError, match="'friction'"):
+        store.load('friction')
+
+
+@pytest.mark.parametrize('content', [b'', b'\xff\xfe', b'schema_version: 1\n'])
+def test_spoilt_file_is_a_sentence(store: ResultStore, content: bytes) -> None:
+    store.save(example())
+    store.path('payload').write_bytes(content)
+    with pytest.raises(FileFormatError, match=r'payload\.yaml.*\.$'):
+        store.load('payload')
+
+
+def test_writers_at_the_same_time_lose_nothing(store: ResultStore) -> None:
+    def write(writer: int) -> None:
+        for i in range(5):
+            store.save(replace(example(), source=f'{writer}.{i}'))
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        store.load('payload')
+    for thread in threads:
+        thread.join()
+    history = {from_yaml(path.read_text(encoding='utf-8')).source
+               for path in (store.directory / 'history').iterdir()}
+    assert len(history) == 20
+    assert store.load('payload') is not None
+    assert names(store.directory) == ['history', 'payload.yaml']
+
+
+def test_default_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv('ROS_HOME', str(tmp_path))
+    assert default_directory('arm') == tmp_path / 'robocal' / 'arm'
+    assert default_directory('../my arm') == tmp_path / 'robocal' / '_my_arm'
+    assert default_directory('..') == tmp_path / 'robocal' / 'robot'
+    monkeypatch.delenv('ROS_HOME')
+    monkeypatch.setenv('HOME', str(tmp_path))
+    assert default_directory('arm') == tmp_path / '.ros' / 'robocal' / 'arm'

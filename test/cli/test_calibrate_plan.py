@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of `robocal calibrate`, computed from what is there and what previews say."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from tempfile import mkdtemp
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from robocal_ros import registry
+from robocal_ros.cli import calibrate, calibration_plan, calibration_plan as of
+from robocal_ros.cli.calibrate import Answers, as_parameters, asked, confirmed
+from robocal_ros.cli.calibration_plan import Action
+from robocal_ros.errors import ConfigurationError, FileFormatError
+from robocal_ros.payload import PayloadParameters
+
+MOUNTED = frozenset((of.TOOL, of.REMOVABLE, of.EFFORTS, of.MASS))
+
+
+def plan(
+    facts: frozenset[str], *purposes: str, hopeless: Collection[str] = ()
+) -> list[str] | None:
+    """Return the titles of the steps, without those that are hopeless."""
+    steps = [step for step in of.actions(2.0) if step.title not in hopeless]
+    found = of.cheapest(steps, facts, of.goals(purposes, facts) | facts & {of.TOOL})
+    return None if found is None else [step.title for step in found]
+
+
+def by_torque_without(*known: str) -> set[str]:
+    """Return the titles of payload steps by torque that do not assume this."""
+    return {step.title for step in of.actions(2.0) if step.procedure == 'payload'
+            and of.EFFORTS in step.needs and not step.needs >= set(known)}
+
+
+def test_every_step_is_of_a_registered_procedure_and_its_services() -> None:
+    for step in of.actions(2.0):
+        if not step.by_hand:
+            assert step.procedure in registry.procedures()
+
+
+def test_efforts_that_are_good_enough_need_the_tool_alone() -> None:
+    assert plan(MOUNTED, 'gravity') == ['payload by joint torques at constant speed']
+
+
+def test_gains_suffice_where_the_links_are_known() -> None:
+    assert plan(MOUNTED, 'gravity', hopeless=by_torque_without(of.GAINS)) == [
+        'drive gains by the weighed tool',
+        'payload by joint torques at constant speed with calibrated drive gains']
+
+
+NEED_ALL = {*by_torque_without(of.GAINS, of.LINKS), 'reference run without the tool'}
+CHAIN = ['take the tool off', 'arm without load', 'mount the tool', 'arm with the weighed tool']
+
+
+def test_where_gains_alone_fail_the_arm_is_identified_bare_and_with_the_weighed_tool() -> None:
+    assert plan(MOUNTED, 'gravity', hopeless=NEED_ALL) == [
+        *CHAIN, "payload by joint torques at constant speed with the arm's own links and "
+        'calibrated drive gains']
+    # What has been measured is not measured again, so that an interrupted plan goes on.
+    assert plan(MOUNTED | {of.ARM_BARE}, 'gravity', hopeless=NEED_ALL)[0] == CHAIN[-1]
+    assert plan(
+        MOUNTED - {of.TOOL} | {of.BARE}, 'gravity', hopeless=NEED_ALL)[:3] == CHAIN[1:]
+    # The weighed tool is what the drive gains come from.
+    assert plan(MOUNTED - {of.MASS}, 'gravity', hopeless=NEED_ALL) is None
+    assert plan(MOUNTED - {of.REMOVABLE}, 'gravity', hopeless=NEED_ALL) is None
+
+
+def test_known_gains_need_no_load() -> None:
+    steps = plan(MOUNTED | {of.GAINS}, 'gravity', hopeless=NEED_ALL)
+    assert steps[:3] == CHAIN[:3]
+    assert 'arm with the weighed tool' not in steps
+
+
+def test_an_ft_sensor_needs_neither_gains_nor_scale() -> None:
+    facts = frozenset((of.TOOL, of.SENSOR, of.EFFORTS))
+    steps = tuple(of.actions())
+    found = of.cheapest(steps, facts, of.goals(['gravity', 'contact'], facts))
+    assert [step.title for step in found] == ['payload by the F/T sensor at rest', 'tare']
+    told = of.left_out(steps, found, facts, {})
+    assert 'friction' in told['Not needed']
+    assert 'drive gains by the weighed tool' in told['Needs the mass of the tool from a scale']
+    weighed = of.left_out(steps, found, facts | {of.MASS}, {})
+    assert 'drive gains by the weighed tool' in weighed['Not needed']
+    assert of.reason(found[0], found[1:], frozenset()) == '"tare" needs the payload'
+
+
+@pytest.mark.parametrize(('purpose', 'last'), [
+    ('contact', 'friction'), ('friction', 'friction')])
+def test_friction_follows_the_payload_that_hangs_on_the_arm(purpose: str, last: str) -> None:
+    steps = plan(MOUNTED, purpose)
+    assert steps[-1] == last
+    assert steps[0].startswith('payload')
+
+
+def test_friction_is_measured_after_the_gains_that_are_its_unit() -> None:
+    steps = plan(MOUNTED, 'gravity', 'friction', hopeless=NEED_ALL)
+    assert steps[-1] == 'friction'
+    assert steps[:4] == CHAIN
+
+
+def test_compliance_ends_without_the_test_load() -> None:
+    assert plan(MOUNTED, 'accuracy') is None, 'there is no tracker'
+    steps = plan(MOUNTED | {of.TRACKER, of.TEST_LOAD, of.PAYLOAD}, 'accuracy')
+    assert sorted(steps) == [
+        'estimate of the compliance', 'mount the test load', 'postures with the test load',
+        'postures without the test load with the tool', 'take the test load off']
+
+
+def test_what_is_ruled_out_is_told_with_its_reason() -> None:
+    steps = tuple(of.actions(2.0))
+    ruled: dict[Action, str] = {step: 'expected to fail: ±36 mm' for step in steps
+                                if step.title in by_torque_without(of.GAINS)}
+    told = of.left_out(steps, (), MOUNTED, ruled)
+    assert told['expected to fail: ±36 mm'] == sorted(by_torque_without(of.GAINS))
+    assert 'tare' in told['Needs an F/T sensor']
+
+
+Judge = Callable[[Action, Mapping[str, Any]], str]
+"""Returns the expected verdict of a step with the parameters that are assumed."""
+
+
+class Guide(calibrate._Guide):
+    """A guide whose previews are judged by a function."""
+
+    def __init__(self, answers: Answers, judge: Judge, values: PayloadParameters) -> None:
+        self.answers, self.judge = answers, judge
+        self._ruled, self._previewed, self._again, self._assumed = {}, {}, set(), set()
+        self._gain_std = 0.005
+        self._running, self._efforts = {'payload_identification'}, True
+        self._values = values
+        self._graph = SimpleNamespace(wrenches={}, name=lambda name: f'/{name}')
+        self._store = SimpleNamespace(load=lambda kind: None)
+        self._before = Path(mkdtemp()) / 'before'
+        self.restored: list[Mapping[str, Any]] = []
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+
+    def _of(self, step: Action) -> Any:
+        return SimpleNamespace(parameters=lambda names: dict.fromkeys(names, 0.1),
+                               set_parameters=self.restored.append)
+
+    def _prepare(self, step: Action, assumed: Mapping[str, Any] | None = None) -> Any:
+        def call(service: str, show: Any) -> Any:
+            assert service == step.preview
+            self.asked.append((step.title, dict(assumed or {})))
+            verdict = self.judge(step, assumed or {})
+            gains = ': joint_1.effort_scale ± 0.0392' if step.procedure == 'drive_gains' else ''
+            return SimpleNamespace(success=True, message=(
+                f'Expected verdict: {verdict}{gains}. It takes 77 s with rests.'))
+
+        return SimpleNamespace(call=call)
+
+    def titles(self) -> list[str]:
+        return [step.title for step in self._planned() or ()]
+
+
+def uncalibrated(step: Action, assumed: Mapping[str, Any]) -> str:
+    """An arm whose payload is known with links and gains only."""
+    good = step.procedure != 'payload' or {'gain_std', 'arm_model_std'} <= set(assumed)
+    return 'pass' if good else 'fail'
+
+
+def test_what_a_preview_assumes_ends_with_it() -> None:
+    """A run with it would state too much; a start that was killed leaves it to the next one."""
+    kept: list[str] = []
+
+    def lost(step: Action, assumed: Mapping[str, Any]) -> str:
+        if not assumed:
+            return uncalibrated(step, assumed)
+        kept.append(guide._before.read_text())
+        raise ConfigurationError('The node does not answer.')
+
+    guide = Guide(WEIGHED, lost, PayloadParameters())
+    with pytest.raises(ConfigurationError, match='does not answer'):
+        guide.titles()
+    assert guide.restored[-1] == yaml.safe_load(kept[0])
+    assert set(guide.restored[-1].values()) == {0.1}
+    assert not guide._before.exists()
+
+
+WEIGHED = Answers('gripper', mass=2.0, mass_std=0.005)
+
+
+def test_previews_lead_to_the_chain_without_an_arm_by_name() -> None:
+    guide = Guide(WEIGHED, uncalibrated, PayloadParameters())
+    assert guide.titles()[:4] == [
+        'take the tool off', 'arm without load', 'mount the tool', 'arm with the weighed tool']
+    # What is assumed is put back after every preview.
+    assert len(guide.restored) == len(guide.asked)
+    assert guide.restored[-1] == {'gain_std': 0.1, 'arm_model_std': 0.1} or (
+        guide.asked[-1][0] == 'arm without load')
+    # As they are first; each is asked once.
+    assert guide.asked[0] == ('payload by joint torques at constant speed', {})
+    assert len({title for title, _ in guide.asked}) == len(guide.asked)
+    assert guide._planned()[1].seconds == 77.0
+    # The gains are assumed as well known as their own preview expects.
+    assumed = next(own for _, own in guide.asked if set(own) == {'gain_std'})
+    assert assumed['gain_std'] == pytest.approx(0.02, rel=1e-3)
+
+
+def test_what_was_assumed_is_previewed_again_once_it_is_measured() -> None:
+    guide = Guide(WEIGHED, uncalibrated, PayloadParameters())
+    last = guide._planned()[-1]
+    asked = len(guide.asked)
+    guide.answers.done = [*calibration_plan.KNOWLEDGE, calibration_plan.ARM_BARE]
+    guide.judge = lambda *_: 'fail'
+    assert last.title not in guide.titles()
+    assert guide.asked[asked] == (last.title, {})
+
+
+def test_after_a_verdict_the_plan_goes_on_and_after_a_stop_it_does_not() -> None:
+    guide = Guide(WEIGHED, lambda *_: 'pass', PayloadParameters())
+    guide._options = SimpleNamespace(yes=None)
+    (step,) = guide._planned()
+    for message, stops in (('Verdict fail: too wide.', False), ('Protective stop.', True)):
+        guide._prepare = lambda step, answer=message: SimpleNamespace(
+            call=lambda service, show: SimpleNamespace(success=False, message=answer))
+        assert bool(guide._carried_out(step)) is stops
+        assert guide._ruled[step] == message
+
+
+def test_good_efforts_need_no_chain() -> None:
+    guide = Guide(WEIGHED, lambda *_: 'pass', PayloadParameters(gain_std=0.002))
+    assert guide.titles() == ['payload by joint torques at constant speed']
+
+
+def test_where_nothing_helps_there_is_no_plan_and_a_reason() -> None:
+    guide = Guide(WEIGHED, lambda step, _: 'fail' if step.procedure == 'payload' else 'pass',
+                  PayloadParameters())
+    assert guide._planned() is None
+    told = calibration_plan.left_out(guide._steps, (), guide._facts(), guide._ruled)
+    assert any('Expected verdict fail: It takes 77 s' in why for why in told)
+
+
+def test_a_node_that_is_not_running_is_named() -> None:
+    answers = Answers('gripper', mass=2.0, purposes=['friction'])
+    guide = Guide(answers, lambda *_: 'pass', PayloadParameters())
+    assert guide._planned() is None
+    assert 'node friction_identification is not running' in guide._ruled.values()
+
+
+@pytest.mark.parametrize(('tool', 'mounted', 'fact'), [
+    ('gripper', True, calibration_plan.TOOL), ('gripper', False, calibration_plan.BARE),
+    ('', True, calibration_plan.BARE)])
+def test_what_is_mounted(tool: str, mounted: bool, fact: str) -> None:
+    guide = Guide(Answers(tool, mounted), lambda *_: 'pass', PayloadParameters())
+    assert guide._facts() & calibration_plan.MOUNTS == {fact}
+
+
+@pytest.fixture
+def typing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return what types lines at the terminal."""
+    def typing(text: str) -> None:
+        monkeypatch.setattr('sys.stdin', io.StringIO(text))
+        monkeypatch.setattr(sys.stdin, 'isatty', lambda: True, raising=False)
+
+    return typing
+
+
+def test_a_weighed_tool(typing: Callable[[str], None], capsys) -> None:
+    typing('gripper\ny\n2,0\n2.0\n0.005\nmaybe\ny\ngravity, sailing\ngravity contact\n50\n'
+           '-0.02\n0.1 0.1 0.2\n')
+    found = asked('base_link', ())
+    assert found == Answers('gripper', True, 2.0, 0.005, True, ['gravity', 'contact'], 0.5, -0.02,
+                            [0.1, 0.1, 0.2])
+    told = capsys.readouterr().out
+    assert "Purpose 'sailing' is not known" in told
+    assert "Height of floor or table in 'base_link'" in told
+    # At most five questions, one of which may have parts.
+    assert [mark for mark in '123456' if f'{mark}. ' in told] == list('12345')
+
+
+def test_an_arm_without_a_tool(typing: Callable[[str], None]) -> None:
+    typing('\n100\n\n\n')
+    found = asked('world', ['friction'])
+    assert (found.tool, found.mounted, found.floor) == ('', False, -1000.0)
+    assert found.purposes == ['friction']
+
+
+def test_a_file_of_answers_comes_back(tmp_path: Path) -> None:
+    answers = Answers('gripper', False, 1.5, done=['a reference run'])
+    answers.write(tmp_path / 'answers.yaml')
+    assert Answers.read(tmp_path / 'answers.yaml') == answers
+
+
+@pytest.mark.parametrize(('text', 'error', 'words'), [
+    ('speed: 2.0', ConfigurationError, 'speed is 2.0'),
+    ('purposes: [swim]', ConfigurationError, "Purpose 'swim' is not known"),
+    ('mass: heavy', FileFormatError, 'mass'), ('tool_box: [1.0]', ConfigurationError, 'tool_box'),
+    ('colour: red', FileFormatError, 'colour'),
+])
+def test_answers_that_cannot_be_used(
+    tmp_path: Path, text: str, error: type[Exception], words: str
+) -> None:
+    (tmp_path / 'answers.yaml').write_text(text)
+    with pytest.raises(error, match=words):
+        Answers.read(tmp_path / 'answers.yaml')
+
+
+def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('sys.stdin', io.StringIO('y\n'))
+    with pytest.raises(ConfigurationError, match='--yes FILE'):
+        confirmed('Begin?')
+
+
+def test_the_end_of_input_interrupts(typing: Callable[[str], None]) -> None:
+    typing('')
+    with pytest.raises(KeyboardInterrupt):
+        confirmed('Begin?')
+
+
+def test_what_was_not_answered_leaves_the_protection_of_the_nodes() -> None:
+    assert as_parameters(Answers('gripper')) == {'tool': 'gripper'}
+    assert as_parameters(Answers(speed=0.3, floor=-0.1, tool_box=[0.1, 0.1, 0.2])) == {
+        'tool': '', 'speed_scale': 0.3, 'floor': -0.1, 'tool_box': [0.1, 0.1, 0.2]}

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from robocal_ros.messages.bounded_buffer import (
+from robocal_ros.messages.samples import (
     BoundedBuffer,
+    JointSamples,
+    WrenchSamples,
     within_budget,
 )
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
 
 RNG = np.random.default_rng(1)
 

@@ -9,7 +9,7 @@ from geometry_msgs.msg import WrenchStamped
 from sensor_msgs.msg import JointState
 from support.ros_rig import Spinner
 
-from robocal_ros.messages.subscription import publisher_hint
+from robocal_ros.messages.stream import publisher_hint
 
 pytestmark = pytest.mark.usefixtures('ros')
 

@@ -8,7 +8,7 @@ from collections.abc import Generator
 
 import pytest
 
-from robocal_ros.messages.read_ahead import ahead
+from robocal_ros.messages.bag import ahead
 
 
 def counted(closed: list[int], last: int = 50) -> Generator[int, None, None]:

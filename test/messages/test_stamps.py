@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from robocal_ros.messages.stamps import SECOND, StampGuard, Stamps, from_seconds, to_seconds
+from robocal_ros.messages.checks import SECOND, StampGuard, Stamps, from_seconds, to_seconds
 
 PERIOD = SECOND // 100
 

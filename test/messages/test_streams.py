@@ -21,8 +21,7 @@ from support.ros_rig import Log, Spinner, joint_state, pair, stamp
 
 from robocal_ros.messages import qos
 from robocal_ros.messages.intake import WrenchIntake
-from robocal_ros.messages.stream import JointStateStream, WrenchStream
-from robocal_ros.messages.subscription import Subscriber
+from robocal_ros.messages.stream import JointStateStream, Subscriber, WrenchStream
 
 pytestmark = pytest.mark.usefixtures('ros')
 

@@ -29,14 +29,13 @@ from support.ros_rig import Spinner, arm_urdf, overrides
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from robocal_ros.arm import client, owner
-from robocal_ros.arm.gate import GuardedArm
+from robocal_ros.arm.gate import Arm
 from robocal_ros.arm.protocols import MotionOutcome, MotionStatus
 from robocal_ros.arm.stop_conditions import DriveCondition
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import CancelledError, ConfigurationError, MotionError
 from robocal_ros.messages import conversions, qos
-from robocal_ros.messages.silence import SILENCE
-from robocal_ros.messages.stream import JointStateStream
+from robocal_ros.messages.stream import SILENCE, JointStateStream
 from robocal_ros.parameters import ArmParameters
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.trajectories import MotionLimits, Trajectory, quintic_path
@@ -77,7 +76,7 @@ class Rig:
         self.joints.start()
         self.usual = self.values = ArmParameters(
             controller=controller, max_acceleration=4.0, connect_timeout=30.0, **values)
-        self.arm = GuardedArm(
+        self.arm = Arm(
             self.waiter, self.robot, self.joints, lambda: self.values, SilentReport())
         self.sent: list[Any] = []
         actions: Any = self.arm.client.goals

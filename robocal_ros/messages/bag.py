@@ -204,9 +204,7 @@ class Bag(AbstractContextManager['Bag']):
         """
         held: list[Part] = []
         count = 0
-        for group in chain.from_iterable(
-                _groups(reader, [item for item in reader.connections if item.topic in topics])
-                for reader in self._readers):
+        for group in chain.from_iterable(_groups(reader, topics) for reader in self._readers):
             held += group
             if (size := sum(len(part.times) for part in held)) >= CHUNK:
                 yield _by_topic(held)
@@ -219,10 +217,9 @@ class Bag(AbstractContextManager['Bag']):
 
     def raw(self, topic: str) -> Iterator[tuple[int, bytes]]:
         """Yield times of recording [ns] and serialized messages of a topic."""
-        for reader in self._readers:
-            chosen = [item for item in reader.connections if item.topic == topic]
-            for _, stamp, data in _messages(reader, chosen):
-                yield stamp, bytes(data)
+        for group in chain.from_iterable(_groups(reader, [topic]) for reader in self._readers):
+            for part in group:
+                yield from zip(part.times.tolist(), map(bytes, listed(part.messages)), strict=True)
 
     def messages(self, topic: str) -> Iterator[Any]:
         """Yield a topic's messages; for topics with few of them.
@@ -279,36 +276,28 @@ def listed(messages: Messages) -> Sequence[bytes]:
     return messages.tolist() if isinstance(messages, np.ndarray) else messages
 
 
-def _groups(reader: Reader, chosen: Sequence[Connection]) -> Iterator[list[Part]]:
+def _groups(reader: Reader, topics: Collection[str]) -> Iterator[list[Part]]:
     """Yield messages of some topics, a chunk or so at a time."""
+    chosen = [item for item in reader.connections if item.topic in topics]
     storages = indexed_storages(reader)
-    if storages is not None:
-        try:
+    try:
+        if storages is not None:
             yield from parts(storages, chosen)
-        except _BROKEN as error:
-            raise _broken(Path(str(reader.path)), error) from error
-        return
-    messages = _messages(reader, chosen)
+        elif chosen:  # for none, rosbags would read all
+            yield from _one_by_one(reader.messages(chosen))
+    except _BROKEN as error:
+        raise _broken(Path(str(reader.path)), error) from error
+
+
+def _one_by_one(messages: Iterator[tuple[Connection, int, bytes]]) -> Iterator[list[Part]]:
+    """Yield messages of files without an index, in the order in which rosbags yields them."""
     while block := list(islice(messages, CHUNK)):
         places: dict[str, list[int]] = {}
         for place, (connection, _, _) in enumerate(block):
             places.setdefault(connection.topic, []).append(place)
-        # In the order in which rosbags yields them.
         yield [Part(topic, np.array([block[place][1] for place in mine]), np.array(mine),
                     [block[place][2] for place in mine])
                for topic, mine in places.items()]
-
-
-def _messages(
-    reader: Reader, chosen: Sequence[Connection]
-) -> Iterator[tuple[Connection, int, bytes]]:
-    """Yield messages of some topics, none for no topics, for which rosbags would read all."""
-    if not chosen:
-        return
-    try:
-        yield from reader.messages(chosen)
-    except _BROKEN as error:
-        raise _broken(Path(str(reader.path)), error) from error
 
 
 def _files(path: Path) -> list[Path]:

@@ -242,7 +242,7 @@ class StampGuard:
                 jumps.append(row)
             used = row if counts[row] else used
             row += 1
-            if not counts[row - 1] or self._admitted < _LEARN_AT:
+            if not counts[row - 1] or len(self._intervals) < _REMEMBERED:
                 continue
             stop = int(breaks[np.searchsorted(breaks, row)]) if row < len(stamps) else row
             if stop > row:
@@ -252,7 +252,7 @@ class StampGuard:
         return counts, jumps
 
     def _admit_increasing(self, stamps: Stamps) -> int:
-        """Admit stamps that increase, up to a doubted one.
+        """Admit stamps that increase, up to a doubted one, once the usual intervals are known.
 
         Args:
             stamps: The stamps, shape (k,) [ns]; the first of them has been admitted already.
@@ -266,14 +266,10 @@ class StampGuard:
         # Steps after which the usual interval is updated.
         learnt = np.arange((_LEARN_AT - self._admitted - 1) % _LEARN_EVERY, count, _LEARN_EVERY)
         known = np.concatenate((np.array(self._intervals, dtype=np.int64), steps))
-        ends = learnt + (len(known) - count + 1)
-        full = ends >= _REMEMBERED
+        windows = sliding_window_view(known, _REMEMBERED)[learnt + 1]
+        places = [_REMEMBERED // 2, _long(_REMEMBERED)]
         usual = [(self._period, self._limit),
-                 *(_usual(known[:end].tolist()) for end in ends[~full].tolist())]
-        if full.any():
-            windows = sliding_window_view(known, _REMEMBERED)[ends[full] - _REMEMBERED]
-            places = [_REMEMBERED // 2, _long(_REMEMBERED)]
-            usual += map(_limited, *np.partition(windows, places, axis=1)[:, places].T.tolist())
+                 *map(_limited, *np.partition(windows, places, axis=1)[:, places].T.tolist())]
         dropped = gap = 0
         periods, limits = (np.array(part) for part in zip(*usual, strict=True))
         if count and steps.max() > min(_GAP * periods.min(), limits.min()):

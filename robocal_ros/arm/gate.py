@@ -61,8 +61,6 @@ class Arm:
 
     """
 
-    recorder: Recorder | None = None
-
     def __init__(
         self, waiter: Waiter, robot: Robot, joints: JointStateStream,
         parameters: Callable[[], ArmParameters], report: Report,
@@ -102,6 +100,7 @@ class Arm:
                 'not checked against each other.')
         self.client = ArmClient(waiter, joints, robot, parameters, report)
         self.owner = ArmOwner(waiter)
+        self.recorder = Recorder(joints)
         self._missing = ''
         self._timer = waiter.node.create_timer(
             _LOOK_PERIOD, self._look, waiter.group, clock=Clock(clock_type=ClockType.STEADY_TIME))
@@ -331,7 +330,7 @@ class Arm:
                                 dropped=str(self._joints.counts.dropped),
                                 **{'longest turn': f'{1e3 * self.client.longest_turn:.1f} ms'})
 
-        begin = {} if self.recorder is None else self.recorder.stamps()
+        begin = self.recorder.stamps()
         self._check_clock()
         progress(0.0)
         outcome = await self.try_move(trajectory, limits=limits, progress=progress, watch=watch)
@@ -346,14 +345,12 @@ class Arm:
             self._waiter.node.get_logger().warning(
                 f'{outcome.message} The motion is repeated ({number + 1} of {_MAX_REPEATS}).')
             # Nothing is recorded on the way back to the start.
-            if self.recorder is not None:
-                self.recorder.rewind(begin)
+            self.recorder.rewind(begin)
             try:
                 outcome = await self.try_move(
                     await self.way(self.posture(), trajectory.start, effort), watch=watch)
             finally:
-                if self.recorder is not None:
-                    self.recorder.resume(begin)
+                self.recorder.resume(begin)
             if outcome.status is MotionStatus.DONE:
                 outcome = await self.try_move(
                     trajectory, limits=limits, progress=progress, watch=watch)
@@ -562,14 +559,9 @@ class PreviewArm(Arm):
         whole = JointTrajectory(joint_names=list(self.robot.joint_names))
         begin = 0.0
         for motion in self.motions:
-            for time, point in zip(
-                    motion.time,
-                    conversions.to_joint_trajectory(motion, self.robot.joint_names).points,
-                    strict=True):
-                point.time_from_start = conversions.to_duration(begin + float(time))
-                # Where two motions meet, the first has the posture already.
-                if time or not whole.points:
-                    whole.points.append(point)
+            points = conversions.to_joint_trajectory(motion, self.robot.joint_names, begin).points
+            # Where two motions meet, the first has the posture already.
+            whole.points.extend(points[bool(whole.points):])
             begin += motion.duration
         return whole
 

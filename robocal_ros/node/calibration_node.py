@@ -55,7 +55,7 @@ from robocal_ros.messages import LIMIT, TEXT_LIMIT, Subscriber, publisher_hint, 
 from robocal_ros.node import parameters, status
 from robocal_ros.node.followed_results import FollowedResults
 from robocal_ros.node.instance import ActiveInstance
-from robocal_ros.node.procedure_node import Action, Answer, GuardedNode, Part, ProcedureNode
+from robocal_ros.node.procedure_node import Action, Answer, Part, ProcedureNode
 from robocal_ros.node.status import StatusReporter
 from robocal_ros.parameters import RobotParameters
 from robocal_ros.results import CalibrationResult, Verdict
@@ -500,7 +500,7 @@ class CalibrationNode(ProcedureNode, ABC):
 _TOPIC = 'robot_description'
 
 
-def read_description(node: GuardedNode) -> str:
+def read_description(node: ProcedureNode) -> str:
     """Return the URDF text of the parameter, else of the latched topic.
 
     Raises:
@@ -538,7 +538,7 @@ class AwaitedDescription:
 
     """
 
-    def __init__(self, node: GuardedNode, start: Callable[[], None]) -> None:
+    def __init__(self, node: ProcedureNode, start: Callable[[], None]) -> None:
         """Wait for the topic.
 
         Args:

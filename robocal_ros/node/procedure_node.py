@@ -58,14 +58,38 @@ AnyPart = TypeVar('AnyPart', bound=Part)
 
 # Age from which the simulated clock is renewed while the node is not busy [s].
 _OLD_TICK = 0.2
+# Longest wait for a cancelled procedure to end [s].
+_END_TIMEOUT = 15.0
+# Longest wait for late imports before a procedure begins without them [s].
+_IMPORT_TIMEOUT = 30.0
 
 
-class GuardedNode(LifecycleNode):
-    """Lifecycle node whose callbacks note exceptions instead of raising them.
-
-    That holds for rclpy's own services and subscriptions too, which it creates by these methods.
+class Answer(NamedTuple):
+    """Answer of a service.
 
     Attributes:
+        success: Whether the request was carried out.
+        message: A sentence or two with numbers and units, or the reason for the failure.
+
+    """
+
+    success: bool
+    message: str
+
+
+Action = Callable[[], Awaitable[Answer | str]]
+
+
+class ProcedureNode(LifecycleNode):
+    """Lifecycle node with Trigger services that carry out procedures, one at a time.
+
+    Its callbacks note exceptions instead of raising them. That holds for rclpy's own services and
+    subscriptions too, which it creates by these methods.
+
+    Attributes:
+        running: Name of the running service, empty for none.
+        capability: Name by which the capability is registered: that of its node, if it has no
+            other.
         group: A reentrant callback group.
         parts: Resources to be released.
         values: Current parameters.
@@ -80,6 +104,9 @@ class GuardedNode(LifecycleNode):
 
     """
 
+    capability: str
+    running = ''
+    _ending = 0
     values: Any = None
     waiter: Waiter
     robot: Robot
@@ -99,8 +126,8 @@ class GuardedNode(LifecycleNode):
 
     @property
     def busy(self) -> bool:
-        """True while every tick of a simulated clock counts."""
-        return False
+        """True while a procedure runs or a transition waits for its end."""
+        return bool(self.running) or self._ending > 0
 
     def create_publisher(self, *args: Any, **kwargs: Any) -> Publisher[Any]:
         """Create a publisher without rclpy's default event callbacks.
@@ -189,47 +216,7 @@ class GuardedNode(LifecycleNode):
         else:
             self.executor.create_task(guarded(self, what, run))
 
-
-# Longest wait for a cancelled procedure to end [s].
-_END_TIMEOUT = 15.0
-# Longest wait for late imports before a procedure begins without them [s].
-_IMPORT_TIMEOUT = 30.0
-
-
-class Answer(NamedTuple):
-    """Answer of a service.
-
-    Attributes:
-        success: Whether the request was carried out.
-        message: A sentence or two with numbers and units, or the reason for the failure.
-
-    """
-
-    success: bool
-    message: str
-
-
-Action = Callable[[], Awaitable[Answer | str]]
-
-
-class ProcedureNode(GuardedNode):
-    """Node with Trigger services that carry out procedures, one at a time.
-
-    Attributes:
-        running: Name of the running service, empty for none.
-        capability: Name by which the capability is registered: that of its node, if it has no
-            other.
-
-    """
-
-    capability: str
-    running = ''
-    _ending = 0
-
-    @property
-    def busy(self) -> bool:
-        """True while a procedure runs or a transition waits for its end."""
-        return bool(self.running) or self._ending > 0
+    # ------------------------------------------------------------------ services
 
     def catch_up(self) -> None:
         """Receive what was sent last, before a service begins."""
@@ -262,7 +249,7 @@ class ProcedureNode(GuardedNode):
             return Answer(False, f'{self.running} is under way; call cancel first, or wait.')
         self.catch_up()
         self.running = name
-        self.waiter.allow()
+        self.waiter.stop_reason = ''
         self.journal.sentence = ''
         level = status.ERROR
         try:
@@ -281,7 +268,7 @@ class ProcedureNode(GuardedNode):
                 False, f'Defect in {name} ({type(error).__name__}: {error}); see the log.')
         finally:
             self.running = ''
-            self.waiter.end()
+            self.waiter.on_end()
         resumed = f' {self.journal.sentence}'.rstrip()
         answer = answer._replace(message=self.robot.in_own_units(answer.message) + resumed)
         # Two calls on two lines: rclpy allows one severity for each place that logs.

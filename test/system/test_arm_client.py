@@ -185,7 +185,7 @@ def rig(shared: Rig) -> Iterator[Rig]:
     """The arm at rest at zero, without faults."""
     # On a busy machine, the arm may be silent for a while.
     shared.use(state_timeout=10.0)
-    shared.waiter.allow()
+    shared.waiter.stop_reason = ''
     shared.settle()
     outcome = shared.move(shared.path(np.zeros(6)))
     assert outcome.status is MotionStatus.DONE, outcome.message
@@ -549,9 +549,9 @@ class TestRepeated:
 
     @pytest.fixture
     def tape(self, rig: Rig) -> Iterator[Tape]:
-        rig.arm.recorder = made = Tape()
+        kept, rig.arm.recorder = rig.arm.recorder, (made := Tape())
         yield made
-        rig.arm.recorder = None
+        rig.arm.recorder = kept
 
     def begin(self, rig: Rig, speed: float = 0.5) -> Any:
         start = rig.posture
@@ -802,7 +802,7 @@ def test_stop_leaves_the_arm_at_rest_at_once(timed: Rig) -> None:
     where, asked = timed.posture, time.monotonic()
     timed.waiter.stop('Enough.')
     outcome = timed.end(task)
-    timed.waiter.allow()
+    timed.waiter.stop_reason = ''
     assert (outcome.status, outcome.message) == (MotionStatus.CANCELLED, 'Enough.')
     assert outcome.held
     assert time.monotonic() - asked < 2.0

@@ -36,7 +36,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions, qos
-from robocal_ros.messages.subscription import type_name
+from robocal_ros.messages.stream import type_name
 from robocal_ros.results import read_result
 from robocal_ros.robot import quintic_path
 

@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-from .gate import (
-    GuardedArm as GuardedArm,
-)
-from .goals import (
+from .controller import (
     ControllerGoals as ControllerGoals,
 )
-from .preview import (
+from .gate import (
     Arm as Arm,
     PreviewArm as PreviewArm,
     PreviewRecorder as PreviewRecorder,

@@ -19,8 +19,7 @@ from rclpy.task import Future
 from sensor_msgs.msg import JointState
 from unique_identifier_msgs.msg import UUID
 
-from robocal_ros.arm.controller_state import PAUSED, ControllerState
-from robocal_ros.arm.goals import ControllerGoals
+from robocal_ros.arm.controller import PAUSED, ControllerGoals, ControllerState
 from robocal_ros.arm.protocols import MotionOutcome, MotionStatus, Report, Watch
 from robocal_ros.arm.stop_conditions import StopConditions
 from robocal_ros.arm.waiting import Waiter

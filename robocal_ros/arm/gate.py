@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of every motion before it is sent.
+"""Checks of every motion before it is sent, or kept in a dry run.
 
 A joint trajectory controller accepts dangerous goals. So each motion is checked here against
 limits, collisions and the present posture before the client sends and monitors it.
@@ -8,19 +8,22 @@ limits, collisions and the present posture before the client sends and monitors 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
+from trajectory_msgs.msg import JointTrajectory
+from visualization_msgs.msg import Marker
 
 from robocal_ros.arm.client import CANCEL_FACTOR, STILL_TIME, STILL_TRAVEL, ArmClient
-from robocal_ros.arm.controller_state import PAUSED
+from robocal_ros.arm.controller import PAUSED
 from robocal_ros.arm.owner import ArmOwner
 from robocal_ros.arm.protocols import MotionOutcome, MotionStatus, Recorder, Report, Watch
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError, MotionError, RobocalError
-from robocal_ros.messages import JointStateStream
+from robocal_ros.messages import JointSamples, JointStateStream, conversions
 from robocal_ros.parameters import ArmParameters, named
 from robocal_ros.robot import (
     CollisionChecker,
@@ -45,7 +48,7 @@ _PREFLIGHT = 0.3
 _MAX_REPEATS, _RECOVERY, _STATES_RECOVERY = 3, 5.0, 0.6
 
 
-class GuardedArm:
+class Arm:
     """The arm as procedures move it; every motion is checked before it is sent.
 
     Attributes:
@@ -57,8 +60,6 @@ class GuardedArm:
         compute: Runs a long computation, such as planning, in the worker thread.
 
     """
-
-    recorder: Recorder | None = None
 
     def __init__(
         self, waiter: Waiter, robot: Robot, joints: JointStateStream,
@@ -99,6 +100,7 @@ class GuardedArm:
                 'not checked against each other.')
         self.client = ArmClient(waiter, joints, robot, parameters, report)
         self.owner = ArmOwner(waiter)
+        self.recorder = Recorder(joints)
         self._missing = ''
         self._timer = waiter.node.create_timer(
             _LOOK_PERIOD, self._look, waiter.group, clock=Clock(clock_type=ClockType.STEADY_TIME))
@@ -328,7 +330,7 @@ class GuardedArm:
                                 dropped=str(self._joints.counts.dropped),
                                 **{'longest turn': f'{1e3 * self.client.longest_turn:.1f} ms'})
 
-        begin = {} if self.recorder is None else self.recorder.stamps()
+        begin = self.recorder.stamps()
         self._check_clock()
         progress(0.0)
         outcome = await self.try_move(trajectory, limits=limits, progress=progress, watch=watch)
@@ -343,14 +345,12 @@ class GuardedArm:
             self._waiter.node.get_logger().warning(
                 f'{outcome.message} The motion is repeated ({number + 1} of {_MAX_REPEATS}).')
             # Nothing is recorded on the way back to the start.
-            if self.recorder is not None:
-                self.recorder.rewind(begin)
+            self.recorder.rewind(begin)
             try:
                 outcome = await self.try_move(
                     await self.way(self.posture(), trajectory.start, effort), watch=watch)
             finally:
-                if self.recorder is not None:
-                    self.recorder.resume(begin)
+                self.recorder.resume(begin)
             if outcome.status is MotionStatus.DONE:
                 outcome = await self.try_move(
                     trajectory, limits=limits, progress=progress, watch=watch)
@@ -452,3 +452,142 @@ class GuardedArm:
     def path_trajectory(self, postures: Array) -> Trajectory:
         """Return a motion through postures, at rest in each."""
         return quintic_path(postures, *self.speed_limits())
+
+
+# Postures of each motion at which the place of the tool is computed.
+_SHOWN = 25
+# Newest samples that stand for those of the resting arm [s].
+_REST = 0.5
+
+
+class PreviewArm(Arm):
+    """The arm in a dry run; its one way to send a motion keeps it instead.
+
+    Attributes:
+        motions: The motions, at the speed scale.
+
+    """
+
+    def __init__(self, arm: Arm, report: Report) -> None:
+        """Begin at the present posture.
+
+        Args:
+            arm: The arm, which stays where it is.
+            report: Shows the progress.
+
+        """
+        self.__dict__.update(arm.__dict__)
+        self._report = PreviewReport(report)
+        self._posture = arm.posture()
+        self.motions: list[Trajectory] = []
+        self._pieces: list[Trajectory] = []
+
+    def posture(self) -> Array:
+        """Return the posture after the last motion, shape (n,) [rad]."""
+        return self._posture.copy()
+
+    def _check_clock(self) -> None:
+        """Do nothing: no samples can be lost."""
+
+    async def try_move(
+        self, trajectory: Trajectory, *, limits: MotionLimits | None = None,
+        progress: Callable[[float], None] | None = None, watch: Watch | None = None,
+    ) -> MotionOutcome:
+        """Check a motion as if it were to be sent, and keep it.
+
+        Raises:
+            MotionError: If it would be refused; with the value and the limit.
+            CancelledError: If a stop was requested.
+
+        """
+        self.check_stopped()
+        self.motions.append(await self.compute(self.check_path, trajectory, limits))
+        self._pieces.append(self.motions[-1])
+        self._posture = trajectory.goal.copy()
+        return MotionOutcome(MotionStatus.DONE, '', True)
+
+    async def dwell(self, duration: float, watch: Watch | None = None) -> None:
+        """Keep the time."""
+        still = np.zeros((2, self.robot.n))
+        self._pieces.append(Trajectory(np.array([0.0, duration]), still + self._posture, still))
+
+    async def await_readings(self, watch: Watch) -> None:
+        """Do nothing: no sensor is needed."""
+
+    # ---------------------------------------------------------------------- outcome
+
+    def summary(self, place: str) -> str:
+        """Return number, duration and extent of the motions as a sentence.
+
+        Args:
+            place: Name of the frame of the extent.
+
+        """
+        if not self.motions:
+            return ''
+        duration = sum(piece.duration for piece in self._pieces)
+        low, high = (part(self._path(), axis=0) for part in (np.min, np.max))
+        extent = ', '.join(f'{axis} {a:.2f} … {b:.2f}' for axis, a, b in zip(
+            'xyz', low, high, strict=True))
+        count = '1 motion' if len(self.motions) == 1 else f'{len(self.motions)} motions'
+        return (f'{count}, {duration:.0f} s with rests; {self.robot.tool_frame} stays within '
+                f'{extent} m in {place}.')
+
+    def sampled(self, like: JointSamples) -> Trajectory:
+        """Return motions and rests as one, with knots at the rate of samples."""
+        begins = np.cumsum([0.0, *(piece.duration for piece in self._pieces)])
+        time = np.arange(0.0, begins[-1], float(np.median(np.diff(like.time))))
+        parts = np.split(time, np.searchsorted(time, begins[1:-1]))
+        rows = [piece.sample(part - begin) for piece, part, begin in zip(
+            self._pieces, parts, begins[:-1], strict=True)]
+        return Trajectory(time, *(np.concatenate(part) for part in zip(*rows, strict=True)))
+
+    def _path(self) -> Array:
+        """Return places of the tool along the motions, shape (k, 3) [m]."""
+        return np.array([
+            self.robot.transform_frame_to_root(posture, self.robot.tool_frame).translation
+            for motion in self.motions
+            for posture in motion.sample(np.linspace(0.0, motion.duration, _SHOWN))[0]])
+
+    def marker(self, frame: str) -> Marker:
+        """Return the path of the tool, in the root frame."""
+        return conversions.to_marker(frame, 'preview', Marker.LINE_STRIP, (0.9, 0.3, 0.9, 0.9),
+                                     (0.004,), points=self._path())
+
+    def trajectory(self) -> JointTrajectory:
+        """Return all motions, one after the other without the rests."""
+        whole = JointTrajectory(joint_names=list(self.robot.joint_names))
+        begin = 0.0
+        for motion in self.motions:
+            points = conversions.to_joint_trajectory(motion, self.robot.joint_names, begin).points
+            # Where two motions meet, the first has the posture already.
+            whole.points.extend(points[bool(whole.points):])
+            begin += motion.duration
+        return whole
+
+
+class PreviewReport:
+    """Report of a dry run: procedures tell it of motions and measurements, which are planned."""
+
+    def __init__(self, report: Report) -> None:
+        """Set the report of the node."""
+        self._report = report
+
+    def update(
+        self, phase: str, message: str, *, progress: float | None = None, **values: Any
+    ) -> None:
+        """Show a sentence as part of the plan."""
+        self._report.update('planning', f'Planned, nothing moves: {message}', progress=progress)
+
+    def note(self, **values: str) -> None:
+        """Show nothing: there are no estimates."""
+
+
+class PreviewRecorder(Recorder):
+    """Recorder of a dry run: shows the newest samples of the resting arm, and records nothing."""
+
+    on_sample = None
+
+    def samples(self, after: float = -np.inf) -> JointSamples:
+        """Return the newest samples recorded."""
+        return super().samples(self.newest - _REST)

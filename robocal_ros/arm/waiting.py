@@ -63,7 +63,7 @@ class Waiter:
     Attributes:
         node: The node whose executor runs the coroutines.
         group: A reentrant callback group.
-        stop_reason: Reason of a requested stop; empty if none is requested.
+        stop_reason: Reason of a requested stop; emptied before the next procedure begins.
         on_stop: Called at a stop request.
         on_end: Called at the end of a procedure.
 
@@ -174,14 +174,6 @@ class Waiter:
         """Request that the running procedure ends; return at once."""
         self.stop_reason = reason
         self.on_stop()
-
-    def end(self) -> None:
-        """Note that the procedure has ended."""
-        self.on_end()
-
-    def allow(self) -> None:
-        """Clear a stop request, so that the next procedure can begin."""
-        self.stop_reason = ''
 
     def check_stopped(self) -> None:
         """Raise CancelledError once a stop was requested; called between the steps."""

@@ -9,34 +9,37 @@ from .bag import (
     TEMPERATURE as TEMPERATURE,
     WRENCH as WRENCH,
     Bag as Bag,
+    Channel as Channel,
     Selection as Selection,
+    ahead as ahead,
     description_in as description_in,
+    in_stamp_order as in_stamp_order,
     marks_in as marks_in,
     serialized as serialized,
 )
 from .bag_writer import (
     BagWriter as BagWriter,
+    McapWriter as McapWriter,
 )
-from .bounded_buffer import (
-    BUDGET as BUDGET,
-    within_budget as within_budget,
+from .checks import (
+    SECOND as SECOND,
+    StampGuard as StampGuard,
+    Stamps as Stamps,
+    from_seconds as from_seconds,
+    to_seconds as to_seconds,
 )
 from .decode import (
-    Decoder as Decoder,
     Message as Message,
     SensorDecoder as SensorDecoder,
     State as State,
     stamp_of as stamp_of,
 )
 from .intake import (
-    Channel as Channel,
     Intake as Intake,
     JointIntake as JointIntake,
     Recorded as Recorded,
-    Take as Take,
     TrackerIntake as TrackerIntake,
     WrenchIntake as WrenchIntake,
-    in_stamp_order as in_stamp_order,
     temperature_intake as temperature_intake,
 )
 from .marks import (
@@ -47,13 +50,8 @@ from .marks import (
     StationaryInterval as StationaryInterval,
     last_run as last_run,
 )
-from .mcap_writer import (
-    McapWriter as McapWriter,
-)
-from .read_ahead import (
-    ahead as ahead,
-)
 from .samples import (
+    BUDGET as BUDGET,
     JointSamples as JointSamples,
     Recording as Recording,
     StreamCounts as StreamCounts,
@@ -62,35 +60,25 @@ from .samples import (
     check_effort as check_effort,
     check_joints as check_joints,
     no_readings as no_readings,
-)
-from .silence import (
-    Silence as Silence,
-)
-from .stamps import (
-    SECOND as SECOND,
-    StampGuard as StampGuard,
-    Stamps as Stamps,
-    from_seconds as from_seconds,
-    to_seconds as to_seconds,
+    within_budget as within_budget,
 )
 from .stream import (
-    JointStateStream as JointStateStream,
-    RecentPostures as RecentPostures,
-    Stream as Stream,
-    TrackerStream as TrackerStream,
-    WrenchStream as WrenchStream,
-    temperature_stream as temperature_stream,
-)
-from .subscription import (
     LIMIT as LIMIT,
     SPARSE as SPARSE,
     TEXT_LIMIT as TEXT_LIMIT,
     ConditionalGroup as ConditionalGroup,
+    JointStateStream as JointStateStream,
+    RecentPostures as RecentPostures,
+    Silence as Silence,
+    Stream as Stream,
     Subscriber as Subscriber,
+    TrackerStream as TrackerStream,
+    WrenchStream as WrenchStream,
     faults_of as faults_of,
     guarded as guarded,
     overload_hint as overload_hint,
     publisher_hint as publisher_hint,
     receiver as receiver,
     subscribe_text as subscribe_text,
+    temperature_stream as temperature_stream,
 )

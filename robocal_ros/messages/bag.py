@@ -14,14 +14,18 @@ from __future__ import annotations
 import logging
 import sqlite3
 import struct
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from itertools import chain, islice
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +35,10 @@ from rosbags.serde import SerdeError
 from rosbags.typesys.store import Typestore
 
 from robocal_ros.errors import ConfigurationError, FileFormatError
-from robocal_ros.messages.decode import Messages
-from robocal_ros.messages.marks import Mark
+from robocal_ros.messages.checks import SECOND, to_seconds
+from robocal_ros.messages.decode import Messages, State
+from robocal_ros.messages.intake import Intake
+from robocal_ros.messages.marks import Mark, Span
 
 CHUNK = 2**15
 """Number of messages that are passed on at once; what is read together stays together."""
@@ -46,6 +52,8 @@ STRING = 'std_msgs/msg/String'
 MARKS = 'diagnostic_msgs/msg/DiagnosticArray'
 
 _SUFFIXES = ('.db3', '.mcap')
+# Groups that are read before they are used.
+_DEPTH = 4
 # Largest metadata that are read [bytes].
 _METADATA_LIMIT = 10**6
 # rosbags reads databases through apsw, older versions through sqlite3, and lets their exceptions
@@ -63,6 +71,7 @@ _CURES = {
     '.mcap': "Recover what there is with 'mcap recover {0} -o recovered.mcap', or record it anew.",
 }
 
+T = TypeVar('T')
 Sink = Callable[[Messages], None]
 
 
@@ -195,9 +204,7 @@ class Bag(AbstractContextManager['Bag']):
         """
         held: list[Part] = []
         count = 0
-        for group in chain.from_iterable(
-                _groups(reader, [item for item in reader.connections if item.topic in topics])
-                for reader in self._readers):
+        for group in chain.from_iterable(_groups(reader, topics) for reader in self._readers):
             held += group
             if (size := sum(len(part.times) for part in held)) >= CHUNK:
                 yield _by_topic(held)
@@ -210,10 +217,9 @@ class Bag(AbstractContextManager['Bag']):
 
     def raw(self, topic: str) -> Iterator[tuple[int, bytes]]:
         """Yield times of recording [ns] and serialized messages of a topic."""
-        for reader in self._readers:
-            chosen = [item for item in reader.connections if item.topic == topic]
-            for _, stamp, data in _messages(reader, chosen):
-                yield stamp, bytes(data)
+        for group in chain.from_iterable(_groups(reader, [topic]) for reader in self._readers):
+            for part in group:
+                yield from zip(part.times.tolist(), map(bytes, listed(part.messages)), strict=True)
 
     def messages(self, topic: str) -> Iterator[Any]:
         """Yield a topic's messages; for topics with few of them.
@@ -270,36 +276,28 @@ def listed(messages: Messages) -> Sequence[bytes]:
     return messages.tolist() if isinstance(messages, np.ndarray) else messages
 
 
-def _groups(reader: Reader, chosen: Sequence[Connection]) -> Iterator[list[Part]]:
+def _groups(reader: Reader, topics: Collection[str]) -> Iterator[list[Part]]:
     """Yield messages of some topics, a chunk or so at a time."""
+    chosen = [item for item in reader.connections if item.topic in topics]
     storages = indexed_storages(reader)
-    if storages is not None:
-        try:
+    try:
+        if storages is not None:
             yield from parts(storages, chosen)
-        except _BROKEN as error:
-            raise _broken(Path(str(reader.path)), error) from error
-        return
-    messages = _messages(reader, chosen)
+        elif chosen:  # for none, rosbags would read all
+            yield from _one_by_one(reader.messages(chosen))
+    except _BROKEN as error:
+        raise _broken(Path(str(reader.path)), error) from error
+
+
+def _one_by_one(messages: Iterator[tuple[Connection, int, bytes]]) -> Iterator[list[Part]]:
+    """Yield messages of files without an index, in the order in which rosbags yields them."""
     while block := list(islice(messages, CHUNK)):
         places: dict[str, list[int]] = {}
         for place, (connection, _, _) in enumerate(block):
             places.setdefault(connection.topic, []).append(place)
-        # In the order in which rosbags yields them.
         yield [Part(topic, np.array([block[place][1] for place in mine]), np.array(mine),
                     [block[place][2] for place in mine])
                for topic, mine in places.items()]
-
-
-def _messages(
-    reader: Reader, chosen: Sequence[Connection]
-) -> Iterator[tuple[Connection, int, bytes]]:
-    """Yield messages of some topics, none for no topics, for which rosbags would read all."""
-    if not chosen:
-        return
-    try:
-        yield from reader.messages(chosen)
-    except _BROKEN as error:
-        raise _broken(Path(str(reader.path)), error) from error
 
 
 def _files(path: Path) -> list[Path]:
@@ -591,3 +589,115 @@ def marks_in(bag: Bag, topic: str) -> Iterator[Mark]:
     """Yield the marks of a topic, in the order in which they were recorded."""
     for message in bag.messages(topic):
         yield from map(Mark.of, message.status)
+
+
+def ahead(items: Generator[T, None, None]) -> Iterator[T]:
+    """Yield the items of a generator that runs in a thread, up to four items ahead.
+
+    NumPy and files release the interpreter while they work, so reading, computing and writing
+    overlap. Its errors are raised here; it is closed with this iterator.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        made = deque(thread.submit(next, items, None) for _ in range(_DEPTH))
+        try:
+            while (item := made.popleft().result()) is not None:
+                made.append(thread.submit(next, items, None))
+                yield item
+        finally:
+            thread.shutdown(cancel_futures=True)
+            items.close()
+
+
+# ------------------------------------------------------------------ in the order of stamps
+
+LATEST = SECOND
+"""Largest lateness of a recorded sample that is sorted by its stamp [ns]."""
+
+Take = Callable[[int, Any], None]
+Sample = tuple[int, Take, Any]
+"""Stamp [ns], receiver of the sample, and the sample."""
+
+_stamp_of = itemgetter(0)
+# Stamp of messages without one, before the first one with [s].
+_BEFORE_ALL = -1e9
+
+
+class Channel:
+    """Topic of a bag whose samples are processed one by one.
+
+    Attributes:
+        intake: Decoder and check of the messages; records none of them.
+
+    """
+
+    def __init__(self, intake: Intake, take: Take, span: Span) -> None:
+        """Start before the first message.
+
+        Args:
+            intake: Decoder and check of the messages.
+            take: Receives a stamp [ns] and the row of values, or the problem as text.
+            span: Stamps to use.
+
+        """
+        self.intake = intake
+        self._take = take
+        self._span = span
+
+    def read(self, raw: Messages) -> Iterator[tuple[bool, Sample | None]]:
+        """Return of each message whether the clock jumped back, and its sample if it is used."""
+        intake = self.intake
+        newest = intake.newest
+        decoded = intake.decoder(raw)
+        counted, jumps = intake.judge(decoded, np.arange(len(raw)))
+        times = np.full(len(raw), np.nan)
+        times[counted] = to_seconds(decoded.stamps[counted])
+        # An unreadable message has no stamp and keeps its place in the recording.
+        stamps = decoded.stamps.copy()
+        for row in np.flatnonzero(decoded.states == State.UNREADABLE).tolist():
+            times[row] = newest if not row else np.nan_to_num(times[row - 1], nan=newest)
+            stamps[row] = round(max(times[row], _BEFORE_ALL) * SECOND)
+        samples: list[Sample | None] = [None] * len(raw)
+        rows = np.flatnonzero(self._span.holds(times) | (times == -np.inf))
+        for row, time, values, state in zip(
+                rows.tolist(), stamps[rows].tolist(), decoded.values[rows],
+                decoded.states[rows].tolist(), strict=True):
+            samples[row] = (time, self._take,
+                            values if state == State.USABLE else decoded.reason(row))
+        return zip(np.isin(np.arange(len(raw)), jumps).tolist(), samples, strict=True)
+
+
+def in_stamp_order(
+    bag: Bag, channels: Mapping[str, Channel], progress: Callable[[int], None] | None = None
+) -> Iterator[list[Sample] | None]:
+    """Yield the samples of a bag in the order of their stamps, in blocks and bounded memory.
+
+    A bag contains messages in the order of arrival, which may differ from that of their stamps.
+
+    Args:
+        bag: The bag.
+        channels: Topics to read, by name.
+        progress: Called from time to time with the number of messages read so far.
+
+    Yields:
+        Samples; None where the clock jumps back, before which samples must be discarded.
+
+    Raises:
+        FileFormatError: If the bag is broken.
+
+    """
+    held: list[Sample] = []
+    for group in bag.groups(channels, progress):
+        found = [item for part in group for item in channels[part.topic].read(part.messages)]
+        for row in in_order(group).tolist():
+            jumped, sample = found[row]
+            if jumped:
+                yield sorted(held, key=_stamp_of)
+                yield None
+                held = []
+            if sample is not None:
+                held.append(sample)
+        held.sort(key=_stamp_of)
+        ready = bisect_left(held, held[-1][0] - LATEST, key=_stamp_of) if held else 0
+        yield held[:ready]
+        held = held[ready:]
+    yield held

@@ -20,7 +20,7 @@ from visualization_msgs.msg import Marker
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
-from robocal_ros.messages.stamps import SECOND, from_seconds, to_seconds
+from robocal_ros.messages.checks import SECOND, from_seconds, to_seconds
 from robocal_ros.results import CalibrationResult
 from robocal_ros.robot import Trajectory
 

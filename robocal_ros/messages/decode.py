@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robocal_ros.arrays import Array, Flags
-from robocal_ros.messages.stamps import SECOND, Stamps
+from robocal_ros.messages.checks import SECOND, Stamps
 
 _ENCAPSULATION = 4
 _STAMP_AT = 4

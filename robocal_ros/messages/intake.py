@@ -7,10 +7,8 @@ a time.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +16,12 @@ import numpy as np
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import DataError
 from robocal_ros.messages import decode
-from robocal_ros.messages.bag import Bag, in_order
-from robocal_ros.messages.bounded_buffer import BUDGET, LONGEST, BoundedBuffer
+from robocal_ros.messages.checks import (
+    PostureCheck,
+    StampGuard,
+    largest_values,
+    to_seconds,
+)
 from robocal_ros.messages.decode import (
     Decoded,
     Decoder,
@@ -30,9 +32,15 @@ from robocal_ros.messages.decode import (
     State,
 )
 from robocal_ros.messages.marks import Span, StationaryInterval
-from robocal_ros.messages.posture_check import PostureCheck, largest_values
-from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples, WrenchSamples
-from robocal_ros.messages.stamps import SECOND, StampGuard, to_seconds
+from robocal_ros.messages.samples import (
+    BUDGET,
+    LONGEST,
+    BoundedBuffer,
+    JointSamples,
+    StreamCounts,
+    TrackerSamples,
+    WrenchSamples,
+)
 
 if TYPE_CHECKING:
     from robocal_ros.robot import Robot
@@ -510,98 +518,3 @@ class TrackerIntake(Intake):
 def temperature_intake(topic: str, **others: Any) -> Intake:
     """Return the intake of temperatures [°C]; arguments as for ``TrackerIntake``."""
     return Intake(decode.temperatures(f"Temperature topic '{topic}'"), longest=0.0, **others)
-
-
-# ------------------------------------------------------------------ in the order of stamps
-
-LATEST = SECOND
-"""Largest lateness of a recorded sample that is sorted by its stamp [ns]."""
-
-Take = Callable[[int, Any], None]
-Sample = tuple[int, Take, Any]
-"""Stamp [ns], receiver of the sample, and the sample."""
-
-_stamp_of = itemgetter(0)
-# Stamp of messages without one, before the first one with [s].
-_BEFORE_ALL = -1e9
-
-
-class Channel:
-    """Topic of a bag whose samples are processed one by one.
-
-    Attributes:
-        intake: Decoder and check of the messages; records none of them.
-
-    """
-
-    def __init__(self, intake: Intake, take: Take, span: Span) -> None:
-        """Start before the first message.
-
-        Args:
-            intake: Decoder and check of the messages.
-            take: Receives a stamp [ns] and the row of values, or the problem as text.
-            span: Stamps to use.
-
-        """
-        self.intake = intake
-        self._take = take
-        self._span = span
-
-    def read(self, raw: Messages) -> Iterator[tuple[bool, Sample | None]]:
-        """Return of each message whether the clock jumped back, and its sample if it is used."""
-        intake = self.intake
-        newest = intake.newest
-        decoded = intake.decoder(raw)
-        counted, jumps = intake.judge(decoded, np.arange(len(raw)))
-        times = np.full(len(raw), np.nan)
-        times[counted] = to_seconds(decoded.stamps[counted])
-        # An unreadable message has no stamp and keeps its place in the recording.
-        stamps = decoded.stamps.copy()
-        for row in np.flatnonzero(decoded.states == State.UNREADABLE).tolist():
-            times[row] = newest if not row else np.nan_to_num(times[row - 1], nan=newest)
-            stamps[row] = round(max(times[row], _BEFORE_ALL) * SECOND)
-        samples: list[Sample | None] = [None] * len(raw)
-        rows = np.flatnonzero(self._span.holds(times) | (times == -np.inf))
-        for row, time, values, state in zip(
-                rows.tolist(), stamps[rows].tolist(), decoded.values[rows],
-                decoded.states[rows].tolist(), strict=True):
-            samples[row] = (time, self._take,
-                            values if state == State.USABLE else decoded.reason(row))
-        return zip(np.isin(np.arange(len(raw)), jumps).tolist(), samples, strict=True)
-
-
-def in_stamp_order(
-    bag: Bag, channels: Mapping[str, Channel], progress: Callable[[int], None] | None = None
-) -> Iterator[list[Sample] | None]:
-    """Yield the samples of a bag in the order of their stamps, in blocks and bounded memory.
-
-    A bag contains messages in the order of arrival, which may differ from that of their stamps.
-
-    Args:
-        bag: The bag.
-        channels: Topics to read, by name.
-        progress: Called from time to time with the number of messages read so far.
-
-    Yields:
-        Samples; None where the clock jumps back, before which samples must be discarded.
-
-    Raises:
-        FileFormatError: If the bag is broken.
-
-    """
-    held: list[Sample] = []
-    for group in bag.groups(channels, progress):
-        found = [item for part in group for item in channels[part.topic].read(part.messages)]
-        for row in in_order(group).tolist():
-            jumped, sample = found[row]
-            if jumped:
-                yield sorted(held, key=_stamp_of)
-                yield None
-                held = []
-            if sample is not None:
-                held.append(sample)
-        held.sort(key=_stamp_of)
-        ready = bisect_left(held, held[-1][0] - LATEST, key=_stamp_of) if held else 0
-        yield held[:ready]
-        held = held[ready:]
-    yield held

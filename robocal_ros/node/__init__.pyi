@@ -2,12 +2,10 @@
 from . import status as status
 from .arm_node import (
     ArmNode as ArmNode,
+    DriveGains as DriveGains,
 )
 from .calibration_node import (
     CalibrationNode as CalibrationNode,
-)
-from .drive_gains import (
-    DriveGains as DriveGains,
 )
 from .executables import (
     StopRequest as StopRequest,
@@ -15,14 +13,14 @@ from .executables import (
 from .journal import (
     Journal as Journal,
 )
+from .procedure_node import (
+    Action as Action,
+    Answer as Answer,
+)
 from .process import (
     spin as spin,
 )
 from .sample_recorder import (
     Marks as Marks,
     SampleRecorder as SampleRecorder,
-)
-from .services import (
-    Action as Action,
-    Answer as Answer,
 )

@@ -10,7 +10,7 @@ from std_msgs.msg import String
 from robocal_ros import registry
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import TEXT_LIMIT, ConditionalGroup, Subscriber, guarded, qos
-from robocal_ros.node.services import ProcedureNode
+from robocal_ros.node.procedure_node import ProcedureNode
 from robocal_ros.results import CalibrationResult, choose, from_yaml, stale_text
 from robocal_ros.robot import EFFORT_UNITS, check_efforts, effort_units
 

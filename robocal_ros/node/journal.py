@@ -26,7 +26,7 @@ from robocal_ros.errors import CancelledError, DataError, FileFormatError, Roboc
 from robocal_ros.files import exists, read_bytes, write_atomically
 from robocal_ros.messages import Recorded
 from robocal_ros.node.calibration_node import CalibrationNode
-from robocal_ros.node.guarded_node import Resumable
+from robocal_ros.node.procedure_node import Resumable
 from robocal_ros.node.sample_recorder import SampleRecorder
 from robocal_ros.parameters import declarations
 

@@ -12,8 +12,8 @@ from action_msgs.msg import GoalStatus, GoalStatusArray
 from rclpy.callback_groups import ReentrantCallbackGroup
 from support.ros_rig import Spinner, pair
 
-from robocal_ros.arm.gate import GuardedArm
-from robocal_ros.arm.goals import ControllerGoals
+from robocal_ros.arm.controller import ControllerGoals
+from robocal_ros.arm.gate import Arm
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import MotionError
 from robocal_ros.messages import qos
@@ -50,7 +50,7 @@ class Rig:
             qos.ACTION_STATUS)
 
     def connect(self) -> Any:
-        return self.spinner.begin(lambda: GuardedArm.connect(self.arm))
+        return self.spinner.begin(lambda: Arm.connect(self.arm))
 
 
 @pytest.fixture

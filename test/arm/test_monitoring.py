@@ -18,7 +18,7 @@ from unique_identifier_msgs.msg import UUID
 
 from robocal_ros.arm import waiting
 from robocal_ros.arm.client import ArmClient, _PathFollower
-from robocal_ros.arm.controller_state import ControllerState
+from robocal_ros.arm.controller import ControllerState
 from robocal_ros.arm.protocols import MotionOutcome, MotionStatus
 from robocal_ros.arm.waiting import TimedExecutor, Waiter
 from robocal_ros.errors import MotionError

@@ -66,7 +66,7 @@ def test_another_node_is_refused_until_the_owner_has_ended(pair: Pair) -> None:
     # The owner goes on, and so does the arm of another namespace.
     first.check()
     pair.elsewhere.owner.claim()
-    pair.first.waiter.end()
+    pair.first.waiter.on_end()
     pair.spinner.until(lambda: not second.other)
     second.claim()
     pair.spinner.until(lambda: first.other == '/cell/payload')

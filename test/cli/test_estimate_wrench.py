@@ -37,8 +37,8 @@ from support.wrench_arm import ObservedArm
 from demo import default_cell
 from robocal_ros.messages.bag import Bag, Selection
 from robocal_ros.messages.bag_writer import BagWriter
+from robocal_ros.messages.checks import to_seconds
 from robocal_ros.messages.decode import wrenches
-from robocal_ros.messages.stamps import to_seconds
 from robocal_ros.results.result import Parameter
 from robocal_ros.results.store import ResultStore, read_result, to_yaml
 from robocal_ros.wrench.bag import WrenchFollowing

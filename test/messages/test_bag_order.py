@@ -12,12 +12,12 @@ import pytest
 from support.bag_examples import IMU, JOINT_STATE, NAMES, WRENCH, joint_state, wrench
 
 from robocal_ros.messages import bag
-from robocal_ros.messages.bag import Bag
+from robocal_ros.messages.bag import Bag, Channel, in_stamp_order
 from robocal_ros.messages.bag_writer import BagWriter
+from robocal_ros.messages.checks import to_seconds
 from robocal_ros.messages.decode import JointDecoder, imus, wrenches
-from robocal_ros.messages.intake import Channel, Intake, in_stamp_order
+from robocal_ros.messages.intake import Intake
 from robocal_ros.messages.marks import Span
-from robocal_ros.messages.stamps import to_seconds
 
 KINDS = {'/joint_states': JOINT_STATE, '/f/wrench': WRENCH, '/imu': IMU}
 

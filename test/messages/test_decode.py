@@ -18,8 +18,8 @@ from support.bag_examples import JOINT_STATE, NAMES, STORE, joint_state, wrench
 from support.ros_rig import stamp
 
 from robocal_ros.messages import decode
+from robocal_ros.messages.checks import SECOND
 from robocal_ros.messages.decode import Decoded, Decoder, JointDecoder, State, stamp_of
-from robocal_ros.messages.stamps import SECOND
 
 RNG = np.random.default_rng(3)
 FRAMES = st.sampled_from(['', 'a', 'ab', 'abc', 'abcd', 'ft_wrist', 'a/rather/long_frame'])

@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from support.bag_examples import NAMES, joint_state, wrench
+from support.bag_examples import NAMES, STORE, joint_state, wrench
 from support.joints import plain
 
 from robocal_ros.errors import DataError
-from robocal_ros.messages.intake import JointIntake, WrenchIntake
-from robocal_ros.messages.marks import Span
+from robocal_ros.messages.intake import Intake, JointIntake, TrackerIntake, WrenchIntake
+from robocal_ros.messages.marks import Span, StationaryInterval
 
 
 def stream(**values: Any) -> JointIntake:
@@ -53,10 +54,6 @@ class TestJointIntake:
         with pytest.raises(
                 DataError, match=f"Bag 'bag' holds no usable joint state.*5 mess.*{words}"):
             taken.bag_samples()
-
-    def test_an_empty_topic_says_so(self) -> None:
-        with pytest.raises(DataError, match=r'0 messages\).*empty'):
-            stream().bag_samples()
 
     def test_effort_may_be_absent_where_nobody_needs_it(self) -> None:
         taken = stream(need_effort=False)
@@ -104,15 +101,6 @@ class TestJointIntake:
         assert samples.counts.received == 151
         assert samples.counts.out_of_order == 1
 
-    def test_a_span_begins_and_ends_and_leaves_out(self) -> None:
-        taken = stream(span=Span(1.195, 1.795, ((1.395, 1.495),)))
-        for message in good(0, 100):
-            taken.take([message])
-        samples = taken.bag_samples()
-        expected = [*range(20, 40), *range(50, 80)]
-        assert samples.effort[:, 0].tolist() == expected
-        assert samples.counts.received == 60
-
     def test_long_topics_are_averaged(self) -> None:
         taken = stream(budget=1500)
         raw = [joint_state(1.0 + 0.001 * i, effort=(float(i), 0.0)) for i in range(4096)]
@@ -124,15 +112,92 @@ class TestJointIntake:
         assert samples.effort[:, 0].tolist() == [1.5 + 4.0 * i for i in range(1024)]
 
 
-class TestWrenchIntake:
-    """Which readings become samples."""
+QUARTER = (0.0, 0.0, math.sqrt(0.5), math.sqrt(0.5))
 
-    @pytest.mark.parametrize(('frame', 'value', 'words'), [
-        ('tool', 0.0, "names frame 'tool', but 'ft' is expected"),
-        ('ft', math.nan, 'not finite numbers'),
-    ])
-    def test_readings_of_no_use_say_why(self, frame: str, value: float, words: str) -> None:
-        taken = WrenchIntake('ft_topic', 'ft', 1.0, source='bag')
-        taken.take([wrench(1.0, frame, [value] * 6)])
-        with pytest.raises(DataError, match=f"'ft_topic'.*1 messages.*{words}"):
-            taken.bag_samples()
+
+def reading(stamp: float, values: Sequence[float], frame: str = 'tracker') -> bytes:
+    """Return a serialized point, or pose, written by rosbags."""
+    kind = f'geometry_msgs/msg/{"PoseStamped" if len(values) == 7 else "PointStamped"}'
+    sec, nanosec = divmod(round(stamp * 1e9), 10**9)
+    header = STORE.types['std_msgs/msg/Header'](
+        STORE.types['builtin_interfaces/msg/Time'](sec, nanosec), frame)
+    content = STORE.types['geometry_msgs/msg/Point'](*values[:3])
+    if len(values) == 7:
+        content = STORE.types['geometry_msgs/msg/Pose'](
+            content, STORE.types['geometry_msgs/msg/Quaternion'](*values[3:]))
+    return bytes(STORE.serialize_cdr(STORE.types[kind](header, content), kind))
+
+
+def tracker(**values: object) -> TrackerIntake:
+    return TrackerIntake('tracker/point', **{'orientation': False, 'source': 'bag', **values})
+
+
+def sensor() -> WrenchIntake:
+    return WrenchIntake('ft_topic', 'ft', 1.0, source='bag')
+
+
+def test_poses() -> None:
+    taken = tracker(orientation=True)
+    taken.take([reading(1.0 + i, (1.0, 2.0, 3.0, *QUARTER)) for i in range(3)])
+    samples = taken.bag_samples()
+    assert samples.point.tolist() == [[1.0, 2.0, 3.0]] * 3
+    assert samples.orientation.tolist() == [list(QUARTER)] * 3
+
+
+def test_a_span_begins_and_ends_and_leaves_out() -> None:
+    taken = tracker(span=Span(1.95, 5.05, ((2.95, 3.95),)))
+    # Before a run another tracker may have sent, in a frame of its own.
+    raw = [reading(1.0 + 0.1 * i, (1.0 * i, 0.0, 0.0), 'old' if i < 10 else 'new')
+           for i in range(60)]
+    for item in raw:
+        taken.take([item])
+    samples = taken.bag_samples()
+    assert samples.frame == 'new'
+    assert samples.point[:, 0].tolist() == [*range(10, 20), *range(30, 41)]
+    assert samples.counts.received == 31
+
+
+def test_of_marked_rests_alone_is_kept_what_was_read() -> None:
+    rests = (StationaryInterval(1.45, 1.75, 'unloaded', 0),
+             StationaryInterval(3.0, 3.2, 'loaded', 0))
+    taken = tracker(stationary=rests)
+    taken.take([reading(1.0 + 0.1 * i, (1.0 * i, 0.0, 0.0)) for i in range(60)])
+    samples = taken.bag_samples()
+    assert samples.point[:, 0].tolist() == [5, 6, 7, 20, 21]
+    assert samples.counts.received == 60
+
+
+@pytest.mark.parametrize(('made', 'raw', 'words'), [
+    (tracker, [], r'tracker reading.*0 messages\).*is empty'),
+    (tracker, [reading(1.0, (math.nan, 0.0, 0.0))], r'tracker reading.*1 messages\).*not finite'),
+    (tracker, [reading(1.0, (0.0, 0.0, 0.0))[:30]], 'tracker reading.*layout of their type'),
+    (sensor, [wrench(1.0, 'tool', [0.0] * 6)],
+     "reading on 'ft_topic'.*1 messages.*names frame 'tool', but 'ft' is expected"),
+])
+def test_a_topic_of_no_use_says_why(
+    made: Callable[[], Intake], raw: list[bytes], words: str
+) -> None:
+    taken = made()
+    if raw:
+        taken.take(raw)
+    with pytest.raises(DataError, match=f"Bag 'bag' holds no usable {words}"):
+        taken.bag_samples()
+
+
+def test_what_is_no_reading_is_counted_and_told() -> None:
+    taken = tracker()
+    for stamp, x, frame in ((1.0, 1.0, 'tracker'), (1.1, math.nan, 'tracker'),
+                            (1.2, 1.0, 'other'), (1.15, 1.0, 'tracker')):
+        taken.take_one(reading(stamp, (x, 2.0, 3.0), frame))
+    assert "'other' now and 'tracker' before" in taken.problem
+    assert len(taken.samples()) == 1
+    counts = taken.counts
+    assert (counts.not_finite, counts.incomplete, counts.out_of_order) == (1, 1, 1)
+
+
+def test_a_pose_needs_a_unit_quaternion() -> None:
+    taken = tracker(orientation=True)
+    taken.take_one(reading(1.0, (0.0,) * 7))
+    assert 'quaternions of length 0' in taken.problem
+    taken.take_one(reading(1.1, (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)))
+    assert len(taken.samples()) == 1

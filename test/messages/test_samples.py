@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What counts as a record of samples."""
+"""What counts as a record of samples, and records in bounded memory."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from robocal_ros.errors import DataError
 from robocal_ros.messages.samples import (
+    BoundedBuffer,
     JointSamples,
     WrenchSamples,
     check_effort,
     check_joints,
+    within_budget,
 )
 
 NAMES = ('a', 'b')
@@ -104,3 +107,143 @@ def test_samples_of_other_joints_are_refused_with_both_lists():
             check_joints(joints(), names)
     with pytest.raises(DataError, match='No joint states are recorded'):
         check_joints(joints().rows(0, 0), ['a', 'b'])
+
+
+RNG = np.random.default_rng(1)
+
+
+def rows_of(count: int, gaps: tuple[int, ...] = ()) -> np.ndarray:
+    time = 0.001 * np.arange(count)
+    for gap in gaps:
+        time[gap:] += 1.0
+    return np.column_stack((time, RNG.normal(size=(count, 2))))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=8),
+       st.lists(st.integers(1, 8000), max_size=3))
+def test_pieces_in_which_rows_arrive_do_not_matter(sizes: list[int], gaps: list[int]) -> None:
+    rows = rows_of(8000, tuple(gaps))
+    whole, pieces = BoundedBuffer(3, 1000), BoundedBuffer(3, 1000)
+    whole.add(rows)
+    at = 0
+    for size in [*sizes, 8000]:
+        pieces.add(rows[at:at + size])
+        at += size
+    assert np.array_equal(whole.rows(), pieces.rows())
+    assert whole.averaged == pieces.averaged
+
+
+def test_rows_within_the_budget_stay_as_they_are() -> None:
+    rows = rows_of(5000, (700, 3001))
+    record = BoundedBuffer(3, 5000)
+    record.add(rows)
+    assert np.array_equal(record.rows(), rows)
+    assert record.averaged == 1
+
+
+def test_what_is_too_much_is_averaged_and_means_stay() -> None:
+    rows = rows_of(64 * 1024)
+    record = BoundedBuffer(3, 9000)
+    record.add(rows)
+    kept = record.rows()
+    assert len(kept) <= 9000
+    assert record.averaged == 8
+    assert record.forgotten == 0
+    assert kept.mean(axis=0) == pytest.approx(rows.mean(axis=0), rel=1e-12, abs=1e-12)
+    assert np.array_equal(kept[0], rows[:8].reshape(2, 2, 2, 3).mean(axis=2).mean(
+        axis=1).mean(axis=0))
+
+
+def test_nothing_is_averaged_across_a_gap() -> None:
+    rows = rows_of(16 * 1024, tuple(range(501, 16 * 1024, 501)))
+    record = BoundedBuffer(3, 4500)
+    record.add(rows)
+    kept = record.rows()
+    assert (np.diff(kept[:, 0]) > 0.0).all()
+    for number in range(5):
+        mine = rows[number * 501:(number + 1) * 501]
+        inside = (kept[:, 0] >= mine[0, 0]) & (kept[:, 0] <= mine[-1, 0])
+        assert inside.sum() == pytest.approx(501 / record.averaged, abs=2)
+
+
+def test_what_cannot_be_averaged_any_more_is_forgotten_from_the_oldest_on() -> None:
+    rows = rows_of(64 * 1024)
+    record = BoundedBuffer(3, 2048, longest=0.0045)
+    record.add(rows)
+    kept = record.rows()
+    assert record.averaged == 4
+    assert len(kept) <= 2048
+    assert record.forgotten + len(kept) == 64 * 1024 / 4
+    assert kept[-1, 0] == pytest.approx(rows[-4:, 0].mean())
+
+
+def test_rows_come_out_the_same_one_by_one() -> None:
+    rows = rows_of(5000)
+    rows[2500:, 0] += 1.0
+    blocks, singles = BoundedBuffer(3, 1500), BoundedBuffer(3, 1500)
+    blocks.add(rows)
+    for row in rows:
+        singles.add_one(row[0], row[1:])
+    assert np.array_equal(singles.rows(), blocks.rows())
+    assert len(singles) == len(singles.rows())
+
+
+@pytest.mark.parametrize('last', [-1, 0, 700, 1023, 1024, 2500, 3999])
+def test_what_is_forgotten_from_the_end_was_never_there(last: int) -> None:
+    """Also for what is recorded afterwards: the stretches are those of the rows that are left."""
+    rows = rows_of(4000)
+    after = rows_of(9000)[8000:]
+    record, other = BoundedBuffer(3, 10_000), BoundedBuffer(3, 10_000)
+    record.add(rows)
+    record.forget_after(rows[last, 0] if last >= 0 else -np.inf)
+    other.add(rows[:last + 1])
+    for made in (record, other):
+        made.add(after)
+    assert np.array_equal(record.rows(), other.rows())
+    assert len(record) == last + 1 + len(after)
+    assert [len(piece) for piece in record._pieces] == [len(piece) for piece in other._pieces]
+
+
+def test_rows_after_a_stamp() -> None:
+    rows = rows_of(4000)
+    record = BoundedBuffer(3)
+    record.add(rows)
+    for row in (0, 500, 1023, 1024, 3998, 3999):
+        assert np.array_equal(record.rows(rows[row, 0]), rows[row + 1:])
+
+
+def test_samples_within_the_budget_are_themselves() -> None:
+    rows = rows_of(3000)
+    joints = JointSamples(('a',), rows[:, 0], rows[:, 1:2], rows[:, 1:2], rows[:, 2:])
+    readings = WrenchSamples('ft', rows[:, 0], np.tile(rows[:, 1:], 3))
+    assert within_budget(joints, 3000) is joints
+    assert within_budget(readings, 3000) is readings
+    fewer, less = within_budget(joints, 1500), within_budget(readings, 1500)
+    assert len(fewer) == len(less) == 1500
+    assert np.array_equal(fewer.position[:, 0], rows[:, 1].reshape(-1, 2).mean(axis=1))
+    assert np.array_equal(less.wrench[:, 5], rows[:, 2].reshape(-1, 2).mean(axis=1))
+
+
+@pytest.mark.parametrize('cut', [0, 700, 20000])
+def test_another_record_goes_on_where_one_ended(cut: int) -> None:
+    """As after a restart: what is averaged stays so, and later rows are averaged alike."""
+    rows = rows_of(40000, (300, 19000))
+    first, second = BoundedBuffer(3, 9000), BoundedBuffer(3, 9000)
+    first.add(rows[:cut])
+    second.restore(first.rows(), first.averaged, first.forgotten)
+    assert np.array_equal(second.rows(), first.rows())
+    assert len(second) == len(first)
+    second.add(rows[cut:])
+    whole = BoundedBuffer(3, 9000)
+    whole.add(rows)
+    assert second.averaged == whole.averaged
+    assert len(second.rows()) <= 9000 + 1024
+    weighted = second.rows().mean(axis=0)
+    assert weighted == pytest.approx(rows.mean(axis=0), rel=1e-3, abs=2e-3)
+    # Nothing is averaged across a gap: no stamp is within one.
+    for gap in (300, 19000):
+        inside = (second.rows()[:, 0] > rows[gap - 1, 0]) & (second.rows()[:, 0] < rows[gap, 0])
+        assert not inside.any()
+    second.forget_after(rows[500, 0])
+    assert second.rows()[-1, 0] <= rows[500, 0]

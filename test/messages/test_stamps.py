@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from robocal_ros.messages.stamps import SECOND, StampGuard, Stamps, from_seconds, to_seconds
+from robocal_ros.messages.checks import SECOND, StampGuard, Stamps, from_seconds, to_seconds
 
 PERIOD = SECOND // 100
 
@@ -44,9 +44,11 @@ def in_blocks(stamps: Stamps, size: int) -> tuple[StampGuard, list[bool], list[i
     return guard, [row in used for row in range(len(stamps))], jumps
 
 
-@given(steps, st.integers(1, 40))
-def test_blocks_are_judged_like_single_stamps(steps: list[float], size: int) -> None:
-    stamps = 100 * SECOND + (PERIOD * np.cumsum([0.0, *steps])).astype(np.int64)
+@given(steps, st.integers(1, 40), st.sampled_from((0, 130)))
+def test_blocks_are_judged_like_single_stamps(
+    steps: list[float], size: int, regular: int
+) -> None:
+    stamps = 100 * SECOND + (PERIOD * np.cumsum([0.0, *[1.0] * regular, *steps])).astype(np.int64)
     expected, counts, jumps = one_by_one(stamps.tolist())
     guard, found, found_jumps = in_blocks(stamps, size)
     assert found == counts

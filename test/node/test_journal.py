@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
@@ -168,60 +169,6 @@ def test_nothing_is_found_at_first_and_after_the_end(start: Start, tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def other_parameter(start: Start) -> None:
-    start.values = replace(start.values, speed_scale=0.5)
-
-
-def other_description(start: Start) -> None:
-    start.robot.identity = RobotIdentity('', '', (), 'of another arm')
-
-
-def other_payload(start: Start) -> None:
-    start.hashes = {'payload': 'abd'}
-
-
-def new_result(start: Start) -> None:
-    start.hashes = {**start.hashes, 'drive_gains': 'e'}
-
-
-def other_sender(start: Start) -> None:
-    start.sender = [1, 2, 4]
-
-
-def no_sender(start: Start) -> None:
-    start.sender = []
-
-
-def other_version(start: Start) -> None:
-    path = file_of(start)
-    path.write_bytes(path.read_bytes().replace(b'journal 1', b'journal 2'))
-
-
-def truncated(start: Start) -> None:
-    path = file_of(start)
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def nearly_empty(start: Start) -> None:
-    file_of(start).write_bytes(b'robocal journal 1\n')
-
-
-def a_flipped_bit(start: Start) -> None:
-    content = bytearray(file_of(start).read_bytes())
-    content[len(content) // 2] ^= 4
-    file_of(start).write_bytes(content)
-
-
-def a_folder(start: Start) -> None:
-    file_of(start).unlink()
-    file_of(start).mkdir()
-
-
-def a_named_pipe(start: Start) -> None:
-    file_of(start).unlink()
-    os.mkfifo(file_of(start))
-
-
 def with_body(start: Start, body: bytes) -> None:
     """Replace the content by another one with a valid hash."""
     file_of(start).write_bytes(b'robocal journal 1\n' + sha256(body).digest() + body)
@@ -237,57 +184,74 @@ def deep_nesting(start: Start) -> None:
     with_body(start, b'\x91' * 100_000)
 
 
-def other_state(start: Start) -> None:
-    start.journal._type = module.Entry[dict[str, int]]
+def a_folder(start: Start) -> None:
+    file_of(start).unlink()
+    file_of(start).mkdir()
 
 
-def too_old_by_stamps(start: Start) -> None:
-    start.recorder.stream = recorded(100.0 + start.values.resume_within + 1.0)
+def a_named_pipe(start: Start) -> None:
+    file_of(start).unlink()
+    os.mkfifo(file_of(start))
 
 
-def a_clock_begun_anew(start: Start) -> None:
-    start.recorder.stream = recorded(5.0)
-
-
-def no_message(start: Start) -> None:
-    start.recorder.stream = recorded(-np.inf)
-
-
-def foreign_recording(start: Start) -> None:
-    start.recorder.foreign = True
-
-
-@pytest.mark.parametrize(('change', 'reason'), [
-    (other_parameter, r'parameter speed_scale differs now\.'),
-    (other_description, r'robot description differs now\.'),
-    (other_payload, r'payload result differs now\.'),
-    (new_result, r'drive_gains result differs now\.'),
-    (other_sender, r"the sender on '/joint_states' differs now\."),
-    (no_sender, r"the sender on '/joint_states' differs now\."),
-    (other_version, 'is damaged, or of another version'),
-    (truncated, 'is damaged'),
-    (nearly_empty, 'is damaged'),
-    (a_flipped_bit, 'is damaged'),
-    (a_folder, 'cannot be read'),
-    (a_named_pipe, 'cannot be read: it is a folder, a named pipe or a device'),
-    (other_state, 'is of another version'),
-    (an_impossible_shape, 'is of another version'),
-    (deep_nesting, 'is of another version'),
-    (too_old_by_stamps, r"By the stamps on '/joint_states' it is 601 s old \(limit 600 s"),
-    (a_clock_begun_anew, r"By the stamps on '/joint_states' it is not known how old it is"),
-    (no_message, 'it is not known how old it is'),
-    (foreign_recording, 'It lacks the samples of a stream'),
-], ids=lambda value: value.__name__ if callable(value) else '')
-def test_what_may_not_fit_is_refused_with_the_reason(
-    start: Start, change: Callable[[Start], None], reason: str
-) -> None:
-    change(start)
+def refused(start: Start, reason: str) -> None:
+    """Assert that nothing is gone on from, and that the log says why."""
     assert start.resume() is None
     assert re.search(reason, start.warning())
     assert 'Measuring begins anew.' in start.warning()
     assert start.journal.resumed == 0
     assert start.journal.sentence == ''
     assert start.recorder.restored == {}
+
+
+@pytest.mark.parametrize(('place', 'value', 'reason'), [
+    ('values', FrictionParameters(speed_scale=0.5), r'parameter speed_scale differs now\.'),
+    ('robot.identity', RobotIdentity('', '', (), 'of another'), r'robot description differs now'),
+    ('hashes', {'payload': 'abd'}, r'payload result differs now\.'),
+    ('hashes', {'payload': 'abc', 'drive_gains': 'e'}, r'drive_gains result differs now\.'),
+    ('sender', [1, 2, 4], r"the sender on '/joint_states' differs now\."),
+    ('sender', [], r"the sender on '/joint_states' differs now\."),
+    ('recorder.stream', recorded(701.0),
+     r"By the stamps on '/joint_states' it is 601 s old \(limit 600 s"),
+    ('recorder.stream', recorded(5.0),
+     r"By the stamps on '/joint_states' it is not known how old it is"),
+    ('recorder.stream', recorded(-np.inf), 'it is not known how old it is'),
+    ('recorder.foreign', True, 'It lacks the samples of a stream'),
+    ('journal._type', module.Entry[dict[str, int]], 'is of another version'),
+])
+def test_what_may_not_fit_is_refused_with_the_reason(
+    start: Start, place: str, value: object, reason: str
+) -> None:
+    *owner, name = place.split('.')
+    setattr(reduce(getattr, owner, start), name, value)
+    refused(start, reason)
+
+
+@pytest.mark.parametrize(('spoil', 'reason'), [
+    (lambda content: content.replace(b'journal 1', b'journal 2'),
+     'is damaged, or of another version'),
+    (lambda content: content[:-1], 'is damaged'),
+    (lambda content: b'robocal journal 1\n', 'is damaged'),
+    (lambda content: content[:200] + bytes([content[200] ^ 4]) + content[201:], 'is damaged'),
+])
+def test_a_damaged_file_is_refused(
+    start: Start, spoil: Callable[[bytes], bytes], reason: str
+) -> None:
+    file_of(start).write_bytes(spoil(file_of(start).read_bytes()))
+    refused(start, reason)
+
+
+@pytest.mark.parametrize(('replaced', 'reason'), [
+    (a_folder, 'cannot be read'),
+    (a_named_pipe, 'cannot be read: it is a folder, a named pipe or a device'),
+    (an_impossible_shape, 'is of another version'),
+    (deep_nesting, 'is of another version'),
+])
+def test_a_file_of_something_else_is_refused(
+    start: Start, replaced: Callable[[Start], None], reason: str
+) -> None:
+    replaced(start)
+    refused(start, reason)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

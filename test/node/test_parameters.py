@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from rcl_interfaces.srv import SetParametersAtomically
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from support import parameter_files
-from support.ros_rig import NodeRig, arm_urdf, await_service, overrides
+from support.ros_rig import Log, NodeRig, arm_urdf, await_service, overrides
 
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.node import parameters
@@ -118,29 +119,18 @@ def test_empty_names_stand_for_none() -> None:
     assert named(['a', '', 'b']) == ('a', 'b')
 
 
-@pytest.mark.parametrize('line', ['known_mass: 2', 'sweep_speed: 9.0', 'method: 3'])
-def test_node_starts_with_a_bad_file_and_configure_refuses(tmp_path: Path, line: str) -> None:
-    file = tmp_path / 'bad.yaml'
-    file.write_text(f'payload_identification:\n  ros__parameters:\n    {line}\n')
-    node = PayloadIdentification(
-        'payload_identification', cli_args=['--ros-args', '--params-file', str(file)])
-    said: list[str] = []
-    node.get_logger().error = said.append
-    assert node.trigger_configure() == FAILURE
-    assert line.split(':')[0] in said[0]
-    assert 'restart the node with it corrected' in said[0]
-    node.destroy_node()
-
-
 @pytest.mark.parametrize(('line', 'words'), [
+    ('known_mass: 2', "'known_mass' must be.* or restart the node with it corrected"),
+    ('sweep_speed: 9.0', "'sweep_speed' must be.* or restart the node with it corrected"),
+    ('method: 3', "'method' must be.* or restart the node with it corrected"),
     ('know_mass: 2.0', "no parameter 'know_mass'; 'known_mass' is the nearest name"),
     ('speedscale: 0.3', "'speed_scale' is the nearest name"),
-    ('xyzzy: 1', "no parameter 'xyzzy'. Correct"),
+    ('xyzzy: 1', r"no parameter 'xyzzy'\. Correct"),
     # One of another node, as in a section for all nodes.
     ('track: true', ''),
     ('qos_overrides./joint_states.subscription.reliability: reliable', ''),
 ])
-def test_a_misspelt_parameter_is_refused_with_the_nearest_name(
+def test_a_bad_value_or_name_in_a_file_is_refused_at_configure(
     tmp_path: Path, line: str, words: str
 ) -> None:
     file = tmp_path / 'file.yaml'
@@ -149,10 +139,9 @@ def test_a_misspelt_parameter_is_refused_with_the_nearest_name(
         'payload_identification', parameter_overrides=overrides(
             robot_description=arm_urdf(), results_dir=str(tmp_path)),
         cli_args=['--ros-args', '--params-file', str(file)])
-    said: list[str] = []
-    node.get_logger().error = said.append
+    log = Log(node)
     assert node.trigger_configure() == (FAILURE if words else SUCCESS)
-    assert words in ''.join(said)
+    assert re.search(words, ''.join(log['error']))
     node.release()
     node.destroy_node()
 
@@ -161,8 +150,7 @@ def test_a_bad_value_is_forgotten_once_a_good_one_is_set(tmp_path: Path) -> None
     node = PayloadIdentification('payload_identification', parameter_overrides=overrides(
         known_mass=2, sweep_speed=9.0, robot_description=arm_urdf(),
         results_dir=str(tmp_path)))
-    said: list[str] = []
-    node.get_logger().error = said.append
+    said = Log(node)['error']
     assert node.trigger_configure() == FAILURE
     assert 'Set known_mass and sweep_speed (' in said[-1]
     node.set_parameters(overrides(known_mass=2.0))

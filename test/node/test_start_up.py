@@ -78,31 +78,24 @@ def weight(node: Any, q: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize('name', [
     'friction_identification', 'compliance_calibration', 'wrench_observer', 'leveling'])
-def test_links_of_an_identified_arm_hold_until_newer_drive_gains(
+def test_links_of_an_identified_arm_hold_unless_left_out_until_newer_drive_gains(
     name: str, tmp_path: Path
 ) -> None:
     robot, store = arm('robocal').robot(), ResultStore(tmp_path, identity())
     store.save(identified_arm(ARM, 1.1, time=10.0))
     node = made(name, tmp_path)
     q = np.linspace(0.1, 0.6, 6)
-    with Spinner(node):
+
+    def assert_held(factor: float) -> None:
         assert node.trigger_configure() == SUCCESS
-        np.testing.assert_allclose(weight(node, q), 1.1 * robot.gravity_torque(q), atol=1e-9)
+        np.testing.assert_allclose(weight(node, q), factor * robot.gravity_torque(q), atol=1e-9)
         assert node.trigger_cleanup() == SUCCESS
-        store.save(identified_arm(DRIVE_GAINS, time=20.0))
-        assert node.trigger_configure() == SUCCESS
-        np.testing.assert_allclose(weight(node, q), robot.gravity_torque(q), atol=1e-9)
 
-
-@pytest.mark.parametrize('switched_off', ['use_arm_model', 'use_drive_gains'])
-@pytest.mark.parametrize('name', ['friction_identification', 'wrench_observer', 'leveling'])
-def test_links_of_an_identified_arm_can_be_left_out(
-    name: str, switched_off: str, tmp_path: Path
-) -> None:
-    robot = arm('robocal').robot()
-    ResultStore(tmp_path, identity()).save(identified_arm(ARM))
-    node = made(name, tmp_path, **{switched_off: False})
-    q = np.linspace(0.1, 0.6, 6)
     with Spinner(node):
-        assert node.trigger_configure() == SUCCESS
-        np.testing.assert_allclose(weight(node, q), robot.gravity_torque(q), atol=1e-9)
+        assert_held(1.1)
+        for parameter in ('use_arm_model', 'use_drive_gains'):
+            node.set_parameters(overrides(**{parameter: False}))
+            assert_held(1.0)
+            node.set_parameters(overrides(**{parameter: True}))
+        store.save(identified_arm(DRIVE_GAINS, time=20.0))
+        assert_held(1.0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from robocal_ros.messages import JointSamples, WrenchSamples
-from robocal_ros.messages.posture_check import PostureCheck
+from robocal_ros.messages.checks import PostureCheck
 from robocal_ros.robot import Robot, Trajectory
 from robocal_ros.robot.trajectories import quintic_path
 from robocal_sim.model import Description

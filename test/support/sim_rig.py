@@ -22,7 +22,7 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
-from robocal_ros.messages.subscription import Subscriber
+from robocal_ros.messages.stream import Subscriber
 from robocal_sim.node import SimArm
 from support.ros_rig import Spinner
 

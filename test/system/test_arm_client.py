@@ -29,14 +29,13 @@ from support.ros_rig import Spinner, arm_urdf, overrides
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from robocal_ros.arm import client, owner
-from robocal_ros.arm.gate import GuardedArm
+from robocal_ros.arm.gate import Arm
 from robocal_ros.arm.protocols import MotionOutcome, MotionStatus
 from robocal_ros.arm.stop_conditions import DriveCondition
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import CancelledError, ConfigurationError, MotionError
 from robocal_ros.messages import conversions, qos
-from robocal_ros.messages.silence import SILENCE
-from robocal_ros.messages.stream import JointStateStream
+from robocal_ros.messages.stream import SILENCE, JointStateStream
 from robocal_ros.parameters import ArmParameters
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.trajectories import MotionLimits, Trajectory, quintic_path
@@ -77,7 +76,7 @@ class Rig:
         self.joints.start()
         self.usual = self.values = ArmParameters(
             controller=controller, max_acceleration=4.0, connect_timeout=30.0, **values)
-        self.arm = GuardedArm(
+        self.arm = Arm(
             self.waiter, self.robot, self.joints, lambda: self.values, SilentReport())
         self.sent: list[Any] = []
         actions: Any = self.arm.client.goals
@@ -186,7 +185,7 @@ def rig(shared: Rig) -> Iterator[Rig]:
     """The arm at rest at zero, without faults."""
     # On a busy machine, the arm may be silent for a while.
     shared.use(state_timeout=10.0)
-    shared.waiter.allow()
+    shared.waiter.stop_reason = ''
     shared.settle()
     outcome = shared.move(shared.path(np.zeros(6)))
     assert outcome.status is MotionStatus.DONE, outcome.message
@@ -550,9 +549,9 @@ class TestRepeated:
 
     @pytest.fixture
     def tape(self, rig: Rig) -> Iterator[Tape]:
-        rig.arm.recorder = made = Tape()
+        kept, rig.arm.recorder = rig.arm.recorder, (made := Tape())
         yield made
-        rig.arm.recorder = None
+        rig.arm.recorder = kept
 
     def begin(self, rig: Rig, speed: float = 0.5) -> Any:
         start = rig.posture
@@ -803,7 +802,7 @@ def test_stop_leaves_the_arm_at_rest_at_once(timed: Rig) -> None:
     where, asked = timed.posture, time.monotonic()
     timed.waiter.stop('Enough.')
     outcome = timed.end(task)
-    timed.waiter.allow()
+    timed.waiter.stop_reason = ''
     assert (outcome.status, outcome.message) == (MotionStatus.CANCELLED, 'Enough.')
     assert outcome.held
     assert time.monotonic() - asked < 2.0

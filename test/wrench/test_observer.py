@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.wrench_arm import ObservedArm, joint_row, of_chain
 
-from robocal_ros.messages.stamps import from_seconds
+from robocal_ros.messages.checks import from_seconds
 from robocal_ros.wrench.observer import FILLING, Observation
 
 # What the reference cell's force sensors scatter by [N].

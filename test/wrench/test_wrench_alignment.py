@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from robocal_ros.messages.stamps import from_seconds as ns
+from robocal_ros.messages.checks import from_seconds as ns
 from robocal_ros.wrench.alignment import (
     FEWEST,
     AlignedWindow,

@@ -13,7 +13,7 @@ from support.arms import arm
 from benchmarks import seven_joints
 from benchmarks.wrench_samples import FORCE_NOISE, Impact, SampledArm, Settings, follow
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.messages.posture_check import PostureCheck
+from robocal_ros.messages.checks import PostureCheck
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.wrench.contact import Place
 from robocal_ros.wrench.model import SensedArm, SensorMount, TareReference

@@ -24,9 +24,8 @@ from benchmarks.benchmark import (
 from benchmarks.fleet_data import Event, estimates, fleet
 from robocal_ros.arrays import Array
 from robocal_ros.fleet import Catalogue, History, courses
-from robocal_ros.fleet.histories import Change, Course
+from robocal_ros.fleet.changes import CONFIRMATION, FALSE_ALARMS, HORIZON, Change, Course
 from robocal_ros.fleet.review import Finding, Subject, review
-from robocal_ros.fleet.scan import CONFIRMATION, FALSE_ALARMS, HORIZON
 from robocal_ros.fleet.statistics import compare, rejected
 
 _WEEK = 7.0 * 86400.0

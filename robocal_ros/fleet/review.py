@@ -20,9 +20,15 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.fleet.catalogue import Query
-from robocal_ros.fleet.changes import courses
-from robocal_ros.fleet.histories import Change, Course, History, Outlier
-from robocal_ros.fleet.scan import FALSE_ALARMS, HORIZON
+from robocal_ros.fleet.changes import (
+    FALSE_ALARMS,
+    HORIZON,
+    Change,
+    Course,
+    History,
+    Outlier,
+    courses,
+)
 from robocal_ros.fleet.statistics import LEAST, compare, rejected
 from robocal_ros.results import Z95, grouped, wording
 

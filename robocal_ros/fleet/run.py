@@ -24,9 +24,8 @@ from distributed.utils import get_mp_context
 from robocal_ros import registry
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.fleet import storage
-from robocal_ros.fleet.bags import BagPlace
+from robocal_ros.fleet.bags import BagPlace, Request
 from robocal_ros.fleet.catalogue import BROKEN, REFUSED, Catalogue
-from robocal_ros.fleet.request import Request
 from robocal_ros.fleet.task import Attempt, Task, estimate_bag, record
 
 KILLS = 3

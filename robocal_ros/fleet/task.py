@@ -18,8 +18,16 @@ from robocal_ros import __version__, registry
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.estimators import Follower, estimator
 from robocal_ros.fleet import catalogue, storage
-from robocal_ros.fleet.bags import Arm, BagPlace, arms_in, name_in_path, robot_name
-from robocal_ros.fleet.request import NAMESPACE, ROBOT, Request
+from robocal_ros.fleet.bags import (
+    NAMESPACE,
+    ROBOT,
+    Arm,
+    BagPlace,
+    Request,
+    arms_in,
+    name_in_path,
+    robot_name,
+)
 from robocal_ros.messages import Bag, Selection, description_in
 from robocal_ros.offline import OfflineEstimation, read_parameters
 from robocal_ros.parameters import ParameterTable, declarations

@@ -14,8 +14,7 @@ import scipy.stats
 
 from benchmarks import fleet_changes
 from robocal_ros.errors import DataError
-from robocal_ros.fleet.changes import courses
-from robocal_ros.fleet.histories import Course, History
+from robocal_ros.fleet.changes import Course, History, courses
 from robocal_ros.fleet.statistics import Problem, compare, fit, population, rejected
 
 DAY = 86400.0

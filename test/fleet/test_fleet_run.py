@@ -25,9 +25,8 @@ from robocal_ros.cli import fleet as command
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.fleet import run as fleet
-from robocal_ros.fleet.bags import BagPlace, find_bags
+from robocal_ros.fleet.bags import BagPlace, Request, find_bags
 from robocal_ros.fleet.catalogue import BAGS, BROKEN, ESTIMATED, REFUSED, Catalogue, utc
-from robocal_ros.fleet.request import Request
 
 OPTIONS = [word for name, value in PARAMETERS for word in ('-p', f'{name}:={value}')]
 # Ends a test whose run does not do what it should; no speed is required.

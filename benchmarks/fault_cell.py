@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import signal
 import sys
@@ -175,6 +176,7 @@ class FaultCell:
         motion: Stamp, arrival time, posture and commanded posture by the controller's state, in
             order [s, s, rad, rad].
         injected: Time at which an injection that takes long became effective, 0 if unknown [s].
+        chance: What is random about the faults.
         cancelled: Time at which a cancel or a stop signal was sent, 0 for none [s].
 
     """
@@ -209,6 +211,7 @@ class FaultCell:
         self.joint_states: list[JointState] = []
         self.injected = self.cancelled = 0.0
         self.prepared = False
+        self.chance = random.Random(1)
         self._lifts = ExitStack()
         # Registers what `calm` does.
         self.lift = self._lifts.callback
@@ -259,11 +262,16 @@ class FaultCell:
         """Spin until a condition holds; return whether it does."""
         return self.session.spin_until(lambda: bool(condition()), timeout)
 
+    def expect(
+        self, condition: Callable[[], Any], message: str, timeout: float = HANG
+    ) -> None:
+        """Spin until a condition holds; raise a RobocalError if it does not in time [s]."""
+        if not self.wait(condition, timeout):
+            raise RobocalError(message)
+
     def phase(self) -> str:
         """Return the phase by the newest status."""
-        if not self.statuses:
-            return ''
-        return next((item.value for item in self.statuses[-1][1].values
+        return next((item.value for _, status in self.statuses[-1:] for item in status.values
                      if item.key == 'phase'), '')
 
     def texts(self, since: float) -> str:
@@ -384,8 +392,7 @@ class FaultCell:
                    if self.capability.name == 'leveling' else {})})
             self.motion.clear()
             self._arm_mark = 0
-            if not self.wait(lambda: self.motion, _START):
-                raise RobocalError(f'The arm does not come up: {arm.tail()}')
+            self.expect(lambda: self.motion, f'The arm does not come up; see {arm.log}.', _START)
         if not self.node_alive:
             self._node = self.spawn(
                 f'{self.capability.node}_{self._started}', self.parameter_file('node'))
@@ -429,8 +436,7 @@ class FaultCell:
     def request(self, kind: Any, service: str, request: Any) -> Any:
         """Send a request to the node; return its future."""
         client = self.client.service(kind, service)
-        if not self.wait(client.service_is_ready, HANG):
-            raise RobocalError(f'{service} is not offered.')
+        self.expect(client.service_is_ready, f'{service} is not offered.')
         return client.call_async(request)
 
     def begin(self, verb: str) -> Any:
@@ -447,8 +453,7 @@ class FaultCell:
 
         """
         future = self.begin(verb)
-        if not self.wait(future.done, timeout):
-            raise RobocalError(f'{self.capability.name}: {verb} is not answered.')
+        self.expect(future.done, f'{self.capability.name}: {verb} is not answered.', timeout)
         return future.result()
 
     def goal(self, points: Sequence[tuple[float, Array]]) -> JointTrajectory:

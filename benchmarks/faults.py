@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.endurance import fuzz, soak
 from benchmarks.fault_cell import (
     CAPABILITIES,
     HANG,
@@ -27,9 +28,7 @@ from benchmarks.fault_cell import (
     open_cells,
 )
 from benchmarks.fault_table import FAULTS, Fault, stall
-from benchmarks.fuzz import fuzz
 from benchmarks.page import markdown
-from benchmarks.soak import soak
 from demo.domains import own_domain
 from robocal_ros import __version__
 from robocal_ros.cli.console import OUT, print_line
@@ -116,7 +115,7 @@ def subset(cells: Sequence[Plan], count: int, seed: int) -> list[Plan]:
     return [cells[index] for index in sorted(item[2] for item in sorted(ranked)[:count])]
 
 
-def inject(cell: FaultCell, plan: Plan, chance: random.Random) -> Outcome:
+def inject(cell: FaultCell, plan: Plan) -> Outcome:
     """Carry out one cell of the campaign.
 
     Raises:
@@ -132,10 +131,10 @@ def inject(cell: FaultCell, plan: Plan, chance: random.Random) -> Outcome:
     if fault.before:
         cell.mark()
     else:
-        future = cell.to_phase(phase, verb, chance.uniform(0.05, 0.6))
+        future = cell.to_phase(phase, verb, cell.chance.uniform(0.05, 0.6))
     began = time.monotonic()
     try:
-        fault.inject(cell, chance)
+        fault.inject(cell)
         if fault.before and verb:
             future = cell.begin(verb)
         # Some injections take long.
@@ -284,11 +283,12 @@ def campaign(
             own = [plan for plan in plans if plan.capability is capability]
             if own:
                 with open_cells(session, (capability,), output, output / 'results') as [cell]:
-                    yield from _of_capability(cell, own, chance, prepare)
+                    cell.chance = chance
+                    yield from _of_capability(cell, own, prepare)
 
 
 def _of_capability(
-    cell: FaultCell, plans: Sequence[Plan], chance: random.Random, prepare: bool
+    cell: FaultCell, plans: Sequence[Plan], prepare: bool
 ) -> Iterator[Outcome]:
     begun = False
     # Cells that need samples first: a node that is restarted has none.
@@ -300,7 +300,7 @@ def _of_capability(
                 print_line(f'{cell.capability.name}: {answer.message}', 'yellow')
             begun = cell.prepared = True
         try:
-            outcome = inject(cell, plan, chance)
+            outcome = inject(cell, plan)
         except RobocalError as error:
             outcome = Outcome(plan, remarks=[f'Not injected: {error}'])
         # The end of the fault may still be in the queues of the node during the first attempt.
@@ -388,11 +388,10 @@ def stalled_run(count: int, output: Path, seed: int, duration: float = 1.0) -> i
         while len(stalls) < count and not cell.wait(run.done, chance.uniform(*_CALM)):
             which = chance.choice(('node', 'arm'))
             stalls.append(f'{which} at {time.monotonic() - began:.0f} s ({cell.phase()})')
-            stall(which, duration, duration)(cell, random.Random())
+            stall(which, duration, duration)(cell)
             # Recordings of the campaign, which this run does not need.
             cell.motion, cell.statuses = cell.motion[-5:], cell.statuses[-5:]
-        if not cell.wait(run.done, _LONGEST_RUN):
-            raise RobocalError('The run is not answered.')
+        cell.expect(run.done, 'The run is not answered.', _LONGEST_RUN)
         took, answer, log = time.monotonic() - began, run.result(), cell.log()
     kept = results / 'friction.yaml'
     counts = read_result(kept).counts if kept.exists() else {}

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import loops, reference, slow
+from benchmarks import loops, prediction, reference
 from benchmarks.__main__ import main
 from benchmarks.benchmark import conditions
 from benchmarks.reference import Case, drawn_load, recorded, run_case
@@ -48,7 +48,7 @@ def test_zeros_and_drift_are_followed_within_their_limits(
 
 def test_a_slow_motion_is_good_or_said_not_to_be() -> None:
     inf = np.inf
-    judged = [slow.Case('UR10', *figures).good for figures in (
+    judged = [prediction.SlowMotion('UR10', *figures).good for figures in (
         (True, 1.0, 2.0), (True, 6.0, 2.0), (True, 6.0, 7.0), (False, 1.0, 2.0), (False, inf, inf),
         (True, inf, np.nan))]
     assert judged == [True, False, True, False, True, True]

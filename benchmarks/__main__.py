@@ -119,7 +119,7 @@ def _run_one(name: str, options: argparse.Namespace, folder: Path) -> Record:
         'processor_time': round(sum(used), 1), 'seeds': len(seeds),
         'jobs': options.jobs, 'quick': options.quick},
         outcome.figures, outcome.tables, outcome.remarks)
-    OUT.print('\n'.join(section(record)), soft_wrap=True, markup=False, highlight=False)
+    OUT.print(section(record), soft_wrap=True, markup=False, highlight=False)
     return record
 
 

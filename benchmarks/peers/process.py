@@ -63,7 +63,7 @@ def run(
     answer. The estimation alone is measured; reading models and predicting are not counted.
 
     Args:
-        method: Module and function, such as ``benchmarks.peers.arm:textbook``.
+        method: Module and function, such as ``benchmarks.peers.methods:textbook``.
         peer: Whether it needs the environment of the other tools.
         repeats: How often it is repeated to measure its time.
         arguments: Arguments of the function.
@@ -89,8 +89,7 @@ def run(
     if done.returncode != 0:
         last = done.stderr.decode(errors='replace').strip().rpartition('\n')[2]
         return Run(reason=f'the process ended: {last}')
-    answer, seconds, memory, reason = pickle.loads(done.stdout)
-    return Run(answer, seconds, memory, reason)
+    return Run(*pickle.loads(done.stdout))
 
 
 def measured(method: Callable[[], Iterator[Any]], repeats: int) -> tuple[Any, float, float]:
@@ -122,15 +121,14 @@ def _main() -> None:
     # Tools that print would spoil the answer.
     os.dup2(2, 1)
     module, _, name = sys.argv[1].partition(':')
+    found: tuple[Any, ...]
     try:
         function = getattr(importlib.import_module(module), name)
+        found = (*measured(partial(function, **arguments), int(sys.argv[2])), '')
     except ImportError as error:
-        found: tuple[Any, float, float, str] = (None, np.nan, np.nan, f'not run: {error}')
-    else:
-        try:
-            found = (*measured(partial(function, **arguments), int(sys.argv[2])), '')
-        except Exception as error:  # noqa: BLE001 - what another tool raises is its answer
-            found = (None, np.nan, np.nan, f'{type(error).__name__}: {error}')
+        found = None, np.nan, np.nan, f'not run: {error}'
+    except Exception as error:  # noqa: BLE001 - what another tool raises is its answer
+        found = None, np.nan, np.nan, f'{type(error).__name__}: {error}'
     with output:
         pickle.dump(found, output)
 

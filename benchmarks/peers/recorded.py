@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, Table
-from benchmarks.peers.arm import CUTOFFS, lean
+from benchmarks.peers.methods import CUTOFFS, lean
 from benchmarks.peers.process import Run, run
 from benchmarks.second_world import urdf_of
 from robocal_ros.arrays import Array
@@ -162,10 +162,10 @@ def results(case: ArmCase) -> dict[str, tuple[Run, str]]:
     """Return run and remark of each method; others have the cutoff that predicts best."""
     rate = 1.0 / float(np.median(np.diff(case.samples.time)))
     cutoffs = [item for item in CUTOFFS if item < 0.3 * rate]
-    found = {OURS: (case.run('arm:product'), '')}
+    found = {OURS: (case.run('methods:product'), '')}
     for name, method, options in (
-        ('ordinary least squares', 'arm:textbook', {'weighted': False}),
-        ('weighted least squares', 'arm:textbook', {'weighted': True}),
+        ('ordinary least squares', 'methods:textbook', {'weighted': False}),
+        ('weighted least squares', 'methods:textbook', {'weighted': True}),
         (FIGAROH, 'tools:figaroh', {'peer': True}),
         (MUJOCO, 'tools:mujoco', {'peer': True}),
     ):

@@ -6,9 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.peers.arm import lean
-from benchmarks.peers.friction import coulomb_viscous, load_dependent
-from benchmarks.peers.payload import in_motion
+from benchmarks.peers.methods import coulomb_viscous, in_motion, lean, load_dependent
 from benchmarks.peers.process import ENVIRONMENT, Run, run
 from benchmarks.peers.recorded import FIGAROH, OURS, ArmCase, figures, table
 from benchmarks.second_cell import OWN, product
@@ -48,7 +46,7 @@ def test_a_method_that_is_not_installed_gives_a_row_and_no_error(
 
 
 def test_what_a_method_raises_is_its_answer() -> None:
-    done = run('benchmarks.peers.arm:textbook', urdf='<robot/>', joints=(), time=np.zeros(2),
+    done = run('benchmarks.peers.methods:textbook', urdf='<robot/>', joints=(), time=np.zeros(2),
                position=np.zeros((2, 0)), effort=np.zeros((2, 0)), q=np.zeros((1, 0)),
                v=np.zeros((1, 0)), a=np.zeros((1, 0)), tool='tool0', cutoff=5.0, weighted=False)
     assert done.answer is None
@@ -62,7 +60,7 @@ def test_textbook_least_squares_predict_an_exact_arm(weighted: bool) -> None:
     _, *other = motion(robot.n, 2)
     rows = [part[::25] for part in other]
     wanted = torques(robot, *rows)
-    done = run('benchmarks.peers.arm:textbook', urdf=lean(robot.urdf, robot.joint_names),
+    done = run('benchmarks.peers.methods:textbook', urdf=lean(robot.urdf, robot.joint_names),
                joints=robot.joint_names, time=time, position=samples[0],
                effort=torques(robot, *samples), q=rows[0], v=rows[1], a=rows[2],
                tool=robot.tool_frame, cutoff=20.0, weighted=weighted)

@@ -264,9 +264,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument('--weeks', type=positive, default=4,
                         help='number of weekly recordings (default: %(default)s)')
     parser.add_argument('--seed', type=int, default=1, help='seed (default: %(default)s)')
-    parser.add_argument('--incidents', type=float, default=0.3,
-                        help='mean number of events of each kind per arm and year '
-                             '(default: %(default)s)')
     parser.add_argument('--lost', type=float, default=0.03, metavar='SHARE',
                         help='share of recordings that are lost (default: %(default)s)')
     parser.set_defaults(run=_run)
@@ -274,8 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    arms = fleet(options.arms, options.weeks, options.seed, incidents=options.incidents,
-                 lost=options.lost)
+    arms = fleet(options.arms, options.weeks, options.seed, lost=options.lost)
     options.folder.mkdir(parents=True, exist_ok=True)
     (options.folder / 'truth.json').write_text(
         json.dumps([asdict(arm) for arm in arms], indent=1, default=sorted) + '\n',

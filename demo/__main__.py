@@ -20,9 +20,8 @@ from robocal_ros.cli.console import OUT
 from robocal_ros.cli.main import run
 
 if TYPE_CHECKING:
-    from demo.comparison import Comparison
     from demo.stage import Stage
-    from demo.tour import Tour, TourOutcome
+    from demo.tour import Comparison, Tour, TourOutcome
     from robocal_ros.results.report import Panel
 
 
@@ -73,7 +72,7 @@ def _finish(
     options: argparse.Namespace, outcomes: Sequence[TourOutcome], began: float
 ) -> int:
     """Print and write the comparison with the truth; return the exit code."""
-    from demo.comparison import compare
+    from demo.tour import compare
 
     comparisons = [
         item for outcome in outcomes if outcome.result is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,10 @@ from robocal_ros.resources import share_directory
 from robocal_ros.robot import Robot
 from robocal_sim.truth import HiddenTruth, load_truth
 
-_START_TIMEOUT = 60.0
+CONTROLLER = 'joint_trajectory_controller'
+"""Name of the controller that moves the arm."""
+
+_START_TIMEOUT, _TIMEOUT = 60.0, 60.0
 _CONTROLLERS = str(share_directory() / 'config' / 'controllers.yaml')
 _DESCRIPTION = '/robot_description'
 # The simulated arm pauses whenever the machine is busy, which is harmless here.
@@ -74,6 +77,11 @@ class Stage:
         client = NodeClient(self.session, name)
         client.wait_until_there(_START_TIMEOUT)
         return child, client
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for something; raise a RobocalError that names it if it does not come in 60 s."""
+        if not self.session.spin_until(lambda: bool(condition()), _TIMEOUT):
+            raise RobocalError(f'No {what} within {_TIMEOUT:.0f} s; see the logs.')
 
     def start_view(self) -> str:
         """Start `robocal view`; return its sentence with the address.

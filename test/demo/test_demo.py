@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from demo import __main__ as demo, default_cell
-from demo.comparison import compare
-from demo.tour import TourOutcome
+from demo.tour import TourOutcome, compare
 from robocal_ros.results.result import CalibrationResult, Check
 from robocal_ros.results.store import read_result
 from robocal_ros.robot.model import Robot

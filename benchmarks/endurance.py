@@ -303,7 +303,7 @@ def fuzz(messages: int, duration: float, output: Path, seed: int) -> int:
             try:
                 cell.start()
                 future = cell.to_phase(
-                    'moving' if 'moving' in cell.capability.phases else 'taring', 'run')
+                    'moving' if 'moving' in cell.capability.phases else 'taring')
             except RobocalError:
                 refused, future = refused + 1, None
             ended += cell.generation != generation

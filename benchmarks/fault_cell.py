@@ -76,8 +76,7 @@ class Capability:
     Attributes:
         name: Name in the table.
         node: Name of the node.
-        phases: Phases in which faults are injected, with the service that leads to each; no
-            service for an idle node.
+        phases: Phases in which faults are injected.
         parameters: Parameters of the node.
         traits: What faults refer to: ``moves``, ``wrist``, ``effort``, ``stores``, ``resumes``,
             ``imu``, ``tracker``, ``frames``, ``rule``. What stores is run once before the faults,
@@ -87,7 +86,7 @@ class Capability:
 
     name: str
     node: str
-    phases: Mapping[str, str]
+    phases: tuple[str, ...]
     parameters: Mapping[str, Any]
     traits: frozenset[str] = frozenset({'moves'})
 
@@ -98,43 +97,42 @@ MOVING = frozenset({'moving', 'sweeping', 'running', 'measuring', 'verifying', '
 CAPABILITIES = (
     Capability(
         'payload, F/T sensor', 'payload_identification',
-        {'idle': '', 'planning': 'run', 'moving': 'run', 'measuring': 'run',
-         'estimating': 'estimate'},
+        ('idle', 'planning', 'moving', 'measuring', 'estimating'),
         {'method': 'static_poses', 'sensor_frame': 'ft_wrist', 'poses': 6, 'dwell': 0.7,
          'arm_model_std': 0.02, 'max_velocity': 3.0, 'max_acceleration': 12.0},
         frozenset({'moves', 'wrist', 'stores', 'resumes'})),
     Capability(
         'payload, torques', 'payload_identification',
-        {'idle': '', 'planning': 'run', 'moving': 'run', 'sweeping': 'run',
-         'estimating': 'estimate'},
+        ('idle', 'planning', 'moving', 'sweeping', 'estimating'),
         {'method': 'two_plane', 'known_mass': 2.0, 'gain_std': 0.002, 'arm_model_std': 0.02,
          'sweep_speed': 1.0, 'max_velocity': 3.0, 'max_acceleration': 12.0},
         frozenset({'moves', 'effort', 'stores'})),
     Capability(
-        'friction', 'friction_identification',
-        {'idle': '', 'moving': 'run', 'running': 'run'},
+        'friction', 'friction_identification', ('idle', 'moving', 'running'),
         {'measure_joints': ['joint_6'], 'speeds': [0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5],
          'max_cruise': 1.3, 'max_velocity': 3.0, 'max_acceleration': 12.0, 'max_rounds': 1,
          'fit_threshold': 100.0},
         frozenset({'moves', 'effort', 'resumes'})),
     Capability(
-        'compliance', 'compliance_calibration',
-        {'idle': '', 'planning': 'run', 'moving': 'run', 'measuring': 'run'},
+        'compliance', 'compliance_calibration', ('idle', 'planning', 'moving', 'measuring'),
         {**known_load(default_cell.hidden_truth()), 'posture_count': 10, 'posture_range': 0.8,
          'dwell': 0.6, 'settle': 0.2, 'reference_every': 5, 'registration': 'three_point',
          'attach_service': 'sim_arm/attach_load', 'detach_service': 'sim_arm/detach_load'},
         frozenset({'moves', 'tracker', 'resumes'})),
     Capability(
-        'leveling', 'leveling',
-        {'idle': '', 'planning': 'run', 'moving': 'run'},
+        'leveling', 'leveling', ('idle', 'planning', 'moving'),
         {'imu_topic': 'imu_flange/imu', 'auto_level_after': [f'task:{TASK}']},
         frozenset({'moves', 'imu', 'rule'})),
     Capability(
-        'wrench observer', 'wrench_observer',
-        {'observing': '', 'taring': 'run'},
+        'wrench observer', 'wrench_observer', ('observing', 'taring'),
         {'tare_duration': 1.0, 'sensor_force_ranges': [500.0]},
         frozenset({'wrist', 'stores', 'frames'})),
 )
+
+
+def verb_of(phase: str) -> str:
+    """Return the service that leads to a phase; empty for that of an idle node."""
+    return {'idle': '', 'observing': '', 'estimating': 'estimate'}.get(phase, 'run')
 
 
 def mark(message: Any) -> None:
@@ -467,12 +465,11 @@ class FaultCell:
         """Send a motion as another client; return the future of its handle."""
         return self.mover.send_goal_async(FollowJointTrajectory.Goal(trajectory=trajectory))
 
-    def to_phase(self, phase: str, verb: str, delay: float = 0.1) -> Any:
+    def to_phase(self, phase: str, delay: float = 0.1) -> Any:
         """Lead the node to a phase; return the future of the procedure, None for idle.
 
         Args:
             phase: The phase.
-            verb: Service that leads to it.
             delay: Time to wait in it, unless it is one of computation [s].
 
         Raises:
@@ -480,7 +477,7 @@ class FaultCell:
 
         """
         self.mark()
-        if not verb:
+        if not (verb := verb_of(phase)):
             return None
         if self.capability.name == 'leveling':
             self._tilt()

@@ -244,7 +244,7 @@ def _owner_killed(cell: FaultCell) -> None:
                  if 'moves' in item.traits and item.node != cell.capability.node)
     with closing(FaultCell(other, cell.session, cell.output, cell.results, cell)) as waiting:
         waiting.start()
-        cell.to_phase('moving', 'run')
+        cell.to_phase('moving')
 
         def refused() -> bool:
             run = waiting.begin('run')

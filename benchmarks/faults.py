@@ -26,6 +26,7 @@ from benchmarks.fault_cell import (
     Capability,
     FaultCell,
     open_cells,
+    verb_of,
 )
 from benchmarks.fault_table import FAULTS, Fault, stall
 from benchmarks.page import markdown
@@ -125,13 +126,13 @@ def inject(cell: FaultCell, plan: Plan) -> Outcome:
     fault, phase = plan.fault, plan.phase
     outcome = Outcome(plan)
     before = cell.contents()
-    verb = plan.capability.phases[phase]
+    verb = verb_of(phase)
     cell.injected = cell.cancelled = 0.0
     future: Any = None
     if fault.before:
         cell.mark()
     else:
-        future = cell.to_phase(phase, verb, cell.chance.uniform(0.05, 0.6))
+        future = cell.to_phase(phase, cell.chance.uniform(0.05, 0.6))
     began = time.monotonic()
     try:
         fault.inject(cell)
@@ -256,7 +257,7 @@ def recover(cell: FaultCell, phase: str = 'moving') -> str:
             return '' if tare.success else str(tare.message)
         if not cell.at_rest():
             return 'The arm does not rest.'
-        run = cell.to_phase('moving', cell.capability.phases['moving'])
+        run = cell.to_phase('moving')
         cancel = cell.begin('cancel')
         if not cell.wait(lambda: cancel.done() and run.done(), HANG):
             return 'Cancel is not answered.'
@@ -354,7 +355,7 @@ def kill_while_writing(source: Path, folder: Path, seed: int, count: int = _KILL
 # ------------------------------------------------------------------------------ stalls
 
 _SIX_JOINTS = Capability(
-    'friction of six joints', 'friction_identification', {'idle': ''},
+    'friction of six joints', 'friction_identification', ('idle',),
     {'speeds': [0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5], 'max_cruise': 3.0, 'max_velocity': 2.0,
      'max_acceleration': 6.0, 'max_rounds': 1}, frozenset({'moves', 'effort'}))
 # Shortest and longest time between two stalls [s]: ten of them are spread over most of the run.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import plotly.graph_objects as go
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.files import write_output
 from robocal_ros.fleet import review
-from robocal_ros.fleet.catalogue import Catalogue
+from robocal_ros.fleet.catalogue import Catalogue, utc
 from robocal_ros.results import LAYOUT, Z95, grouped, plural, rendered, spread, wording
 
 _LISTED, _MATRIX, _FAMILIES, _COMPARED, _FAILED, _REASONS = 40, 60, 6, 60, 20, 12
@@ -184,8 +183,7 @@ def _described(track: review.Track, unit: str, factor: float) -> str:
 
 
 def _dates(seconds: Iterable[float]) -> list[str]:
-    return [datetime.fromtimestamp(value, timezone.utc).strftime('%Y-%m-%d %H:%M')
-            for value in seconds]
+    return [f'{utc(value):%Y-%m-%d %H:%M}' for value in seconds]
 
 
 def _course(track: review.Track, unit: str, factor: float) -> go.Figure:

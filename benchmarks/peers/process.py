@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One method in a process of its own: answer, processor time, memory.
+"""One method in a process of its own: answer and processor time.
 
 The same code measures the product's methods and those of other tools, whose environment has
 neither the product nor ROS: here, only the standard library and NumPy are imported.
@@ -37,14 +37,12 @@ class Run:
     Attributes:
         answer: What it returned; None if it did not run.
         seconds: Processor time of the estimation, the median of three after a first one [s].
-        memory: Peak of the process's resident memory [MiB].
         reason: Reason why it did not run or gave no answer; else empty.
 
     """
 
     answer: Any = None
     seconds: float = np.nan
-    memory: float = np.nan
     reason: str = ''
 
 
@@ -92,8 +90,8 @@ def run(
     return Run(*pickle.loads(done.stdout))
 
 
-def measured(method: Callable[[], Iterator[Any]], repeats: int) -> tuple[Any, float, float]:
-    """Return the answer of a method, its processor time [s], and its memory [MiB]."""
+def measured(method: Callable[[], Iterator[Any]], repeats: int) -> tuple[Any, float]:
+    """Return the answer of a method, and its processor time [s]."""
     times: list[float] = []
     while not times or (len(times) <= repeats and sum(times) < _LONG):
         steps = method()
@@ -101,17 +99,7 @@ def measured(method: Callable[[], Iterator[Any]], repeats: int) -> tuple[Any, fl
         began = process_time()
         next(steps)
         times.append(process_time() - began)
-        if len(times) == 1:
-            first, memory = steps, _peak()
-    return next(first), float(np.median(times[1:] or times)), memory
-
-
-def _peak() -> float:
-    """Return the peak of this process's resident memory [MiB]."""
-    for line in Path('/proc/self/status').read_text(encoding='ascii').splitlines():
-        if line.startswith('VmHWM'):
-            return float(line.split()[1]) / 1024.0
-    return np.nan
+    return next(steps), float(np.median(times[1:] or times))
 
 
 def _main() -> None:
@@ -126,9 +114,9 @@ def _main() -> None:
         function = getattr(importlib.import_module(module), name)
         found = (*measured(partial(function, **arguments), int(sys.argv[2])), '')
     except ImportError as error:
-        found = None, np.nan, np.nan, f'not run: {error}'
+        found = None, np.nan, f'not run: {error}'
     except Exception as error:  # noqa: BLE001 - what another tool raises is its answer
-        found = None, np.nan, np.nan, f'{type(error).__name__}: {error}'
+        found = None, np.nan, f'{type(error).__name__}: {error}'
     with output:
         pickle.dump(found, output)
 

@@ -67,7 +67,6 @@ def test_textbook_least_squares_predict_an_exact_arm(weighted: bool) -> None:
     left = np.sqrt(np.mean((done.answer['torque'] - wanted)**2, axis=0))
     assert np.all(left < 0.05 * np.sqrt(np.mean(wanted**2, axis=0))), left
     assert done.seconds > 0.0
-    assert done.memory > 10.0
 
 
 def test_least_squares_in_motion_find_an_exact_body(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +111,7 @@ def test_the_product_is_compared_with_the_best_other_method() -> None:
     case = ArmCase('arm', '', '', None, efforts, efforts, efforts, efforts)
 
     def done(first: float, second: float, seconds: float) -> tuple[Run, str]:
-        return Run({'torque': efforts + [first, second]}, seconds, 50.0), ''
+        return Run({'torque': efforts + [first, second]}, seconds), ''
 
     found = {OURS: done(2.0, 1.0, 0.5), FIGAROH: done(4.0, 0.5, 1.0),
              'other': (Run(reason='not run: it is not there'), 'not run: it is not there')}

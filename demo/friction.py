@@ -54,7 +54,7 @@ class FrictionTour(Tour):
         """Run the tour; see `Tour.run`."""
         model = 'lugre_dynamic' if stage.full else _METHOD
         child, client = stage.start_node(
-            'robocal_ros.friction.node', 'friction_identification',
+            'friction_identification',
             # The drives compensate gravity and inertia themselves.
             {'rigid_feed_forward': False} if stage.full else SHORT)
         message, result = run_method(

@@ -21,7 +21,7 @@ from demo.tour import Tour, TourOutcome, active, answered
 from robocal_ros.arrays import Array
 from robocal_ros.cli.node_client import NodeClient
 from robocal_ros.leveling import Tool, tilt
-from robocal_ros.results.report import Panel
+from robocal_ros.results import LAYOUT, Panel
 from robocal_ros.robot import deflected
 
 _TITLE = 'leveling'
@@ -44,7 +44,7 @@ class LevelingTour(Tour):
 
     def run(self, stage: Stage) -> list[TourOutcome]:
         """Run the tour; see `Tour.run`."""
-        child, client = stage.start_node('robocal_ros.leveling.node', 'leveling', _PARAMETERS)
+        child, client = stage.start_node('leveling', _PARAMETERS)
         with active(child, client), ArmMover(stage) as mover:
             return [self._leveled(stage, mover, client, posture, title) for title, posture in (
                 ((f'{_TITLE} {i}', item) for i, item in enumerate(_POSTURES, 1)) if stage.full
@@ -148,9 +148,7 @@ def arm_figure(tool: Tool, q: Array) -> go.Figure:
         drawing.add_scatter(x=x, y=y, mode='lines', name=f"tool's {name}",
                             line={'color': colour, 'width': 4})
     drawing.update_layout(
-        template='none', margin={'l': 50, 'r': 10, 't': 8, 'b': 40},
-        legend={'orientation': 'h', 'x': 0, 'y': 1.02, 'yanchor': 'bottom'},
-        xaxis={'title': {'text': 'ahead [m]'}, 'scaleanchor': 'y', 'zeroline': False},
+        **LAYOUT, xaxis={'title': {'text': 'ahead [m]'}, 'scaleanchor': 'y', 'zeroline': False},
         yaxis={'title': {'text': 'height [m]'}, 'zeroline': True})
     return drawing
 
@@ -173,8 +171,7 @@ def tilt_figure(time: Array, tilts: Array, drifts: Array) -> go.Figure:
                    line={'color': _AXES[0][1], 'width': 2}),
     ])
     drawing.update_layout(
-        template='none', margin={'l': 60, 'r': 60, 't': 8, 'b': 45},
-        legend={'orientation': 'h', 'x': 0, 'y': 1.02, 'yanchor': 'bottom'},
+        **{**LAYOUT, 'margin': {'l': 60, 'r': 60, 't': 8, 'b': 45}},
         xaxis={'title': {'text': 'time [s]'}}, yaxis={'title': {'text': tilt_name}},
         yaxis2={'title': {'text': drift_name}, 'overlaying': 'y', 'side': 'right',
                 'showgrid': False, 'rangemode': 'tozero'})

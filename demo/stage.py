@@ -16,7 +16,7 @@ from ament_index_python.packages import get_package_prefix
 from demo import default_cell
 from demo.domains import own_domain
 from demo.processes import Child, Children
-from robocal_ros import launching
+from robocal_ros import launching, registry
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import ConfigurationError, RobocalError
@@ -59,9 +59,7 @@ class Stage:
     full: bool
     commands_effort: bool
 
-    def start_node(
-        self, module: str, name: str, parameters: Mapping[str, Any]
-    ) -> tuple[Child, NodeClient]:
+    def start_node(self, name: str, parameters: Mapping[str, Any]) -> tuple[Child, NodeClient]:
         """Start a calibration node and wait until its services are available.
 
         Raises:
@@ -70,10 +68,9 @@ class Stage:
 
         """
         OUT.print(f'Starting {name} ...', soft_wrap=True)
-        child = self.children.start_node(
-            module, name,
-            {'use_sim_time': True, 'results_dir': str(self.store.resolve()),
-             'state_timeout': _STATE_TIMEOUT, **parameters})
+        child = self.children.start_node(registry.nodes()[name], name, {
+            'use_sim_time': True, 'results_dir': str(self.store.resolve()),
+            'state_timeout': _STATE_TIMEOUT, **parameters})
         client = NodeClient(self.session, name)
         client.wait_until_there(_START_TIMEOUT)
         return child, client

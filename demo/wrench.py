@@ -24,7 +24,7 @@ from robocal_ros.cli.console import OUT
 from robocal_ros.cli.node_client import NodeClient
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions
-from robocal_ros.results.report import Panel
+from robocal_ros.results import LAYOUT, Panel
 from robocal_ros.robot import Robot
 
 _TITLE = 'external wrench'
@@ -85,7 +85,7 @@ class WrenchTour(Tour):
 
     def run(self, stage: Stage) -> list[TourOutcome]:
         """Run the tour; see `Tour.run`."""
-        child, client = stage.start_node('robocal_ros.wrench.node', _NODE, {})
+        child, client = stage.start_node(_NODE, {})
         with active(child, client):
             return [self._observed(stage, client)]
 
@@ -263,8 +263,6 @@ def _view(
                 yref='y', axref='x', ayref='y', showarrow=True, arrowhead=2, arrowcolor=colour,
                 arrowwidth=width, arrowsize=1.0 if width < 4 else 0.6, text='')
     drawing.update_layout(
-        template='none', margin={'l': 60, 'r': 10, 't': 8, 'b': 45},
-        legend={'orientation': 'h', 'x': 0, 'y': 1.02, 'yanchor': 'bottom'},
-        xaxis={'title': {'text': labels[0]}},
+        **LAYOUT, xaxis={'title': {'text': labels[0]}},
         yaxis={'title': {'text': labels[1]}, 'scaleanchor': 'x', 'scaleratio': 1})
     return drawing

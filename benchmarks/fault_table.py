@@ -40,15 +40,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
-from benchmarks.fault_cell import (
-    CAPABILITIES,
-    CONTROLLER,
-    HANG,
-    MOVING,
-    TASK,
-    TRIGGERS,
-    FaultCell,
-)
+from benchmarks.fault_cell import CAPABILITIES, CONTROLLER, HANG, MOVING, TASK, TRIGGERS, FaultCell
 from demo import default_cell
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import qos

@@ -203,6 +203,15 @@ def estimates(arms: Sequence[SimulatedArm]) -> Iterator[pa.Table]:
         yield _rows(arm, quantities)
 
 
+def catalogue_of(arms: Sequence[SimulatedArm], folder: Path) -> tuple[Catalogue, int]:
+    """Write the estimates of a fleet to a folder; return their catalogue and their number."""
+    catalogue, count = Catalogue(str(folder)), 0
+    for rows in estimates(arms):
+        catalogue.add(rows)
+        count += rows.num_rows
+    return catalogue, count
+
+
 def _rows(arm: SimulatedArm, quantities: Sequence[_Quantity]) -> pa.Table:
     draw = np.random.default_rng(arm.seed)
     weeks = np.array([week for week in range(len(arm.temperatures))
@@ -276,10 +285,7 @@ def _run(options: argparse.Namespace) -> int:
     (options.folder / 'truth.json').write_text(
         json.dumps([asdict(arm) for arm in arms], indent=1, default=sorted) + '\n',
         encoding='utf-8')
-    catalogue, count = Catalogue(str(options.folder)), 0
-    for rows in estimates(arms):
-        catalogue.add(rows)
-        count += rows.num_rows
+    catalogue, count = catalogue_of(arms, options.folder)
     catalogue.compact()
     OUT.print(f'{count} estimates of {len(arms)} arms: {options.folder}', soft_wrap=True)
     return 0

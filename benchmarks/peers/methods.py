@@ -20,13 +20,7 @@ from robocal_ros.payload.arm_regression import Law
 from robocal_ros.payload.model import centred, moving, static_wrench_regressor
 from robocal_ros.payload.static_poses import measure
 from robocal_ros.results import CalibrationResult, rms
-from robocal_ros.robot import (
-    PSEUDO_INERTIA,
-    NewtonEuler,
-    Robot,
-    arm_regressor,
-    identified_model,
-)
+from robocal_ros.robot import PSEUDO_INERTIA, NewtonEuler, Robot, arm_regressor, identified_model
 
 CUTOFFS = (1.0, 2.0, 5.0, 10.0)
 """Cutoffs of the filter that other methods are tried with [Hz]."""

@@ -260,9 +260,7 @@ class FaultCell:
         """Spin until a condition holds; return whether it does."""
         return self.session.spin_until(lambda: bool(condition()), timeout)
 
-    def expect(
-        self, condition: Callable[[], Any], message: str, timeout: float = HANG
-    ) -> None:
+    def expect(self, condition: Callable[[], Any], message: str, timeout: float = HANG) -> None:
         """Spin until a condition holds; raise a RobocalError if it does not in time [s]."""
         if not self.wait(condition, timeout):
             raise RobocalError(message)

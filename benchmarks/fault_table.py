@@ -581,9 +581,7 @@ def _heavy_tool(cell: FaultCell) -> None:
 
 
 @_made
-def _moved_target(
-    cell: FaultCell, shift: Callable[[FaultCell, float, bool], float]
-) -> None:
+def _moved_target(cell: FaultCell, shift: Callable[[FaultCell, float, bool], float]) -> None:
     """Give the node a tracker whose target is moved along its x axis.
 
     ``shift`` returns by how much [m], given the cell, the time [s], and whether the arm has been

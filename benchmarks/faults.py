@@ -169,9 +169,7 @@ def _kept(before: dict[str, str], after: dict[str, str]) -> bool:
     return kept and set(newest.values()) <= set(history.values())
 
 
-def _await_end(
-    cell: FaultCell, plan: Plan, future: Any, began: float, outcome: Outcome
-) -> None:
+def _await_end(cell: FaultCell, plan: Plan, future: Any, began: float, outcome: Outcome) -> None:
     """Wait for the end of the procedure, or see that it goes on and cancel it."""
     fault = plan.fault
     if fault.kills in ('node', 'both'):
@@ -288,9 +286,7 @@ def campaign(
                     yield from _of_capability(cell, own, prepare)
 
 
-def _of_capability(
-    cell: FaultCell, plans: Sequence[Plan], prepare: bool
-) -> Iterator[Outcome]:
+def _of_capability(cell: FaultCell, plans: Sequence[Plan], prepare: bool) -> Iterator[Outcome]:
     begun = False
     # Cells that need samples first: a node that is restarted has none.
     for plan in sorted(plans, key=lambda plan: plan.phase != 'estimating'):

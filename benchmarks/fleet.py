@@ -49,9 +49,7 @@ QUERIES = {
 """Questions to a catalogue."""
 
 
-def _throughput(
-    folder: Path, seed: int, count: int, duration: float, single: int
-) -> list[Figure]:
+def _throughput(folder: Path, seed: int, count: int, duration: float, single: int) -> list[Figure]:
     first = folder / 'recorded'
     write_long(recorded('friction', seed=seed, measure_joints=('joint_6',), speed_count=5,
                         min_speed=0.03), first, duration)

@@ -67,9 +67,7 @@ def _run(options: argparse.Namespace) -> int:
     return code
 
 
-def _finish(
-    options: argparse.Namespace, outcomes: Sequence[TourOutcome], began: float
-) -> int:
+def _finish(options: argparse.Namespace, outcomes: Sequence[TourOutcome], began: float) -> int:
     """Print and write the comparison with the truth; return the exit code."""
     from demo.tour import compare
 
@@ -177,9 +175,7 @@ def _write(
         results, truth, 'Calibration of a simulated arm', panels, advice), 'report')
 
 
-def _problems(
-    outcomes: Sequence[TourOutcome], comparisons: Sequence[Comparison]
-) -> list[str]:
+def _problems(outcomes: Sequence[TourOutcome], comparisons: Sequence[Comparison]) -> list[str]:
     """Return a sentence for each failed tour and each truth outside its interval."""
     problems = [
         f'{outcome.title}: {outcome.message}' for outcome in outcomes if not outcome.passed

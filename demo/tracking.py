@@ -23,9 +23,7 @@ _PERIOD, _CYCLES = 0.01, 4
 _SIZE, _SPEED = 0.1, 0.1
 
 
-def to_and_fro(
-    posture: Array, joint: int, size: float, speed: float
-) -> tuple[Trajectory, Array]:
+def to_and_fro(posture: Array, joint: int, size: float, speed: float) -> tuple[Trajectory, Array]:
     """Return a motion of one joint as a sine from rest to rest, and the times of its reversals."""
     pulsation = speed / size
     end = _CYCLES * 2.0 * np.pi / pulsation

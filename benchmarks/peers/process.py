@@ -52,9 +52,7 @@ def available() -> Path | None:
     return python if ENVIRONMENT in os.environ and python.exists() else None
 
 
-def run(
-    method: str, /, *, peer: bool = False, repeats: int = _REPEATS, **arguments: Any
-) -> Run:
+def run(method: str, /, *, peer: bool = False, repeats: int = _REPEATS, **arguments: Any) -> Run:
     """Call a method in a process of its own.
 
     Its function is a generator: it prepares and yields, estimates and yields, and yields the

@@ -58,9 +58,7 @@ def test_a_case_of_the_reference_cell_is_within_its_limits() -> None:
     assert not [figure for figure in reference.figures([case]) if figure.met is False]
 
 
-def test_zeros_and_drift_are_followed_within_their_limits(
-    monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_zeros_and_drift_are_followed_within_their_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown, found = loops.zeros(1)[0]
     assert unknown.max() > 2.0
     assert found.max() < loops.FORCE_BAR

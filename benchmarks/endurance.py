@@ -331,7 +331,7 @@ def fuzz(messages: int, duration: float, output: Path, seed: int) -> int:
                 print_line(f'{sent} messages, {time.monotonic() - began:.0f} s, '
                            f'{len(times)} cancels.')
         elapsed = time.monotonic() - began
-        ended += sum(not cell.node_alive for cell in cells)
+        ended += sum(not cell.alive('node') for cell in cells)
     holds = [hold for hold, _ in times if hold is not None]
     # A cancel in motion is answered when the arm is seen at rest.
     rests, answers = ([answer for hold, answer in times if (hold is None) is resting]

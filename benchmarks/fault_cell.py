@@ -348,16 +348,6 @@ class FaultCell:
     # -------------------------------------------------------------------- processes
 
     @property
-    def node_alive(self) -> bool:
-        """Whether the node's process runs."""
-        return self._node is not None and self._node.process.poll() is None
-
-    @property
-    def arm_alive(self) -> bool:
-        """Whether the arm's process runs."""
-        return self._arm is not None and self._arm.process.poll() is None
-
-    @property
     def _arm(self) -> Child | None:
         return self._beside._own_arm
 
@@ -365,6 +355,10 @@ class FaultCell:
         """Return the processes of ``node``, ``arm`` or ``both``, with their names."""
         found = {'node': [self._node], 'arm': [self._arm], 'both': [self._node, self._arm]}
         return [child for child in found[which] if child is not None]
+
+    def alive(self, which: str) -> bool:
+        """Return whether the process of ``node`` or ``arm`` runs, or one of ``both``."""
+        return any(child.process.poll() is None for child in self.children(which))
 
     def send(self, which: str, number: signal.Signals) -> None:
         """Send a signal to ``node``, ``arm`` or ``both``."""
@@ -379,7 +373,7 @@ class FaultCell:
 
         """
         self._started += 1
-        if not self.arm_alive:
+        if not self.alive('arm'):
             self._beside._own_arm = arm = self._children.start_node('robocal_sim.node', ARM, {
                 'real_time_factor': 1.0, 'seed': self._started, 'joint_states_rate': self._rate,
                 'truth_file': str(default_cell.TRUTH_FILE.resolve()),
@@ -389,7 +383,7 @@ class FaultCell:
             self.motion.clear()
             self._arm_mark = 0
             self.expect(lambda: self.motion, f'The arm does not come up; see {arm.log}.', _START)
-        if not self.node_alive:
+        if not self.alive('node'):
             self._node = self.spawn(
                 f'{self.capability.node}_{self._started}', self.parameter_file('node'))
             self._mark = 0

@@ -141,7 +141,7 @@ def _inactive(cell: FaultCell) -> None:
 
 def _arm_restarted(cell: FaultCell) -> None:
     cell.send('arm', signal.SIGKILL)
-    cell.wait(lambda: not cell.arm_alive, HANG)
+    cell.wait(lambda: not cell.alive('arm'), HANG)
     cell.start()
 
 
@@ -193,7 +193,7 @@ def _flood_services(cell: FaultCell) -> None:
 def _random_requests(cell: FaultCell, count: int) -> None:
     waiting: list[Any] = []
     for _ in range(count):
-        if not cell.node_alive:
+        if not cell.alive('node'):
             raise RobocalError('The node has ended.')
         kind, service, request = _random_request(cell.chance)
         with suppress(RobocalError):
@@ -616,7 +616,7 @@ def _with_parameters(cell: FaultCell, /, **values: Any) -> None:
     """Change parameters of the released node, which is restarted afterwards."""
     def end() -> None:
         cell.send('node', signal.SIGTERM)
-        cell.wait(lambda: not cell.node_alive, HANG)
+        cell.wait(lambda: not cell.alive('node'), HANG)
 
     cell.lift(end)
     cell.client.set_parameters(values)

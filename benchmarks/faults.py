@@ -147,7 +147,7 @@ def inject(cell: FaultCell, plan: Plan) -> Outcome:
     ended = future is not None and future.done()
     answer = future.result() if ended else None
     _judge_message(cell, fault, phase, began, answer, outcome)
-    if cell.arm_alive and 'moves' in plan.capability.traits:
+    if cell.alive('arm') and 'moves' in plan.capability.traits:
         if not cell.at_rest():
             outcome.fails('The arm does not come to rest.')
         if phase in MOVING and fault.held and not fault.harmless and not outcome.went_on \
@@ -173,9 +173,7 @@ def _await_end(cell: FaultCell, plan: Plan, future: Any, began: float, outcome: 
     """Wait for the end of the procedure, or see that it goes on and cancel it."""
     fault = plan.fault
     if fault.kills in ('node', 'both'):
-        outcome.survived = cell.wait(
-            lambda: all(child.process.poll() is not None for child in cell.children(fault.kills)),
-            HANG)
+        outcome.survived = cell.wait(lambda: not cell.alive(fault.kills), HANG)
         code = cell.children('node')[0].process.poll()
         if fault.cause and code != 0:
             outcome.fails(f'The node exited with {code}.')
@@ -236,11 +234,11 @@ def recover(cell: FaultCell, phase: str = 'moving') -> str:
 
     """
     try:
-        if cell.node_alive:
+        if cell.alive('node'):
             state = cell.client.state(HANG)
             if state == 'finalized':
                 cell.send('node', signal.SIGTERM)
-                cell.wait(lambda: not cell.node_alive, HANG)
+                cell.wait(lambda: not cell.alive('node'), HANG)
             elif state == 'active':
                 cell.wait(cell.begin('cancel').done, HANG)
         generation = cell.generation

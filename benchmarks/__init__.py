@@ -17,8 +17,8 @@ The modules by what they are for:
 * `faults`, `fault_cell`, `fault_table`, `endurance`: `scripts/faults`.
 
 A benchmark is a module with an instance of `benchmark.Benchmark` named ``BENCHMARK``, and its name
-in ``BENCHMARKS`` of `__main__`, which is the order of the page. Its ``run(request)`` returns a
-`benchmark.Outcome`:
+in ``BENCHMARKS`` of `__main__`, which is the order of the page; other places are named there, too.
+Its ``run(request)`` returns a `benchmark.Outcome`:
 
 * ``figures``: `benchmark.Figure` with a unit, a limit, a 95 % band, and the reason for which the
   limit is missed, kept beside the limit. ``Figure.over`` takes the values of all cases,

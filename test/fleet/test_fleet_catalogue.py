@@ -60,14 +60,11 @@ def test_a_result_is_one_row_per_parameter(tmp_path: Path) -> None:
     catalogue.add(rows_of(result, result.time, **ORIGIN))
     assert counted(catalogue, 'results') == len(result.parameters)
     row, = catalogue.query("SELECT * FROM results WHERE joint = 'joint_2'")
-    assert {key: row[key] for key in (
-        'robot', 'parameter', 'quantity', 'unit', 'value', 'std', 'freedom', 'state',
-        'temperature', 'verdict', 'result', 'bag')} == {
+    assert row == row | {
         'robot': 'arm', 'parameter': 'joint_2.coulomb_forward', 'quantity': 'coulomb_forward',
         'unit': 'N·m', 'value': 1.5, 'std': 0.1, 'freedom': 7.0, 'state': 'identified',
         'temperature': 40.0, 'verdict': result.verdict.value, 'result': ORIGIN['result'],
-        'bag': '/bags/a'}
-    assert row['time'] == utc(1.7e9 + 0.25)
+        'bag': '/bags/a', 'time': utc(1.7e9 + 0.25)}
     row, = catalogue.query("SELECT * FROM results WHERE joint = 'joint_1'")
     assert (row['value'], row['std'], row['state']) == (None, None, 'not_identified')
     row = catalogue.query("SELECT * FROM results WHERE parameter = 'mass'")[0]

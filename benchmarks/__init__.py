@@ -4,21 +4,21 @@
 The modules by what they are for:
 
 * `__main__` (the command), `benchmark` (a benchmark, its request and outcome, figures with limits
-  and bands, parallel cells), `page` (results file, tables and page): the harness;
+  and bands, parallel cells), `page` (results file, and the page from ``templates``): the harness;
 * `second_world` (physics), `second_cell` (motions, bags, estimates), `second_bound` (Cramér-Rao),
   `second_campaign` (methods, scores): the campaign, and statistics of coverage; `prediction`: what
-  previews expect on its arms;
+  previews expect on its arms, and of slow motions;
 * `compliance`, `geometry`: accuracy and coverage on statics of `second_world`;
-* `reference`, `compensation`, `leveling`, `wrench`, `wrench_coverage`, `wrench_samples`,
+* `reference`, `compensation`, `leveling`, `loops`, `wrench`, `wrench_coverage`, `wrench_samples`,
   `seven_joints`: accuracy of the simulated arms against stated limits;
 * `nodes`, `offline`, `offline_bag`, `fleet`: time, memory and load;
 * `fleet_changes`, `fleet_data`: changes in a simulated fleet;
 * `peers`: other tools and published methods, in processes of their own;
-* `faults`, `fault_cell`, `fault_table`, `fuzz`, `soak`: `scripts/faults`.
+* `faults`, `fault_cell`, `fault_table`, `endurance`: `scripts/faults`.
 
 A benchmark is a module with an instance of `benchmark.Benchmark` named ``BENCHMARK``, and its name
-in ``BENCHMARKS`` of `__main__`, which is the order of the page. Its ``run(request)`` returns a
-`benchmark.Outcome`:
+in ``BENCHMARKS`` of `__main__`, which is the order of the page; other places are named there, too.
+Its ``run(request)`` returns a `benchmark.Outcome`:
 
 * ``figures``: `benchmark.Figure` with a unit, a limit, a 95 % band, and the reason for which the
   limit is missed, kept beside the limit. ``Figure.over`` takes the values of all cases,

@@ -31,8 +31,8 @@ BENCHMARKS = (
 ON_REQUEST = ('campaign', 'prediction', 'offline', 'fleet', 'fleet.changes')
 """Names of further benchmarks, which run only if named."""
 
-# Modules whose name is not that of the benchmark with underscores.
-_MODULES = {'campaign': 'second_campaign', 'peers': 'peers.recorded'}
+# Modules whose name is not that of the benchmark with underscores, and names other than BENCHMARK.
+_MODULES = {'campaign': 'second_campaign', 'peers': 'peers.recorded', 'slow': 'prediction:SLOW'}
 _ROOT = Path(__file__).resolve().parents[1]
 _RESULTS, _PAGE = _ROOT / 'bench' / 'results.json', _ROOT / 'docs' / 'benchmarks.md'
 
@@ -99,8 +99,9 @@ def _run_one(name: str, options: argparse.Namespace, folder: Path) -> Record:
     from benchmarks.benchmark import Request, conditions
     from benchmarks.page import Record, section
 
-    module = _MODULES.get(name, name.replace('.', '_'))
-    benchmark: Benchmark = importlib.import_module(f'benchmarks.{module}').BENCHMARK
+    module, _, own = _MODULES.get(name, name.replace('.', '_')).partition(':')
+    benchmark: Benchmark = getattr(
+        importlib.import_module(f'benchmarks.{module}'), own or 'BENCHMARK')
     usual = 1 if options.quick else benchmark.seeds
     seeds = tuple(range(options.seed, options.seed + (options.seeds or usual)))
     folder.mkdir(parents=True, exist_ok=True)
@@ -117,7 +118,7 @@ def _run_one(name: str, options: argparse.Namespace, folder: Path) -> Record:
         'processor_time': round(sum(used), 1), 'seeds': len(seeds),
         'jobs': options.jobs, 'quick': options.quick},
         outcome.figures, outcome.tables, outcome.remarks)
-    OUT.print('\n'.join(section(record)), soft_wrap=True, markup=False, highlight=False)
+    OUT.print(section(record), soft_wrap=True, markup=False, highlight=False)
     return record
 
 

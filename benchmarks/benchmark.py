@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import distributions
 from pathlib import Path
@@ -91,10 +91,6 @@ class Figure:
         if self.bar is None:
             return None
         return self.worst >= self.bar if self.at_least else self.worst <= self.bar
-
-    def plain(self) -> dict[str, Any]:
-        """Return the fields and `met` as plain data."""
-        return {**asdict(self), 'met': self.met}
 
 
 def share_band(count: int, total: int) -> tuple[float, float]:
@@ -207,11 +203,6 @@ class Benchmark:
     seeds: int = 1
 
 
-def _ignore_interrupt() -> None:
-    """Ignore Ctrl-C: the parent process ends its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
 def in_parallel(
     function: Callable[[int], Case], seeds: Sequence[int], jobs: int, title: str,
     keep: Callable[[int, Case], None] = lambda *_: None,
@@ -236,7 +227,9 @@ def in_parallel(
     context = multiprocessing.get_context('spawn')
     with (
         ProgressView(title) as view,
-        context.Pool(min(jobs, len(seeds)), _ignore_interrupt) as pool,
+        # Of Ctrl-C, the parent process ends its workers.
+        context.Pool(min(jobs, len(seeds)), signal.signal,
+                     (signal.SIGINT, signal.SIG_IGN)) as pool,
     ):
         for seed, case in zip(seeds, pool.imap(function, seeds), strict=True):
             found.append(case)

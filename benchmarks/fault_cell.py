@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import signal
 import sys
@@ -75,8 +76,7 @@ class Capability:
     Attributes:
         name: Name in the table.
         node: Name of the node.
-        phases: Phases in which faults are injected, with the service that leads to each; no
-            service for an idle node.
+        phases: Phases in which faults are injected.
         parameters: Parameters of the node.
         traits: What faults refer to: ``moves``, ``wrist``, ``effort``, ``stores``, ``resumes``,
             ``imu``, ``tracker``, ``frames``, ``rule``. What stores is run once before the faults,
@@ -86,7 +86,7 @@ class Capability:
 
     name: str
     node: str
-    phases: Mapping[str, str]
+    phases: tuple[str, ...]
     parameters: Mapping[str, Any]
     traits: frozenset[str] = frozenset({'moves'})
 
@@ -97,43 +97,42 @@ MOVING = frozenset({'moving', 'sweeping', 'running', 'measuring', 'verifying', '
 CAPABILITIES = (
     Capability(
         'payload, F/T sensor', 'payload_identification',
-        {'idle': '', 'planning': 'run', 'moving': 'run', 'measuring': 'run',
-         'estimating': 'estimate'},
+        ('idle', 'planning', 'moving', 'measuring', 'estimating'),
         {'method': 'static_poses', 'sensor_frame': 'ft_wrist', 'poses': 6, 'dwell': 0.7,
          'arm_model_std': 0.02, 'max_velocity': 3.0, 'max_acceleration': 12.0},
         frozenset({'moves', 'wrist', 'stores', 'resumes'})),
     Capability(
         'payload, torques', 'payload_identification',
-        {'idle': '', 'planning': 'run', 'moving': 'run', 'sweeping': 'run',
-         'estimating': 'estimate'},
+        ('idle', 'planning', 'moving', 'sweeping', 'estimating'),
         {'method': 'two_plane', 'known_mass': 2.0, 'gain_std': 0.002, 'arm_model_std': 0.02,
          'sweep_speed': 1.0, 'max_velocity': 3.0, 'max_acceleration': 12.0},
         frozenset({'moves', 'effort', 'stores'})),
     Capability(
-        'friction', 'friction_identification',
-        {'idle': '', 'moving': 'run', 'running': 'run'},
+        'friction', 'friction_identification', ('idle', 'moving', 'running'),
         {'measure_joints': ['joint_6'], 'speeds': [0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5],
          'max_cruise': 1.3, 'max_velocity': 3.0, 'max_acceleration': 12.0, 'max_rounds': 1,
          'fit_threshold': 100.0},
         frozenset({'moves', 'effort', 'resumes'})),
     Capability(
-        'compliance', 'compliance_calibration',
-        {'idle': '', 'planning': 'run', 'moving': 'run', 'measuring': 'run'},
+        'compliance', 'compliance_calibration', ('idle', 'planning', 'moving', 'measuring'),
         {**known_load(default_cell.hidden_truth()), 'posture_count': 10, 'posture_range': 0.8,
          'dwell': 0.6, 'settle': 0.2, 'reference_every': 5, 'registration': 'three_point',
          'attach_service': 'sim_arm/attach_load', 'detach_service': 'sim_arm/detach_load'},
         frozenset({'moves', 'tracker', 'resumes'})),
     Capability(
-        'leveling', 'leveling',
-        {'idle': '', 'planning': 'run', 'moving': 'run'},
+        'leveling', 'leveling', ('idle', 'planning', 'moving'),
         {'imu_topic': 'imu_flange/imu', 'auto_level_after': [f'task:{TASK}']},
         frozenset({'moves', 'imu', 'rule'})),
     Capability(
-        'wrench observer', 'wrench_observer',
-        {'observing': '', 'taring': 'run'},
+        'wrench observer', 'wrench_observer', ('observing', 'taring'),
         {'tare_duration': 1.0, 'sensor_force_ranges': [500.0]},
         frozenset({'wrist', 'stores', 'frames'})),
 )
+
+
+def verb_of(phase: str) -> str:
+    """Return the service that leads to a phase; empty for that of an idle node."""
+    return {'idle': '', 'observing': '', 'estimating': 'estimate'}.get(phase, 'run')
 
 
 def mark(message: Any) -> None:
@@ -175,6 +174,7 @@ class FaultCell:
         motion: Stamp, arrival time, posture and commanded posture by the controller's state, in
             order [s, s, rad, rad].
         injected: Time at which an injection that takes long became effective, 0 if unknown [s].
+        chance: What is random about the faults.
         cancelled: Time at which a cancel or a stop signal was sent, 0 for none [s].
 
     """
@@ -209,6 +209,7 @@ class FaultCell:
         self.joint_states: list[JointState] = []
         self.injected = self.cancelled = 0.0
         self.prepared = False
+        self.chance = random.Random(1)
         self._lifts = ExitStack()
         # Registers what `calm` does.
         self.lift = self._lifts.callback
@@ -259,11 +260,14 @@ class FaultCell:
         """Spin until a condition holds; return whether it does."""
         return self.session.spin_until(lambda: bool(condition()), timeout)
 
+    def expect(self, condition: Callable[[], Any], message: str, timeout: float = HANG) -> None:
+        """Spin until a condition holds; raise a RobocalError if it does not in time [s]."""
+        if not self.wait(condition, timeout):
+            raise RobocalError(message)
+
     def phase(self) -> str:
         """Return the phase by the newest status."""
-        if not self.statuses:
-            return ''
-        return next((item.value for item in self.statuses[-1][1].values
+        return next((item.value for _, status in self.statuses[-1:] for item in status.values
                      if item.key == 'phase'), '')
 
     def texts(self, since: float) -> str:
@@ -344,16 +348,6 @@ class FaultCell:
     # -------------------------------------------------------------------- processes
 
     @property
-    def node_alive(self) -> bool:
-        """Whether the node's process runs."""
-        return self._node is not None and self._node.process.poll() is None
-
-    @property
-    def arm_alive(self) -> bool:
-        """Whether the arm's process runs."""
-        return self._arm is not None and self._arm.process.poll() is None
-
-    @property
     def _arm(self) -> Child | None:
         return self._beside._own_arm
 
@@ -361,6 +355,10 @@ class FaultCell:
         """Return the processes of ``node``, ``arm`` or ``both``, with their names."""
         found = {'node': [self._node], 'arm': [self._arm], 'both': [self._node, self._arm]}
         return [child for child in found[which] if child is not None]
+
+    def alive(self, which: str) -> bool:
+        """Return whether the process of ``node`` or ``arm`` runs, or one of ``both``."""
+        return any(child.process.poll() is None for child in self.children(which))
 
     def send(self, which: str, number: signal.Signals) -> None:
         """Send a signal to ``node``, ``arm`` or ``both``."""
@@ -375,7 +373,7 @@ class FaultCell:
 
         """
         self._started += 1
-        if not self.arm_alive:
+        if not self.alive('arm'):
             self._beside._own_arm = arm = self._children.start_node('robocal_sim.node', ARM, {
                 'real_time_factor': 1.0, 'seed': self._started, 'joint_states_rate': self._rate,
                 'truth_file': str(default_cell.TRUTH_FILE.resolve()),
@@ -384,9 +382,8 @@ class FaultCell:
                    if self.capability.name == 'leveling' else {})})
             self.motion.clear()
             self._arm_mark = 0
-            if not self.wait(lambda: self.motion, _START):
-                raise RobocalError(f'The arm does not come up: {arm.tail()}')
-        if not self.node_alive:
+            self.expect(lambda: self.motion, f'The arm does not come up; see {arm.log}.', _START)
+        if not self.alive('node'):
             self._node = self.spawn(
                 f'{self.capability.node}_{self._started}', self.parameter_file('node'))
             self._mark = 0
@@ -429,8 +426,7 @@ class FaultCell:
     def request(self, kind: Any, service: str, request: Any) -> Any:
         """Send a request to the node; return its future."""
         client = self.client.service(kind, service)
-        if not self.wait(client.service_is_ready, HANG):
-            raise RobocalError(f'{service} is not offered.')
+        self.expect(client.service_is_ready, f'{service} is not offered.')
         return client.call_async(request)
 
     def begin(self, verb: str) -> Any:
@@ -447,8 +443,7 @@ class FaultCell:
 
         """
         future = self.begin(verb)
-        if not self.wait(future.done, timeout):
-            raise RobocalError(f'{self.capability.name}: {verb} is not answered.')
+        self.expect(future.done, f'{self.capability.name}: {verb} is not answered.', timeout)
         return future.result()
 
     def goal(self, points: Sequence[tuple[float, Array]]) -> JointTrajectory:
@@ -462,12 +457,11 @@ class FaultCell:
         """Send a motion as another client; return the future of its handle."""
         return self.mover.send_goal_async(FollowJointTrajectory.Goal(trajectory=trajectory))
 
-    def to_phase(self, phase: str, verb: str, delay: float = 0.1) -> Any:
+    def to_phase(self, phase: str, delay: float = 0.1) -> Any:
         """Lead the node to a phase; return the future of the procedure, None for idle.
 
         Args:
             phase: The phase.
-            verb: Service that leads to it.
             delay: Time to wait in it, unless it is one of computation [s].
 
         Raises:
@@ -475,7 +469,7 @@ class FaultCell:
 
         """
         self.mark()
-        if not verb:
+        if not (verb := verb_of(phase)):
             return None
         if self.capability.name == 'leveling':
             self._tilt()

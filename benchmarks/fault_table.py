@@ -40,20 +40,12 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
-from benchmarks.fault_cell import (
-    CAPABILITIES,
-    CONTROLLER,
-    HANG,
-    MOVING,
-    TASK,
-    TRIGGERS,
-    FaultCell,
-)
+from benchmarks.fault_cell import CAPABILITIES, CONTROLLER, HANG, MOVING, TASK, TRIGGERS, FaultCell
 from demo import default_cell
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import qos
 
-Inject = Callable[[FaultCell, random.Random], None]
+Inject = Callable[[FaultCell], None]
 
 OWNER_BAR = 3.0
 """Longest time until another node may move the arm after its owner was killed [s]."""
@@ -95,75 +87,70 @@ class Fault:
 P = ParamSpec('P')
 
 
-def _made(
-    function: Callable[Concatenate[FaultCell, random.Random, P], None]
-) -> Callable[P, Inject]:
+def _made(function: Callable[Concatenate[FaultCell, P], None]) -> Callable[P, Inject]:
     """Turn an injection with further arguments into a function of these that returns it."""
     def prepare(*args: P.args, **kwargs: P.kwargs) -> Inject:
-        return lambda cell, chance: function(cell, chance, *args, **kwargs)
+        return lambda cell: function(cell, *args, **kwargs)
     return prepare
 
 
 @_made
-def _then(cell: FaultCell, chance: random.Random, *steps: Inject) -> None:
+def _then(cell: FaultCell, *steps: Inject) -> None:
     for step in steps:
-        step(cell, chance)
+        step(cell)
 
 
 # ---------------------------------------------------------------- processes and requests
 
 
 @_made
-def _signal(cell: FaultCell, _: random.Random, which: str, number: signal.Signals) -> None:
+def _signal(cell: FaultCell, which: str, number: signal.Signals) -> None:
     if which == 'node' and number != signal.SIGKILL:
         cell.cancelled = time.monotonic()
     cell.send(which, number)
 
 
-def _cancel(cell: FaultCell, _: random.Random) -> None:
+def _cancel(cell: FaultCell) -> None:
     cell.wait(cell.begin('cancel').done, HANG)
 
 
-def _cancels(cell: FaultCell, _: random.Random) -> None:
+def _cancels(cell: FaultCell) -> None:
     for _number in range(100):
         cell.begin('cancel')
 
 
 @_made
-def stall(
-    cell: FaultCell, chance: random.Random, which: str, shortest: float, longest: float
-) -> None:
+def stall(cell: FaultCell, which: str, shortest: float, longest: float) -> None:
     """Stop node, arm or both for some time between two [s]."""
-    duration = chance.uniform(shortest, longest)
+    duration = cell.chance.uniform(shortest, longest)
     cell.send(which, signal.SIGSTOP)
     time.sleep(duration)
     cell.send(which, signal.SIGCONT)
 
 
 @_made
-def _sim(cell: FaultCell, _: random.Random, text: str) -> None:
+def _sim(cell: FaultCell, text: str) -> None:
     cell.lift(lambda: cell.set_arm(fault='none'))
     cell.set_arm(fault=text)
 
 
-def _inactive(cell: FaultCell, _: random.Random) -> None:
+def _inactive(cell: FaultCell) -> None:
     cell.lift(lambda: cell.set_arm(controller_active=True))
     cell.set_arm(controller_active=False)
 
 
-def _arm_restarted(cell: FaultCell, _: random.Random) -> None:
+def _arm_restarted(cell: FaultCell) -> None:
     cell.send('arm', signal.SIGKILL)
-    cell.wait(lambda: not cell.arm_alive, HANG)
+    cell.wait(lambda: not cell.alive('arm'), HANG)
     cell.start()
 
 
 @_made
-def _transition(cell: FaultCell, _: random.Random, *numbers: int) -> None:
+def _transition(cell: FaultCell, *numbers: int) -> None:
     for number in numbers:
         request = ChangeState.Request(transition=Transition(id=number))
-        future = cell.request(ChangeState, 'change_state', request)
-        if not cell.wait(future.done, HANG):
-            raise RobocalError('change_state is not answered.')
+        cell.expect(cell.request(ChangeState, 'change_state', request).done,
+                    'change_state is not answered.')
 
 
 _RELEASE = _transition(Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_CLEANUP)
@@ -175,26 +162,25 @@ def _anew(*steps: Inject) -> Inject:
     return _then(_RELEASE, *steps, _RESUME)
 
 
-def _second_run(cell: FaultCell, _: random.Random) -> None:
+def _second_run(cell: FaultCell) -> None:
     first, second = cell.begin('run'), cell.begin('run')
-    if not cell.wait(second.done, HANG):
-        raise RobocalError('The second run is not answered.')
+    cell.expect(second.done, 'The second run is not answered.')
     if second.result().success and not first.done():
         raise RobocalError('The second run was accepted.')
 
 
-def _set_parameters(cell: FaultCell, _: random.Random) -> None:
+def _set_parameters(cell: FaultCell) -> None:
     for values in ({'max_velocity': 0.5}, {'results_dir': '/nowhere'}, {'speed_scale': math.nan}):
         with suppress(RobocalError):
             cell.client.set_parameters(values)
 
 
-def _unknown_type(cell: FaultCell, _: random.Random) -> None:
+def _unknown_type(cell: FaultCell) -> None:
     cell.wait(cell.request(SetParameters, 'set_parameters', SetParameters.Request(parameters=[
         ParameterMessage(name='max_velocity', value=ParameterValue(type=99))])).done, HANG)
 
 
-def _flood_services(cell: FaultCell, _: random.Random) -> None:
+def _flood_services(cell: FaultCell) -> None:
     runs = []
     for _number in range(300):
         runs.append(cell.begin('run'))
@@ -204,12 +190,12 @@ def _flood_services(cell: FaultCell, _: random.Random) -> None:
 
 
 @_made
-def _random_requests(cell: FaultCell, chance: random.Random, count: int) -> None:
+def _random_requests(cell: FaultCell, count: int) -> None:
     waiting: list[Any] = []
     for _ in range(count):
-        if not cell.node_alive:
+        if not cell.alive('node'):
             raise RobocalError('The node has ended.')
-        kind, service, request = _random_request(chance)
+        kind, service, request = _random_request(cell.chance)
         with suppress(RobocalError):
             waiting.append(cell.request(kind, service, request))
         # A queue of ten requests loses the eleventh.
@@ -235,7 +221,7 @@ def _random_request(chance: random.Random) -> tuple[Any, str, Any]:
     return kind, service, kind.Request(**values)
 
 
-def _second_instance(cell: FaultCell, _: random.Random) -> None:
+def _second_instance(cell: FaultCell) -> None:
     second = cell.spawn('second', cell.parameter_file('second', autostart=True))
     refused = cell.wait(lambda: 'Another node named' in second.tail(100), 3.0 * HANG)
     second.process.terminate()
@@ -244,13 +230,13 @@ def _second_instance(cell: FaultCell, _: random.Random) -> None:
         raise RobocalError('The second node of the name became active.')
 
 
-def _owner_killed(cell: FaultCell, _: random.Random) -> None:
+def _owner_killed(cell: FaultCell) -> None:
     """Kill the node while another one wants the arm."""
     other = next(item for item in CAPABILITIES
                  if 'moves' in item.traits and item.node != cell.capability.node)
     with closing(FaultCell(other, cell.session, cell.output, cell.results, cell)) as waiting:
         waiting.start()
-        cell.to_phase('moving', 'run')
+        cell.to_phase('moving')
 
         def refused() -> bool:
             run = waiting.begin('run')
@@ -268,13 +254,12 @@ def _owner_killed(cell: FaultCell, _: random.Random) -> None:
         raise RobocalError(f'The arm of a killed node was refused for {called - killed:.1f} s.')
 
 
-def _foreign_page(cell: FaultCell, _: random.Random) -> None:
+def _foreign_page(cell: FaultCell) -> None:
     """Let a page of another origin, that even knows the token, connect to `robocal view`."""
-    port = random.randrange(20000, 30000)
+    port = cell.chance.randrange(20000, 30000)
     view = cell.run('view', sys.executable, '-m', 'robocal_ros.cli.main', 'view', '--port',
                     str(port))
-    if not cell.wait(lambda: 'http' in view.tail(), 2.0 * HANG):
-        raise RobocalError('The view serves no page.')
+    cell.expect(lambda: 'http' in view.tail(), 'The view serves no page.', 2.0 * HANG)
     address = re.findall(r'http\S+', view.tail())[0].replace('http', 'ws')
     for place in (address, address.rpartition('/')[0].rpartition('/')[0]):
         with suppress(InvalidStatus), connect(
@@ -288,7 +273,7 @@ def _foreign_page(cell: FaultCell, _: random.Random) -> None:
 def _mirror(
     kind: Any, ending: str, change: Callable[[Any], Any] = deepcopy, count: float = math.inf
 ) -> Inject:
-    return lambda cell, _: cell.mirror(kind, ending, change, count)
+    return lambda cell: cell.mirror(kind, ending, change, count)
 
 
 _states = partial(_mirror, JointState, 'joint_states')
@@ -353,16 +338,16 @@ def _lost_feedback(message: JointTrajectoryControllerState) -> JointTrajectoryCo
     return message
 
 
-def _burst(cell: FaultCell, _: random.Random) -> None:
+def _burst(cell: FaultCell) -> None:
     for state in cell.joint_states[-1:]:
         for _number in range(1000):
             cell.publisher.publish(state)
 
 
-def _frozen(cell: FaultCell, chance: random.Random) -> None:
+def _frozen(cell: FaultCell) -> None:
     """Let a driver send the last joint states again and again, with new stamps."""
     last = cell.joint_states[-1]
-    _sim('joint_states_silent')(cell, chance)
+    _sim('joint_states_silent')(cell)
     cell.injected = time.monotonic()
 
     def again() -> None:
@@ -378,8 +363,7 @@ def _frozen(cell: FaultCell, chance: random.Random) -> None:
 
 @_made
 def _send(
-    cell: FaultCell, _: random.Random, kind: Any, make: Callable[[int], Any], count: int = 1,
-    ending: str = '',
+    cell: FaultCell, kind: Any, make: Callable[[int], Any], count: int = 1, ending: str = '',
 ) -> None:
     """Send messages on all topics of a type that the node subscribes to."""
     for publisher in cell.publishers(kind, ending):
@@ -405,7 +389,7 @@ def _text(name: str) -> Inject:
 
 
 @_made
-def _describe(cell: FaultCell, _: random.Random, name: str) -> None:
+def _describe(cell: FaultCell, name: str) -> None:
     """Publish a second description, which may be received before that of the arm."""
     cell.made('publisher', String, 'robot_description', qos.LATCHED).publish(
         String(data=_TEXTS[name]()))
@@ -432,23 +416,23 @@ def _moving_goal(cell: FaultCell) -> JointTrajectory:
     return cell.goal([(2.0, cell.motion[-1][2] + 0.2)])
 
 
-def _foreign_goal(cell: FaultCell, _: random.Random) -> None:
+def _foreign_goal(cell: FaultCell) -> None:
     cell.wait(cell.move(_moving_goal(cell)).done, HANG)
 
 
-def _rejected_goal(cell: FaultCell, _: random.Random) -> None:
+def _rejected_goal(cell: FaultCell) -> None:
     trajectory = _moving_goal(cell)
     trajectory.joint_names = ['elbow', *trajectory.joint_names[1:]]
     cell.wait(cell.move(trajectory).done, HANG)
 
 
-def _foreign_trajectory(cell: FaultCell, _: random.Random) -> None:
+def _foreign_trajectory(cell: FaultCell) -> None:
     publisher = cell.made('publisher', JointTrajectory, f'{CONTROLLER}/joint_trajectory', 10)
     cell.wait(publisher.get_subscription_count, HANG)
     publisher.publish(_moving_goal(cell))
 
 
-def _foreign_cancel(cell: FaultCell, _: random.Random) -> None:
+def _foreign_cancel(cell: FaultCell) -> None:
     client = cell.made('client', CancelGoal,
                        f'{CONTROLLER}/follow_joint_trajectory/_action/cancel_goal')
     cell.wait(client.service_is_ready, HANG)
@@ -457,15 +441,15 @@ def _foreign_cancel(cell: FaultCell, _: random.Random) -> None:
 
 
 @_made
-def _during_foreign_hold(cell: FaultCell, chance: random.Random, trigger: Inject) -> None:
+def _during_foreign_hold(cell: FaultCell, trigger: Inject) -> None:
     """Trigger a motion while a foreign goal holds the arm between two motions."""
     here = cell.motion[-1][2]
     sent = cell.move(cell.goal([(1.0, here + 0.1), (5.0, here + 0.1), (6.0, here)]))
-    if not cell.wait(lambda: sent.done() and sent.result().accepted, HANG):
-        raise RobocalError('The foreign goal was not accepted.')
+    cell.expect(lambda: sent.done() and sent.result().accepted,
+                'The foreign goal was not accepted.')
     result = sent.result().get_result_async()
     cell.wait(result.done, 2.0)
-    trigger(cell, chance)
+    trigger(cell)
     cell.wait(result.done, HANG)
     if not result.done() or result.result().status != GoalStatus.STATUS_SUCCEEDED:
         raise RobocalError('The foreign motion was replaced.')
@@ -474,7 +458,7 @@ def _during_foreign_hold(cell: FaultCell, chance: random.Random, trigger: Inject
 # ------------------------------------------------------------------------------- files
 
 
-def _limit_files(cell: FaultCell, _: random.Random) -> None:
+def _limit_files(cell: FaultCell) -> None:
     """Limit the node's file sizes to zero, which fails as a full disk does."""
     def limit(size: int) -> None:
         for process in (child.process for child in cell.children('node')):
@@ -488,7 +472,7 @@ def _limit_files(cell: FaultCell, _: random.Random) -> None:
 
 
 @_made
-def _chmod(cell: FaultCell, _: random.Random, mode: int) -> None:
+def _chmod(cell: FaultCell, mode: int) -> None:
     def change(to: int) -> None:
         for folder in (cell.results, cell.results / 'history'):
             if folder.exists():
@@ -498,14 +482,14 @@ def _chmod(cell: FaultCell, _: random.Random, mode: int) -> None:
     change(mode)
 
 
-def _small_disk(cell: FaultCell, _: random.Random) -> None:
+def _small_disk(cell: FaultCell) -> None:
     cell.lift(lambda: os.system(f'umount -l "{cell.results.resolve()}"'))
     if os.system(f'mount -t tmpfs -o size=8k tmpfs "{cell.results.resolve()}"'):
         raise RobocalError('No tmpfs can be mounted.')
     (cell.results / 'other').write_bytes(bytes(4096))
 
 
-def _moved_aside(cell: FaultCell, _: random.Random) -> None:
+def _moved_aside(cell: FaultCell) -> None:
     """Put a file where the results folder is expected."""
     aside = cell.results.with_name('aside')
 
@@ -533,9 +517,7 @@ _STRANGE_FILES: dict[str, Callable[[Path], object]] = {
 
 
 @_made
-def _planted(
-    cell: FaultCell, _: random.Random, make: Callable[[Path], object], *names: str
-) -> None:
+def _planted(cell: FaultCell, make: Callable[[Path], object], *names: str) -> None:
     for name in names:
         path = cell.results / name
         path.unlink(missing_ok=True)
@@ -544,11 +526,9 @@ def _planted(
 
 
 @_made
-def _parameter_file(
-    cell: FaultCell, chance: random.Random, make: Callable[[Path], object]
-) -> None:
+def _parameter_file(cell: FaultCell, make: Callable[[Path], object]) -> None:
     """Start a second process with a parameter file that is none."""
-    _planted(make, 'strange_parameters')(cell, chance)
+    _planted(make, 'strange_parameters')(cell)
     process = cell.spawn('strange', cell.results / 'strange_parameters').process
     ended = cell.wait(lambda: process.poll() is not None, HANG)
     process.terminate()
@@ -562,16 +542,15 @@ def _parameter_file(
 # -------------------------------------------------------------- sensors, tracker and load
 
 
-def _no_other_source(cell: FaultCell, chance: random.Random) -> None:
+def _no_other_source(cell: FaultCell) -> None:
     """Silence the sensor, after which no tool wrench of another source may be published."""
     wrenches, sources = list[WrenchStamped](), list[DiagnosticStatus]()
     for kind, topic, taken, profile in (
             (WrenchStamped, 'tool_wrench', wrenches, qos.SENSOR),
             (DiagnosticStatus, 'tool_wrench/source', sources, qos.LATCHED)):
         cell.made('subscription', kind, f'/{cell.capability.node}/{topic}', taken.append, profile)
-    if not cell.wait(lambda: wrenches, HANG):
-        raise RobocalError('There is no tool wrench before the fault.')
-    _sim('ft_silent')(cell, chance)
+    cell.expect(lambda: wrenches, 'There is no tool wrench before the fault.')
+    _sim('ft_silent')(cell)
     cell.wait(lambda: sources and sources[-1].level == DiagnosticStatus.ERROR, HANG)
     wrenches.clear()
     if cell.wait(lambda: wrenches, 1.5):
@@ -581,30 +560,28 @@ def _no_other_source(cell: FaultCell, chance: random.Random) -> None:
         raise RobocalError(f"The source of the tool wrench does not name the silence: '{told}'.")
 
 
-def _refused_detach(cell: FaultCell, chance: random.Random) -> None:
+def _refused_detach(cell: FaultCell) -> None:
     """Let the service that removes the load refuse."""
     def refuse(_: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         response.success, response.message = False, 'There is no crane.'
         return response
 
     cell.made('service', Trigger, '/crane/detach', refuse)
-    _with_parameters(detach_service='/crane/detach')(cell, chance)
+    _with_parameters(detach_service='/crane/detach')(cell)
 
 
-def _heavy_tool(cell: FaultCell, _: random.Random) -> None:
+def _heavy_tool(cell: FaultCell) -> None:
     """Weld a tool of 6 kg to the flange of the described arm."""
     urdf = default_cell.urdf().replace('</robot>', (
         '<link name="heavy"><inertial><mass value="6"/><origin xyz="0 0 0.1"/><inertia ixx="0.02" '
         'iyy="0.02" izz="0.02" ixy="0" ixz="0" iyz="0"/></inertial></link><joint '
         'name="heavy_joint" type="fixed"><child link="heavy"/><parent link="link_6"/></joint>'
         '</robot>'))
-    _with_parameters(robot_description=urdf)(cell, random.Random())
+    _with_parameters(robot_description=urdf)(cell)
 
 
 @_made
-def _moved_target(
-    cell: FaultCell, chance: random.Random, shift: Callable[[FaultCell, float, bool], float]
-) -> None:
+def _moved_target(cell: FaultCell, shift: Callable[[FaultCell, float, bool], float]) -> None:
     """Give the node a tracker whose target is moved along its x axis.
 
     ``shift`` returns by how much [m], given the cell, the time [s], and whether the arm has been
@@ -620,7 +597,7 @@ def _moved_target(
         publisher.publish(message)
 
     cell.made('subscription', PointStamped, '/tracker/point', move, qos.SENSOR)
-    _with_parameters(tracker_topic='/moved/point')(cell, chance)
+    _with_parameters(tracker_topic='/moved/point')(cell)
 
 
 def _drift(_: FaultCell, time: float, loaded: bool) -> float:
@@ -635,11 +612,11 @@ def _bend(cell: FaultCell, _: float, loaded: bool) -> float:
 
 
 @_made
-def _with_parameters(cell: FaultCell, _: random.Random, /, **values: Any) -> None:
+def _with_parameters(cell: FaultCell, /, **values: Any) -> None:
     """Change parameters of the released node, which is restarted afterwards."""
     def end() -> None:
         cell.send('node', signal.SIGTERM)
-        cell.wait(lambda: not cell.node_alive, HANG)
+        cell.wait(lambda: not cell.alive('node'), HANG)
 
     cell.lift(end)
     cell.client.set_parameters(values)
@@ -727,7 +704,7 @@ FAULTS = (
     _moving('foreign trajectory by topic', _foreign_trajectory, _FOREIGN, held=False),
     _moving('foreign cancel of all goals', _foreign_cancel, rf'{_ENDED}|cancel'),
     _idle('run while a foreign goal holds the arm', _during_foreign_hold(
-        lambda cell, _: cell.begin('run')), _FOREIGN, trait='moves'),
+        lambda cell: cell.begin('run')), _FOREIGN, trait='moves'),
     _idle('rule while a foreign goal holds the arm', _during_foreign_hold(
         _send(String, lambda _: String(data=TASK), ending='task')), harmless=True, trait='rule'),
 

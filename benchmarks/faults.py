@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.endurance import fuzz, soak
 from benchmarks.fault_cell import (
     CAPABILITIES,
     HANG,
@@ -25,11 +26,10 @@ from benchmarks.fault_cell import (
     Capability,
     FaultCell,
     open_cells,
+    verb_of,
 )
 from benchmarks.fault_table import FAULTS, Fault, stall
-from benchmarks.fuzz import fuzz
 from benchmarks.page import markdown
-from benchmarks.soak import soak
 from demo.domains import own_domain
 from robocal_ros import __version__
 from robocal_ros.cli.console import OUT, print_line
@@ -116,7 +116,7 @@ def subset(cells: Sequence[Plan], count: int, seed: int) -> list[Plan]:
     return [cells[index] for index in sorted(item[2] for item in sorted(ranked)[:count])]
 
 
-def inject(cell: FaultCell, plan: Plan, chance: random.Random) -> Outcome:
+def inject(cell: FaultCell, plan: Plan) -> Outcome:
     """Carry out one cell of the campaign.
 
     Raises:
@@ -126,16 +126,16 @@ def inject(cell: FaultCell, plan: Plan, chance: random.Random) -> Outcome:
     fault, phase = plan.fault, plan.phase
     outcome = Outcome(plan)
     before = cell.contents()
-    verb = plan.capability.phases[phase]
+    verb = verb_of(phase)
     cell.injected = cell.cancelled = 0.0
     future: Any = None
     if fault.before:
         cell.mark()
     else:
-        future = cell.to_phase(phase, verb, chance.uniform(0.05, 0.6))
+        future = cell.to_phase(phase, cell.chance.uniform(0.05, 0.6))
     began = time.monotonic()
     try:
-        fault.inject(cell, chance)
+        fault.inject(cell)
         if fault.before and verb:
             future = cell.begin(verb)
         # Some injections take long.
@@ -147,7 +147,7 @@ def inject(cell: FaultCell, plan: Plan, chance: random.Random) -> Outcome:
     ended = future is not None and future.done()
     answer = future.result() if ended else None
     _judge_message(cell, fault, phase, began, answer, outcome)
-    if cell.arm_alive and 'moves' in plan.capability.traits:
+    if cell.alive('arm') and 'moves' in plan.capability.traits:
         if not cell.at_rest():
             outcome.fails('The arm does not come to rest.')
         if phase in MOVING and fault.held and not fault.harmless and not outcome.went_on \
@@ -169,15 +169,11 @@ def _kept(before: dict[str, str], after: dict[str, str]) -> bool:
     return kept and set(newest.values()) <= set(history.values())
 
 
-def _await_end(
-    cell: FaultCell, plan: Plan, future: Any, began: float, outcome: Outcome
-) -> None:
+def _await_end(cell: FaultCell, plan: Plan, future: Any, began: float, outcome: Outcome) -> None:
     """Wait for the end of the procedure, or see that it goes on and cancel it."""
     fault = plan.fault
     if fault.kills in ('node', 'both'):
-        outcome.survived = cell.wait(
-            lambda: all(child.process.poll() is not None for child in cell.children(fault.kills)),
-            HANG)
+        outcome.survived = cell.wait(lambda: not cell.alive(fault.kills), HANG)
         code = cell.children('node')[0].process.poll()
         if fault.cause and code != 0:
             outcome.fails(f'The node exited with {code}.')
@@ -238,11 +234,11 @@ def recover(cell: FaultCell, phase: str = 'moving') -> str:
 
     """
     try:
-        if cell.node_alive:
+        if cell.alive('node'):
             state = cell.client.state(HANG)
             if state == 'finalized':
                 cell.send('node', signal.SIGTERM)
-                cell.wait(lambda: not cell.node_alive, HANG)
+                cell.wait(lambda: not cell.alive('node'), HANG)
             elif state == 'active':
                 cell.wait(cell.begin('cancel').done, HANG)
         generation = cell.generation
@@ -257,7 +253,7 @@ def recover(cell: FaultCell, phase: str = 'moving') -> str:
             return '' if tare.success else str(tare.message)
         if not cell.at_rest():
             return 'The arm does not rest.'
-        run = cell.to_phase('moving', cell.capability.phases['moving'])
+        run = cell.to_phase('moving')
         cancel = cell.begin('cancel')
         if not cell.wait(lambda: cancel.done() and run.done(), HANG):
             return 'Cancel is not answered.'
@@ -284,12 +280,11 @@ def campaign(
             own = [plan for plan in plans if plan.capability is capability]
             if own:
                 with open_cells(session, (capability,), output, output / 'results') as [cell]:
-                    yield from _of_capability(cell, own, chance, prepare)
+                    cell.chance = chance
+                    yield from _of_capability(cell, own, prepare)
 
 
-def _of_capability(
-    cell: FaultCell, plans: Sequence[Plan], chance: random.Random, prepare: bool
-) -> Iterator[Outcome]:
+def _of_capability(cell: FaultCell, plans: Sequence[Plan], prepare: bool) -> Iterator[Outcome]:
     begun = False
     # Cells that need samples first: a node that is restarted has none.
     for plan in sorted(plans, key=lambda plan: plan.phase != 'estimating'):
@@ -300,7 +295,7 @@ def _of_capability(
                 print_line(f'{cell.capability.name}: {answer.message}', 'yellow')
             begun = cell.prepared = True
         try:
-            outcome = inject(cell, plan, chance)
+            outcome = inject(cell, plan)
         except RobocalError as error:
             outcome = Outcome(plan, remarks=[f'Not injected: {error}'])
         # The end of the fault may still be in the queues of the node during the first attempt.
@@ -354,7 +349,7 @@ def kill_while_writing(source: Path, folder: Path, seed: int, count: int = _KILL
 # ------------------------------------------------------------------------------ stalls
 
 _SIX_JOINTS = Capability(
-    'friction of six joints', 'friction_identification', {'idle': ''},
+    'friction of six joints', 'friction_identification', ('idle',),
     {'speeds': [0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5], 'max_cruise': 3.0, 'max_velocity': 2.0,
      'max_acceleration': 6.0, 'max_rounds': 1}, frozenset({'moves', 'effort'}))
 # Shortest and longest time between two stalls [s]: ten of them are spread over most of the run.
@@ -388,11 +383,10 @@ def stalled_run(count: int, output: Path, seed: int, duration: float = 1.0) -> i
         while len(stalls) < count and not cell.wait(run.done, chance.uniform(*_CALM)):
             which = chance.choice(('node', 'arm'))
             stalls.append(f'{which} at {time.monotonic() - began:.0f} s ({cell.phase()})')
-            stall(which, duration, duration)(cell, random.Random())
+            stall(which, duration, duration)(cell)
             # Recordings of the campaign, which this run does not need.
             cell.motion, cell.statuses = cell.motion[-5:], cell.statuses[-5:]
-        if not cell.wait(run.done, _LONGEST_RUN):
-            raise RobocalError('The run is not answered.')
+        cell.expect(run.done, 'The run is not answered.', _LONGEST_RUN)
         took, answer, log = time.monotonic() - began, run.result(), cell.log()
     kept = results / 'friction.yaml'
     counts = read_result(kept).counts if kept.exists() else {}

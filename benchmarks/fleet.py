@@ -14,18 +14,11 @@ import numpy as np
 
 from benchmarks import fleet_data
 from benchmarks.benchmark import Benchmark, Figure, Outcome, Request
-from benchmarks.fleet_data import estimates
 from benchmarks.offline_bag import write_long
 from benchmarks.reference import recorded
 from robocal_ros.cli.console import ProgressView
 from robocal_ros.errors import RobocalError
-from robocal_ros.fleet import (
-    ESTIMATED,
-    Catalogue,
-    Request as FleetRequest,
-    find_bags,
-    run as fleet,
-)
+from robocal_ros.fleet import ESTIMATED, Request as FleetRequest, find_bags, run as fleet
 from robocal_ros.fleet.bags import BagPlace
 from robocal_ros.fleet.task import Task, estimate_bag
 
@@ -56,9 +49,7 @@ QUERIES = {
 """Questions to a catalogue."""
 
 
-def _throughput(
-    folder: Path, seed: int, count: int, duration: float, single: int
-) -> list[Figure]:
+def _throughput(folder: Path, seed: int, count: int, duration: float, single: int) -> list[Figure]:
     first = folder / 'recorded'
     write_long(recorded('friction', seed=seed, measure_joints=('joint_6',), speed_count=5,
                         min_speed=0.03), first, duration)
@@ -119,10 +110,7 @@ def _alone(bags: list[BagPlace], request: FleetRequest) -> list[float]:
 
 
 def _queries(folder: Path, seed: int, weeks: int) -> list[Figure]:
-    catalogue, rows = Catalogue(str(folder)), 0
-    for part in estimates(fleet_data.fleet(_ROBOTS, weeks, seed)):
-        catalogue.add(part)
-        rows += part.num_rows
+    catalogue, rows = fleet_data.catalogue_of(fleet_data.fleet(_ROBOTS, weeks, seed), folder)
     began = perf_counter()
     catalogue.compact()
     series = f'catalogue of {rows} rows'

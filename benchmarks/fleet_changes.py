@@ -21,12 +21,11 @@ from benchmarks.benchmark import (
     median_band,
     share_band,
 )
-from benchmarks.fleet_data import Event, estimates, fleet
+from benchmarks.fleet_data import Event, catalogue_of, fleet
 from robocal_ros.arrays import Array
-from robocal_ros.fleet import Catalogue, History, courses
-from robocal_ros.fleet.histories import Change, Course
+from robocal_ros.fleet import History, courses
+from robocal_ros.fleet.changes import CONFIRMATION, FALSE_ALARMS, HORIZON, Change, Course
 from robocal_ros.fleet.review import Finding, Subject, review
-from robocal_ros.fleet.scan import CONFIRMATION, FALSE_ALARMS, HORIZON
 from robocal_ros.fleet.statistics import compare, rejected
 
 _WEEK = 7.0 * 86400.0
@@ -250,10 +249,7 @@ def whole_fleet(arms: int, weeks: int = 52) -> tuple[list[Figure], Table]:
     """Return what is found of a simulated fleet, from its catalogue."""
     made = fleet(arms, weeks, 11)
     with TemporaryDirectory() as folder:
-        catalogue = Catalogue(str(Path(folder)))
-        for table in estimates(made):
-            catalogue.add(table)
-        found = review(catalogue.query)
+        found = review(catalogue_of(made, Path(folder))[0].query)
     explained: set[int] = set()
     rows: dict[str, list[int]] = {}
     for arm in made:

@@ -202,6 +202,15 @@ def estimates(arms: Sequence[SimulatedArm]) -> Iterator[pa.Table]:
         yield _rows(arm, quantities)
 
 
+def catalogue_of(arms: Sequence[SimulatedArm], folder: Path) -> tuple[Catalogue, int]:
+    """Write the estimates of a fleet to a folder; return their catalogue and their number."""
+    catalogue, count = Catalogue(str(folder)), 0
+    for rows in estimates(arms):
+        catalogue.add(rows)
+        count += rows.num_rows
+    return catalogue, count
+
+
 def _rows(arm: SimulatedArm, quantities: Sequence[_Quantity]) -> pa.Table:
     draw = np.random.default_rng(arm.seed)
     weeks = np.array([week for week in range(len(arm.temperatures))
@@ -263,9 +272,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument('--weeks', type=positive, default=4,
                         help='number of weekly recordings (default: %(default)s)')
     parser.add_argument('--seed', type=int, default=1, help='seed (default: %(default)s)')
-    parser.add_argument('--incidents', type=float, default=0.3,
-                        help='mean number of events of each kind per arm and year '
-                             '(default: %(default)s)')
     parser.add_argument('--lost', type=float, default=0.03, metavar='SHARE',
                         help='share of recordings that are lost (default: %(default)s)')
     parser.set_defaults(run=_run)
@@ -273,16 +279,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    arms = fleet(options.arms, options.weeks, options.seed, incidents=options.incidents,
-                 lost=options.lost)
+    arms = fleet(options.arms, options.weeks, options.seed, lost=options.lost)
     options.folder.mkdir(parents=True, exist_ok=True)
     (options.folder / 'truth.json').write_text(
         json.dumps([asdict(arm) for arm in arms], indent=1, default=sorted) + '\n',
         encoding='utf-8')
-    catalogue, count = Catalogue(str(options.folder)), 0
-    for rows in estimates(arms):
-        catalogue.add(rows)
-        count += rows.num_rows
+    catalogue, count = catalogue_of(arms, options.folder)
     catalogue.compact()
     OUT.print(f'{count} estimates of {len(arms)} arms: {options.folder}', soft_wrap=True)
     return 0

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pinocchio as pin
 
 from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, in_parallel
+from benchmarks.wrench_coverage import ARMS, GAIN, MODEL, ZERO, Cell
 from demo import default_cell
 from robocal_ros.arrays import Array
+from robocal_ros.results import Verdict
 from robocal_ros.robot import Robot, torque_zero
 from robocal_ros.wrench import (
     Instant,
@@ -30,10 +31,12 @@ FORCE_BAR = 0.5
 CELLS = 30
 """Number of cells."""
 
-# Standard deviations of zeros [N·m], link masses, and readings of torque [N·m] and force [N].
-_ZERO, _MASS, _TORQUE_NOISE, _FORCE_NOISE = 0.5, 0.03, 0.05, 0.3
-# Rests whose torques tell the zeros, and postures in which the phantom force is evaluated.
-_RESTS, _POSTURES = 6, 20
+# Standard deviations of what differs from posture to posture at rest [N·m], and of readings of
+# torque [N·m] and force [N].
+_POSTURE_NOISE, _TORQUE_NOISE, _FORCE_NOISE = 0.05, 0.01, 0.3
+# Rests whose torques tell the zeros, samples of each, and postures in which the phantom force is
+# evaluated.
+_RESTS, _REST_SAMPLES, _POSTURES = 8, 40, 25
 # Drift over the duration [N], [s], and the lag with which it is followed [s].
 _DRIFT, _DURATION, _LAG, _RATE = 4.0, 300.0, 5.0, 100.0
 # Pushes: force [N], duration and time from one to the next [s].
@@ -48,46 +51,43 @@ class Case:
         phantom: Forces at the tool by zeros that are not known, and by errors of those found,
             shape (2, k) [N].
         deviates: Errors of the zeros over their deviations, shape (n,).
+        passed: Whether the result of the zeros passed.
         bias: Largest errors of the sensor's bias with a constant one and a followed one, (2,) [N].
 
     """
 
     phantom: Array
     deviates: Array
+    passed: bool
     bias: Array
 
 
-def _observer(robot: Robot, frame: str, **values: Any) -> WrenchObserver:
-    return WrenchObserver(robot, WrenchParameters(
-        unidentified_friction=[0.0], gain_std=0.0, sensor_frames=[frame], **values))
-
-
-def zeros(seed: int) -> tuple[Array, Array]:
-    """Find the zeros of an arm whose masses differ from its description; parts of a `Case`."""
-    draw, robot = np.random.default_rng([seed, 1]), Robot(default_cell.urdf(), tool_frame='tool0')
-    observer, truth = _observer(robot, ''), SensedArm(robot, [])
-    for body in list(truth.model.inertias)[1:]:
-        body.mass *= 1.0 + _MASS * draw.normal()
-    zero, still, none = _ZERO * draw.normal(size=robot.n), np.zeros(robot.n), np.zeros((0, 6))
-    zeroing = Zeroing(observer)
+def zeros(seed: int) -> tuple[Array, Array, bool]:
+    """Find the zeros of an arm that differs from its description; parts of a `Case`."""
+    cell = Cell(ARMS[seed % len(ARMS)], 'torque', seed)
+    cell.tare()
+    robot, observer, draw, still = cell.robot, cell.observer, cell.draw, np.zeros(cell.robot.n)
+    gains, none, zeroing = 1.0 + GAIN * draw.normal(size=robot.n), np.zeros((0, 6)), Zeroing(
+        observer)
     for _ in range(_RESTS):
-        q, record = draw.uniform(-1.5, 1.5, robot.n), TareRecord()
-        truth.held(q, still, still)
-        for number in range(50):
-            record.add(Instant(10**9 + 10**6 * number, q, none, none, [], truth.torque + zero
-                               + _TORQUE_NOISE * draw.normal(size=robot.n)))
+        record, posture = TareRecord(), cell.posture()
+        cell.truth.held(posture, still, still)
+        torque = gains * cell.truth.torque + cell.zero + _POSTURE_NOISE * draw.normal(size=robot.n)
+        for number in range(_REST_SAMPLES):
+            record.add(Instant(10**9 + 10**6 * number, posture, none, none, [],
+                               torque + _TORQUE_NOISE * draw.normal(size=robot.n)))
         zeroing.add(record.stacked(), observer.values)
-    found = torque_zero(robot, zeroing.result(observer.values))
-    error, tool, forces = found.offset - zero, robot.frame_id('tool0'), []
-    for q in draw.uniform(-1.5, 1.5, (_POSTURES, robot.n)):
-        jacobian = pin.computeFrameJacobian(
-            robot.model, robot.data, q, tool, pin.ReferenceFrame.LOCAL)
-        forces.append([float(np.linalg.norm(tool_wrench(
-            torque, jacobian, observer.values, np.eye(robot.n)).wrench[:3]))
-            for torque in (zero, error)])
-    # In some postures, joint torques do not tell all of the force.
-    seen = np.array(forces)[np.isfinite(forces).all(axis=1)]
-    return seen.T, error / np.sqrt(np.diag(found.covariance))
+    result = zeroing.result(observer.values)
+    found = torque_zero(robot, result)
+    error, forces = found.offset - cell.zero, []
+    for _ in range(_POSTURES):
+        jacobian = np.array(pin.computeFrameJacobian(
+            robot.model, robot.data, cell.posture(), robot.frame_id(robot.tool_frame), pin.LOCAL))
+        forces.append([float(np.linalg.norm(np.nan_to_num(tool_wrench(
+            torque, jacobian, observer.values, np.eye(robot.n)).wrench[:3])))
+            for torque in (cell.zero, error)])
+    return (np.array(forces).T, error / np.sqrt(np.diag(found.covariance)),
+            result.verdict is Verdict.PASS)
 
 
 def drift(seed: int, lag: float) -> float:
@@ -99,7 +99,8 @@ def drift(seed: int, lag: float) -> float:
 
     """
     draw, robot = np.random.default_rng([seed, 2]), Robot(default_cell.urdf(), tool_frame='tool0')
-    observer = _observer(robot, 'ft_wrist', drift_lag=lag)
+    observer = WrenchObserver(robot, WrenchParameters(
+        unidentified_friction=[0.0], gain_std=0.0, sensor_frames=['ft_wrist'], drift_lag=lag))
     truth = SensedArm(robot, [SensorMount('ft_wrist')])
     centre, size, phase = draw.uniform([[-0.8], [0.1], [0.0]], [[0.8], [0.5], [6.0]], (3, robot.n))
     turn = draw.uniform(0.3, 1.2, robot.n)
@@ -140,6 +141,8 @@ def _run(request: Request) -> Outcome:
                     [float(np.quantile(found, 0.95))], FORCE_BAR),
         Figure.over('torque zeros', 'RMS of errors over their deviations', '1',
                     [float(np.sqrt(np.mean(z**2)))]),
+        Figure.share('torque zeros', 'results that pass', sum(case.passed for case in cases),
+                     len(cases)),
         *(Figure.over('F/T bias', f'largest error of the bias, {how}', 'N',
                       [float(case.bias[place]) for case in cases], bar)
           for place, (how, bar) in enumerate((
@@ -149,9 +152,10 @@ def _run(request: Request) -> Outcome:
 
 BENCHMARK = Benchmark(
     'Zeros and drift',
-    f'The default arm with link masses {100.0 * _MASS:.0f} % off (1 σ). Zeros of joint torques of '
-    f'{_ZERO} N·m (1 σ) are found from {_RESTS} rests in random postures (`~/zero`); the '
-    f'phantom force is what zeros, or their errors, are at the tool in {_POSTURES} others. The '
-    f'wrist sensor drifts by {_DRIFT:g} N in {_DURATION / 60.0:g} min while the arm moves and is '
-    f'pushed with {_PUSH:g} N for {_PUSHED:g} s every {_EVERY:g} s.',
+    f'Zeros of joint torques of {ZERO} N·m (1 σ), on {len(ARMS)} arms in turn whose links and '
+    f'gains are {100.0 * MODEL:.0f} and {100.0 * GAIN:.0f} % off (1 σ), are found from {_RESTS} '
+    'rests in random postures (`~/zero`); the phantom force is what zeros, or their errors, are '
+    f'at the tool in {_POSTURES} others. The wrist sensor of the default arm drifts by '
+    f'{_DRIFT:g} N in {_DURATION / 60.0:g} min while the arm moves and is pushed with '
+    f'{_PUSH:g} N for {_PUSHED:g} s every {_EVERY:g} s.',
     _run, CELLS)

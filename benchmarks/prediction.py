@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expected results of previews against the results of the runs, on arms of the second world."""
+"""Expected results of previews against the results of the runs, on arms of the second world.
+
+Of a slow exciting motion, its preview must say which moments of inertia it does not tell.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,13 +25,16 @@ from robocal_ros.errors import RobocalError
 from robocal_ros.estimators import estimator
 from robocal_ros.messages import JointSamples, Recording, WrenchSamples
 from robocal_ros.payload import expected_result
-from robocal_ros.results import CalibrationResult, State
+from robocal_ros.results import Z95, CalibrationResult, State
 from robocal_ros.robot import Trajectory, make_robot, make_store
 
 _FACTOR, _BAR = 1.5, 90.0
 # Values besides effort scales that are judged; biases and friction are by-products.
 _JUDGED = ('mass', *COM)
 _METHODS = ('static_poses', 'wrist', 'chain', 'gains')
+# Scale of slow motions, and error that a good moment of inertia may have [%].
+_SLOW, _WITHIN = 0.3, 5.0
+_MOMENTS = ('inertia_xx', 'inertia_yy', 'inertia_zz')
 # Rest of which the scatter is used, before the first motion [s].
 _REST = 0.3
 
@@ -138,3 +145,71 @@ def _run(request: Request) -> Outcome:
 BENCHMARK = Benchmark('Previews', (
     'Expected results of previews against those of the runs, on arms of the campaign with drawn '
     'effects and weighed tools: masses, centres of mass and effort scales.'), _run, seeds=30)
+
+
+# ------------------------------------------------------------------------ slow motions
+
+
+@dataclass(frozen=True)
+class SlowMotion:
+    """A tool on one arm.
+
+    Attributes:
+        arm: Name of the arm.
+        passed: Whether the run passed.
+        error: Largest error of a moment of inertia, not finite if one is not identified [%].
+        foreseen: Largest half-width of a moment's 95 % interval that the preview states, not
+            finite if it foresees no pass or a moment that is not identified [%].
+
+    """
+
+    arm: str
+    passed: bool
+    error: float
+    foreseen: float
+
+    @property
+    def good(self) -> bool:
+        """Whether the moments are good, or the preview has said that they will not be."""
+        return (self.passed and self.error <= _WITHIN) or not self.foreseen <= _WITHIN
+
+
+def run_slowly(seed: int) -> SlowMotion:
+    """Identify a tool by its wrist sensor with a slow motion, and preview it."""
+    with TemporaryDirectory(prefix='slow_') as folder:
+        # Neighbouring seeds of cells share an arm.
+        cell = PredictedCell(GROUPS * seed, Path(folder), {})
+        bag = cell.record('wrist', cell.load, speed_scale=_SLOW)
+        result = cell.estimate('payload', bag, method='excitation', speed_scale=_SLOW)
+    truth, expected = cell.load.truth, cell.found[-1]['expected']
+    stated = {item.name: item.value for item in result.parameters if item.value is not None}
+    error, foreseen = (max(
+        100.0 * abs(found.get(name, np.inf) - offset * truth[name]) / truth[name]
+        for name in _MOMENTS) for found, offset in (
+            (stated, 1.0),
+            ({name: Z95 * std for name, std in expected['std'].items()}, 0.0)))
+    return SlowMotion(cell.name, result.verdict.value == 'pass', error,
+                      foreseen if expected['verdict'] == 'pass' else np.inf)
+
+
+def _run_slow(request: Request) -> Outcome:
+    cases = in_parallel(run_slowly, request.seeds, request.jobs, 'slow')
+    known = [case for case in cases if np.isfinite(case.error)]
+    figures = [Figure.over(arm, 'largest error of a moment of inertia, where all are identified',
+                           '%', [case.error for case in known if case.arm == arm])
+               for arm in dict.fromkeys(case.arm for case in known)]
+    return Outcome([*figures, Figure.share(
+        'all arms', 'runs with all moments identified', len(known), len(cases)), Figure.share(
+        'all arms', f'runs that pass with moments within {_WITHIN:g} %',
+        sum(case.passed and case.error <= _WITHIN for case in cases), len(cases)), Figure.share(
+            'all arms', 'the same, or said beforehand', sum(case.good for case in cases),
+            len(cases), 100.0)], cases)
+
+
+SLOW = Benchmark(
+    'Slow motions',
+    'Tools on arms of the campaign with the noise of their sensors alone, identified by the '
+    f'wrist sensor with an exciting motion at `speed_scale: {_SLOW}`. The preview says '
+    f'beforehand what will not be known to {_WITHIN:g} % if it foresees no pass or a wider 95 % '
+    'interval of a moment of inertia.',
+    _run_slow, 30)

@@ -13,16 +13,7 @@ import numpy as np
 
 from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, in_parallel
 from benchmarks.offline_bag import WRENCH, Record, write_record
-from benchmarks.second_cell import (
-    COM,
-    INERTIA,
-    OWN,
-    STEP,
-    Load,
-    estimated,
-    record_of,
-    script,
-)
+from benchmarks.second_cell import COM, INERTIA, OWN, STEP, Load, estimated, record_of, script
 from benchmarks.second_world import Recorded
 from demo import default_cell
 from robocal_ros.results import CalibrationResult

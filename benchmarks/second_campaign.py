@@ -36,9 +36,15 @@ from benchmarks.benchmark import (
     in_parallel,
 )
 from benchmarks.page import markdown
-from benchmarks.peers.arm import CUTOFFS, lean, textbook
-from benchmarks.peers.friction import coulomb_viscous, load_dependent
-from benchmarks.peers.payload import at_rest, in_motion
+from benchmarks.peers.methods import (
+    CUTOFFS,
+    at_rest,
+    coulomb_viscous,
+    in_motion,
+    lean,
+    load_dependent,
+    textbook,
+)
 from benchmarks.peers.process import run
 from benchmarks.second_bound import bounds
 from benchmarks.second_cell import COM, WEIGHING_STD, Cell, record_of

@@ -19,26 +19,15 @@ from benchmarks.second_cell import OWN, product
 from benchmarks.wrench_samples import Stream, exerted, follow
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
-from robocal_ros.results import Verdict
-from robocal_ros.robot import (
-    RigidBodyInertia,
-    Robot,
-    link_covariance,
-    physically_consistent,
-    torque_zero,
-)
+from robocal_ros.robot import RigidBodyInertia, Robot, link_covariance, physically_consistent
 from robocal_ros.wrench import (
     Fusion,
-    Instant,
     Observation,
     SensedArm,
     SensorMount,
-    TareRecord,
     TareReference,
     WrenchObserver,
     WrenchParameters,
-    Zeroing,
-    tool_wrench,
 )
 
 LAYOUTS = ('both-ended link', 'wrist only', 'base and wrist', 'torque')
@@ -47,14 +36,13 @@ on every part of the arm distal to a sensor counts."""
 
 ARMS = ('seven joints', OWN, 'UR10', 'Panda', 'xArm 7')
 
+ZERO, MODEL, GAIN = 0.5, 0.05, 0.02
+"""Standard deviations of the zeros of joint torques [N·m], of masses and of gains as a share."""
+
 # Parts of the arm, from its end.
 _LINKS = 'wrench distal to the last sensor', 'wrench between the sensors'
-# Parameters of the observer, and what is drawn: masses as a share, readings and efforts.
-_MODEL, _NOISE, _EFFORT, _GAIN = 0.05, (0.5, 0.02), 1.0, 0.02
-# Zeros of joint torques, and what differs from posture to posture at rest [N·m].
-_ZERO, _POSTURE_NOISE = 0.5, 0.05
-# Rests from which zeros are found, samples in each, and arms and seeds with them.
-_RESTS, _REST_SAMPLES, _ZEROED = 8, 40, 10
+# Parameters of the observer, and what is drawn: readings and efforts.
+_NOISE, _EFFORT = (0.5, 0.02), 1.0
 # Joint states per observation, and their interval [ns].
 _ROWS, _STEP = 25, 10**6
 # Least mass distal to a sensor [kg].
@@ -84,7 +72,7 @@ class Draw:
     touched: bool | None
 
 
-class _Cell:
+class Cell:
     """An arm with sensors and a load, as described, tared, and as it really is."""
 
     def __init__(self, name: str, layout: str, seed: int) -> None:
@@ -94,10 +82,9 @@ class _Cell:
         self.robot = Robot(known.urdf.replace('"ft_', '"part_'), tool_frame=known.tool_frame)
         frames = self._frames(layout)
         self.observer = WrenchObserver(self.robot, WrenchParameters(
-            sensor_frames=frames or [''], arm_model_std=_MODEL, sensor_force_std=[_NOISE[0]],
-            sensor_torque_std=[_NOISE[1]], torque_std=[_EFFORT], gain_std=_GAIN,
-            torque_zero_std=[_ZERO],
-            unidentified_friction=[0.0]))
+            sensor_frames=frames or [''], arm_model_std=MODEL, sensor_force_std=[_NOISE[0]],
+            sensor_torque_std=[_NOISE[1]], torque_std=[_EFFORT], gain_std=GAIN,
+            torque_zero_std=[ZERO], unidentified_friction=[0.0]))
         self.truth = SensedArm(self.robot, [SensorMount(frame) for frame in frames])
         mass = self.draw.uniform(0.2, 3.0)
         load = RigidBodyInertia(mass, self.draw.normal(0.0, 0.06, 3),
@@ -123,19 +110,19 @@ class _Cell:
         """Draw how links and load really are, and tare in a random posture."""
         draw, truth = self.draw, self.truth
         truth.carry(None)
-        bodies, total = truth.described, 1.0 + _MODEL * draw.normal()
+        bodies, total = truth.described, 1.0 + MODEL * draw.normal()
         for joint, (body, own) in enumerate(
                 zip(bodies, physically_consistent(bodies), strict=True), 1):
             if body[0] > 0.0:
                 truth.model.inertias[joint] = pin.Inertia.FromDynamicParameters(
                     total * body + draw.multivariate_normal(
-                        np.zeros(10), link_covariance(own, _MODEL), method='cholesky'))
+                        np.zeros(10), link_covariance(own, MODEL), method='cholesky'))
         carrier, placement = truth.carrier()
         truth.model.appendBodyToJoint(carrier + 1, pin.Inertia.FromDynamicParameters(
             self.load + self.load_std @ draw.normal(size=10)), placement)
         posture = self.posture()
         self.bias = draw.normal(0.0, 3.0, (len(truth.mounts), 6))
-        self.zero = draw.normal(0.0, _ZERO, self.robot.n)
+        self.zero = draw.normal(0.0, ZERO, self.robot.n)
         readings = truth.expected(posture) + self.bias
         self.observer.use_bias(readings - self.observer.arm.expected(posture),
                                TareReference(posture, readings))
@@ -161,7 +148,7 @@ class _Cell:
         offsets = self.bias + np.repeat(_NOISE, 3) * draw.normal(size=self.bias.shape)
         sensors = [Stream(stamps, offset - held[:, index] + 1e-6 * draw.normal(size=(_ROWS, 6)))
                    for index, offset in enumerate(offsets)]
-        torque *= 1.0 + _GAIN * draw.normal(size=robot.n)
+        torque *= 1.0 + GAIN * draw.normal(size=robot.n)
         torque += self.zero + _EFFORT * draw.normal(size=robot.n)
         self.observer.clear()
         return follow(self.observer, Stream(stamps, np.hstack((q, v + time * a, torque))),
@@ -183,7 +170,7 @@ def draws(name: str, layout: str, seed: int, count: int) -> list[Draw]:
         count: Number of true arms, each with a tare and a motion.
 
     """
-    cell, found = _Cell(name, layout, seed), []
+    cell, found = Cell(name, layout, seed), []
     for number in range(count):
         cell.tare()
         size = cell.draw.uniform(5.0, 60.0) * (number % 2)
@@ -205,76 +192,12 @@ def draws(name: str, layout: str, seed: int, count: int) -> list[Draw]:
     return found
 
 
-@dataclass(frozen=True)
-class Zeroed:
-    """Torque zeros found by rests on one arm.
-
-    Attributes:
-        before: Size of the tool force by the zeros themselves in each posture [N].
-        after: The same, by what is left of them [N].
-        square: Squared Mahalanobis distance of the zeros from the truth, per joint.
-        passed: Whether the result passed.
-
-    """
-
-    before: tuple[float, ...]
-    after: tuple[float, ...]
-    square: float
-    passed: bool
-
-
-def zeroed(name: str, seed: int) -> Zeroed:
-    """Return the zeros of an arm found by rests in random postures."""
-    cell = _Cell(name, LAYOUTS[-1], seed)
-    cell.tare()
-    robot, observer, draw, still = cell.robot, cell.observer, cell.draw, np.zeros(cell.robot.n)
-    gains, none, zeroing = 1.0 + _GAIN * draw.normal(size=robot.n), np.zeros((0, 6)), Zeroing(
-        observer)
-    for _ in range(_RESTS):
-        record, posture = TareRecord(), cell.posture()
-        cell.truth.held(posture, still, still)
-        torque = gains * cell.truth.torque + cell.zero + _POSTURE_NOISE * draw.normal(size=robot.n)
-        for number in range(_REST_SAMPLES):
-            record.add(Instant(10**9 + _STEP * number, posture, none, none, [],
-                               torque + 0.01 * draw.normal(size=robot.n)))
-        zeroing.add(record.stacked(), observer.values)
-    result = zeroing.result(observer.values)
-    found = torque_zero(robot, result)
-    error = found.offset - cell.zero
-    forces: tuple[list[float], list[float]] = [], []
-    for _ in range(_ROWS):
-        jacobian = np.array(pin.computeFrameJacobian(
-            robot.model, robot.data, cell.posture(), robot.frame_id(robot.tool_frame), pin.LOCAL))
-        for sizes, torque in zip(forces, (cell.zero, error), strict=True):
-            wrench = tool_wrench(torque, jacobian, observer.values, np.eye(robot.n)).wrench
-            sizes.append(float(np.linalg.norm(np.nan_to_num(wrench[:3]))))
-    return Zeroed(
-        tuple(forces[0]), tuple(forces[1]), _square(error, found.covariance) / robot.n,
-        result.verdict is Verdict.PASS)
-
-
-def zero_figures(cases: Sequence[Zeroed]) -> list[Figure]:
-    """Return the tool force that zeros cause before and after they were found."""
-    series = (f'torque zeros of {_ZERO} N·m, links off by {100.0 * _MODEL:.0f} %, found by '
-              f'{_RESTS} rests, {len(ARMS)} arms')
-    before, after = (np.concatenate([getattr(item, name) for item in cases])
-                     for name in ('before', 'after'))
-    return [
-        Figure(series, 'tool force by unknown zeros, median and 95 %', 'N',
-               float(np.median(before)), float(np.percentile(before, 95.0))),
-        Figure(series, 'tool force by what is left of them, median and 95 %', 'N',
-               float(np.median(after)), float(np.percentile(after, 95.0)), 0.5),
-        Figure.single(series, 'mean squared error ÷ stated variance', '1',
-                      float(np.mean([item.square for item in cases]))),
-        Figure.share(series, 'results that pass', sum(item.passed for item in cases), len(cases))]
-
-
 def _square(error: Array, covariance: Array) -> float:
     return float(error @ np.linalg.solve(covariance, error))
 
 
-def case(seed: int, *, layouts: int, count: int) -> tuple[list[Draw], list[Zeroed]]:
-    """Return draws of all layouts of all arms, and zeros that were found.
+def case(seed: int, *, layouts: int, count: int) -> list[Draw]:
+    """Return draws of all layouts of all arms.
 
     Args:
         seed: Seed of the case.
@@ -282,11 +205,8 @@ def case(seed: int, *, layouts: int, count: int) -> tuple[list[Draw], list[Zeroe
         count: Number of draws of each of them.
 
     """
-    first = layouts * seed
-    return ([item for layout in LAYOUTS for name in ARMS for number in range(layouts)
-             for item in draws(name, layout, first + number, count)],
-            [zeroed(name, first + number) for name in ARMS
-             for number in range(min(_ZEROED, count))])
+    return [item for layout in LAYOUTS for name in ARMS for number in range(layouts)
+            for item in draws(name, layout, layouts * seed + number, count)]
 
 
 def figures(found: Sequence[Draw]) -> list[Figure]:
@@ -315,12 +235,11 @@ def _run(request: Request) -> Outcome:
     cases = in_parallel(
         partial(case, layouts=_LAYOUTS, count=math.ceil(share * _DRAWS / (_LAYOUTS * len(ARMS)))),
         request.seeds, request.jobs, 'wrench, coverage')
-    return Outcome([*figures([item for found, _ in cases for item in found]),
-                    *zero_figures([item for _, zeros in cases for item in zeros])])
+    return Outcome(figures([item for found in cases for item in found]))
 
 
 BENCHMARK = Benchmark('Coverage of external wrenches', (
     'Wrenches of arms whose links differ from their description by the prior of their masses, '
     'and whose load is known to 1 % and 2 mm, in random motions, tared in another random posture. '
     'Every second draw has a wrench on the tool. Joint torques have zeros of 0.5 N·m (1 σ), which '
-    'count in the covariances until rests have found them.'), _run, seeds=4)
+    'count in the covariances.'), _run, seeds=4)

@@ -27,6 +27,9 @@ EPOCH = 1_790_000_000 * 10**9
 FORCE_NOISE, TORQUE_NOISE, EFFORT_NOISE = 0.3, 0.01, 0.2
 """Standard deviation of readings [N, N·m], and of drive torques [N·m]."""
 
+# Standard deviation of the sampling instants [s].
+_JITTER = 5e-5
+
 
 @dataclass(frozen=True)
 class Impact:
@@ -60,7 +63,6 @@ class Settings:
     Attributes:
         rate: Rate of the joint states [Hz].
         sensor_rates: Rate of each sensor, one for each or one for all [Hz].
-        jitter: Standard deviation of the sampling instants [s].
         filtered: Weight of the newest value in each sensor's first-order filter; 1 for none.
         inertia_error: Standard deviation of each link's true inertia from the URDF's, relative.
         range: Largest force that a sensor shows [N].
@@ -71,7 +73,6 @@ class Settings:
 
     rate: float = 1000.0
     sensor_rates: Sequence[float] = (1000.0,)
-    jitter: float = 5e-5
     filtered: float = 0.5
     inertia_error: float = 0.0
     range: float = np.inf
@@ -126,7 +127,6 @@ class SampledArm:
         n = self.robot.n
         self._phase = self.generator.uniform(0.0, 2.0 * np.pi, n)
         self._rate = 2.0 * np.pi * self.settings.frequency * self.generator.uniform(0.7, 1.3, n)
-        self._centre = np.zeros(n)
 
     def _true_urdf(self) -> str:
         tree = ElementTree.fromstring(self.urdf)
@@ -144,13 +144,13 @@ class SampledArm:
         angle = self._rate * time[:, None] + self._phase if moving else \
             np.broadcast_to(self._phase, (len(time), self.robot.n))
         size, rate = self.settings.amplitude, self._rate * moving
-        return (self._centre + size * np.sin(angle), size * rate * np.cos(angle),
+        return (size * np.sin(angle), size * rate * np.cos(angle),
                 -size * rate**2 * np.sin(angle))
 
     def _instants(self, rate: float, duration: float) -> Array:
         count = int(duration * rate)
         begin = self.now + self.generator.uniform(0.0, 1.0 / rate)
-        jitter = np.clip(self.generator.normal(0.0, self.settings.jitter, count),
+        jitter = np.clip(self.generator.normal(0.0, _JITTER, count),
                          -0.4 / rate, 0.4 / rate)
         return np.asarray(begin + np.arange(count) / rate + jitter)
 
@@ -168,20 +168,19 @@ class SampledArm:
             Rows of joint angles, velocities and drive torques, shape (m, 3 n); and of readings.
 
         """
-        count = len(self.sensors)
-        rates = list(self.settings.sensor_rates) * (
-            count if len(self.settings.sensor_rates) == 1 else 1)
         streams = []
-        for index, rate in enumerate(rates):
+        for index, rate in enumerate(np.resize(self.settings.sensor_rates, len(self.sensors))):
             time = self._instants(rate, duration)
             held, _ = self.truth.held_many(*self.motion(time, moving))
             values = -held[:, index]
             for row, links, _ in self._pushes(time, impacts, moving):
                 values[row] += links[index]
+            weight = self.settings.filtered
             values += self.generator.normal(size=values.shape) * np.repeat(
-                [FORCE_NOISE, TORQUE_NOISE], 3) * np.sqrt(
-                    (2.0 - self.settings.filtered) / self.settings.filtered)
-            values = _filtered(values, self.settings.filtered)
+                [FORCE_NOISE, TORQUE_NOISE], 3) * np.sqrt((2.0 - weight) / weight)
+            # From the first value, y_i = y_{i-1} + weight (x_i - y_{i-1}).
+            values = values[:1] + scipy.signal.lfilter(
+                [weight], [1.0, weight - 1.0], values - values[:1], axis=0)
             values[:, :3] = np.clip(values[:, :3], -self.settings.range, self.settings.range)
             streams.append(Stream(_stamps(time), values))
         time = self._instants(self.settings.rate, duration)
@@ -238,12 +237,6 @@ def exerted(
         robot.model, robot.data, q, robot.frame_id(frame), pin.LOCAL), (6, robot.n))
     return np.array([robot.transform_frame_to_root(q, link).actInv(place).toDualActionMatrix()
                      @ wrench for link in links]).reshape(-1, 6), jacobian.T @ wrench
-
-
-def _filtered(values: Array, weight: float) -> Array:
-    """Return y_i = y_{i-1} + weight (x_i - y_{i-1}), from y_0 = x_0, of each column."""
-    return np.asarray(values[:1] + scipy.signal.lfilter(
-        [weight], [1.0, weight - 1.0], values - values[:1], axis=0))
 
 
 def _stamps(time: Array) -> Stamps:

@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from robocal_ros.cli.console import OUT
+from robocal_ros.cli.console import OUT, table_of
 from robocal_ros.cli.main import run
 
 if TYPE_CHECKING:
-    from demo.comparison import Comparison
     from demo.stage import Stage
-    from demo.tour import Tour, TourOutcome
-    from robocal_ros.results.report import Panel
+    from demo.tour import Comparison, TourOutcome
 
 # Title and headings of the comparison with the truth.
 _TITLE = 'Identified values against the hidden truth'
@@ -72,11 +70,9 @@ def _run(options: argparse.Namespace) -> int:
     return code
 
 
-def _finish(
-    options: argparse.Namespace, outcomes: Sequence[TourOutcome], began: float
-) -> int:
+def _finish(options: argparse.Namespace, outcomes: Sequence[TourOutcome], began: float) -> int:
     """Print and write the comparison with the truth; return the exit code."""
-    from demo.comparison import compare
+    from demo.tour import compare
 
     comparisons = [
         item for outcome in outcomes if outcome.result is not None
@@ -85,7 +81,8 @@ def _finish(
     OUT.print(_table(comparisons))
     for outcome in outcomes:
         if outcome.panel is not None and outcome.panel.rows:
-            OUT.print(_panel_table(outcome.panel))
+            OUT.print(table_of(outcome.panel.columns, (
+                map(escape, row) for row in outcome.panel.rows), outcome.panel.title))
     _write(options.output, outcomes, comparisons)
     problems = _problems(outcomes, comparisons)
     for problem in problems:
@@ -99,20 +96,16 @@ def _finish(
     return 1 if problems else 0
 
 
-def _tours() -> list[Tour]:
-    """Return the tours in execution order: later ones use the results of earlier ones."""
+def _tour(stage: Stage) -> list[TourOutcome]:
+    """Run the tours in order: later ones use the results of earlier ones."""
     from demo.compliance import ComplianceTour
     from demo.friction import FrictionTour
     from demo.leveling import LevelingTour
     from demo.payload import PayloadTour
     from demo.wrench import WrenchTour
 
-    return [PayloadTour(), FrictionTour(), ComplianceTour(), WrenchTour(), LevelingTour()]
-
-
-def _tour(stage: Stage) -> list[TourOutcome]:
-    """Run all tours."""
-    return [outcome for tour in _tours() for outcome in tour.run(stage)]
+    tours = PayloadTour(), FrictionTour(), ComplianceTour(), WrenchTour(), LevelingTour()
+    return [outcome for tour in tours for outcome in tour.run(stage)]
 
 
 @contextmanager
@@ -132,7 +125,6 @@ def _open_stage(options: argparse.Namespace) -> Iterator[Stage]:
 
 
 def _table(comparisons: Sequence[Comparison]) -> Table:
-    from robocal_ros.cli.console import table_of
     from robocal_ros.cli.show import verdict_text
 
     table = table_of(_COLUMNS, title=_TITLE)
@@ -147,12 +139,6 @@ def _table(comparisons: Sequence[Comparison]) -> Table:
                           error if item.covered else f'[bold red]{error}[/]', *others)
         table.add_section()
     return table
-
-
-def _panel_table(panel: Panel) -> Table:
-    from robocal_ros.cli.console import table_of
-
-    return table_of(panel.columns, (map(escape, row) for row in panel.rows), panel.title)
 
 
 def _row(item: Comparison) -> tuple[str, ...]:
@@ -193,9 +179,7 @@ def _write(
         results, 'Calibration of a simulated arm', panels, advice), 'report')
 
 
-def _problems(
-    outcomes: Sequence[TourOutcome], comparisons: Sequence[Comparison]
-) -> list[str]:
+def _problems(outcomes: Sequence[TourOutcome], comparisons: Sequence[Comparison]) -> list[str]:
     """Return a sentence for each failed tour and each truth outside its interval."""
     problems = [
         f'{outcome.title}: {outcome.message}' for outcome in outcomes if not outcome.passed

@@ -77,10 +77,9 @@ class ComplianceTour(Tour):
 
     def run(self, stage: Stage) -> list[TourOutcome]:
         """Run the tour; see `Tour.run`."""
-        child, client = stage.start_node(
-            'robocal_ros.compliance.node', 'compliance_calibration',
-            {**known_load(stage.truth), 'attach_service': 'sim_arm/attach_load',
-             'detach_service': 'sim_arm/detach_load', **({} if stage.full else SHORT)})
+        child, client = stage.start_node('compliance_calibration', {
+            **known_load(stage.truth), 'attach_service': 'sim_arm/attach_load',
+            'detach_service': 'sim_arm/detach_load', **({} if stage.full else SHORT)})
         message, result = run_method(stage, child, client, self.capability, METHOD, {})
         if result is None:
             return [TourOutcome('compliance', message, None)]

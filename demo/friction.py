@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from demo.stage import Stage
-from demo.tour import Tour, TourOutcome, run_method
+from demo.tour import Tour, TourOutcome, active, run_method
 from demo.tracking import tracking_panel
 from robocal_ros.cli.console import OUT
-from robocal_ros.cli.node_client import NodeClient
 from robocal_ros.results import Verdict
-from robocal_ros.results.report import Panel
 from robocal_ros.robot import DIRECTIONS
 from robocal_sim.truth import FrictionTruth, HiddenTruth
 
@@ -56,7 +54,7 @@ class FrictionTour(Tour):
         """Run the tour; see `Tour.run`."""
         model = 'lugre_dynamic' if stage.full else _METHOD
         child, client = stage.start_node(
-            'robocal_ros.friction.node', 'friction_identification',
+            'friction_identification',
             # The drives compensate gravity and inertia themselves.
             {'rigid_feed_forward': False} if stage.full else SHORT)
         message, result = run_method(
@@ -66,17 +64,8 @@ class FrictionTour(Tour):
             measured = dict.fromkeys(p.name.rpartition('.')[0] for p in result.parameters)
             truth = friction_truth(stage.truth, list(measured))
             if stage.full and stage.commands_effort and result.verdict is Verdict.PASS:
-                panel = self._compensated(stage, client)
+                # The tracking error with and without what was identified.
+                with active(child, client):
+                    panel = tracking_panel(stage, _COMPENSATED, _SHARE)
+                OUT.print(panel.message, soft_wrap=True, markup=False)
         return [TourOutcome('friction', message, result, truth, panel)]
-
-    def _compensated(self, stage: Stage, client: NodeClient) -> Panel:
-        """Return a table of the tracking error with and without what was identified."""
-        client.change_state('configure')
-        client.change_state('activate')
-        try:
-            panel = tracking_panel(stage, _COMPENSATED, _SHARE)
-        finally:
-            client.change_state('deactivate')
-            client.change_state('cleanup')
-        OUT.print(panel.message, soft_wrap=True, markup=False)
-        return panel

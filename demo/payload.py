@@ -25,8 +25,7 @@ class PayloadTour(Tour):
     def run(self, stage: Stage) -> list[TourOutcome]:
         """Run both methods; see `Tour.run`."""
         child, client = stage.start_node(
-            'robocal_ros.payload.node', 'payload_identification',
-            _ARM if stage.full else {**_ARM, **SHORT})
+            'payload_identification', _ARM if stage.full else {**_ARM, **SHORT})
         outcomes = []
         for method in _METHODS:
             message, result = run_method(

@@ -98,8 +98,7 @@ def _page(scale: float) -> Iterator[Page]:
 
 def _identify(stage: Stage) -> None:
     """Identify the tool; the node stays active, so that its markers stay."""
-    _, client = stage.start_node('robocal_ros.payload.node', 'payload_identification',
-                                 {**SHORT, 'method': 'static_poses'})
+    _, client = stage.start_node('payload_identification', {**SHORT, 'method': 'static_poses'})
     client.change_state('configure')
     client.change_state('activate')
     answer = client.call('run')

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from ament_index_python.packages import get_package_prefix
 from demo import default_cell
 from demo.domains import own_domain
 from demo.processes import Child, Children
-from robocal_ros import launching
+from robocal_ros import launching, registry
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import ConfigurationError, RobocalError
@@ -24,7 +24,10 @@ from robocal_ros.resources import share_directory
 from robocal_ros.robot import Robot
 from robocal_sim.truth import HiddenTruth, load_truth
 
-_START_TIMEOUT = 60.0
+CONTROLLER = 'joint_trajectory_controller'
+"""Name of the controller that moves the arm."""
+
+_START_TIMEOUT, _TIMEOUT = 60.0, 60.0
 _CONTROLLERS = str(share_directory() / 'config' / 'controllers.yaml')
 _DESCRIPTION = '/robot_description'
 # The simulated arm pauses whenever the machine is busy, which is harmless here.
@@ -56,9 +59,7 @@ class Stage:
     full: bool
     commands_effort: bool
 
-    def start_node(
-        self, module: str, name: str, parameters: Mapping[str, Any]
-    ) -> tuple[Child, NodeClient]:
+    def start_node(self, name: str, parameters: Mapping[str, Any]) -> tuple[Child, NodeClient]:
         """Start a calibration node and wait until its services are available.
 
         Raises:
@@ -67,13 +68,17 @@ class Stage:
 
         """
         OUT.print(f'Starting {name} ...', soft_wrap=True)
-        child = self.children.start_node(
-            module, name,
-            {'use_sim_time': True, 'results_dir': str(self.store.resolve()),
-             'state_timeout': _STATE_TIMEOUT, **parameters})
+        child = self.children.start_node(registry.nodes()[name], name, {
+            'use_sim_time': True, 'results_dir': str(self.store.resolve()),
+            'state_timeout': _STATE_TIMEOUT, **parameters})
         client = NodeClient(self.session, name)
         client.wait_until_there(_START_TIMEOUT)
         return child, client
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for something; raise a RobocalError that names it if it does not come in 60 s."""
+        if not self.session.spin_until(lambda: bool(condition()), _TIMEOUT):
+            raise RobocalError(f'No {what} within {_TIMEOUT:.0f} s; see the logs.')
 
     def start_view(self) -> str:
         """Start `robocal view`; return its sentence with the address.

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base class of the tours, and their outcome."""
+"""Base class of the tours, their outcome, and its comparison with the hidden truth."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from demo.processes import Child
@@ -15,6 +16,9 @@ from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import RobocalError
 from robocal_ros.results import CalibrationResult, Verdict, from_yaml, read_result
 from robocal_ros.results.report import Panel
+
+LEVEL = 0.999
+"""Confidence level of the interval that must contain the truth."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,34 @@ def new_result(session: RosSession, client: NodeClient, method: str, timeout: fl
     return client.result
 
 
+@contextmanager
+def active(child: Child, client: NodeClient) -> Iterator[None]:
+    """Bring a node to active; on exit without an error, to unconfigured.
+
+    Raises:
+        RobocalError: The node refuses a transition; the message has the end of its log.
+
+    """
+    try:
+        client.change_state('configure')
+        client.change_state('activate')
+    except RobocalError as error:
+        raise RobocalError(f'{error} The end of {child.log}:\n{child.tail(5)}') from error
+    yield
+    client.change_state('deactivate')
+    client.change_state('cleanup')
+
+
+def answered(client: NodeClient, service: str, title: str) -> Any:
+    """Call a service, show its progress and print its answer; return the answer."""
+    with ProgressView(title) as view:
+        answer = client.call(service, view.update)
+        elapsed = view.elapsed
+    OUT.print(f'{title}: {answer.message} ({elapsed:.0f} s)', soft_wrap=True,
+              style=None if answer.success else 'red', markup=False)
+    return answer
+
+
 def run_method(
     stage: Stage, child: Child, client: NodeClient, kind: str, method: str,
     parameters: Mapping[str, Any],
@@ -103,23 +135,70 @@ def run_method(
     """
     title = f'{kind}, {method}'.replace('_', ' ')
     client.set_parameters(parameters)
-    try:
-        client.change_state('configure')
-        client.change_state('activate')
-    except RobocalError as error:
-        raise RobocalError(f'{error} The end of {child.log}:\n{child.tail(5)}') from error
     failed = stage.store / f'{kind}.failed.yaml'
     failed.unlink(missing_ok=True)
-    with ProgressView(title) as view:
-        answer = client.call('run', view.update)
-        elapsed = view.elapsed
-    OUT.print(f'{title}: {answer.message} ({elapsed:.0f} s)', soft_wrap=True,
-              style=None if answer.success else 'red', markup=False)
-    result = None
-    if answer.success:
-        result = from_yaml(new_result(stage.session, client, method), name=f'{client.name}/result')
-    elif failed.exists():
-        result = read_result(failed)
-    client.change_state('deactivate')
-    client.change_state('cleanup')
-    return answer.message, result
+    with active(child, client):
+        answer = answered(client, 'run', title)
+        if answer.success:
+            text = new_result(stage.session, client, method)
+            return answer.message, from_yaml(text, name=f'{client.name}/result')
+    return answer.message, read_result(failed) if failed.exists() else None
+
+
+# ------------------------------------------------------------------------- comparison
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """True and identified value of one parameter.
+
+    Attributes:
+        capability: Capability, e.g. ``payload``.
+        method: Method.
+        parameter: Name of the parameter.
+        unit: SI unit of the numbers.
+        truth: Hidden value.
+        estimate: Identified value.
+        std: Standard deviation of the estimate; None if unknown.
+        verdict: Verdict of the result.
+        covered: True if the 99.9 % interval of the estimate contains the truth.
+
+    """
+
+    capability: str
+    method: str
+    parameter: str
+    unit: str
+    truth: float
+    estimate: float
+    std: float | None
+    verdict: Verdict
+    covered: bool
+
+    def summary(self) -> dict[str, Any]:
+        """Return the fields of `summary.json`."""
+        plain = asdict(self)
+        del plain['covered']
+        return {**plain, 'verdict': self.verdict.value}
+
+
+def compare(result: CalibrationResult, truth: Mapping[str, float]) -> list[Comparison]:
+    """Compare the parameters of a result with their hidden values.
+
+    Args:
+        result: The result; parameters without a value are skipped.
+        truth: Hidden values by parameter name, in the result's frame.
+
+    """
+    found = []
+    for name, hidden in truth.items():
+        parameter = result.parameter(name)
+        if parameter.value is None:
+            continue
+        interval = parameter.interval(LEVEL)
+        found.append(Comparison(
+            result.kind, result.method, name, parameter.unit, hidden, parameter.value,
+            parameter.std, result.verdict,
+            interval is not None and interval[0] <= hidden <= interval[1],
+        ))
+    return found

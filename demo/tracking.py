@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from control_msgs.msg import JointTrajectoryControllerState
 from rclpy.qos import QoSProfile
 from trajectory_msgs.msg import JointTrajectory
 
-from demo.stage import Stage
+from demo.stage import CONTROLLER, Stage
 from robocal_ros.arrays import Array
-from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions, qos
 from robocal_ros.results.report import Panel
 from robocal_ros.robot import Trajectory
@@ -22,13 +21,9 @@ ABOUT = 0.15
 
 _PERIOD, _CYCLES = 0.01, 4
 _SIZE, _SPEED = 0.1, 0.1
-_TIMEOUT = 60.0
-_CONTROLLER = 'joint_trajectory_controller'
 
 
-def to_and_fro(
-    posture: Array, joint: int, size: float, speed: float
-) -> tuple[Trajectory, Array]:
+def to_and_fro(posture: Array, joint: int, size: float, speed: float) -> tuple[Trajectory, Array]:
     """Return a motion of one joint as a sine from rest to rest, and the times of its reversals."""
     pulsation = speed / size
     end = _CYCLES * 2.0 * np.pi / pulsation
@@ -47,9 +42,9 @@ class _Follower:
 
     def __init__(self, stage: Stage) -> None:
         node = stage.session.node
-        self._session, self._robot = stage.session, stage.robot
+        self._stage = stage
         self._move = node.create_publisher(
-            JointTrajectory, f'{_CONTROLLER}/joint_trajectory', 10)
+            JointTrajectory, f'{CONTROLLER}/joint_trajectory', 10)
         self._plain = node.create_publisher(
             JointTrajectory, 'friction_identification/trajectory_in', qos.RELIABLE)
         self._changed: list[JointTrajectory] = []
@@ -58,29 +53,25 @@ class _Follower:
             JointTrajectory, 'friction_identification/trajectory_out', self._changed.append,
             qos.RELIABLE)
         node.create_subscription(
-            JointTrajectoryControllerState, f'{_CONTROLLER}/controller_state',
+            JointTrajectoryControllerState, f'{CONTROLLER}/controller_state',
             self._states.append, QoSProfile(depth=5000))
-
-    def _wait(self, condition: Callable[[], object], what: str) -> None:
-        if not self._session.spin_until(lambda: bool(condition()), _TIMEOUT):
-            raise RobocalError(f'No {what} within {_TIMEOUT:.0f} s; see the logs.')
 
     def posture(self) -> Array:
         """Return the joint positions, shape (n,) [rad]."""
-        self._wait(lambda: self._states, 'state of the controller')
+        self._stage.wait(lambda: self._states, 'state of the controller')
         return np.array(self._states[-1].reference.positions)
 
     def compensated(self, motion: Trajectory) -> JointTrajectory:
         """Return the motion with the efforts of the friction node."""
-        self._wait(self._plain.get_subscription_count, 'friction node')
+        self._stage.wait(self._plain.get_subscription_count, 'friction node')
         self._changed.clear()
-        self._plain.publish(conversions.to_joint_trajectory(motion, self._robot.joint_names))
-        self._wait(lambda: self._changed, 'trajectory with efforts')
+        self._plain.publish(conversions.to_joint_trajectory(motion, self._stage.robot.joint_names))
+        self._stage.wait(lambda: self._changed, 'trajectory with efforts')
         return self._changed[-1]
 
     def error(self, message: JointTrajectory, joint: int) -> float:
         """Follow a motion; return the RMS tracking error of a joint about reversals [rad]."""
-        self._wait(self._move.get_subscription_count, 'subscription of the controller')
+        self._stage.wait(self._move.get_subscription_count, 'subscription of the controller')
         self._states.clear()
         self._move.publish(message)
 
@@ -88,7 +79,7 @@ class _Follower:
             speeds = [state.reference.velocities[joint] for state in self._states]
             return any(speeds) and not any(speeds[-50:])
 
-        self._wait(ended, 'end of the motion')
+        self._stage.wait(ended, 'end of the motion')
         time, speed, error = np.array([
             (state.header.stamp.sec + 1e-9 * state.header.stamp.nanosec,
              state.reference.velocities[joint], state.error.positions[joint])

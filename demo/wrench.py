@@ -8,31 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from time import monotonic
-from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 from geometry_msgs.msg import PointStamped, WrenchStamped
+from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile
-from sensor_msgs.msg import JointState
-from trajectory_msgs.msg import JointTrajectory
 
 from demo import default_cell
+from demo.mover import ArmMover
 from demo.stage import Stage
-from demo.tour import Tour, TourOutcome
+from demo.tour import Tour, TourOutcome, active, answered
 from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.node_client import NodeClient
 from robocal_ros.errors import RobocalError
-from robocal_ros.messages import conversions, qos
-from robocal_ros.results.report import Panel
-from robocal_ros.robot import CollisionChecker, Robot, connect, quintic_path
+from robocal_ros.messages import conversions
+from robocal_ros.results import LAYOUT, Panel
+from robocal_ros.robot import Robot
 
 _TITLE = 'external wrench'
 _NODE = 'wrench_observer'
 _QUEUE = QoSProfile(depth=5000)
-_TIMEOUT = 60.0
 _SPEED, _ACCELERATION = 1.0, 2.0
 # Postures of the free motion; the arm is pushed in the last one.
 _POSTURES = ((0.6, -0.3, 0.5, 0.4, 0.6, 0.3), (0.3, 0.35, -0.25, 0.2, 0.5, 0.1))
@@ -81,93 +78,6 @@ class _LinkRecord:
         return chosen(self.forces), chosen(self.points)
 
 
-class _PushClient:
-    """Moves and pushes the arm, and records what the observer publishes of its links."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._session = stage.session
-        self._stage = stage
-        node = stage.session.node
-        self._push = node.create_publisher(WrenchStamped, 'sim_arm/push', 10)
-        self._move = node.create_publisher(
-            JointTrajectory, 'joint_trajectory_controller/joint_trajectory', 10)
-        self._state: JointState | None = None
-
-    def posture(self) -> Array:
-        """Return the joint positions, shape (n,) [rad]."""
-        self._state = None
-        node = self._session.node
-        subscription = node.create_subscription(
-            JointState, 'joint_states', self._take_state, qos.SENSOR)
-        self._wait(lambda: self._state is not None, 'joint states')
-        node.destroy_subscription(subscription)
-        state = self._state
-        if state is None:
-            raise RobocalError('No joint states from the simulated arm; see its log.')
-        return np.array([state.position[list(state.name).index(name)]
-                         for name in self._stage.robot.joint_names])
-
-    def _take_state(self, message: JointState) -> None:
-        self._state = message
-
-    def _wait(self, condition: Any, what: str) -> None:
-        if not self._session.spin_until(condition, _TIMEOUT):
-            raise RobocalError(f'No {what} within {_TIMEOUT:.0f} s; see the logs.')
-
-    def subscribe(self, links: set[str]) -> tuple[dict[str, _LinkRecord], list[Any]]:
-        """Subscribe to links; return their records and the subscriptions to destroy."""
-        records = {link: _LinkRecord() for link in sorted(links)}
-        node = self._session.node
-        made = [
-            node.create_subscription(kind, f'{_NODE}/links/{link}/{topic}', take, _QUEUE)
-            for link, item in records.items()
-            for kind, topic, take in ((WrenchStamped, 'wrench', item.add_wrench),
-                                      (PointStamped, 'contact', item.add_contact))
-        ]
-        # The node checks for subscribers periodically.
-        self._wait(lambda: all(item.forces for item in records.values()), 'wrenches')
-        return records, made
-
-    def unsubscribe(self, made: list[Any]) -> None:
-        """Destroy the subscriptions."""
-        for subscription in made:
-            self._session.node.destroy_subscription(subscription)
-
-    def move(self) -> None:
-        """Move through the postures and wait until the last one is reached."""
-        robot = self._stage.robot
-        checker = CollisionChecker(robot.copy())
-        path = [self.posture()]
-        for goal in _POSTURES:
-            path += list(connect(robot, checker, path[-1], np.array(goal)))[1:]
-        n = robot.n
-        motion = quintic_path(
-            np.array(path), np.full(n, _SPEED), np.full(n, _ACCELERATION))
-        self._wait(self._move.get_subscription_count, 'subscription of the controller')
-        self._move.publish(conversions.to_joint_trajectory(motion, robot.joint_names))
-        end = monotonic() + _TIMEOUT
-        while np.abs(self.posture() - path[-1]).max() > 1e-3:
-            if monotonic() > end:
-                raise RobocalError('The simulated arm did not reach the posture of the pushes '
-                                   f'within {_TIMEOUT:.0f} s; see its log.')
-            self._session.spin_until(lambda: False, 0.2)
-
-    def push(self, link: str, point: Array, force: Array, records: dict[str, _LinkRecord]) -> None:
-        """Push a link and wait until the contact is over."""
-        message = WrenchStamped()
-        message.header.frame_id = link
-        f, m = message.wrench.force, message.wrench.torque
-        f.x, f.y, f.z = force.tolist()
-        m.x, m.y, m.z = np.cross(point, force).tolist()
-        self._wait(self._push.get_subscription_count, 'subscription of the simulated arm')
-        for item in records.values():
-            item.points.clear()
-            item.forces.clear()
-        self._push.publish(message)
-        self._wait(lambda: any(item.quiet > _QUIET for item in records.values()),
-                   'end of a contact')
-
-
 class WrenchTour(Tour):
     """Observe pushes; the only prior knowledge of the node is the identified payload."""
 
@@ -175,33 +85,37 @@ class WrenchTour(Tour):
 
     def run(self, stage: Stage) -> list[TourOutcome]:
         """Run the tour; see `Tour.run`."""
-        _, client = stage.start_node('robocal_ros.wrench.node', _NODE, {})
-        client.change_state('configure')
-        client.change_state('activate')
-        try:
+        child, client = stage.start_node(_NODE, {})
+        with active(child, client):
             return [self._observed(stage, client)]
-        finally:
-            client.change_state('deactivate')
-            client.change_state('cleanup')
 
     def _observed(self, stage: Stage, client: NodeClient) -> TourOutcome:
-        answer = client.call('tare')
-        OUT.print(f'{_TITLE}: {answer.message}', soft_wrap=True, markup=False,
-                  style=None if answer.success else 'red')
+        answer = answered(client, 'tare', _TITLE)
         if not answer.success:
             return TourOutcome(_TITLE, answer.message, None)
-        pusher = _PushClient(stage)
-        records, made = pusher.subscribe({link for link, _, _ in _PUSHES})
-        pusher.move()
+        node = stage.session.node
+        push = node.create_publisher(WrenchStamped, 'sim_arm/push', 10)
+        records = {link: _LinkRecord() for link in sorted({link for link, _, _ in _PUSHES})}
+        made = [
+            node.create_subscription(kind, f'{_NODE}/links/{link}/{topic}', take, _QUEUE)
+            for link, item in records.items()
+            for kind, topic, take in ((WrenchStamped, 'wrench', item.add_wrench),
+                                      (PointStamped, 'contact', item.add_contact))
+        ]
+        # The node checks for subscribers periodically.
+        stage.wait(lambda: all(item.forces for item in records.values()), 'wrenches')
+        with ArmMover(stage) as mover:
+            mover.move(_POSTURES, _SPEED, _ACCELERATION)
+            mover.start_record_at_rest()
+            posture = mover.record()[1][0]
         noise = {link: float(np.sqrt(np.mean(np.square(item.forces)[:, 1:])))
                  for link, item in records.items()}
         alarms = sum(len(item.points) for item in records.values())
-        pushes = []
-        for link, point, force in _PUSHES:
-            pusher.push(link, np.array(point), np.array(force), records)
-            pushes.append(_observed_push(link, np.array(point), np.array(force), records))
-        pusher.unsubscribe(made)
-        panel = _panel(stage, pusher.posture(), pushes, noise, alarms)
+        pushes = [_pushed(stage, push, link, np.array(point), np.array(force), records)
+                  for link, point, force in _PUSHES]
+        for subscription in made:
+            node.destroy_subscription(subscription)
+        panel = _panel(stage, posture, pushes, noise, alarms)
         OUT.print(f'{_TITLE}: {panel.message}', soft_wrap=True, markup=False,
                   style=None if panel.passed else 'red')
         return TourOutcome(_TITLE, panel.message, None, panel=panel)
@@ -211,10 +125,22 @@ def _stamp(message: PointStamped | WrenchStamped) -> float:
     return conversions.seconds(message.header.stamp)
 
 
-def _observed_push(
-    link: str, point: Array, force: Array, records: dict[str, _LinkRecord]
+def _pushed(
+    stage: Stage, publisher: Publisher[WrenchStamped], link: str, point: Array, force: Array,
+    records: dict[str, _LinkRecord],
 ) -> ObservedPush:
-    """Return applied and observed push, of the link with the most contact points."""
+    """Push a link; return applied and observed push, of the link with the most contact points."""
+    message = WrenchStamped()
+    message.header.frame_id = link
+    f, m = message.wrench.force, message.wrench.torque
+    f.x, f.y, f.z = force.tolist()
+    m.x, m.y, m.z = np.cross(point, force).tolist()
+    stage.wait(publisher.get_subscription_count, 'subscription of the simulated arm')
+    for item in records.values():
+        item.points.clear()
+        item.forces.clear()
+    publisher.publish(message)
+    stage.wait(lambda: any(item.quiet > _QUIET for item in records.values()), 'end of a contact')
     observed_link = max(records, key=lambda name: len(records[name].points))
     stamps = [row[0] for row in records[observed_link].points]
     forces, points = records[observed_link].during(stamps[0] + _EDGE, stamps[-1] - _EDGE)
@@ -337,8 +263,6 @@ def _view(
                 yref='y', axref='x', ayref='y', showarrow=True, arrowhead=2, arrowcolor=colour,
                 arrowwidth=width, arrowsize=1.0 if width < 4 else 0.6, text='')
     drawing.update_layout(
-        template='none', margin={'l': 60, 'r': 10, 't': 8, 'b': 45},
-        legend={'orientation': 'h', 'x': 0, 'y': 1.02, 'yanchor': 'bottom'},
-        xaxis={'title': {'text': labels[0]}},
+        **LAYOUT, xaxis={'title': {'text': labels[0]}},
         yaxis={'title': {'text': labels[1]}, 'scaleanchor': 'x', 'scaleratio': 1})
     return drawing

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One method in a process of its own: answer, processor time, memory.
+"""One method in a process of its own: answer and processor time.
 
 The same code measures the product's methods and those of other tools, whose environment has
 neither the product nor ROS: here, only the standard library and NumPy are imported.
@@ -37,14 +37,12 @@ class Run:
     Attributes:
         answer: What it returned; None if it did not run.
         seconds: Processor time of the estimation, the median of three after a first one [s].
-        memory: Peak of the process's resident memory [MiB].
         reason: Reason why it did not run or gave no answer; else empty.
 
     """
 
     answer: Any = None
     seconds: float = np.nan
-    memory: float = np.nan
     reason: str = ''
 
 
@@ -54,16 +52,14 @@ def available() -> Path | None:
     return python if ENVIRONMENT in os.environ and python.exists() else None
 
 
-def run(
-    method: str, /, *, peer: bool = False, repeats: int = _REPEATS, **arguments: Any
-) -> Run:
+def run(method: str, /, *, peer: bool = False, repeats: int = _REPEATS, **arguments: Any) -> Run:
     """Call a method in a process of its own.
 
     Its function is a generator: it prepares and yields, estimates and yields, and yields the
     answer. The estimation alone is measured; reading models and predicting are not counted.
 
     Args:
-        method: Module and function, such as ``benchmarks.peers.arm:textbook``.
+        method: Module and function, such as ``benchmarks.peers.methods:textbook``.
         peer: Whether it needs the environment of the other tools.
         repeats: How often it is repeated to measure its time.
         arguments: Arguments of the function.
@@ -89,12 +85,11 @@ def run(
     if done.returncode != 0:
         last = done.stderr.decode(errors='replace').strip().rpartition('\n')[2]
         return Run(reason=f'the process ended: {last}')
-    answer, seconds, memory, reason = pickle.loads(done.stdout)
-    return Run(answer, seconds, memory, reason)
+    return Run(*pickle.loads(done.stdout))
 
 
-def measured(method: Callable[[], Iterator[Any]], repeats: int) -> tuple[Any, float, float]:
-    """Return the answer of a method, its processor time [s], and its memory [MiB]."""
+def measured(method: Callable[[], Iterator[Any]], repeats: int) -> tuple[Any, float]:
+    """Return the answer of a method, and its processor time [s]."""
     times: list[float] = []
     while not times or (len(times) <= repeats and sum(times) < _LONG):
         steps = method()
@@ -102,17 +97,7 @@ def measured(method: Callable[[], Iterator[Any]], repeats: int) -> tuple[Any, fl
         began = process_time()
         next(steps)
         times.append(process_time() - began)
-        if len(times) == 1:
-            first, memory = steps, _peak()
-    return next(first), float(np.median(times[1:] or times)), memory
-
-
-def _peak() -> float:
-    """Return the peak of this process's resident memory [MiB]."""
-    for line in Path('/proc/self/status').read_text(encoding='ascii').splitlines():
-        if line.startswith('VmHWM'):
-            return float(line.split()[1]) / 1024.0
-    return np.nan
+    return next(steps), float(np.median(times[1:] or times))
 
 
 def _main() -> None:
@@ -122,15 +107,14 @@ def _main() -> None:
     # Tools that print would spoil the answer.
     os.dup2(2, 1)
     module, _, name = sys.argv[1].partition(':')
+    found: tuple[Any, ...]
     try:
         function = getattr(importlib.import_module(module), name)
+        found = (*measured(partial(function, **arguments), int(sys.argv[2])), '')
     except ImportError as error:
-        found: tuple[Any, float, float, str] = (None, np.nan, np.nan, f'not run: {error}')
-    else:
-        try:
-            found = (*measured(partial(function, **arguments), int(sys.argv[2])), '')
-        except Exception as error:  # noqa: BLE001 - what another tool raises is its answer
-            found = (None, np.nan, np.nan, f'{type(error).__name__}: {error}')
+        found = None, np.nan, f'not run: {error}'
+    except Exception as error:  # noqa: BLE001 - what another tool raises is its answer
+        found = None, np.nan, f'{type(error).__name__}: {error}'
     with output:
         pickle.dump(found, output)
 

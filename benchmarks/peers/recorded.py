@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.benchmark import Benchmark, Figure, Outcome, Request, Table
-from benchmarks.peers.arm import CUTOFFS, lean
+from benchmarks.peers.methods import CUTOFFS, lean
 from benchmarks.peers.process import Run, run
 from benchmarks.second_world import urdf_of
 from robocal_ros.arrays import Array
@@ -35,7 +35,6 @@ REASON = 'The parameters of other methods need not be physically consistent.'
 SLOW = ('Several cutoffs, friction laws and prior widths are tried, and the spectrum of the '
         'residuals and a held-out part are evaluated.')
 
-_MED7_PERIOD = 0.01
 _HELD_OUT = 0.25
 _VALIDATION_CUTOFF = 1.0
 
@@ -128,31 +127,14 @@ def panda() -> ArmCase | None:
         return None
     text = urdf_of('Panda').replace('panda_joint', 'fer_joint')
     robot = Robot(text, tool_frame='panda_link8')
-    return held_out('Panda', robot, joint_states(bag, robot.joint_names))
-
-
-def med7() -> ArmCase | None:
-    """Return the Med7 of the recordings, whose motion is too poor and whose URDF has no masses."""
-    folder = recording('kuka_med7')
-    if folder is None:
-        return None
-    robot = Robot((folder / 'med7_axes.urdf').read_text(encoding='utf-8'), tool_frame='l7')
-    with np.load(folder / 'med7.npz') as data:
-        q, effort = data['q'], data['tau']
-    time: Array = _MED7_PERIOD * np.arange(len(q), dtype=np.float64)
-    return held_out('Med7, motion too poor', robot, JointSamples(
-        robot.joint_names, time, q, np.zeros_like(q), effort))
-
-
-def held_out(name: str, robot: Robot, samples: JointSamples) -> ArmCase:
-    """Return a case whose last quarter is to be predicted."""
+    samples = joint_states(bag, robot.joint_names)
     period = float(np.median(np.diff(samples.time)))
     q = low_passed(samples.position, period, _VALIDATION_CUTOFF)
     v = np.gradient(q, period, axis=0)
     border, edge = int((1.0 - _HELD_OUT) * len(samples)), int(1.0 / period)
     rows, first = slice(border, -edge), slice(0, border)
     return ArmCase(
-        name, lean(robot.urdf, robot.joint_names), robot.tool_frame,
+        'Panda', lean(robot.urdf, robot.joint_names), robot.tool_frame,
         replace(samples, time=samples.time[first], position=samples.position[first],
                 velocity=samples.velocity[first], effort=samples.effort[first]),
         q[rows], v[rows], np.gradient(v, period, axis=0)[rows], samples.effort[rows])
@@ -162,10 +144,10 @@ def results(case: ArmCase) -> dict[str, tuple[Run, str]]:
     """Return run and remark of each method; others have the cutoff that predicts best."""
     rate = 1.0 / float(np.median(np.diff(case.samples.time)))
     cutoffs = [item for item in CUTOFFS if item < 0.3 * rate]
-    found = {OURS: (case.run('arm:product'), '')}
+    found = {OURS: (case.run('methods:product'), '')}
     for name, method, options in (
-        ('ordinary least squares', 'arm:textbook', {'weighted': False}),
-        ('weighted least squares', 'arm:textbook', {'weighted': True}),
+        ('ordinary least squares', 'methods:textbook', {'weighted': False}),
+        ('weighted least squares', 'methods:textbook', {'weighted': True}),
         (FIGAROH, 'tools:figaroh', {'peer': True}),
         (MUJOCO, 'tools:mujoco', {'peer': True}),
     ):
@@ -181,9 +163,9 @@ def table(case: ArmCase, found: dict[str, tuple[Run, str]]) -> Table:
     """Return the comparison of a case."""
     return Table(case.name, (
         'method', *(f'J{number} [N·m]' for number in range(1, case.effort.shape[1] + 1)),
-        'verdict', 'processor time [ms]', 'peak memory [MiB]', 'remark'), [
+        'verdict', 'processor time [ms]', 'remark'), [
             (name, *case.errors(done).tolist(), (done.answer or {}).get('verdict', ''),
-             1e3 * done.seconds, done.memory, remark) for name, (done, remark) in found.items()])
+             1e3 * done.seconds, remark) for name, (done, remark) in found.items()])
 
 
 def figures(case: ArmCase, found: dict[str, tuple[Run, str]]) -> Iterator[Figure]:
@@ -201,7 +183,7 @@ def figures(case: ArmCase, found: dict[str, tuple[Run, str]]) -> Iterator[Figure
 
 
 def _run(request: Request) -> Outcome:
-    cases = [case for case in (ur10(), med7(), panda()) if case is not None]
+    cases = [case for case in (ur10(), panda()) if case is not None]
     rows: list[Figure] = []
     tables = []
     for case in cases[-1:] if request.quick else cases:
@@ -216,7 +198,6 @@ BENCHMARK = Benchmark('Recorded arms, by several tools', (
     'RMS error of the efforts that an identified arm predicts for a motion that it was not '
     'identified from. UR10: 27.5 s at 125 Hz and the validation trajectory of the publishers; '
     'Panda: three quarters of 24 s at 30 Hz, and the last quarter (recordings of '
-    'doi 10.1109/TII.2025.3534415, in the folder that `ROBOCAL_DATA` names); Med7: a slow motion '
-    'of 16 s that must not pass, with a URDF of placeholders. Other methods are given the cutoff '
-    'of their filter with the best prediction. Other methods for payloads and friction are part '
-    'of the campaign.'), _run, seeds=0)
+    'doi 10.1109/TII.2025.3534415, in the folder that `ROBOCAL_DATA` names). Other methods are '
+    'given the cutoff of their filter with the best prediction. Other methods for payloads and '
+    'friction are part of the campaign.'), _run, seeds=0)

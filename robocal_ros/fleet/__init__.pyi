@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from . import run as run, storage as storage
 from .bags import (
+    Request as Request,
     find_bags as find_bags,
 )
 from .catalogue import (
@@ -10,16 +11,11 @@ from .catalogue import (
     Query as Query,
 )
 from .changes import (
+    History as History,
     courses as courses,
 )
 from .dashboard import (
     write_dashboard as write_dashboard,
-)
-from .histories import (
-    History as History,
-)
-from .request import (
-    Request as Request,
 )
 from .run import (
     Summary as Summary,

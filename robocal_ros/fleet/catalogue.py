@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 import duckdb
@@ -150,7 +150,7 @@ def parts_of(parameter: str, joint_names: Sequence[str]) -> tuple[str, str]:
 
 def utc(seconds: float) -> datetime:
     """Return the instant of seconds since 1970."""
-    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=seconds)
+    return datetime.fromtimestamp(seconds, timezone.utc)
 
 
 class Catalogue:

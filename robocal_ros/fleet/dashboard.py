@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import plotly.graph_objects as go
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.files import write_output
 from robocal_ros.fleet import review
-from robocal_ros.fleet.catalogue import Catalogue
+from robocal_ros.fleet.catalogue import Catalogue, utc
 from robocal_ros.results import LAYOUT, Z95, grouped, plural, rendered, spread, wording
 
 _LISTED, _MATRIX, _FAMILIES, _COMPARED, _FAILED, _REASONS = 40, 60, 6, 60, 20, 12
@@ -63,11 +62,18 @@ def write_dashboard(
     ranked = list(dict.fromkeys(item.robot for item in found.findings))
     shown = [_robot(name, found) for name in ranked[:robots]]
     siblings, left = _siblings(found)
+    known = {row['robot']: row for row in facts['robots']}
+    # Those with findings first.
+    order = [*(name for name in ranked if name in known),
+             *sorted((name for name in known if name not in ranked),
+                     key=lambda name: (-known[name]['bags'], name))]
     drawings = [*(item for own in shown for item in own['drawings']), *siblings]
     write_output(path, rendered(
         'fleet.html', 'Fleet', _introduction(facts['robots'], urgent),
         [item.figure for item in drawings], urgent=urgent, noticed=noticed,
-        drawn=ranked[:robots], left_out=ranked[robots:], matrix=_matrix(found, facts, ranked),
+        drawn=ranked[:robots], left_out=ranked[robots:], known=known, order=order,
+        subjects=list(review.Subject), most=_MATRIX, complete=len(ranked) <= _MATRIX,
+        by_place=grouped(found.findings, lambda item: (item.robot, item.subject)),
         robots=shown, siblings=siblings, siblings_left=left, drawings=drawings, facts=facts,
         review=found, listed=_LISTED, day=review.day,
         shown_reasons=[tuple(row.values()) for row in facts['reasons'][:_REASONS]],
@@ -100,9 +106,6 @@ ORDER BY tried DESC, bag, failures.kind LIMIT {_FAILED}
 """
 
 
-_Facts = Mapping[str, Sequence[Mapping[str, Any]]]
-"""What the page says beside the findings: robots, and the reasons and newest cases of failures."""
-
 _Table = tuple[str, Sequence[tuple[str, str]], Sequence[Sequence[Any]]]
 """Caption, headings with their looks, and rows."""
 
@@ -126,28 +129,6 @@ def _introduction(robots: Sequence[Mapping[str, Any]], urgent: Sequence[review.F
     state = ('No robot needs attention.' if not needing else
              f'{plural(needing, "robot needs", "robots need")} attention.')
     return f'{state} {plural(len(robots), "robot")}, {plural(results, "result")}{span}.'
-
-
-def _matrix(found: review.Review, facts: _Facts, ranked: Sequence[str]) -> dict[str, Any]:
-    """Return robots × what needs attention, those with findings first."""
-    known = {row['robot']: row for row in facts['robots']}
-    order = [*(name for name in ranked if name in known),
-             *sorted((name for name in known if name not in ranked),
-                     key=lambda name: (-known[name]['bags'], name))]
-    own = grouped(found.findings, lambda item: (item.robot, item.subject))
-    rows = []
-    for name in order[:_MATRIX]:
-        row, cells = known[name], []
-        for subject in review.Subject:
-            noticed = own.get((name, subject), [])
-            urgent = dict.fromkeys(item.part for item in noticed if item.urgent)
-            cells.append((list(urgent), bool(noticed)))
-        newest = review.day(row['newest'].timestamp()) if row['newest'] else '–'
-        rows.append({**row, 'cells': cells, 'newest': newest})
-    columns = [('Robot', 'nowrap'), *((subject.value, 'nowrap') for subject in review.Subject),
-               ('Bags', 'nowrap'), ('Results', 'number'), ('Newest', 'nowrap')]
-    return {'columns': columns, 'rows': rows, 'rest': len(order) - _MATRIX,
-            'complete': len(ranked) <= _MATRIX}
 
 
 # ---------------------------------------------------------------------------- one robot
@@ -184,8 +165,7 @@ def _described(track: review.Track, unit: str, factor: float) -> str:
 
 
 def _dates(seconds: Iterable[float]) -> list[str]:
-    return [datetime.fromtimestamp(value, timezone.utc).strftime('%Y-%m-%d %H:%M')
-            for value in seconds]
+    return [f'{utc(value):%Y-%m-%d %H:%M}' for value in seconds]
 
 
 def _course(track: review.Track, unit: str, factor: float) -> go.Figure:

@@ -11,18 +11,23 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.fleet.catalogue import Query
-from robocal_ros.fleet.changes import courses
-from robocal_ros.fleet.histories import Change, Course, History, Outlier
-from robocal_ros.fleet.scan import FALSE_ALARMS, HORIZON
+from robocal_ros.fleet.catalogue import Query, utc
+from robocal_ros.fleet.changes import (
+    FALSE_ALARMS,
+    HORIZON,
+    Change,
+    Course,
+    History,
+    Outlier,
+    courses,
+)
 from robocal_ros.fleet.statistics import LEAST, compare, rejected
 from robocal_ros.results import Z95, grouped, wording
 
@@ -156,7 +161,7 @@ class Review:
 
     findings: tuple[Finding, ...]
     tracks: tuple[Track, ...]
-    left_out: Mapping[str, int] = field(default_factory=dict)
+    left_out: Mapping[str, int]
 
     @property
     def confidence(self) -> str:
@@ -400,7 +405,7 @@ def _outlying(time: float, group: Sequence[tuple[Outlier, Track]]) -> Finding:
 
 def day(seconds: float) -> str:
     """Return the date of seconds since 1970, in UTC."""
-    moment = datetime.fromtimestamp(seconds, timezone.utc)
+    moment = utc(seconds)
     return f'{moment.day} {moment:%b %Y}'
 
 

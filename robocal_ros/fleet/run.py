@@ -24,9 +24,8 @@ from distributed.utils import get_mp_context
 from robocal_ros import registry
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.fleet import storage
-from robocal_ros.fleet.bags import BagPlace
+from robocal_ros.fleet.bags import BagPlace, Request
 from robocal_ros.fleet.catalogue import BROKEN, REFUSED, Catalogue
-from robocal_ros.fleet.request import Request
 from robocal_ros.fleet.task import Attempt, Task, estimate_bag, record
 
 KILLS = 3
@@ -184,7 +183,8 @@ def estimate(
         catalogue = Catalogue(request.output)
         catalogue.compact()
         tasks = _open_tasks(catalogue, bags, request, retry)
-        run = _Run(catalogue, Summary(len(bags), len(bags) - len(tasks)), progress, tasks)
+        run = _Run(catalogue, progress, {task.bag.uri: task for task in tasks},
+                   Summary(len(bags), len(bags) - len(tasks)))
         try:
             for _ in range(_CLUSTERS):
                 if not run.tasks:
@@ -219,23 +219,24 @@ def _open_tasks(
             for bag in bags if (bag.uri, bag.fingerprint) not in finished]
 
 
+@dataclass
 class _Run:
     """Work on all bags: first side by side, then one at a time those that ended their workers.
 
     Attributes:
+        catalogue: Where the outcome is recorded.
+        progress: Called with the number of finished bags and a short text.
         tasks: What is left to do, by the bag's URI.
         summary: What was done.
+        kills: Workers that ended with each bag.
 
     """
 
-    def __init__(
-        self, catalogue: Catalogue, summary: Summary, progress: Progress, tasks: Sequence[Task]
-    ) -> None:
-        self.tasks = {task.bag.uri: task for task in tasks}
-        self.summary = summary
-        self._catalogue, self._progress = catalogue, progress
-        # Workers that ended with each bag.
-        self._kills: Counter[str] = Counter()
+    catalogue: Catalogue
+    progress: Progress
+    tasks: dict[str, Task]
+    summary: Summary
+    kills: Counter[str] = field(default_factory=Counter)
 
     def go_on(self, client: Client) -> None:
         """Work on what is left.
@@ -244,7 +245,7 @@ class _Run:
             _LostWorkersError: If there are no workers left.
 
         """
-        waiting = [task for uri, task in reversed(self.tasks.items()) if not self._kills[uri]]
+        waiting = [task for uri, task in reversed(self.tasks.items()) if not self.kills[uri]]
         at_work: dict[Future, Task] = {}
         room, looked = 0, -_LOOK
         # One task for each worker, and one waiting.
@@ -257,7 +258,7 @@ class _Run:
             for future in _first_of(client, list(at_work)):
                 self._take(at_work.pop(future), future)
         # With no other bag at work, it is known which one ends the worker.
-        for uri in [uri for uri in self._kills if uri in self.tasks]:
+        for uri in [uri for uri in self.kills if uri in self.tasks]:
             while uri in self.tasks:
                 future = client.submit(estimate_bag, self.tasks[uri], pure=False)
                 _first_of(client, [future])
@@ -272,8 +273,8 @@ class _Run:
                 'The connection to the scheduler was lost. Start the command again when it is '
                 'back: finished bags are not repeated.') from error
         except KilledWorker:
-            self._kills[task.bag.uri] += 1
-            if self._kills[task.bag.uri] < KILLS:
+            self.kills[task.bag.uri] += 1
+            if self.kills[task.bag.uri] < KILLS:
                 return
             attempts = [Attempt(
                 BROKEN, f'{KILLS} workers were ended while they read this bag, by the system or '
@@ -293,8 +294,8 @@ class _Run:
         self.summary.robots.update(item.robot for item in new)
         finished = self.summary.bags - len(self.tasks)
         if not finished % _COMPACT_EVERY:
-            self._catalogue.compact()
-        self._progress(finished, storage.names_in_path(task.bag.uri)[-1])
+            self.catalogue.compact()
+        self.progress(finished, storage.names_in_path(task.bag.uri)[-1])
 
 
 def _first_of(client: Client, futures: list[Future]) -> set[Future]:

@@ -10,16 +10,25 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic, time
+from typing import Any
 
 import pyarrow as pa
 from distributed import get_worker
 
 from robocal_ros import __version__, registry
 from robocal_ros.errors import ConfigurationError, RobocalError
-from robocal_ros.estimators import Follower, estimator
+from robocal_ros.estimators import Estimator, Follower, estimator
 from robocal_ros.fleet import catalogue, storage
-from robocal_ros.fleet.bags import Arm, BagPlace, arms_in, name_in_path, robot_name
-from robocal_ros.fleet.request import NAMESPACE, ROBOT, Request
+from robocal_ros.fleet.bags import (
+    NAMESPACE,
+    ROBOT,
+    Arm,
+    BagPlace,
+    Request,
+    arms_in,
+    name_in_path,
+    robot_name,
+)
 from robocal_ros.messages import Bag, Selection, description_in
 from robocal_ros.offline import OfflineEstimation, read_parameters
 from robocal_ros.parameters import ParameterTable, declarations
@@ -50,14 +59,14 @@ class Task:
     bag_sha256: str = ''
 
 
-@dataclass(frozen=True)
+@dataclass
 class Attempt:
     """Outcome of an attempt at one capability of one arm in a bag, or at the whole bag.
 
     Attributes:
         outcome: One of the outcomes of the catalogue.
         reason: Reason in a sentence, empty for an estimate.
-        robot: Name of the arm.
+        robot: Name of the arm, as far as it is known.
         kind: Kind of the result.
         bag_sha256: Hash of the bag's content.
         inputs_sha256: Hash of all that the result depends on.
@@ -67,7 +76,7 @@ class Attempt:
 
     """
 
-    outcome: str
+    outcome: str = catalogue.ESTIMATED
     reason: str = ''
     robot: str = ''
     kind: str = ''
@@ -76,6 +85,13 @@ class Attempt:
     result: str = ''
     verdict: str = ''
     seconds: float = 0.0
+
+    def fail(self, error: Exception) -> None:
+        """Note why there is no estimate."""
+        refused = isinstance(error, RobocalError)
+        self.outcome = catalogue.REFUSED if refused else catalogue.BROKEN
+        self.reason = str(error) if refused else (
+            f'{type(error).__name__}: {" ".join(str(error).split())}')
 
 
 def estimate_bag(task: Task) -> list[Attempt]:
@@ -95,17 +111,16 @@ def estimate_bag(task: Task) -> list[Attempt]:
     except ValueError:
         scratch = None
     with tempfile.TemporaryDirectory(prefix='robocal-fleet-', dir=scratch) as folder:
+        # Of the whole bag; a path may name the robot nevertheless.
+        whole = Attempt(robot=name_in_path(task.request, task.bag.uri))
         try:
-            attempts = list(_attempts(task, Path(folder)))
+            attempts = list(_attempts(task, Path(folder), whole))
         # Whatever is wrong with one bag must not stop the others.
         except Exception as error:  # noqa: BLE001
-            found = _failed(error)
-            copy = f'{_copy(task, Path(folder)).parent}/'
-            attempts = [replace(found, reason=found.reason.replace(copy, ''))]
-    if not attempts[0].kind:
-        # Of the whole bag; a path may name the robot nevertheless.
-        attempts = [replace(attempts[0], robot=name_in_path(task.request, task.bag.uri),
-                            seconds=monotonic() - began)]
+            whole.fail(error)
+            whole.reason = whole.reason.replace(f'{_copy(task, Path(folder)).parent}/', '')
+            attempts = [whole]
+    whole.seconds = monotonic() - began
     record(task, attempts)
     return attempts
 
@@ -126,121 +141,96 @@ def record(task: Task, attempts: list[Attempt]) -> None:
         [{**asdict(item), **common} for item in attempts], catalogue.BAGS))
 
 
-def _failed(error: Exception) -> Attempt:
-    if isinstance(error, RobocalError):
-        return Attempt(catalogue.REFUSED, str(error))
-    return Attempt(catalogue.BROKEN, f'{type(error).__name__}: {" ".join(str(error).split())}')
-
-
 def _copy(task: Task, folder: Path) -> Path:
     """Return the folder for a copy of a bag, which has the bag's name."""
     return folder / 'bag' / storage.names_in_path(task.bag.uri)[-1]
 
 
-def _attempts(task: Task, folder: Path) -> Iterator[Attempt]:
+def _attempts(task: Task, folder: Path, whole: Attempt) -> Iterator[Attempt]:
     files = storage.fetched(task.bag.files, _copy(task, folder))
-    whole = files[0].parent if len(files) > 1 else files[0]
     sha256 = task.bag_sha256 or storage.sha256_of(files)
-    with Bag(whole) as bag:
+    with Bag(files[0].parent if len(files) > 1 else files[0]) as bag:
         arms = arms_in(bag, task.request)
         if not any(arm.capabilities for arm in arms):
-            yield Attempt(catalogue.SKIPPED, 'The marked runs are others than --capability names.',
-                          bag_sha256=sha256)
+            whole.outcome, whole.bag_sha256 = catalogue.SKIPPED, sha256
+            whole.reason = 'The marked runs are others than --capability names.'
+            yield whole
         for arm in arms:
             for name in arm.capabilities:
-                began = monotonic()
-                work = _Estimate(task, bag, sha256, arm, name, folder)
+                # What the observer yields of a bag as a whole is its tare.
+                began, attempt = monotonic(), Attempt(
+                    kind=registry.procedures()[name].kind, bag_sha256=sha256)
                 try:
-                    attempt = work.run()
+                    _estimate(task, bag, arm, estimator(name), folder, attempt)
                 except Exception as error:  # noqa: BLE001
-                    attempt = _failed(error)
-                yield replace(attempt, robot=work.robot, kind=work.kind, bag_sha256=sha256,
-                              seconds=monotonic() - began)
+                    attempt.fail(error)
+                attempt.seconds = monotonic() - began
+                yield attempt
 
 
-class _Estimate:
-    """Estimation of one capability of one arm from a bag.
+def _estimate(
+    task: Task, bag: Bag, arm: Arm, chosen: Estimator | Follower[Any], folder: Path,
+    attempt: Attempt,
+) -> None:
+    """Estimate unless there is a result of the same inputs; errors as for the estimator."""
+    request = task.request
+    attempt.robot = robot_name(request, task.bag.uri, arm)
 
-    Attributes:
-        robot: Name of the arm, as far as it is known.
-        kind: Kind of the result.
+    def fetched(uri: str, what: str) -> Path:
+        (path,) = storage.fetched(
+            [uri.replace(ROBOT, attempt.robot)], folder / what / attempt.robot)
+        return path
 
-    """
-
-    def __init__(
-        self, task: Task, bag: Bag, bag_sha256: str, arm: Arm, name: str, folder: Path
-    ) -> None:
-        self._task, self._bag, self._arm = task, bag, arm
-        self._bag_sha256, self._folder = bag_sha256, folder
-        self._capability = estimator(name)
-        # What the observer yields of a bag as a whole is its tare.
-        self.kind = registry.procedures()[name].kind
-        # In a bag of one arm, its topics are found in whatever namespace they are.
-        self._selection = Selection(
-            '' if arm.alone else arm.namespace, dict(task.request.remapped))
-        self.robot = ''
-
-    def run(self) -> Attempt:
-        """Estimate unless there is a result of the same inputs; errors as for the estimator."""
-        request, chosen = self._task.request, self._capability
-        self.robot = robot_name(request, self._task.bag.uri, self._arm)
-        files = [self._fetched(uri, f'parameters_{number}')
-                 for number, uri in enumerate(request.params_files)]
-        values = read_parameters(
-            chosen.table, chosen.node, files, _overrides(request, chosen.table),
-            self._arm.namespace)
-        urdf = (read_urdf(self._fetched(request.urdf, 'urdf')) if request.urdf
-                else values.robot_description or description_in(self._bag, self._selection))
-        arm = make_robot(urdf, replace(values, robot_name=self.robot or values.robot_name))
-        self.robot = arm.name
-        if not (self._arm.alone or request.namespace or request.robot_from == NAMESPACE):
-            self.robot = f'{arm.name}/{self._arm.namespace.strip("/")}'.rstrip('/')
-        # Nothing of the home folder of whoever runs the worker is used.
-        stored = self._stored_results()
-        values = replace(values, robot_name=self.robot, results_dir=str(stored))
-        settings = _hash({
-            'kind': self.kind, 'remapped': request.remapped,
-            **{key: value for key, value in asdict(values).items() if key not in _PLACES}})
-        inputs = _hash([__version__, self.kind, self.robot, self._arm.namespace,
-                        self._bag_sha256, arm.identity.urdf_sha256, settings,
-                        storage.sha256_of(sorted(stored.glob('*.yaml')))])
-        path = f'results/{default_directory(self.robot).name}/{self.kind}-{inputs[:24]}.yaml'
-        uri = storage.joined(request.output, *path.split('/'))
-        if storage.exists(uri):
-            return Attempt(catalogue.ESTIMATED, inputs_sha256=inputs, result=path)
+    # In a bag of one arm, its topics are found in whatever namespace they are.
+    selection = Selection('' if arm.alone else arm.namespace, dict(request.remapped))
+    files = [fetched(uri, f'parameters_{number}')
+             for number, uri in enumerate(request.params_files)]
+    values = read_parameters(
+        chosen.table, chosen.node, files, _overrides(request, chosen.table), arm.namespace)
+    urdf = (read_urdf(fetched(request.urdf, 'urdf')) if request.urdf
+            else values.robot_description or description_in(bag, selection))
+    robot = make_robot(urdf, replace(values, robot_name=attempt.robot or values.robot_name))
+    attempt.robot = robot.name
+    if not (arm.alone or request.namespace or request.robot_from == NAMESPACE):
+        attempt.robot = f'{robot.name}/{arm.namespace.strip("/")}'.rstrip('/')
+    # Nothing of the home folder of whoever runs the worker is used.
+    stored = _stored_results(request, folder, attempt.robot)
+    values = replace(values, robot_name=attempt.robot, results_dir=str(stored))
+    settings = _hash({
+        'kind': attempt.kind, 'remapped': request.remapped,
+        **{key: value for key, value in asdict(values).items() if key not in _PLACES}})
+    inputs = _hash([__version__, attempt.kind, attempt.robot, arm.namespace, attempt.bag_sha256,
+                    robot.identity.urdf_sha256, settings,
+                    storage.sha256_of(sorted(stored.glob('*.yaml')))])
+    path = f'results/{default_directory(attempt.robot).name}/{attempt.kind}-{inputs[:24]}.yaml'
+    uri = storage.joined(request.output, *path.split('/'))
+    if not storage.exists(uri):
         if isinstance(chosen, Follower):
-            result = chosen.follow(self._bag, values, urdf, self._selection).tare()
+            result = chosen.follow(bag, values, urdf, selection).tare()
             if result is None:
                 raise ConfigurationError(
                     'The observer has no sensor whose bias is estimated. Check sensor_frames.')
         else:
-            result = OfflineEstimation(
-                chosen, self._bag, values, urdf, self._selection).run().result
-        dated = result.time if result.time >= _DATED else max(result.time, self._bag.end)
+            result = OfflineEstimation(chosen, bag, values, urdf, selection).run().result
+        dated = result.time if result.time >= _DATED else max(result.time, bag.end)
         catalogue.Catalogue(request.output).add(catalogue.rows_of(
-            result, dated, bag=self._task.bag.uri, bag_sha256=self._bag_sha256,
+            result, dated, bag=task.bag.uri, bag_sha256=attempt.bag_sha256,
             settings_sha256=settings, inputs_sha256=inputs, result=path))
         storage.write_bytes(uri, to_yaml(result).encode())
-        return Attempt(catalogue.ESTIMATED, inputs_sha256=inputs, result=path,
-                       verdict=result.verdict.value)
+        attempt.verdict = result.verdict.value
+    attempt.inputs_sha256, attempt.result = inputs, path
 
-    def _fetched(self, uri: str, what: str) -> Path:
-        """Return the path of a file of the robot on this machine."""
-        (path,) = storage.fetched(
-            [uri.replace(ROBOT, self.robot)], self._folder / what / self.robot)
-        return path
 
-    def _stored_results(self) -> Path:
-        """Return a folder with the robot's stored results; it may not exist."""
-        uri = self._task.request.results_dir.replace(ROBOT, self.robot)
-        if not uri:
-            return self._folder / 'none'
-        if storage.is_local(uri):
-            return storage.local_path(uri)
-        folder = self._folder / 'results' / self.robot
+def _stored_results(request: Request, folder: Path, robot: str) -> Path:
+    """Return a folder with the robot's stored results; it may not exist."""
+    uri = request.results_dir.replace(ROBOT, robot)
+    if uri and storage.is_local(uri):
+        return storage.local_path(uri)
+    there = folder / 'results' / robot
+    if uri:
         storage.fetched((storage.joined(uri, name) for name in storage.names_in(uri)
-                         if name.endswith('.yaml')), folder)
-        return folder
+                         if name.endswith('.yaml')), there)
+    return there
 
 
 def _hash(content: object) -> str:

@@ -21,11 +21,10 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from tf2_msgs.msg import TFMessage
 
+from benchmarks.endurance import Messages, Usages, bars_missed
 from benchmarks.fault_cell import CAPABILITIES, FaultCell, mark
 from benchmarks.fault_table import FAULTS
 from benchmarks.faults import product
-from benchmarks.fuzz import Messages, bars_missed
-from benchmarks.soak import Usages
 from robocal_ros.cli.node_client import RosSession
 
 

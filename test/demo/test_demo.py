@@ -14,9 +14,11 @@ from support.browser import Page
 
 from benchmarks import seven_joints
 from demo import __main__ as demo, default_cell
-from demo.comparison import compare
-from demo.tour import TourOutcome
+from demo.compliance import known_load
+from demo.leveling import leveling_panel
+from demo.tour import TourOutcome, compare
 from demo.wrench import ObservedPush, push_figures
+from robocal_ros.leveling import Tool
 from robocal_ros.results.result import CalibrationResult, Check
 from robocal_ros.results.store import read_result
 from robocal_ros.robot.model import Robot
@@ -24,6 +26,7 @@ from robocal_ros.wrench.model import SensedArm, SensorMount
 from robocal_sim.truth import ToolTruth
 
 RESULT = read_result(Path(__file__).parents[1] / 'results' / 'data' / 'payload.yaml')
+HIDDEN = default_cell.hidden_truth()
 TRUTH = {'mass': 0.67, 'com_x': 1e-4, 'com_z': 0.0122}
 
 
@@ -124,3 +127,24 @@ def test_the_benchmark_arm_has_the_required_joints_and_sensors() -> None:
     assert robot.joint_names == seven_joints.JOINTS
     cut = SensedArm(robot, [SensorMount(frame) for frame in seven_joints.SENSORS])
     assert [chain.rigid for chain in cut.chains] == [True, False, False, True]
+
+
+def test_the_parameters_of_the_tour_hold_no_compliance_and_no_orientation() -> None:
+    known = known_load(HIDDEN)
+    assert known['load_mass'] == HIDDEN.load.mass
+    assert not any('compliance' in name or 'rpy' in name for name in known)
+    assert np.abs(np.array(known['tracker_position']) - HIDDEN.tracker.xyz).max() <= 0.05
+
+
+def test_the_panel_shows_the_arm_before_during_and_after() -> None:
+    robot = Robot(default_cell.urdf())
+    tool = Tool(robot)
+    start = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])
+    way = np.linspace(start, start + 0.001, 50)
+    panel = leveling_panel(tool, np.linspace(0.0, 1.0, 50), way,
+                           'The IMU measures a tilt of 0.031°.', success=True, title='leveling')
+    assert [title for title, _ in panel.drawings] == [
+        'before', 'on the way', 'after', 'tilt and drift over time']
+    assert panel.rows[2][2] == '0.031'
+    # A tilted tool is no success, whatever the node says.
+    assert not panel.passed

@@ -15,9 +15,8 @@ from support.fleet_bags import NAMES, PARAMETERS, URDF, write_runs
 
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.fleet import task as tasks
-from robocal_ros.fleet.bags import Arm, arms_in, find_bags, robot_name
+from robocal_ros.fleet.bags import Arm, Request, arms_in, find_bags, robot_name
 from robocal_ros.fleet.catalogue import BROKEN, ESTIMATED, REFUSED, SKIPPED, Catalogue
-from robocal_ros.fleet.request import Request
 from robocal_ros.fleet.task import Task, estimate_bag
 from robocal_ros.messages.bag import Bag
 from robocal_ros.results.store import read_result

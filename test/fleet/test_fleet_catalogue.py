@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.fleet_bags import tried
 from support.result_examples import example
 
 from robocal_ros.cli import fleet as command
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.fleet.catalogue import (
-    BAGS,
     BROKEN,
     ESTIMATED,
     REFUSED,
@@ -36,13 +36,6 @@ def rows(result: str = 'r.yaml', **changes: object) -> pa.Table:
         'value': 1.0, 'std': None, 'freedom': None, 'temperature': None, 'time': utc(1.7e9),
         'result': result, 'robot': 'arm', 'kind': 'friction', 'parameter': 'mass'}
     return pa.Table.from_pylist([row | changes], RESULTS)
-
-
-def attempt(seconds: float, outcome: str, **changes: object) -> pa.Table:
-    row = dict.fromkeys(BAGS.names, '') | {
-        'bag': '/bags/a', 'robot': 'arm', 'kind': 'friction', 'outcome': outcome,
-        'tried': utc(seconds), 'seconds': 1.0}
-    return pa.Table.from_pylist([row | changes], BAGS)
 
 
 def counted(catalogue: Catalogue, view: str) -> int:
@@ -67,14 +60,11 @@ def test_a_result_is_one_row_per_parameter(tmp_path: Path) -> None:
     catalogue.add(rows_of(result, result.time, **ORIGIN))
     assert counted(catalogue, 'results') == len(result.parameters)
     row, = catalogue.query("SELECT * FROM results WHERE joint = 'joint_2'")
-    assert {key: row[key] for key in (
-        'robot', 'parameter', 'quantity', 'unit', 'value', 'std', 'freedom', 'state',
-        'temperature', 'verdict', 'result', 'bag')} == {
+    assert row == row | {
         'robot': 'arm', 'parameter': 'joint_2.coulomb_forward', 'quantity': 'coulomb_forward',
         'unit': 'N·m', 'value': 1.5, 'std': 0.1, 'freedom': 7.0, 'state': 'identified',
         'temperature': 40.0, 'verdict': result.verdict.value, 'result': ORIGIN['result'],
-        'bag': '/bags/a'}
-    assert row['time'] == utc(1.7e9 + 0.25)
+        'bag': '/bags/a', 'time': utc(1.7e9 + 0.25)}
     row, = catalogue.query("SELECT * FROM results WHERE joint = 'joint_1'")
     assert (row['value'], row['std'], row['state']) == (None, None, 'not_identified')
     row = catalogue.query("SELECT * FROM results WHERE parameter = 'mass'")[0]
@@ -96,7 +86,7 @@ def test_compaction_leaves_one_file_with_all_rows(tmp_path: Path) -> None:
     catalogue = Catalogue(str(tmp_path))
     for number in range(5):
         catalogue.add(rows(f'{number}.yaml'))
-        catalogue.add(attempt(number, ESTIMATED, bag=f'/bags/{number}'))
+        catalogue.add(tried(number, ESTIMATED, bag=f'/bags/{number}'))
     assert len(files(tmp_path)) == 5
     catalogue.compact()
     assert (len(files(tmp_path)), len(files(tmp_path, 'bags'))) == (1, 1)
@@ -126,8 +116,8 @@ def test_newer_estimates_replace_older_ones_of_the_same_bag(tmp_path: Path) -> N
     catalogue = Catalogue(str(tmp_path))
     for number in (1, 2):
         catalogue.add(rows(f'{number}.yaml'))
-        catalogue.add(attempt(number, ESTIMATED, result=f'{number}.yaml',
-                                 request_sha256=str(number)))
+        catalogue.add(tried(number, ESTIMATED, result=f'{number}.yaml',
+                            request_sha256=str(number)))
     for _ in range(2):
         assert [row['result'] for row in catalogue.query('SELECT * FROM results')] == ['2.yaml']
         assert counted(catalogue, 'all_results') == 2
@@ -136,10 +126,10 @@ def test_newer_estimates_replace_older_ones_of_the_same_bag(tmp_path: Path) -> N
 
 def test_failures_are_those_of_the_newest_attempts(tmp_path: Path) -> None:
     catalogue = Catalogue(str(tmp_path))
-    catalogue.add(attempt(1, BROKEN, robot='', kind='', reason='gone'))
-    catalogue.add(attempt(1, REFUSED, bag='/bags/b', reason='no rest'))
+    catalogue.add(tried(1, BROKEN, robot='', kind='', reason='gone'))
+    catalogue.add(tried(1, REFUSED, bag='/bags/b', reason='no rest'))
     assert counted(catalogue, 'failures') == 2
-    catalogue.add(attempt(2, ESTIMATED))
+    catalogue.add(tried(2, ESTIMATED))
     row, = catalogue.query('SELECT * FROM failures')
     assert (row['bag'], row['reason']) == ('/bags/b', 'no rest')
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +13,7 @@ import scipy.stats
 
 from benchmarks import fleet_changes
 from robocal_ros.errors import DataError
-from robocal_ros.fleet.changes import courses
-from robocal_ros.fleet.histories import Course, History
+from robocal_ros.fleet.changes import History, courses
 from robocal_ros.fleet.statistics import Problem, compare, fit, population, rejected
 
 DAY = 86400.0
@@ -38,12 +36,13 @@ def after(size: float) -> np.ndarray:
     return np.where(np.arange(COUNT) >= STEP_AT, 1.0 + size, 1.0)
 
 
-def found(series: Sequence[History]) -> list[Course]:
-    return courses(series)
+def first(series: History, count: int) -> History:
+    return replace(series, **{name: getattr(series, name)[:count] for name in (
+        'time', 'value', 'std', 'freedom', 'temperature')})
 
 
 def test_steps_are_found_with_size_and_time() -> None:
-    seen = found([history(seed, after(0.15)) for seed in range(12)])
+    seen = courses([history(seed, after(0.15)) for seed in range(12)])
     inside = 0
     for course in seen:
         change, = course.changes
@@ -70,9 +69,9 @@ def in_sessions(seed: int, shape: np.ndarray | float = 1.0) -> History:
 
 
 def test_recordings_of_one_session_count_as_one() -> None:
-    quiet = found([in_sessions(seed) for seed in range(40)])
+    quiet = courses([in_sessions(seed) for seed in range(40)])
     assert not any(course.changes or course.outliers for course in quiet)
-    for course in found([in_sessions(seed, after(0.2)) for seed in range(4)]):
+    for course in courses([in_sessions(seed, after(0.2)) for seed in range(4)]):
         change, = course.changes
         assert change.first <= 4 * STEP_AT <= change.last
         assert change.index % 4 == 0
@@ -82,20 +81,15 @@ def test_recordings_of_one_session_count_as_one() -> None:
 
 def test_a_change_is_found_by_the_recordings_up_to_its_alarm_alone() -> None:
     whole = history(1, after(0.15))
-    alarm = found([whole])[0].changes[0].alarm
-
-    def until(stop: int) -> History:
-        return replace(whole, **{name: getattr(whole, name)[:stop] for name in (
-            'time', 'value', 'std', 'freedom', 'temperature')})
-
-    early, late = found([until(alarm), until(alarm + 1)])
+    alarm = courses([whole])[0].changes[0].alarm
+    early, late = courses([first(whole, alarm), first(whole, alarm + 1)])
     assert not early.changes
     assert late.changes[0].alarm == alarm
 
 
 def test_trends_are_found_with_their_rate() -> None:
     years = np.maximum(np.arange(COUNT) - 10, 0) * 7.0 / 365.25
-    course, = found([history(2, 1.0 + 0.4 * years)])
+    course, = courses([history(2, 1.0 + 0.4 * years)])
     change = course.changes[-1]
     assert change.kind == 'trend'
     assert change.index < 20
@@ -108,7 +102,7 @@ def test_one_recording_is_an_outlier_and_three_are_a_step() -> None:
     single, thrice = np.ones(COUNT), np.ones(COUNT)
     single[STEP_AT] = 3.0
     thrice[STEP_AT:] = 3.0
-    one, three = found([history(3, single), history(3, thrice)])
+    one, three = courses([history(3, single), history(3, thrice)])
     assert not one.changes
     assert [item.index for item in one.outliers] == [STEP_AT]
     assert one.outliers[0].deviation == pytest.approx(10.0, rel=0.05)
@@ -124,7 +118,7 @@ def test_temperature_is_no_change() -> None:
     value = 5.0 * (1.0 - 0.015 * warm + 0.018 * draw.standard_normal(COUNT))
     known = replace(history(), value=value, temperature=24.0 + warm)
     unknown = replace(known, temperature=np.full(COUNT, np.nan))
-    with_it, without = found([known, unknown])
+    with_it, without = courses([known, unknown])
     assert not with_it.changes
     assert without.changes
     assert np.isnan(without.reference)
@@ -134,7 +128,7 @@ def test_findings_do_not_depend_on_unit_and_zero_of_time() -> None:
     series = history(5, after(0.12))
     scaled = replace(series, time=series.time + 1.7e9, value=1e3 * series.value,
                      std=1e3 * series.std, sensitivity=1e3 * series.sensitivity)
-    one, other = found([series, scaled])
+    one, other = courses([series, scaled])
     assert one.changes[0].size == pytest.approx(1e-3 * other.changes[0].size)
     assert replace(one.changes[0], size=0.0, std=0.0, log_evidence=0.0) == replace(
         other.changes[0], size=0.0, std=0.0, log_evidence=0.0)
@@ -143,9 +137,7 @@ def test_findings_do_not_depend_on_unit_and_zero_of_time() -> None:
 def test_siblings_reveal_a_change_after_few_recordings() -> None:
     """After six recordings, one series says little of its scatter; twenty say enough."""
     def short(seed: int, size: float) -> History:
-        whole = history(seed, np.where(np.arange(COUNT) >= 6, 1.0 + size, 1.0))
-        return replace(whole, **{name: getattr(whole, name)[:9] for name in (
-            'time', 'value', 'std', 'freedom', 'temperature')})
+        return first(history(seed, np.where(np.arange(COUNT) >= 6, 1.0 + size, 1.0)), 9)
 
     series = [*(history(seed) for seed in range(100, 120)),
               *(short(seed, 0.15) for seed in range(20))]
@@ -168,9 +160,7 @@ def test_series_without_change_are_quiet_and_steps_are_found() -> None:
 def test_few_recordings_have_a_course_without_changes() -> None:
     series = history(6)
     for count in (1, 2, 5):
-        short = replace(series, **{name: getattr(series, name)[:count] for name in (
-            'time', 'value', 'std', 'freedom', 'temperature')})
-        course, = found([short])
+        course, = courses([first(series, count)])
         assert not course.changes
         assert course.segments[0].count == count
         assert course.segments[0].level == pytest.approx(5.0, rel=0.15)

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from support.browser import Page
+from support.fleet_bags import tried
 
 from benchmarks.fleet_data import Event, SimulatedArm, estimates, fleet
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.fleet.catalogue import BAGS, REFUSED, Catalogue, utc
+from robocal_ros.fleet.catalogue import REFUSED, Catalogue
 from robocal_ros.fleet.dashboard import write_dashboard
 from robocal_ros.fleet.review import Finding, Review, Subject, review
 
@@ -47,12 +48,9 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
         rows = rows.filter(pc.match_substring_regex(
             rows['parameter'], 'joint_[246].coulomb|mass|com_x|force_z'))
         made.add(rows)
-    made.add(pa.Table.from_pylist([
-        {'bag': f'bags/{EVIL}/week_{week}', 'robot': 'arm_001', 'kind': 'friction',
-         'outcome': REFUSED, 'reason': f"Bag 'week_{week}' has {week} gaps {EVIL}.",
-         'tried': utc(1.7e9 + week), 'fingerprint': '', 'bag_sha256': str(week),
-         'request_sha256': '', 'inputs_sha256': '', 'result': '', 'seconds': 1.0, 'version': '1'}
-        for week in range(30)], BAGS))
+    for week in range(30):
+        made.add(tried(1.7e9 + week, REFUSED, bag=f'bags/{EVIL}/week_{week}', robot='arm_001',
+                       reason=f"Bag 'week_{week}' has {week} gaps {EVIL}."))
     return made
 
 
@@ -66,6 +64,15 @@ def page(catalogue: Catalogue, tmp_path_factory: pytest.TempPathFactory) -> Path
     path = tmp_path_factory.mktemp('page') / 'fleet.html'
     assert main(['fleet', 'dashboard', catalogue.output, '-o', str(path), '--robots', '4']) == 0
     return path
+
+
+def changed(rows: pa.Table, **columns: Any) -> pa.Table:
+    """Return rows of the catalogue with other columns."""
+    for name, values in columns.items():
+        index = rows.schema.get_field_index(name)
+        kind = rows.schema.field(index)
+        rows = rows.set_column(index, kind, pa.array(values, kind.type))
+    return rows
 
 
 def of(found: Review, robot: str) -> list[Finding]:
@@ -111,12 +118,9 @@ def test_biases_of_a_payload_are_of_the_sensor_and_may_jump_between_recordings(
         # Zeroed with another tool orientation each time, or once by mistake.
         value = draw.normal(0.0, 20.0 if not lost else 0.01, len(rows))
         value[20:] += lost
-        columns = {'parameter': ['bias_fz'] * len(rows), 'quantity': ['bias_fz'] * len(rows),
-                   'unit': ['N'] * len(rows), 'value': value, 'std': np.full(len(rows), 0.05)}
-        for name, column in columns.items():
-            index = rows.schema.get_field_index(name)
-            rows = rows.set_column(index, rows.schema.field(index), pa.array(column))
-        made.add(rows)
+        made.add(changed(rows, parameter=['bias_fz'] * len(rows), unit=['N'] * len(rows),
+                         quantity=['bias_fz'] * len(rows), value=value,
+                         std=np.full(len(rows), 0.05)))
     found = review(made.query).findings
     assert [(item.kind, item.subject, item.part) for item in found] == (
         [('step', Subject.SENSOR, 'wrist')] if lost else [])
@@ -129,15 +133,10 @@ def test_failed_results_are_left_out_and_settings_may_explain_a_step(tmp_path: P
     rows, = estimates([replace(arm, name='lone')])
     rows = rows.filter(pc.equal(rows['parameter'], 'joint_2.coulomb_forward'))
     times = pc.rank(rows['time']).to_numpy()
-    column = rows.column_names.index
-    rows = rows.set_column(column('settings_sha256'), 'settings_sha256', pa.array(
-        np.where(times > 20, 'new', 'old')))
-    rows = rows.set_column(column('verdict'), 'verdict', pa.array(
-        np.where(times == 5, 'fail', 'pass')))
-    rows = rows.set_column(column('temperature'), 'temperature', pa.nulls(
-        len(rows), pa.float64()))
     made = Catalogue(str(tmp_path))
-    made.add(rows)
+    made.add(changed(
+        rows, settings_sha256=np.where(times > 20, 'new', 'old'),
+        verdict=np.where(times == 5, 'fail', 'pass'), temperature=[None] * len(rows)))
     seen = review(made.query)
     assert len(seen.tracks[0].history.time) == WEEKS - 1
     assert seen.left_out['of results that failed their checks'] == 1

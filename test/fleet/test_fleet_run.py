@@ -16,18 +16,16 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from distributed import Client, Scheduler
-from support.fleet_bags import PARAMETERS, write_runs
+from support.fleet_bags import PARAMETERS, tried, write_runs
 
 from robocal_ros.cli import fleet as command
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.fleet import run as fleet
-from robocal_ros.fleet.bags import BagPlace, find_bags
-from robocal_ros.fleet.catalogue import BAGS, BROKEN, ESTIMATED, REFUSED, Catalogue, utc
-from robocal_ros.fleet.request import Request
+from robocal_ros.fleet.bags import BagPlace, Request, find_bags
+from robocal_ros.fleet.catalogue import BROKEN, ESTIMATED, REFUSED, Catalogue
 
 OPTIONS = [word for name, value in PARAMETERS for word in ('-p', f'{name}:={value}')]
 # Ends a test whose run does not do what it should; no speed is required.
@@ -194,11 +192,10 @@ def test_failures_of_one_reason_are_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command.OUT, '_width', 200)
-    Catalogue(str(tmp_path)).add(pa.Table.from_pylist([
-        {'bag': f'bags/{number}', 'robot': 'arm', 'kind': 'payload', 'outcome': REFUSED,
-         'reason': 'No mass.' if number else 'Cut off.', 'tried': utc(1.7e9 + number),
-         'fingerprint': '', 'bag_sha256': str(number), 'request_sha256': '', 'inputs_sha256': '',
-         'result': '', 'seconds': 1.0, 'version': '1'} for number in range(9)], BAGS))
+    for number in range(9):
+        Catalogue(str(tmp_path)).add(tried(
+            1.7e9 + number, REFUSED, bag=f'bags/{number}', kind='payload',
+            reason='No mass.' if number else 'Cut off.'))
     assert main(['fleet', 'show', str(tmp_path)]) == 0
     failures = [line for line in capsys.readouterr().out.splitlines() if line.startswith('✗')]
     assert failures == ['✗ bags/8 and 7 more, payload: No mass.', '✗ bags/0, payload: Cut off.']

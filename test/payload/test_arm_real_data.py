@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.peers.arm import predicted
+from benchmarks.peers.methods import predicted
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConvergenceError
 from robocal_ros.messages.bag import Bag

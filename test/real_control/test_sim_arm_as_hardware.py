@@ -17,11 +17,11 @@ from support.real_control import Shell, needs_real_control
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from demo import default_cell
-from demo.comparison import compare
 from demo.compliance import SHORT as COMPLIANCE, compliance_truth, known_load
 from demo.friction import SHORT as FRICTION, friction_truth
 from demo.leveling import LevelingTour
 from demo.stage import open_stage
+from demo.tour import compare
 from robocal_ros import registry
 from robocal_ros.messages import qos
 from robocal_ros.results import Verdict, read_result

@@ -7,7 +7,9 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
+from robocal_ros.fleet.catalogue import BAGS, utc
 from robocal_ros.messages.bag_writer import BagWriter
 from robocal_ros.robot.model import Robot
 from support.bag_examples import JOINT_STATE, MARKS, STRING, joint_state, marks, text
@@ -67,3 +69,11 @@ def write_runs(
             bag.write(f'{namespace}{marked}', round(time * 1e9),
                       marks('end', 'run', joint_states=f'{time:.9f}'))
     return path
+
+
+def tried(seconds: float, outcome: str, **changes: object) -> pa.Table:
+    """Return the row of a catalogue about an attempt at a time [s], with other columns changed."""
+    row = dict.fromkeys(BAGS.names, '') | {
+        'bag': '/bags/a', 'robot': 'arm', 'kind': 'friction', 'outcome': outcome,
+        'tried': utc(seconds), 'seconds': 1.0}
+    return pa.Table.from_pylist([row | changes], BAGS)

@@ -25,13 +25,12 @@ from robocal_ros.results.store import ResultStore, write_result
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.trajectories import Lspb, Trajectory, quintic_path
-from support import bag_examples
+from support import ROOT, bag_examples
 from support.compliance_cell import TARGET, TEN_KILOGRAMS, postures, write_visits
 
-ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / 'examples'))
 
-import simulated  # noqa: E402
+import simulated
 
 HEAVY = RigidBodyInertia(6.0, np.array([0.03, 0.02, 0.12]), np.diag([0.02, 0.02, 0.01]))
 # What an owner of the arm knows.

@@ -19,8 +19,7 @@ from robocal_ros.parameters import (
     RobotParameters,
     declarations,
 )
-
-ROOT = Path(__file__).resolve().parents[2]
+from support import ROOT
 
 _HEAD = """\
 <!-- SPDX-License-Identifier: Apache-2.0 -->

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from xml.etree import ElementTree
 
 import numpy as np
 import pinocchio as pin
@@ -94,6 +95,51 @@ class Reference:
         pin.forwardKinematics(self.model, self.data, self.configuration(angles))
         return np.array([placed.rotation @ axis for placed, axis in zip(
             self.data.oMi[1:], self._axes, strict=True)])
+
+
+def sensed_wrench(
+    urdf: str, sensor: str, mount: str, motion: tuple[np.ndarray, np.ndarray, np.ndarray],
+    gravity: Sequence[float], tool: tuple[str, Tool] | None = None, end: str = '',
+) -> np.ndarray:
+    """Return what a sensor reads without noise and bias, in its own frame, shape (k, 6).
+
+    Its fixed joint is made one that turns and rests, whose wrench Newton-Euler's recursion has.
+
+    Args:
+        urdf: The description.
+        sensor: Frame of the sensor.
+        mount: The fixed joint that carries it.
+        motion: Position, velocity and acceleration of all other joints, shape (k, n) each.
+        gravity: Gravity in the root frame.
+        tool: Frame of a payload that the sensor carries, and the payload.
+        end: Frame at the end of the arm, that of the sensor by default.
+
+    """
+    tree = ElementTree.fromstring(urdf)
+    joint = tree.find(f"joint[@name='{mount}']")
+    joint.set('type', 'revolute')
+    for axis in joint.findall('axis'):
+        joint.remove(axis)
+    ElementTree.SubElement(joint, 'axis', xyz='0 0 1')
+    ElementTree.SubElement(joint, 'limit', lower='-1', upper='1', effort='1', velocity='1')
+    cut = Reference(ElementTree.tostring(tree, 'unicode'), end or sensor, gravity)
+    model, data = cut.model, cut.data
+    index = model.getJointId(mount)
+    if tool is not None:
+        frame, body = tool
+        # A tool frame beside the sensor's does not move against it.
+        carrier = max(index, model.frames[model.getFrameId(frame)].parentJoint)
+        placed = cut.placement(np.zeros(cut.n), frame)
+        model.inertias[carrier] += data.oMi[carrier].actInv(placed).act(
+            pin.Inertia(body.mass, body.com, body.inertia))
+    position, velocity, acceleration = (
+        np.insert(rows, model.joints[index].idx_v, 0.0, axis=1) for rows in motion)
+    readings = []
+    for row in zip(cut.configuration(position), velocity, acceleration, strict=True):
+        pin.rnea(model, data, *row)
+        # Pinocchio has the wrench that the parent exerts on the child.
+        readings.append(-data.f[index].vector)
+    return np.array(readings)
 
 
 def horizontal_posture(

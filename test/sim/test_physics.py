@@ -174,6 +174,24 @@ def test_drives_have_no_static_error_under_friction_and_unknown_load(
     assert np.abs(physics.velocity).max() < 1e-6
 
 
+def test_arm_placed_at_rest_is_in_equilibrium(arm: Description, truth: HiddenTruth) -> None:
+    encoders = np.array([0.3, 0.6, -0.7, 0.2, 0.5, 0.1])
+    truth = replace(truth, force_torque_sensors=(), imus=())
+    placed = ArmPhysics(arm, truth)
+    placed.attach_load()
+    placed.rest_in(encoders)
+    moved = ArmPhysics(arm, truth, start=encoders)
+    moved.attach_load()
+    for _ in range(3000):
+        moved.step(encoders)
+    rest, origin = placed.link_pose('flange'), moved.link_pose('flange')
+    # The deadband of the drives is 1e-5 rad, the lever arm about a metre.
+    np.testing.assert_allclose(rest[1], origin[1], atol=4e-5)
+    placed.rest_in(np.zeros(6))
+    placed.rest_in(encoders)
+    np.testing.assert_allclose(placed.link_pose('flange')[1], rest[1], atol=1e-12)
+
+
 def test_commands_that_are_not_finite_are_ignored(arm: Description, truth: HiddenTruth) -> None:
     physics = ArmPhysics(arm, truth, START)
     for value in (np.nan, np.inf, -np.inf):

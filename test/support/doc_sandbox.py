@@ -27,6 +27,7 @@ from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.trajectories import Lspb, Trajectory, quintic_path
 from support import ROOT, bag_examples
 from support.compliance_cell import TARGET, TEN_KILOGRAMS, postures, write_visits
+from support.followed_arm import sampled
 
 sys.path.insert(0, str(ROOT / 'examples'))
 
@@ -129,16 +130,8 @@ def _write_hall(folder: Path) -> None:
 def _sampled(parts: Sequence[Trajectory | float], start: np.ndarray) -> Motion:
     """Return motions and rests [s] one after the other."""
     step = 1.0 / simulated.RATE
-    rows, here = [], start
-    for part in parts:
-        if isinstance(part, Trajectory):
-            rows.append(part.sample(np.arange(0.0, part.duration, step)))
-            here = part.goal
-        else:
-            still = np.zeros((round(part / step), len(start)))
-            rows.append((still + here, still, still))
-    q, v, a = (np.vstack([row[i] for row in rows]) for i in range(3))
-    return 1.0 + step * np.arange(len(q)), q, v, a
+    motion = sampled(parts, start, step)
+    return 1.0 + step * np.arange(len(motion[0])), *motion
 
 
 def _move(start: np.ndarray, goal: np.ndarray) -> Trajectory:

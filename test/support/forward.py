@@ -234,40 +234,45 @@ class Motion:
     window: np.ndarray
 
 
+def tour(
+    start: np.ndarray, ways: Sequence[tuple[np.ndarray, float, int]], acceleration: float,
+    rate: float, rest: float = 0.3,
+) -> Motion:
+    """Rest, then go to a posture at a speed, again and again; each way has a number, or 0."""
+    pieces, windows, here = [], [], start
+    for goal, speed, number in ways:
+        still = np.zeros((int(rest * rate), len(here)))
+        pieces.append((still + here, still, still))
+        windows.append(np.zeros(len(still), int))
+        span = np.abs(goal - here).max()
+        if span > 1e-9:
+            # A path too short for its speed gets a triangular profile.
+            way = trapezoid(here, goal, min(speed, np.sqrt(span * acceleration)), acceleration,
+                            rate)
+            pieces.append(way)
+            windows.append(np.where(np.abs(way[2]).max(axis=1) == 0.0, number, 0))
+        here = goal
+    position, velocity, change = (np.vstack(column) for column in zip(*pieces, strict=True))
+    return Motion(np.arange(len(position)) / rate, position, velocity, change,
+                  np.concatenate(windows))
+
+
 def run(
     start: np.ndarray, sweeps: Sequence[SweepPlan], speed: float = 0.35, acceleration: float = 1.5,
     rate: float = RATE, rest: float = 0.3,
 ) -> Motion:
     """Move to each sweep, sweep in both directions, and rest in between."""
-    pieces, windows, here, count = [], [], start, 0
-
-    def drive(goal: np.ndarray, cruise: bool) -> None:
-        nonlocal here, count
-        still = np.zeros((int(rest * rate), len(here)))
-        pieces.append((still + here, still, still))
-        windows.append(np.zeros(len(still), int))
-        if np.abs(goal - here).max() > 0.01:
-            # A path too short for the speed gets a lower speed.
-            v = min(speed, 0.9 * np.sqrt(np.abs(goal - here).max() * acceleration))
-            way = trapezoid(here, goal, v, acceleration, rate)
-            count += cruise
-            constant = cruise & (np.abs(way[2]).max(axis=1) == 0.0)
-            pieces.append(way)
-            windows.append(np.where(constant, count, 0))
-        here = goal
-
+    ways, here, count = [], start, 0
     for sweep in sweeps:
-        ends = [sweep.posture.copy(), sweep.posture.copy()]
-        ends[0][sweep.joint] -= sweep.half
-        ends[1][sweep.joint] += sweep.half
-        drive(ends[0], False)
-        drive(ends[1], True)
-        if sweep.both:
-            drive(ends[0], True)
-    position, velocity, acceleration_ = (
-        np.vstack([piece[i] for piece in pieces]) for i in range(3))
-    return Motion(np.arange(len(position)) / rate, position, velocity, acceleration_,
-                  np.concatenate(windows))
+        low, high = sweep.posture.copy(), sweep.posture.copy()
+        low[sweep.joint] -= sweep.half
+        high[sweep.joint] += sweep.half
+        for goal, cruise in ((low, False), (high, True), (low, True))[:2 + sweep.both]:
+            count += cruise
+            fast = 0.9 * np.sqrt(np.abs(goal - here).max() * acceleration)
+            ways.append((goal, min(speed, fast), count * cruise))
+            here = goal
+    return tour(start, ways, acceleration, rate, rest)
 
 
 def coulomb(velocity: np.ndarray, forward: np.ndarray, backward: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import rclpy
+import yaml
 from control_msgs.action import FollowJointTrajectory
 from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.srv import ChangeState, GetState
@@ -35,6 +36,7 @@ from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from robocal_ros import registry
 from support import ROOT
 from support.forked import Forked
+from support.launch_stand_in import Started
 from support.ros_rig import PATIENCE, Spinner, await_service
 
 CONFIG = ROOT / 'config'
@@ -49,7 +51,7 @@ def _argument(value: Any) -> str:
     return json.dumps(value) if isinstance(value, bool | list | tuple) else str(value)
 
 
-Started = TypeVar('Started', bound='Child')
+AChild = TypeVar('AChild', bound='Child')
 
 
 class Child:
@@ -62,7 +64,7 @@ class Child:
                 command, cwd=ROOT, env={**os.environ, 'PYTHONUNBUFFERED': '1'}, stdout=output,
                 stderr=subprocess.STDOUT)
 
-    def __enter__(self: Started) -> Started:
+    def __enter__(self: AChild) -> AChild:
         return self
 
     def __exit__(
@@ -116,6 +118,20 @@ class Process(NodeChild):
         for key, value in parameters.items():
             arguments += ['-p', f'{key}:={_argument(value)}']
         super().__init__(module, arguments, log, opened)
+
+
+def as_launched(item: Started, folder: Path) -> NodeChild:
+    """Start a process of this package with the arguments that launch gives it."""
+    module = {**registry.nodes(), 'sim_arm': 'robocal_sim.node'}[item.executable]
+    values = folder / f'{item.namespace.strip("/")}_{item.name}.yaml'
+    values.write_text(yaml.safe_dump(
+        {f'{item.namespace}/{item.name}': {'ros__parameters': item.values}}))
+    words = ['--ros-args', '-r', f'__node:={item.name}', '-r', f'__ns:={item.namespace or "/"}']
+    for file in (*item.files, str(values)):
+        words += ['--params-file', file]
+    for old, new in item.remappings.items():
+        words += ['-r', f'{old}:={new}']
+    return NodeChild(module, words, values.with_suffix('.log'))
 
 
 def sim_arm(log: Path, **parameters: Any) -> Process:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support import ROOT
 
-from robocal_ros.results.result import CalibrationResult, Verdict
+from robocal_ros.results import CalibrationResult, Verdict
 
 EXAMPLES = ROOT / 'examples'
 Run = Callable[..., dict[str, Any]]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import xacro
 
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot import Robot
 from support import ROOT
 
 PROJECT_ARM = ROOT / 'urdf' / 'robocal_arm.urdf.xacro'

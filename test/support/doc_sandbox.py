@@ -14,17 +14,18 @@ from pathlib import Path
 import numpy as np
 import pinocchio as pin
 
-from robocal_ros.messages.bag import Bag
-from robocal_ros.messages.bag_writer import BagWriter
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
-from robocal_ros.payload import static_poses
-from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.messages import Bag, BagWriter, JointSamples, WrenchSamples
+from robocal_ros.payload import PayloadParameters, static_poses
 from robocal_ros.payload.plan import plan_two_plane
-from robocal_ros.results.result import Verdict
-from robocal_ros.results.store import ResultStore, write_result
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.trajectories import Lspb, Trajectory, quintic_path
+from robocal_ros.results import ResultStore, Verdict, write_result
+from robocal_ros.robot import (
+    CollisionChecker,
+    Lspb,
+    RigidBodyInertia,
+    Robot,
+    Trajectory,
+    quintic_path,
+)
 from support import ROOT, bag_examples
 from support.compliance_cell import TARGET, TEN_KILOGRAMS, postures, write_visits
 from support.followed_arm import sampled

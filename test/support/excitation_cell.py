@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 import pinocchio as pin
 
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
-from robocal_ros.robot.model import Robot
+from robocal_ros.messages import JointSamples, WrenchSamples
+from robocal_ros.robot import Robot
 from support.arms import arm
 from support.forward import Reference, Tool, sensed_wrench
 

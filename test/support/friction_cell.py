@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.messages import JointSamples
+from robocal_ros.robot import RigidBodyInertia, Robot
 from support.arms import arm
 from support.forward import Noise, Reference, Tool, measured, tour
 

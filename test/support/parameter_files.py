@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from robocal_ros import registry
-from robocal_ros.node.calibration_node import CalibrationNode
+from robocal_ros.node import CalibrationNode
 from robocal_ros.parameters import (
     ArmParameters,
     Declaration,

@@ -21,7 +21,7 @@ from support.arms import foreign_urdf
 from support.launch_stand_in import launched
 from support.live_graph import CELL, NodeChild, as_launched
 
-from robocal_ros.results.store import read_result
+from robocal_ros.results import read_result
 
 PAGE = (ROOT / 'docs' / 'your-robot.md').read_text(encoding='utf-8')
 SECTION = PAGE[PAGE.index('\n## Universal Robots e-'):PAGE.index('\n## Universal Robots CB3')]

@@ -21,10 +21,9 @@ from support.live_cell import AT_REST, LEVELING, Cell, live_cell
 from support.live_graph import JOINTS, Client, phase, start_node, trajectory
 from support.ros_rig import arm_urdf
 
-from robocal_ros.leveling.model import Tool, tilt
+from robocal_ros.leveling import Tool, tilt
 from robocal_ros.messages import conversions
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.trajectories import quintic_path
+from robocal_ros.robot import Robot, quintic_path
 
 # Of the wall clock, which a late machine must not exceed while all is well.
 STATE_TIMEOUT = 5.0

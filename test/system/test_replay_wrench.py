@@ -38,10 +38,8 @@ from support.same_result import assert_same_result
 from trajectory_msgs.msg import JointTrajectory
 
 from robocal_ros.cli.main import main
-from robocal_ros.messages import qos
-from robocal_ros.messages.bag import Bag
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.results.store import ResultStore, read_result
+from robocal_ros.messages import Bag, qos
+from robocal_ros.results import CalibrationResult, ResultStore, read_result
 
 # The simulated arm keeps real time here, because it does not wait for the recorder.
 pytestmark = pytest.mark.realtime

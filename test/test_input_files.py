@@ -25,16 +25,13 @@ from robocal_ros.cli import import_csv
 from robocal_ros.compliance.plan import load_postures
 from robocal_ros.errors import ConfigurationError, FileFormatError, ModelError, RobocalError
 from robocal_ros.files import load, read_text
-from robocal_ros.fleet.bags import find_bags
+from robocal_ros.fleet import find_bags
 from robocal_ros.friction.plan import load_trajectory_set
-from robocal_ros.messages.bag import JOINT_STATE, Bag
+from robocal_ros.messages import JOINT_STATE, Bag
 from robocal_ros.offline import read_parameters
-from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.results.result import RobotIdentity
-from robocal_ros.results.store import ResultStore, default_directory, from_yaml, to_yaml
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.urdf import read_urdf, with_payload
+from robocal_ros.payload import PayloadParameters
+from robocal_ros.results import ResultStore, RobotIdentity, default_directory, from_yaml, to_yaml
+from robocal_ros.robot import CollisionChecker, RigidBodyInertia, Robot, read_urdf, with_payload
 
 URDF = (Path(__file__).parent / 'data' / 'two_joint.urdf').read_text()
 TOKENS = ('', '\n', ' ', '-', '[', ']', '{', '}', ':', ',', '"', "'", '<', '>', '/', '&a ', '*a',

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import yaml
 from std_msgs.msg import String
+from support import ROOT
 from support.parameter_files import documents, tables
 from support.ros_rig import NodeRig, joint_state
 from support.security_policies import used
@@ -23,8 +24,6 @@ from robocal_ros.cli.record import own_topics
 from robocal_ros.estimators import estimator
 from robocal_ros.messages import qos
 from robocal_ros.node import executables
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import ROOT
 
-from robocal_ros.results.result import CalibrationResult, Verdict
+from robocal_ros.results import CalibrationResult, Verdict
 
-EXAMPLES = Path(__file__).resolve().parents[2] / 'examples'
+EXAMPLES = ROOT / 'examples'
 Run = Callable[..., dict[str, Any]]
 
 

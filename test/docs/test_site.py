@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-
-ROOT = Path(__file__).resolve().parents[2]
+from support import ROOT
 
 
 @pytest.fixture(scope='module')

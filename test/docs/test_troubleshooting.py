@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
+from support import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / 'docs' / 'troubleshooting.md').read_text(encoding='utf-8')
 TABLE = PAGE.partition('| answer | remedy |')[2].partition('\n\n')[0]
 QUOTES = [*re.findall(r'^> (.+)$', PAGE, re.M),

@@ -3,20 +3,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import xacro
+from support import ROOT
 
+from demo import default_cell
 from robocal_sim.model import Description, read_description
-from robocal_sim.truth import Cell, HiddenTruth, load_cell, load_truth
-
-ROOT = Path(__file__).resolve().parents[2]
+from robocal_sim.truth import Cell, HiddenTruth
 
 
 @pytest.fixture(scope='session')
 def arm_urdf() -> str:
-    return xacro.process_file(str(ROOT / 'urdf' / 'robocal_arm.urdf.xacro')).toxml()
+    return default_cell.urdf()
 
 
 @pytest.fixture(scope='session')
@@ -26,12 +23,12 @@ def arm(arm_urdf: str) -> Description:
 
 @pytest.fixture(scope='session')
 def truth() -> HiddenTruth:
-    return load_truth(ROOT / 'config' / 'sim' / 'hidden_truth.yaml')
+    return default_cell.hidden_truth()
 
 
 @pytest.fixture(scope='session')
 def cell() -> Cell:
-    return load_cell(ROOT / 'config' / 'sim' / 'reference_cell.yaml')
+    return default_cell.reference_cell()
 
 
 @pytest.fixture(scope='session')

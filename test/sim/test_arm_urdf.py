@@ -12,10 +12,10 @@ import pytest
 import xacro
 import yaml
 from rclpy.parameter import Parameter
+from support.arms import PROJECT_ARM, ROOT
 
 from robocal_sim.node import PARAMETERS
 
-ROOT = Path(__file__).resolve().parents[2]
 LINKS = [
     'base_link', *(f'link_{number}' for number in range(1, 7)), 'flange', 'tool0',
     'ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
@@ -24,8 +24,7 @@ LINKS = [
 
 
 def process(**arguments: str) -> str:
-    path = str(ROOT / 'urdf' / 'robocal_arm.urdf.xacro')
-    return xacro.process_file(path, mappings=arguments).toxml()
+    return xacro.process_file(str(PROJECT_ARM), mappings=arguments).toxml()
 
 
 @pytest.fixture(scope='module')

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -40,14 +41,13 @@ class Rig:
         self.velocity = np.zeros(3)
         self.run(0.02)
 
-    def goal(self, trajectory: Trajectory, **requests: object) -> Goal | None:
-        path = requests.get('path', ())
-        at_goal = requests.get('goal', ())
-        if self.controller.check(trajectory, self.now, path, at_goal) is not None:
+    def goal(
+        self, trajectory: Trajectory, path: Sequence[ToleranceRequest] = (),
+        goal: Sequence[ToleranceRequest] = (), goal_time: float = 0.0,
+    ) -> Goal | None:
+        if self.controller.check(trajectory, self.now, path, goal) is not None:
             return None
-        return self.controller.accept_goal(
-            trajectory, self.now, path, at_goal, requests.get('goal_time', 0.0)
-        )
+        return self.controller.accept_goal(trajectory, self.now, path, goal, goal_time)
 
     def run(self, duration: float) -> None:
         for _ in range(round(duration / PERIOD)):
@@ -61,13 +61,17 @@ class Rig:
             self.now += PERIOD
 
 
-def points(*rows: tuple[float, list[float]]) -> tuple[TrajectoryPoint, ...]:
-    return tuple(TrajectoryPoint(time, positions) for time, positions in rows)
+def halfway(**settings: object) -> tuple[Rig, Goal]:
+    """Return the arm in the middle of a motion."""
+    rig = Rig(**settings)
+    goal = rig.goal(SIMPLE)
+    rig.run(0.5)
+    return rig, goal
 
 
 def trajectory(*rows: tuple[float, list[float]], joints: tuple[str, ...] = JOINTS,
                stamp: float = 0.0) -> Trajectory:
-    return Trajectory(joints, points(*rows), stamp)
+    return Trajectory(joints, tuple(TrajectoryPoint(*row) for row in rows), stamp)
 
 
 SIMPLE = trajectory((1.0, [0.5, -0.2, 0.1]))
@@ -220,9 +224,7 @@ def test_path_tolerance_violation_aborts_and_holds() -> None:
 
 
 def test_cancel_stops_in_one_cycle() -> None:
-    rig = Rig()
-    goal = rig.goal(SIMPLE)
-    rig.run(0.5)
+    rig, goal = halfway()
     rig.controller.cancel(goal)
     assert goal.outcome.status is Status.CANCELED
     here = rig.position.copy()
@@ -232,9 +234,7 @@ def test_cancel_stops_in_one_cycle() -> None:
 
 
 def test_cancel_with_deceleration_keeps_moving() -> None:
-    rig = Rig(decelerate_on_cancel=True, cancel_deceleration=1.0)
-    goal = rig.goal(SIMPLE)
-    rig.run(0.5)
+    rig, goal = halfway(decelerate_on_cancel=True, cancel_deceleration=1.0)
     speed = rig.velocity.copy()
     rig.controller.cancel(goal)
     assert goal.outcome.status is Status.CANCELED
@@ -245,9 +245,7 @@ def test_cancel_with_deceleration_keeps_moving() -> None:
 
 
 def test_second_goal_preempts_the_first() -> None:
-    rig = Rig()
-    first = rig.goal(SIMPLE)
-    rig.run(0.5)
+    rig, first = halfway()
     here = rig.position.copy()
     second = rig.goal(trajectory((1.0, [0.0, 0.0, 0.0])))
     assert (first.outcome.status, first.outcome.code) == (Status.ABORTED, -1)
@@ -259,9 +257,7 @@ def test_second_goal_preempts_the_first() -> None:
 
 
 def test_topic_replaces_the_motion_and_the_goal_succeeds() -> None:
-    rig = Rig()
-    goal = rig.goal(SIMPLE)
-    rig.run(0.5)
+    rig, goal = halfway()
     assert rig.controller.accept_topic(trajectory((1.0, [-0.3, 0.0, 0.0])), rig.now) is None
     rig.run(0.6)
     assert goal.outcome is None
@@ -271,9 +267,7 @@ def test_topic_replaces_the_motion_and_the_goal_succeeds() -> None:
 
 
 def test_deactivation_aborts_holds_and_rejects_goals() -> None:
-    rig = Rig()
-    goal = rig.goal(SIMPLE)
-    rig.run(0.5)
+    rig, goal = halfway()
     rig.controller.deactivate()
     here = rig.position.copy()
     assert (goal.outcome.status, goal.outcome.code) == (Status.ABORTED, -1)

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sensors: noise, bias, loss and latency."""
+"""Sensors: noise, bias, loss, latency and faults."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
+from support.live_graph import JOINTS
 
+from robocal_ros.errors import ConfigurationError
+from robocal_sim.faults import SENSOR_RANGE, parse_faults
+from robocal_sim.model import Description
 from robocal_sim.sensors import (
     ForceTorqueSensor,
     ImuSensor,
@@ -14,10 +21,12 @@ from robocal_sim.sensors import (
     TrackerSensor,
     rotation_from_rpy,
 )
+from robocal_sim.simulator import ArmSimulator
 from robocal_sim.truth import (
     Cell,
     ForceTorqueNoise,
     ForceTorqueTruth,
+    HiddenTruth,
     JointNoise,
     JointTruth,
     StreamNoise,
@@ -121,3 +130,101 @@ def test_stream_delays_samples_in_order() -> None:
     stream.push(0.1, 3)
     assert stream.take(0.5) == [2]
     assert stream.take(1.2) == [3]
+
+
+# ----------------------------------------------------------------------- tracker
+
+
+PLACE = TrackerTruth(xyz=(2.0, 1.0, 0.5), rpy=(0.1, -0.2, 2.5), target_xyz=(0.0, 0.0, 0.1))
+LINK = (Rotation.from_euler('xyz', [0.4, -0.8, 1.5]).as_matrix(), np.array([0.5, 0.1, 0.8]))
+
+
+def tracker(noise: TrackerNoise, place: TrackerTruth = PLACE, seed: int = 0) -> TrackerSensor:
+    return TrackerSensor(noise, place, generator(seed))
+
+
+def test_orientation_is_that_of_the_link_in_the_tracker_frame() -> None:
+    reading = tracker(TrackerNoise(), replace(PLACE, orientation=True)).measure(*LINK)
+    assert reading.shape == (7,)
+    turned = Rotation.from_quat(reading[3:]).as_matrix()
+    np.testing.assert_allclose(rotation_from_rpy(*PLACE.rpy) @ turned, LINK[0], atol=1e-12)
+    assert tracker(TrackerNoise()).measure(*LINK).shape == (3,)
+
+
+def test_orientation_noise_has_the_given_sigma_and_does_not_affect_points() -> None:
+    noise = TrackerNoise(position_sigma=1e-5, orientation_sigma=3e-4)
+    measured, plain = (tracker(noise, replace(PLACE, orientation=flag)) for flag in (True, False))
+    readings = np.array([measured.measure(*LINK) for _ in range(1000)])
+    true = Rotation.from_matrix(rotation_from_rpy(*PLACE.rpy).T @ LINK[0])
+    off = (Rotation.from_quat(readings[:, 3:]) * true.inv()).as_rotvec()
+    assert off.std(axis=0) == pytest.approx([3e-4] * 3, rel=0.1)
+    np.testing.assert_array_equal(readings[:, :3], [plain.measure(*LINK) for _ in range(1000)])
+
+
+def test_frame_drifts_at_the_given_rate_in_a_direction_drawn_from_the_seed() -> None:
+    noise = TrackerNoise(drift_rate=1e-7)
+    first, other = tracker(noise), tracker(noise, seed=1)
+    for item in (first, other):
+        moved = item.measure(*LINK, 600.0) - item.measure(*LINK, 0.0)
+        assert np.linalg.norm(moved) == pytest.approx(6e-5)
+    assert not np.allclose(first.measure(*LINK, 600.0), other.measure(*LINK, 600.0), atol=1e-6)
+    still = tracker(TrackerNoise())
+    np.testing.assert_array_equal(still.measure(*LINK, 600.0), still.measure(*LINK, 0.0))
+
+
+def test_simulator_applies_drift_and_dropouts(arm: Description, truth: HiddenTruth) -> None:
+    noise = TrackerNoise(rate=100.0, drift_rate=1e-3, dropout=0.5)
+    simulator = ArmSimulator(arm, truth, Cell(tracker=noise), seed=2)
+    seen = [reading for _ in range(2000) for reading in simulator.step().tracker]
+    assert 60 < len(seen) < 140
+    moved = np.linalg.norm(seen[-1].values - seen[0].values)
+    assert moved == pytest.approx(1e-3 * (seen[-1].time - seen[0].time), rel=0.02)
+
+
+# ------------------------------------------------------------------------ faults
+
+
+FRAMES = ('ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
+          'ft_wrist')
+
+
+def test_faults_affect_single_sensors(arm: Description, truth: HiddenTruth) -> None:
+    simulator = ArmSimulator(arm, truth)
+
+    def readings(fault: str) -> dict[int, np.ndarray]:
+        """Return the last reading of every sensor that publishes."""
+        simulator.set_faults(parse_faults(fault, JOINTS, FRAMES))
+        return {reading.index: reading.values
+                for _ in range(4) for reading in simulator.step().wrenches}
+
+    nominal = readings('none')
+    assert np.isnan(readings('ft_nan:ft_wrist')[4]).all()
+    assert set(readings('ft_silent:ft_link_2_distal')) == {0, 2, 3, 4}
+    assert not readings('ft_silent')
+    np.testing.assert_allclose(readings('ft_flipped:ft_wrist')[4], -nominal[4], atol=0.1)
+    swapped = readings('ft_swapped:ft_link_2_proximal/ft_wrist')
+    np.testing.assert_allclose(swapped[0], nominal[4], atol=0.1)
+    np.testing.assert_allclose(swapped[4], nominal[0], atol=0.1)
+    assert np.abs(readings('ft_saturated:ft_wrist')[4][:3]).max() == SENSOR_RANGE
+    # Other sensors are not affected.
+    np.testing.assert_allclose(swapped[2], nominal[2], atol=0.1)
+
+
+def test_bias_drifts_within_its_bounds() -> None:
+    noise = ForceTorqueNoise(force_drift=0.02, torque_drift=1e-3)
+    sensor = ForceTorqueSensor(noise, ForceTorqueTruth('f'), generator(0))
+    begin, end = sensor.measure(np.zeros(6)), sensor.measure(np.zeros(6), 100.0)
+    change = np.abs(end - begin)
+    assert (change <= np.repeat([2.0, 0.1], 3)).all()
+    assert change.max() > 0.3
+
+
+@pytest.mark.parametrize(('fault', 'words'), [
+    ('ft_nan:ft_moon', "there is no force/torque sensor 'ft_moon'"),
+    ('ft_swapped:ft_wrist', 'expected two different sensors'),
+    ('ft_swapped:ft_wrist/ft_wrist', 'expected two different sensors'),
+    ('ft_swapped:ft_wrist/ft_moon', "'ft_moon'"),
+])
+def test_invalid_sensor_faults_are_refused(fault: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        parse_faults(fault, JOINTS, FRAMES)

@@ -25,8 +25,8 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
-from support.live_graph import NodeChild, sim_arm
-from support.sim_rig import CONTROLLER, JOINTS, Rig, seconds, trajectory
+from support.live_graph import CONTROLLER, JOINTS, NodeChild, seconds, sim_arm, trajectory
+from support.sim_rig import Rig
 
 from robocal_ros.errors import RobocalError
 from robocal_sim.node import SimArm, default_description
@@ -131,30 +131,23 @@ def test_feedback_rate_is_twenty_hertz(rig: Rig) -> None:
     assert list(received[0].joint_names) == list(JOINTS)
 
 
-@pytest.fixture(scope='module')
-def strict(ros: None) -> Iterator[Rig]:
-    with Rig('careful', strict=True, allow_partial_joints_goal=True, decelerate_on_cancel=True,
-             **{'constraints.joint_2.goal': 0.01, 'constraints.goal_time': 0.3}) as rig:
-        yield rig
-
-
 @pytest.mark.parametrize(('fault', 'waits'), [
     ('controller_slow', 1.0), ('controller_silent', 2.0)])
 def test_controller_that_answers_late(rig: Rig, fault: str, waits: float) -> None:
-    rig.set('fault', fault)
+    rig.set('sim_arm', fault=fault)
     goal = FollowJointTrajectory.Goal(trajectory=trajectory((0.5, MOVED)))
     begin, sent = rig.time, rig.action.send_goal_async(goal)
     rig.advance(0.8)
     assert not sent.done()
     rig.advance(waits - 0.8)
-    rig.set('fault', 'none' if fault == 'controller_silent' else fault)
+    rig.set('sim_arm', fault='none' if fault == 'controller_silent' else fault)
     rig.until(sent.done)
     assert rig.time - begin >= waits - 0.1
     assert answer(rig, sent.result()) == (SUCCEEDED, 0)
 
 
 def test_unknown_fault_is_refused(rig: Rig) -> None:
-    result = rig.set('fault', 'gremlins')
+    (result,) = rig.try_to_set('sim_arm', fault='gremlins')
     assert not result.successful
     assert 'gremlins' in result.reason
     assert 'effort_zero' in result.reason
@@ -209,7 +202,7 @@ def test_push_and_load_change_the_wrist_force(rig: Rig) -> None:
     message = WrenchStamped()
     message.header.frame_id = 'flange'
     message.wrench.force.z = 30.0
-    rig.set('push_duration', 2.0)
+    rig.set('sim_arm', push_duration=2.0)
     pusher.publish(message)
     rig.until(lambda: abs(np.linalg.norm(wrist() - rest) - 30.0) < 0.1)
     rig.until(lambda: np.linalg.norm(wrist() - rest) < 0.1)

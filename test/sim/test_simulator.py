@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.live_graph import JOINTS
 
 from robocal_ros.errors import ConfigurationError
 from robocal_sim.faults import parse_faults
@@ -18,7 +19,6 @@ from robocal_sim.simulator import ArmSimulator, Readings
 from robocal_sim.trajectory import Trajectory, TrajectoryPoint
 from robocal_sim.truth import Cell, HiddenTruth
 
-JOINTS = tuple(f'joint_{number}' for number in range(1, 7))
 MOVE = Trajectory(JOINTS, (TrajectoryPoint(0.5, [0.2] * 6, [0.0] * 6),))
 
 

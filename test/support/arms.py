@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import xacro
 
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot import Robot
+from support import ROOT
 
-PROJECT_ARM = Path(__file__).parents[2] / 'urdf' / 'robocal_arm.urdf.xacro'
+PROJECT_ARM = ROOT / 'urdf' / 'robocal_arm.urdf.xacro'
 _FOREIGN = {
     'panda': ('panda_description/urdf/panda.urdf', 'panda_hand'),
     'ur5': ('ur_description/urdf/ur5_robot.urdf', 'tool0'),

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from rosbags.typesys import Stores, get_typestore
 
+from robocal_ros.messages import BagWriter
 from robocal_ros.messages.bag import Bag, in_order, listed
-from robocal_ros.messages.bag_writer import BagWriter
 
 STORE = get_typestore(Stores.LATEST)
 NAMES = ('a', 'b')

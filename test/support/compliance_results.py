@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from robocal_ros import __version__
-from robocal_ros.results.result import CalibrationResult, Check, Fit, Parameter, State
+from robocal_ros.results import CalibrationResult, Check, Fit, Parameter, State
 from support.friction_results import identity
 
 COMPLIANCE = {'joint_2': 4.5e-6, 'joint_3': 9e-6, 'joint_4': 3.5e-5, 'joint_5': 5.5e-5}

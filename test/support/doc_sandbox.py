@@ -14,24 +14,25 @@ from pathlib import Path
 import numpy as np
 import pinocchio as pin
 
-from robocal_ros.messages.bag import Bag
-from robocal_ros.messages.bag_writer import BagWriter
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
-from robocal_ros.payload import static_poses
-from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.messages import Bag, BagWriter, JointSamples, WrenchSamples
+from robocal_ros.payload import PayloadParameters, static_poses
 from robocal_ros.payload.plan import plan_two_plane
-from robocal_ros.results.result import Verdict
-from robocal_ros.results.store import ResultStore, write_result
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.trajectories import Lspb, Trajectory, quintic_path
-from support import bag_examples
+from robocal_ros.results import ResultStore, Verdict, write_result
+from robocal_ros.robot import (
+    CollisionChecker,
+    Lspb,
+    RigidBodyInertia,
+    Robot,
+    Trajectory,
+    quintic_path,
+)
+from support import ROOT, bag_examples
 from support.compliance_cell import TARGET, TEN_KILOGRAMS, postures, write_visits
+from support.followed_arm import sampled
 
-ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / 'examples'))
 
-import simulated  # noqa: E402
+import simulated
 
 HEAVY = RigidBodyInertia(6.0, np.array([0.03, 0.02, 0.12]), np.diag([0.02, 0.02, 0.01]))
 # What an owner of the arm knows.
@@ -130,16 +131,8 @@ def _write_hall(folder: Path) -> None:
 def _sampled(parts: Sequence[Trajectory | float], start: np.ndarray) -> Motion:
     """Return motions and rests [s] one after the other."""
     step = 1.0 / simulated.RATE
-    rows, here = [], start
-    for part in parts:
-        if isinstance(part, Trajectory):
-            rows.append(part.sample(np.arange(0.0, part.duration, step)))
-            here = part.goal
-        else:
-            still = np.zeros((round(part / step), len(start)))
-            rows.append((still + here, still, still))
-    q, v, a = (np.vstack([row[i] for row in rows]) for i in range(3))
-    return 1.0 + step * np.arange(len(q)), q, v, a
+    motion = sampled(parts, start, step)
+    return 1.0 + step * np.arange(len(motion[0])), *motion
 
 
 def _move(start: np.ndarray, goal: np.ndarray) -> Trajectory:

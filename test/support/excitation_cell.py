@@ -2,8 +2,8 @@
 """Measurements of an arm in an exciting motion, independent of the code under test.
 
 Motions are sums of sines with their derivatives written out; torques come from recursive
-Newton-Euler of the original URDF with the tool added to its carrier; wrenches from Newton's and
-Euler's laws of the bodies distal to the sensor, in spatial algebra.
+Newton-Euler of the original URDF with the tool added to its carrier, wrenches from that of the
+URDF with a joint at the sensor.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from xml.etree import ElementTree
 
 import numpy as np
 import pinocchio as pin
 
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
-from robocal_ros.robot.model import Robot
+from robocal_ros.messages import JointSamples, WrenchSamples
+from robocal_ros.robot import Robot
 from support.arms import arm
-from support.forward import Reference, Tool
+from support.forward import Reference, Tool, sensed_wrench
 
 RATE = 250.0
 WRENCH_NOISE = np.array([0.3] * 3 + [0.01] * 3)
@@ -30,9 +29,9 @@ TOOL = Tool(2.0, np.array([0.018, -0.011, 0.102]), np.array([
 MIDDLE = {'robocal': [0.0, 0.2, -0.6, 0.0, 0.6, 0.0],
           'panda': [0.0, 0.2, 0.0, -1.8, 0.0, 1.8, 0.5],
           'ur5': [0.0, -1.2, 1.2, -0.8, 0.9, 0.0]}
-SENSORS = {'robocal': ('ft_wrist', ('ft_wrist',)),
-           'panda': ('panda_link8', ('panda_hand', 'panda_leftfinger', 'panda_rightfinger')),
-           'ur5': ('ee_link', ())}
+SENSORS = {'robocal': ('ft_wrist', 'ft_wrist_joint'), 'panda': ('panda_link8', 'panda_joint8'),
+           'ur5': ('ee_link', 'ee_fixed_joint')}
+"""Frame of the wrist sensor, and the joint that carries it."""
 FRICTION = (0.2, 1.0, 1.5, 0.1)
 """Offset, Coulomb and viscous friction, and the difference of the latter between directions."""
 NAMES = ('mass', 'com_x', 'com_y', 'com_z', 'inertia_xx', 'inertia_xy', 'inertia_xz',
@@ -84,62 +83,14 @@ def random_tool(generator: np.random.Generator, mass: float | None = None) -> To
     return Tool(mass, centre, inertia)
 
 
-def _links(urdf: str, names: tuple[str, ...]) -> list[tuple[str, pin.Inertia]]:
-    found = []
-    for link in ElementTree.fromstring(urdf).findall('link'):
-        mass = link.find('inertial/mass')
-        if link.get('name') not in names or mass is None:
-            continue
-        origin, tensor = link.find('inertial/origin'), link.find('inertial/inertia')
-        text = {} if origin is None else origin.attrib
-        place = pin.SE3(
-            pin.rpy.rpyToMatrix(*(float(x) for x in text.get('rpy', '0 0 0').split())),
-            np.array([float(x) for x in text.get('xyz', '0 0 0').split()]))
-        xx, xy, xz, yy, yz, zz = (float(tensor.get(key)) for key in (
-            'ixx', 'ixy', 'ixz', 'iyy', 'iyz', 'izz'))
-        found.append((link.get('name'), place.act(pin.Inertia(
-            float(mass.get('value')), np.zeros(3),
-            np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])))))
-    assert len(found) == len(names)
-    return found
-
-
 def wrench_of(
     name: str, tool: Tool | None, q: np.ndarray, v: np.ndarray, a: np.ndarray,
     gravity: Sequence[float] = (0.0, 0.0, -9.81),
 ) -> np.ndarray:
     """Return the readings of the wrist sensor without noise and bias, shape (k, 6)."""
     case = arm(name)
-    sensor, names = SENSORS[name]
-    bodies = _links(case.urdf, names)
-    if tool is not None:
-        bodies.append((case.tool, pin.Inertia(tool.mass, tool.com, np.asarray(tool.inertia))))
-    model = pin.buildModelFromXML(case.urdf)
-    data = model.createData()
-    index = model.getFrameId(sensor)
-    # The bodies do not move against each other.
-    pin.framesForwardKinematics(model, data, pin.neutral(model))
-    total = pin.Inertia.Zero()
-    for frame, inertia in bodies:
-        total += (data.oMf[index].inverse() * data.oMf[model.getFrameId(frame)]).act(inertia)
-    joint, placement = model.frames[index].parentJoint, model.frames[index].placement
-    speed, change, down = (np.empty((len(q), size)) for size in (6, 6, 3))
-    full = np.zeros((3, model.nv))
-    for i, row in enumerate(zip(q, v, a, strict=True)):
-        full[:, :len(row[0])] = row
-        pin.forwardKinematics(model, data, *full)
-        speed[i], change[i] = data.v[joint].vector, data.a[joint].vector
-        down[i] = data.oMi[joint].rotation.T @ gravity
-    to_sensor = placement.inverse()
-    speed, change = speed @ to_sensor.action.T, change @ to_sensor.action.T
-    change[:, :3] -= down @ to_sensor.rotation.T
-    # Newton's and Euler's laws: the force is I a + v × I v.
-    momentum = speed @ total.matrix()
-    force = change @ total.matrix()
-    force[:, :3] += np.cross(speed[:, 3:], momentum[:, :3])
-    force[:, 3:] += (np.cross(speed[:, 3:], momentum[:, 3:])
-                     + np.cross(speed[:, :3], momentum[:, :3]))
-    return -force
+    return sensed_wrench(
+        case.urdf, *SENSORS[name], (q, v, a), gravity, tool and (case.tool, tool))
 
 
 def friction_of(velocity: np.ndarray) -> np.ndarray:

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from robocal_ros.errors import DataError
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.trajectories import MotionLimits, Trajectory, quintic_path
+from robocal_ros.messages import JointSamples
+from robocal_ros.robot import CollisionChecker, MotionLimits, Robot, Trajectory, quintic_path
 from support.arms import arm as example_arm
 
 HOME = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])

@@ -12,9 +12,10 @@ import pyarrow as pa
 from robocal_ros.fleet.catalogue import BAGS, utc
 from robocal_ros.messages.bag_writer import BagWriter
 from robocal_ros.robot.model import Robot
+from support import ROOT
 from support.bag_examples import JOINT_STATE, MARKS, STRING, joint_state, marks, text
 
-URDF = Path(__file__).parents[1] / 'data' / 'two_joint.urdf'
+URDF = ROOT / 'test' / 'data' / 'two_joint.urdf'
 NAMES = ('shoulder', 'elbow')
 PARAMETERS = (('tool_frame', 'lower'), ('model', 'coulomb_viscous'))
 """Parameters that these bags need."""

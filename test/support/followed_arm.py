@@ -32,6 +32,22 @@ def inertias(robot: Robot, home: np.ndarray) -> np.ndarray:
                      for i, unit in enumerate(np.eye(robot.n))])
 
 
+def sampled(
+    parts: Sequence[Trajectory | float], start: np.ndarray, period: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return position, velocity and acceleration of motions and rests [s], shape (k, n) each."""
+    rows, here = [], start
+    for part in parts:
+        if isinstance(part, Trajectory):
+            rows.append(part.sample(np.arange(0.0, part.duration, period)))
+            here = part.goal
+        else:
+            still = np.zeros((max(1, round(part / period)), len(start)))
+            rows.append((still + here, still, still))
+    position, velocity, acceleration = (np.vstack(column) for column in zip(*rows, strict=True))
+    return position, velocity, acceleration
+
+
 @dataclass(frozen=True)
 class FollowedArm:
     """An arm of a hidden truth, its tool at the tool frame, its noise and its rate [Hz]."""
@@ -49,25 +65,16 @@ class FollowedArm:
         """Return the samples of motions with rests [s] and straight ways between them."""
         period = 1.0 / (self.rate * np.ceil(250.0 / self.rate))
         speed = np.minimum(self.robot.velocity_limit, 1.0)
-
-        def still(posture: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            position = np.tile(posture, (max(1, round(rest / period)), 1))
-            return position, np.zeros_like(position), np.zeros_like(position)
-
-        def sampled(motion: Trajectory) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            return motion.sample(np.arange(0.0, motion.duration, period))
-
-        pieces, here = [], motions[0].start
+        parts, here = list[Trajectory | float](), motions[0].start
         for motion in motions:
             if np.abs(motion.start - here).max() > 1e-6:
-                pieces.append(sampled(quintic_path(
-                    np.stack((here, motion.start)), speed, np.full(len(here), 2.0))))
-            pieces += [still(motion.start), sampled(motion)]
+                parts.append(quintic_path(
+                    np.stack((here, motion.start)), speed, np.full(len(here), 2.0)))
+            parts += [rest, motion]
             here = motion.goal
-        pieces.append(still(here))
         found = measure(
             self.description, replace(self.truth, tool=self.tool if tool else None), self.noise,
-            Motion(period, *(np.concatenate(part) for part in zip(*pieces, strict=True))),
+            Motion(period, *sampled([*parts, rest], motions[0].start, period)),
             seed=1, rate=self.rate)
         # Nodes and robocal estimate check and unwrap positions before they are recorded.
         time = 100.0 + found.time

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from xml.etree import ElementTree
 
 import numpy as np
 import pinocchio as pin
@@ -94,6 +95,51 @@ class Reference:
         pin.forwardKinematics(self.model, self.data, self.configuration(angles))
         return np.array([placed.rotation @ axis for placed, axis in zip(
             self.data.oMi[1:], self._axes, strict=True)])
+
+
+def sensed_wrench(
+    urdf: str, sensor: str, mount: str, motion: tuple[np.ndarray, np.ndarray, np.ndarray],
+    gravity: Sequence[float], tool: tuple[str, Tool] | None = None, end: str = '',
+) -> np.ndarray:
+    """Return what a sensor reads without noise and bias, in its own frame, shape (k, 6).
+
+    Its fixed joint is made one that turns and rests, whose wrench Newton-Euler's recursion has.
+
+    Args:
+        urdf: The description.
+        sensor: Frame of the sensor.
+        mount: The fixed joint that carries it.
+        motion: Position, velocity and acceleration of all other joints, shape (k, n) each.
+        gravity: Gravity in the root frame.
+        tool: Frame of a payload that the sensor carries, and the payload.
+        end: Frame at the end of the arm, that of the sensor by default.
+
+    """
+    tree = ElementTree.fromstring(urdf)
+    joint = tree.find(f"joint[@name='{mount}']")
+    joint.set('type', 'revolute')
+    for axis in joint.findall('axis'):
+        joint.remove(axis)
+    ElementTree.SubElement(joint, 'axis', xyz='0 0 1')
+    ElementTree.SubElement(joint, 'limit', lower='-1', upper='1', effort='1', velocity='1')
+    cut = Reference(ElementTree.tostring(tree, 'unicode'), end or sensor, gravity)
+    model, data = cut.model, cut.data
+    index = model.getJointId(mount)
+    if tool is not None:
+        frame, body = tool
+        # A tool frame beside the sensor's does not move against it.
+        carrier = max(index, model.frames[model.getFrameId(frame)].parentJoint)
+        placed = cut.placement(np.zeros(cut.n), frame)
+        model.inertias[carrier] += data.oMi[carrier].actInv(placed).act(
+            pin.Inertia(body.mass, body.com, body.inertia))
+    position, velocity, acceleration = (
+        np.insert(rows, model.joints[index].idx_v, 0.0, axis=1) for rows in motion)
+    readings = []
+    for row in zip(cut.configuration(position), velocity, acceleration, strict=True):
+        pin.rnea(model, data, *row)
+        # Pinocchio has the wrench that the parent exerts on the child.
+        readings.append(-data.f[index].vector)
+    return np.array(readings)
 
 
 def horizontal_posture(
@@ -188,40 +234,45 @@ class Motion:
     window: np.ndarray
 
 
+def tour(
+    start: np.ndarray, ways: Sequence[tuple[np.ndarray, float, int]], acceleration: float,
+    rate: float, rest: float = 0.3,
+) -> Motion:
+    """Rest, then go to a posture at a speed, again and again; each way has a number, or 0."""
+    pieces, windows, here = [], [], start
+    for goal, speed, number in ways:
+        still = np.zeros((int(rest * rate), len(here)))
+        pieces.append((still + here, still, still))
+        windows.append(np.zeros(len(still), int))
+        span = np.abs(goal - here).max()
+        if span > 1e-9:
+            # A path too short for its speed gets a triangular profile.
+            way = trapezoid(here, goal, min(speed, np.sqrt(span * acceleration)), acceleration,
+                            rate)
+            pieces.append(way)
+            windows.append(np.where(np.abs(way[2]).max(axis=1) == 0.0, number, 0))
+        here = goal
+    position, velocity, change = (np.vstack(column) for column in zip(*pieces, strict=True))
+    return Motion(np.arange(len(position)) / rate, position, velocity, change,
+                  np.concatenate(windows))
+
+
 def run(
     start: np.ndarray, sweeps: Sequence[SweepPlan], speed: float = 0.35, acceleration: float = 1.5,
     rate: float = RATE, rest: float = 0.3,
 ) -> Motion:
     """Move to each sweep, sweep in both directions, and rest in between."""
-    pieces, windows, here, count = [], [], start, 0
-
-    def drive(goal: np.ndarray, cruise: bool) -> None:
-        nonlocal here, count
-        still = np.zeros((int(rest * rate), len(here)))
-        pieces.append((still + here, still, still))
-        windows.append(np.zeros(len(still), int))
-        if np.abs(goal - here).max() > 0.01:
-            # A path too short for the speed gets a lower speed.
-            v = min(speed, 0.9 * np.sqrt(np.abs(goal - here).max() * acceleration))
-            way = trapezoid(here, goal, v, acceleration, rate)
-            count += cruise
-            constant = cruise & (np.abs(way[2]).max(axis=1) == 0.0)
-            pieces.append(way)
-            windows.append(np.where(constant, count, 0))
-        here = goal
-
+    ways, here, count = [], start, 0
     for sweep in sweeps:
-        ends = [sweep.posture.copy(), sweep.posture.copy()]
-        ends[0][sweep.joint] -= sweep.half
-        ends[1][sweep.joint] += sweep.half
-        drive(ends[0], False)
-        drive(ends[1], True)
-        if sweep.both:
-            drive(ends[0], True)
-    position, velocity, acceleration_ = (
-        np.vstack([piece[i] for piece in pieces]) for i in range(3))
-    return Motion(np.arange(len(position)) / rate, position, velocity, acceleration_,
-                  np.concatenate(windows))
+        low, high = sweep.posture.copy(), sweep.posture.copy()
+        low[sweep.joint] -= sweep.half
+        high[sweep.joint] += sweep.half
+        for goal, cruise in ((low, False), (high, True), (low, True))[:2 + sweep.both]:
+            count += cruise
+            fast = 0.9 * np.sqrt(np.abs(goal - here).max() * acceleration)
+            ways.append((goal, min(speed, fast), count * cruise))
+            here = goal
+    return tour(start, ways, acceleration, rate, rest)
 
 
 def coulomb(velocity: np.ndarray, forward: np.ndarray, backward: np.ndarray) -> np.ndarray:

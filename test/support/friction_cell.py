@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.messages import JointSamples
+from robocal_ros.robot import RigidBodyInertia, Robot
 from support.arms import arm
-from support.forward import Noise, Reference, Tool, measured, trapezoid
+from support.forward import Noise, Reference, Tool, measured, tour
 
 NAMES = ('coulomb', 'static', 'stribeck_velocity', 'viscous')
 RANDOM_ALONE = Noise(quantisation=0.0)
@@ -123,40 +123,22 @@ def record(
     """Return runs one after the other, with moves to each start and rests in between."""
     robot = arm(name).robot()
     reference = Reference(arm(name).urdf, arm(name).tool, gravity, tool)
-    here = np.array([0.2, 0.4, -0.6, 0.3, 0.5, 0.0]) if posture is None else posture.copy()
-    pieces, number = [], []
-
-    def add(piece: tuple[np.ndarray, np.ndarray, np.ndarray], cruising: np.ndarray) -> None:
-        pieces.append(piece)
-        number.append(cruising)
-
-    def rest() -> None:
-        still = np.zeros((int(0.3 * rate), robot.n))
-        add((still + here, still, still), np.zeros(len(still), int))
-
+    start = np.array([0.2, 0.4, -0.6, 0.3, 0.5, 0.0]) if posture is None else posture.copy()
+    ways, here = [], start
     for count, run in enumerate(runs, 1):
-        goals = [(run.start, 0.8, 0)]
         way = abs(run.speed) * run.cruise + run.speed**2 / ACCELERATION
-        goals.append((run.start + np.sign(run.speed) * way, abs(run.speed), count))
-        for angle, speed, label in goals:
-            rest()
-            goal = here.copy()
-            goal[run.joint] = angle
-            if abs(goal[run.joint] - here[run.joint]) > 1e-9:
-                # A path too short for its speed gets a triangular profile.
-                fast = min(speed, np.sqrt(ACCELERATION * np.abs(goal - here).max()))
-                piece = trapezoid(here, goal, fast, ACCELERATION, rate)
-                cruising = np.abs(piece[2]).max(axis=1) == 0.0
-                add(piece, np.where(cruising, label, 0))
-            here = goal
-    rest()
-    position, velocity, acceleration = (
-        np.vstack([piece[i] for piece in pieces]) for i in range(3))
-    torque = reference.torque(position, velocity, acceleration)
+        for angle, speed, number in ((run.start, 0.8, 0), (
+                run.start + np.sign(run.speed) * way, abs(run.speed), count)):
+            here = here.copy()
+            here[run.joint] = angle
+            ways.append((here, speed, number))
+    # It rests in the end.
+    motion = tour(start, [*ways, (here, 1.0, 0)], ACCELERATION, rate)
+    torque = reference.torque(motion.position, motion.velocity, motion.acceleration)
     for joint, truth in truths.items():
-        torque[:, joint] += truth.torque(velocity[:, joint])
-    return Record(robot.joint_names, np.arange(len(position)) / rate, position, velocity, torque,
-                  np.concatenate(number), tuple(runs))
+        torque[:, joint] += truth.torque(motion.velocity[:, joint])
+    return Record(robot.joint_names, motion.time, motion.position, motion.velocity, torque,
+                  motion.window, tuple(runs))
 
 
 def loaded(robot: Robot, tool: Tool) -> Robot:

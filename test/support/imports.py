@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from support import ROOT
+
 PACKAGE = 'robocal_ros'
 INSTALLED = (PACKAGE, 'robocal_sim')
 STUBS = sorted((ROOT / PACKAGE).rglob('__init__.pyi'))

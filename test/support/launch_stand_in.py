@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -22,7 +21,7 @@ import pytest
 import xacro
 import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
+from support import ROOT
 
 
 @dataclass

@@ -16,9 +16,8 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.msg import Transition
 
 from robocal_ros.messages import qos
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.results.store import read_result
-from robocal_ros.robot.friction_law import SteadyFriction
+from robocal_ros.results import CalibrationResult, read_result
+from robocal_ros.robot import SteadyFriction
 from support.live_graph import TRUTH, Client, Process, phase, sim_arm, start_node, value
 from support.ros_rig import PATIENCE
 

@@ -11,29 +11,39 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
 import rclpy
+import yaml
+from control_msgs.action import FollowJointTrajectory
 from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.srv import ChangeState, GetState
+from rcl_interfaces.msg import SetParametersResult
 from rcl_interfaces.srv import SetParameters
+from rclpy.action import ActionClient
+from rclpy.duration import Duration
+from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, qos_profile_sensor_data
 from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
+from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from robocal_ros import registry
+from support import ROOT
 from support.forked import Forked
+from support.launch_stand_in import Started
 from support.ros_rig import PATIENCE, Spinner, await_service
 
-ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / 'config'
 TRUTH = CONFIG / 'sim' / 'hidden_truth.yaml'
 CELL = CONFIG / 'sim' / 'reference_cell.yaml'
 JOINTS = tuple(f'joint_{number}' for number in range(1, 7))
+CONTROLLER = 'joint_trajectory_controller'
 
 
 def _argument(value: Any) -> str:
@@ -41,7 +51,7 @@ def _argument(value: Any) -> str:
     return json.dumps(value) if isinstance(value, bool | list | tuple) else str(value)
 
 
-Started = TypeVar('Started', bound='Child')
+AChild = TypeVar('AChild', bound='Child')
 
 
 class Child:
@@ -54,7 +64,7 @@ class Child:
                 command, cwd=ROOT, env={**os.environ, 'PYTHONUNBUFFERED': '1'}, stdout=output,
                 stderr=subprocess.STDOUT)
 
-    def __enter__(self: Started) -> Started:
+    def __enter__(self: AChild) -> AChild:
         return self
 
     def __exit__(
@@ -110,6 +120,20 @@ class Process(NodeChild):
         super().__init__(module, arguments, log, opened)
 
 
+def as_launched(item: Started, folder: Path) -> NodeChild:
+    """Start a process of this package with the arguments that launch gives it."""
+    module = {**registry.nodes(), 'sim_arm': 'robocal_sim.node'}[item.executable]
+    values = folder / f'{item.namespace.strip("/")}_{item.name}.yaml'
+    values.write_text(yaml.safe_dump(
+        {f'{item.namespace}/{item.name}': {'ros__parameters': item.values}}))
+    words = ['--ros-args', '-r', f'__node:={item.name}', '-r', f'__ns:={item.namespace or "/"}']
+    for file in (*item.files, str(values)):
+        words += ['--params-file', file]
+    for old, new in item.remappings.items():
+        words += ['-r', f'{old}:={new}']
+    return NodeChild(module, words, values.with_suffix('.log'))
+
+
 def sim_arm(log: Path, **parameters: Any) -> Process:
     """Start the simulated arm on the reference cell, as fast as its consumers keep up."""
     # The rate of a slow driver. Tests whose accuracy depends on the number of samples raise it.
@@ -133,28 +157,52 @@ def start_node(
         'use_sim_time': True, 'autostart': True, 'results_dir': results, **parameters})
 
 
-def payload_node(
-    log: Path, results: Path, *, name: str = 'payload_identification', **parameters: Any,
-) -> Process:
+def payload_node(log: Path, results: Path, **parameters: Any) -> Process:
     """Start a payload node, active at once."""
-    defaults = {'use_sim_time': True, 'autostart': True, 'known_mass': 2.0,
-                'gain_std': 0.002, 'arm_model_std': 0.01, 'results_dir': results}
-    return Process('robocal_ros.payload.node', log, name=name, **{**defaults, **parameters})
+    return start_node('payload_identification', log, results, **{
+        'known_mass': 2.0, 'gain_std': 0.002, 'arm_model_std': 0.01, **parameters})
+
+
+def trajectory(*rows: tuple[float, Sequence[float]], **further: Any) -> JointTrajectory:
+    """Return a trajectory from times [s] and positions [rad], and further fields of its points."""
+    return JointTrajectory(joint_names=list(JOINTS), points=[JointTrajectoryPoint(
+        positions=[float(value) for value in positions],
+        time_from_start=Duration(seconds=at).to_msg(), **further) for at, positions in rows])
 
 
 class Client:
-    """A client that calls services, sets parameters, and records status and joint states."""
+    """A client that calls services, sets parameters, and records status and joint states.
 
-    def __init__(self) -> None:
-        self.node = rclpy.create_node('client')
-        self._spinner = Spinner(self.node)
-        self.until, self.wait = self._spinner.until, self._spinner.wait
+    Args:
+        *others: Nodes that are spun beside its own.
+        namespace: Namespace of its node, to which the names of other nodes are relative.
+
+    """
+
+    def __init__(self, *others: Node, namespace: str = '') -> None:
+        self.node = rclpy.create_node('client', namespace=namespace)
+        self.spinner = Spinner(self.node, *others)
+        self.until, self.wait = self.spinner.until, self.spinner.wait
         self._clients: dict[str, Any] = {}
         self.statuses: dict[str, list[DiagnosticStatus]] = {}
 
     def close(self) -> None:
-        with self._spinner:
-            pass
+        if 'action' in vars(self):
+            self.action.destroy()
+        self.spinner.__exit__(None, None, None)
+
+    @cached_property
+    def action(self) -> ActionClient:
+        """The action of the arm's controller."""
+        return ActionClient(self.node, FollowJointTrajectory,
+                            f'{CONTROLLER}/follow_joint_trajectory')
+
+    def send(self, message: JointTrajectory) -> Any:
+        """Send a goal to the controller; return its handle, or None if it is rejected."""
+        self.until(self.action.server_is_ready, what='the controller')
+        handle = self.wait(self.action.send_goal_async(
+            FollowJointTrajectory.Goal(trajectory=message)))
+        return handle if handle.accepted else None
 
     def _client(self, kind: Any, name: str) -> Any:
         if name not in self._clients:
@@ -184,35 +232,37 @@ class Client:
 
     def ask(self, verb: str, node: str = 'payload_identification') -> Trigger.Response:
         """Call a Trigger service that may be called twice, until it answers."""
-        return self._ask(Trigger, f'/{node}/{verb}', Trigger.Request())
+        return self._ask(Trigger, f'{node}/{verb}', Trigger.Request())
 
     def begin(self, verb: str, node: str = 'payload_identification') -> Any:
         """Call a Trigger service without waiting for the answer."""
-        return self._client(Trigger, f'/{node}/{verb}').call_async(Trigger.Request())
+        return self._client(Trigger, f'{node}/{verb}').call_async(Trigger.Request())
 
     def call(
         self, verb: str, node: str = 'payload_identification', timeout: float = 900.0
     ) -> Trigger.Response:
         return self.wait(self.begin(verb, node), timeout)
 
+    def try_to_set(self, node: str, **values: Any) -> list[SetParametersResult]:
+        """Set parameters; return the node's answers."""
+        request = SetParameters.Request(parameters=[
+            Parameter(name, value=value).to_parameter_msg() for name, value in values.items()])
+        return list(self._ask(SetParameters, f'{node}/set_parameters', request).results)
+
     def set(self, node: str, **values: Any) -> None:
         """Set parameters; fail with the reason of the node if it refuses."""
-        request = SetParameters.Request(parameters=[
-            Parameter(name.replace('__', '.'), value=value).to_parameter_msg()
-            for name, value in values.items()])
-        answer = self._ask(SetParameters, f'/{node}/set_parameters', request)
-        for result in answer.results:
+        for result in self.try_to_set(node, **values):
             assert result.successful, result.reason
 
     def change(self, transition: int, node: str = 'payload_identification') -> bool:
         """Request a lifecycle transition and return whether it succeeded."""
         request = ChangeState.Request()
         request.transition.id = transition
-        client = self._client(ChangeState, f'/{node}/change_state')
+        client = self._client(ChangeState, f'{node}/change_state')
         return bool(self.wait(client.call_async(request)).success)
 
     def state(self, node: str = 'payload_identification') -> str:
-        answer = self._ask(GetState, f'/{node}/get_state', GetState.Request())
+        answer = self._ask(GetState, f'{node}/get_state', GetState.Request())
         return str(answer.current_state.label)
 
     def subscribe(self, kind: Any, topic: str, profile: QoSProfile) -> list[Any]:

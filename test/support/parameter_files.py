@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from robocal_ros import registry
-from robocal_ros.node.calibration_node import CalibrationNode
+from robocal_ros.node import CalibrationNode
 from robocal_ros.parameters import (
     ArmParameters,
     Declaration,
@@ -19,8 +19,7 @@ from robocal_ros.parameters import (
     RobotParameters,
     declarations,
 )
-
-ROOT = Path(__file__).resolve().parents[2]
+from support import ROOT
 
 _HEAD = """\
 <!-- SPDX-License-Identifier: Apache-2.0 -->

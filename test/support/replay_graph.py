@@ -6,16 +6,20 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import yaml
 from rclpy.qos import QoSProfile
 from rosgraph_msgs.msg import Clock
 
+from robocal_ros.cli.main import main
 from robocal_ros.cli.record import message_class
-from robocal_ros.messages import qos
-from robocal_ros.messages.bag import Bag
+from robocal_ros.messages import Bag, qos
+from robocal_ros.results import CalibrationResult, Verdict, read_result
 from robocal_sim.consumers import Consumers
 from support.bag_examples import recorded
 from support.live_graph import Child, Client
@@ -28,21 +32,46 @@ _DEPTH = 20000
 DEEP = {'qos_overrides./joint_states.subscription.depth': _DEPTH}
 
 
-class RecorderProcess(Child):
-    """`robocal record` in a child process."""
+@contextmanager
+def recorded_by(
+    client: Client, folder: Path, nodes: Sequence[str], profile: Mapping[str, Any]
+) -> Iterator[Path]:
+    """Record active nodes into ``bag`` of a folder by `robocal record`; yield its log."""
+    file, log = folder / 'profile.yaml', folder / 'recorder.log'
+    file.write_text(yaml.safe_dump({'recorder': {**profile}}))
+    with Child([
+        sys.executable, '-m', 'robocal_ros.cli.main', 'record', '-o', str(folder / 'bag'),
+        '--timeout', str(PATIENCE), '--profile', str(file)], log,
+    ) as recorder:
+        for node in nodes:
+            client.until(lambda node=node: client.state(node) == 'active')
+        client.until(lambda: 'Recording into' in log.read_text())
+        yield log
+        recorder.send(signal.SIGINT)
+        assert recorder.end() == 0, log.read_text()
 
-    def __init__(self, folder: Path, log: Path, *arguments: str) -> None:
-        super().__init__([sys.executable, '-m', 'robocal_ros.cli.main', 'record', '-o',
-                          str(folder), '--timeout', str(PATIENCE), *arguments], log)
 
-    @property
-    def said(self) -> str:
-        return self.log.read_text()
+def streams_of(*topics: str) -> dict[str, Any]:
+    """Return a profile with what nodes read; the usual one records a dozen topics more."""
+    return {'topics': ['robot_description', *topics], 'types': [], 'needed': ['joint_states']}
 
-    def end(self, timeout: float = PATIENCE) -> int:
-        """Send SIGINT and return the exit code."""
-        self.send(signal.SIGINT)
-        return super().end(timeout)
+
+def filed(folder: Path, kind: str) -> CalibrationResult:
+    """Return the result that a node filed, passed or not."""
+    good = folder / f'{kind}.yaml'
+    return read_result(good if good.exists() else folder / f'{kind}.failed.yaml')
+
+
+def estimated(folder: Path, kind: str, **parameters: Any) -> CalibrationResult:
+    """Return what `robocal estimate` makes of the bag in a folder, with results in ``offline``."""
+    output = folder / f'offline_{kind}.yaml'
+    code = main(['estimate', kind, str(folder / 'bag'), '-o', str(output),
+                 '--results-dir', str(folder / 'offline' / kind),
+                 *(word for name, told in parameters.items() for word in (
+                     '-p', f'{name}:={str(told).lower() if isinstance(told, bool) else told}'))])
+    result = read_result(output)
+    assert code == (0 if result.verdict is Verdict.PASS else 1)
+    return result
 
 
 def play(

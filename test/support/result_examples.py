@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from robocal_ros.results.result import (
+from robocal_ros.results import (
     CalibrationResult,
     Check,
     Fit,

@@ -22,9 +22,9 @@ from std_srvs.srv import Trigger
 from robocal_ros.cli.node_client import is_served
 from robocal_ros.messages import qos
 from robocal_ros.node.calibration_node import SUCCESS, CalibrationNode
+from support import ROOT as ROOT
 from support.arms import arm
 
-ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 120.0
 """Longest wait for an event [s]: on a busy machine, nodes get a tenth of a core."""
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from robocal_ros.estimators import estimator
-from robocal_ros.messages.bag import Bag, Selection
+from robocal_ros.messages import Bag, Selection
 from robocal_ros.offline import OfflineEstimation
 from robocal_ros.parameters import checked
-from robocal_ros.results.result import CalibrationResult
+from robocal_ros.results import CalibrationResult
 
 
 class Computed(Exception):

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,12 @@ from builtin_interfaces.msg import Duration
 from control_msgs.action import FollowJointTrajectory
 from control_msgs.msg import JointTrajectoryControllerState
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from rcl_interfaces.srv import SetParameters
-from rclpy.action import ActionClient
 from rclpy.callback_groups import ReentrantCallbackGroup
-from rclpy.parameter import Parameter
 from rclpy.task import Future
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool, String
-from support.live_graph import JOINTS, seconds, sim_arm
-from support.ros_rig import Spinner, arm_urdf, overrides
+from support.live_graph import CONTROLLER, JOINTS, Client, seconds, sim_arm, trajectory
+from support.ros_rig import arm_urdf, overrides
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from robocal_ros.arm import client, owner
@@ -42,7 +40,6 @@ from robocal_ros.robot.trajectories import MotionLimits, Trajectory, quintic_pat
 
 pytestmark = pytest.mark.usefixtures('ros')
 
-CONTROLLER = 'joint_trajectory_controller'
 TURN = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 
 
@@ -56,22 +53,21 @@ class SilentReport:
         """Tell nobody."""
 
 
-class Rig:
+class Rig(Client):
     """An arm client, the arm, and somebody who interferes."""
 
     def __init__(
         self, *, tool_frame: str = 'tool0', controller: str = CONTROLLER, namespace: str = '',
         **values: Any,
     ) -> None:
-        self.node = rclpy.create_node(
+        self.subject = rclpy.create_node(
             'subject', namespace=namespace, parameter_overrides=overrides(use_sim_time=True))
-        self.other = rclpy.create_node('other', namespace=namespace)
-        self.spinner = Spinner(self.node, self.other)
+        super().__init__(self.subject, namespace=namespace)
         self.robot = Robot(arm_urdf(), tool_frame=tool_frame)
         group = ReentrantCallbackGroup()
-        self.waiter = Waiter(self.node, group)
+        self.waiter = Waiter(self.subject, group)
         self.joints = JointStateStream(
-            self.node, group, self.robot, now=self.waiter.now,
+            self.subject, group, self.robot, now=self.waiter.now,
             factor=np.ones(self.robot.n))
         self.joints.start()
         self.usual = self.values = ArmParameters(
@@ -88,36 +84,27 @@ class Rig:
 
         actions.send = spy
         self.arm.start()
-        self.topic = self.other.create_publisher(
+        self.topic = self.node.create_publisher(
             JointTrajectory, f'{CONTROLLER}/joint_trajectory', 10)
-        self.action = ActionClient(
-            self.other, FollowJointTrajectory, f'{CONTROLLER}/follow_joint_trajectory')
-        self._parameters = self.other.create_client(SetParameters, 'sim_arm/set_parameters')
 
     def __enter__(self) -> Rig:
         self.connect()
         # What is imported when it is first needed must not hold up the first motion.
         self.path(np.zeros(self.robot.n)).sample(0.0)
-        self.spinner.until(self.action.server_is_ready)
-        self.spinner.until(lambda: self.topic.get_subscription_count() > 0)
+        self.until(lambda: self.topic.get_subscription_count() > 0)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.action.destroy()
         self.arm.destroy()
         self.joints.destroy()
         self.waiter.destroy()
-        self.spinner.__exit__(None, None, None)
+        self.close()
 
     def connect(self) -> None:
         self.spinner.run(self.arm.connect)
 
-    def set(self, **values: Any) -> None:
-        self.spinner.until(self._parameters.service_is_ready)
-        request = SetParameters.Request(parameters=[
-            Parameter(name, value=value).to_parameter_msg() for name, value in values.items()])
-        for result in self.spinner.wait(self._parameters.call_async(request)).results:
-            assert result.successful, result.reason
+    def fault(self, text: str = 'none') -> None:
+        self.set('sim_arm', fault=text)
 
     def use(self, **values: Any) -> None:
         self.values = replace(self.usual, **values)
@@ -134,19 +121,26 @@ class Rig:
         n = self.robot.n
         return quintic_path(np.array([self.posture, goal]), np.full(n, speed), np.full(n, 4.0))
 
-    def begin(self, trajectory: Trajectory) -> Any:
-        """Start a motion and wait until the arm is on its way."""
+    def begin(self, trajectory: Trajectory, *, repeated: bool = False, **options: Any) -> Any:
+        """Start a motion, or one that may be repeated, and wait until the arm is on its way."""
         start = self.posture
-        task = self.spinner.begin(lambda: self.arm.try_move(trajectory))
-        self.spinner.until(lambda: task.done() or np.abs(self.posture - start).max() > 0.1)
+        task = self.spinner.begin(partial(
+            self.arm.move, trajectory, phase='moving', message='', share=(0.0, 1.0),
+        ) if repeated else partial(self.arm.try_move, trajectory, **options))
+        self.until(lambda: task.done() or np.abs(self.posture - start).max() > 0.1)
         return task
 
     def move(self, trajectory: Trajectory, limits: MotionLimits | None = None) -> MotionOutcome:
         return self.spinner.run(lambda: self.arm.try_move(trajectory, limits=limits))
 
+    def do(self, trajectory: Trajectory) -> None:
+        """Move the arm, which must arrive."""
+        outcome = self.move(trajectory)
+        assert outcome.status is MotionStatus.DONE, outcome.message
+
     def end(self, task: Any) -> MotionOutcome:
         # A slow motion that is repeated, perhaps more than once on a busy machine.
-        return self.spinner.wait(task, 240.0)
+        return self.wait(task, 240.0)
 
     def held(self, task: Any, status: MotionStatus, *words: str) -> None:
         """Wait for the end of a motion, by this status, in these words, and with the arm held."""
@@ -156,15 +150,19 @@ class Rig:
             assert word in outcome.message
         assert outcome.held
 
+    def hear_of_others(self, expected: bool) -> None:
+        """Wait until the goals of others are known, or known to be over."""
+        self.until(lambda: bool(self.arm.client.goals.foreign) is expected)
+
     def settle(self) -> None:
         """Wait until the arm rests: it sags at first, and it stands while nobody listens."""
-        self.spinner.until(
+        self.until(
             lambda: self.joints.age() < 0.2 and self.joints.travel(0.2) < 1e-3)
 
     def rests(self) -> bool:
         """Whether the arm stays where it is for a while."""
         end = self.stamp + 0.35
-        self.spinner.until(lambda: self.stamp > end and np.isfinite(self.joints.travel(0.25)))
+        self.until(lambda: self.stamp > end and np.isfinite(self.joints.travel(0.25)))
         return self.joints.travel(0.25) < 1e-3
 
 
@@ -176,26 +174,28 @@ def simulation(ros: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope='module')
 def shared(simulation: None) -> Iterator[Rig]:
-    with Rig() as made:
+    """A client with all conditions."""
+    # On a busy machine, the arm may be silent for a while.
+    with Rig(max_effort_share=[0.0, 0.0, 1.0, 0.0, 0.0, 0.0], guard_topic='ft_wrist/wrench',
+             max_force=1e4, max_torque=1e4, stop_statuses=['driver: protective'],
+             state_timeout=5.0) as made:
         yield made
 
 
 @pytest.fixture
 def rig(shared: Rig) -> Iterator[Rig]:
     """The arm at rest at zero, without faults."""
-    # On a busy machine, the arm may be silent for a while.
-    shared.use(state_timeout=10.0)
-    shared.waiter.stop_reason = ''
-    shared.settle()
-    outcome = shared.move(shared.path(np.zeros(6)))
-    assert outcome.status is MotionStatus.DONE, outcome.message
     shared.use()
+    shared.waiter.stop_reason = ''
+    shared.until(lambda: not shared.arm.client.abort.problem())
+    shared.settle()
+    shared.do(shared.path(np.zeros(6)))
     shared.sent.clear()
     yield shared
-    shared.set(fault='none', controller_active=True, speed_scaling=1.0)
-    shared.spinner.until(lambda: not shared.arm.client.state_problem())
+    shared.set('sim_arm', fault='none', controller_active=True, speed_scaling=1.0)
+    shared.until(lambda: not shared.arm.client.state_problem())
     state = shared.arm.client.controller
-    shared.spinner.until(lambda: state.look() or not state.paused)
+    shared.until(lambda: state.look() or not state.paused)
 
 
 def refused(rig: Rig, trajectory: Trajectory, *words: str) -> None:
@@ -275,9 +275,10 @@ class TestRefused:
 
     def test_stale_joint_states(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr('os.getloadavg', lambda: (1000.0, 0.0, 0.0))
+        rig.use(state_timeout=0.5)
         trajectory = rig.path(TURN)
-        rig.set(fault='joint_states_silent')
-        rig.spinner.until(lambda: rig.joints.age() > 0.6)
+        rig.fault('joint_states_silent')
+        rig.until(lambda: rig.joints.age() > 0.6)
         outcome = rig.move(trajectory)
         assert outcome.status is MotionStatus.REFUSED
         assert re.match(
@@ -289,12 +290,12 @@ class TestRefused:
 
     def test_an_arm_that_is_already_moving(self, rig: Rig) -> None:
         rig.topic.publish(conversions.to_joint_trajectory(rig.path(TURN, 0.3), JOINTS))
-        rig.spinner.until(lambda: rig.posture[5] > 0.05)
+        rig.until(lambda: rig.posture[5] > 0.05)
         outcome = rig.move(rig.path(np.zeros(6)))
         assert outcome.status is MotionStatus.REFUSED
         assert 'already moving' in outcome.message or "motion's start" in outcome.message
         assert rig.sent == []
-        rig.spinner.until(lambda: rig.rests() and rig.posture[5] > 0.99)
+        rig.until(lambda: rig.rests() and rig.posture[5] > 0.99)
 
     def test_a_stop_requested_before_the_motion(self, rig: Rig) -> None:
         rig.waiter.stop('Not now.')
@@ -309,7 +310,7 @@ def test_an_unknown_controller_is_refused_naming_others(simulation: None) -> Non
     rig = Rig(controller='arm_controller')
     try:
         rig.use(connect_timeout=1.0)
-        rig.spinner.until(lambda: np.isfinite(rig.joints.travel(0.1)))
+        rig.until(lambda: np.isfinite(rig.joints.travel(0.1)))
         with pytest.raises(ConfigurationError) as refusal:
             rig.spinner.run(rig.arm.connect)
         assert 'arm_controller/follow_joint_trajectory' in str(refusal.value)
@@ -323,7 +324,7 @@ def test_controller_of_other_joints_is_refused(simulation: None) -> None:
     with Rig(tool_frame='link_4') as rig:
         assert rig.robot.joint_names == JOINTS[:4]
         state = rig.arm.client.controller
-        rig.spinner.until(lambda: state.look() or state.joints)
+        rig.until(lambda: state.look() or state.joints)
         outcome = rig.move(rig.path(np.zeros(4) + 0.2))
         assert outcome.status is MotionStatus.REFUSED
         assert "the arm's joints are joint_1, joint_2, joint_3, joint_4" in outcome.message
@@ -369,24 +370,15 @@ class TestAnotherClient:
     """Goals that this node has not sent."""
 
     @staticmethod
-    def send(rig: Rig, trajectory: Trajectory) -> Any:
-        """Send a goal as another client; return its handle."""
-        handle = rig.spinner.wait(rig.action.send_goal_async(FollowJointTrajectory.Goal(
-            trajectory=conversions.to_joint_trajectory(trajectory, JOINTS))))
-        assert handle.accepted
-        return handle
-
-    @staticmethod
-    def holding(rig: Rig, duration: float = 600.0) -> Trajectory:
+    def holding(rig: Rig, duration: float = 600.0) -> JointTrajectory:
         """Return a motion that stays where the arm is."""
-        return Trajectory(np.array([0.0, duration]), np.stack((rig.posture, rig.posture)),
-                          np.zeros((2, 6)))
+        return trajectory((0.0, rig.posture), (duration, rig.posture), velocities=[0.0] * 6)
 
     def test_a_goal_that_preempts_is_named(self, rig: Rig) -> None:
         task = rig.begin(rig.path(2.0 * TURN, 0.5))
         goal = rig.posture
         goal[5] += 0.05
-        self.send(rig, rig.path(goal))
+        rig.send(conversions.to_joint_trajectory(rig.path(goal), JOINTS))
         outcome = rig.end(task)
         assert outcome.status is MotionStatus.TAKEN_OVER
         assert 'Another client has sent controller' in outcome.message
@@ -396,9 +388,9 @@ class TestAnotherClient:
         assert len(rig.sent) == 1, 'no command against that of the other client'
 
     def test_a_goal_that_holds_is_not_preempted(self, rig: Rig) -> None:
-        handle = self.send(rig, self.holding(rig))
+        handle = rig.send(self.holding(rig))
         result = handle.get_result_async()
-        rig.spinner.until(lambda: rig.arm.client.goals.foreign)
+        rig.hear_of_others(True)
         outcome = rig.move(rig.path(TURN))
         assert outcome.status is MotionStatus.TAKEN_OVER
         assert (f"Controller '{CONTROLLER}/follow_joint_trajectory' executes a goal of another "
@@ -408,64 +400,62 @@ class TestAnotherClient:
         with pytest.raises(MotionError, match='executes a goal of another client'):
             rig.connect()
         assert not result.done()
-        rig.spinner.wait(handle.cancel_goal_async())
-        rig.spinner.until(lambda: not rig.arm.client.goals.foreign)
-        outcome = rig.move(rig.path(0.3 * TURN))
-        assert outcome.status is MotionStatus.DONE, outcome.message
+        rig.wait(handle.cancel_goal_async())
+        rig.hear_of_others(False)
+        rig.do(rig.path(0.3 * TURN))
 
     def test_a_node_that_has_the_arm_is_named_rather_than_its_goal(self, rig: Rig) -> None:
-        handle = self.send(rig, self.holding(rig))
-        rig.spinner.until(lambda: rig.arm.client.goals.foreign)
-        claims = rig.other.create_publisher(String, owner.TOPIC, qos.MARKS)
-        rig.spinner.until(lambda: claims.get_subscription_count() > 0)
-        claims.publish(String(data='claim /other'))
-        rig.spinner.until(lambda: rig.arm.owner.other == '/other')
-        with pytest.raises(MotionError, match='Node /other moves the arm; nothing was sent'):
+        handle = rig.send(self.holding(rig))
+        rig.hear_of_others(True)
+        claims = rig.node.create_publisher(String, owner.TOPIC, qos.MARKS)
+        rig.until(lambda: claims.get_subscription_count() > 0)
+        claims.publish(String(data='claim /client'))
+        rig.until(lambda: rig.arm.owner.other == '/client')
+        with pytest.raises(MotionError, match='Node /client moves the arm; nothing was sent'):
             rig.connect()
-        claims.publish(String(data='release /other'))
-        rig.other.destroy_publisher(claims)
-        rig.spinner.wait(handle.cancel_goal_async())
-        rig.spinner.until(lambda: not rig.arm.client.goals.foreign)
+        claims.publish(String(data='release /client'))
+        rig.node.destroy_publisher(claims)
+        rig.wait(handle.cancel_goal_async())
+        rig.hear_of_others(False)
 
     def test_a_goal_that_began_before_the_node_is_known(self, rig: Rig) -> None:
-        handle = self.send(rig, self.holding(rig))
+        handle = rig.send(self.holding(rig))
         rig.arm.client.goals.stop()
         rig.arm.client.goals.start()
-        rig.spinner.until(lambda: rig.arm.client.goals.foreign)
-        rig.spinner.wait(handle.cancel_goal_async())
-        rig.spinner.until(lambda: not rig.arm.client.goals.foreign)
+        rig.hear_of_others(True)
+        rig.wait(handle.cancel_goal_async())
+        rig.hear_of_others(False)
 
     def test_goals_of_a_controller_that_was_unloaded_are_over(self, rig: Rig) -> None:
         """Its last status names them for ever."""
-        self.send(rig, self.holding(rig))
-        rig.spinner.until(lambda: rig.arm.client.goals.foreign)
-        rig.set(fault='controller_gone')
-        rig.spinner.until(lambda: not rig.arm.client.goals.foreign)
-        rig.set(fault='none')
-        rig.spinner.until(rig.action.server_is_ready)
+        rig.send(self.holding(rig))
+        rig.hear_of_others(True)
+        rig.fault('controller_gone')
+        rig.hear_of_others(False)
+        rig.fault()
+        rig.until(rig.action.server_is_ready)
         rig.connect()
-        outcome = rig.move(rig.path(0.3 * TURN))
-        assert outcome.status is MotionStatus.DONE, outcome.message
+        rig.do(rig.path(0.3 * TURN))
 
     def test_a_motion_by_topic_is_seen_before_the_arm_moves(self, rig: Rig) -> None:
         """Slower than what counts as moving."""
         state = rig.arm.client.controller
         # The last motion must not be taken for this one.
-        rig.spinner.until(lambda: state.travel(0.15, 0.0, commanded=True) < client.STILL_TRAVEL)
+        rig.until(lambda: state.travel(0.15, 0.0, commanded=True) < client.STILL_TRAVEL)
         rig.topic.publish(conversions.to_joint_trajectory(rig.path(0.5 * TURN, 0.012), JOINTS))
-        rig.spinner.until(
+        rig.until(
             lambda: client.STILL_TRAVEL < state.travel(0.15, 0.0, commanded=True) < np.inf)
         outcome = rig.move(rig.path(rig.posture + TURN))
         assert outcome.status is MotionStatus.REFUSED
         assert 'commands changes. Nothing was sent' in outcome.message
         assert rig.sent == []
-        rig.topic.publish(conversions.to_joint_trajectory(self.holding(rig, 0.1), JOINTS))
+        rig.topic.publish(self.holding(rig, 0.1))
         rig.settle()
 
 
 def test_controller_deactivated(rig: Rig) -> None:
     task = rig.begin(rig.path(2.0 * TURN, 0.5))
-    rig.set(controller_active=False)
+    rig.set('sim_arm', controller_active=False)
     outcome = rig.end(task)
     assert outcome.status is MotionStatus.ABORTED
     assert outcome.message.startswith(
@@ -480,35 +470,40 @@ def test_controller_deactivated(rig: Rig) -> None:
 
 def test_controller_abort(rig: Rig) -> None:
     task = rig.begin(rig.path(2.0 * TURN, 0.5))
-    rig.set(fault='controller_abort')
+    rig.fault('controller_abort')
     rig.held(task, MotionStatus.ABORTED, 'The controller ended the motion',
              'went furthest: it is 0.0')
     # What the controller commands has stepped to where the arm rests; nobody else moves it.
     assert not rig.arm.client._commands_change()
-    rig.set(fault='none')
+    rig.fault()
     assert rig.move(rig.path(rig.posture)).status is MotionStatus.DONE
 
 
-def test_joint_states_that_stop(rig: Rig) -> None:
-    # The arm, too, may be late; joint states are compared with what the controller sends.
-    rig.use(state_timeout=5.0)
-    task = rig.begin(rig.path(2.0 * TURN, 0.2))
-    rig.set(fault='joint_states_silent')
-    rig.held(task, MotionStatus.STATES_LOST,
-             'goes on: joint_state_broadcaster or the driver has stopped',
-             'The motion was cancelled')
-    rig.set(fault='none')
-    rig.spinner.until(lambda: rig.joints.age() < 0.1)
+@pytest.mark.parametrize(('fault', 'speed', 'status', 'words'), [
+    # Compared with what the controller sends: the arm's process, too, may be late.
+    ('joint_states_silent', 0.2, MotionStatus.STATES_LOST,
+     ('goes on: joint_state_broadcaster or the driver has stopped', 'The motion was cancelled')),
+    ('effort_nan:joint_3', 0.2, MotionStatus.OVERLOADED,
+     ("The effort of joint 'joint_3' is nan N·m",)),
+    ('ft_nan', 0.2, MotionStatus.OVERLOADED, ()),
+    # The motion lasts much longer than the silence that ends it.
+    ('ft_silent', 0.05, MotionStatus.DATA_LOST, ('No readings were received on guard_topic',)),
+])
+def test_a_fault_in_mid_motion_ends_it(
+    rig: Rig, fault: str, speed: float, status: MotionStatus, words: tuple[str, ...]
+) -> None:
+    task = rig.begin(rig.path(2.0 * TURN, speed))
+    rig.fault(fault)
+    rig.held(task, status, *words)
+    rig.fault()
+    rig.until(lambda: rig.joints.age() < 0.1)
     assert rig.rests()
     assert rig.posture[5] < 1.9
 
 
 def test_a_problem_reported_by_the_watch_ends_the_motion(rig: Rig) -> None:
     problem = ''
-    start = rig.posture
-    task = rig.spinner.begin(
-        lambda: rig.arm.try_move(rig.path(2.0 * TURN, 0.5), watch=lambda: problem))
-    rig.spinner.until(lambda: np.abs(rig.posture - start).max() > 0.1)
+    task = rig.begin(rig.path(2.0 * TURN, 0.5), watch=lambda: problem)
     problem = 'The sensor is gone.'
     outcome = rig.end(task)
     assert outcome.status is MotionStatus.DATA_LOST
@@ -553,17 +548,10 @@ class TestRepeated:
         yield made
         rig.arm.recorder = kept
 
-    def begin(self, rig: Rig, speed: float = 0.5) -> Any:
-        start = rig.posture
-        task = rig.spinner.begin(lambda: rig.arm.move(
-            rig.path(2.0 * TURN, speed), phase='moving', message='', share=(0.0, 1.0)))
-        rig.spinner.until(lambda: task.done() or np.abs(rig.posture - start).max() > 0.1)
-        return task
-
     def test_after_the_machine_was_late(self, rig: Rig, tape: Tape) -> None:
         rig.use(state_timeout=10.0)
         # Slow: the arm may go on at ten times its speed if it takes this process for gone.
-        task = self.begin(rig, 0.08)
+        task = rig.begin(rig.path(2.0 * TURN, 0.08), repeated=True)
         time.sleep(1.8)
         rig.end(task)
         assert len(rig.sent) >= 3, 'the motion, the way back, and the motion again'
@@ -571,18 +559,18 @@ class TestRepeated:
         assert abs(rig.posture[5] - 2.0) < 0.01
 
     def test_after_joint_states_were_silent(self, rig: Rig, tape: Tape) -> None:
-        task = self.begin(rig)
-        rig.set(fault='joint_states_silent')
-        rig.spinner.until(lambda: rig.joints.age() > 0.3)
-        rig.set(fault='none')
+        task = rig.begin(rig.path(2.0 * TURN, 0.5), repeated=True)
+        rig.fault('joint_states_silent')
+        rig.until(lambda: rig.joints.age() > 0.3)
+        rig.fault()
         rig.end(task)
         assert len(rig.sent) >= 3
         assert len(tape.log) >= 2
         assert abs(rig.posture[5] - 2.0) < 0.01
 
     def test_not_if_it_never_ends(self, rig: Rig, tape: Tape) -> None:
-        task = self.begin(rig)
-        rig.set(fault='effort_nan:joint_3')
+        task = rig.begin(rig.path(2.0 * TURN, 0.5), repeated=True)
+        rig.fault('effort_nan:joint_2')
         rig.joints.need_effort = True
         try:
             with pytest.raises(MotionError, match='effort'):
@@ -595,7 +583,7 @@ class TestRepeated:
 
 def test_clock_that_jumps_back(rig: Rig) -> None:
     task = rig.begin(rig.path(2.0 * TURN, 0.2))
-    rig.set(fault='clock_jump_back')
+    rig.fault('clock_jump_back')
     outcome = rig.end(task)
     assert outcome.status is MotionStatus.STATES_LOST
     assert 'clock of the joint states jumped back' in outcome.message
@@ -603,20 +591,17 @@ def test_clock_that_jumps_back(rig: Rig) -> None:
 
 
 def test_a_clock_that_jumps_forward_before_a_motion_is_no_motion_of_others(rig: Rig) -> None:
-    rig.use(state_timeout=5.0)
     before = rig.stamp
-    rig.set(fault='clock_jump_forward')
-    rig.spinner.until(lambda: rig.stamp > before + 0.9)
-    outcome = rig.move(rig.path(0.3 * TURN))
-    assert outcome.status is MotionStatus.DONE, outcome.message
+    rig.fault('clock_jump_forward')
+    rig.until(lambda: rig.stamp > before + 0.9)
+    rig.do(rig.path(0.3 * TURN))
 
 
 def test_a_motion_scaled_by_the_controller_is_followed(rig: Rig) -> None:
-    rig.set(speed_scaling=0.4)
+    rig.set('sim_arm', speed_scaling=0.4)
     trajectory = rig.path(0.5 * TURN)
     begin = rig.stamp
-    outcome = rig.move(trajectory)
-    assert outcome.status is MotionStatus.DONE, outcome.message
+    rig.do(trajectory)
     assert rig.stamp - begin > 2.0 * trajectory.duration
 
 
@@ -625,7 +610,7 @@ def test_a_stalled_motion_is_aborted(
 ) -> None:
     monkeypatch.setattr(client, 'STALL_TIMEOUT', 1.0)
     task = rig.begin(rig.path(2.0 * TURN, 0.5))
-    rig.set(speed_scaling=0.0)
+    rig.set('sim_arm', speed_scaling=0.0)
     rig.held(task, MotionStatus.STALLED, 'made no progress for 1 s',
              'The speed scaling of the controller is zero')
 
@@ -642,134 +627,82 @@ def test_speed_scale_stretches_the_motion(rig: Rig, scale: float) -> None:
     assert duration < rig.stamp - begin < duration + 1.5
 
 
-@pytest.fixture(scope='module')
-def own(ros: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    """A client with all conditions, and its arm."""
-    log = tmp_path_factory.mktemp('guarded') / 'sim_arm.log'
-    with (
-        sim_arm(log, namespace='/guarded'),
-        Rig(namespace='/guarded', max_effort_share=[0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
-            guard_topic='ft_wrist/wrench', max_force=1e4, max_torque=1e4,
-            stop_statuses=['driver: protective'], state_timeout=5.0) as made,
-    ):
-        yield made
-
-
-@pytest.fixture
-def guarded(own: Rig) -> Iterator[Rig]:
-    """The arm at rest at zero, without faults."""
-    own.use()
-    own.spinner.until(lambda: not own.arm.client.abort.problem())
-    own.settle()
-    outcome = own.move(own.path(np.zeros(6)))
-    assert outcome.status is MotionStatus.DONE, outcome.message
-    own.sent.clear()
-    yield own
-    own.set(fault='none', speed_scaling=1.0)
-    state = own.arm.client.controller
-    own.spinner.until(lambda: state.look() or not state.paused)
-
-
 class TestConditions:
     """Loads, and stops that the robot reports."""
 
-    def test_a_force_beyond_its_limit(self, guarded: Rig) -> None:
-        task = guarded.begin(guarded.path(2.0 * TURN, 0.5))
-        guarded.use(max_force=1e-3)
-        guarded.held(task, MotionStatus.OVERLOADED,
-                     "The force on guard_topic '/guarded/ft_wrist/wrench' is",
+    def test_a_force_beyond_its_limit(self, rig: Rig) -> None:
+        task = rig.begin(rig.path(2.0 * TURN, 0.5))
+        rig.use(max_force=1e-3)
+        rig.held(task, MotionStatus.OVERLOADED,
+                     "The force on guard_topic '/ft_wrist/wrench' is",
                      '(limit 0.001 N by max_force)')
-        guarded.sent.clear()
-        refused(guarded, guarded.path(TURN), 'by max_force', 'Nothing was sent')
+        rig.sent.clear()
+        refused(rig, rig.path(TURN), 'by max_force', 'Nothing was sent')
 
-    def test_readings_that_are_not_finite_or_stop(self, guarded: Rig) -> None:
-        task = guarded.begin(guarded.path(2.0 * TURN, 0.2))
-        guarded.set(fault='ft_nan')
-        guarded.held(task, MotionStatus.OVERLOADED)
-        guarded.set(fault='none')
-        guarded.spinner.until(lambda: not guarded.arm.client.abort.problem())
-        guarded.settle()
-        # It lasts much longer than the silence that ends it.
-        task = guarded.begin(guarded.path(2.0 * TURN, 0.1))
-        guarded.set(fault='ft_silent')
-        guarded.held(task, MotionStatus.DATA_LOST, 'No readings were received on guard_topic')
-
-    def test_an_effort_beyond_its_limit(self, guarded: Rig) -> None:
-        abort = guarded.arm.client.abort
-        task = guarded.begin(guarded.path(2.0 * TURN, 0.5))
+    def test_an_effort_beyond_its_limit(self, rig: Rig) -> None:
+        abort = rig.arm.client.abort
+        task = rig.begin(rig.path(2.0 * TURN, 0.5))
         limit, abort._limit[2] = abort._limit[2], 1e-3
-        outcome = guarded.end(task)
+        outcome = rig.end(task)
         abort._limit[2] = limit
         assert outcome.status is MotionStatus.OVERLOADED
         assert "The effort of joint 'joint_3' is" in outcome.message
         assert '(limit 0.001 N·m by max_effort_share)' in outcome.message
         assert outcome.held
 
-    def test_a_driver_that_stops_the_robot(self, guarded: Rig) -> None:
-        condition = DriveCondition(guarded.node, ReentrantCallbackGroup(), 'running data == true')
-        running = guarded.other.create_publisher(Bool, 'running', qos.LATCHED)
+    def test_a_driver_that_stops_the_robot(self, rig: Rig) -> None:
+        condition = DriveCondition(rig.node, ReentrantCallbackGroup(), 'running data == true')
+        running = rig.node.create_publisher(Bool, 'running', qos.LATCHED)
         running.publish(Bool(data=True))
-        guarded.arm.client.abort._conditions.append(condition)
+        rig.arm.client.abort._conditions.append(condition)
         try:
-            guarded.spinner.until(lambda: not condition.problem())
-            task = guarded.begin(guarded.path(2.0 * TURN, 0.2))
+            rig.until(lambda: not condition.problem())
+            task = rig.begin(rig.path(2.0 * TURN, 0.2))
             running.publish(Bool(data=False))
-            guarded.held(task, MotionStatus.STOPPED,
-                         "driver reports data False on '/guarded/running'")
-            guarded.sent.clear()
-            refused(guarded, guarded.path(TURN), 'drive_conditions', 'Nothing was sent')
+            rig.held(task, MotionStatus.STOPPED,
+                         "driver reports data False on '/running'")
+            rig.sent.clear()
+            refused(rig, rig.path(TURN), 'drive_conditions', 'Nothing was sent')
         finally:
-            guarded.arm.client.abort._conditions.clear()
+            rig.arm.client.abort._conditions.clear()
             condition.stop()
-            guarded.other.destroy_publisher(running)
+            rig.node.destroy_publisher(running)
 
-    def test_an_effort_that_is_not_finite(self, guarded: Rig) -> None:
-        task = guarded.begin(guarded.path(2.0 * TURN, 0.2))
-        guarded.set(fault='effort_nan:joint_3')
-        outcome = guarded.end(task)
-        guarded.set(fault='none')
-        assert outcome.status is MotionStatus.OVERLOADED
-        assert "The effort of joint 'joint_3' is nan N·m" in outcome.message
-        assert outcome.held
-        guarded.spinner.until(lambda: not guarded.arm.client.abort.problem())
-
-    def test_a_controller_state_that_comes_late_is_no_silence_before_it(
-        self, guarded: Rig
-    ) -> None:
-        controller = guarded.arm.client.controller
+    def test_a_controller_state_that_comes_late_is_no_silence_before_it(self, rig: Rig) -> None:
+        controller = rig.arm.client.controller
         controller.stop()
-        task = guarded.begin(guarded.path(2.0 * TURN, 0.2))
+        task = rig.begin(rig.path(2.0 * TURN, 0.2))
         assert controller.stamp == -np.inf
         controller.start()
-        outcome = guarded.end(task)
+        outcome = rig.end(task)
         assert outcome.status is MotionStatus.DONE, outcome.message
         assert np.isfinite(controller.stamp)
 
-    def test_a_stop_on_diagnostics(self, guarded: Rig) -> None:
-        publisher = guarded.other.create_publisher(DiagnosticArray, '/diagnostics', 10)
-        guarded.spinner.until(lambda: publisher.get_subscription_count() > 0)
+    def test_a_stop_on_diagnostics(self, rig: Rig) -> None:
+        publisher = rig.node.create_publisher(DiagnosticArray, '/diagnostics', 10)
+        rig.until(lambda: publisher.get_subscription_count() > 0)
 
         def report(level: bytes, name: str = 'driver: protective stop') -> None:
             publisher.publish(DiagnosticArray(status=[
                 DiagnosticStatus(name=name, level=level, message='open')]))
 
-        task = guarded.begin(guarded.path(2.0 * TURN, 0.5))
+        task = rig.begin(rig.path(2.0 * TURN, 0.5))
         report(DiagnosticStatus.ERROR, 'something else')
         report(DiagnosticStatus.WARN)
         report(DiagnosticStatus.ERROR)
-        guarded.held(task, MotionStatus.STOPPED,
+        rig.held(task, MotionStatus.STOPPED,
                      'reports a stop on /diagnostics: driver: protective stop: open.')
-        guarded.sent.clear()
-        refused(guarded, guarded.path(TURN), 'driver: protective stop', 'Nothing was sent')
+        rig.sent.clear()
+        refused(rig, rig.path(TURN), 'driver: protective stop', 'Nothing was sent')
         report(DiagnosticStatus.OK)
-        guarded.spinner.until(lambda: not guarded.arm.client.abort.problem())
-        guarded.other.destroy_publisher(publisher)
+        rig.until(lambda: not rig.arm.client.abort.problem())
+        rig.node.destroy_publisher(publisher)
 
-    def test_a_paused_robot_is_named(self, guarded: Rig) -> None:
-        guarded.set(speed_scaling=0.0)
-        state = guarded.arm.client.controller
-        guarded.spinner.until(lambda: state.look() or state.paused)
-        refused(guarded, guarded.path(TURN), 'protective or emergency stop', 'Nothing was sent')
+    def test_a_paused_robot_is_named(self, rig: Rig) -> None:
+        rig.set('sim_arm', speed_scaling=0.0)
+        state = rig.arm.client.controller
+        rig.until(lambda: state.look() or state.paused)
+        refused(rig, rig.path(TURN), 'protective or emergency stop', 'Nothing was sent')
 
     @pytest.mark.parametrize(('values', 'words'), [
         ({'max_force': 10.0}, 'guard_topic and max_force or max_torque need each other'),
@@ -830,12 +763,12 @@ def test_an_arm_that_moves_on_after_an_abort_is_held_once_and_its_place_is_told(
                                      time_from_start=Duration(sec=5))]))
         return bool(task.done())
 
-    timed.set(fault='controller_abort')
-    timed.spinner.until(lambda: led_on() or GoalStatus.STATUS_EXECUTING not in
+    timed.fault('controller_abort')
+    timed.until(lambda: led_on() or GoalStatus.STATUS_EXECUTING not in
                         timed.arm.client.goals._statuses.values())
     begin = timed.posture
-    timed.set(fault='none')
-    timed.spinner.until(led_on)
+    timed.fault()
+    timed.until(led_on)
     outcome = timed.end(task)
     assert outcome.status is MotionStatus.ABORTED
     assert 'moved on, and was commanded to hold its posture' in outcome.message
@@ -872,10 +805,10 @@ def test_a_goal_whose_answer_is_lost_is_cancelled(
 @pytest.mark.realtime
 def test_the_arm_is_held_soon_after_joint_states_stop(timed: Rig) -> None:
     states: list[JointTrajectoryControllerState] = []
-    timed.other.create_subscription(
+    timed.node.create_subscription(
         JointTrajectoryControllerState, f'{CONTROLLER}/controller_state', states.append, 50)
     task = timed.begin(timed.path(timed.posture + TURN, 0.5))
-    timed.set(fault='joint_states_silent')
+    timed.fault('joint_states_silent')
     outcome = timed.end(task)
     silent = timed.stamp
     assert outcome.held
@@ -887,22 +820,20 @@ def test_the_arm_is_held_soon_after_joint_states_stop(timed: Rig) -> None:
 @pytest.mark.realtime
 def test_whoever_called_hears_of_the_hold_within_a_second(timed: Rig) -> None:
     """The joint states stay silent; the controller's state shows the arm at rest."""
-    timed.set(fault='none')
+    timed.fault()
     timed.settle()
     commands: list[tuple[float, float]] = []
-    timed.other.create_subscription(
+    timed.node.create_subscription(
         JointTrajectoryControllerState, f'{CONTROLLER}/controller_state',
         lambda state: commands.append((time.monotonic(), state.reference.positions[5])), 50)
     start = timed.posture
-    task = timed.spinner.begin(lambda: timed.arm.move(
-        timed.path(start - TURN, 0.3), phase='moving', message='', share=(0.0, 1.0)))
-    timed.spinner.until(lambda: np.abs(timed.posture - start).max() > 0.1)
-    timed.set(fault='joint_states_silent')
+    task = timed.begin(timed.path(start - TURN, 0.3), repeated=True)
+    timed.fault('joint_states_silent')
     with pytest.raises(MotionError, match=r'has stopped publishing.* The arm is held\.'):
         timed.end(task)
     heard = time.monotonic()
     held = min(when for when, at in commands if at == commands[-1][1])
-    timed.set(fault='none')
+    timed.fault()
     timed.settle()
     assert heard - held < 1.2, 'a second, and what a busy machine adds'
 
@@ -911,11 +842,11 @@ def test_whoever_called_hears_of_the_hold_within_a_second(timed: Rig) -> None:
 @pytest.mark.parametrize('shared', [False, True])
 def test_states_of_another_arm_do_not_move_this_one(timed: Rig, shared: bool) -> None:
     """It is held where its controller alone sees it, and commanded nowhere if none does."""
-    timed.set(fault='none')
+    timed.fault()
     timed.settle()
-    timed.spinner.until(lambda: timed.joints.travel(client.STILL_TIME) < client.STILL_TRAVEL)
+    timed.until(lambda: timed.joints.travel(client.STILL_TIME) < client.STILL_TRAVEL)
     shift = np.array([0.3, *5 * [0.0]])
-    strange = timed.other.create_publisher(JointState, 'joint_states', 10)
+    strange = timed.node.create_publisher(JointState, 'joint_states', 10)
     sent, start = len(timed.sent), timed.posture
 
     ahead = -np.inf
@@ -931,7 +862,7 @@ def test_states_of_another_arm_do_not_move_this_one(timed: Rig, shared: bool) ->
                 strange.publish(state)
 
     topic, controlled = f'{CONTROLLER}/controller_state', start + shift
-    stranger = timed.other.create_publisher(JointTrajectoryControllerState, topic, 10)
+    stranger = timed.node.create_publisher(JointTrajectoryControllerState, topic, 10)
 
     def control(state: JointTrajectoryControllerState) -> None:
         at = state.feedback.positions
@@ -939,21 +870,21 @@ def test_states_of_another_arm_do_not_move_this_one(timed: Rig, shared: bool) ->
             state.feedback.positions = state.reference.positions = controlled.tolist()
             stranger.publish(state)
 
-    listening = timed.other.create_subscription(JointState, 'joint_states', mirror, 50)
-    watching = timed.other.create_subscription(JointTrajectoryControllerState, topic, control, 50)
+    listening = timed.node.create_subscription(JointState, 'joint_states', mirror, 50)
+    watching = timed.node.create_subscription(JointTrajectoryControllerState, topic, control, 50)
     # Both of this process.
-    timed.spinner.until(lambda: strange.get_subscription_count() > 1)
+    timed.until(lambda: strange.get_subscription_count() > 1)
     if not shared:
-        timed.other.destroy_subscription(watching)
-        timed.other.destroy_publisher(stranger)
-        timed.spinner.until(lambda: not timed.arm.client.controller.shared)
+        timed.node.destroy_subscription(watching)
+        timed.node.destroy_publisher(stranger)
+        timed.until(lambda: not timed.arm.client.controller.shared)
     outcome = timed.end(timed.spinner.begin(lambda: timed.arm.try_move(
         timed.path(start + TURN, 0.3))))
     if shared:
-        timed.other.destroy_subscription(watching)
-        timed.other.destroy_publisher(stranger)
-    timed.other.destroy_subscription(listening)
-    timed.other.destroy_publisher(strange)
+        timed.node.destroy_subscription(watching)
+        timed.node.destroy_publisher(stranger)
+    timed.node.destroy_subscription(listening)
+    timed.node.destroy_publisher(strange)
     timed.settle()
     assert outcome.status is MotionStatus.FOREIGN_MOTION
     assert "2 nodes publish on '/real_time/joint_states': if more than one has" in outcome.message

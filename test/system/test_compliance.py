@@ -19,9 +19,8 @@ from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from visualization_msgs.msg import MarkerArray
 
 from robocal_ros.messages import qos
-from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import from_yaml
-from robocal_ros.robot.sag import compliance_by_joint
+from robocal_ros.results import CalibrationResult, Verdict, from_yaml
+from robocal_ros.robot import compliance_by_joint
 
 
 @pytest.fixture(scope='module')

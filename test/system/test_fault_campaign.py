@@ -16,7 +16,7 @@ from benchmarks.faults import (
     kill_while_writing,
     table,
 )
-from robocal_ros.results.store import ResultStore
+from robocal_ros.results import ResultStore
 
 SHORT = ('node stalled 0.1 to 0.5 s', 'controller aborts')
 

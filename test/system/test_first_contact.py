@@ -16,11 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from support import ROOT
 from support.arms import foreign_urdf
 from support.launch_stand_in import launched
-from support.live_graph import CELL, ROOT, NodeChild
+from support.live_graph import CELL, NodeChild, as_launched
 
-from robocal_ros.results.store import read_result
+from robocal_ros.results import read_result
 
 PAGE = (ROOT / 'docs' / 'your-robot.md').read_text(encoding='utf-8')
 SECTION = PAGE[PAGE.index('\n## Universal Robots e-'):PAGE.index('\n## Universal Robots CB3')]
@@ -49,15 +50,7 @@ def node(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> NodeChi
     # The simulated driver stamps by its own clock.
     (started,) = launched(
         monkeypatch, 'bringup.launch.py', **words, use_sim_time='true').started
-    arguments = ['-r', f'__node:={started.name}']
-    for file in started.files:
-        arguments += ['--params-file', file]
-    for name, value in started.values.items():
-        if value != '':
-            arguments += ['-p', f'{name}:={str(value).lower()}']
-    for old, new in started.remappings.items():
-        arguments += ['-r', f'{old}:={new}']
-    return NodeChild('robocal_ros.payload.node', ['--ros-args', *arguments], folder / 'node.log')
+    return as_launched(started, folder)
 
 
 @pytest.fixture
@@ -100,9 +93,9 @@ def test_five_commands_and_six_parameters_lead_to_a_payload(
         shown(copy, tmp_path)
         file = tmp_path / 'my_arm.yaml'
         content = yaml.safe_load(file.read_text(encoding='utf-8'))
-        # Faster than the example, to be quick.
+        # Faster than the example, to be quick; a late machine must not fail the run.
         content['/**/payload_identification']['ros__parameters'].update(
-            edits, max_velocity=3.0, max_acceleration=12.0)
+            edits, max_velocity=3.0, max_acceleration=12.0, state_timeout=5.0)
         file.write_text(yaml.safe_dump(content), encoding='utf-8')
         with node(launch, tmp_path, monkeypatch):
             shown(f'{run} --timeout 60', tmp_path)

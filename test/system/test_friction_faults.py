@@ -20,9 +20,8 @@ from support.live_cell import (
 )
 from support.live_graph import TRUTH, Client
 
-from robocal_ros.results.result import CalibrationResult, State, Verdict
-from robocal_ros.results.store import ResultStore
-from robocal_ros.robot.friction_law import friction_by_joint
+from robocal_ros.results import CalibrationResult, ResultStore, State, Verdict
+from robocal_ros.robot import friction_by_joint
 
 JOINT = 'joint_6'
 # Enough for a fit, and for speeds left out of it, when a few runs fail.

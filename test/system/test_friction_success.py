@@ -27,9 +27,8 @@ from support.live_graph import RELIABLE, TRUTH, Client, progress
 from visualization_msgs.msg import MarkerArray
 
 from robocal_ros.messages import qos
-from robocal_ros.results.result import CalibrationResult, State, Verdict
-from robocal_ros.results.store import ResultStore, from_yaml
-from robocal_ros.robot.friction_law import friction_by_joint
+from robocal_ros.results import CalibrationResult, ResultStore, State, Verdict, from_yaml
+from robocal_ros.robot import friction_by_joint
 
 FIRST, SECOND = 'joint_6', 'joint_5'
 

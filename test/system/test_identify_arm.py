@@ -13,8 +13,7 @@ from std_msgs.msg import String
 from support.live_cell import PAYLOAD, Cell, live_cell, scaled_joints, truth_with
 from support.live_graph import JOINTS, RELIABLE, Client, payload_node
 
-from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import from_yaml, read_result
+from robocal_ros.results import CalibrationResult, Verdict, from_yaml, read_result
 
 SCALES = dict(zip(JOINTS, (0.96, 1.05, 0.95, 1.04, 0.97, 1.03), strict=True))
 

@@ -14,8 +14,7 @@ from std_msgs.msg import String
 from support.live_cell import HIDDEN, PAYLOAD, Cell, live_cell, scaled_joints, truth_with
 from support.live_graph import JOINTS, Client, payload_node
 
-from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import from_yaml
+from robocal_ros.results import CalibrationResult, Verdict, from_yaml
 
 SCALES = dict(zip(JOINTS, (0.88, 1.13, 0.86, 1.14, 0.87, 1.12), strict=True))
 MOMENTS = ('inertia_xx', 'inertia_yy', 'inertia_zz')

@@ -13,6 +13,7 @@ import struct
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,18 +22,24 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import WrenchStamped
 from rclpy.qos import QoSProfile
 from rclpy.serialization import deserialize_message
+from support import ROOT
 from support.friction_results import identity, payload_result
-from support.live_graph import JOINTS, Client, Process, sim_arm
-from support.parameter_files import ROOT
-from support.replay_graph import RecorderProcess, play
+from support.live_graph import (
+    CONTROLLER,
+    Client,
+    Process,
+    seconds,
+    sim_arm,
+    start_node,
+    trajectory,
+)
+from support.replay_graph import play, recorded_by
 from support.same_result import assert_same_result
-from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
+from trajectory_msgs.msg import JointTrajectory
 
 from robocal_ros.cli.main import main
-from robocal_ros.messages import qos
-from robocal_ros.messages.bag import Bag
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.results.store import ResultStore, read_result
+from robocal_ros.messages import Bag, qos
+from robocal_ros.results import CalibrationResult, ResultStore, read_result
 
 # The simulated arm keeps real time here, because it does not wait for the recorder.
 pytestmark = pytest.mark.realtime
@@ -52,6 +59,8 @@ RELIABLE = {f'qos_overrides.{topic}.subscription.reliability': 'reliable'
             for topic in ('/joint_states', *SENSORS)}
 QUEUE = QoSProfile(depth=5000)
 PUSH = 30.0
+MOTION = trajectory((1.0, (0.4, -0.2, 0.3, 0.3, 0.4, 0.2)), (2.0, (0.2, 0.2, -0.1, 0.1, 0.5, 0.0)),
+                    velocities=[0.0] * 6)
 
 Rows = dict[int, tuple[float, ...]]
 """Wrenches by stamp [ns]."""
@@ -73,19 +82,7 @@ def observer(folder: Path, way: str, **values: object) -> Process:
     """Return a node that knows the payload, and nothing else that it did not file itself."""
     results = folder / way
     ResultStore(results, identity()).save(payload_result())
-    return Process('robocal_ros.wrench.node', folder / f'{way}.log', name=NODE,
-                   use_sim_time=True, autostart=True, results_dir=results, **VALUES, **RELIABLE,
-                   **values)
-
-
-def trajectory() -> JointTrajectory:
-    message = JointTrajectory(joint_names=list(JOINTS))
-    postures = ((0.4, -0.2, 0.3, 0.3, 0.4, 0.2), (0.2, 0.2, -0.1, 0.1, 0.5, 0.0))
-    for at, posture in enumerate(postures, start=1):
-        point = JointTrajectoryPoint(positions=list(posture), velocities=[0.0] * len(posture))
-        point.time_from_start.sec = at
-        message.points.append(point)
-    return message
+    return start_node(NODE, folder / f'{way}.log', results, **VALUES, **RELIABLE, **values)
 
 
 @dataclass
@@ -132,18 +129,15 @@ def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Record
     folder = tmp_path_factory.mktemp('golden')
     made = Recorded(client, folder)
     move = client.node.create_publisher(
-        JointTrajectory, '/joint_trajectory_controller/joint_trajectory', 10)
+        JointTrajectory, f'/{CONTROLLER}/joint_trajectory', 10)
     push = client.node.create_publisher(WrenchStamped, '/sim_arm/push', 10)
     received = client.subscribe(WrenchStamped, output(LINKS[0]), QUEUE)
     statuses = client.subscribe(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
     with (
         sim_arm(folder / 'sim_arm.log', seed=7, **PACE),
         observer(folder, 'live'),
-        RecorderProcess(made.bag, folder / 'recorder.log', '--profile',
-                        str(with_outputs(folder / 'profile.yaml'))) as recorder,
+        recorded_by(client, folder, (NODE,), with_outputs()),
     ):
-        client.until(lambda: client.state(NODE) == 'active', 60.0)
-        client.until(lambda: 'Recording into' in recorder.said, 60.0)
         for topic in (*SENSORS, output(LINKS[0]), output(LINKS[-1])):
             client.until(lambda topic=topic: client.node.count_subscribers(topic) >= 1, 60.0)
         for publisher in (move, push):
@@ -152,7 +146,7 @@ def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Record
         client.until(lambda: statuses and 'before a tare' in statuses[-1].message, 60.0)
         answer = client.call('tare', NODE, 60.0)
         assert answer.success, answer.message
-        move.publish(trajectory())
+        move.publish(MOTION)
         first = client_stamp(client, received)
         client.until(lambda: client_stamp(client, received) > first + 2.5, 60.0, 'the motion')
         message = WrenchStamped()
@@ -161,23 +155,19 @@ def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Record
         push.publish(message)
         first = client_stamp(client, received)
         client.until(lambda: client_stamp(client, received) > first + 1.5, 60.0, 'the push')
-        assert recorder.end() == 0, recorder.said
     return made
 
 
-def with_outputs(path: Path) -> Path:
-    """Write the usual profile with the outputs of the observer, which bags need not hold."""
-    profile = yaml.safe_load((ROOT / 'config' / 'recorder.yaml').read_text())
-    profile['recorder']['topics'] += [output(link) for link in LINKS]
-    path.write_text(yaml.safe_dump(profile))
-    return path
+def with_outputs() -> dict[str, Any]:
+    """Return the usual profile with the outputs of the observer, which bags need not hold."""
+    profile = yaml.safe_load((ROOT / 'config' / 'recorder.yaml').read_text())['recorder']
+    return {**profile, 'topics': [*profile['topics'], *map(output, LINKS)]}
 
 
 def client_stamp(client: Client, received: list[WrenchStamped]) -> float:
     """Return the newest stamp that was heard [s]."""
     client.until(lambda: received, 60.0, 'wrenches')
-    stamp = received[-1].header.stamp
-    return float(stamp.sec + 1e-9 * stamp.nanosec)
+    return seconds(received[-1].header.stamp)
 
 
 @pytest.fixture(scope='module')

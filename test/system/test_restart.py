@@ -29,10 +29,8 @@ from support.live_cell import (
 from support.live_graph import TRUTH, Client, Process, payload_node, phase, sim_arm
 
 from robocal_ros.messages import qos
-from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import ResultStore, read_result
-from robocal_ros.robot.friction_law import friction_by_joint
-from robocal_ros.robot.sag import compliance_by_joint
+from robocal_ros.results import CalibrationResult, ResultStore, Verdict, read_result
+from robocal_ros.robot import compliance_by_joint, friction_by_joint
 
 STATIC_POSES = {'method': 'static_poses', 'poses': 8, 'dwell': 0.7, 'max_velocity': 2.0,
                 'max_acceleration': 6.0, 'state_timeout': 5.0}
@@ -91,7 +89,7 @@ def call_again(client: Client, name: str) -> Trigger.Response:
     while not accepted() and all(phase(status) == 'idle' for status in statuses):
         runs.append(client.begin('run', name))
         with suppress(TimeoutError):
-            client.until(lambda: any(phase(status) != 'idle' for status in statuses), 15.0)
+            client.until(lambda: any(phase(status) != 'idle' for status in statuses), 5.0)
     client.until(accepted, 300.0, 'the answer')
     return accepted()[0]
 

@@ -14,28 +14,15 @@ import pytest
 import yaml
 from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import JointState
+from support import ROOT
 from support.launch_stand_in import Started, launched
-from support.live_graph import ROOT, Client, NodeChild
+from support.live_graph import Client, as_launched
 
-from robocal_ros import launching, registry
+from robocal_ros import launching
 
 SIDES = ('left', 'right')
 NODE = 'payload_identification'
 SETTINGS = {'state_timeout': 5.0, 'connect_timeout': 20.0}
-
-
-def child(item: Started, folder: Path) -> NodeChild:
-    """Start a process of this package with the arguments that launch gives it."""
-    module = {**registry.nodes(), 'sim_arm': 'robocal_sim.node'}[item.executable]
-    values = folder / f'{item.namespace.strip("/")}_{item.name}.yaml'
-    values.write_text(yaml.safe_dump(
-        {f'{item.namespace}/{item.name}': {'ros__parameters': item.values}}))
-    words = ['--ros-args', '-r', f'__node:={item.name}', '-r', f'__ns:={item.namespace}']
-    for file in (*item.files, str(values)):
-        words += ['--params-file', file]
-    for old, new in item.remappings.items():
-        words += ['-r', f'{old}:={new}']
-    return NodeChild(module, words, values.with_suffix('.log'))
 
 
 def started(folder: Path, namespace: str, settings: dict[str, Any], **arguments: str
@@ -60,7 +47,8 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         started(folder, 'wrong', {'connect_timeout': 3.0}, hardware='real', robot=robot),
         started(folder, 'lost', {'description_timeout': 10.0}, hardware='real')]
     with ExitStack() as stack:
-        children = [stack.enter_context(child(item, folder)) for one in asked for item in one]
+        children = [stack.enter_context(as_launched(item, folder))
+                    for one in asked for item in one]
         yield folder
         # All at once: each takes a second to end.
         for one in children:

@@ -17,7 +17,7 @@ from support.friction_results import identity, payload_result
 from support.live_cell import WRENCH, Cell, live_cell
 from support.live_graph import Client, start_node, value
 
-from robocal_ros.results.store import ResultStore
+from robocal_ros.results import ResultStore
 
 LINKS = ('ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
          'ft_wrist')
@@ -83,24 +83,6 @@ def faults(heard: Heard) -> Iterator[Callable[[str], None]]:
 def tared(heard: Heard) -> Heard:
     heard.cell.done('tare')
     return heard
-
-
-class TestBeforeTheTare:
-    """Sensors that are mounted wrong are named before anything is told."""
-
-    @pytest.mark.parametrize(('fault', 'words'), [
-        ('ft_flipped:ft_link_2_proximal',
-         "'ft_link_2_proximal' reads the opposite of the weight that it carries"),
-        ('ft_swapped:ft_link_3_proximal/ft_link_3_distal',
-         "'ft_link_3_proximal' and 'ft_link_3_distal' read each other's weight"),
-    ])
-    def test_wrong_signs_and_swapped_sensors(
-        self, heard: Heard, fault: str, words: str
-    ) -> None:
-        heard.cell.fault(fault)
-        assert words in heard.cell.refused(heard.cell.begin('tare'))
-        heard.cell.fault('none')
-        assert not heard.wrenches['ft_wrist']
 
 
 def test_tared_sensors_read_zero_and_the_tare_is_stored(tared: Heard) -> None:

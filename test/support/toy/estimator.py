@@ -6,10 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from robocal_ros.estimators import Estimator, Needs
-from robocal_ros.messages.samples import Recording
-from robocal_ros.results.provenance import Inputs
-from robocal_ros.results.result import CalibrationResult, Check, Fit, Parameter
-from robocal_ros.robot.model import Robot
+from robocal_ros.messages import Recording
+from robocal_ros.results import CalibrationResult, Check, Fit, Inputs, Parameter
+from robocal_ros.robot import Robot
 from support.toy.parameters import ToyParameters
 
 

@@ -6,11 +6,9 @@ from __future__ import annotations
 import numpy as np
 from std_msgs.msg import String
 
-from robocal_ros.messages.stream import JointStateStream
-from robocal_ros.node import Answer, CalibrationNode
-from robocal_ros.node.sample_recorder import SampleRecorder
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.results.store import to_yaml
+from robocal_ros.messages import JointStateStream
+from robocal_ros.node import Answer, CalibrationNode, SampleRecorder
+from robocal_ros.results import CalibrationResult, to_yaml
 from support.toy.estimator import POSTURE, summary
 from support.toy.parameters import ToyParameters
 

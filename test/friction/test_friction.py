@@ -12,7 +12,7 @@ from support.forward import Tool
 from robocal_ros.errors import DataError
 from robocal_ros.results.result import CalibrationResult, Fit, Parameter, RobotIdentity, State
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
-from robocal_ros.robot.load import alternative_loads, carried_load
+from robocal_ros.robot.setup import alternative_loads, carried_load
 
 
 def friction_result(parameters, kind='friction') -> CalibrationResult:

@@ -30,7 +30,7 @@ from robocal_ros.payload.static_poses import (
 )
 from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.sensor_calibration import calibration_matrix
+from robocal_ros.robot.setup import calibration_matrix
 
 RATE = 200.0
 NOISE = np.array([0.3] * 3 + [0.01] * 3)

@@ -15,7 +15,7 @@ from robocal_ros.errors import DataError
 from robocal_ros.results.result import CalibrationResult, Efforts, Parameter, Verdict
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.torque_zero import stored_zero, torque_zero
+from robocal_ros.robot.setup import stored_zero, torque_zero
 from robocal_ros.wrench.model import Instant, SensedArm, TareRecord
 from robocal_ros.wrench.observer import WrenchObserver
 from robocal_ros.wrench.parameters import WrenchParameters

@@ -27,9 +27,6 @@ EPOCH = 1_790_000_000 * 10**9
 FORCE_NOISE, TORQUE_NOISE, EFFORT_NOISE = 0.3, 0.01, 0.2
 """Standard deviation of readings [N, N·m], and of drive torques [N·m]."""
 
-# Standard deviation of the sampling instants [s].
-_JITTER = 5e-5
-
 
 @dataclass(frozen=True)
 class Impact:
@@ -63,9 +60,11 @@ class Settings:
     Attributes:
         rate: Rate of the joint states [Hz].
         sensor_rates: Rate of each sensor, one for each or one for all [Hz].
+        jitter: Standard deviation of the sampling instants [s].
         filtered: Weight of the newest value in each sensor's first-order filter; 1 for none.
         inertia_error: Standard deviation of each link's true inertia from the URDF's, relative.
         range: Largest force that a sensor shows [N].
+        centre: Middle of the joints' motion [rad].
         amplitude: Amplitude of the joints' motion [rad].
         frequency: Frequency of the joints' motion [Hz].
 
@@ -73,9 +72,11 @@ class Settings:
 
     rate: float = 1000.0
     sensor_rates: Sequence[float] = (1000.0,)
+    jitter: float = 5e-5
     filtered: float = 0.5
     inertia_error: float = 0.0
     range: float = np.inf
+    centre: float = 0.0
     amplitude: float = 0.5
     frequency: float = 0.25
 
@@ -144,13 +145,13 @@ class SampledArm:
         angle = self._rate * time[:, None] + self._phase if moving else \
             np.broadcast_to(self._phase, (len(time), self.robot.n))
         size, rate = self.settings.amplitude, self._rate * moving
-        return (size * np.sin(angle), size * rate * np.cos(angle),
+        return (self.settings.centre + size * np.sin(angle), size * rate * np.cos(angle),
                 -size * rate**2 * np.sin(angle))
 
     def _instants(self, rate: float, duration: float) -> Array:
         count = int(duration * rate)
         begin = self.now + self.generator.uniform(0.0, 1.0 / rate)
-        jitter = np.clip(self.generator.normal(0.0, _JITTER, count),
+        jitter = np.clip(self.generator.normal(0.0, self.settings.jitter, count),
                          -0.4 / rate, 0.4 / rate)
         return np.asarray(begin + np.arange(count) / rate + jitter)
 

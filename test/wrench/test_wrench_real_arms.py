@@ -139,8 +139,7 @@ def test_nothing_to_observe_is_refused() -> None:
 
 def test_continuous_joints_may_wrap() -> None:
     urdf = seven_joints.urdf().replace('type="revolute"', 'type="continuous"')
-    arm = SampledArm(urdf, SENSORS, Settings(amplitude=2.5, filtered=1.0), seed=2)
-    arm._centre[:] = 2.0
+    arm = SampledArm(urdf, SENSORS, Settings(centre=2.0, amplitude=2.5, filtered=1.0), seed=2)
     joints, sensors = arm.samples(4.0)
     wrapped = (joints.values[:, :7] + math.pi) % (2.0 * math.pi) - math.pi
     assert np.abs(np.diff(wrapped, axis=0)).max() > 6.0

@@ -85,6 +85,8 @@ _TRANSITIONS = (0.01, 0.03, 0.08)
 _ALWAYS = ('offset', 'coulomb', 'viscous', 'load')
 _EXTRAS = ('sublinear', 'stribeck')
 _CHOICES = ((), *((name,) for name in _EXTRAS))
+# Interval of the differences that are the change of friction [s].
+_STEP = 1e-5
 # Stribeck velocity divided by the transition speed.
 _STRIBECK = 3.0
 # Weight of blocks near a reversal.
@@ -399,7 +401,7 @@ class ArmMotion:
                  for joint in range(robot.n)]
         delay = find_delay(effort, known, no_torque, blocks.period, fast)
         measured = effort(delay.value)
-        size, rotors = _rough(known, measured, fast, 1 - len(law.names), own.shape[2])
+        size, rotors, friction = _rough(known, measured, fast, len(law.names), own.shape[2])
 
         torque = without_noise(blocks, blocks.centre.values_of(carried))
         speed = np.abs(blocks.centre.velocity)
@@ -420,8 +422,14 @@ class ArmMotion:
             *((f'uneven viscous friction of {joint}', values.friction_change_std, uneven * alone)
               for joint, alone in zip(robot.joint_names, np.eye(robot.n), strict=True))]
         if values.delay_std > 0.0:
-            # What the shift leaves, because other errors of the model bias it, and filters.
-            _, slope, curvature = derivatives(blocks, torque)
+            # What the shift leaves, because other errors of the model bias it, and filters. Of
+            # viscous friction, a delay resembles inertia.
+            v, a = blocks.centre.velocity, blocks.centre.acceleration
+            _, slope, curvature = derivatives(blocks, torque + rotors * a)
+            for joint, own_friction in enumerate(friction):
+                ahead, behind = (law.columns(v[:, joint] + step * a[:, joint], no_torque[:, joint])
+                                 for step in (_STEP, -_STEP))
+                slope[:, joint] += (ahead - behind) @ own_friction / (2.0 * _STEP)
             terms += [('delay', values.delay_std, -slope),
                       ('low-pass', (values.delay_std + abs(delay.value))**2, curvature)]
         names, std, nuisances = stacked(terms, torque.T.shape)
@@ -457,23 +465,25 @@ def rigid_regressor(robot: Robot, q: Array, v: Array, a: Array) -> Array:
 
 def _rough(
     known: Sequence[Array], measured: Array, used: Flags, friction: int, rotor: int
-) -> tuple[Array, Array]:
-    """Return the size of friction [N·m] and the rotor inertia of each joint, both of shape (n,).
+) -> tuple[Array, Array, Array]:
+    """Return size of friction [N·m], rotor inertia and friction parameters of each joint.
 
     Args:
         known: Columns of each joint, shape (k, q).
         measured: Efforts, shape (k, n) [N·m].
         used: Blocks of each joint that count, shape (k, n).
-        friction: First column of friction without its offset, from the end.
+        friction: Number of columns of friction, which are the last ones, its offset first.
         rotor: Column of the rotor.
 
+    Returns:
+        Shapes (n,), (n,) and (n, friction).
+
     """
-    size, rotors = np.zeros((2, len(known)))
+    size, found = np.zeros(len(known)), np.zeros((len(known), known[0].shape[1]))
     for joint, (every, rows) in enumerate(zip(known, used.T, strict=True)):
-        found = np.linalg.lstsq(every[rows], measured[rows, joint], rcond=1e-8)[0]
-        size[joint] = np.median(np.abs(every[rows, friction:] @ found[friction:]))
-        rotors[joint] = found[rotor]
-    return size, rotors
+        found[joint] = np.linalg.lstsq(every[rows], measured[rows, joint], rcond=1e-8)[0]
+        size[joint] = np.median(np.abs(every[rows, 1 - friction:] @ found[joint, 1 - friction:]))
+    return size, found[:, rotor], found[:, -friction:]
 
 
 @dataclass(frozen=True)

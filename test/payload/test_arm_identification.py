@@ -14,10 +14,11 @@ from support.arms import arm
 from support.excitation_cell import MIDDLE, exciting
 
 from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.estimation import Blocks
 from robocal_ros.estimators import Estimator
 from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.payload.arm_identification import estimate
-from robocal_ros.payload.arm_regression import KnownFriction, Law, Prior, Unknowns
+from robocal_ros.payload.arm_regression import ArmMotion, KnownFriction, Law, Prior, Unknowns
 from robocal_ros.payload.estimator import (
     ARM_IDENTIFICATION,
     GAINS as GAINS_CALIBRATION,
@@ -26,6 +27,7 @@ from robocal_ros.payload.estimator import (
 )
 from robocal_ros.payload.excitation import estimate as estimate_payload
 from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.regression import BAND, MIN_MOTION
 from robocal_ros.results.provenance import Inputs, choose, stale_inputs
 from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
@@ -553,6 +555,20 @@ def test_viscous_friction_that_differs_between_directions_is_no_link() -> None:
                       scale_covariance=0.005**2 * np.eye(ROBOT.n))
     assert result.settings['model_std'] == VALUES.arm_model_std
     assert np.abs(rotor_errors(ROBOT, result)).max() < 3.3
+
+
+def test_a_delay_shifts_friction_and_rotors_with_the_torques_of_the_links() -> None:
+    """Of viscous friction, a delay resembles inertia."""
+    samples = record(real_arm(ROBOT), 0, ONES, noise=0.0)
+    motion = ArmMotion.of(ROBOT, samples, VALUES, np.zeros(10))
+    column = motion.regressor[..., 11 * ROBOT.n + motion.nuisances.index('delay')]
+    rate = np.gradient(motion.effort, Blocks.of(samples, BAND, MIN_MOTION).period, axis=0)
+    trusted = motion.trust == 1.0
+    used = trusted & np.roll(trusted, 1, axis=0) & np.roll(trusted, -1, axis=0)
+    for joint, rows in enumerate(used.T):
+        left = (column + rate)[rows, joint]
+        assert rows.sum() > 100
+        assert np.sqrt(np.mean(left**2)) < 0.15 * np.sqrt(np.mean(rate[rows, joint]**2)), joint
 
 
 def test_gains_without_a_load_are_known_no_better_than_the_widths_of_the_priors_tell() -> None:

@@ -235,3 +235,10 @@ def test_short_tasks_without_a_terminal_are_quiet(monkeypatch: pytest.MonkeyPatc
         now = 3.0
         view.update(50.0, 'Reading.')
     assert stream.getvalue().splitlines() == ['  report:  50 % (3 s left), Reading.']
+
+
+def test_report_of_two_files_writes_a_page(call: Call, tmp_path: Path) -> None:
+    page = tmp_path / 'page.html'
+    said = call('report', RESULT, RESULT, '-o', page, '--title', 'My arm')
+    assert '<title>My arm</title>' in page.read_text(encoding='utf-8')
+    assert str(page) in said

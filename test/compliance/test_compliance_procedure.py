@@ -251,7 +251,7 @@ def test_postures_that_a_drift_has_cost_are_not_kept() -> None:
         rig.rest.cell.tracker[0], rig.rest.cell.tracker[1] + 0.01))
     done = rig.state.sets[UNLOADED]
     done.visits = done.visits[:4]
-    with pytest.raises(DataError, match='3 postures since the last good reference'):
+    with pytest.raises(DataError, match='3 postures since the last good reference are discarded'):
         rig.measure(UNLOADED)
     assert [number for number, _ in rig.kept[-1][0].sets[UNLOADED].visits] == [0]
     # From the end of the last good reference, which was the first visit.

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.serialization import deserialize_message, serialize_message
 from support import same_result
 from support.compliance_cell import SEEN, TARGET, TEN_KILOGRAMS, assert_true, write_visits
-from support.ros_rig import arm_urdf, overrides
+from support.ros_rig import arm_urdf, joint_state, overrides
 from support.same_result import result_of
 
 from robocal_ros.cli import console
@@ -28,6 +29,7 @@ from robocal_ros.compliance.measurement import (
     Registration,
 )
 from robocal_ros.compliance.node import ComplianceCalibration
+from robocal_ros.compliance.procedure import MeasuredSet
 from robocal_ros.errors import DataError
 from robocal_ros.messages import Bag, BagWriter, Mark, Selection, StationaryInterval, last_run
 from robocal_ros.node.calibration_node import SUCCESS
@@ -217,6 +219,37 @@ class TestMarking:
         assert self.begins(said) == {'registration': [1.0, 3.0, 5.0]}
         node._method.register(self.PLACE, self.seen(7.0, 9.0, 11.0))
         assert self.begins(said) == {'registration': [7.0, 9.0, 11.0]}
+
+    def test_what_a_drifting_tracker_costs_is_discarded(self, node, said, monkeypatch) -> None:
+        method = node._method
+        method.state.postures = np.zeros((4, 6))
+        done: MeasuredSet = method.state.sets[UNLOADED]
+
+        async def written(*_arguments: Any) -> None:
+            pass
+
+        monkeypatch.setattr(method, '_keep_state', written)
+        for number, begin in ((0, 1.0), (1, 3.0), (0, 5.0), (2, 7.0), (3, 9.0)):
+            with pytest.raises(StopIteration):
+                method._keep(done, number, replace(
+                    self.seen(begin)[0], posture=np.full(6, number))).send(None)
+        assert self.begins(said) == {'unloaded': [1.0, 3.0, 5.0, 7.0, 9.0]}
+        visits = iter((replace(self.seen(11.0)[0], point=np.array([1e-3, 0.0, 0.0])),
+                       self.seen(15.0)[0]))
+
+        async def visit(*_arguments: Any) -> EndPosition:
+            return next(visits)
+
+        monkeypatch.setattr(method, '_visit', visit)
+        node.joints._take(serialize_message(
+            joint_state(13.0, NAMES, np.zeros(6), [0.0] * 6, [0.0] * 6)))
+        with pytest.raises(DataError, match='2 postures since .* are discarded'):
+            method._check_reference(done).send(None)
+        assert [item.begin for _, item in done.visits] == [1.0, 3.0, 5.0]
+        assert self.begins(said) == {'unloaded': [1.0, 3.0, 5.0]}
+        with pytest.raises(StopIteration):
+            method._check_reference(done).send(None)
+        assert self.begins(said) == {'unloaded': [1.0, 3.0, 5.0, 15.0]}
 
     def test_what_placed_the_tracker_stays_when_measuring_begins(
         self, node, said, monkeypatch

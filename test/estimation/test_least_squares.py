@@ -143,3 +143,11 @@ def test_a_first_order_process_has_its_textbook_time(phi):
 @pytest.mark.parametrize('record', [np.zeros(100), np.full(100, 3.3), np.arange(5.0)])
 def test_records_that_tell_nothing_count_once(record):
     assert autocorrelation_time(record) == 1.0
+
+
+def test_two_equal_columns_are_both_named():
+    regressor, measured, std = problem()
+    regressor[:, 2] = -3.0 * regressor[:, 0]
+    with pytest.raises(ExcitationError, match='unobservable: a, c') as caught:
+        solve(regressor, measured, std, NAMES)
+    assert caught.value.unobservable == ('a', 'c')

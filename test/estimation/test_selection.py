@@ -43,3 +43,11 @@ def test_a_tour_passes_each_posture_once_and_starts_with_the_nearest(k, seed):
 def test_a_tour_along_a_line_does_not_go_back_and_forth():
     postures = np.array([[3.0], [1.0], [4.0], [2.0]])
     assert short_tour(postures, np.zeros(1)) == [1, 3, 0, 2]
+
+
+def test_directions_that_are_missing_are_chosen_first():
+    blocks = np.zeros((6, 1, 3))
+    for i, (axis, size) in enumerate([(0, 5.0), (0, 5.1), (0, 5.2), (1, 0.1), (2, 0.1),
+                                      (1, 0.05)]):
+        blocks[i, 0, axis] = size
+    assert set(d_optimal(blocks, 3)) == {2, 3, 4}

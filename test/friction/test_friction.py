@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 from support.forward import Tool
 
 from robocal_ros.errors import DataError
@@ -153,3 +154,20 @@ def test_a_mass_from_a_scale_counts_with_its_own_deviation():
     off = np.array([[load.mass - TOOL.mass, *(load.com - TOOL.com)]
                     for load in alternative_loads(result)])
     np.testing.assert_allclose(off.T @ off, np.diag([1e-4, 4e-8, 1e-8, 1e-8]), atol=1e-12)
+
+
+POSITIVE = st.floats(0.01, 10.0)
+
+
+@st.composite
+def laws(draw):
+    coulomb, beyond, speed, viscous = (np.array([draw(POSITIVE), draw(POSITIVE)]) for _ in 'csvb')
+    return SteadyFriction(coulomb, coulomb * (1.0 + beyond), speed, viscous)
+
+
+@given(laws(), st.floats(-5.0, 5.0))
+def test_the_law_by_its_formula_in_both_directions(law, v):
+    s = int(v < 0.0)
+    expected = (law.coulomb[s] + (law.static[s] - law.coulomb[s])
+                * np.exp(-(v / law.stribeck_velocity[s])**2)) * np.sign(v) + law.viscous[s] * v
+    assert float(law.torque(v)) == pytest.approx(expected, abs=1e-12)

@@ -8,12 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.arms import arm
-from support.friction_cell import WRIST
+from support.forward import Reference
+from support.friction_cell import TOOL, WRIST, loaded
 
 from benchmarks.compensation import Tracking, follow, sticky, to_and_fro
 from demo import default_cell
 from robocal_ros.friction.model import Compensator, feed_forward
 from robocal_ros.robot.friction_law import ArmFriction, SteadyFriction
+from robocal_ros.robot.trajectories import Lspb, Trajectory, quintic_path
 
 NAMES = ('a', 'b')
 LAW = SteadyFriction(*(getattr(WRIST, name) for name in (
@@ -100,3 +102,38 @@ def test_compensation_pays_at_reversals_and_keeps_still_at_rest():
     # The steady law alone is early: after a reversal, friction builds up over the bristles.
     steady = replace(law, bristle_stiffness=np.inf, bristle_damping=0.0)
     assert tracked(1.0, steady).error > 3.0 * compensated.error
+
+
+def test_commanded_reversal_is_smooth():
+    velocity = np.linspace(-0.02, 0.02, 4001)
+    torque = series(velocity, measured=False)[:, 1]
+    assert np.abs(np.diff(torque)).max() < 0.01
+    assert torque[2000] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_no_chatter_at_standstill():
+    noise = NOISE * np.random.default_rng(2).normal(size=20000)
+    torque = series(noise, measured=True)
+    assert np.ptp(torque) == 0.0
+
+
+class TestFeedForward:
+    """Gravity, inertia and friction of a motion at its knots."""
+
+    @pytest.mark.parametrize('kind', ['quintic', 'segment'])
+    def test_torque_is_that_of_the_reference_arm(self, kind):
+        reference = Reference(arm('robocal').urdf, 'tool0', (0.0, 0.0, -9.81), TOOL)
+        robot = loaded(arm('robocal').robot(), TOOL)
+        start = np.array([0.1, 0.3, -0.5, 0.2, 0.4, -0.3])
+        if kind == 'quintic':
+            coarse = quintic_path(np.stack((start, start + 0.5)), np.ones(6), np.full(6, 2.0))
+            time = np.linspace(0.0, coarse.duration, 20)
+            motion = Trajectory(time, *coarse.sample(time))
+        else:
+            motion = Lspb.with_acceleration(-0.3, 0.4, 0.2, 2.0).trajectory(start, 5)
+        torque = feed_forward(
+            robot, ArmFriction({'joint_6': LAW}, robot.joint_names), motion)
+        position, velocity, acceleration = motion.sample(motion.time)
+        expected = reference.torque(position, velocity, acceleration)
+        expected[:, 5] += WRIST.torque(velocity[:, 5])
+        np.testing.assert_allclose(torque, expected, atol=1e-6)

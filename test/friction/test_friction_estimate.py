@@ -167,6 +167,12 @@ class TestRecovery:
         result, _ = found_by(wrist, robot, noise=replace(RANDOM_ALONE, effort=0.0, velocity=0.0))
         np.testing.assert_allclose(result.values(ALL_NAMES), WRIST.vector(), rtol=2e-3)
 
+    def test_curve_within_three_percent_of_the_truth(self, wrist, robot):
+        for seed in range(2):
+            result, _ = found_by(wrist, robot, seed=seed)
+            assert result.verdict is Verdict.PASS
+            assert WRIST.curve_error(friction_by_joint(result)[WRIST_NAME]) < 3.0
+
 @pytest.mark.parametrize('rate', [0.0, 4.0])
 def test_friction_that_falls_during_the_runs_is_that_of_their_end(robot, rate):
     """Gears warm up while they are measured, steadily or at first."""
@@ -324,6 +330,11 @@ class TestHonesty:
         assert result.method == model
         assert item.choice
         assert {fit.model for fit in item.choice.fits.values()} == {model}
+        law = item.law()
+        assert (law.reference_load, law.std) == (item.reference_load, item.std)
+        if model == 'coulomb':
+            np.testing.assert_allclose(law.torque(np.array([-0.7, 0.01])), (
+                -law.coulomb[1], law.coulomb[0]))
 
     def test_a_fit_that_misses_the_points_fails_with_both_degrees(self, wrist, robot):
         result, (item,) = found_by(wrist, robot, FrictionParameters(model='coulomb'))

@@ -13,6 +13,7 @@ from robocal_ros.friction.fit import (
     Choice,
     DirectionFit,
     Side,
+    distinct,
     unidentified,
 )
 from robocal_ros.friction.model import MODELS, evaluate, jacobian, parameter_names
@@ -152,3 +153,9 @@ def test_stated_scatter_is_the_scatter(model):
     error = fit.value - value
     distance = float(error @ np.linalg.solve(fit.covariance, error))
     assert chi2.ppf(0.005, len(value)) < distance < chi2.ppf(0.995, len(value))
+
+
+def test_repeated_speeds_count_once():
+    speed = np.array([0.1, 0.0100001, 0.2, 0.01, 0.0101, 0.1999])
+    assert len(distinct(speed)) == 3
+    assert len(distinct(np.zeros(0))) == 0

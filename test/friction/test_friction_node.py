@@ -90,6 +90,14 @@ class TestCompensation:
         store(tmp_path, friction_result())
         return rig().start()
 
+    def test_a_bad_trajectory_is_not_sent_on(self, active):
+        out = active.subscribe(JointTrajectory, 'trajectory_out')
+        into = active.publisher(JointTrajectory, f'{active.node.get_name()}/trajectory_in')
+        into.publish(JointTrajectory(joint_names=['joint_1']))
+        active.spinner.until(lambda: active.log['error'])
+        assert 'Trajectory not passed on: Expected at least two points' in active.log['error'][-1]
+        assert not out
+
     def feed(self, made: NodeRig, states: Any, velocity: float) -> None:
         made.time += 0.002
         values = [0.0] * 5 + [velocity]

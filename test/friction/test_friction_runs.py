@@ -276,6 +276,9 @@ def test_ripple_is_found_and_taken_out(many, robot, cycles, amplitude, phase):
     ripple = ripple_of(before)[0]
     assert ripple.cycles == pytest.approx(cycles, rel=0.02)
     assert np.hypot(ripple.sine, ripple.cosine) == pytest.approx(amplitude, rel=0.1)
+    angle = np.linspace(0.0, 1.0, 7)
+    np.testing.assert_allclose(ripple.torque(angle), ripple.sine * np.sin(ripple.cycles * angle)
+                               + ripple.cosine * np.cos(ripple.cycles * angle))
     after = without_ripple(before, [ripple])
     plain = errors(points(many, robot, effort=many.effort(3)))
     np.testing.assert_allclose(errors(after), plain, atol=0.15 * amplitude)
@@ -305,3 +308,8 @@ def test_ripple_that_is_not_proven_is_in_the_intervals_of_short_runs(robot):
         assert wider[-1] < 1.05
         assert max(abs(error) / p.std for error, p in zip(
             errors(after), after, strict=True)) < 2.6
+
+
+def test_noise_is_no_ripple(many, robot):
+    for seed in range(6):
+        assert ripple_of(points(many, robot, effort=many.effort(seed))) == ()

@@ -318,3 +318,12 @@ class TestByRule:
         assert "'base_link' is a frame" in told
         assert "'base_link' is a task" in told
         assert "'carry' is a task" in told
+
+
+def test_preview_says_why_there_is_no_way(rig: Callable[..., Rig]) -> None:
+    made = rig().start()
+    made.rest(np.array([0.2, 0.6, -1.5, 0.1, 0.4, 0.0]))
+    answer = made.call('preview')
+    assert not answer.success
+    assert 'edge of its workspace or a singular posture' in answer.message
+    assert 'The arm was not moved' in answer.message

@@ -121,7 +121,8 @@ def test_rounds_and_shutdown_leave_nothing_behind(
         ({'known_mass': 0.0, 'second_joint': 'joint_9', 'method': 'two_plane'},
          "Joint 'joint_9' .*joint_5"),
         ({'sensor_frame': 'wirst'}, "Frame 'wirst' .*ft_wrist"),
-        ({'sensor_sign': 0.5}, 'sensor_sign must be 1.0 or -1.0, got 0.5'),
+        *(({'sensor_sign': 0.5, 'method': method}, 'sensor_sign must be 1.0 or -1.0, got 0.5')
+          for method in ('two_plane', 'static_poses', 'excitation')),
         ({'effort_source': 'current', 'torque_constants': [1.0, 2.0]},
          "'torque_constants' has 2 values; expected 1 or 6"),
         ({'known_mass': 2.0, 'max_payload': 1.0, 'method': 'two_plane'},
@@ -188,6 +189,8 @@ def test_refused_configure_says_why_and_releases_all(
      'load_mass out of range Min: 0.0, Max: 10000.0, value: nan'),
     ('leveling', {'heading': 'north'}, "'heading' is 'north'.*'nearest', 'x', 'y', 'free'"),
     ('leveling', {'direction': 'sideways'}, "'direction' is 'sideways'.*'up', 'down'"),
+    ('leveling', {'tool_point': [0.1, 0.2]}, "'tool_point' has 2 values; expected three"),
+    ('leveling', {'auto_level_box': [1.0]}, "'auto_level_box' has 1 values; expected three"),
     ('leveling', {'max_step': 3.0}, 'max_step out of range.* Max: 0.5'),
     ('wrench_observer', {'kinematics': ['guess']}, "'joint_states', 'imu'"),
     ('wrench_observer', {'window': 5.0}, 'window out of range'),

@@ -18,7 +18,7 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.provenance import Inputs
 from robocal_ros.results.result import State, Verdict
 from robocal_ros.results.store import from_yaml, to_yaml
-from robocal_ros.robot.arm_model import ArmModel, link_parameters, with_links
+from robocal_ros.robot.arm_model import ArmModel, link_parameters, urdf_model, with_links
 from robocal_ros.robot.setup import effort_factor, effort_scales
 
 SCALE = np.array([0.87, 1.14, 0.95, 1.08, 0.86, 1.12])
@@ -159,3 +159,12 @@ def test_an_arm_that_is_heavier_than_its_urdf_as_a_whole_is_within_the_intervals
     for parameter, scale in zip(result.parameters, SCALE, strict=True):
         low, high = parameter.interval(0.95)
         assert low < scale < high
+
+
+def test_the_prior_of_the_urdf_holds_an_error_of_all_links_together(usual):
+    covariance = urdf_model(usual.robot, 0.05, np.zeros((6, 6))).covariance
+    masses = link_parameters(usual.robot)[:, 0]
+    whole = np.zeros(len(covariance))
+    whole[:60:10] = 1.0
+    assert whole @ covariance @ whole == pytest.approx(
+        0.05**2 * (np.sum(masses**2) + masses.sum()**2))

@@ -644,3 +644,14 @@ def test_another_result_is_no_matrix() -> None:
     case = record('robocal', 'upright', Tool(2.0, np.zeros(3)), 0, dwell=0.5)
     with pytest.raises(DataError, match='payload'):
         calibration_matrix(case.estimate())
+
+
+@given(st.integers(0, 1000))
+def test_a_load_at_rest_by_spatial_algebra(seed):
+    generator = np.random.default_rng(seed)
+    com, gravity = generator.normal(size=(2, 3))
+    weight = pin.SE3(np.eye(3), com).act(pin.Force(1.3 * gravity, np.zeros(3))).vector
+    bias = generator.normal(size=6)
+    rows = static_wrench_regressor(gravity)
+    np.testing.assert_allclose(rows @ [1.3, *(1.3 * com), *bias],
+                               weight + bias, atol=1e-12)

@@ -563,3 +563,29 @@ def test_intervals_contain_what_a_tilted_base_does_to_the_centre(usual):
     wanted = 0.005**2 * sum(np.outer(shift, shift) for shift in shifts)
     assert np.sqrt(np.diag(wanted)).max() > 3e-4
     np.testing.assert_allclose(stated, wanted, atol=0.05 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize('name', ARMS)
+def test_the_planes_torque_is_what_the_body_adds_to_the_arm(name):
+    for mount in MOUNTS:
+        robot = arm(name).robot(mount)
+        loaded = Reference(arm(name).urdf, arm(name).tool, MOUNTS[mount], TOOL)
+        bare = Reference(arm(name).urdf, arm(name).tool, MOUNTS[mount])
+        low, high = robot.sampling_limits()
+        generator = np.random.default_rng(1)
+        tried = 0
+        while tried < 5:
+            q = generator.uniform(low, high)
+            joint = int(generator.integers(robot.n))
+            try:
+                plane = Plane.at(robot, q, joint)
+            except ExcitationError:
+                continue
+            tried += 1
+            turned = np.tile(q, (7, 1))
+            turned[:, joint] += np.linspace(-1.5, 1.5, 7)
+            still = np.zeros_like(turned)
+            extra = (loaded.torque(turned, still, still)
+                     - bare.torque(turned, still, still))[:, joint]
+            torque = plane.regressor(turned[:, joint], TOOL.mass) @ plane.lever(TOOL.com)
+            np.testing.assert_allclose(torque, extra, atol=1e-9)

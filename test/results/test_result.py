@@ -45,10 +45,12 @@ def test_one_failed_check_fails_the_result_and_is_the_reason(validation):
 
 
 def test_a_result_reads_as_its_verdict_and_values():
-    some = (Parameter('com_x', 'm', 0.1, 0.01), Parameter('mass', 'kg', 2.0, note='given'),
+    some = (Parameter('com_x', 'm', 0.1, 0.01), Parameter('com_y', 'm', 0.2, 0.02),
+            Parameter('mass', 'kg', 2.0, note='given'),
             Parameter('inertia_xx', 'kg·m²', state=State.NOT_IDENTIFIED))
     assert repr(result(checks=(BAD,), parameters=some)).splitlines() == [
-        'payload by two_plane of arm: fail', '  com_x 0.1 ± 0.02 m', '  mass 2 kg']
+        'payload by two_plane of arm: fail', '  com_x 0.1 ± 0.02 m', '  com_y 0.2 ± 0.039 m',
+        '  mass 2 kg']
     many = tuple(Parameter(f'p{number}', 'm', 1.0) for number in range(20))
     assert repr(result(parameters=many)).splitlines()[-2:] == ['  p11 1 m', '  … 8 more']
 

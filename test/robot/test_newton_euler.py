@@ -9,7 +9,7 @@ import pytest
 from support.arms import ARMS, arm
 
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.robot import NewtonEuler, Robot, on_leaning_base
+from robocal_ros.robot import NewtonEuler, Robot, arm_regressor, on_leaning_base
 
 # A gantry that slides along x and z, and turns about a slanting axis in between.
 SLIDING = """
@@ -113,3 +113,10 @@ def test_a_leaning_base_turns_gravity(robot):
     np.testing.assert_allclose(
         [leaning.inverse_dynamics(*row) for row in zip(*motion(robot), strict=True)],
         NewtonEuler(leaning, robot.tool_frame).torque(*motion(robot)), atol=1e-11)
+
+
+def test_the_regressor_of_the_links_is_pinocchios(robot):
+    found = arm_regressor(robot, *motion(robot))
+    expected = [pin.computeJointTorqueRegressor(robot.model, robot.data, *row)
+                for row in zip(*motion(robot), strict=True)]
+    np.testing.assert_allclose(found, expected, atol=1e-11)

@@ -716,6 +716,13 @@ class TestConditions:
         with pytest.raises(ConfigurationError, match=words):
             Rig(namespace='/contradiction', **values)
 
+    def test_the_guarded_topic_is_one_of_the_namespace(self, ros: None) -> None:
+        made = Rig(namespace='/guarded', guard_topic='ft_wrist/wrench', max_force=1.0)
+        try:
+            assert made.arm.client.abort._wrench.topic == '/guarded/ft_wrist/wrench'
+        finally:
+            made.__exit__()
+
 
 @pytest.fixture(scope='module')
 def timed(ros: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:

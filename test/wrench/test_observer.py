@@ -201,3 +201,12 @@ def test_the_newest_instant_is_the_same_without_those_before_it() -> None:
         if item.external is not None:
             np.testing.assert_array_equal(item.external, same[-1].external)
     assert any(2 in item.contacts and item.external is not None for item in skipped)
+
+
+def test_a_bias_that_drifts_shows_in_the_level() -> None:
+    made = ready()
+    made.simulator.set_faults(_faults(made, 'ft_drift:ft_wrist'))
+    made.run(8.0)
+    levels = [judge.level for judge in made.observer.judges]
+    assert levels[4] > 0.8
+    assert max(levels[:3]) < 0.5

@@ -92,6 +92,8 @@ def test_biases_are_found_in_any_orientation() -> None:
         np.testing.assert_array_equal(
             found.values(bias_names(FRAMES)), biases(found).ravel())
         assert found.parameter('ft_wrist.torque_z').unit == 'N·m'
+        with pytest.raises(DataError, match='no parameter'):
+            found.values(bias_names(('ft_other',)))
 
 
 def flipped(*rows: int):
@@ -111,7 +113,8 @@ def swapped(one: int, other: int):
 @pytest.mark.parametrize('row', range(4))
 def test_a_sensor_of_the_wrong_sign_is_named(row: int) -> None:
     bench = Bench()
-    with pytest.raises(DataError, match=f"'{FRAMES[row]}' reads the opposite of the weight"):
+    words = f"'{FRAMES[row]}' reads the opposite of the weight that it carries"
+    with pytest.raises(DataError, match=words):
         bench.find(bench.record(change=flipped(row)))
 
 
@@ -120,7 +123,8 @@ def test_swapped_sensors_are_named(one: int, other: int) -> None:
     bench = Bench()
     with pytest.raises(DataError, match='swapped') as refusal:
         bench.find(bench.record(change=swapped(one, other)))
-    assert f"'{FRAMES[one]}' and '{FRAMES[other]}'" in str(refusal.value)
+    words = f"'{FRAMES[one]}' and '{FRAMES[other]}' read each other's weight"
+    assert words in str(refusal.value)
 
 
 def test_both_at_once() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from robocal_ros.messages.checks import from_seconds as ns
 from robocal_ros.wrench.alignment import (
     FEWEST,
+    NEVER,
     AlignedWindow,
     Feed,
     Saturated,
@@ -139,6 +140,14 @@ class TestAlignedWindow:
     def make(self) -> tuple[Feed, Feed, AlignedWindow]:
         one, two = feed(stuck_time=0.0), feed(stuck_time=0.0)
         return one, two, AlignedWindow([one, two], 1, WrenchParameters())
+
+    def test_cleared(self) -> None:
+        one, _, samples = self.make()
+        samples.add(ns(1.0), np.zeros(1))
+        samples.clear()
+        one.clear()
+        assert samples.take() is None
+        assert samples.newest == NEVER
 
     def test_waits_until_all_have_caught_up(self) -> None:
         one, two, samples = self.make()

@@ -275,6 +275,15 @@ class TestTare:
         assert {marker.ns for item in markers for marker in item.markers} >= {
             'line_of_action', 'external_force'}
 
+    def test_a_sensor_of_the_wrong_sign_is_refused(self, rig) -> None:
+        made = rig(tare_duration=0.2, tare_force_limit=1.0).start()
+        made.reading = -weight()
+        received = made.wrenches()
+        answer = made.call('tare')
+        assert not answer.success
+        assert "'ft_wrist' reads the opposite of the weight that it carries" in answer.message
+        assert not received
+
     def test_a_filed_tare_serves_again_if_asked_to(self, rig, tmp_path: Path) -> None:
         store(tmp_path, tare_result())
         assert not rig().start().node.observer.tared
@@ -499,13 +508,21 @@ class TestInput:
         made.reading = weight()
         made.effort = (1.1 * project_arm().gravity_torque(POSTURE)).tolist()
         tool = made.wrenches('tool_wrench')
+        spread = made.subscribe(Float64MultiArray, 'tool_wrench_covariance')
         sources = made.status('tool_wrench/source')
         made.until(lambda: sources and sources[-1].level == DiagnosticStatus.OK)
         made.until(lambda: value(sources[-1], 'source') == 'joint torques', wrench=False)
         assert sources[-1].level == DiagnosticStatus.WARN
         assert "'ft_wrist'" in sources[-1].message
         tool.clear()
-        made.until(lambda: len(tool) > 20, wrench=False)
+        spread.clear()
+        made.until(lambda: len(tool) > 20 and len(spread) > 20, wrench=False)
+        found = tool[-1].wrench
+        error = np.array([found.force.x, found.force.y, found.force.z,
+                          found.torque.x, found.torque.y, found.torque.z])
+        known, matrix = np.isfinite(error), np.reshape(spread[-1].data, (6, 6))
+        assert np.linalg.norm(error[known]) > 1.0
+        assert error[known] @ np.linalg.solve(matrix[np.ix_(known, known)], error[known]) < 12.0
 
     def test_stamps_ahead_of_the_joint_states_are_invalid(self, free) -> None:
         made = free()

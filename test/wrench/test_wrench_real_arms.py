@@ -278,3 +278,9 @@ def test_nothing_is_followed_into_a_contact_or_at_rest() -> None:
     assert np.abs(cell.observer.bias[0, 0]) < 0.25
     cell.run(4.0, drift=0.2, speed=0.0)
     assert cell.observer.bias[0, 0] < 0.25
+
+
+@pytest.mark.parametrize('duration', [0.005, 0.01, 0.02])
+def test_short_impacts_are_contacts(duration: float) -> None:
+    found = follow(observer(), *sampled().samples(0.5, [hit(60.0, duration)]))
+    assert {index for item in found for index in item.contacts} == {3}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -115,6 +116,14 @@ def test_report_of_several_robots_asks_for_one(home: Path, tmp_path: Path, call:
     assert '“left”' not in page.read_text(encoding='utf-8')
 
 
+def test_a_report_of_files_is_written_into_a_new_folder(call: Call, tmp_path: Path) -> None:
+    page = tmp_path / 'new' / 'page.html'
+    assert f'Report of 2 result(s): {page}' in call('report', RESULT, RESULT, '-o', page)
+    assert page.read_text(encoding='utf-8').startswith('<!DOCTYPE html>')
+    told = call('report', RESULT, '-o', page / 'page.html', code=2)
+    assert re.search(r'could not be written.*\.$', told)
+
+
 @pytest.mark.parametrize(('line', 'expected'), [
     ('robocal report --res', ['--results-dir']),
     ('robocal run com', ['compliance']),
@@ -132,11 +141,15 @@ def test_the_shell_completes(tmp_path: Path, line: str, expected: list[str]) -> 
 
 
 @pytest.mark.parametrize('command', ['show', 'report'])
-def test_refusal_is_one_sentence_and_code_2(call: Call, tmp_path: Path, command: str) -> None:
+def test_refusal_is_one_sentence_and_code_2(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+) -> None:
     missing = tmp_path / 'missing.yaml'
-    told = call(command, missing, code=2)
-    assert told.startswith(f'The result file {missing} cannot be read')
-    assert told.count('\n') == 1
+    assert entry.main([command, str(missing)]) == 2
+    output = capsys.readouterr()
+    assert output.out == ''
+    assert output.err.startswith(f'The result file {missing} cannot be read')
+    assert output.err.count('\n') == 1
 
 
 @pytest.mark.parametrize(('error', 'code', 'told'), [
@@ -235,10 +248,3 @@ def test_short_tasks_without_a_terminal_are_quiet(monkeypatch: pytest.MonkeyPatc
         now = 3.0
         view.update(50.0, 'Reading.')
     assert stream.getvalue().splitlines() == ['  report:  50 % (3 s left), Reading.']
-
-
-def test_report_of_two_files_writes_a_page(call: Call, tmp_path: Path) -> None:
-    page = tmp_path / 'page.html'
-    said = call('report', RESULT, RESULT, '-o', page, '--title', 'My arm')
-    assert '<title>My arm</title>' in page.read_text(encoding='utf-8')
-    assert str(page) in said

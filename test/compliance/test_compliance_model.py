@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.arms import arm
-from support.compliance_cell import COMPLIANCE, TARGET, Cell, Tool, postures
+from support.compliance_cell import COMPLIANCE, Cell, Tool, postures
 from support.friction_results import payload_result
 
 from robocal_ros.compliance.estimator import check_arm
@@ -49,6 +49,19 @@ def test_the_regressor_is_the_textbooks(name: str, mount: str) -> None:
         np.testing.assert_allclose(
             predicted(robot, loaded, target, q, q, np.zeros(robot.n))[1], by_formula(cell, q),
             atol=1e-9)
+
+
+def test_the_targets_jacobian_by_finite_differences() -> None:
+    robot, _, target = parts(Cell())
+    for q in WHERE[:3]:
+        jacobian = robot.pose_and_jacobian(q, target.frame, target.xyz)[2]
+        for joint in range(robot.n):
+            step = np.zeros(robot.n)
+            step[joint] = 1e-6
+            ends = [robot.transform_frame_to_root(q + sign * step, target.frame).act(target.xyz)
+                    for sign in (1.0, -1.0)]
+            np.testing.assert_allclose(jacobian[:3, joint], (ends[0] - ends[1]) / 2e-6,
+                                       atol=1e-8)
 
 
 def test_a_small_sag_is_first_order() -> None:
@@ -252,16 +265,3 @@ class TestCorrection:
 
         with pytest.raises(DataError, match="kind 'compliance', got 'friction'"):
             compliance_by_joint(friction_result())
-
-
-def test_the_targets_jacobian_by_finite_differences() -> None:
-    robot, _, target = parts(Cell())
-    for q in WHERE[:3]:
-        jacobian = robot.pose_and_jacobian(q, target.frame, target.xyz)[2]
-        for joint in range(robot.n):
-            step = np.zeros(robot.n)
-            step[joint] = 1e-6
-            ends = [robot.transform_frame_to_root(q + sign * step, target.frame).act(TARGET)
-                    for sign in (1.0, -1.0)]
-            np.testing.assert_allclose(jacobian[:3, joint], (ends[0] - ends[1]) / 2e-6,
-                                       atol=1e-8)

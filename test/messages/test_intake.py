@@ -101,6 +101,28 @@ class TestJointIntake:
         assert samples.counts.received == 151
         assert samples.counts.out_of_order == 1
 
+    def test_a_span_begins_and_ends_and_leaves_out(self) -> None:
+        taken = stream(span=Span(1.195, 1.795, ((1.395, 1.495),)))
+        for message in good(0, 100):
+            taken.take([message])
+        samples = taken.bag_samples()
+        assert samples.effort[:, 0].tolist() == [*range(20, 40), *range(50, 80)]
+        assert samples.counts.received == 60
+
+    def test_of_marked_rests_alone_is_kept_what_was_read(self) -> None:
+        rests = (StationaryInterval(1.1, 1.3, 'unloaded', 0),
+                 StationaryInterval(5.0, 6.0, 'loaded', 0),
+                 StationaryInterval(90.0, 91.0, 'loaded', 1))
+        taken = stream(need_effort=False, stationary=rests)
+        position = np.random.default_rng(0).normal(size=(9000, 2))
+        raw = [joint_state(1.0 + 0.001 * i, position=row) for i, row in enumerate(position)]
+        for begin in range(0, len(raw), 4096):
+            taken.take(raw[begin:begin + 4096])
+        samples = taken.bag_samples()
+        assert np.array_equal(
+            samples.position, position[[*range(100, 300), *range(4000, 5000)]])
+        assert samples.counts.received == 9000
+
     def test_long_topics_are_averaged(self) -> None:
         taken = stream(budget=1500)
         raw = [joint_state(1.0 + 0.001 * i, effort=(float(i), 0.0)) for i in range(4096)]
@@ -168,13 +190,14 @@ def test_of_marked_rests_alone_is_kept_what_was_read() -> None:
 
 
 @pytest.mark.parametrize(('made', 'raw', 'words'), [
+    (stream, [], r'joint state.*0 messages\).*is empty'),
     (tracker, [], r'tracker reading.*0 messages\).*is empty'),
     (tracker, [reading(1.0, (math.nan, 0.0, 0.0))], r'tracker reading.*1 messages\).*not finite'),
     (tracker, [reading(1.0, (0.0, 0.0, 0.0))[:30]], 'tracker reading.*layout of their type'),
-    (sensor, [wrench(1.0, 'ft', [math.nan] * 6)],
-     "reading on 'ft_topic'.*1 messages.*not finite numbers"),
     (sensor, [wrench(1.0, 'tool', [0.0] * 6)],
      "reading on 'ft_topic'.*1 messages.*names frame 'tool', but 'ft' is expected"),
+    (sensor, [wrench(1.0, 'ft', [math.nan] * 6)],
+     "reading on 'ft_topic'.*1 messages.*not finite numbers"),
 ])
 def test_a_topic_of_no_use_says_why(
     made: Callable[[], Intake], raw: list[bytes], words: str
@@ -203,17 +226,3 @@ def test_a_pose_needs_a_unit_quaternion() -> None:
     assert 'quaternions of length 0' in taken.problem
     taken.take_one(reading(1.1, (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)))
     assert len(taken.samples()) == 1
-
-
-def test_joint_states_of_marked_rests_alone_are_kept() -> None:
-    rests = (StationaryInterval(1.1, 1.3, 'unloaded', 0),
-             StationaryInterval(5.0, 6.0, 'loaded', 0),
-             StationaryInterval(90.0, 91.0, 'loaded', 1))
-    taken = JointIntake(plain(('a', 'b')), np.ones(2), source='bag', stationary=rests)
-    position = np.random.default_rng(3).normal(size=(9000, 2))
-    raw = [joint_state(1.0 + 0.001 * i, position=row) for i, row in enumerate(position)]
-    for begin in range(0, len(raw), 4096):
-        taken.take(raw[begin:begin + 4096])
-    samples = taken.bag_samples()
-    assert np.array_equal(samples.position, position[[*range(100, 300), *range(4000, 5000)]])
-    assert samples.counts.received == 9000

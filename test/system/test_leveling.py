@@ -156,6 +156,17 @@ def test_a_silent_imu_is_noticed_before_moving(cell: Tilted) -> None:
     cell.client.set(LEVELING, state_timeout=STATE_TIMEOUT)
 
 
+def test_silent_joint_states_during_the_motion(cell: Tilted) -> None:
+    cell.client.set('sim_arm', speed_scaling=0.3)
+    call = cell.begin('level')
+    cell.await_moving()
+    cell.fault('joint_states_silent')
+    cell.wait(call)
+    cell.fault('none')
+    cell.client.set('sim_arm', speed_scaling=1.0)
+    cell.ends(call, 'No joint states received for', 'The motion was cancelled')
+
+
 def test_while_another_client_moves_the_arm(cell: Tilted) -> None:
     # Positions alone: the controller goes there at a constant speed, for minutes.
     far = TILTED + np.array([0.0, 0.0, 0.0, 0.0, 0.0, -6.0])
@@ -199,14 +210,3 @@ class TestByRule:
                           what='leveling by rule')
         assert np.degrees(cell.tilt()) <= 0.05
         assert "region about 'base_link'" in cell.node.log.read_text()
-
-
-def test_silent_joint_states_during_the_motion(cell: Tilted) -> None:
-    cell.client.set('sim_arm', speed_scaling=0.3)
-    call = cell.begin('level')
-    cell.await_moving()
-    cell.fault('joint_states_silent')
-    cell.wait(call)
-    cell.fault('none')
-    cell.client.set('sim_arm', speed_scaling=1.0)
-    cell.ends(call, 'No joint states received for', 'The motion was cancelled')

@@ -79,6 +79,19 @@ def faults(heard: Heard) -> Iterator[Callable[[str], None]]:
         heard.await_state(link, 'free')
 
 
+@pytest.mark.parametrize(('fault', 'words'), [
+    ('ft_flipped:ft_link_2_proximal',
+     "'ft_link_2_proximal' reads the opposite of the weight that it carries"),
+    ('ft_swapped:ft_link_3_proximal/ft_link_3_distal',
+     "'ft_link_3_proximal' and 'ft_link_3_distal' read each other's weight"),
+])
+def test_wrong_signs_and_swapped_sensors(heard: Heard, fault: str, words: str) -> None:
+    heard.cell.fault(fault)
+    assert words in heard.cell.refused(heard.cell.begin('tare'))
+    heard.cell.fault('none')
+    assert not heard.wrenches['ft_wrist']
+
+
 @pytest.fixture(scope='module')
 def tared(heard: Heard) -> Heard:
     heard.cell.done('tare')

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support.wrench_arm import ObservedArm, joint_row, of_chain
 
+from robocal_ros.errors import DataError
 from robocal_ros.messages.checks import from_seconds
 from robocal_ros.wrench.observer import FILLING, Observation
 
@@ -151,6 +152,27 @@ class TestFaults:
             told[-1].reasons[0]
 
 
+@pytest.mark.parametrize(('fault', 'words'), [
+    ('ft_flipped:ft_link_2_distal', "'ft_link_2_distal' reads the opposite"),
+    ('ft_swapped:ft_link_3_proximal/ft_wrist', 'swapped'),
+])
+def test_bad_tares_name_the_sensors(observed: ObservedArm, fault: str, words: str) -> None:
+    observed.simulator.set_faults(_faults(observed, fault))
+    with pytest.raises(DataError, match=words):
+        observed.tare()
+    observed.simulator.set_faults(_faults(observed, 'none'))
+    observed.tare()
+
+
+def test_a_bias_that_drifts_shows_in_the_level() -> None:
+    made = ready()
+    made.simulator.set_faults(_faults(made, 'ft_drift:ft_wrist'))
+    made.run(8.0)
+    levels = [judge.level for judge in made.observer.judges]
+    assert levels[4] > 0.8
+    assert max(levels[:3]) < 0.5
+
+
 def test_nothing_before_the_window_is_full_and_after_a_jump() -> None:
     made = ObservedArm(1)
     told = made.run(0.05)
@@ -201,12 +223,3 @@ def test_the_newest_instant_is_the_same_without_those_before_it() -> None:
         if item.external is not None:
             np.testing.assert_array_equal(item.external, same[-1].external)
     assert any(2 in item.contacts and item.external is not None for item in skipped)
-
-
-def test_a_bias_that_drifts_shows_in_the_level() -> None:
-    made = ready()
-    made.simulator.set_faults(_faults(made, 'ft_drift:ft_wrist'))
-    made.run(8.0)
-    levels = [judge.level for judge in made.observer.judges]
-    assert levels[4] > 0.8
-    assert max(levels[:3]) < 0.5

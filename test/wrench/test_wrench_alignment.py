@@ -46,6 +46,12 @@ def test_readings_are_interpolated_on_stamps() -> None:
     assert sensor.at(ns(1.003)) == pytest.approx(six(1.5, 25.0))
 
 
+def test_a_delay_makes_readings_older_than_their_stamps() -> None:
+    sensor = Feed('ft', WrenchParameters(), delay=0.004)
+    sensor.add(ns(1.004), six(5.0))
+    assert sensor.at(ns(1.0)) == six(5.0)
+
+
 def test_nothing_is_invented_outside_and_across_gaps() -> None:
     sensor = feed()
     assert sensor.at(ns(1.0)) is None
@@ -177,6 +183,19 @@ class TestAlignedWindow:
         assert not good
         assert late == "Readings of sensor 'ft' are 99 ms late, more than max_delay (20 ms)."
         assert samples.missing(samples.newest + 1) is None
+
+    def test_a_sensor_that_falls_silent_is_waited_for_once(self) -> None:
+        one, two, samples = self.make()
+        count = 0
+        for number in range(100):
+            stamp = ns(0.001 * number)
+            one.add(stamp, READING)
+            if number < 50:
+                two.add(stamp, READING)
+            samples.add(stamp, np.zeros(1))
+            while samples.take() is not None:
+                count += 1
+        assert count == 100
 
     @given(seed=st.integers(0, 10**6), rate=st.sampled_from([30, 250, 1000, 4000]))
     @settings(max_examples=30, deadline=None)

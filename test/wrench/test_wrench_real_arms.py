@@ -72,7 +72,6 @@ class TestSaturation:
         found = follow(observer(), *sampled(filtered=1.0).samples(0.4, [hit(900.0, 0.05)]))
         assert {index for item in found for index in item.contacts} == {3}
 
-
     @pytest.mark.parametrize(('frames', 'imu'), [
         (['ft_wrist'], 'imu_flange'),
         (['ft_link_2_proximal', 'ft_link_2_distal'], 'imu_link_2')])
@@ -162,6 +161,12 @@ def test_defaults_work_at_any_rate(rate: float, sensor_rate: float) -> None:
     found = follow(observer(), *sampled(
         rate=rate, sensor_rates=(sensor_rate,)).samples(0.5, [hit(100.0, 0.05)]))
     assert 3 in {index for item in found for index in item.contacts}
+
+
+@pytest.mark.parametrize('duration', [0.005, 0.01, 0.02])
+def test_short_impacts_are_contacts(duration: float) -> None:
+    found = follow(observer(), *sampled().samples(0.5, [hit(60.0, duration)]))
+    assert {index for item in found for index in item.contacts} == {3}
 
 
 def test_readings_faster_than_joint_states_are_all_used() -> None:
@@ -278,9 +283,3 @@ def test_nothing_is_followed_into_a_contact_or_at_rest() -> None:
     assert np.abs(cell.observer.bias[0, 0]) < 0.25
     cell.run(4.0, drift=0.2, speed=0.0)
     assert cell.observer.bias[0, 0] < 0.25
-
-
-@pytest.mark.parametrize('duration', [0.005, 0.01, 0.02])
-def test_short_impacts_are_contacts(duration: float) -> None:
-    found = follow(observer(), *sampled().samples(0.5, [hit(60.0, duration)]))
-    assert {index for item in found for index in item.contacts} == {3}

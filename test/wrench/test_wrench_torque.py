@@ -20,7 +20,7 @@ from robocal_ros.wrench.model import Instant, SensedArm, TareRecord
 from robocal_ros.wrench.observer import WrenchObserver
 from robocal_ros.wrench.parameters import WrenchParameters
 from robocal_ros.wrench.tare import Zeroing
-from robocal_ros.wrench.torque import JointTorques, ToolWrench, tool_wrench
+from robocal_ros.wrench.torque import FrictionInUse, JointTorques, ToolWrench, tool_wrench
 
 LAW = SteadyFriction([4.0, 5.0], [7.0, 8.0], [0.05, 0.05], [6.0, 6.0], std=0.5)
 
@@ -94,6 +94,19 @@ def test_thresholds_wait_where_friction_is_uncertain() -> None:
     assert not colliding(1, 11.0)
     assert not colliding(0, 24.9)
     assert colliding(0, 25.1)
+
+
+@pytest.mark.parametrize('exponent', [1.0, 0.6])
+def test_a_law_sublinear_in_speed_is_compensated(exponent: float) -> None:
+    law = SteadyFriction(np.array([2.0, 1.8]), np.array([3.0, 2.5]), np.array([0.05, 0.04]),
+                         np.array([4.0, 5.0]), exponent=np.full(2, exponent))
+    friction = FrictionInUse({'a': law}, ('a', 'b'), WrenchParameters())
+    for v in (-0.7, -0.2, 0.3, 0.9):
+        speed = np.array([v, v])
+        expected = [float(law.torque(v)), 0.0]
+        np.testing.assert_allclose(friction.torque(speed, 0.0 * speed), expected, rtol=1e-6)
+        one = [friction.one_torque(joint, v, 0.0) for joint in range(2)]
+        np.testing.assert_allclose(one, expected, rtol=1e-6)
 
 
 class TestToolWrench:

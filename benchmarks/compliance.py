@@ -187,8 +187,7 @@ class Cell:
         if loaded:
             links[-1] += chain.tool @ body(*self.load, np.zeros((3, 3))) @ chain.tool.T
         springs = np.zeros((len(q), n, 3, 3, 3))
-        springs[:, :, 0] = np.einsum('nij,nj,nkj->nik', self.basis, self.soft[:, :3],
-                                     self.basis)
+        springs[:, :, 0] = np.einsum('nij,nj,nkj->nik', self.basis, self.soft[:, :3], self.basis)
         for joint in np.flatnonzero(self.on_housing).tolist():
             turn = turned(self.arm, joint, q[:, joint])
             springs[:, joint, 0] = turn.transpose(0, 2, 1) @ springs[:, joint, 0] @ turn

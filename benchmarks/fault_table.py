@@ -371,8 +371,7 @@ def _send(
             publisher.publish(make(number))
 
 
-_GARBAGE = ('', 'claim', 'claim /nobody', '{', 'kind: payload\n...', '&a [*a]\n...',
-            'x: ' * 10000)
+_GARBAGE = ('', 'claim', 'claim /nobody', '{', 'kind: payload\n...', '&a [*a]\n...', 'x: ' * 10000)
 _TEXTS: dict[str, Callable[[], str]] = {
     'list of 1.4 MB': lambda: '- 0\n' * 350_000,
     'list of 50 MB': lambda: '- 0\n' * 12_500_000,

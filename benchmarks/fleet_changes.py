@@ -282,8 +282,7 @@ def _explains(event: Event, item: Finding) -> bool:
 
 
 def _run(request: Request) -> Outcome:
-    first, further, changed = (
-        (_QUICK,) * 3 if request.quick else (_SERIES, _FURTHER, _CHANGED))
+    first, further, changed = ((_QUICK,) * 3 if request.quick else (_SERIES, _FURTHER, _CHANGED))
     figures: list[Figure] = []
     for scenario in QUIET:
         found = _scanned(scenario, first if scenario is QUIET[0] else further, request)

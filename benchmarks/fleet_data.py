@@ -113,8 +113,7 @@ def fleet(
         lost: Share of lost recordings.
 
     """
-    return [_arm(i, weeks, np.random.default_rng([seed, i]), incidents, lost)
-            for i in range(arms)]
+    return [_arm(i, weeks, np.random.default_rng([seed, i]), incidents, lost) for i in range(arms)]
 
 
 def _arm(

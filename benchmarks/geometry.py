@@ -169,8 +169,7 @@ def run_case(seed: int) -> list[Case]:
 
 def figures(series: str, cases: Sequence[Case]) -> Iterator[Figure]:
     """Yield the figures of the cases of one series."""
-    yield Figure.share(series, 'verdict pass', sum(case.passed for case in cases),
-                       len(cases))
+    yield Figure.share(series, 'verdict pass', sum(case.passed for case in cases), len(cases))
     for what, (deviate, bar) in LIMITS.items():
         values = [item for case in cases for item in case.values if item.name == what]
         if values:

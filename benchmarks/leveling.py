@@ -85,8 +85,7 @@ def attempt(name: str, seed: int) -> Attempt:
     try:
         plan = planner.plan(start)
     except LevelingRefusal as refusal:
-        return Attempt(name, 1e3 * (perf_counter() - began),
-                       obstacle=refusal.obstacle.value)
+        return Attempt(name, 1e3 * (perf_counter() - began), obstacle=refusal.obstacle.value)
     taken = 1e3 * (perf_counter() - began)
     if plan.trajectory is None:
         raise RobocalError(f'Defect: the planner considers a tilted {name} level.')

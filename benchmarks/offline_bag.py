@@ -114,8 +114,7 @@ def write_long(
     with BagWriter(path, storage) as bag:
         announce(bag, record.urdf, *[WRENCH] * wrench)
         for begin in range(0, count, _BLOCK):
-            time: Array = 1.0 + _PERIOD * np.arange(
-                begin, min(begin + _BLOCK, count), dtype=float)
+            time: Array = 1.0 + _PERIOD * np.arange(begin, min(begin + _BLOCK, count), dtype=float)
             position, velocity, effort = (
                 _later(joints.time, values, time, noise, draw) for values, noise in (
                     (joints.position, 0.0), (joints.velocity, 0.0),

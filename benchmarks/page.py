@@ -19,8 +19,7 @@ from robocal_ros.results.wording import rounded
 
 _DIGITS = 6
 _MACHINE = ('processor', 'cores', 'system', 'python')
-_RUN = ('time', 'commit', 'taken', 'processor_time', 'seeds', 'jobs', 'live',
-        'quick')
+_RUN = ('time', 'commit', 'taken', 'processor_time', 'seeds', 'jobs', 'live', 'quick')
 
 
 @dataclass(frozen=True)

@@ -151,8 +151,7 @@ def _payload(result: CalibrationResult, load: Load) -> Errors:
         del truth['mass']
     known = [name for name in truth if result.parameter(name).value is not None]
     error = dict(zip(known, result.values(known) - [truth[name] for name in known], strict=True))
-    found: Errors = {
-        (f'error of {name}', 'mm'): (1e3 * abs(error[name]),) for name in COM}
+    found: Errors = {(f'error of {name}', 'mm'): (1e3 * abs(error[name]),) for name in COM}
     if 'mass' in error:
         found['error of mass', '%'] = 100.0 * abs(error['mass']) / load.mass,
     if INERTIA[0] in error:

@@ -284,8 +284,7 @@ def _predictions(cell: Cell, result: CalibrationResult) -> dict[str, float]:
     notes = {f'weight of the links: {OURS}': error(
         identified_model(robot, result).robot.gravity_torques(q))}
     for cutoff in (item for item in CUTOFFS if item < 0.3 * cell.rate):
-        done = run('benchmarks.peers.tools:figaroh', peer=True, repeats=0, cutoff=cutoff,
-                   **given)
+        done = run('benchmarks.peers.tools:figaroh', peer=True, repeats=0, cutoff=cutoff, **given)
         *_, answer = textbook(cutoff=cutoff, weighted=True, **given)
         tried = {'weighted least squares': answer['torque']}
         if done.answer is not None:
@@ -349,8 +348,7 @@ def _friction_values(
             speeds = _SPEEDS[(low <= _SPEEDS) & (high >= _SPEEDS)]
             speeds = np.concatenate((speeds, -speeds))
             truth = cell.world.friction(cell.robot.index(name), speeds, row)
-            limit = FrictionParameters().max_friction_interval * float(
-                np.sqrt(np.mean(truth**2)))
+            limit = FrictionParameters().max_friction_interval * float(np.sqrt(np.mean(truth**2)))
             std = np.hypot(law.deviation(speeds), _DEFINED * truth)
             values = [value_of(f'{name} at {speed:+g} rad/s', true, stated, own, limit)
                       for speed, true, stated, own in zip(

@@ -58,8 +58,7 @@ _HANDLING = 0.2
 _KNOWN_GAINS, _UNKNOWN_GAINS = 0.005, 0.1
 
 
-DATA = {**ARMS, OWN: ArmData(
-    '', 'tool0', 'ft_wrist', (0.0, 0.2, -0.6, 0.0, 0.6, 0.0), 3.0)}
+DATA = {**ARMS, OWN: ArmData('', 'tool0', 'ft_wrist', (0.0, 0.2, -0.6, 0.0, 0.6, 0.0), 3.0)}
 """Frames, posture and payload of each arm."""
 
 

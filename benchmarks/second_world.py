@@ -273,13 +273,10 @@ def moments(
 
 def torques(arm: Arm, links: Array, q: Array, v: Array, a: Array, gravity: Array) -> Array:
     """Return the torques of the joints that carry the arm, shape (k, n); see `moments`."""
-    return np.asarray(np.einsum(
-        'kni,ni->kn', moments(arm, links, q, v, a, gravity)[0], arm.axis))
+    return np.asarray(np.einsum('kni,ni->kn', moments(arm, links, q, v, a, gravity)[0], arm.axis))
 
 
-def _carrying(
-    one: Array, acceleration: Array, w: Array, dw: Array
-) -> tuple[Array, Array]:
+def _carrying(one: Array, acceleration: Array, w: Array, dw: Array) -> tuple[Array, Array]:
     """Return force and moment about the frame's origin that move a body, shape (k, 3) each."""
     first, second = one[:3, 3], one[:3, :3]
     inertia = np.trace(second) * np.eye(3) - second
@@ -538,8 +535,7 @@ class World:
     def sliding(self, speed: Array, load: Array) -> Array:
         """Return the friction of sliding joints, shape (k, n) [N·m]; arguments as of `dry`."""
         side = np.where(speed < 0.0, self.viscous[1], self.viscous[0])
-        return np.sign(speed) * (
-            self.dry(speed, load) + side * np.abs(speed) ** self.exponent)
+        return np.sign(speed) * (self.dry(speed, load) + side * np.abs(speed) ** self.exponent)
 
     def friction(self, joint: int, speed: Array, row: int | None = None) -> Array:
         """Return a joint's friction as it is reported, mean over the loads of the last motion.
@@ -640,8 +636,7 @@ class World:
         torque = carried + self.rotor * a + self.factor * (
             built * slide + side * np.sign(v) * np.abs(v) ** self.exponent)
         torque += (self.ripple * np.sin(self.cycles * q[:, None] + self.phase)).sum(axis=1)
-        bent = 1.0 + self.effects.get('saturation', 0.0) * (
-            torque / (1.5 * self.typical)) ** 2
+        bent = 1.0 + self.effects.get('saturation', 0.0) * (torque / (1.5 * self.typical)) ** 2
         signal, size = self.gain * bent * torque, torque**2 + 1e-12
         self.slope = self.gain * (bent * size).sum(axis=0) / size.sum(axis=0)
         time, seen = self._sampled(len(q), step, rate, generator)
@@ -721,8 +716,7 @@ class World:
             state = state * np.exp(-np.abs(travel)) + np.sign(travel) * (
                 1.0 - np.exp(-np.abs(travel)))
             followed[row] = state
-        lost = self.effects.get('F/T hysteresis', 0.0) * size * _at(
-            time, time[::stride], followed)
+        lost = self.effects.get('F/T hysteresis', 0.0) * size * _at(time, time[::stride], followed)
         to = generator.normal(size=6) * np.repeat([1.0, 0.04], 3)
         walk = np.cumsum(generator.normal(size=(len(followed), 6)), axis=0) * np.sqrt(
             _SLOW / 300.0) * np.repeat([1.0, 0.04], 3)

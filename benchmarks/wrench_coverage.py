@@ -184,8 +184,7 @@ def draws(name: str, layout: str, seed: int, count: int) -> list[Draw]:
         if tool is not None and (known := np.isfinite(tool.wrench)).any():
             chance = float(scipy.special.chdtrc(int(known.sum()), _square(
                 (tool.wrench - wrench)[known], tool.covariance[np.ix_(known, known)])))
-        touched = bool(seen.contacts) or bool(
-            seen.colliding is not None and seen.colliding.any())
+        touched = bool(seen.contacts) or bool(seen.colliding is not None and seen.colliding.any())
         found.append(Draw(layout, tuple(
             _square(error, cell.fusion.link_covariance(seen, index))
             for index, error in enumerate(errors)), chance, None if size else touched))

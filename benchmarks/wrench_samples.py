@@ -190,8 +190,7 @@ class SampledArm:
         for row, _, push in self._pushes(time, impacts, moving):
             torque[row] -= push
         noise = self.generator.normal(size=(2, *v.shape))
-        rows = np.column_stack((
-            q, v + 1e-3 * noise[0] * moving, torque + EFFORT_NOISE * noise[1]))
+        rows = np.column_stack((q, v + 1e-3 * noise[0] * moving, torque + EFFORT_NOISE * noise[1]))
         self.now += duration
         return Stream(_stamps(time), rows), streams
 
@@ -207,8 +206,7 @@ class SampledArm:
     ) -> Iterator[tuple[int, Array, Array]]:
         """Yield rows with an impact, what it adds to readings (s, 6), and takes from torques."""
         for impact in impacts:
-            rows = np.flatnonzero((time >= impact.begin)
-                                  & (time < impact.begin + impact.duration))
+            rows = np.flatnonzero((time >= impact.begin) & (time < impact.begin + impact.duration))
             for row, q in zip(rows.tolist(), self.motion(time[rows], moving)[0], strict=True):
                 links, torque = exerted(
                     self.robot, q, self.sensors[impact.chain], impact.wrench, self.sensors)

@@ -43,8 +43,7 @@ class _Follower:
     def __init__(self, stage: Stage) -> None:
         node = stage.session.node
         self._stage = stage
-        self._move = node.create_publisher(
-            JointTrajectory, f'{CONTROLLER}/joint_trajectory', 10)
+        self._move = node.create_publisher(JointTrajectory, f'{CONTROLLER}/joint_trajectory', 10)
         self._plain = node.create_publisher(
             JointTrajectory, 'friction_identification/trajectory_in', qos.RELIABLE)
         self._changed: list[JointTrajectory] = []

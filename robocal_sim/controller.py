@@ -326,9 +326,7 @@ class TrajectoryController:
 
     def _judge_end(self, tolerances: Tolerances, late: float) -> None:
         if not tolerances.goal.violated(self.error):
-            self._end_goal(Outcome(
-                Status.SUCCEEDED, SUCCESSFUL, 'Goal successfully reached!'
-            ))
+            self._end_goal(Outcome(Status.SUCCEEDED, SUCCESSFUL, 'Goal successfully reached!'))
         elif 0.0 < tolerances.goal_time < late:
             self.abort(
                 GOAL_TOLERANCE_VIOLATED,

@@ -115,9 +115,7 @@ class JointDrive:
         self._damping = 2.0 * BANDWIDTH * inertia
         self._softening = 1.0 + self._stiffness * self._compliance
 
-    def update(
-        self, feed_forward: float, position: float, velocity: float, lost: float
-    ) -> float:
+    def update(self, feed_forward: float, position: float, velocity: float, lost: float) -> float:
         """Return the drive torque [N·m].
 
         Args:

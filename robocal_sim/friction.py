@@ -121,8 +121,7 @@ class JointFriction:
 
     def _curve(self, velocity: float, load: float) -> tuple[float, float]:
         """Return g(v) [N·m] and B [N·m·s/rad]."""
-        coulomb, extra, stribeck, viscous = (
-            self._positive if velocity >= 0.0 else self._negative)
+        coulomb, extra, stribeck, viscous = (self._positive if velocity >= 0.0 else self._negative)
         scaled = velocity / stribeck
         level = coulomb + extra * math.exp(-scaled * scaled)
         return level + self._load_dependence * abs(load), viscous

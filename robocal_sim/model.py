@@ -121,9 +121,7 @@ def read_description(urdf: str, joints: Sequence[str] = ()) -> Description:
     )
 
 
-def _check_joints(
-    wanted: Sequence[str], movable: Sequence[str], found: dict[str, Any]
-) -> None:
+def _check_joints(wanted: Sequence[str], movable: Sequence[str], found: dict[str, Any]) -> None:
     if not wanted:
         raise ModelError(
             'The robot description has no movable joint; expected revolute, continuous or '
@@ -361,5 +359,4 @@ def _add_sensors(spec: Any, description: Description, truth: HiddenTruth) -> Non
             name = f'{first.name}:{frame}'
             _body(spec, description, frame).add_site(name=name)
             for kind in (first, second):
-                spec.add_sensor(name=f'{kind.name}:{frame}', type=kind, objtype=site,
-                                objname=name)
+                spec.add_sensor(name=f'{kind.name}:{frame}', type=kind, objtype=site, objname=name)

@@ -155,9 +155,7 @@ class SimArm(Node):
             RobocalError: A parameter, the robot or a file is not valid.
 
         """
-        super().__init__(
-            'sim_arm', namespace=namespace, parameter_overrides=list(overrides)
-        )
+        super().__init__('sim_arm', namespace=namespace, parameter_overrides=list(overrides))
         for parameter in PARAMETERS:
             self.declare_parameter(
                 parameter.name,
@@ -286,15 +284,9 @@ class SimArm(Node):
     def _create_services(self) -> None:
         """Create the push subscription and the load services."""
         group = self._group
-        self.create_subscription(
-            WrenchStamped, '~/push', self._on_push, 10, callback_group=group
-        )
-        self.create_service(
-            Trigger, '~/attach_load', self._on_attach_load, callback_group=group
-        )
-        self.create_service(
-            Trigger, '~/detach_load', self._on_detach_load, callback_group=group
-        )
+        self.create_subscription(WrenchStamped, '~/push', self._on_push, 10, callback_group=group)
+        self.create_service(Trigger, '~/attach_load', self._on_attach_load, callback_group=group)
+        self.create_service(Trigger, '~/detach_load', self._on_detach_load, callback_group=group)
 
     # Main loop.
 
@@ -445,8 +437,7 @@ class SimArm(Node):
             frames = [item.frame for item in self._simulator.truth.force_torque_sensors]
             faults = parse_faults(values['fault'], controller.joints, frames)
             if faults != self._simulator.faults:
-                self.get_logger().info(
-                    f"fault '{values['fault']}' at {self._simulator.now:.3f} s")
+                self.get_logger().info(f"fault '{values['fault']}' at {self._simulator.now:.3f} s")
             self._simulator.set_faults(faults)
         if 'controller_active' in values:
             if values['controller_active']:

@@ -139,8 +139,7 @@ class JointStateTopic:
         message.position = message.velocity = message.effort = [0.0] * len(message.name)
         # The setters copy, so the views must refer to the message's own arrays.
         arrays = (message.position, message.velocity, message.effort)
-        self._views = [np.frombuffer(item, dtype=np.float64)[len(self._extra):]
-                       for item in arrays]
+        self._views = [np.frombuffer(item, dtype=np.float64)[len(self._extra):] for item in arrays]
 
 
 class GripperTopic:
@@ -149,8 +148,7 @@ class GripperTopic:
     def __init__(self, node: Node, joints: Sequence[str]) -> None:
         self._publisher = node.create_publisher(JointState, 'joint_states', latched(STREAM_DEPTH))
         zeros = [0.0] * len(joints)
-        self._message = JointState(
-            name=list(joints), position=zeros, velocity=zeros, effort=zeros)
+        self._message = JointState(name=list(joints), position=zeros, velocity=zeros, effort=zeros)
 
     def publish(self, time: float) -> None:
         """Publish zeros for a time [s]."""

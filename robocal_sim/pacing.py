@@ -44,8 +44,7 @@ class Pacer:
         max_lead: float = 0.1,
         patience: float = 2.0,
     ) -> None:
-        values = {'real_time_factor': factor, 'free_run_factor': free_factor,
-                  'max_lead': max_lead}
+        values = {'real_time_factor': factor, 'free_run_factor': free_factor, 'max_lead': max_lead}
         for name, value in values.items():
             if not 0.0 <= value < float('inf'):
                 raise ConfigurationError(

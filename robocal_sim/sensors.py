@@ -93,8 +93,7 @@ class LowPass:
 
         for _ in range(self._order):
             start = self._kept * values[:1]
-            values, _ = lfilter(
-                [1.0 - self._kept], [1.0, -self._kept], values, axis=0, zi=start)
+            values, _ = lfilter([1.0 - self._kept], [1.0, -self._kept], values, axis=0, zi=start)
         return values
 
 

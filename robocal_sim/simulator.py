@@ -99,8 +99,7 @@ class _WrenchChannel:
         self.frame = truth.frame
         self.sensor = ForceTorqueSensor(noise, truth, next(generators))
         self.stream: Stream[SensorReading] = Stream(noise, next(generators))
-        self._low_pass = LowPass(
-            truth.filter_frequency, round(truth.filter_order), CONTROL_STEP)
+        self._low_pass = LowPass(truth.filter_frequency, round(truth.filter_order), CONTROL_STEP)
         self._delay = Delay(truth.delay, CONTROL_STEP)
         self._every = _whole_steps(truth.rate, f'rate of {truth.frame}') if truth.rate else every
         self._phase = round(truth.phase / CONTROL_STEP)

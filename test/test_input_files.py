@@ -352,9 +352,7 @@ def test_no_robot_name_leaves_the_results_folder(name: str) -> None:
 
 
 @pytest.mark.parametrize('name', ['../../evil', '/tmp/evil', 'a\x00b', '..'])
-def test_results_of_robots_with_such_names_stay_in_their_folder(
-    tmp_path: Path, name: str
-) -> None:
+def test_results_of_robots_with_such_names_stay_in_their_folder(tmp_path: Path, name: str) -> None:
     result = replace(example(), robot=RobotIdentity(name, '0' * 64, (f'{name}1', f'{name}2')))
     store = ResultStore(tmp_path / 'results', result.robot)
     before = set(tmp_path.parent.rglob('*'))
@@ -439,9 +437,7 @@ CSV = 't,q,tau\n' + ''.join(f'{0.01 * row},{0.1 * row},{row}\n' for row in range
 
 @SMALL
 @given(changes=edits, columns=edits)
-def test_csv(
-    changes: list[tuple[float, int, str]], columns: list[tuple[float, int, str]]
-) -> None:
+def test_csv(changes: list[tuple[float, int, str]], columns: list[tuple[float, int, str]]) -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
         options = Namespace(file=folder / 'log.csv', columns=folder / 'map.yaml',

@@ -182,8 +182,7 @@ def test_a_circle_of_imports_is_found() -> None:
 
 
 def test_every_folder_of_the_package_is_a_layer() -> None:
-    folders = {path.name for path in (ROOT / PACKAGE).iterdir()
-               if any(path.glob('*.py'))}
+    folders = {path.name for path in (ROOT / PACKAGE).iterdir() if any(path.glob('*.py'))}
     assert folders | {'estimators', 'launching', 'offline'} == set(LAYERS) - {''}
 
 

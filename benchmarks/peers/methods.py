@@ -155,8 +155,7 @@ def _rows_in_motion(robot: Robot, joints: JointSamples, sensor: WrenchSamples) -
     smooth = (low_passed(sensor.wrench, rate, _BODY_CUTOFF) if _BODY_CUTOFF * rate < 0.4
               else sensor.wrench)
     used = slice(int(1.0 / period), -int(1.0 / period), max(1, int(0.2 / (_BODY_CUTOFF * period))))
-    measured = np.column_stack([np.interp(time[used], sensor.time, column)
-                                for column in smooth.T])
+    measured = np.column_stack([np.interp(time[used], sensor.time, column) for column in smooth.T])
     bodies = -NewtonEuler(robot, sensor.frame).wrench_regressor(q[used], v[used], a[used])
     own = robot.distal_inertia(sensor.frame).to_pinocchio().toDynamicParameters()
     biases = np.broadcast_to(np.eye(6), (len(bodies), 6, 6))

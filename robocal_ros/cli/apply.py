@@ -206,8 +206,7 @@ def ur_kinematics(result: CalibrationResult, urdf: str) -> str:
     """
     result.check_kind('geometry')
     root, names = parse_urdf(urdf), result.robot.joint_names
-    if len(names) != len(_UR_JOINTS) or not all(
-            map(str.endswith, names, _UR_JOINTS.values())):
+    if len(names) != len(_UR_JOINTS) or not all(map(str.endswith, names, _UR_JOINTS.values())):
         raise ConfigurationError(
             'Only UR arms have a file of kinematics for ur_robot_driver; expected the joints '
             f'{", ".join(_UR_JOINTS.values())}, got {", ".join(names)}.')

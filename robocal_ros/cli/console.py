@@ -103,8 +103,7 @@ class ProgressView:
         """
         left = self.elapsed * (100.0 - percent) / max(percent, _ESTIMABLE)
         duration = f'{left:.0f} s' if left < 90.0 else f'{left / 60.0:.0f} min'
-        remaining = (f'{duration} left'
-                     if _ESTIMABLE <= percent < 100.0 and left >= 1.0 else '')
+        remaining = (f'{duration} left' if _ESTIMABLE <= percent < 100.0 and left >= 1.0 else '')
         self._bar.update(self._task, completed=percent, description=message, remaining=remaining)
         if self._console.is_terminal or self.elapsed < self._quiet:
             return

@@ -157,8 +157,7 @@ def show_result(result: CalibrationResult) -> None:
         OUT.print(f'  {mark} {escape(check.reason)}', soft_wrap=True)
     if not result.checks:
         OUT.print(escape(' '.join(result.reasons)), soft_wrap=True)
-    shown = [(item, wording.reading(item)) for item in result.parameters
-             if item.value is not None]
+    shown = [(item, wording.reading(item)) for item in result.parameters if item.value is not None]
     OUT.print(table_of(
         (('parameter', False), ('value', True), ('± (95 %)', True), ('unit', False),
          ('state', False), ('', False)),

@@ -25,11 +25,7 @@ from robocal_ros.compliance.measurement import (
     target_motion,
     visits,
 )
-from robocal_ros.compliance.model import (
-    Mounted,
-    mounted_of,
-    predicted,
-)
+from robocal_ros.compliance.model import Mounted, mounted_of, predicted
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimators import Estimator, Needs, TrackerNeed
@@ -142,8 +138,7 @@ def estimate_sets(
                          target_motion(robot, target, registration.rotation))
     arm = load.on(robot)
     fitted, held_out = (data.rows(which) for which in (~data.held_out, data.held_out))
-    fit = fit_compliance(
-        robot, arm, target, fitted, values.encoder_std, load.others_on(robot))
+    fit = fit_compliance(robot, arm, target, fitted, values.encoder_std, load.others_on(robot))
     sag, sag_held_out = (_sag(robot, arm, target, part, fit) for part in (fitted, held_out))
     everything, names, seen = [*unloaded, *loaded], robot.joint_names, list(fit.seen)
     return CalibrationResult(
@@ -211,9 +206,7 @@ class Sag:
         return 1.0 - rms(self.after) / rms(self.before) if rms(self.before) > 0.0 else 0.0
 
 
-def _sag(
-    robot: Robot, arm: Robot, target: Target, data: Displacements, fit: ComplianceFit
-) -> Sag:
+def _sag(robot: Robot, arm: Robot, target: Target, data: Displacements, fit: ComplianceFit) -> Sag:
     """Return displacements without encoder motion and tracker offset, and the model residuals."""
     angles = shrunk_angles(data, fit.encoder_share)
     sag = data.value[:, :3] - (np.zeros(3) if fit.offset is None else fit.offset)

@@ -65,9 +65,7 @@ class _Problem:
 
     """
 
-    def __init__(
-        self, robot: Robot, loaded: Robot, target: Target, data: Displacements
-    ) -> None:
+    def __init__(self, robot: Robot, loaded: Robot, target: Target, data: Displacements) -> None:
         self.robot, self.loaded, self.target, self.data = robot, loaded, target, data
         self.count, self.rows = data.value.shape
         self.kept = np.ones(self.count, dtype=bool)
@@ -86,9 +84,7 @@ class _Problem:
             bending_columns(robot, loaded, target, q, self.rows) for q in data.loaded),
             strict=True))
 
-    def linearised(
-        self, compliance: Array, loaded: Robot | None = None
-    ) -> tuple[Array, Array]:
+    def linearised(self, compliance: Array, loaded: Robot | None = None) -> tuple[Array, Array]:
         """Return prediction (k, d) and slope (k, d, n), for another load if one is given."""
         angles = shrunk_angles(self.data, self.encoder_share)
         both = [predicted(self.robot, loaded or self.loaded, self.target, a, b, compliance,
@@ -198,9 +194,7 @@ def _robust_scale(distance: Array, rows: int) -> float:
     return max(1.0, float(np.median(distance)) / float(np.sqrt(scipy.stats.chi2.ppf(0.5, rows))))
 
 
-def _robust_solution(
-    problem: _Problem, slope: Array, measured: Array
-) -> tuple[Array, np.ndarray]:
+def _robust_solution(problem: _Problem, slope: Array, measured: Array) -> tuple[Array, np.ndarray]:
     """Return the robust solution and the mask of displacements that agree with it."""
     rows, aims = problem.regressor(slope), problem.whitened(measured)
     size = rows.shape[2]
@@ -412,9 +406,7 @@ def _caused(covariance: Array, count: int, rows: slice) -> Array:
         covariance[rows, rows] / np.outer(scale, scale), together.T, rcond=1e-9)[0].T, axis=1))
 
 
-def _effects(
-    problem: _Problem, scale: Array, give: str
-) -> tuple[Array, dict[str, Array]]:
+def _effects(problem: _Problem, scale: Array, give: str) -> tuple[Array, dict[str, Array]]:
     """Return what the compliances alone leave out, as columns of shape (k, d, q) each.
 
     Within the dead band of a position loop, or a step of the encoder, each motor gives way in the

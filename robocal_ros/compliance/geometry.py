@@ -455,8 +455,7 @@ class ArmGeometry:
                 turn = self.turns[item.target]
                 apart = (at.tool @ turn) @ (fixture.rotation @ _rotations(item)).transpose(0, 2, 1)
                 rotation = np.zeros_like(jacobian)
-                rotation[:, :, 3 * n:6 * n] = at.turns.transpose(0, 2, 1, 3).reshape(
-                    -1, 3, 3 * n)
+                rotation[:, :, 3 * n:6 * n] = at.turns.transpose(0, 2, 1, 3).reshape(-1, 3, 3 * n)
                 rotation[:, :, 6 * n:7 * n] = -(at.axes * at.torque[:, :, None]).transpose(0, 2, 1)
                 rotation[:, :, self.columns['turn', item.target]] = at.tool @ turn
                 rotation[:, :, self.columns['fixture', item.fixture]][:, :, 3:] = -np.eye(3)
@@ -475,9 +474,7 @@ class ArmGeometry:
         jacobian -= residual[:, :, None] * grown[:, None]
         yield item.kind, scale[:, None] * residual, scale[:, None, None] * jacobian
 
-    def _relative(
-        self, item: ObservedSet, across: Array, at: Kinematics
-    ) -> tuple[Array, Array]:
+    def _relative(self, item: ObservedSet, across: Array, at: Kinematics) -> tuple[Array, Array]:
         """Return the factor of residuals that have no length, and the slope of its logarithm.
 
         The factor is (V₀ / V)^(1/d), with the volume V by which the joints move the residual, and

@@ -349,5 +349,4 @@ def summary(result: CalibrationResult) -> str:
             'to the URDF as far as the data allow.')
 
 
-GEOMETRY = FileEstimator(
-    'geometry', ComplianceParameters, (), kinds, estimate_files, summary)
+GEOMETRY = FileEstimator('geometry', ComplianceParameters, (), kinds, estimate_files, summary)

@@ -702,9 +702,7 @@ def three_point(tracker: Array, base: Array, limit: float = np.inf) -> Registrat
     return _judged(rotation, base[0] - rotation @ tracker[0], tracker, base, 'three_point', limit)
 
 
-def least_squares_transform(
-    tracker: Array, base: Array, limit: float = np.inf
-) -> Registration:
+def least_squares_transform(tracker: Array, base: Array, limit: float = np.inf) -> Registration:
     """Register the tracker by the rigid transform of least squared distances.
 
     Args:

@@ -127,8 +127,7 @@ class ComplianceParameters(ResumableParameters):
     pull_force: float = parameter(0.0, unit='N', minimum=0.0, maximum=1e4)
     pull_force_std: float = parameter(0.0, unit='N', minimum=0.0, maximum=1e3)
     pull_point: list[float] = parameter([0.0, 0.0, 0.0], unit='m', minimum=-10.0, maximum=10.0)
-    pull_towards: list[float] = parameter(
-        [0.0, 0.0, 0.0], unit='m', minimum=-100.0, maximum=100.0)
+    pull_towards: list[float] = parameter([0.0, 0.0, 0.0], unit='m', minimum=-100.0, maximum=100.0)
     attach_service: str = parameter('')
     detach_service: str = parameter('')
     min_sag_removed: float = parameter(0.8, minimum=0.0, maximum=1.0, dynamic=True)

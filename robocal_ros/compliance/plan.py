@@ -81,8 +81,7 @@ def given_postures(
             f'{robot.n} joints, better 30.')
     for number, posture in enumerate(given, 1):
         if contact := checker.touching(posture):
-            raise ConfigurationError(
-                f'In posture {number} of posture_file {contact}. Correct it.')
+            raise ConfigurationError(f'In posture {number} of posture_file {contact}. Correct it.')
     return given
 
 
@@ -113,9 +112,7 @@ def load_postures(path: str, robot: Robot) -> Array:
     return np.array(postures, dtype=float)
 
 
-def without_overload(
-    postures: Array, efforts: Sequence[EffortLimits]
-) -> tuple[Array, list[str]]:
+def without_overload(postures: Array, efforts: Sequence[EffortLimits]) -> tuple[Array, list[str]]:
     """Return the postures of posture_file that the drives hold, and a sentence for each other one.
 
     Args:
@@ -164,8 +161,7 @@ def feasible_postures(
     generator = np.random.default_rng(seed)
     found: list[Array] = []
     reasons: Counter[str] = Counter()
-    for q in _drawn(robot, current, generator, _DRAWS_PER_CANDIDATE * count,
-                    values.posture_range):
+    for q in _drawn(robot, current, generator, _DRAWS_PER_CANDIDATE * count, values.posture_range):
         if tracker is not None and not looks_at(tracker, robot, q, target, values):
             reasons['the target looks away from the tracker'] += 1
         elif problem := _overload(efforts, q):

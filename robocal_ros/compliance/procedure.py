@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robocal_ros.arm import (
-    Keep,
-    MotionFailedError,
-    MotionStatus,
-    Recorder,
-    Report,
-    keep_nothing,
-)
+from robocal_ros.arm import Keep, MotionFailedError, MotionStatus, Recorder, Report, keep_nothing
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.estimator import estimate_sets
 from robocal_ros.compliance.measurement import (
@@ -585,9 +578,7 @@ class ComplianceProcedure:
 
     # ----------------------------------------------------------------------- motions
 
-    async def _visit(
-        self, posture: Array, what: str, share: Share, which: str
-    ) -> EndPosition:
+    async def _visit(self, posture: Array, what: str, share: Share, which: str) -> EndPosition:
         """Move to a posture and average the tracker there.
 
         Args:

@@ -163,9 +163,7 @@ def degrees_of_freedom(variance: float, spread: float) -> float | None:
     return None if spread <= 1e-6 * variance**2 else max(2.0 * variance**2 / spread, 1.0)
 
 
-def combined_freedom(
-    variance: float, parts: Sequence[tuple[float, float | None]]
-) -> float | None:
+def combined_freedom(variance: float, parts: Sequence[tuple[float, float | None]]) -> float | None:
     """Return the degrees of freedom of a sum of variances; None if it is known.
 
     Args:

@@ -450,8 +450,7 @@ def _basis(time: Array, period: float, harmonics: int) -> tuple[Array, Array, Ar
 def _fitted(time: Array, position: Array, period: float, harmonics: int) -> tuple[Array, Array]:
     """Return the coefficients, shape (2 + 2h, n), and residuals; outliers are left out."""
     basis = _basis(time, period, harmonics)[0]
-    coefficients: Array = np.asarray(
-        np.linalg.lstsq(basis, position, rcond=None)[0], dtype=float)
+    coefficients: Array = np.asarray(np.linalg.lstsq(basis, position, rcond=None)[0], dtype=float)
     residual = position - basis @ coefficients
     # What the series does not follow, as at the ends of a motion, is no outlier: without it the
     # series would be free there.
@@ -480,9 +479,7 @@ def _thinned(time: Array, position: Array) -> tuple[Array, Array]:
             position[:count].reshape(-1, each, position.shape[1]).mean(axis=1))
 
 
-def means_between(
-    edges: Array, time: Array, values: Array
-) -> tuple[npt.NDArray[np.intp], Array]:
+def means_between(edges: Array, time: Array, values: Array) -> tuple[npt.NDArray[np.intp], Array]:
     """Return the intervals that hold a value, shape (m,), and the means there, shape (m, c).
 
     Args:
@@ -566,9 +563,7 @@ def _search(time: Array, position: Array) -> tuple[float, float, int] | None:
     return (float(begin), float(period), repeats) if repeats >= 2 else None
 
 
-def _significant(
-    time: Array, position: Array, period: float, repeats: int, highest: float
-) -> int:
+def _significant(time: Array, position: Array, period: float, repeats: int, highest: float) -> int:
     """Return the number of harmonics that rise above the noise between them."""
     rate = 1.0 / float(np.median(np.diff(time)))
     # The grid is that of the samples: interpolation between them would attenuate the noise.

@@ -234,5 +234,4 @@ def find_delay(
 def orthonormal(columns: Array) -> Array:
     """Return an orthonormal basis of the span of columns, shape (k, r)."""
     scale = np.linalg.norm(columns, axis=0)
-    return np.asarray(scipy.linalg.orth(
-        columns[:, scale > 0.0] / scale[scale > 0.0], rcond=1e-8))
+    return np.asarray(scipy.linalg.orth(columns[:, scale > 0.0] / scale[scale > 0.0], rcond=1e-8))

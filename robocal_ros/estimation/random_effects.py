@@ -177,8 +177,7 @@ class _Problem:
             # The sum of squares itself: right @ right minus what is explained cancels.
             + float(left @ left + penalty @ solution**2))
         # The solution minimises the squares, so that only what depends on sizes explicitly counts.
-        by_variance = (1.0 - ((weighted @ inverse) * weighted).sum(axis=1)
-                       - left**2) / variance
+        by_variance = (1.0 - ((weighted @ inverse) * weighted).sum(axis=1) - left**2) / variance
         moments = np.diag(inverse) + solution**2
         by_size = [float(by_variance[effect.rows].sum()) if effect.rows is not None else
                    float((1.0 - moments[part] / size**2).sum()) / size**2

@@ -185,8 +185,7 @@ def suspected_ripple(runs: Sequence[RippleRun]) -> tuple[float, float]:
     ripple, gain = _strongest(usable, FEWEST_CYCLES)
     count = max(sum(len(run.angle) for run in usable), 1)
     probability = 1.0 / (1.0 + count**1.5 * np.exp(-0.5 * gain))
-    return ripple.cycles, float(
-        np.sqrt(0.5 * probability) * np.hypot(ripple.sine, ripple.cosine))
+    return ripple.cycles, float(np.sqrt(0.5 * probability) * np.hypot(ripple.sine, ripple.cosine))
 
 
 def _usable(runs: Sequence[RippleRun]) -> list[RippleRun]:

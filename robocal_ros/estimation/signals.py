@@ -103,9 +103,7 @@ def encoder_steps(position: Array) -> Array:
     return steps
 
 
-def central_velocity(
-    time: Array, position: Array, half_width: float | Array = 0.05
-) -> Array:
+def central_velocity(time: Array, position: Array, half_width: float | Array = 0.05) -> Array:
     """Return velocities by central differences, without phase error.
 
     The slope of the chord from ``t - half_width`` to ``t + half_width`` (shortened at the

@@ -269,8 +269,7 @@ class _Prior(NamedTuple):
 
 def _normal_weights(places: Array, middle: float, width: float) -> Array:
     """Return logarithms of normalised weights of a grid along the last axis."""
-    return np.asarray(scipy.special.log_softmax(
-        -0.5 * ((places - middle) / width)**2, axis=-1))
+    return np.asarray(scipy.special.log_softmax(-0.5 * ((places - middle) / width)**2, axis=-1))
 
 
 _shares = partial(scipy.special.softmax, axis=-1)
@@ -717,8 +716,7 @@ class _Scan:
         wanted[:, 1, 2] = 2.0
         means = np.einsum('ski,sgi->sgk', wanted, null.parameters)
         mean = np.einsum('sg,sgk->sk', weight, means)
-        variance = np.einsum(
-            'ski,sgij,skj->sgk', wanted, np.linalg.inv(null.information), wanted)
+        variance = np.einsum('ski,sgij,skj->sgk', wanted, np.linalg.inv(null.information), wanted)
         std = np.sqrt(np.einsum('sg,sgk->sk', weight, variance + (means - mean[:, None])**2))
         unit = self.unit[rows]
         mean[:, 2] += self.warm[rows]

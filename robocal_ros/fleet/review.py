@@ -226,8 +226,7 @@ def _tracks(query: Query, robot: str) -> list[Track]:
               for name, urdf in urdfs.items()}
     histories = [_history(row) for row in rows]
     # Tools and sensors differ from robot to robot; the scatter of their estimates does not.
-    groups = [(models[row['robot']], row['kind'], row['method'], row['parameter'])
-              for row in rows]
+    groups = [(models[row['robot']], row['kind'], row['method'], row['parameter']) for row in rows]
     return [
         Track(**{name: row[name] for name in _NAMES}, model=models[row['robot']],
               history=history, origin=tuple(row['origin']), course=course)
@@ -428,8 +427,7 @@ def levels_of(tracks: Sequence[Track]) -> tuple[Array, Array]:
     away = np.where(known, np.median(usual) - reference, 0.0)
     # Without temperature the robot may be as warm as any.
     unknown = np.where(known, 0.0, np.std(usual) * sensitivity)
-    return (level + coefficient * away,
-            np.sqrt(std**2 + (coefficient_std * away)**2 + unknown**2))
+    return (level + coefficient * away, np.sqrt(std**2 + (coefficient_std * away)**2 + unknown**2))
 
 
 def families(tracks: Iterable[Track]) -> dict[tuple[str, str, str, str], list[Track]]:

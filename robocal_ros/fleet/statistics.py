@@ -115,8 +115,7 @@ def fit(problem: Problem, residual: Array | None = None) -> Fit:
         squares = (residual / deviation)**2
         weight = scale * (freedom + 1.0)**2 / (freedom + squares) / (freedom + 3.0)
         matrix = solved(weight)[1]
-        density = -used * (
-            np.log(deviation) + 0.5 * (freedom + 1.0) * np.log1p(squares / freedom))
+        density = -used * (np.log(deviation) + 0.5 * (freedom + 1.0) * np.log1p(squares / freedom))
     proper = np.log(np.where(precision > 0.0, precision, 1.0)).sum(axis=-1)
     evidence = density.sum(axis=-1) + 0.5 * (
         proper - (precision * solution**2).sum(axis=-1) - np.linalg.slogdet(matrix)[1])

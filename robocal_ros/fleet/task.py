@@ -234,5 +234,4 @@ def _stored_results(request: Request, folder: Path, robot: str) -> Path:
 
 
 def _hash(content: object) -> str:
-    return hashlib.sha256(
-        json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()

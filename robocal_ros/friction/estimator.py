@@ -173,9 +173,7 @@ def _finished(
         *result.checks, *_width_checks(result, values.max_friction_interval)))
 
 
-def _with_stds(
-    values: Mapping[str, float], covariance: Array
-) -> dict[str, tuple[float, float]]:
+def _with_stds(values: Mapping[str, float], covariance: Array) -> dict[str, tuple[float, float]]:
     """Return values by name, each with its standard deviation."""
     stds = np.sqrt(np.maximum(np.diag(covariance), 0.0)).tolist()
     return {name: (value, std) for (name, value), std in zip(values.items(), stds, strict=True)}
@@ -202,8 +200,7 @@ def _law_parameters(
                 unit = 'N·m·(s/rad)^exponent'
             reason = reasons if isinstance(reasons, str) else (
                 reasons.get(direction) or reasons.get(name))
-            found.append(_parameter(
-                full, unit, numbers, reason or 'not part of the chosen model'))
+            found.append(_parameter(full, unit, numbers, reason or 'not part of the chosen model'))
     return found
 
 
@@ -376,8 +373,7 @@ def _identified(found: Sequence[FrictionFit]) -> tuple[dict[str, float], Array]:
             # A Stribeck part that is not identified leaves the law as it is, without numbers.
             keep = [i for i, name in enumerate(columns) if not (
                 item.stribeck_unidentified and name in ('static', 'stribeck_velocity'))]
-            values |= {f'{item.joint}.{columns[i]}_{direction}': float(fit.value[i])
-                       for i in keep}
+            values |= {f'{item.joint}.{columns[i]}_{direction}': float(fit.value[i]) for i in keep}
             parts.append(fit.covariance[np.ix_(keep, keep)])
             effects.append(item.effects[direction][keep])
             by_tilt.append(item.by_tilt[direction][keep])
@@ -500,8 +496,7 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
     failed = {_joint_of(check.name) for check in new.checks if not check.passed}
     if CHECK in failed:
         return None
-    if old is not None and (
-            _units(old) != _units(new) or old.efforts not in (None, new.efforts)):
+    if old is not None and (_units(old) != _units(new) or old.efforts not in (None, new.efforts)):
         # Torques of other drive gains or motor constants cannot be combined. Results of earlier
         # versions do not tell their constants.
         old = None
@@ -529,9 +524,7 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
                    covariance=scipy.linalg.block_diag(kept.covariance, fresh.covariance), **joined)
 
 
-def _temperature_factors(
-    old: CalibrationResult, new: CalibrationResult
-) -> Iterator[Parameter]:
+def _temperature_factors(old: CalibrationResult, new: CalibrationResult) -> Iterator[Parameter]:
     """Yield the change of friction per kelvin of each joint that two results have.
 
     The change between two temperatures is that by the temperature, and another one, by wear or a

@@ -632,8 +632,7 @@ class Course(NamedTuple):
             age: Time to the last run, as a share of that of the first run, any shape.
 
         """
-        return np.asarray(
-            np.expm1(self.rate * age) / np.expm1(self.rate) if self.rate else age)
+        return np.asarray(np.expm1(self.rate * age) / np.expm1(self.rate) if self.rate else age)
 
 
 def find_drift(
@@ -678,8 +677,7 @@ def _at_rate(
         free = residual - column * shared / max(size, 1e-12)
         left = float(free @ free)
         freedom = len(column) - 1
-        variance = np.inf if freedom < 1 else (
-            max(left / freedom, 1.0) * _student(freedom)**2)
+        variance = np.inf if freedom < 1 else (max(left / freedom, 1.0) * _student(freedom)**2)
         std = (size / variance + _DRIFT_STD**-2.0)**-0.5
         change = std**2 * (shared / variance - drift / _DRIFT_STD**2)
         drift = float(np.clip(drift + change, -0.5, 1.0))
@@ -706,8 +704,7 @@ def _beside_the_law(side: Side, fit: DirectionFit, course: Course) -> tuple[Arra
         bends = np.geomspace(side.speed.min(), side.speed.max(), _RISES + 2)[1:-1]
         slopes = np.column_stack((slopes, np.exp(-(side.speed[:, None] / bends) ** 2)))
     free = scipy.linalg.null_space((slopes * (growth / side.std)[:, None]).T, rcond=_ALIKE)
-    return free.T @ (law * share / side.std), free.T @ (
-        (side.torque - growth * law) / side.std)
+    return free.T @ (law * share / side.std), free.T @ ((side.torque - growth * law) / side.std)
 
 
 def _reasons(fits: Mapping[str, DirectionFit]) -> dict[str, str]:
@@ -782,9 +779,7 @@ class Presliding:
 
     """
 
-    def __init__(
-        self, robot: Robot, part: JointSamples, joint: int, law: SteadyFriction
-    ) -> None:
+    def __init__(self, robot: Robot, part: JointSamples, joint: int, law: SteadyFriction) -> None:
         """Estimate; arguments as for ``estimate_presliding``, ``part`` with reversals alone."""
         data = _Reversals(robot, part, joint, law, _BAND)
         value, covariance = data.fitted()

@@ -66,9 +66,7 @@ def evaluate(model: str, value: Array, speed: Array, load: Array | float = 0.0) 
     return np.asarray(dry + factor * np.asarray(load) + viscous * speed ** exponent)
 
 
-def jacobian(
-    model: str, value: Array, speed: Array, load: Array | float = 0.0
-) -> Array:
+def jacobian(model: str, value: Array, speed: Array, load: Array | float = 0.0) -> Array:
     """Return the derivatives of ``evaluate`` by the parameters, shape (k, p)."""
     names = parameter_names(model)
     slopes = law_slopes(complete(model, value), speed, load)
@@ -108,9 +106,7 @@ class Compensator:
         # Time for which each joint is commanded to stand [s].
         self._stood = np.zeros(len(friction.known))
 
-    def torque(
-        self, stamp: float, velocity: Array, load: Array, *, measured: bool
-    ) -> Array:
+    def torque(self, stamp: float, velocity: Array, load: Array, *, measured: bool) -> Array:
         """Return the torque to add, shape (n,) [N·m].
 
         Args:

@@ -318,8 +318,7 @@ def _of_one_sign(
             break
         kept[:std.size].reshape(std.shape)[chance, 1] = False
         value = np.zeros(len(value))
-        value[kept] = motion.solved(
-            regressor[:, :, kept], precision=motion.precision[kept])[0]
+        value[kept] = motion.solved(regressor[:, :, kept], precision=motion.precision[kept])[0]
     none = certain | ((friction < 0.0) & [[True], [False]])
     return value, ['; '.join(
         f'{("Coulomb", "viscous")[part]} friction {DIRECTIONS[side]} '

@@ -10,12 +10,7 @@ import numpy as np
 import scipy
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import (
-    ConfigurationError,
-    ConvergenceError,
-    FileFormatError,
-    MotionError,
-)
+from robocal_ros.errors import ConfigurationError, ConvergenceError, FileFormatError, MotionError
 from robocal_ros.estimation import runs as true_runs
 from robocal_ros.files import Finite, Section, convert, load, read_text, refuse
 from robocal_ros.friction.fit import distinct

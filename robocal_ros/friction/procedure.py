@@ -11,24 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robocal_ros.arm import (
-    Keep,
-    MotionFailedError,
-    MotionStatus,
-    Recorder,
-    Report,
-    keep_nothing,
-)
+from robocal_ros.arm import Keep, MotionFailedError, MotionStatus, Recorder, Report, keep_nothing
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConvergenceError, MotionError
 from robocal_ros.friction.fit import FrictionFit
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
-from robocal_ros.friction.plan import (
-    check_detectable,
-    plan_reversals,
-    plan_runs,
-    weak_speeds,
-)
+from robocal_ros.friction.plan import check_detectable, plan_reversals, plan_runs, weak_speeds
 from robocal_ros.friction.runs import find_runs, read_runs
 from robocal_ros.messages import JointSamples, check_effort
 from robocal_ros.robot import Lspb, Robot, Trajectory
@@ -218,9 +206,7 @@ class FrictionProcedure:
         motion = arm.limits.scaled(self._values.speed_scale).fitted(motion)
         await self._carried_out(motion, 'reversing', f'the reversals of {name}', (at, at))
 
-    async def _planned(
-        self, name: str, number: int, speeds: Sequence[float]
-    ) -> list[Lspb]:
+    async def _planned(self, name: str, number: int, speeds: Sequence[float]) -> list[Lspb]:
         """Return the runs of a round: first the given ones, then planned ones in their range."""
         arm, given, scale = self.arm, self.given.get(name, ()), self._values.speed_scale
         if given and number == 0:

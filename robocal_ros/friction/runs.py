@@ -110,8 +110,7 @@ class SpeedPoint:
 
     def with_gravity(self, added: Array) -> SpeedPoint:
         """Return the run with a torque added to the model's gravity, shape (m,) [N·m]."""
-        return self.changed(torque=self.torque - float(added.mean()),
-                            gravity=self.gravity + added)
+        return self.changed(torque=self.torque - float(added.mean()), gravity=self.gravity + added)
 
     def changed(self, **values: Any) -> SpeedPoint:
         """Return the run with other values of attributes."""
@@ -211,9 +210,7 @@ def find_runs(samples: JointSamples, joints: Sequence[int]) -> list[Sweep]:
     return sorted(found, key=lambda sweep: sweep.start)
 
 
-def closed(
-    mask: Flags, allowed: Flags, longest: int
-) -> Flags:
+def closed(mask: Flags, allowed: Flags, longest: int) -> Flags:
     """Return a mask with short gaps filled, where they are allowed.
 
     Args:
@@ -317,8 +314,7 @@ def _gravity_errors(
     assumed, every = mean(robot, some), np.eye(robot.n)
     loads = [mean(other, some) - assumed for other in alternatives]
     torque = robot.gravity_torque(run.posture)
-    largest = np.hypot(torque, robot.gravity_torques(
-        run.posture + 0.5 * np.pi * every).diagonal())
+    largest = np.hypot(torque, robot.gravity_torques(run.posture + 0.5 * np.pi * every).diagonal())
     share = np.abs(torque) / np.maximum(largest, 1e-9)
     share[run.joint] = 0.0
     changed = np.array([mean(robot, some + _STEP * axis) for axis in every]) - assumed
@@ -459,9 +455,7 @@ def _by_shape(
     return value, covariance * max(1.0, float(excess) / max(count, 1))
 
 
-def with_delay_correction(
-    points: Sequence[SpeedPoint],
-) -> tuple[SpeedPoint, ...]:
+def with_delay_correction(points: Sequence[SpeedPoint]) -> tuple[SpeedPoint, ...]:
     """Return the runs with efforts aligned with positions.
 
     Efforts that are late by d belong to positions v d earlier, so that gravity leaves -G'(θ) v d:

@@ -25,13 +25,7 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.results import Z95, CalibrationResult, Parameter, State
-from robocal_ros.robot import (
-    DIRECTIONS,
-    TEMPERATURE_STD,
-    Robot,
-    SteadyFriction,
-    gravity_changes,
-)
+from robocal_ros.robot import DIRECTIONS, TEMPERATURE_STD, Robot, SteadyFriction, gravity_changes
 
 # Duration of a block [s], and longest gap in the joint states [s].
 _BLOCK, _GAP = 0.1, 0.25

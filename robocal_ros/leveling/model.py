@@ -170,8 +170,7 @@ def _least_turns(rotation: Array, goal: Array, up: bool) -> list[LevelTarget]:
         normal = np.cos(phase) * first + np.sin(phase) * np.cross(goal, first)
         # Add the remaining turn, because the tool is not exactly upside down.
         about = pin.exp3(np.pi * normal)
-        turn = _rotation_vector(
-            pin.exp3(_shortest(about @ rotation[:, 2], goal)) @ about, normal)
+        turn = _rotation_vector(pin.exp3(_shortest(about @ rotation[:, 2], goal)) @ about, normal)
         targets.append(LevelTarget(
             rotation, turn, up,
             'The tool is upside down, so that the turn is equally large about every horizontal '
@@ -281,8 +280,7 @@ class Tool:
         """
         placement = self.robot.transform_frame_to_root(q, self.robot.tool_frame)
         joints = [joint.translation for joint in list(self.robot.data.oMi)[1:]]
-        return np.array([np.zeros(3), *joints, placement.translation,
-                         placement.act(self.point)])
+        return np.array([np.zeros(3), *joints, placement.translation, placement.act(self.point)])
 
     def least_singular_value(self, jacobian: Array) -> float:
         """Return the smallest singular value of the Jacobian, linear rows divided by ``length``.

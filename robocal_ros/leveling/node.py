@@ -191,8 +191,7 @@ class AutoLeveling:
     async def _when_resting(self) -> None:
         node = self._node
         try:
-            rests = await node.waiter.until(
-                lambda: node.arm.resting or not node.is_active, _REST)
+            rests = await node.waiter.until(lambda: node.arm.resting or not node.is_active, _REST)
         finally:
             self._pending = False
         reason = self.reason() if rests and node.is_active and not node.busy else ''

@@ -98,8 +98,7 @@ def joint_step(
     rows, n = jacobian.shape
     bias = np.zeros(n) if bias is None else bias
     if n <= rows or not np.isfinite((room.lower, room.upper)).any():
-        return np.asarray(
-            bias + np.linalg.lstsq(jacobian, error - jacobian @ bias, rcond=None)[0])
+        return np.asarray(bias + np.linalg.lstsq(jacobian, error - jacobian @ bias, rcond=None)[0])
     upper = np.concatenate((room.upper, error))
     lower = np.concatenate((room.lower, error))
     sense = np.array([_BOUND] * n + [_EQUAL] * rows, dtype=np.int32)
@@ -214,8 +213,7 @@ class Paths:
             error, jacobian, full = self.task.linearised(q, share)
             if np.abs(error).max() < _TOLERANCE and (iteration or bias is None):
                 return Reached(q, self.task.tool.least_singular_value(full))
-            step = joint_step(
-                jacobian, error, self.bounds.about(q), None if iteration else bias)
+            step = joint_step(jacobian, error, self.bounds.about(q), None if iteration else bias)
             if step is None:
                 return None
             length = float(np.abs(step).max())

@@ -202,8 +202,7 @@ class LevelingProcedure:
             f'The tool was turned by {_degrees(plan.task.target.angle)}; residual tilt '
             f'{_degrees(check.tilt)}, drift of the tool point {1e3 * check.drift:.2f} mm, '
             f'at most {1e3 * check.drift_in_motion:.2f} mm during the motion.')
-        seen, words = self._by_imu(
-            self._tool().pose(rest.mean(axis=0))[0], up=plan.task.target.up)
+        seen, words = self._by_imu(self._tool().pose(rest.mean(axis=0))[0], up=plan.task.target.up)
         message += words
         if seen > values.imu_tolerance:
             bad.append(f'the IMU measures more than {_degrees(values.imu_tolerance)}: check the '

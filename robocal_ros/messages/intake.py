@@ -16,12 +16,7 @@ import numpy as np
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import DataError
 from robocal_ros.messages import decode
-from robocal_ros.messages.checks import (
-    PostureCheck,
-    StampGuard,
-    largest_values,
-    to_seconds,
-)
+from robocal_ros.messages.checks import PostureCheck, StampGuard, largest_values, to_seconds
 from robocal_ros.messages.decode import (
     Decoded,
     Decoder,
@@ -138,12 +133,9 @@ class Intake:
             # Where a run begins, a node starts counting anew.
             self.clear()
         if not self._ended:
-            self._ended = self._admit_until(
-                decoded, time, begin, self._span.end) < len(time)
+            self._ended = self._admit_until(decoded, time, begin, self._span.end) < len(time)
 
-    def _admit_until(
-        self, decoded: Decoded, time: Array, begin: int, stamp: float
-    ) -> int:
+    def _admit_until(self, decoded: Decoded, time: Array, begin: int, stamp: float) -> int:
         """Add messages from a row to before the first one after a stamp [s]; return its row."""
         own = np.flatnonzero(decoded.states < State.UNREADABLE)
         beyond = time[own] > stamp

@@ -316,8 +316,7 @@ class ProcedureNode(LifecycleNode):
         self.stop_procedure('Cancelled on request.')
         self._ending += 1
         try:
-            response.success = await self.waiter.until(
-                lambda: not self.running, _END_TIMEOUT)
+            response.success = await self.waiter.until(lambda: not self.running, _END_TIMEOUT)
         finally:
             self._ending -= 1
         journal.remove()

@@ -209,9 +209,7 @@ class SampleRecorder(Recorder):
 class Marks:
     """Publisher of a node's marks that also collects those of a replayed bag."""
 
-    def __init__(
-        self, node: CalibrationNode, replays: Callable[[], bool] = lambda: True
-    ) -> None:
+    def __init__(self, node: CalibrationNode, replays: Callable[[], bool] = lambda: True) -> None:
         """Create publisher and subscription, which the node's ``release`` removes.
 
         Args:

@@ -250,8 +250,7 @@ def _load_prior(mean: float, size: float, std: float, reach: float = _LOAD_REACH
         reach: Standard deviation of its centre [m].
 
     """
-    return np.array([[mean, *[0.0] * 9],
-                     [std, *[reach * size] * 3, *[reach**2 * size] * 6]])
+    return np.array([[mean, *[0.0] * 9], [std, *[reach * size] * 3, *[reach**2 * size] * 6]])
 
 
 def _load_check(motion: ArmMotion, prior: Prior, fit: ArmFit) -> Check:
@@ -361,9 +360,7 @@ def _parameters(
         if at < 10 * n and not informed[at] else p for at, p in enumerate(found))
 
 
-def _informed(
-    robot: Robot, fit: ArmFit, prior: Prior, before: CalibrationResult | None
-) -> Flags:
+def _informed(robot: Robot, fit: ArmFit, prior: Prior, before: CalibrationResult | None) -> Flags:
     """Return the link parameters that are known better than the URDF states, shape (10 n,).
 
     Where the data contradict the URDF, its prior is wider than stated, and a single link may be

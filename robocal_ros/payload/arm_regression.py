@@ -459,8 +459,7 @@ def surroundings(bodies: Array) -> Array:
 
 def rigid_regressor(robot: Robot, q: Array, v: Array, a: Array) -> Array:
     """Return the columns of links and rotors, shape (k, n, 11 n); other arguments by instant."""
-    return np.concatenate(
-        (arm_regressor(robot, q, v, a), a[:, :, None] * np.eye(robot.n)), axis=2)
+    return np.concatenate((arm_regressor(robot, q, v, a), a[:, :, None] * np.eye(robot.n)), axis=2)
 
 
 def _rough(
@@ -539,8 +538,7 @@ class Prior:
         # The second one only keeps the links consistent.
         cost = 0.0
         for weight, beyond in ((self.std**-2.0, surroundings(before)), (_CONSISTENT, 0.0)):
-            cost += self._diverged(
-                x, places, now, before, weight, beyond, gradient, hessian)
+            cost += self._diverged(x, places, now, before, weight, beyond, gradient, hessian)
         shared = slice(0, places.gains.stop)
         counted, slopes = self.counted(x[shared])
         off = counted - self.mean
@@ -723,8 +721,7 @@ def identify(
 
     """
     n = motion.effort.shape[1]
-    places = Unknowns.of(
-        n, prior.others.shape[1], laws or (Law(_TRANSITIONS[1], ()),) * n)
+    places = Unknowns.of(n, prior.others.shape[1], laws or (Law(_TRANSITIONS[1], ()),) * n)
     x = np.zeros(places.size)
     x[:places.gains.stop] = prior.mean
     x[places.rotors] = np.maximum(x[places.rotors], 0.0)
@@ -799,9 +796,7 @@ def _correlated_noise(residual: Array, weights: Array) -> Array:
         for column in weighted.T])
 
 
-def _free_noise(
-    motion: ArmMotion, laws: Sequence[Law], torque: Array, weights: Array
-) -> Array:
+def _free_noise(motion: ArmMotion, laws: Sequence[Law], torque: Array, weights: Array) -> Array:
     """Return the residual noise of each joint with links of its own, shape (n,) [N·m].
 
     No shared links explain more, so the weights of the joints do not depend on errors of the
@@ -1026,8 +1021,7 @@ def _best_law(
             solution = size * np.linalg.lstsq(
                 normal * np.outer(size, size), size * (columns[:, at].T @ target_left),
                 rcond=1e-12)[0]
-            candidates.append(
-                (law, (target_left - left[:, at] @ solution) / np.max(row_weight)))
+            candidates.append((law, (target_left - left[:, at] @ solution) / np.max(row_weight)))
     least = min(candidates, key=lambda item: rms(item[1]))
     effective = len(left) / autocorrelation_time(least[1])
     return min(candidates, key=lambda item: effective * np.log(np.mean(item[1]**2))

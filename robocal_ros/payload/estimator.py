@@ -19,15 +19,7 @@ from robocal_ros.payload import arm_identification, excitation, static_poses, tw
 from robocal_ros.payload.model import second_plane
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import rated_efforts, stored_load_checks, summary
-from robocal_ros.results import (
-    Z95,
-    CalibrationResult,
-    Inputs,
-    Load,
-    Verdict,
-    absence,
-    wording,
-)
+from robocal_ros.results import Z95, CalibrationResult, Inputs, Load, Verdict, absence, wording
 from robocal_ros.robot import (
     ARM,
     DRIVE_GAINS,
@@ -102,8 +94,7 @@ def _by_torque(
 
     """
     check_effort_unit(values, inputs.gains)
-    check_contents(
-        recording.joints, robot, values.effort_contains, values.min_weight_share, mass)
+    check_contents(recording.joints, robot, values.effort_contains, values.min_weight_share, mass)
     arm = identified_arm(robot, values, inputs.gains) or urdf_model(
         robot, values.arm_model_std, relative_covariance(robot, inputs.gains, gain_std(values)),
         calibrated=inputs.gains is not None)
@@ -156,8 +147,7 @@ def needs(values: PayloadParameters) -> Needs:
 
 def gain_needs(values: PayloadParameters) -> Needs:
     """Return the streams that the calibration of drive gains reads."""
-    return Needs(effort=True, budget=EXCITATION_BUDGET,
-                 temperature_topic=values.temperature_topic)
+    return Needs(effort=True, budget=EXCITATION_BUDGET, temperature_topic=values.temperature_topic)
 
 
 def estimate(
@@ -177,12 +167,10 @@ def estimate(
     """
     joints = recording.joints
     if values.method == 'static_poses':
-        return static_poses.estimate(
-            robot, joints, recording.wrench(values.sensor_topic), values)
+        return static_poses.estimate(robot, joints, recording.wrench(values.sensor_topic), values)
     if values.method == 'two_plane':
         arm, friction = _by_torque(robot, recording, values, inputs, values.known_mass)
-        return two_plane.estimate(
-            arm.robot, joints, values, friction, inputs.get('payload'), arm)
+        return two_plane.estimate(arm.robot, joints, values, friction, inputs.get('payload'), arm)
     return _estimate_excitation(robot, recording, values, inputs)
 
 
@@ -264,8 +252,7 @@ def sensor_summary(result: CalibrationResult) -> str:
 
 def gains_summary(result: CalibrationResult) -> str:
     """Return a sentence that states the scales."""
-    scales = ', '.join(
-        f'{p.name.split(".")[0]} {p.text(4)}' for p in result.parameters)
+    scales = ', '.join(f'{p.name.split(".")[0]} {p.text(4)}' for p in result.parameters)
     text = f'Drive gains (measured over delivered torque): {scales}.'
     if any(item.kind == ARM and item.sha256 for item in result.inputs):
         text += (' The arm was identified before these gains, so its links are no longer used: '

@@ -238,8 +238,7 @@ def solved(rows: Rows, earlier: Earlier | None = None) -> RowsFit:
         residual = rows.residual(fit.value, gain)
         if repetition == _MOST_PASSES or (repetition >= _PASSES and settled):
             break
-        settled = state.update(
-            noise_of(residual), fit if repetition and earlier is None else None)
+        settled = state.update(noise_of(residual), fit if repetition and earlier is None else None)
     return state.fit(fit.value, fit, residual, gain)
 
 
@@ -278,8 +277,7 @@ def _solved(
     fit = _on_its_base(robot, values, fitted)
     if earlier is None:
         return fit.inflated(fit.rows.columns)
-    return _with_considered(fit.inflated(
-        fit.rows.columns, _earlier_residual(earlier, fit.rows)))
+    return _with_considered(fit.inflated(fit.rows.columns, _earlier_residual(earlier, fit.rows)))
 
 
 def estimate(

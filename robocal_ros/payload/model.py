@@ -111,8 +111,7 @@ def second_plane(robot: Robot, name: str) -> int | None:
         return None
     joint = robot.index(name)
     if joint == robot.n - 1:
-        raise ConfigurationError(
-            f"second_joint '{name}' is the last joint; name one before it.")
+        raise ConfigurationError(f"second_joint '{name}' is the last joint; name one before it.")
     return joint
 
 
@@ -159,8 +158,7 @@ def lever_arm(wrench: Array) -> float:
     return max(torque / max(force, 1e-9), _LEAST_ARM)
 
 
-BODY = ('mass', 'moment_x', 'moment_y', 'moment_z',
-        'I_xx', 'I_xy', 'I_yy', 'I_xz', 'I_yz', 'I_zz')
+BODY = ('mass', 'moment_x', 'moment_y', 'moment_z', 'I_xx', 'I_xy', 'I_yy', 'I_xz', 'I_yz', 'I_zz')
 """Pinocchio's order of a body's dynamic parameters; inertia about the frame's origin."""
 
 PARAMETERS = ('mass', 'com_x', 'com_y', 'com_z',

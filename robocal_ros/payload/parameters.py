@@ -152,8 +152,7 @@ class PayloadParameters(ResumableParameters):
     max_residual_share: float = parameter(0.02, minimum=0.0, maximum=1.0, dynamic=True)
     max_held_out_ratio: float = parameter(1.5, minimum=1.0, maximum=100.0, dynamic=True)
     max_torque_error: float = parameter(0.01, minimum=1e-4, maximum=10.0, dynamic=True)
-    torque_error_floor: float = parameter(
-        0.1, unit='N·m', minimum=0.0, maximum=1e4, dynamic=True)
+    torque_error_floor: float = parameter(0.1, unit='N·m', minimum=0.0, maximum=1e4, dynamic=True)
     max_mass_interval: float = parameter(0.0, minimum=0.0, maximum=1.0, dynamic=True)
     arm_load: float = parameter(0.0, unit='kg', minimum=0.0, maximum=1000.0, dynamic=True)
     arm_load_std: float = parameter(0.0, unit='kg', minimum=0.0, maximum=100.0, dynamic=True)
@@ -180,6 +179,5 @@ class PayloadParameters(ResumableParameters):
             ConfigurationError: If the number of values is wrong.
 
         """
-        given = per_joint(self.max_unexplained_torque, len(effort_limit),
-                          'max_unexplained_torque')
+        given = per_joint(self.max_unexplained_torque, len(effort_limit), 'max_unexplained_torque')
         return np.where(given > 0.0, given, _UNEXPLAINED_SHARE * effort_limit)

@@ -196,13 +196,11 @@ class _TwoPlaneSearch:
             raise _Refused(_SHORT)
         posture = self._level((last, second) if self.together else (last,), start, low, high)
         # The last joint's own angle changes neither axis: centre it for a wide sweep.
-        room = (robot.lower[last] + _MARGIN + LAST_RANGE,
-                robot.upper[last] - _MARGIN - LAST_RANGE)
+        room = (robot.lower[last] + _MARGIN + LAST_RANGE, robot.upper[last] - _MARGIN - LAST_RANGE)
         posture[last] = np.clip(posture[last], *room) if room[0] < room[1] else (
             0.5 * (robot.lower[last] + robot.upper[last]))
         other = posture if self.together else self._level((second,), posture, low, high)
-        sweeps = [self._sweep(posture, last, LAST_RANGE),
-                  self._sweep(other, second, SECOND_RANGE)]
+        sweeps = [self._sweep(posture, last, LAST_RANGE), self._sweep(other, second, SECOND_RANGE)]
         quality = _quality(robot, sweeps)
         if not quality < 1e3:
             raise _Refused('the two axes are parallel')

@@ -294,8 +294,7 @@ class PayloadProcedure:
             await self._excite(NewtonEuler(robot, robot.tool_frame).torque_regressor)
             return
         await self.arm.await_readings(self._watch(sensor))
-        await self._excite(
-            NewtonEuler(robot, self.values.sensor_frame).wrench_regressor, sensor)
+        await self._excite(NewtonEuler(robot, self.values.sensor_frame).wrench_regressor, sensor)
 
     async def arm_excitation(self) -> None:
         """Run an exciting motion for the arm's links and rotors, with ``arm_load`` if any."""

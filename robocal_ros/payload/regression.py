@@ -119,9 +119,7 @@ Term = tuple[str, float, Array]
 values, shape (k, channels)."""
 
 
-def stacked(
-    terms: Iterable[Term], shape: tuple[int, ...]
-) -> tuple[tuple[str, ...], Array, Array]:
+def stacked(terms: Iterable[Term], shape: tuple[int, ...]) -> tuple[tuple[str, ...], Array, Array]:
     """Stack the nuisance parameters of a standard deviation above 0.
 
     Args:
@@ -223,13 +221,10 @@ def joint_terms(
         yield 'low-pass', (values.delay_std + abs(delay))**2, curvature
         early = replace(blocks.centre, velocity=blocks.centre.velocity
                         - _STEP * blocks.centre.acceleration)
-        yield ('delay of speeds', values.delay_std,
-               (early.values_of(predicted) - usual) / _STEP)
+        yield ('delay of speeds', values.delay_std, (early.values_of(predicted) - usual) / _STEP)
 
 
-def noise_terms(
-    joint_names: Sequence[str], blocks: Blocks, predicted: Channels
-) -> Iterator[Term]:
+def noise_terms(joint_names: Sequence[str], blocks: Blocks, predicted: Channels) -> Iterator[Term]:
     """Yield the attenuation of what is in phase with accelerations, by their noise.
 
     Args:
@@ -516,8 +511,7 @@ class RowsFit:
         structure = structured_covariance(
             regressor, residual, self.noise, self.inverse, np.diag(prior), guessed,
             self.rows.repeats)
-        return replace(self, covariance=structure.matrix, freedom=structure.freedom,
-                       common=common)
+        return replace(self, covariance=structure.matrix, freedom=structure.freedom, common=common)
 
     def lack_of_fit(self) -> tuple[LackOfFit, ...]:
         """Return the lack of fit of each channel."""
@@ -740,13 +734,11 @@ def torque_rows(
 
         def effort_of(q: Array, v: Array, a: Array) -> Array:
             torque = carried(q, v, a)
-            return torque + identified.torque(v, torque) + (
-                loss_columns(v) * losses).sum(axis=-1)
+            return torque + identified.torque(v, torque) + (loss_columns(v) * losses).sum(axis=-1)
 
         transmitted = blocks.centre.values_of(carried)
         size = np.median(np.abs(known + (columns[:, :, 10:] * losses).sum(axis=2)), axis=0)
-        yield from joint_terms(
-            robot, blocks, smooth(transmitted), effort_of, values, delay.value)
+        yield from joint_terms(robot, blocks, smooth(transmitted), effort_of, values, delay.value)
         yield from noise_terms(robot.joint_names, blocks, effort_of)
         yield from tilt_terms(blocks, [partial(tilted.torque, parameters=body)
                                        for tilted in dynamics.tilts()], values.tilt_std)

@@ -128,9 +128,7 @@ class PoseMeasurement:
     spikes: int = 0
 
 
-def measure(
-    robot: Robot, joints: JointSamples, sensor: WrenchSamples
-) -> list[PoseMeasurement]:
+def measure(robot: Robot, joints: JointSamples, sensor: WrenchSamples) -> list[PoseMeasurement]:
     """Average the sensor's readings over every dwell, or take one line per posture.
 
     Joint states that are more than 0.1 s apart are postures of their own, each with the
@@ -583,9 +581,7 @@ def fits(before: Array, after: Array) -> tuple[Fit, ...]:
                      3 * len(after)) for what, unit, part in PARTS)
 
 
-def residual_checks(
-    found: Estimate, left_out: Array, values: PayloadParameters
-) -> list[Check]:
+def residual_checks(found: Estimate, left_out: Array, values: PayloadParameters) -> list[Check]:
     """Check each posture against its prediction from all others.
 
     Args:
@@ -881,8 +877,7 @@ def _gains(found: Estimate) -> tuple[Array, Array]:
     told = np.zeros((6, 6, len(fit.complete)))
     for what, _, rows in PARTS:
         # The columns of the coefficients are force and torque over the lever arm, by channel.
-        size = np.repeat([1.0, 1.0 / found.lever], 3) * (
-            1.0 if what == 'force' else found.lever)
+        size = np.repeat([1.0, 1.0 / found.lever], 3) * (1.0 if what == 'force' else found.lever)
         told[rows, :, places[f'gain of {what}']] = np.einsum(
             'ra,cb->rcab', np.eye(3), np.diag(size)).reshape(3, 6, 18)
         for channel in range(6)[rows]:

@@ -23,15 +23,7 @@ from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.results import wording
-from robocal_ros.results.result import (
-    Z95,
-    CalibrationResult,
-    Fit,
-    Series,
-    State,
-    Verdict,
-    rms,
-)
+from robocal_ros.results.result import Z95, CalibrationResult, Fit, Series, State, Verdict, rms
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

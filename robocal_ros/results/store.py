@@ -56,8 +56,7 @@ _TYPES = {**get_type_hints(CalibrationResult, include_extras=True),
           'kind': Annotated[str, msgspec.Meta(pattern=f'^{_KIND}$')],
           'covariance': list[list[Finite]], 'counts': dict[str, Any]}
 # Keys that files of earlier versions lack.
-_ADDED = {'freedom', 'pure_error', 'unexplained', 'question', 'evaluated', 'inputs',
-          'efforts'}
+_ADDED = {'freedom', 'pure_error', 'unexplained', 'question', 'evaluated', 'inputs', 'efforts'}
 _MISSING = object()
 _INTERVAL: Any = tuple[Finite, Finite] | None
 

@@ -533,8 +533,7 @@ def _search(
 ) -> Array:
     def is_valid(state: base.State) -> bool:
         posture = np.array([state[i] for i in range(robot.n)])
-        return checker.is_free(posture) and (
-            effort is None or not effort.exceeded(posture[None]))
+        return checker.is_free(posture) and (effort is None or not effort.exceeded(posture[None]))
 
     util.RNG.setSeed(_SEED)
     util.setLogLevel(util.LogLevel.LOG_NONE)

@@ -168,8 +168,7 @@ class SteadyFriction:
         # |τ| is along − F if the drive moves the load, else F − along.
         pushed = (unloaded + factor * along) / (1.0 + factor)
         held = (unloaded - factor * along) / (1.0 - factor)
-        return np.asarray(
-            sign * np.maximum(np.where(along >= unloaded, pushed, held), viscous))
+        return np.asarray(sign * np.maximum(np.where(along >= unloaded, pushed, held), viscous))
 
     @property
     def has_bristles(self) -> bool:

@@ -153,9 +153,7 @@ def other_efforts(robot: Robot, values: RobotParameters, result: CalibrationResu
         'use_torque_zero).')
 
 
-def check_efforts(
-    robot: Robot, values: RobotParameters, result: CalibrationResult | None
-) -> None:
+def check_efforts(robot: Robot, values: RobotParameters, result: CalibrationResult | None) -> None:
     """Raise a ConfigurationError with the sentence of ``other_efforts``."""
     if result is not None and (text := other_efforts(robot, values, result)):
         raise ConfigurationError(text)
@@ -202,9 +200,7 @@ def check_effort_unit(values: RobotParameters, gains: CalibrationResult | None) 
             'mass, set known_mass, and call calibrate_gains of payload_identification first.')
 
 
-def relative_covariance(
-    robot: Robot, gains: CalibrationResult | None, std: float
-) -> Array:
+def relative_covariance(robot: Robot, gains: CalibrationResult | None, std: float) -> Array:
     """Return the covariance of the relative errors of scaled efforts, shape (n, n).
 
     Args:
@@ -260,9 +256,7 @@ def mesh_folders(given: Sequence[str]) -> list[str]:
     return [*given, *(str(Path(prefix) / 'share') for prefix in prefixes if prefix)]
 
 
-def torque_factor(
-    robot: Robot, values: RobotParameters, gains: CalibrationResult | None
-) -> Array:
+def torque_factor(robot: Robot, values: RobotParameters, gains: CalibrationResult | None) -> Array:
     """Return the factors from efforts to torques with identified drive gains, shape (n,).
 
     Raises:

@@ -620,8 +620,7 @@ class AlignedWindow:
 
         """
         for index, feed in enumerate(self._feeds):
-            self.judge(
-                index, now, 0 if self.newest == NEVER else feed.newest - self.newest, clock)
+            self.judge(index, now, 0 if self.newest == NEVER else feed.newest - self.newest, clock)
 
     def judge(
         self, index: int, now: float, skew: int, clock: Callable[[], int] | None = None

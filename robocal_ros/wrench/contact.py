@@ -312,9 +312,7 @@ class ContactJudge:
 
     """
 
-    def __init__(
-        self, index: int, threshold: float, torque_std: float, surface: Surface
-    ) -> None:
+    def __init__(self, index: int, threshold: float, torque_std: float, surface: Surface) -> None:
         """Start without contact.
 
         Args:
@@ -554,9 +552,7 @@ class ForceTest:
         while self._free[0].stamp < stamp - _KEPT:
             self._free.popleft()
 
-    def size(
-        self, stamp: int, motion: Motion, index: int, wrench: Array, begun: bool
-    ) -> float:
+    def size(self, stamp: int, motion: Motion, index: int, wrench: Array, begun: bool) -> float:
         """Return the size of a force compared with the largest one that is explained.
 
         Args:

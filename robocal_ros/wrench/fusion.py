@@ -535,9 +535,7 @@ class Fusion:
                      scipy.linalg.block_diag(*self._noise[usable]),
                      known.held[usable].reshape(size, -1))
 
-    def _torque_rows(
-        self, observation: Observation, external: Array, touched: list[int]
-    ) -> _Rows:
+    def _torque_rows(self, observation: Observation, external: Array, touched: list[int]) -> _Rows:
         """Return torques of the joints proximal to all sensors as rows in the same wrenches."""
         frames = [self._tool, *(self._arm.chains[index].link for index in touched)]
         matrix = np.hstack([self._jacobian(observation, frame).T for frame in frames])

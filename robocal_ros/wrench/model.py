@@ -323,8 +323,7 @@ class SensedArm:
         self._in_place = bool(np.allclose(self._to_link, np.eye(6), atol=1e-12))
         self.pairs = tuple((i, d) for i, beyond in enumerate(self._next) for d in beyond)
         self.torque = np.zeros(robot.n)
-        self.described = np.array(
-            [body.toDynamicParameters() for body in self._bare.inertias[1:]])
+        self.described = np.array([body.toDynamicParameters() for body in self._bare.inertias[1:]])
         self._load(self._bare)
         self._check_carried()
 
@@ -544,8 +543,7 @@ class SensedArm:
         """
         self._state[self._motion] = np.concatenate((q, v))
         self._a[self._v_columns] = a
-        found = pin.computeJointTorqueRegressor(
-            self.model, self._aside, self._q, self._v, self._a)
+        found = pin.computeJointTorqueRegressor(self.model, self._aside, self._q, self._v, self._a)
         pin.updateGlobalPlacements(self.model, self._aside)
         return found[self._held], found[self._v_columns]
 

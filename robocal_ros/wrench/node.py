@@ -352,8 +352,7 @@ class WrenchHealth:
                 continue
             if index in observer.imu_chains:
                 feeds = (observer.feeds[index], observer.imu_chains[index].imu)
-                feed = next((f for f in feeds if f.problem), min(
-                    feeds, key=lambda f: f.newest))
+                feed = next((f for f in feeds if f.problem), min(feeds, key=lambda f: f.newest))
                 link.reason = feed.missing_reason(silence)
             else:
                 link.reason = observer.joint_chains.problem or (
@@ -616,8 +615,7 @@ class WrenchObserverNode(CalibrationNode):
             first, last = outcome.span
             self.marks.publish(marks.TARED, TARE, {
                 marks.JOINTS: f'{to_seconds(first)!r} {to_seconds(last)!r}'})
-            result = with_inputs(
-                outcome.result, tare.inputs_of(self.values, self.results.current))
+            result = with_inputs(outcome.result, tare.inputs_of(self.values, self.results.current))
             self.store.save(result)
             self._publish(result)
         return outcome.message

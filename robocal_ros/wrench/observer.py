@@ -319,8 +319,7 @@ class WrenchObserver:
         """
         for index, chain in self.imu_chains.items():
             chain.bias = links[index].net if index in links else None
-        self.errors.tare(self.reference, {
-            index: bias.regressor for index, bias in links.items()})
+        self.errors.tare(self.reference, {index: bias.regressor for index, bias in links.items()})
         self._end_contacts()
         self.tared = True
 
@@ -441,8 +440,7 @@ class WrenchObserver:
                 covariance[joint] = covariance[:, joint] = 0.0
         self.zero_covariance = covariance
         if torques is not None:
-            torques.use_friction(without_zeros(
-                self._laws, dict(zip(names, offset, strict=True))))
+            torques.use_friction(without_zeros(self._laws, dict(zip(names, offset, strict=True))))
             torques.zero = offset
 
     # ----------------------------------------------------------------------- output
@@ -908,8 +906,7 @@ class ImuChain(_Chains):
         window, index = self.samples.window, self._index
         weights = window.weights()
         if weights is None:
-            return self._invalid(
-                stamp, instants, f'{FILLING} of {window.length / SECOND:g} s.')
+            return self._invalid(stamp, instants, f'{FILLING} of {window.length / SECOND:g} s.')
         missing = self.samples.missing(window.oldest)
         refused, why = self._feeds[index].refused
         problem = why if refused >= window.oldest else next(filter(None, missing or ()), '')
@@ -932,8 +929,7 @@ class ImuChain(_Chains):
             pairs[0] = pairs[0][:1]
             self._bound(observation, motion, index, pairs, inertial[:3])
         else:
-            readings = self._arm.in_links(
-                self._all_sensors(means[None])[0] - self._observer.bias)
+            readings = self._arm.in_links(self._all_sensors(means[None])[0] - self._observer.bias)
             net = inertial + self._arm.between(readings)[index]
             if not _within(net, IMPOSSIBLE):
                 raise ArithmeticError('Its force or moment is beyond that of any arm.')

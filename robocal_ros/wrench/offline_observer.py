@@ -194,9 +194,7 @@ class _Readings(_Samples):
         self._last: Array = np.full(COLUMNS, np.nan)
         self._same_since = NEVER
 
-    def add(
-        self, stamps: Stamps, times: Stamps, rows: Array, problems: Mapping[int, str]
-    ) -> None:
+    def add(self, stamps: Stamps, times: Stamps, rows: Array, problems: Mapping[int, str]) -> None:
         """Add readings; problems by row."""
         feed = self.feed
         stamps = stamps - feed.delay
@@ -222,8 +220,7 @@ class _Readings(_Samples):
             changed = (values[1:] != values[:-1]).any(axis=1)
         since = np.maximum.accumulate(np.where(changed, stamps[live], self._same_since))
         for row in np.flatnonzero(stamps[live] - since > self.feed.stuck_time).tolist():
-            why[live[row]] = self._sentence(
-                self.feed.stuck(int(stamps[live[row]] - since[row])))
+            why[live[row]] = self._sentence(self.feed.stuck(int(stamps[live[row]] - since[row])))
         self._last, self._same_since = values[-1], int(since[-1])
 
     def _sentence(self, text: str) -> int:
@@ -254,8 +251,7 @@ class _Readings(_Samples):
     def saturated(self, before: Rows) -> Flags:
         """Return whether the reading at a row or the next one is saturated."""
         clipped = self.why < 0
-        return np.asarray(
-            clipped[before] | clipped[np.minimum(before + 1, len(clipped) - 1)])
+        return np.asarray(clipped[before] | clipped[np.minimum(before + 1, len(clipped) - 1)])
 
     def reason(self, before: int, time: int) -> str:
         """Return why the values at an instant are missing [ns]."""
@@ -374,9 +370,7 @@ class _Instants:
         np.copyto(v, central, where=unknown)
         return backward
 
-    def _put_excess(
-        self, excess: Array, index: int, sensor: _Readings, readings: Array
-    ) -> bool:
+    def _put_excess(self, excess: Array, index: int, sensor: _Readings, readings: Array) -> bool:
         """Set by how much means of readings between rows differ from the mean of both rows.
 
         Rows after refused readings are missing.
@@ -446,9 +440,7 @@ class OfflineObserver:
         self._begun = 0
         observer.clear()
 
-    def add_joint_states(
-        self, stamps: Stamps, rows: Array, times: Stamps | None = None
-    ) -> None:
+    def add_joint_states(self, stamps: Stamps, rows: Array, times: Stamps | None = None) -> None:
         """Add joint states.
 
         Args:
@@ -541,8 +533,7 @@ class OfflineObserver:
         self._begun = done - oldest
         for sensor in self._sensors:
             sensor.drop(int(np.searchsorted(sensor.stamps, since - sensor.feed.max_gap)) - 2)
-            sensor.ahead = {
-                stamp: why for stamp, why in sensor.ahead.items() if stamp >= since}
+            sensor.ahead = {stamp: why for stamp, why in sensor.ahead.items() if stamp >= since}
 
     # ------------------------------------------------------------------------ computing
 
@@ -584,9 +575,7 @@ class OfflineObserver:
                 self._observation(block, at, lacking, row) for row in range(len(block))])
         return block
 
-    def _find_contacts(
-        self, block: Block, at: _Instants, loud: Flags, lacking: Flags
-    ) -> None:
+    def _find_contacts(self, block: Block, at: _Instants, loud: Flags, lacking: Flags) -> None:
         """Find contacts one by one, where a force is loud or a sensor saturated."""
         chains, test = self._chains, self._chains.test
         count, time, new = len(self._sensors), at.time, at.windows.new

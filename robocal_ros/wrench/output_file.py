@@ -144,9 +144,7 @@ class McapSeries(McapWriter):
             told = ~np.isnan(rows[:, 0])
             self._write(name, stamps[told], rows[told], stamped=False)
 
-    def _write(
-        self, name: str, stamps: Stamps, values: Array, *, stamped: bool = True
-    ) -> None:
+    def _write(self, name: str, stamps: Stamps, values: Array, *, stamped: bool = True) -> None:
         topic, _, template = self._topics[name]
         self.write(topic, stamps, template, values, stamped=stamped)
 

@@ -184,9 +184,7 @@ class WrenchOutputs:
 
     """
 
-    def __init__(
-        self, node: CalibrationNode, observer: WrenchObserver, markers: Any
-    ) -> None:
+    def __init__(self, node: CalibrationNode, observer: WrenchObserver, markers: Any) -> None:
         """Create the publishers.
 
         Args:
@@ -206,8 +204,7 @@ class WrenchOutputs:
         frames = FrameTree({frame.name for frame in arm.robot.model.frames[1:]},
                            arm.robot.root_frame)
         self._fusion = Fusion(observer, frames)
-        self._transforms = None if self._fusion.described else _subscribe_transforms(
-            node, frames)
+        self._transforms = None if self._fusion.described else _subscribe_transforms(node, frames)
         joint_names = arm.robot.joint_names
         self._links = [_LinkTopics(node, link) for link in self._names]
         self._tool = _Topic(node, '~/tool_wrench', WrenchStamped(
@@ -343,8 +340,7 @@ class WrenchOutputs:
         if not self._source.is_due(stamp.sec + stamp.nanosec / SECOND, (
                 *values.values(), NUMBERS.sub('', problem))):
             return
-        message.level = status.ERROR if found is None else (
-            status.WARN if problem else status.OK)
+        message.level = status.ERROR if found is None else (status.WARN if problem else status.OK)
         message.message = problem or f'Valid, from {values["source"]}.'
         values['stamp'] = f'{stamp.sec}.{stamp.nanosec:09d}'
         message.values = [KeyValue(key=key, value=value) for key, value in values.items()]

@@ -181,15 +181,12 @@ class Taring:
                 f'{_MAX_TRAVEL:g} rad. Hold the arm still and call again.')
         for name, reasons in zip(self.names, rest.reasons.T, strict=True):
             if reason := next(filter(None, reasons), ''):
-                raise DataError(
-                    f"Sensor '{name}' had unusable readings during the tare. {reason}")
+                raise DataError(f"Sensor '{name}' had unusable readings during the tare. {reason}")
         for i, name in enumerate(self.names):
             _check_scatter(rest.readings[:, i].std(axis=0), values, f"Sensor '{name}'")
         return rest
 
-    def _check_identity(
-        self, mean: Array, expected: Array, posture: Array, limits: Array
-    ) -> None:
+    def _check_identity(self, mean: Array, expected: Array, posture: Array, limits: Array) -> None:
         """Raise DataError for readings that no plausible bias explains, with the likely cause."""
         bias = mean - expected
         odd = [i for i in range(len(mean)) if _share(bias[i], limits) > 1.0]
@@ -222,9 +219,7 @@ class Taring:
             'Is something touching the arm, is its frame as in the robot description, is the '
             f'load identified? A larger bias is allowed by tare_force_limit.{also}')
 
-    def _missing_load(
-        self, bias: Array, odd: Sequence[int], posture: Array, limit: float
-    ) -> str:
+    def _missing_load(self, bias: Array, odd: Sequence[int], posture: Array, limit: float) -> str:
         """Return a sentence if one missing weight explains all implausible biases, else ''.
 
         Args:
@@ -286,8 +281,7 @@ def independent(readings: Array) -> Array:
     count = len(readings)
     deviation = readings - readings.mean(axis=0)
     # Drift through the record is part of the mean's error, so lags up to a quarter are summed.
-    times = [autocorrelation_time(column)
-             for column in deviation.reshape(count, -1).T]
+    times = [autocorrelation_time(column) for column in deviation.reshape(count, -1).T]
     return np.maximum(count / np.reshape(times, readings.shape[1:]), 1.0)
 
 
@@ -537,8 +531,7 @@ class Zeroing:
                 f"The torque of '{robot.joint_names[worst]}' in each posture differs from what "
                 f'the other postures predict by {size[worst]:.1f} standard deviations, RMS (limit '
                 f'{_MAX_LEFT:g}).', 'adequate'))
-        parameters = [*map(
-            Parameter, names, ('N·m',) * n, offset.tolist(), kept.tolist())]
+        parameters = [*map(Parameter, names, ('N·m',) * n, offset.tolist(), kept.tolist())]
         began = to_seconds(min(rest.stamp for rest in rests))
         if before is not None and before.time < began:
             earlier = torque_zero(robot, before)

@@ -122,8 +122,7 @@ class FrictionInUse:
         At standstill friction may be anything up to the breakaway torque, and shortly after a
         reversal that of the other direction.
         """
-        reversal = self._reversal + 2.0 * self._load_factor * (
-            np.abs(load) - self._reference_load)
+        reversal = self._reversal + 2.0 * self._load_factor * (np.abs(load) - self._reference_load)
         return np.asarray(np.maximum(reversal, 0.0) * np.exp(-(velocity / _STICKING)**2))
 
     def variance(self, velocity: Array, load: Array) -> Array:

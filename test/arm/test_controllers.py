@@ -119,9 +119,7 @@ def test_the_trajectory_controller_fits_the_hardware(mock: ElementTree.Element) 
 
 
 @pytest.mark.parametrize('controller', BROADCASTERS, ids=lambda item: item.name)
-def test_a_broadcaster_fits_its_sensor(
-    mock: ElementTree.Element, controller: Controller
-) -> None:
+def test_a_broadcaster_fits_its_sensor(mock: ElementTree.Element, controller: Controller) -> None:
     found = parameters(controller.name)
     sensors = {sensor.get('name'): sensor for sensor in blocks(mock, 'sensor')}
     assert interfaces(sensors[found['sensor_name']], 'state') == SENSORS[controller.type][1]
@@ -137,8 +135,7 @@ def test_every_sensor_has_a_broadcaster(mock: ElementTree.Element) -> None:
 def test_a_broadcaster_publishes_where_the_nodes_listen(controller: Controller) -> None:
     """The same names as the simulated arm's: frame and /wrench or /imu."""
     manager = parameters('controller_manager')
-    node = node_with_file(
-        controller.name, *manager[f'{controller.name}.node_options_args'])
+    node = node_with_file(controller.name, *manager[f'{controller.name}.node_options_args'])
     topic, _ = SENSORS[controller.type]
     sensor = node.get_parameter('sensor_name').value
     assert node.resolve_topic_name(topic) == f'/left/{sensor}/{topic.removeprefix("~/")}'

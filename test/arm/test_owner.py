@@ -72,9 +72,7 @@ def test_another_node_is_refused_until_the_owner_has_ended(pair: Pair) -> None:
     pair.spinner.until(lambda: first.other == '/cell/payload')
 
 
-def test_of_two_claims_at_once_one_holds(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_claims_at_once_one_holds(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = pair.first.owner, pair.second.owner
     first.claim()
     with monkeypatch.context() as patch:

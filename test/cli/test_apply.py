@@ -33,8 +33,7 @@ Applied = Callable[..., tuple[str, Path]]
 
 
 def failed(reason: str, result: CalibrationResult | None = None) -> CalibrationResult:
-    return replace(result or payload_result(),
-                   checks=(Check('x', False, 2.0, 1.0, '1', reason),))
+    return replace(result or payload_result(), checks=(Check('x', False, 2.0, 1.0, '1', reason),))
 
 
 @pytest.fixture
@@ -187,8 +186,7 @@ def test_a_mujoco_model_that_does_not_fit(
     urdf: Path, applied: Applied, tmp_path: Path, result: CalibrationResult, text: str, words: str
 ) -> None:
     (tmp_path / 'arm.xml').write_text(text)
-    told, _ = applied(
-        result, urdf, '--mjcf', tmp_path / 'arm.xml', tmp_path / 'new.xml', code=2)
+    told, _ = applied(result, urdf, '--mjcf', tmp_path / 'arm.xml', tmp_path / 'new.xml', code=2)
     assert words in told
 
 
@@ -438,8 +436,7 @@ def commands(result: CalibrationResult, **arguments) -> list[str]:
 
 
 def of(joints: tuple[str, ...], frame: str) -> CalibrationResult:
-    return replace(payload_result(), frame=frame,
-                   robot=replace(identity(), joint_names=joints))
+    return replace(payload_result(), frame=frame, robot=replace(identity(), joint_names=joints))
 
 
 def test_an_unknown_driver_gets_all_calls_and_the_frame_to_check() -> None:

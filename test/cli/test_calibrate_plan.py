@@ -65,8 +65,7 @@ def test_where_gains_alone_fail_the_arm_is_identified_bare_and_with_the_weighed_
         'calibrated drive gains']
     # What has been measured is not measured again, so that an interrupted plan goes on.
     assert plan(MOUNTED | {of.ARM_BARE}, 'gravity', hopeless=NEED_ALL)[0] == CHAIN[-1]
-    assert plan(
-        MOUNTED - {of.TOOL} | {of.BARE}, 'gravity', hopeless=NEED_ALL)[:3] == CHAIN[1:]
+    assert plan(MOUNTED - {of.TOOL} | {of.BARE}, 'gravity', hopeless=NEED_ALL)[:3] == CHAIN[1:]
     # The weighed tool is what the drive gains come from.
     assert plan(MOUNTED - {of.MASS}, 'gravity', hopeless=NEED_ALL) is None
     assert plan(MOUNTED - {of.REMOVABLE}, 'gravity', hopeless=NEED_ALL) is None
@@ -91,8 +90,7 @@ def test_an_ft_sensor_needs_neither_gains_nor_scale() -> None:
     assert of.reason(found[0], found[1:], frozenset()) == '"tare" needs the payload'
 
 
-@pytest.mark.parametrize(('purpose', 'last'), [
-    ('contact', 'friction'), ('friction', 'friction')])
+@pytest.mark.parametrize(('purpose', 'last'), [('contact', 'friction'), ('friction', 'friction')])
 def test_friction_follows_the_payload_that_hangs_on_the_arm(purpose: str, last: str) -> None:
     steps = plan(MOUNTED, purpose)
     assert steps[-1] == last

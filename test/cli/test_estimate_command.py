@@ -177,8 +177,7 @@ def test_the_files_of_the_package_are_the_defaults(name: str) -> None:
     assert read_parameters(item.table, item.node, [CONFIG / f'{item.node}.yaml']) == item.table()
 
 
-@pytest.mark.parametrize('key', [
-    NODE, f'/{NODE}', '/**', '/*', f'/**/{NODE}', '"**"'])
+@pytest.mark.parametrize('key', [NODE, f'/{NODE}', '/**', '/*', f'/**/{NODE}', '"**"'])
 def test_names_that_fit_the_node(tmp_path: Path, key: str) -> None:
     assert read(tmp_path, f'{key}:\n  ros__parameters: {{poses: 9}}').poses == 9
 

@@ -110,9 +110,7 @@ def test_a_file_of_no_use_is_refused(
     assert words in imported(text, {**LOG, **changes}, code=2)
 
 
-def test_a_set_with_one_posture_per_line_gives_the_payload(
-    tmp_path: Path, imported: Call
-) -> None:
+def test_a_set_with_one_posture_per_line_gives_the_payload(tmp_path: Path, imported: Call) -> None:
     robot = arm('robocal').robot()
     frame = robot.tool_frame
     generator = np.random.default_rng(1)

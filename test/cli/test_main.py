@@ -174,9 +174,7 @@ def test_sigterm_unwinds_as_an_exit(call: Call, monkeypatch: pytest.MonkeyPatch)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-@pytest.mark.parametrize('arguments', [
-    [], ['nonsense'], ['show'], ['doctor', '--nonsense'],
-])
+@pytest.mark.parametrize('arguments', [[], ['nonsense'], ['show'], ['doctor', '--nonsense']])
 def test_wrong_usage_is_code_2(call: Call, arguments: list[str]) -> None:
     assert 'usage: robocal' in call(*arguments, code=2)
 

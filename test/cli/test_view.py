@@ -343,9 +343,7 @@ def test_pages_of_other_origins_are_refused(guarded: GuardedServer, origin: str 
     assert guarded.address.split('/')[-2] not in told
 
 
-def test_a_stranger_s_name_that_points_at_this_machine_is_refused(
-    guarded: GuardedServer
-) -> None:
+def test_a_stranger_s_name_that_points_at_this_machine_is_refused(guarded: GuardedServer) -> None:
     address = guarded.address.replace('127.0.0.1', 'evil.example')
     refused(address, origin_of(address))
 

@@ -52,8 +52,7 @@ from robocal_ros.robot import compliance_by_joint
 
 WHERE = postures(30, seed=3)
 # The encoders of the cell are ideal.
-VALUES = ComplianceParameters(
-    target_frame='tool0', target_xyz=TARGET.tolist(), encoder_std=0.0)
+VALUES = ComplianceParameters(target_frame='tool0', target_xyz=TARGET.tolist(), encoder_std=0.0)
 
 
 def found(
@@ -153,16 +152,14 @@ class TestPulled:
     def test_it_is_no_part_of_what_is_carried_later(self):
         robot = Cell().robot()
         arm, said = carried_on(robot, replace(self.PULLED, carried='load'), None)
-        bare, _ = carried_on(
-            robot, replace(self.PULLED, carried='load', pull_force=0.0), None)
+        bare, _ = carried_on(robot, replace(self.PULLED, carried='load', pull_force=0.0), None)
         np.testing.assert_array_equal(arm.gravity_torque(WHERE[0]), bare.gravity_torque(WHERE[0]))
         assert 'pulled' not in said
 
     def test_motions_are_slowed_for_the_drives_against_it(self):
         robot = Cell().robot()
         pulled = mounted_of(robot, self.PULLED, None).on(robot, loaded=True)
-        free = mounted_of(robot, replace(self.PULLED, pull_force=0.0), None).on(
-            robot, loaded=True)
+        free = mounted_of(robot, replace(self.PULLED, pull_force=0.0), None).on(robot, loaded=True)
         still = np.zeros(6)
         torque = pulled.inverse_dynamics(WHERE[0], still, still) - free.inverse_dynamics(
             WHERE[0], still, still)

@@ -34,8 +34,7 @@ def noisy(cell: Cell, where: np.ndarray = WHERE, seed: int = 0, **changes) -> Di
 
 def fitted(cell: Cell, data: Displacements) -> ComplianceFit:
     robot = cell.robot()
-    return fit_compliance(robot, cell.known_load().on(robot), Target(cell.tool, cell.target),
-                          data)
+    return fit_compliance(robot, cell.known_load().on(robot), Target(cell.tool, cell.target), data)
 
 
 @pytest.fixture(scope='module')

@@ -60,8 +60,7 @@ def test_the_targets_jacobian_by_finite_differences() -> None:
             step[joint] = 1e-6
             ends = [robot.transform_frame_to_root(q + sign * step, target.frame).act(target.xyz)
                     for sign in (1.0, -1.0)]
-            np.testing.assert_allclose(jacobian[:3, joint], (ends[0] - ends[1]) / 2e-6,
-                                       atol=1e-8)
+            np.testing.assert_allclose(jacobian[:3, joint], (ends[0] - ends[1]) / 2e-6, atol=1e-8)
 
 
 def test_a_small_sag_is_first_order() -> None:
@@ -206,8 +205,7 @@ class TestCorrection:
 
     def correction(self, cell: Cell) -> SagCorrection:
         robot, loaded, _ = parts(cell)
-        return SagCorrection(robot, loaded,
-                             dict(zip(robot.joint_names, COMPLIANCE, strict=True)))
+        return SagCorrection(robot, loaded, dict(zip(robot.joint_names, COMPLIANCE, strict=True)))
 
     def tool_at(self, cell: Cell, encoders: np.ndarray) -> np.ndarray:
         return Cell(target=np.zeros(3), compliance=cell.compliance).target_at(encoders, True)[1]

@@ -41,8 +41,7 @@ class Rig(NodeRig):
 
     def arm_stands(self, posture: np.ndarray = POSTURE) -> Callable[[], None]:
         """Return what publishes one more joint state of an arm at rest."""
-        states = self.publisher(JointState,
-                                'joint_states', 10)
+        states = self.publisher(JointState, 'joint_states', 10)
 
         def feed() -> None:
             self.time += 0.05
@@ -233,10 +232,8 @@ class TestAtWork:
         expected = known.corrected(motion)
         assert np.abs(expected.position - motion.position).max() > 1e-4
         for row, point in enumerate(out[-1].points):
-            np.testing.assert_allclose(point.positions, expected.position[row][order],
-                                       atol=1e-12)
-            np.testing.assert_allclose(point.velocities, expected.velocity[row][order],
-                                       atol=1e-12)
+            np.testing.assert_allclose(point.positions, expected.position[row][order], atol=1e-12)
+            np.testing.assert_allclose(point.velocities, expected.velocity[row][order], atol=1e-12)
         assert out[-1].joint_names == message.joint_names
 
     @pytest.mark.parametrize(('start', 'words'), [

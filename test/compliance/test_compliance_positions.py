@@ -125,8 +125,7 @@ class TestRests:
 
     def test_rests_that_are_too_short_or_unseen_are_left_out(self):
         assert not find_end_positions(*self.record(rest=2.0), VALUES)
-        found = find_end_positions(*self.record(((0.0, 3.0), (7.5, 20.0))),
-                                   VALUES)
+        found = find_end_positions(*self.record(((0.0, 3.0), (7.5, 20.0))), VALUES)
         np.testing.assert_allclose([item.point[0] for item in found], [0.0, 2.0])
 
     def test_after_dropouts_the_next_stretch_counts(self):

@@ -109,9 +109,7 @@ def test_where_the_tracker_was_registered_counts_more_than_where_it_is_said_to_b
     assert tracker_seen(replace(VALUES, tracker_position=[0.0, 0.0, 0.0])) is None
 
 
-def test_registration_postures_spread_the_target(
-    robot: Robot, checker: CollisionChecker
-) -> None:
+def test_registration_postures_spread_the_target(robot: Robot, checker: CollisionChecker) -> None:
     for count in (3, 8):
         postures = plan_registration(*limits(robot), checker, HOME, VALUES, count)
         points = np.array([target_pose(robot, q, POINT)[1] for q in postures])

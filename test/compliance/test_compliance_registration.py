@@ -54,8 +54,7 @@ def test_the_three_points_define_origin_axis_and_plane() -> None:
     found = three_point(seen(spoilt, rotation, translation), TRIANGLE)
     np.testing.assert_allclose(found.rotation, rotation, atol=1e-12)
     assert found.residual[0] < 1e-12
-    assert found.residual[1] == pytest.approx(
-        1e-3 * np.linalg.norm(TRIANGLE[1] - TRIANGLE[0]))
+    assert found.residual[1] == pytest.approx(1e-3 * np.linalg.norm(TRIANGLE[1] - TRIANGLE[0]))
 
 
 def test_a_mirrored_frame_is_not_taken_for_a_turned_one() -> None:

@@ -152,8 +152,7 @@ def test_without_marks_node_and_bag_give_one_result(recorded, node, tmp_path) ->
 
 
 def test_marks_are_left_aside_on_request(recorded, marked, tmp_path) -> None:
-    assert_same(offline(recorded.bag, tmp_path),
-                offline(marked, tmp_path, Selection(whole=True)))
+    assert_same(offline(recorded.bag, tmp_path), offline(marked, tmp_path, Selection(whole=True)))
 
 
 def test_a_part_of_the_bag_holds_the_rests_within_it(recorded, marked, tmp_path) -> None:

@@ -85,8 +85,7 @@ def test_jacobians_are_those_of_finite_differences(
     kind: str, balls: Observations, tracked: Observations
 ) -> None:
     """Also of residuals without a length, away from the nominal arm."""
-    data = {'sockets': balls, 'tracker': tracked, 'poses': posed(),
-            'plane': touching()}[kind]
+    data = {'sockets': balls, 'tracker': tracked, 'poses': posed(), 'plane': touching()}[kind]
     first = data.sets[0]
     few = replace(first, posture=first.posture[:8], reading=first.reading[:8])
     geometry = ArmGeometry(ROBOT, Mounted(None), Target(ROBOT.tool_frame, CELL.stated),

@@ -34,9 +34,7 @@ def outcome(result: CalibrationResult | None = RESULT, **truth: float) -> TourOu
     return TourOutcome('payload, two_plane', 'The answer.', result, {**TRUTH, **truth})
 
 
-def run_with(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, outcomes: list[TourOutcome]
-) -> int:
+def run_with(monkeypatch: pytest.MonkeyPatch, folder: Path, outcomes: list[TourOutcome]) -> int:
     folder.mkdir(exist_ok=True)
     monkeypatch.setattr(demo, '_open_stage', nullcontext)
     monkeypatch.setattr(demo, '_tour', lambda *_: outcomes)

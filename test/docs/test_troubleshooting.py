@@ -11,8 +11,7 @@ from support import ROOT
 
 PAGE = (ROOT / 'docs' / 'troubleshooting.md').read_text(encoding='utf-8')
 TABLE = PAGE.partition('| answer | remedy |')[2].partition('\n\n')[0]
-QUOTES = [*re.findall(r'^> (.+)$', PAGE, re.M),
-          *re.findall(r'^\| (.+?) \| .+ \|$', TABLE, re.M)]
+QUOTES = [*re.findall(r'^> (.+)$', PAGE, re.M), *re.findall(r'^\| (.+?) \| .+ \|$', TABLE, re.M)]
 
 
 def texts() -> list[str]:

@@ -9,10 +9,7 @@ from hypothesis import given, strategies as st
 from scipy.signal import lfilter
 
 from robocal_ros.errors import DataError, ExcitationError
-from robocal_ros.estimation.least_squares import (
-    autocorrelation_time,
-    solve,
-)
+from robocal_ros.estimation.least_squares import autocorrelation_time, solve
 
 NAMES = ('a', 'b', 'c')
 TRUTH = np.array([2.0, -30.0, 0.01])

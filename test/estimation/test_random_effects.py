@@ -28,8 +28,7 @@ def drawn(seed: int, size: float, noise: float) -> tuple[np.ndarray, np.ndarray]
 def test_the_size_is_that_of_the_analysis_of_variance():
     """In a balanced design, the mean square between groups gives the same estimate."""
     regressor, measured = drawn(1, 0.5, 0.1)
-    fit = fit_mixed(regressor, measured, np.full(len(measured), 0.1),
-                    [Effect('group', groups())])
+    fit = fit_mixed(regressor, measured, np.full(len(measured), 0.1), [Effect('group', groups())])
     means = measured.reshape(GROUPS, EACH).mean(axis=1)
     line = regressor[::EACH]
     left = means - line @ np.linalg.lstsq(line, means, rcond=None)[0]

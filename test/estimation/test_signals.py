@@ -10,12 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 from support.forward import SweepPlan, run
 
-from robocal_ros.estimation.signals import (
-    central_velocity,
-    dwells,
-    encoder_steps,
-    steady_sweeps,
-)
+from robocal_ros.estimation.signals import central_velocity, dwells, encoder_steps, steady_sweeps
 from robocal_ros.messages.samples import JointSamples
 
 
@@ -50,8 +45,7 @@ def test_the_derivative_has_no_phase_error():
     inside = (time > 0.1) & (time < 9.9)
     # The chord's slope is exactly the derivative times sinc: smaller, never later.
     gain = np.sin(rate * 0.05) / (rate * 0.05)
-    np.testing.assert_allclose(found[inside], gain * rate * np.cos(rate * time)[inside],
-                               atol=1e-5)
+    np.testing.assert_allclose(found[inside], gain * rate * np.cos(rate * time)[inside], atol=1e-5)
 
 
 # ----------------------------------------------------------------------------- sweeps
@@ -170,8 +164,7 @@ def test_sweeps_and_dwells_are_found_with_coarse_encoders(rate):
     fine, rough = (steady_sweeps(item) for item in (record(motion), coarse(record(motion))))
     assert [(item.joint, item.direction) for item in rough] == [
         (item.joint, item.direction) for item in fine]
-    assert [item.span for item in rough] == pytest.approx(
-        [item.span for item in fine], abs=0.08)
+    assert [item.span for item in rough] == pytest.approx([item.span for item in fine], abs=0.08)
     found = dwells(coarse(resting(1.0, rate)), settle=0.15)
     assert len(found) == len(dwells(resting(1.0, rate), settle=0.15))
 

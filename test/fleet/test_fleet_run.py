@@ -210,8 +210,7 @@ def test_the_catalogue_is_shown(
 ) -> None:
     output = tmp_path / 'out'
     monkeypatch.setattr(command.OUT, '_width', 200)
-    monkeypatch.setattr(
-        'robocal_ros.fleet.run.workers', lambda *_: nullcontext(client))
+    monkeypatch.setattr('robocal_ros.fleet.run.workers', lambda *_: nullcontext(client))
     # A parameter of another capability.
     words = ['fleet', 'estimate', str(bags), '-o', str(output), '--robot-from', 'folder',
              '-p', 'known_mass:=1.0']

@@ -131,8 +131,7 @@ class TestFeedForward:
             motion = Trajectory(time, *coarse.sample(time))
         else:
             motion = Lspb.with_acceleration(-0.3, 0.4, 0.2, 2.0).trajectory(start, 5)
-        torque = feed_forward(
-            robot, ArmFriction({'joint_6': LAW}, robot.joint_names), motion)
+        torque = feed_forward(robot, ArmFriction({'joint_6': LAW}, robot.joint_names), motion)
         position, velocity, acceleration = motion.sample(motion.time)
         expected = reference.torque(position, velocity, acceleration)
         expected[:, 5] += WRIST.torque(velocity[:, 5])

@@ -38,14 +38,7 @@ from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.runs import find_runs
 from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.results.provenance import Inputs
-from robocal_ros.results.result import (
-    CalibrationResult,
-    Efforts,
-    Parameter,
-    State,
-    Verdict,
-    rms,
-)
+from robocal_ros.results.result import CalibrationResult, Efforts, Parameter, State, Verdict, rms
 from robocal_ros.robot.friction_law import TEMPERATURE_STD, friction_by_joint
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import TORQUE_ZERO, with_own_units, zero_names
@@ -557,8 +550,7 @@ class TestMerging:
         assert abs(found.value + 0.01) < 2.0 * found.std
         law = friction_by_joint(merged, 30.0)[WRIST_NAME]
         cold = friction_by_joint(merged)[WRIST_NAME]
-        assert law.torque(0.2) == pytest.approx(
-            (1.0 + 10.0 * found.value) * cold.torque(0.2))
+        assert law.torque(0.2) == pytest.approx((1.0 + 10.0 * found.value) * cold.torque(0.2))
         assert law.deviation(0.2) > cold.deviation(0.2)
 
 

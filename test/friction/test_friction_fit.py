@@ -9,13 +9,7 @@ from hypothesis import given, strategies as st
 from scipy.stats import chi2
 
 from robocal_ros.errors import DataError
-from robocal_ros.friction.fit import (
-    Choice,
-    DirectionFit,
-    Side,
-    distinct,
-    unidentified,
-)
+from robocal_ros.friction.fit import Choice, DirectionFit, Side, distinct, unidentified
 from robocal_ros.friction.model import MODELS, evaluate, jacobian, parameter_names
 
 SPEED = np.geomspace(0.004, 0.7, 12)

@@ -10,18 +10,9 @@ import pytest
 from hypothesis import given, strategies as st
 from support.arms import CHAIN
 
-from robocal_ros.errors import (
-    ConfigurationError,
-    ConvergenceError,
-    MotionError,
-)
+from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
 from robocal_ros.friction.parameters import FrictionParameters
-from robocal_ros.friction.plan import (
-    free_range,
-    plan_runs,
-    planned_speeds,
-    weak_speeds,
-)
+from robocal_ros.friction.plan import free_range, plan_runs, planned_speeds, weak_speeds
 from robocal_ros.friction.runs import find_runs
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.robot.collision import CollisionChecker
@@ -145,8 +136,7 @@ def test_a_posture_in_contact_is_refused():
 
 
 def test_given_speeds_and_range(robocal, checker):
-    runs = plan_runs(robocal, checker, home(robocal), 5, VALUES, [0.1, 0.2],
-                     within=(-0.1, 0.35))
+    runs = plan_runs(robocal, checker, home(robocal), 5, VALUES, [0.1, 0.2], within=(-0.1, 0.35))
     assert [run.speed for run in runs] == [0.1, 0.1, 0.2, 0.2]
     for run in runs:
         assert min(run.start, run.goal) >= -0.1

@@ -249,8 +249,7 @@ def test_given_speeds_are_run_at_the_speed_scale() -> None:
     made = cell([FIRST])
     made.measure(replace(VALUES, speed_scale=0.5))
     (found,) = made.shown
-    assert sorted(np.abs([p.speed for p in found.points]).round(3))[::2] == [
-        0.025, 0.05, 0.1, 0.2]
+    assert sorted(np.abs([p.speed for p in found.points]).round(3))[::2] == [0.025, 0.05, 0.1, 0.2]
 
 
 def test_an_effort_that_says_nothing_ends_it_after_one_run() -> None:

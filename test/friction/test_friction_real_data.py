@@ -17,12 +17,7 @@ from scipy.signal import butter, filtfilt
 from support.arms import arm
 
 from robocal_ros.cli.main import main
-from robocal_ros.friction.fit import (
-    DirectionFit,
-    Side,
-    fit_degree,
-    information_criterion,
-)
+from robocal_ros.friction.fit import DirectionFit, Side, fit_degree, information_criterion
 from robocal_ros.friction.model import MODELS
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import from_yaml

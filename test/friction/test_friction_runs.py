@@ -48,8 +48,7 @@ def wrist() -> Record:
     return record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, SPEEDS))
 
 
-def points(record_: Record, robot: Robot, joint: int = WRIST_JOINT, **changes
-           ) -> list[SpeedPoint]:
+def points(record_: Record, robot: Robot, joint: int = WRIST_JOINT, **changes) -> list[SpeedPoint]:
     samples = record_.samples(**changes)
     return [SpeedPoint(robot, samples, run) for run in find_runs(samples, [joint])]
 
@@ -248,8 +247,7 @@ def test_gravity_error_within_the_prior_enters_the_interval(robot):
         return rms(np.array([np.linalg.norm(p.errors) for p in runs]))
 
     paired = uncertainty(with_gravity_correction(found, comparison, 0.05))
-    alone = uncertainty(with_gravity_correction(
-        [p for p in found if p.speed > 0.0], None, 0.05))
+    alone = uncertainty(with_gravity_correction([p for p in found if p.speed > 0.0], None, 0.05))
     carried = np.mean([p.load for p in found])
     assert alone > 0.03 * carried
     assert paired < 0.7 * alone
@@ -306,8 +304,7 @@ def test_ripple_that_is_not_proven_is_in_the_intervals_of_short_runs(robot):
         assert all(low <= ratio < high for ratio in wider[:6])
         # Fast runs average over periods.
         assert wider[-1] < 1.05
-        assert max(abs(error) / p.std for error, p in zip(
-            errors(after), after, strict=True)) < 2.6
+        assert max(abs(error) / p.std for error, p in zip(errors(after), after, strict=True)) < 2.6
 
 
 def test_noise_is_no_ripple(many, robot):

@@ -72,8 +72,7 @@ def test_without_a_parameter_file_the_defaults_hold(bringup: Launch) -> None:
 
 def test_what_the_arguments_say_reaches_the_nodes(bringup: Launch) -> None:
     told = bringup(hardware='real', use_sim_time='True', autostart='false').process('leveling')
-    assert told.values == {
-        'robot_description': '', 'use_sim_time': True, 'autostart': False}
+    assert told.values == {'robot_description': '', 'use_sim_time': True, 'autostart': False}
     told = bringup(hardware='sim', use_sim_time='false').process('leveling')
     assert told.values['use_sim_time'] is False
 
@@ -112,9 +111,7 @@ def test_without_the_arm_all_ends(bringup: Launch, hardware: str, executable: st
 
 
 @pytest.mark.parametrize('hardware', ['mock', 'gazebo'])
-def test_controllers_that_cannot_be_loaded_end_the_launch(
-    bringup: Launch, hardware: str
-) -> None:
+def test_controllers_that_cannot_be_loaded_end_the_launch(bringup: Launch, hardware: str) -> None:
     done = bringup(hardware=hardware)
     ended = done.process('spawner').action.options['on_exit']
     failure = ended(SimpleNamespace(returncode=1), done)
@@ -258,9 +255,7 @@ def test_rviz_opens_the_displays(bringup: Launch) -> None:
 
 
 @pytest.mark.parametrize('name', ['params_file', 'controllers_file'])
-def test_a_file_without_end_is_refused_unread(
-    bringup: Launch, tmp_path: Path, name: str
-) -> None:
+def test_a_file_without_end_is_refused_unread(bringup: Launch, tmp_path: Path, name: str) -> None:
     file = tmp_path / 'endless.yaml'
     with file.open('wb') as opened:
         opened.truncate(10**9)

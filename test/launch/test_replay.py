@@ -74,8 +74,7 @@ def test_the_bag_waits_for_all_nodes(played: Launch) -> None:
     asked = {event.options['lifecycle_node_matcher']: event.options['transition_id']
              for event in done.events}
     names = ('leveling', 'wrench_observer')
-    assert asked == {
-        done.process(name).action: Transition.TRANSITION_CONFIGURE for name in names}
+    assert asked == {done.process(name).action: Transition.TRANSITION_CONFIGURE for name in names}
     for name in names:
         assert [item.executable for item in done.started if item.executable == 'ros2'] == []
         (event,) = reach(done, name, 'inactive', 'configuring')

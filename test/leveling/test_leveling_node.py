@@ -128,8 +128,7 @@ def test_estimate_measures_the_tilt_and_moves_nothing(resting: Rig) -> None:
     statuses = resting.subscribe(DiagnosticStatus, 'status', qos.LATCHED)
     answer = resting.call('estimate')
     assert answer.success, answer.message
-    assert answer.message == (
-        'The tool is tilted by 26.5° (tolerance 0.050°). Nothing was moved.')
+    assert answer.message == ('The tool is tilted by 26.5° (tolerance 0.050°). Nothing was moved.')
     resting.spinner.until(lambda: statuses and statuses[-1].message == answer.message)
     joints = resting.node.joints
     assert not joints.recording

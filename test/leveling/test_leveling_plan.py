@@ -195,8 +195,7 @@ class TestFewJoints:
     def test_a_planar_arm_cannot_leave_its_plane(self) -> None:
         urdf = chain_urdf(['0 0 1', '1 0 0', '1 0 0', '1 0 0'],
                           ['0 0 0', '0 0 0', '0 0.3 0', '0 0.3 0.1'])
-        sideways = urdf.replace('<origin xyz="0 0 0.2"/>',
-                                '<origin xyz="0 0 0.2" rpy="0 0.5 0"/>')
+        sideways = urdf.replace('<origin xyz="0 0 0.2"/>', '<origin xyz="0 0 0.2" rpy="0 0.5 0"/>')
         made = urdf_planner(sideways, 'tip', heading='free', direction='up')
         with pytest.raises(LevelingRefusal) as refusal:
             made.plan(np.array([0.3, -0.2, 0.5, 0.4]))

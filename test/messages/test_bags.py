@@ -76,9 +76,7 @@ def test_a_folder_without_metadata_is_a_bag(good: Path, messages: list[bytes]) -
     lambda text: text[:100],
     lambda text: re.sub(r'- (good_?\d*\.\w+)', '- renamed.db3', text),
 ])
-def test_a_folder_with_wrong_metadata_is_a_bag(
-    good: Path, messages: list[bytes], spoil
-) -> None:
+def test_a_folder_with_wrong_metadata_is_a_bag(good: Path, messages: list[bytes], spoil) -> None:
     metadata = good / 'metadata.yaml'
     metadata.write_text(spoil(metadata.read_text()))
     assert all_of(good) == messages

@@ -131,9 +131,7 @@ def test_what_is_no_joint_state_is_told(spoil: Any) -> None:
     ({'effort': ()}, State.INCOMPLETE, '0 efforts for 2 joints'),
     ({'effort': (math.inf, 1.0)}, State.NOT_FINITE, "Effort of joint 'a' is not a finite number"),
 ])
-def test_joint_states_of_no_use_say_why(
-    values: dict[str, Any], state: State, words: str
-) -> None:
+def test_joint_states_of_no_use_say_why(values: dict[str, Any], state: State, words: str) -> None:
     decoded = both(joints(need_effort=True), [joint_state(1.0, **values), joint_state(2.0)])
     assert decoded.states.tolist() == [state, State.USABLE]
     with pytest.raises(AssertionError, match=words):

@@ -119,8 +119,7 @@ class TestJointIntake:
         for begin in range(0, len(raw), 4096):
             taken.take(raw[begin:begin + 4096])
         samples = taken.bag_samples()
-        assert np.array_equal(
-            samples.position, position[[*range(100, 300), *range(4000, 5000)]])
+        assert np.array_equal(samples.position, position[[*range(100, 300), *range(4000, 5000)]])
         assert samples.counts.received == 9000
 
     def test_long_topics_are_averaged(self) -> None:

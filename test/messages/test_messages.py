@@ -151,8 +151,7 @@ class Reporter:
             DiagnosticStatus, '/subject/status', self.received.append, 50)
         self.spinner = Spinner(self.node, self.talker)
         self.spinner.until(lambda: self.node.count_subscribers('/subject/status') > 0)
-        self.spinner.until(
-            lambda: self.reporter._publisher.get_subscription_count() > 0)
+        self.spinner.until(lambda: self.reporter._publisher.get_subscription_count() > 0)
 
     def values(self) -> dict[str, str]:
         return {item.key: item.value for item in self.received[-1].values}

@@ -42,8 +42,7 @@ def messages(position: np.ndarray, time: np.ndarray = TIME) -> list[bytes]:
 
 
 def zeros(time: float) -> bytes:
-    return joint_state(divmod(round(1e9 * time), 10**9), NAMES, (0.0, 0.0), (0.0, 0.0),
-                       (0.0, 0.0))
+    return joint_state(divmod(round(1e9 * time), 10**9), NAMES, (0.0, 0.0), (0.0, 0.0), (0.0, 0.0))
 
 
 def taken(arm: PlainJoints, raw: Sequence[bytes], size: int = 4096) -> JointSamples:
@@ -80,9 +79,7 @@ def test_a_joint_with_limits_is_not_unwrapped() -> None:
     assert samples.position[-1, 0] == position[-1, 0]
 
 
-@pytest.mark.parametrize('row', [
-    [253.0, -0.5], [1.0, 2.9], [-3.0, -0.5], [0.0, 0.0],
-])
+@pytest.mark.parametrize('row', [[253.0, -0.5], [1.0, 2.9], [-3.0, -0.5], [0.0, 0.0]])
 def test_a_corrupt_row_is_left_out_and_counted(row: list[float]) -> None:
     position = motion()
     position[150] = row

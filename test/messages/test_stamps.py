@@ -45,9 +45,7 @@ def in_blocks(stamps: Stamps, size: int) -> tuple[StampGuard, list[bool], list[i
 
 
 @given(steps, st.integers(1, 40), st.sampled_from((0, 130)))
-def test_blocks_are_judged_like_single_stamps(
-    steps: list[float], size: int, regular: int
-) -> None:
+def test_blocks_are_judged_like_single_stamps(steps: list[float], size: int, regular: int) -> None:
     stamps = 100 * SECOND + (PERIOD * np.cumsum([0.0, *[1.0] * regular, *steps])).astype(np.int64)
     expected, counts, jumps = one_by_one(stamps.tolist())
     guard, found, found_jumps = in_blocks(stamps, size)

@@ -109,8 +109,7 @@ def test_no_message_ends_a_node(rig: NodeRig) -> None:
     assert rig.call('clear').success
     assert rig.node.is_active
     # The same fault is logged once.
-    lines = [line.partition(': ')[0] for line in rig.log['error']
-             if line.startswith('Left out ')]
+    lines = [line.partition(': ')[0] for line in rig.log['error'] if line.startswith('Left out ')]
     assert len(set(lines)) == len(lines)
     assert not rig.log['fatal']
     for publisher, _ in talkers:

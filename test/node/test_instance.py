@@ -77,9 +77,7 @@ def test_of_two_that_activate_at_once_the_later_one_gives_way(twins: Twins) -> N
     assert not twins.first.gave_way
 
 
-def test_a_node_that_is_silent_blocks_none(
-    twins: Twins, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_is_silent_blocks_none(twins: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instance, '_SILENCE', 0.3)
     first, second = twins.first.instance, twins.second.instance
     first.start()
@@ -125,8 +123,7 @@ def test_a_bag_of_an_earlier_start_and_garbage_change_nothing(twins: Twins) -> N
     name = twins.second.node.get_fully_qualified_name()
     alone = rclpy.create_node('alone', enable_rosout=False)
     gave_way: list[str] = []
-    claimed = ActiveInstance(
-        alone, ReentrantCallbackGroup(), gave_way.append, lambda other: None)
+    claimed = ActiveInstance(alone, ReentrantCallbackGroup(), gave_way.append, lambda other: None)
     twins.spinner.executor.add_node(alone)
     player = twins.first.node.create_publisher(String, '/alone/active', qos.LATCHED)
     twins.spinner.until(player.get_subscription_count)

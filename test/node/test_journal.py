@@ -256,9 +256,7 @@ def test_a_file_of_something_else_is_refused(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 10**4), st.integers(0, 255)), min_size=1, max_size=5))
-def test_a_forged_content_is_no_defect(
-    tmp_path: Path, changes: list[tuple[int, int]]
-) -> None:
+def test_a_forged_content_is_no_defect(tmp_path: Path, changes: list[tuple[int, int]]) -> None:
     Start(tmp_path).keep()
     started = Start(tmp_path)
     started.recorder.stream = recorded(130.0)
@@ -316,9 +314,7 @@ def test_a_full_disk_costs_the_journal_and_nothing_else(
 
 
 @pytest.mark.parametrize('stopped', [False, True])
-def test_it_ends_with_the_estimate_unless_the_node_is_stopped(
-    start: Start, stopped: bool
-) -> None:
+def test_it_ends_with_the_estimate_unless_the_node_is_stopped(start: Start, stopped: bool) -> None:
     async def estimate() -> str:
         if stopped:
             start.waiter.stop_reason = 'The node was asked to shut down.'

@@ -163,8 +163,7 @@ def test_a_bad_value_is_forgotten_once_a_good_one_is_set(tmp_path: Path) -> None
     node.destroy_node()
 
 
-@pytest.mark.parametrize(
-    'path', sorted(parameter_files.documents()), ids=lambda path: path.name)
+@pytest.mark.parametrize('path', sorted(parameter_files.documents()), ids=lambda path: path.name)
 def test_generated_files_are_up_to_date(path: Path) -> None:
     assert path.read_text(encoding='utf-8') == parameter_files.documents()[path], (
         f'{path.name} does not match the tables; run cd test && python -m support.parameter_files')
@@ -279,8 +278,7 @@ class TestSet:
         rig.start()
         run = rig.begin('run')
         rig.spinner.until(lambda: rig.node.busy)
-        assert self.set(rig, speed_scale=0.5) == (
-            'run is under way; call cancel first, or wait.')
+        assert self.set(rig, speed_scale=0.5) == ('run is under way; call cancel first, or wait.')
         assert rig.call('cancel').success
         rig.spinner.wait(run)
         assert not self.set(rig, speed_scale=0.5)

@@ -28,8 +28,7 @@ class Rig(NodeRig):
         super().__init__(FrictionIdentification, results)
         self.start()
         self.states = self.publisher(JointState, '/joint_states', qos.STREAM)
-        self.marks = self.publisher(
-            DiagnosticArray, f'{self.node.get_name()}/marks', qos.MARKS)
+        self.marks = self.publisher(DiagnosticArray, f'{self.node.get_name()}/marks', qos.MARKS)
         self.received = self.node.recorder._marks._received
 
     def mark(self, name: str, **values: str) -> None:

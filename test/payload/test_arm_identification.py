@@ -96,8 +96,7 @@ def run(seed: int = 0, *, loaded: bool = False, scaled: bool = False,
 @pytest.mark.parametrize('size', [0.5, 0.06])
 def test_a_motion_is_judged_by_what_it_tells_not_by_the_urdf(size):
     """The URDF is exact, so no motion improves it; only a small one is to blame."""
-    found = estimate(ROBOT, record(ROBOT, 3, ONES, size=size, noise=8.0), VALUES,
-                     **UNKNOWN)
+    found = estimate(ROBOT, record(ROBOT, 3, ONES, size=size, noise=8.0), VALUES, **UNKNOWN)
     (told,) = (check for check in found.checks if check.name == 'informative motion')
     assert told.passed == (size == 0.5)
     assert 'A longer, faster motion' in told.reason
@@ -312,8 +311,7 @@ def test_an_arm_is_used_with_the_constants_that_it_was_identified_with_alone(
                      effort_source='current', torque_constants=[0.07], gear_ratios=[100.0])
     store = ResultStore(tmp_path, ROBOT.identity)
     inputs = ARM_IDENTIFICATION.inputs(ROBOT, values, store.load)
-    scaled = replace(
-        currents, effort=currents.effort * torque_factor(ROBOT, values, inputs.gains))
+    scaled = replace(currents, effort=currents.effort * torque_factor(ROBOT, values, inputs.gains))
     found = ARM_IDENTIFICATION.result(ROBOT, Recording(scaled), values, inputs)
     store.save(found)
     assert PAYLOAD.inputs(ROBOT, values, store.load).gains is not None
@@ -364,12 +362,10 @@ def test_a_stored_payload_that_is_mounted_fails_and_one_that_is_not_does_not() -
     # Links that leave the URDF hide the load from the check that knows of none.
     links = link_parameters(ROBOT) * (1.0 + 0.1 * np.random.default_rng(2).normal(size=(6, 1)))
     true = with_links(ROBOT, links, real_arm(ROBOT).model.armature)
-    load = estimate_payload(
-        ROBOT, record(ROBOT.with_payload(LOAD), 4, ONES), VALUES)
+    load = estimate_payload(ROBOT, record(ROBOT.with_payload(LOAD), 4, ONES), VALUES)
     assert load.parameter('mass').value == pytest.approx(LOAD.mass, rel=0.1)
     for mounted in (true, true.with_payload(LOAD)):
-        result = estimate(
-            ROBOT, record(mounted, 0, ONES), VALUES, stored=load, **UNKNOWN)
+        result = estimate(ROBOT, record(mounted, 0, ONES), VALUES, stored=load, **UNKNOWN)
         (check,) = (item for item in result.checks if item.name == 'stored payload not mounted')
         assert check.passed == (mounted is true), check.reason
     other = estimate(ROBOT, record(true, 0, ONES), replace(VALUES, tool='other'),
@@ -412,8 +408,7 @@ def test_a_load_needs_an_arm_identified_without() -> None:
             ROBOT, Recording(record(ROBOT, 0, ONES)), replace(VALUES, arm_load=2.0),
             inputs)
     with pytest.raises(ConfigurationError, match='identify the arm; then repeat'):
-        estimate(ROBOT, record(ROBOT, 0, ONES), replace(VALUES, arm_load=2.0),
-                 **UNKNOWN)
+        estimate(ROBOT, record(ROBOT, 0, ONES), replace(VALUES, arm_load=2.0), **UNKNOWN)
 
 
 def test_payload_by_torque_is_not_evaluated_without_evidence_and_right_with_the_arm() -> None:
@@ -572,8 +567,7 @@ def test_a_delay_shifts_friction_and_rotors_with_the_torques_of_the_links() -> N
 
 
 def test_gains_without_a_load_are_known_no_better_than_the_widths_of_the_priors_tell() -> None:
-    result = estimate(ROBOT, record(real_arm(ROBOT), 0, np.full(ROBOT.n, 1.12)), VALUES,
-                      **UNKNOWN)
+    result = estimate(ROBOT, record(real_arm(ROBOT), 0, np.full(ROBOT.n, 1.12)), VALUES, **UNKNOWN)
     places = [result.covariance_names.index(f'{joint}.effort_scale')
               for joint in ROBOT.joint_names]
     std = np.sqrt(np.array(result.covariance)[np.ix_(places, places)].mean())

@@ -204,8 +204,7 @@ def test_columns_of_compliance_equal_the_effect_of_deflection(usual):
     expected = (wrench_of('robocal', TOOL, *link)
                 - wrench_of('robocal', TOOL, *usual.motion.at(middle))) / compliance
     scale, inner = np.abs(expected).max(axis=0), slice(3, -3)
-    np.testing.assert_allclose(column[inner] / scale,
-                               expected[inner] / scale, atol=0.01)
+    np.testing.assert_allclose(column[inner] / scale, expected[inner] / scale, atol=0.01)
 
 
 # -------------------------------------------------------- efficiency with random noise alone

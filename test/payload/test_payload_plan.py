@@ -15,12 +15,7 @@ from support.forward import Noise, Reference, SweepPlan, Tool, measured, run
 from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.payload.plan import (
-    SweepRange,
-    TwoPlanePlan,
-    plan_static_poses,
-    plan_two_plane,
-)
+from robocal_ros.payload.plan import SweepRange, TwoPlanePlan, plan_static_poses, plan_two_plane
 from robocal_ros.payload.result import COM
 from robocal_ros.payload.two_plane import estimate
 from robocal_ros.results.result import Verdict
@@ -51,8 +46,7 @@ def contacts_of(name: str) -> Contacts:
 def plan_of(name: str, mount: str) -> tuple[Robot, TwoPlanePlan, np.ndarray]:
     robot = arm(name).robot(mount)
     current = middle(robot)
-    return robot, plan_two_plane(robot, checker_of(arm(name)), current,
-                                 mass=MASS), current
+    return robot, plan_two_plane(robot, checker_of(arm(name)), current, mass=MASS), current
 
 
 def dense(start: np.ndarray, goal: np.ndarray, step: float = 0.02) -> np.ndarray:
@@ -141,8 +135,7 @@ def test_planes_that_no_posture_has_both_are_measured_in_one_each():
     # with the wrist turned aside only, where joint_5 is upright.
     of = narrowed(joint_2=(-5.0, 5.0), joint_3=(-5.0, 5.0), joint_5=(40.0, 140.0))
     robot = of.robot()
-    plan = plan_two_plane(
-        robot, checker_of(of), middle(robot), mass=2.0, second_joint='joint_5')
+    plan = plan_two_plane(robot, checker_of(of), middle(robot), mass=2.0, second_joint='joint_5')
     last, second = plan.sweeps[:2]
     reference, tool = Reference(of.urdf, 'tool0', MOUNTS['upright']), Tool(
         2.0, np.array([0.04, -0.06, 0.09]))

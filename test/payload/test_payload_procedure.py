@@ -16,11 +16,7 @@ from support.fake_arm import HOME, FakeArm, FakeRecorder, FakeReport, fake_arm
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.messages.samples import WrenchSamples
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.payload.procedure import (
-    KeptPostures,
-    PayloadProcedure,
-    silence_of,
-)
+from robocal_ros.payload.procedure import KeptPostures, PayloadProcedure, silence_of
 from robocal_ros.payload.two_plane import check_sweeps
 from robocal_ros.robot.trajectories import Trajectory
 

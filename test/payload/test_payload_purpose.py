@@ -19,9 +19,7 @@ COM = np.array([0.02, -0.01, 0.08])
 UNITS = ('kg', *['m'] * 3, *['kg·m²'] * 6)
 
 
-def checks_of(
-    mass: float, std: np.ndarray, name: str = 'robocal', **values: float
-) -> list[Check]:
+def checks_of(mass: float, std: np.ndarray, name: str = 'robocal', **values: float) -> list[Check]:
     """Return the checks of a load by its mass and the standard deviations of its parameters."""
     value = np.array([mass, *COM, *(1e-3 * mass * np.array([1.0, 0.0, 0.0, 1.0, 0.0, 1.0]))])
     parameters = [Parameter(str(i), unit, float(x), float(s)) for i, (x, s, unit) in enumerate(

@@ -9,14 +9,7 @@ import numpy as np
 import pytest
 from scipy.interpolate import BPoly
 from support.arms import arm
-from support.excitation_cell import (
-    EFFORT_NOISE,
-    RATE,
-    TOOL,
-    Motion,
-    exciting,
-    friction_of,
-)
+from support.excitation_cell import EFFORT_NOISE, RATE, TOOL, Motion, exciting, friction_of
 from support.forward import Reference
 
 from robocal_ros.messages.samples import JointSamples
@@ -133,8 +126,7 @@ def test_accelerations_that_are_noise_are_not_evaluated() -> None:
 def test_gaps_are_named_and_cut_out(repeats: int) -> None:
     robot = arm('robocal').robot()
     exact = urdf_model(robot, 0.001, np.full((robot.n, robot.n), 1e-8))
-    result = excitation.estimate(
-        robot, recorded(repeats=repeats, gaps=5), VALUES, arm=exact)
+    result = excitation.estimate(robot, recorded(repeats=repeats, gaps=5), VALUES, arm=exact)
     (error,) = result.values(('mass',)) - TOOL.mass
     assert abs(error) < WIDE * std_of(result, 'mass')
     assert std_of(result, 'mass') < 0.02 * TOOL.mass

@@ -497,8 +497,7 @@ def test_residuals_beyond_the_limit_fail_with_their_physical_cause(usual, readin
 def tilted(case: Record, degrees: float) -> Record:
     """Have the robot believe in a level base."""
     angle = np.radians(degrees)
-    level = Robot(arm('robocal').urdf, gravity=(
-        9.81 * np.sin(angle), 0.0, -9.81 * np.cos(angle)))
+    level = Robot(arm('robocal').urdf, gravity=(9.81 * np.sin(angle), 0.0, -9.81 * np.cos(angle)))
     return replace(case, robot=level)
 
 
@@ -653,5 +652,4 @@ def test_a_load_at_rest_by_spatial_algebra(seed):
     weight = pin.SE3(np.eye(3), com).act(pin.Force(1.3 * gravity, np.zeros(3))).vector
     bias = generator.normal(size=6)
     rows = static_wrench_regressor(gravity)
-    np.testing.assert_allclose(rows @ [1.3, *(1.3 * com), *bias],
-                               weight + bias, atol=1e-12)
+    np.testing.assert_allclose(rows @ [1.3, *(1.3 * com), *bias], weight + bias, atol=1e-12)

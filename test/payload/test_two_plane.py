@@ -317,8 +317,7 @@ def test_friction_that_differs_between_postures_fails_the_held_out_check(usual):
     later = usual.motion.time > usual.motion.time[usual.motion.window == 4].max()
     for joint, level in ((4, 0.5), (5, 0.4)):
         changed = effort.copy()
-        changed[:, joint] += np.where(
-            later, level * np.sign(usual.motion.velocity[:, joint]), 0.0)
+        changed[:, joint] += np.where(later, level * np.sign(usual.motion.velocity[:, joint]), 0.0)
         result = usual.found(effort=changed)
         assert result.verdict is Verdict.FAIL
         assert any(f'held-out torque of joint_{joint + 1}' in name for name in failed(result))
@@ -514,8 +513,7 @@ def test_effort_scales_that_are_hardly_known_fail(quick):
     (width,) = (check for check in vague.checks if check.name == TORQUE_ERROR)
     assert not width.passed
     assert 'drive gains: identify the arm' in width.reason
-    assert 'drive gain' not in failed(
-        quick.found(arm=urdf_of(quick, 0.01)))
+    assert 'drive gain' not in failed(quick.found(arm=urdf_of(quick, 0.01)))
 
 
 def test_intervals_of_one_direction_cover_friction_that_changed(quick):

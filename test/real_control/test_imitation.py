@@ -116,8 +116,7 @@ class Arm:
         goal = FollowJointTrajectory.Goal(trajectory=case.path, **case.goal)
         if case.stamp is not None:
             # The simulated arm has a clock of its own.
-            goal.trajectory.header.stamp = stamp(
-                seconds(self.states.stamp) + case.stamp)
+            goal.trajectory.header.stamp = stamp(seconds(self.states.stamp) + case.stamp)
         return goal
 
     def send(self, goal: Any) -> Any:

@@ -27,9 +27,7 @@ def assert_equal(one: CalibrationResult, other: CalibrationResult) -> None:
     assert (one.covariance == other.covariance).all()
 
 
-def test_a_bag_played_by_ros2_bag_gives_the_result_of_the_bag(
-    tmp_path: Path, ros: None
-) -> None:
+def test_a_bag_played_by_ros2_bag_gives_the_result_of_the_bag(tmp_path: Path, ros: None) -> None:
     files = write(tmp_path)
     parameters = {'results_dir': str(tmp_path / 'replayed'), 'gain_std': 0.002,
                   'arm_model_std': 0.01, 'sensor_frame': 'ft_wrist', 'method': 'static_poses',

@@ -32,9 +32,7 @@ pytestmark = needs_real_control('joint_state_topic_hardware_interface')
 PUSH = 20.0
 
 
-def test_the_demo_starts_ros2_control(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_demo_starts_ros2_control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # In a domain of its own.
     monkeypatch.delenv('ROS_DOMAIN_ID', raising=False)
     with open_stage(tmp_path, 1, full=False, real_controller=True) as stage:

@@ -203,8 +203,7 @@ class TestCovariance:
     def estimate(self, inputs: Inputs) -> CalibrationResult:
         friction = inputs.get('friction')
         assert friction is not None
-        return result('payload', tuple(self.matrix @ friction.values(NAMES)),
-                      1e-6 * np.eye(2))
+        return result('payload', tuple(self.matrix @ friction.values(NAMES)), 1e-6 * np.eye(2))
 
     def test_alternatives_reproduce_the_covariance(self) -> None:
         found = result('friction')

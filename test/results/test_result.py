@@ -12,13 +12,7 @@ from hypothesis import given, settings, strategies as st
 from support.result_examples import example
 
 from robocal_ros.errors import DataError
-from robocal_ros.results.result import (
-    CalibrationResult,
-    Check,
-    Parameter,
-    State,
-    Verdict,
-)
+from robocal_ros.results.result import CalibrationResult, Check, Parameter, State, Verdict
 from robocal_ros.results.wording import described, reading, rounded, title_of, without_value
 
 GOOD = Check('fine', True, 1.0, 2.0, 'm', 'It is fine.')
@@ -33,8 +27,7 @@ def test_a_result_passes_only_with_held_out_data_and_no_failed_check():
     assert result().verdict is Verdict.PASS
     assert result().reasons == ('It is fine.',)
     assert result(validation=()).verdict is Verdict.NOT_EVALUATED
-    assert result(validation=()).reasons == (
-        'No held-out data: the fit could not be validated.',)
+    assert result(validation=()).reasons == ('No held-out data: the fit could not be validated.',)
 
 
 @pytest.mark.parametrize('validation', [(), example().validation])

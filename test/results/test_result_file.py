@@ -49,8 +49,7 @@ def assert_equal(a: CalibrationResult, b: CalibrationResult) -> None:
 def edited(change: Callable[[dict[str, Any]], None]) -> str:
     document = yaml.safe_load(VALID)
     change(document)
-    return yaml.safe_dump(
-        document, sort_keys=False, allow_unicode=True, explicit_end=True)
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, explicit_end=True)
 
 
 def refusal(text: str, robot: RobotIdentity | None = None) -> str:

@@ -67,8 +67,7 @@ def test_the_wrench_of_a_body_is_that_of_its_regressor(robot):
         dynamics = NewtonEuler(robot, frame)
         expected = np.array([body_regressor(robot, frame, *row)
                              for row in zip(*motion(robot), strict=True)])
-        np.testing.assert_allclose(
-            dynamics.wrench_regressor(*motion(robot)), expected, atol=1e-11)
+        np.testing.assert_allclose(dynamics.wrench_regressor(*motion(robot)), expected, atol=1e-11)
         np.testing.assert_allclose(
             dynamics.wrench(*motion(robot), parameters), expected @ parameters, atol=1e-11)
 
@@ -85,8 +84,7 @@ def test_the_torque_of_a_body_is_that_of_its_regressor(robot):
         dynamics = NewtonEuler(robot, frame)
         expected = np.array([body_torques(robot, frame, *row)
                              for row in zip(*motion(robot), strict=True)])
-        np.testing.assert_allclose(
-            dynamics.torque_regressor(*motion(robot)), expected, atol=1e-11)
+        np.testing.assert_allclose(dynamics.torque_regressor(*motion(robot)), expected, atol=1e-11)
         added = (dynamics.torque(*motion(robot), parameters) - dynamics.torque(*motion(robot)))
         np.testing.assert_allclose(added, expected @ parameters, atol=1e-11)
 

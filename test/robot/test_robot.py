@@ -237,8 +237,7 @@ def test_jacobian_and_axes_are_derivatives_of_the_kinematics(name):
             before, _, slopes = robot.joint_axis(q, other)
             after, *_ = robot.joint_axis(moved, other)
             np.testing.assert_allclose(slopes[:, joint], (after - before) / step, atol=1e-5)
-        np.testing.assert_allclose(
-            np.cross(axis, here.translation - origin), linear, atol=1e-5)
+        np.testing.assert_allclose(np.cross(axis, here.translation - origin), linear, atol=1e-5)
 
 
 def test_joints_that_are_not_named_are_locked():

@@ -174,8 +174,7 @@ def test_slowing_keeps_the_path_and_scales_its_derivatives(scale, accelerations)
     slow = trajectory.slowed(scale)
     assert slow.duration == pytest.approx(2.0 / scale)
     t = np.linspace(0.01, 1.99, 77)
-    for power, (a, b) in enumerate(zip(trajectory.sample(t), slow.sample(t / scale),
-                                       strict=True)):
+    for power, (a, b) in enumerate(zip(trajectory.sample(t), slow.sample(t / scale), strict=True)):
         np.testing.assert_allclose(b, a * scale**power, atol=1e-9)
 
 

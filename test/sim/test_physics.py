@@ -72,9 +72,7 @@ def test_drive_torques_and_wrenches_agree_with_pinocchio(
     assert moved > 1.0
 
 
-def test_imu_agrees_with_pinocchio(
-    arm: Description, arm_urdf: str, truth: HiddenTruth
-) -> None:
+def test_imu_agrees_with_pinocchio(arm: Description, arm_urdf: str, truth: HiddenTruth) -> None:
     physics = ArmPhysics(arm, ideal(truth), START)
     model = pin.buildModelFromXML(arm_urdf)
     data = model.createData()
@@ -108,8 +106,7 @@ def test_a_rope_pulls_on_the_attached_load(arm: Description, truth: HiddenTruth)
     end = origin + rotation @ rope.end
     force = rope.tension * (rope.pulley - end) / np.linalg.norm(rope.pulley - end)
     # About the vertical axis of joint 1, through the root's origin.
-    assert physics.effort[0] - free.effort[0] == pytest.approx(
-        -np.cross(end, force)[2], abs=0.3)
+    assert physics.effort[0] - free.effort[0] == pytest.approx(-np.cross(end, force)[2], abs=0.3)
     sensor, _ = physics.link_pose('ft_wrist')
     change = physics.wrench('ft_wrist') - free.wrench('ft_wrist')
     assert change[:3] == pytest.approx(sensor.T @ force, abs=0.3)
@@ -200,9 +197,7 @@ def test_commands_that_are_not_finite_are_ignored(arm: Description, truth: Hidde
     assert physics.encoder == pytest.approx(START, abs=1e-4)
 
 
-def test_commands_are_clamped_to_the_position_limits(
-    arm: Description, truth: HiddenTruth
-) -> None:
+def test_commands_are_clamped_to_the_position_limits(arm: Description, truth: HiddenTruth) -> None:
     physics = ArmPhysics(arm, truth, START)
     for _ in range(4000):
         physics.step(np.full(6, 50.0))

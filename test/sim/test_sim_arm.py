@@ -72,8 +72,7 @@ def test_status_of_goals_is_published_as_by_rclcpp_action(rig: Rig) -> None:
     topic = f'{CONTROLLER}/follow_joint_trajectory/_action/status'
     received: list[GoalStatusArray] = []
     latched = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-    subscription = rig.node.create_subscription(
-        GoalStatusArray, topic, received.append, latched)
+    subscription = rig.node.create_subscription(GoalStatusArray, topic, received.append, latched)
 
     def seen(handle: Any) -> list[int]:
         codes = [item.status for array in list(received) for item in array.status_list
@@ -291,9 +290,7 @@ def test_extra_joints_and_a_gripper_share_the_topic(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_the_node_cleanly(
-    rig: Rig, number: signal.Signals, tmp_path: Path
-) -> None:
+def test_signals_end_the_node_cleanly(rig: Rig, number: signal.Signals, tmp_path: Path) -> None:
     name = f'ending_{number.name.lower()}'
     with sim_arm(tmp_path / 'log', name=name) as process:
         rig.until(lambda: name in rig.node.get_node_names())

@@ -36,8 +36,7 @@ class Contacts:
         for i, a in enumerate(bodies):
             for j, b in enumerate(bodies[:i]):
                 one, two = links[j], links[i]
-                if a != b and (items[i].name == 'tool'
-                               or not joined & {(one, two), (two, one)}):
+                if a != b and (items[i].name == 'tool' or not joined & {(one, two), (two, one)}):
                     self.geometry.addCollisionPair(pin.CollisionPair(j, i))
         self.data = self.model.createData()
         self.n = last

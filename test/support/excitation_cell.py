@@ -89,8 +89,7 @@ def wrench_of(
 ) -> np.ndarray:
     """Return the readings of the wrist sensor without noise and bias, shape (k, 6)."""
     case = arm(name)
-    return sensed_wrench(
-        case.urdf, *SENSORS[name], (q, v, a), gravity, tool and (case.tool, tool))
+    return sensed_wrench(case.urdf, *SENSORS[name], (q, v, a), gravity, tool and (case.tool, tool))
 
 
 def friction_of(velocity: np.ndarray) -> np.ndarray:

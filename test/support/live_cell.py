@@ -122,8 +122,7 @@ class Cell:
     def await_message(self, text: str, timeout: float = 2.0 * PATIENCE) -> None:
         """Wait for a status, newer than this call, whose message contains a text."""
         self.statuses.clear()
-        self.client.until(
-            lambda: any(text in message for message in self.messages), timeout, text)
+        self.client.until(lambda: any(text in message for message in self.messages), timeout, text)
 
     def await_phase(self, name: str) -> None:
         """Wait until the last status has this phase."""

@@ -147,8 +147,7 @@ class Shell:
     def launch(self, file: str, **arguments: str) -> Iterator[Command]:
         """Launch a file of the package until the context ends; show what it said on errors."""
         words = [f'{name}:={value}' for name, value in arguments.items()]
-        launched = Command(
-            self._environment, self._log(), 'launch', 'robocal_ros', file, *words)
+        launched = Command(self._environment, self._log(), 'launch', 'robocal_ros', file, *words)
         self._started.append(launched)
         try:
             yield launched

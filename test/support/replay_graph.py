@@ -106,8 +106,7 @@ def play(
         for topic in streams:
             client.until(lambda topic=topic: publishers[topic].get_subscription_count() >= (
                 len(readers) if topic == '/joint_states' else 1))
-        consumers = Consumers(
-            node, publishers['/joint_states'], 0.0, note, lambda _: None)
+        consumers = Consumers(node, publishers['/joint_states'], 0.0, note, lambda _: None)
         begin = time.monotonic() + settle
         client.until(lambda: time.monotonic() >= begin)
         newest, count = 0.0, 0

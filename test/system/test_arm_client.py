@@ -72,8 +72,7 @@ class Rig(Client):
         self.joints.start()
         self.usual = self.values = ArmParameters(
             controller=controller, max_acceleration=4.0, connect_timeout=30.0, **values)
-        self.arm = Arm(
-            self.waiter, self.robot, self.joints, lambda: self.values, SilentReport())
+        self.arm = Arm(self.waiter, self.robot, self.joints, lambda: self.values, SilentReport())
         self.sent: list[Any] = []
         actions: Any = self.arm.client.goals
         send = actions.send
@@ -156,8 +155,7 @@ class Rig(Client):
 
     def settle(self) -> None:
         """Wait until the arm rests: it sags at first, and it stands while nobody listens."""
-        self.until(
-            lambda: self.joints.age() < 0.2 and self.joints.travel(0.2) < 1e-3)
+        self.until(lambda: self.joints.age() < 0.2 and self.joints.travel(0.2) < 1e-3)
 
     def rests(self) -> bool:
         """Whether the arm stays where it is for a while."""
@@ -443,8 +441,7 @@ class TestAnotherClient:
         # The last motion must not be taken for this one.
         rig.until(lambda: state.travel(0.15, 0.0, commanded=True) < client.STILL_TRAVEL)
         rig.topic.publish(conversions.to_joint_trajectory(rig.path(0.5 * TURN, 0.012), JOINTS))
-        rig.until(
-            lambda: client.STILL_TRAVEL < state.travel(0.15, 0.0, commanded=True) < np.inf)
+        rig.until(lambda: client.STILL_TRAVEL < state.travel(0.15, 0.0, commanded=True) < np.inf)
         outcome = rig.move(rig.path(rig.posture + TURN))
         assert outcome.status is MotionStatus.REFUSED
         assert 'commands changes. Nothing was sent' in outcome.message
@@ -605,9 +602,7 @@ def test_a_motion_scaled_by_the_controller_is_followed(rig: Rig) -> None:
     assert rig.stamp - begin > 2.0 * trajectory.duration
 
 
-def test_a_stalled_motion_is_aborted(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stalled_motion_is_aborted(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, 'STALL_TIMEOUT', 1.0)
     task = rig.begin(rig.path(2.0 * TURN, 0.5))
     rig.set('sim_arm', speed_scaling=0.0)
@@ -659,8 +654,7 @@ class TestConditions:
             rig.until(lambda: not condition.problem())
             task = rig.begin(rig.path(2.0 * TURN, 0.2))
             running.publish(Bool(data=False))
-            rig.held(task, MotionStatus.STOPPED,
-                         "driver reports data False on '/running'")
+            rig.held(task, MotionStatus.STOPPED, "driver reports data False on '/running'")
             rig.sent.clear()
             refused(rig, rig.path(TURN), 'drive_conditions', 'Nothing was sent')
         finally:

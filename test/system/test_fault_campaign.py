@@ -8,14 +8,7 @@ from pathlib import Path
 import pytest
 from support.friction_results import identity, payload_result
 
-from benchmarks.faults import (
-    CAPABILITIES,
-    FAULTS,
-    Plan,
-    campaign,
-    kill_while_writing,
-    table,
-)
+from benchmarks.faults import CAPABILITIES, FAULTS, Plan, campaign, kill_while_writing, table
 from robocal_ros.results import ResultStore
 
 SHORT = ('node stalled 0.1 to 0.5 s', 'controller aborts')

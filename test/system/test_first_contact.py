@@ -48,8 +48,7 @@ def node(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> NodeChi
     words = dict(word.split(':=') for word in command.split()[4:])
     words['params_file'] = str(folder / words['params_file'])
     # The simulated driver stamps by its own clock.
-    (started,) = launched(
-        monkeypatch, 'bringup.launch.py', **words, use_sim_time='true').started
+    (started,) = launched(monkeypatch, 'bringup.launch.py', **words, use_sim_time='true').started
     return as_launched(started, folder)
 
 

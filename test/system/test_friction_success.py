@@ -149,9 +149,7 @@ def test_both_ways_of_removing_gravity_are_compared(result: CalibrationResult) -
     assert all('differ by' in reason for reason in reasons)
 
 
-def test_topic_and_drawing_agree_with_the_file(
-    cell: Cell, result: CalibrationResult
-) -> None:
+def test_topic_and_drawing_agree_with_the_file(cell: Cell, result: CalibrationResult) -> None:
     received = cell.received
     cell.client.until(lambda: received['result'])
     published = from_yaml(received['result'][-1].data)

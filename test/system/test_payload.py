@@ -121,8 +121,7 @@ def test_the_node_never_opens_the_truth(shared: Cell, static_poses: CalibrationR
 def lent(cell: Cell, values: dict[str, object]) -> Iterator[Cell]:
     """Lend the cell to a test, which must leave the stored result and the processes alone."""
     def files() -> dict[str, bytes]:
-        return {str(path): path.read_bytes() for path in cell.results.rglob('*')
-                if path.is_file()}
+        return {str(path): path.read_bytes() for path in cell.results.rglob('*') if path.is_file()}
 
     # What a test that failed may have left behind.
     cell.call('cancel')
@@ -239,9 +238,7 @@ def test_deactivate_and_activate_at_once_does_not_revive_the_run(cell: Cell) -> 
     ('ft_silent', ('No readings received on F/T topic', 'ft_wrist/wrench')),
     ('ft_nan', ('F/T topic .* sends values that are not finite', 'check the sensor')),
 ])
-def test_a_wrist_sensor_that_fails(
-    wrist_cell: Cell, fault: str, words: tuple[str, ...]
-) -> None:
+def test_a_wrist_sensor_that_fails(wrist_cell: Cell, fault: str, words: tuple[str, ...]) -> None:
     run = wrist_cell.begin()
     wrist_cell.client.await_phase('measuring')
     wrist_cell.fault(fault)

@@ -75,9 +75,7 @@ def test_the_effort_scales_of_all_drives_are_identified(scales: CalibrationResul
         assert found.value == pytest.approx(truth, rel=0.03)
 
 
-def test_the_scales_are_published(
-    cell: Cell, scales: CalibrationResult
-) -> None:
+def test_the_scales_are_published(cell: Cell, scales: CalibrationResult) -> None:
     received = cell.received['drive_gains']
     cell.client.until(lambda: received)
     assert from_yaml(received[-1].data).parameters == scales.parameters
@@ -93,8 +91,7 @@ def test_with_the_scales_another_load_is_right_within_one_percent(
 
 def test_the_wrist_sensor_identifies_the_inertia(cell: Cell, after: CalibrationResult) -> None:
     # The sensor is calibrated, and no cable pulls at it.
-    assert cell.configure(
-        excitation_source='wrench', sensor_gain_std=0.0, cable_stiffness_std=0.0)
+    assert cell.configure(excitation_source='wrench', sensor_gain_std=0.0, cable_stiffness_std=0.0)
     cell.done()
     result, tool = cell.stored('payload'), HIDDEN['tool']
     assert result.parameter('mass').value == pytest.approx(tool['mass'], rel=0.005)

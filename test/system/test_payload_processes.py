@@ -45,9 +45,7 @@ class TestNodeEnds:
         with sim_arm(log, real_time_factor=1.0):
             yield
 
-    def test_a_signal_in_mid_motion_stops_the_arm(
-        self, client: Client, tmp_path: Path
-    ) -> None:
+    def test_a_signal_in_mid_motion_stops_the_arm(self, client: Client, tmp_path: Path) -> None:
         with (
             client.watching() as received,
             payload_node(tmp_path / 'node.log', tmp_path / 'results', **FAST) as node,
@@ -68,9 +66,7 @@ class TestNodeEnds:
         assert -0.2 < stopped - asked < 2.5
         assert not list(tmp_path.rglob('payload*.yaml'))
 
-    def test_shutdown_transition_in_mid_motion(
-        self, client: Client, tmp_path: Path
-    ) -> None:
+    def test_shutdown_transition_in_mid_motion(self, client: Client, tmp_path: Path) -> None:
         with payload_node(tmp_path / 'node.log', tmp_path / 'results', **FAST) as node:
             run = begin_moving(client)
             assert client.change(Transition.TRANSITION_ACTIVE_SHUTDOWN)
@@ -86,9 +82,7 @@ class TestNodeEnds:
             assert 'Traceback' not in log
 
 
-def test_simulation_killed_in_mid_motion_and_started_again(
-    client: Client, tmp_path: Path
-) -> None:
+def test_simulation_killed_in_mid_motion_and_started_again(client: Client, tmp_path: Path) -> None:
     with payload_node(tmp_path / 'node.log', tmp_path / 'results', state_timeout=5.0,
                       connect_timeout=2.0, **FAST) as node:
         with sim_arm(tmp_path / 'first.log') as first:
@@ -134,9 +128,7 @@ def test_a_signal_to_all_processes_holds_the_arm_and_is_answered(
         assert time.monotonic() - asked < 8.0
 
 
-def test_a_node_that_comes_first_waits_and_starts_itself(
-    client: Client, tmp_path: Path
-) -> None:
+def test_a_node_that_comes_first_waits_and_starts_itself(client: Client, tmp_path: Path) -> None:
     with payload_node(tmp_path / 'node.log', tmp_path / 'results', description_timeout=1.0,
                       **FAST) as node:
         wanted = "Waiting for the robot description on topic '/robot_description'; start"

@@ -128,8 +128,7 @@ def assert_same_wrenches(one: Rows, other: Rows) -> None:
 def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     folder = tmp_path_factory.mktemp('golden')
     made = Recorded(client, folder)
-    move = client.node.create_publisher(
-        JointTrajectory, f'/{CONTROLLER}/joint_trajectory', 10)
+    move = client.node.create_publisher(JointTrajectory, f'/{CONTROLLER}/joint_trajectory', 10)
     push = client.node.create_publisher(WrenchStamped, '/sim_arm/push', 10)
     received = client.subscribe(WrenchStamped, output(LINKS[0]), QUEUE)
     statuses = client.subscribe(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)

@@ -90,8 +90,7 @@ def test_biases_are_found_in_any_orientation() -> None:
         assert (np.abs(bench.off(found)) / deviations(found)).max() < 4.5
         np.testing.assert_allclose(
             deviations(found), NOISE / np.sqrt(500) * np.ones((5, 6)), rtol=0.2)
-        np.testing.assert_array_equal(
-            found.values(bias_names(FRAMES)), biases(found).ravel())
+        np.testing.assert_array_equal(found.values(bias_names(FRAMES)), biases(found).ravel())
         assert found.parameter('ft_wrist.torque_z').unit == 'N·m'
         np.testing.assert_array_equal(tare_of(found, FRAMES)[0], biases(found))
     with pytest.raises(DataError, match='no parameter'):
@@ -132,8 +131,7 @@ def test_swapped_sensors_are_named(one: int, other: int) -> None:
 def test_both_at_once() -> None:
     bench = Bench()
     with pytest.raises(DataError, match='reads the opposite.*swapped'):
-        bench.find(bench.record(
-            change=lambda readings: swapped(2, 3)(flipped(0)(readings))))
+        bench.find(bench.record(change=lambda readings: swapped(2, 3)(flipped(0)(readings))))
 
 
 def test_the_sign_of_a_lightly_loaded_sensor_shows_in_a_second_posture() -> None:

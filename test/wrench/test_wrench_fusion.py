@@ -282,8 +282,7 @@ def test_two_pushes_on_the_simulated_arm() -> None:
     told = made.run(0.4)[-60:]
     fused = Fusion(made.observer)
     found = np.array([fused.tool(item).wrench[:3] for item in told])
-    turn = made.observer.arm.frame_in_chain(
-        made.observer.arm.chains[4], 'tool0').rotation.T
+    turn = made.observer.arm.frame_in_chain(made.observer.arm.chains[4], 'tool0').rotation.T
     np.testing.assert_allclose(found.mean(axis=0), turn @ force, atol=0.5)
     tube = np.mean([item.wrench[0, :3] for item in of_chain(told, 0)], axis=0)
     np.testing.assert_allclose(tube, [-25.0, 0.0, 0.0], atol=0.6)

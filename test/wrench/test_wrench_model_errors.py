@@ -139,14 +139,12 @@ class TestPushes:
     posture = TARED + np.radians(86.0) * np.eye(6)[2]
 
     def seen(self, push: np.ndarray) -> list[Observation]:
-        truth = SensedArm(
-            Robot(heavier(arm('robocal').urdf, 0.12)), observer().arm.mounts)
+        truth = SensedArm(Robot(heavier(arm('robocal').urdf, 0.12)), observer().arm.mounts)
         truth.regressors(self.posture, REST, REST)
         made = tared(observer(observe_torque=False), truth)
         joints, sensors = streams(truth, self.posture, len(push), push)
         found = follow(made, joints, sensors)
-        _, blocks = in_blocks(
-            tared(observer(observe_torque=False), truth), joints, sensors, 170)
+        _, blocks = in_blocks(tared(observer(observe_torque=False), truth), joints, sensors, 170)
         assert {int(block.stamps[row]): set(links) for block in blocks
                 for row, links in block.contacts.items()} == {
             item.nanoseconds: set(item.contacts) for item in found if item.contacts}

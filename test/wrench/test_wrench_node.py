@@ -27,14 +27,7 @@ from support.friction_results import (
     project_arm,
 )
 from support.live_graph import value
-from support.ros_rig import (
-    NodeRig,
-    arm_urdf,
-    joint_state,
-    made_rigs,
-    overrides,
-    stamp,
-)
+from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, overrides, stamp
 from support.wrench_arm import FRAMES
 from tf2_msgs.msg import TFMessage
 from visualization_msgs.msg import MarkerArray
@@ -499,8 +492,7 @@ class TestInput:
         assert float(value(sources[-1], 'stamp')) > newest.sec + 1e-9 * newest.nanosec + 0.9
         made.until(lambda: sources[-1].level == DiagnosticStatus.OK)
         # Without joint states there is nothing to say it sample by sample.
-        made.spinner.until(
-            lambda: 'No joint states have been received' in sources[-1].message)
+        made.spinner.until(lambda: 'No joint states have been received' in sources[-1].message)
 
     def test_joint_torques_take_over_if_they_may_and_say_so(self, rig) -> None:
         made = rig(require_tare=False, tool_wrench_fallback=True).start()

@@ -166,9 +166,7 @@ class Bench:
     def posture(self) -> np.ndarray:
         return self.draw.uniform(-1.5, 1.5, 6)
 
-    def add(
-        self, posture: np.ndarray | None = None, extra: np.ndarray | float = 0.0
-    ) -> None:
+    def add(self, posture: np.ndarray | None = None, extra: np.ndarray | float = 0.0) -> None:
         """Add a rest with extra torques."""
         q = self.posture() if posture is None else posture
         self.truth.held(q, STILL, STILL)

@@ -22,7 +22,8 @@ def test_an_ft_sensor_leads_to_the_payload_without_gains(
     Answers(tool='gripper', mass=2.0, removable=False).write(answers)
     command = ['calibrate', '--duration', '1', '--yes', str(answers)]
     with live_cell(client, tmp_path, payload_node, PAYLOAD, arm={'seed': 3}, poses=6, dwell=0.7,
-                   sensor_frame='ft_wrist', max_velocity=2.0, max_acceleration=6.0) as cell:
+                   sensor_frame='ft_wrist', max_velocity=2.0, max_acceleration=6.0,
+                   state_timeout=5.0) as cell:
         assert main([*command, '--dry-run']) == 0
         told = capsys.readouterr().out
         assert '1. payload by the F/T sensor at rest, ' in told

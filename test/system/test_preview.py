@@ -40,7 +40,8 @@ def cell_of(
                 cells.clear()
                 cells[name] = stack.enter_context(live_cell(
                     client, tmp_path_factory.mktemp('cell'), START[name], name, arm={'seed': 3},
-                    topics={'preview_trajectory': JointTrajectory, 'markers': MarkerArray}))
+                    topics={'preview_trajectory': JointTrajectory, 'markers': MarkerArray},
+                    state_timeout=5.0))
             return cells[name]
 
         yield cell_of

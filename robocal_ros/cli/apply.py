@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robocal apply`: write results into a URDF, and show the calls of `drivers`."""
+"""`robocal apply`: write results into a URDF, and show what `drivers` take of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 
 from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, print_line
-from robocal_ros.cli.drivers import Recognised, payload_calls, recognised
+from robocal_ros.cli.drivers import Recognised, desk_settings, payload_calls, recognised
 from robocal_ros.cli.show import result_files
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.files import read_text, write_output
@@ -58,7 +58,7 @@ _SAME_MASS = 1e-6
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the URDF and show the service calls of drivers.
+    """Write the URDF and show what drivers take.
 
     Raises:
         RobocalError: If the result is unsuitable, or does not fit the URDF.
@@ -84,6 +84,7 @@ def run(options: argparse.Namespace) -> int:
     mjcf = '' if options.mjcf is None else mjcf_with(
         result, read_text(options.mjcf[0], 'MuJoCo model'))
     kinematics = ur_kinematics(result, merged) if options.ur_kinematics else ''
+    desk = franka_desk(result, urdf) if options.desk else ''
     write_output(options.out, merged, 'URDF')
     if kinematics:
         write_output(options.ur_kinematics, kinematics, 'file of kinematics')
@@ -93,6 +94,10 @@ def run(options: argparse.Namespace) -> int:
                 "It has no checksum of the robot's own calibration, because the URDF has no "
                 "ros2_control parameter 'kinematics/hash': the driver will say at its start that "
                 'the calibration does not match.', 'yellow')
+    if desk:
+        write_output(options.desk, desk, 'end effector of Franka Desk')
+        print_line(f'{options.desk}: end effector for Franka Desk, with the flange as its frame. '
+                   'Use it or the call of set_load below: both would add up.')
     if mjcf:
         write_output(options.mjcf[1], mjcf, 'MuJoCo model')
         print_line(f'{options.mjcf[1]}: {_MJCF[result.kind]} of '
@@ -221,6 +226,27 @@ def ur_kinematics(result: CalibrationResult, urdf: str) -> str:
     return yaml.safe_dump({'kinematics': content}, sort_keys=False)
 
 
+def franka_desk(result: CalibrationResult, urdf: str) -> str:
+    """Return what the flange of a Franka arm carries, as Franka Desk reads it (`desk_settings`).
+
+    Args:
+        result: A payload result.
+        urdf: URDF that it was identified with, as for `driver_load`.
+
+    Raises:
+        DataError: If the result is of another kind.
+        ConfigurationError: If the arm is no Franka arm, or the result does not fit the URDF.
+
+    """
+    result.check_kind('payload')
+    known = recognised(joints=result.robot.joint_names, urdf=urdf)
+    if known is None or not known.driver.name.startswith('Franka'):
+        raise ConfigurationError(
+            'Only Franka arms have an end effector of Franka Desk; expected joints such as '
+            f'fr3_joint1, got {", ".join(result.robot.joint_names)}.')
+    return desk_settings(driver_load(result, urdf, known.tool_frame)[0])
+
+
 def _body(body: pin.Inertia) -> RigidBodyInertia:
     return RigidBodyInertia(float(body.mass), np.array(body.lever), np.array(body.inertia))
 
@@ -311,12 +337,8 @@ def _payload_lines(
     yield f"\nFor the driver, in frame '{frame}'" + (
         f', that of {known.driver.name}:' if known else
         " (it must be the driver's flange; set another one with --frame):"), ''
-    calls = payload_calls(total, known.driver if known else None)
-    for name, call in calls:
+    for name, call in payload_calls(total, known.driver if known else None):
         yield f'{name}:\n  {call}', ''
-    if not calls:
-        yield (f'{total.mass:.4f} kg, centre of mass {_listed(total.com, ".5f")} m. Set them in '
-               'the settings of the robot: no service of this driver is known.'), ''
     if sensor := str(result.settings.get('sensor_frame', '')):
         weight, robot = driver_load(result, urdf, sensor)[0], _arm(result, bare)
         yield (

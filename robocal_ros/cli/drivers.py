@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Sequence
@@ -10,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pinocchio as pin
 import yaml
+from scipy.optimize import linear_sum_assignment
 
+from robocal_ros.arrays import Array
 from robocal_ros.resources import share_directory
 from robocal_ros.robot import RigidBodyInertia
 
@@ -151,16 +155,22 @@ def _is_moved(root: ElementTree.Element, link: str, joints: Sequence[str]) -> bo
 def payload_calls(
     payload: RigidBodyInertia, driver: Driver | None = None
 ) -> tuple[tuple[str, str], ...]:
-    """Return the names of drivers and the service calls that set a payload in them.
+    """Return the names of drivers and what sets a payload in them.
+
+    That is a service call; the load data of KUKA as KRL and Sunrise have them; and for Kinova the
+    fields of ToolConfiguration, which ControlConfig of the Kortex API sets.
 
     Args:
         payload: The payload, in the coordinates of the driver's flange: ``tool0`` of Universal
-            Robots, link 8 of Franka, ``link_eef`` of UFACTORY. An inertia of zeros is left out
-            where it can be; older versions of ur_msgs have none.
+            Robots, link 8 of Franka, ``link_eef`` of UFACTORY, ``end_effector_link`` of Kinova
+            (the interface module), ``link_ee`` of KUKA. An inertia of zeros is left out where it
+            can be; older versions of ur_msgs have none.
         driver: The driver of which the calls are wanted; all without it.
 
     """
     tensor, mass = np.asarray(payload.inertia), f'{payload.mass:.4f}'
+    x, y, z = payload.com
+    centre = f'x: {x:.5f}, y: {y:.5f}, z: {z:.5f}'
 
     def listed(values: Iterable[float], digits: int) -> str:
         return ', '.join(f'{value:.{digits}f}' for value in values)
@@ -168,10 +178,17 @@ def payload_calls(
     def fields(order: str) -> str:
         inertia = (f', i{pair}: {tensor[tuple("xyz".index(axis) for axis in pair)]:.6f}'
                    for pair in order.split())
-        x, y, z = payload.com
-        return f'{{x: {x:.5f}, y: {y:.5f}, z: {z:.5f}}}{"".join(inertia) if tensor.any() else ""}'
+        return f'{{{centre}}}{"".join(inertia) if tensor.any() else ""}'
 
-    ur = '/io_and_status_controller/set_payload ur_msgs/srv/SetPayload'
+    def axes(values: Iterable[float], digits: int, names: str = 'XYZ') -> str:
+        # Zero is added because rounding leaves minus signs of zeros.
+        return ','.join(f'{name} {round(value, digits) + 0.0:.{digits}f}'
+                        for name, value in zip(names, values, strict=True))
+
+    ros = 'ros2 service call'
+    ur = f'{ros} /io_and_status_controller/set_payload ur_msgs/srv/SetPayload'
+    millimetres = 1e3 * np.asarray(payload.com)
+    moments, angles = _principal(tensor)
     calls = {
         'Universal Robots':
             f'{ur} "{{mass: {mass}, center_of_gravity: {fields("xx yy zz xy xz yz")}}}"',
@@ -180,10 +197,57 @@ def payload_calls(
             f'{ur} "{{payload: {{m: {mass}, com: {fields("xx xy xz yy yz zz")}}}}}"',
         # The order of the tensor's elements is irrelevant: it is symmetric.
         'Franka':
-            f'/service_server/set_load franka_msgs/srv/SetLoad "{{mass: {mass}, center_of_mass: '
-            f'[{listed(payload.com, 5)}], load_inertia: [{listed(tensor.ravel(), 6)}]}}"',
+            f'{ros} /service_server/set_load franka_msgs/srv/SetLoad "{{mass: {mass}, '
+            f'center_of_mass: [{listed(payload.com, 5)}], '
+            f'load_inertia: [{listed(tensor.ravel(), 6)}]}}"',
         'UFACTORY':
-            f'/xarm/set_tcp_load xarm_msgs/srv/SetTcpLoad "{{weight: {mass}, center_of_gravity: '
-            f'[{listed(1e3 * np.asarray(payload.com), 2)}]}}"'}
-    return tuple((name, f'ros2 service call {call}') for name, call in calls.items()
+            f'{ros} /xarm/set_tcp_load xarm_msgs/srv/SetTcpLoad "{{weight: {mass}, '
+            f'center_of_gravity: [{listed(millimetres, 2)}]}}"',
+        # Replaces all of the tool's configuration.
+        'Kinova, SetToolConfiguration of the Kortex API, with the tool_transform of '
+        'GetToolConfiguration [kg, m]':
+            f'{{tool_mass: {mass}, tool_mass_center: {{{centre}}}}}',
+        'KUKA, load data of the tool [kg, mm, °, kg·m²]':
+            f'{{M {mass},CM {{{axes(millimetres, 2)},{axes(angles, 3, "ABC")}}},'
+            f'J {{{axes(moments, 6)}}}}}',
+        # The inertia stays zero, as the controller's definition of the command demands.
+        'Doosan':
+            f'{ros} /dsr01/tool/config_create_tool dsr_msgs2/srv/ConfigCreateTool "{{name: '
+            f'robocal, weight: {mass}, cog: [{listed(millimetres, 2)}]}}"',
+        'Doosan, then':
+            f'{ros} /dsr01/tool/set_current_tool dsr_msgs2/srv/SetCurrentTool "{{name: robocal}}"'}
+    return tuple((name, call) for name, call in calls.items()
                  if driver is None or driver.name.startswith(name.partition(',')[0]))
+
+
+def _principal(tensor: Array) -> tuple[Array, Array]:
+    """Return principal moments of inertia and the axes' angles A, B, C [°], as KUKA has them.
+
+    The axes are turned by A about z of the flange, then by B about the new y, then by C about the
+    new x (KUKA's assembly instructions: load centre of gravity and mass moment of inertia). Of
+    the orders and signs of the axes, those nearest to the flange's.
+
+    Args:
+        tensor: Inertia about the centre of mass [kg·m²], shape (3, 3).
+
+    """
+    moments, axes = np.linalg.eigh(tensor)
+    order = linear_sum_assignment(-np.abs(axes))[1]
+    axes = axes[:, order] * np.where(np.diag(axes[:, order]) < 0.0, -1.0, 1.0)
+    axes[:, 2] = np.cross(axes[:, 0], axes[:, 1])
+    return moments[order], np.degrees(pin.rpy.matrixToRpy(axes))[::-1]
+
+
+def desk_settings(payload: RigidBodyInertia) -> str:
+    """Return the end effector's settings that Franka Desk reads from a JSON file.
+
+    Matrices are stored column by column. The frame of the end effector is the flange's.
+
+    Args:
+        payload: The end effector, in the coordinates of the flange.
+
+    """
+    return json.dumps({
+        'mass': round(payload.mass, 4), 'centerOfMass': np.round(payload.com, 5).tolist(),
+        'transformation': np.eye(4).ravel().tolist(),
+        'inertia': np.round(payload.inertia, 6).ravel(order='F').tolist()}) + '\n'

@@ -292,7 +292,7 @@ def _report(add: _Add) -> None:
 
 
 def _apply(add: _Add) -> None:
-    """Write a result into a URDF, and show the service calls of robot drivers."""
+    """Write a result into a URDF, and show what drivers take of it."""
     add('file', metavar='RESULT', help='a payload, friction, arm or geometry result file, or '
         'one of these words for the stored one')
     add('--urdf', type=Path, required=True, metavar='FILE',
@@ -302,6 +302,8 @@ def _apply(add: _Add) -> None:
         'and the one to write: with identified friction, or rotor inertias of an arm')
     add('--ur-kinematics', type=Path, metavar='OUT', help='the file of kinematics to write for '
         'ur_robot_driver (kinematics_params_file), of the geometry of a UR arm')
+    add('--desk', type=Path, metavar='OUT', help="the JSON file to write for Franka Desk's end "
+        'effector settings, of the payload of a Franka arm')
     add('--frame', metavar='FRAME', help="frame of the driver's flange for the driver's values "
         "(default: the result's)")
     add('--force', action='store_true', help='accept a result whose verdict is not pass')

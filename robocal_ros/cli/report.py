@@ -202,14 +202,11 @@ def _driver(result: CalibrationResult, urdf: tuple[Path, str] | None) -> tuple[S
         'sum: write this report with --urdf, which adds them.' if urdf is None else
         f'It includes {mounted:.4g} kg that the URDF has there.' if mounted else
         'The URDF has no further mass there.')
-    calls = payload_calls(total, known.driver if known else None)
-    if not calls:
-        return (Step(f'Set the payload of {total.mass:.4f} kg in the settings of the robot; no '
-                     f'service of its driver for this is known. {amount}'),)
     inertia = '' if total.inertia.any() else ' The inertia was not identified.'
     return (Step(
         f"Set the payload in the driver, in frame '{frame}'{condition}. {amount}{inertia} Set the "
-        'payload of the driver to zero again before the next identification.', calls),)
+        'payload of the driver to zero again before the next identification.',
+        payload_calls(total, known.driver if known else None)),)
 
 
 def _urdf(

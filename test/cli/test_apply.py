@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from support.fixtures import Call
 from support.friction_results import arm_urdf, friction_result, identity, payload_result
 
 from robocal_ros.cli.apply import driver_load, in_frame
-from robocal_ros.cli.drivers import payload_calls
+from robocal_ros.cli.drivers import desk_settings, payload_calls
 from robocal_ros.cli.main import build_parser
 from robocal_ros.cli.report import REMEDIES, next_steps
 from robocal_ros.payload.estimator import gains_summary
@@ -273,7 +274,12 @@ class TestDriverValues:
         assert np.trace(there.inertia) == pytest.approx(np.trace(TOOL.inertia))
 
     def test_calls_hold_the_values(self) -> None:
-        ur, new_ur, franka, xarm = (call for _, call in payload_calls(TOOL))
+        ur, new_ur, franka, xarm, kinova, kuka, doosan, current = (
+            call for _, call in payload_calls(TOOL))
+        assert all(call.startswith('ros2 service call /')
+                   for call in (ur, new_ur, franka, xarm, doosan, current))
+        assert not kinova.startswith('ros2')
+        assert not kuka.startswith('ros2')
         centre = 'mass: 1.2500, center_of_gravity: {x: 0.01000, y: -0.02000, z: 0.10000}'
         assert f'{{{centre}, ixx: 0.002000, iyy: 0.003000, izz: 0.004000, ixy' in ur
         assert ('center_of_mass: [0.01000, -0.02000, 0.10000], load_inertia: [0.002000, 0.000000'
@@ -285,6 +291,116 @@ class TestDriverValues:
         ur, new_ur, *_ = (call for _, call in payload_calls(point))
         assert ur.endswith(f'"{{{centre}}}"')
         assert new_ur.endswith('z: 0.10000}}}"')
+
+
+# Its principal axes are turned against the flange, and its moments are in no order.
+TURNED = RigidBodyInertia(2.8, np.array([0.012, -0.034, 0.105]), np.array(
+    pin.rpy.rpyToMatrix(*np.radians([5.0, -20.0, 30.0]))
+    @ np.diag([4e-3, 1.5e-3, 3e-3])
+    @ pin.rpy.rpyToMatrix(*np.radians([5.0, -20.0, 30.0])).T))
+
+
+def of_driver(name: str, payload: RigidBodyInertia = TURNED) -> list[str]:
+    return [call for label, call in payload_calls(payload) if label.partition(',')[0] == name]
+
+
+class TestDocumentedFormats:
+    """What makers document that their controllers take, read back."""
+
+    @staticmethod
+    def request(call: str, service: str) -> dict:
+        *command, name, kind, request = shlex.split(call)
+        assert command == ['ros2', 'service', 'call']
+        assert (name, kind) == tuple(service.split())
+        return yaml.safe_load(request)
+
+    def test_kinova(self) -> None:
+        """Kortex API, ControlConfig, ToolConfiguration: kg, and m in the interface module's frame.
+
+        Source: api_python/doc/markdown/messages/ControlConfig/ToolConfiguration.md and
+        Position.md of github.com/Kinovarobotics/kortex.
+        """
+        (text,) = of_driver('Kinova')
+        assert yaml.safe_load(text) == {
+            'tool_mass': 2.8, 'tool_mass_center': {'x': 0.012, 'y': -0.034, 'z': 0.105}}
+
+    @pytest.mark.parametrize('body', [TURNED, TOOL])
+    def test_kuka(self, body: RigidBodyInertia) -> None:
+        """Mass [kg], centre [mm] and principal axes [°] in the flange frame, moments [kg·m²].
+
+        Sources: A, B, C about z, y', x'' and units by KUKA's assembly instructions (KR IONTEC,
+        load centre of gravity and mass moment of inertia); relative to the flange by
+        KRC_WriteLoadData of KUKA.PLC mxAutomation, infosys.beckhoff.com TF5120; layout of the
+        KRL structure LOAD as in LOAD_DATA of a controller's $config.dat.
+        """
+        (text,) = of_driver('KUKA', body)
+        number = r'(-?\d+\.\d+)'
+        match = re.fullmatch(
+            rf'{{M {number},CM {{X {number},Y {number},Z {number},A {number},B {number},'
+            rf'C {number}}},J {{X {number},Y {number},Z {number}}}}}', text)
+        assert match is not None
+        mass, x, y, z, *angles, jx, jy, jz = map(float, match.groups())
+        assert mass == pytest.approx(body.mass)
+        assert [x, y, z] == pytest.approx(1e3 * body.com)
+        turns = [pin.AngleAxis(np.radians(angle), axis).toRotationMatrix()
+                 for angle, axis in zip(angles, np.eye(3)[::-1], strict=True)]
+        axes = turns[0] @ turns[1] @ turns[2]
+        np.testing.assert_allclose(axes @ np.diag([jx, jy, jz]) @ axes.T, body.inertia, atol=1e-6)
+        # The axes nearest to those of the flange, for whom compares them with a drawing.
+        assert (np.diag(axes) > 0.8).all()
+        assert ('A 0.000,B 0.000,C 0.000' in text) == (body is TOOL)
+
+    def test_doosan(self) -> None:
+        """Name, weight [kg], cog [mm] from the flange, inertia left at zero; then it is chosen.
+
+        Sources: dsr_msgs2/srv/tool of github.com/DoosanRobotics/doosan-robot2, whose service
+        passes them to add_tool of the Doosan API, which documents kg and mm; reference and
+        inertia by the controller's command definitions (CommandDefine.org of the same
+        repository); namespace dsr01 by its README.
+        """
+        create, choose = of_driver('Doosan')
+        request = self.request(
+            create, '/dsr01/tool/config_create_tool dsr_msgs2/srv/ConfigCreateTool')
+        assert request == {'name': request['name'], 'weight': 2.8, 'cog': [12.0, -34.0, 105.0]}
+        assert self.request(
+            choose, '/dsr01/tool/set_current_tool dsr_msgs2/srv/SetCurrentTool') == {
+                'name': request['name']}
+
+    def test_franka_desk(self, tmp_path: Path, applied: Applied) -> None:
+        """Mass, centre of mass, 16 and 9 numbers column by column, relative to the flange.
+
+        Sources: endeffector-config.json in "End effector commissioning",
+        download.franka.de/ride-cli-doc-v1.1.1, and the file of that name with these four keys in
+        github.com/frankaemika/external_gripper_example, which Desk reads.
+        """
+        path, desk = tmp_path / 'panda.urdf', tmp_path / 'desk' / 'endeffector-config.json'
+        path.write_text(arm('panda').urdf)
+        known = Robot(path.read_text(), tool_frame='panda_link8')
+        plain = payload_result()
+        result = replace(plain, frame='panda_link8',
+                         robot=replace(plain.robot, joint_names=tuple(known.joint_names)))
+        told, _ = applied(result, path, '--desk', desk)
+        assert 'end effector for Franka Desk' in told
+        content, (total, _) = json.loads(desk.read_text()), driver_load(
+            result, path.read_text(), 'panda_link8')
+        assert set(content) == {'mass', 'centerOfMass', 'transformation', 'inertia'}
+        assert content['mass'] == pytest.approx(total.mass, abs=1e-4)
+        np.testing.assert_allclose(content['centerOfMass'], total.com, atol=1e-5)
+        np.testing.assert_array_equal(
+            np.reshape(content['transformation'], (4, 4), order='F'), np.eye(4))
+        turned = json.loads(desk_settings(TURNED))['inertia']
+        np.testing.assert_allclose(
+            np.reshape(turned, (3, 3), order='F'), TURNED.inertia, atol=1e-6)
+
+    @pytest.mark.parametrize(('result', 'words'), [
+        (payload_result(), 'Only Franka arms have an end effector of Franka Desk'),
+        (friction_result(), "'payload'")])
+    def test_what_franka_desk_does_not_take(
+        self, urdf: Path, applied: Applied, tmp_path: Path, result: CalibrationResult, words: str
+    ) -> None:
+        told, _ = applied(result, urdf, '--desk', tmp_path / 'desk.json', code=2)
+        assert words in told
+        assert not (tmp_path / 'desk.json').exists()
 
 
 def test_the_total_payload_is_printed_beside_the_extra_one(urdf: Path, applied: Applied) -> None:
@@ -442,7 +558,10 @@ def of(joints: tuple[str, ...], frame: str) -> CalibrationResult:
 def test_an_unknown_driver_gets_all_calls_and_the_frame_to_check() -> None:
     driver, _ = next_steps(payload_result(), FILE)
     assert [label for label, _ in driver.commands] == [
-        'Universal Robots', 'Universal Robots, drivers from 2026 on', 'Franka', 'UFACTORY']
+        'Universal Robots', 'Universal Robots, drivers from 2026 on', 'Franka', 'UFACTORY',
+        'Kinova, SetToolConfiguration of the Kortex API, with the tool_transform of '
+        'GetToolConfiguration [kg, m]', 'KUKA, load data of the tool [kg, mm, °, kg·m²]', 'Doosan',
+        'Doosan, then']
     assert "'flange' if that is the driver's flange" in driver.text
     assert 'needs the sum' in driver.text
 
@@ -451,8 +570,10 @@ def test_a_known_driver_gets_its_own_call() -> None:
     driver, _ = next_steps(of(UR_JOINTS, 'tool0'), FILE)
     assert {label.partition(',')[0] for label, _ in driver.commands} == {'Universal Robots'}
     kuka, _ = next_steps(of(tuple(f'lbr_A{i}' for i in range(1, 8)), 'lbr_link_ee'), FILE)
-    assert not kuka.commands
-    assert 'no service of its driver' in kuka.text
+    ((label, load),) = kuka.commands
+    assert label == 'KUKA, load data of the tool [kg, mm, °, kg·m²]'
+    assert load.startswith('{M 2.0000,CM {X ')
+    assert "in frame 'lbr_link_ee'. " in kuka.text
 
 
 def test_values_in_another_frame_than_the_known_drivers_are_not_shown() -> None:

@@ -3,11 +3,11 @@
 
 Every joint's frame is displaced by a small transform before the joint, M_i ← M_i (exp(w_i), v_i),
 every joint deflects by c_i times its gravity torque, and each observation is a residual of the
-same model: one of the tracker, of a ball that is at one unknown point in many postures, or of a
-touched plane. The residuals are linearised at the current estimate and given to a linear mixed
-model, in which displacements and compliances are random effects whose sizes are estimated by
-restricted likelihood, as is the noise of each kind of observation: their priors come from the
-data, and hold what is unobservable.
+same model: one of the tracker, of a ball that is at one unknown point in many postures, of a
+touched plane, or of a camera that sees a board. The residuals are linearised at the current
+estimate and given to a linear mixed model, in which displacements and compliances are random
+effects whose sizes are estimated by restricted likelihood, as is the noise of each kind of
+observation: their priors come from the data, and hold what is unobservable.
 
 Observations without a length (a ball in a socket, a touched plane) fit the better the smaller the
 arm, because their noise, that of a posture, shrinks with it. Their likelihood is that of a point
@@ -24,9 +24,12 @@ socket    none: a ball on the tool rests in a socket            position of the 
 plane     none: a ball or tip on the tool touches a plane       the plane
 point     x, y, z of a target in the tracker's frame [m]        pose of the tracker
 pose      x, y, z and quaternion x, y, z, w of the target       pose of the tracker
+camera    x, y, z of a corner on a board [m], and its pixel     pose of camera or board
 ========  ====================================================  =========================
 
-A YAML file lists sets with what their files do not show, and known distances between sockets.
+A line of a camera is one corner; lines with the same posture are one image, an observation. A
+YAML file lists sets with what their files do not show, calibrations of cameras, and known
+distances between sockets.
 
 Sources: Hollerbach, Wampler, The Calibration Index and Taxonomy for Robot Kinematic Calibration
 Methods, Int. J. Robot. Res. 15 (1996) 573, doi 10.1177/027836499601500604, for the unknowns;
@@ -36,20 +39,22 @@ Huber, Robust Statistics (1981), sec. 7.8, for the weights.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import numpy as np
 import pinocchio as pin
 import scipy
 
 from robocal_ros.arrays import Array, Flags
+from robocal_ros.compliance.camera import CORNERS, INTRINSICS, Camera, ListedCamera
 from robocal_ros.compliance.measurement import MAX_LOST, Target, least_squares_transform
 from robocal_ros.compliance.model import Mounted
 from robocal_ros.errors import DataError, FileFormatError
 from robocal_ros.estimation import Effect, MixedFit, fit_mixed
-from robocal_ros.files import Positive, Section, convert, load, read_text
+from robocal_ros.files import Positive, Section, read_as, read_text
 from robocal_ros.robot import Robot, deflected
 
 TURN = 'turn'
@@ -59,8 +64,8 @@ KNOWN = 'known distance'
 
 # Columns by name, with the least standard deviation of displacements by manufacture [m, rad] and
 # of compliances [rad/(N·m)], and that of unknown points and poses about their start, a large one.
-_LEAST = {'frame shift': 1e-4, 'frame turn': 1e-4, 'compliance': 1e-6, 'unknown': 1.0}
-_COLUMNS = tuple(_LEAST)
+_LEAST = {'frame shift': 1e-4, 'frame turn': 1e-4, 'compliance': 1e-6}
+_COLUMNS, UNKNOWN, _FAR = tuple(_LEAST), 'unknown', 1.0
 # Standard deviation of displacements until the linearisation is near the estimate [m, rad].
 _START = {'frame shift': 2e-3, 'frame turn': 1e-2}
 _STEPS, _SMALL_STEP = 25, 1e-6
@@ -75,12 +80,14 @@ _EXACT = 1e-9
 _SAME = 5
 # Longest correlation of noise, in observations.
 _LAGS = 10
+# Distance of a corner from its image beyond which it is mistaken, in medians.
+_MISTAKEN = 30.0
 # Folds of a single placement.
 _FOLDS = 5
 
-Kind = Literal['', 'socket', 'plane', 'point', 'pose']
+Kind = Literal['', 'socket', 'plane', 'point', 'pose', 'camera', 'camera_on_tool']
 
-READING = {'socket': 0, 'plane': 0, 'point': 3, 'pose': 7}
+READING = {'socket': 0, 'plane': 0, 'point': 3, 'pose': 7, 'camera': 5, 'camera_on_tool': 5}
 """Number of columns behind the joint angles, by kind."""
 
 # Largest distance of a target from the tracker [m].
@@ -95,11 +102,13 @@ class ListedSet(Section):
     Attributes:
         file: CSV file, relative to the list.
         kind: Kind of observation; empty: by the number of columns, ``socket`` without a reading.
+            ``camera`` is fixed and sees a board on the tool, ``camera_on_tool`` a fixed board.
         placement: Sets of one placement are held out together; empty: the file's folder.
-        fixture: Sets with one name have the same socket, plane or pose of the tracker; empty: a
-            socket of its own, or the same plane or tracker for all.
+        fixture: Sets with one name have the same socket, plane or pose of tracker, camera or
+            board; empty: a socket of its own, or the same of the others for all.
         target: Sets with one name have the same point on the tool; empty: ``ball`` for sockets
-            and planes, ``target`` for trackers.
+            and planes, ``target`` for trackers, ``board`` or the name of the camera.
+        camera: Name of the camera; empty: the only one.
         loaded: Whether the load is mounted.
 
     """
@@ -109,6 +118,7 @@ class ListedSet(Section):
     placement: str = ''
     fixture: str = ''
     target: str = ''
+    camera: str = ''
     loaded: bool = False
 
 
@@ -126,6 +136,7 @@ class ListOfSets(Section):
     Attributes:
         sets: The files.
         distances: Known distances between sockets.
+        cameras: Cameras by name.
         angle_unit: Unit of the joint angles.
         length_unit: Unit of the readings.
 
@@ -133,6 +144,7 @@ class ListOfSets(Section):
 
     sets: tuple[ListedSet, ...]
     distances: tuple[KnownDistance, ...] = ()
+    cameras: dict[str, ListedCamera] = msgspec.field(default_factory=dict)
     angle_unit: Literal['rad', 'deg'] = 'rad'
     length_unit: Literal['m', 'mm'] = 'm'
 
@@ -145,12 +157,15 @@ class ObservedSet:
         name: Name, of folder and file.
         kind: Kind of observation.
         placement: Name of what is held out together.
-        fixture: Name of the socket, plane or tracker.
+        fixture: Name of the socket, plane, tracker, or of fixed camera or board.
         target: Name of the point on the tool.
         loaded: Whether the load is mounted.
         posture: Encoder angles, shape (k, n) [rad].
-        reading: Readings in SI units, shape (k, 0), (k, 3) or (k, 7).
-        lines: Line of each observation in its file, shape (k,).
+        reading: Readings in SI units, shape (k, 0), (k, 3) or (k, 7); of images, the poses that
+            fit best.
+        lines: Line of each observation in its file, shape (k,); of an image, its first.
+        camera: Name of the camera.
+        corners: Position on the board [m] and pixel of the corners of each image, shape (m, 5).
 
     """
 
@@ -163,6 +178,13 @@ class ObservedSet:
     posture: Array
     reading: Array
     lines: tuple[int, ...]
+    camera: str = ''
+    corners: tuple[Array, ...] = ()
+
+    @property
+    def posed(self) -> bool:
+        """Whether readings are poses."""
+        return self.kind == 'pose' or bool(self.corners)
 
     def __len__(self) -> int:
         """Return the number of observations."""
@@ -171,10 +193,11 @@ class ObservedSet:
 
 @dataclass(frozen=True)
 class Observations:
-    """All sets, and known distances between sockets."""
+    """All sets, known distances between sockets, and cameras by name."""
 
     sets: tuple[ObservedSet, ...]
     distances: tuple[KnownDistance, ...] = ()
+    cameras: Mapping[str, Camera] = field(default_factory=dict)
 
 
 def read_observations(files: Sequence[Path], robot: Robot) -> Observations:
@@ -192,13 +215,18 @@ def read_observations(files: Sequence[Path], robot: Robot) -> Observations:
     """
     sets: list[ObservedSet] = []
     distances: list[KnownDistance] = []
+    cameras: dict[str, Camera] = {}
     for path in (item for file in files
                  for item in (sorted(file.rglob('*.csv')) if file.is_dir() else (file,))):
         if path.suffix not in ('.yaml', '.yml'):
             sets.append(_read_set(path, ListedSet(path.name), ListOfSets(()), robot))
             continue
-        listed = convert(load(read_text(path, 'list of sets'), str(path)), ListOfSets, str(path))
-        sets += [_read_set(path.parent / item.file, item, listed, robot) for item in listed.sets]
+        listed = read_as(path, 'list of sets', ListOfSets)
+        own = {name: Camera.read(item, path.parent) for name, item in listed.cameras.items()}
+        for each in listed.sets:
+            found = _read_set(path.parent / each.file, each, listed, robot)
+            sets.append(_images(found, own, str(path)) if READING[found.kind] == 5 else found)
+        cameras |= own
         distances += listed.distances
     if not sets:
         raise DataError(f'{", ".join(map(str, files))} has no set; expected CSV files with a '
@@ -209,7 +237,7 @@ def read_observations(files: Sequence[Path], robot: Robot) -> Observations:
         if names.count(item.name) > 1 and item.fixture == item.name:
             raise DataError(f"Several sets are named '{item.name}', by folder and file; give each "
                             'its fixture and placement in a list of sets.')
-        family = 'tracker' if item.reading.size else item.kind
+        family = item.kind if item.corners or not item.reading.size else 'tracker'
         if kinds.setdefault(item.fixture, family) != family:
             raise DataError(f"The fixture '{item.fixture}' is a {kinds[item.fixture]} in one set "
                             f"and a {family} in '{item.name}'; give them two names.")
@@ -220,7 +248,7 @@ def read_observations(files: Sequence[Path], robot: Robot) -> Observations:
                     f"The known distance is between '{known.between[0]}' and "
                     f"'{known.between[1]}', but '{name}' is no socket; there are "
                     f'{", ".join(key for key, kind in kinds.items() if kind == "socket")}.')
-    return Observations(tuple(sets), tuple(distances))
+    return Observations(tuple(sets), tuple(distances), cameras)
 
 
 def _read_set(path: Path, item: ListedSet, listed: ListOfSets, robot: Robot) -> ObservedSet:
@@ -235,7 +263,9 @@ def _read_set(path: Path, item: ListedSet, listed: ListOfSets, robot: Robot) -> 
             f'({", ".join(robot.joint_names)})' + (
                 f' and {READING[kind]} of a {kind}.' if kind else
                 ', followed by nothing, by x, y, z of a target, or by its position and '
-                'quaternion.') + ' Give the URDF of the robot that was measured.')
+                "quaternion, or, in a list of sets with kind 'camera' or 'camera_on_tool', by "
+                'x, y, z of a corner and its pixel.')
+            + ' Give the URDF of the robot that was measured.')
     posture = rows[:, :n] * (np.pi / 180.0 if listed.angle_unit == 'deg' else 1.0)
     reading = rows[:, n:].copy()
     reading[:, :3] *= 1e-3 if listed.length_unit == 'mm' else 1.0
@@ -256,14 +286,45 @@ def _read_set(path: Path, item: ListedSet, listed: ListOfSets, robot: Robot) -> 
             f'the target is more than {_FARTHEST:.0f} m off; check whether the readings are in '
             'millimetres (length_unit: mm in a list of sets)')
     name = f'{path.resolve().parent.name}/{path.stem}'
-    tracked = kind in ('point', 'pose')
+    camera = item.camera or next(iter(listed.cameras), '')
+    fixture, target = {
+        'socket': (name, 'ball'), 'plane': ('plane', 'ball'), 'camera': (camera, 'board'),
+        'camera_on_tool': ('board', camera)}.get(kind, ('tracker', 'target'))
     return ObservedSet(
-        name, kind, item.placement or path.resolve().parent.name,
-        item.fixture or {'socket': name, 'plane': 'plane'}.get(kind, 'tracker'),
-        item.target or ('target' if tracked else 'ball'), item.loaded, posture, reading, lines)
+        name, kind, item.placement or path.resolve().parent.name, item.fixture or fixture,
+        item.target or target, item.loaded, posture, reading, lines, camera)
 
 
-def _refuse(path: Path, lines: Sequence[int], wrong: Flags, what: str) -> None:
+def _images(item: ObservedSet, cameras: Mapping[str, Camera], listed: str) -> ObservedSet:
+    """Return a camera's set with lines of one posture joined to images.
+
+    Raises:
+        FileFormatError: If the list has no such camera.
+        DataError: If an image has too few corners, or a corner contradicts the others.
+
+    """
+    if item.camera not in cameras:
+        raise FileFormatError(
+            f"{listed} has no camera '{item.camera}', which the set '{item.name}' names; it has "
+            f'{", ".join(cameras) or "none"}. State it by cameras, with the file of its '
+            'calibration.')
+    begins = np.flatnonzero(np.append(True, (np.diff(item.posture, axis=0) != 0.0).any(axis=1)))
+    images = np.split(item.reading, begins[1:])
+    few = np.array([len(image) < CORNERS for image in images])
+    lines = np.array(item.lines)
+    _refuse(item.name, lines[begins], few, f'the image has fewer than {CORNERS} corners')
+    poses, off = zip(*map(cameras[item.camera].board, images), strict=True)
+    apart = np.concatenate(off)
+    # A corner with the name of another one is far off; noise is never.
+    _refuse(item.name, lines, apart > _MISTAKEN * np.median(apart),
+            'the corner is not where the others of its image have it')
+    if item.kind == 'camera_on_tool':
+        poses = tuple(pose.inverse() for pose in poses)
+    return replace(item, posture=item.posture[begins], corners=tuple(images), lines=tuple(
+        lines[begins].tolist()), reading=np.array([pin.SE3ToXYZQUAT(pose) for pose in poses]))
+
+
+def _refuse(path: Path | str, lines: Sequence[int] | np.ndarray, wrong: Flags, what: str) -> None:
     """Raise a DataError of the first observation that is wrong, if there is one."""
     for row in np.flatnonzero(wrong)[:1].tolist():
         raise DataError(f'{path}, line {lines[row]}: {what}. Correct or remove the line.')
@@ -331,7 +392,9 @@ class ArmGeometry:
         sets: The observations.
         known: Known distances between sockets.
         value: Estimated shifts [m] and turns [rad] of the joints' frames in these frames, then
-            compliances [rad/(N·m)], shape (7 n,).
+            compliances [rad/(N·m)], then changes of intrinsics that are not exact, shape (s,).
+        cameras: The cameras, by name.
+        intrinsics: Columns and standard deviations of intrinsics that are not exact, by name.
         targets: Positions in the target's frame, shape (3,) [m], by name.
         turns: Orientations of targets in that frame, shape (3, 3), by name.
         fixtures: Sockets, shape (3,) [m]; planes as normal and distance, shape (4,); trackers as
@@ -349,20 +412,26 @@ class ArmGeometry:
 
         """
         self.robot, self.sets, self.known = robot, data.sets, data.distances
+        self.cameras = data.cameras
+        self.intrinsics: dict[str, tuple[int, float]] = {}
+        for camera in dict.fromkeys(item.camera for item in data.sets if item.corners):
+            for name, std in self.cameras[camera].stds.items():
+                if std > 0.0:
+                    self.intrinsics[f'{camera}.{name}'] = (7 * robot.n + len(self.intrinsics), std)
         self._frame = target.frame
         self._arms = {loaded: mounted.on(robot, loaded=loaded)
                       for loaded in {item.loaded for item in data.sets}}
         self._nominal = {loaded: [placement.copy() for placement in arm.model.jointPlacements]
                          for loaded, arm in self._arms.items()}
         self._joints = [robot.model.getJointId(name) for name in robot.joint_names]
-        self.value = np.zeros(7 * robot.n)
+        self.value = np.zeros(7 * robot.n + len(self.intrinsics))
         self.targets = {item.target: np.array(target.xyz) for item in data.sets}
         self.turns: dict[str, Array] = {}
         self.fixtures: dict[str, Array | pin.SE3] = {}
         for item in data.sets:
             self._start(item)
         self.columns: dict[tuple[str, str], slice] = {}
-        self.width = 7 * robot.n
+        self.width = len(self.value)
         for what, parts in (('target', self.targets), ('turn', self.turns),
                             ('fixture', self.fixtures)):
             for name, value in parts.items():
@@ -370,10 +439,11 @@ class ArmGeometry:
                 self.width += 6 if isinstance(value, pin.SE3) else 3
                 self.columns[what, name] = slice(begin, self.width)
         self._volume: dict[int, Array] = {}
+        self._scale: dict[int, float] = {}
 
     def check_amount(self) -> None:
         """Raise a DataError if there are fewer coordinates than observable unknowns."""
-        found = sum({'plane': 1, 'pose': 6}.get(item.kind, 3)
+        found = sum((6 if item.posed else 1 if item.kind == 'plane' else 3)
                     * len(np.unique(item.posture.round(_SAME), axis=0)) for item in self.sets)
         # A joint's frame has four parameters that the others cannot replace.
         needed = self.width - 3 * self.robot.n
@@ -400,7 +470,7 @@ class ArmGeometry:
                     if other.fixture == item.fixture]), together)
                 self.fixtures[item.fixture] = pin.SE3(placed.rotation, placed.translation)
         fixture = self.fixtures[item.fixture]
-        if isinstance(fixture, pin.SE3) and item.kind == 'pose' and item.target not in self.turns:
+        if item.posed and isinstance(fixture, pin.SE3) and item.target not in self.turns:
             measured = fixture.rotation @ _rotations(item)
             self.turns[item.target] = scipy.spatial.transform.Rotation.from_matrix(
                 self.kinematics(item).tool.transpose(0, 2, 1) @ measured).mean().as_matrix()
@@ -409,7 +479,7 @@ class ArmGeometry:
         """Return the arrays of a set at the current estimate."""
         arm, n = self._arms[item.loaded], self.robot.n
         shift, turn = self.value[:3 * n].reshape(n, 3), self.value[3 * n:6 * n].reshape(n, 3)
-        model, compliance = arm.model, self.value[6 * n:]
+        model, compliance = arm.model, self.value[6 * n:7 * n]
         turned, rates = (np.array([function(w) for w in turn])
                          for function in (pin.exp3, pin.Jexp3))
         for joint, v, rotation in zip(self._joints, shift, turned, strict=True):
@@ -447,11 +517,13 @@ class ArmGeometry:
         point, jacobian = at.point, self._jacobian(item, at)
         if isinstance(fixture, pin.SE3):
             own = jacobian[:, :, self.columns['fixture', item.fixture]]
-            measured = item.reading[:, :3] @ fixture.rotation.T + fixture.translation
+            measured = point if item.corners else (
+                item.reading[:, :3] @ fixture.rotation.T + fixture.translation)
             own[:, :, :3] = -np.eye(3)
             own[:, :, 3:] = np.cross(measured[:, None], np.eye(3)).transpose(0, 2, 1)
-            yield item.kind, point - measured, jacobian
-            if item.kind == 'pose':
+            if not item.corners:
+                yield item.kind, point - measured, jacobian
+            if item.posed:
                 turn = self.turns[item.target]
                 apart = (at.tool @ turn) @ (fixture.rotation @ _rotations(item)).transpose(0, 2, 1)
                 rotation = np.zeros_like(jacobian)
@@ -459,6 +531,10 @@ class ArmGeometry:
                 rotation[:, :, 6 * n:7 * n] = -(at.axes * at.torque[:, :, None]).transpose(0, 2, 1)
                 rotation[:, :, self.columns['turn', item.target]] = at.tool @ turn
                 rotation[:, :, self.columns['fixture', item.fixture]][:, :, 3:] = -np.eye(3)
+                if item.corners:
+                    yield item.kind, *self._seen(
+                        item, at, np.concatenate((jacobian, rotation), axis=1))
+                    return
                 yield (TURN, scipy.spatial.transform.Rotation.from_matrix(apart).as_rotvec(),
                        rotation)
             return
@@ -473,6 +549,36 @@ class ArmGeometry:
             own[:, 0, :2], own[:, 0, 2] = point @ scipy.linalg.null_space(across), -1.0
         jacobian -= residual[:, :, None] * grown[:, None]
         yield item.kind, scale[:, None] * residual, scale[:, None, None] * jacobian
+
+    def _seen(self, item: ObservedSet, at: Kinematics, moved: Array) -> tuple[Array, Array]:
+        """Return residuals and Jacobian of images, shapes (k, 6) and (k, 6, width).
+
+        Args:
+            item: The set.
+            at: Arrays of the set.
+            moved: Shift and turn of the target against the fixture by all unknowns, shape
+                (k, 6, width).
+
+        """
+        camera, fixed, turn = (self.cameras[item.camera], self.fixtures[item.fixture],
+                               self.turns[item.target])
+        changes, free = np.zeros(len(camera.value)), np.flatnonzero(camera.std)
+        columns = [self.intrinsics[f'{item.camera}.{INTRINSICS[place]}'][0] for place in free]
+        changes[free] = self.value[columns]
+        on_tool = item.kind == 'camera_on_tool'
+        # One factor for all images of a set: their noise is alike in pixels.
+        scale = self._scale.setdefault(id(item), float(np.median([
+            camera.metres(corners, pose.inverse() if on_tool else pose)
+            for corners, pose in zip(item.corners, map(pin.XYZQUATToSE3, item.reading),
+                                     strict=True)])))
+        found, jacobian = np.zeros((len(item), 6)), np.zeros((len(item), 6, self.width))
+        for number, corners in enumerate(item.corners):
+            found[number], slope, own = camera.residual(
+                corners, pin.SE3(at.tool[number] @ turn, at.point[number]), fixed, changes,
+                on_tool=on_tool)
+            jacobian[number] = slope @ moved[number]
+            jacobian[number][:, columns] = own[:, free]
+        return scale * found, scale * jacobian
 
     def _relative(self, item: ObservedSet, across: Array, at: Kinematics) -> tuple[Array, Array]:
         """Return the factor of residuals that have no length, and the slope of its logarithm.
@@ -634,11 +740,12 @@ def fit_geometry(geometry: ArmGeometry) -> GeometryFit:
         root = np.sqrt(np.where(rows.owner < 0, 1.0, weight[rows.owner]))
         used = root > 0.0
         mixed = _solved(rows, geometry, root, used, _LEAST if settled else _LEAST | _START)
-        found = np.concatenate([mixed.coefficients[name] for name in _COLUMNS])
-        change = np.abs(found[:7 * n] - geometry.value).max()
+        found = np.concatenate([mixed.coefficients[name] for name in (
+            *_COLUMNS, *geometry.intrinsics, UNKNOWN)])
+        change = np.abs(found[:7 * n] - geometry.value[:7 * n]).max()
         if step > _SETTLED and change < _SMALL_STEP and (before == kept).all():
             break
-        geometry.value = found[:7 * n]
+        geometry.value = found[:len(geometry.value)]
         geometry.move(found)
     else:
         raise DataError(
@@ -655,7 +762,8 @@ def _distances(rows: Rows, count: int) -> tuple[Array, Array]:
     """Return the weights of observations, and their distances over those of noise, (k,) each."""
     weight, off = np.ones(count), np.zeros(count)
     for kind in dict.fromkeys(rows.kind[rows.owner >= 0].tolist()):
-        mine, size = rows.kind == kind, 1 if kind == 'plane' else 3
+        mine = rows.kind == kind
+        size = 1 if kind == 'plane' else 6 if READING.get(kind) == 5 else 3
         length = np.sqrt(np.bincount(rows.owner[mine], rows.residual[mine]**2, count))
         usual = float(np.median(length[np.unique(rows.owner[mine])]))
         scale = max(usual, _EXACT) / np.sqrt(scipy.stats.chi2.ppf(0.5, size))
@@ -691,19 +799,22 @@ def _solved(
     rows: Rows, geometry: ArmGeometry, root: Array, used: Flags, prior: Mapping[str, float]
 ) -> MixedFit:
     """Return the mixed model of weighted rows, with the sizes of noise and displacements."""
-    size = len(geometry.value)
+    size, third = len(geometry.value), 3 * geometry.robot.n
     columns = (rows.jacobian * root[:, None])[used]
     aims = (root * (rows.jacobian[:, :size] @ geometry.value - rows.residual))[used]
     kind, std = rows.kind[used], np.zeros(len(aims))
     std[kind == KNOWN] = [item.std for item in geometry.known]
-    third = size // 7 * 3
-    parts = zip(_COLUMNS, np.split(columns, (third, 2 * third, size), axis=1), strict=True)
+    frames = zip(_COLUMNS, np.split(columns, (third, 2 * third, 7 * third // 3), axis=1),
+                 strict=False)
     return fit_mixed(np.zeros((len(aims), 0)), aims, std, [
         *(Effect(name, np.zeros((len(aims), 0)), kind == name)
           for name in dict.fromkeys(kind[kind != KNOWN].tolist())),
-        *(Effect(name, part, prior_std=prior[name], estimated=(
-            name != 'unknown' and prior[name] == _LEAST[name] and bool(part.any())))
-          for name, part in parts)])
+        *(Effect(name, part, prior_std=prior[name],
+                 estimated=prior[name] == _LEAST[name] and bool(part.any()))
+          for name, part in frames),
+        *(Effect(name, columns[:, [column]], prior_std=std, estimated=False)
+          for name, (column, std) in geometry.intrinsics.items()),
+        Effect(UNKNOWN, columns[:, size:], prior_std=_FAR, estimated=False)])
 
 
 @dataclass(frozen=True, eq=False)

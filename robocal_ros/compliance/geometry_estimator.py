@@ -16,6 +16,7 @@ from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.estimator import UNIT, check_arm, kinds
 from robocal_ros.compliance.geometry import (
+    UNKNOWN,
     ArmGeometry,
     GeometryFit,
     HeldOut,
@@ -155,6 +156,9 @@ def _order(geometry: ArmGeometry) -> dict[str, tuple[str, int, float]]:
             column = 3 * joint + place % 3 + 3 * n * (place // 3)
             found[f'{name}.{axis}'] = ('m' if place < 3 else 'rad', column, value[column])
         found[f'{name}.compliance'] = (UNIT, 6 * n + joint, value[6 * n + joint])
+    for name, (column, _) in geometry.intrinsics.items():
+        length = name.rpartition('.')[2] in ('fx', 'fy', 'cx', 'cy')
+        found[name] = ('px' if length else '1', column, value[column])
     for name, xyz in geometry.targets.items():
         begin = geometry.columns['target', name].start
         found |= {f'{name}.{axis}': ('m', begin + place, float(xyz[place]))
@@ -171,7 +175,7 @@ def _parameters(fit: GeometryFit, covariance: Array) -> tuple[Parameter, ...]:
     std = np.sqrt(np.diag(own))
     alike = own / np.outer(std, std)
     prior = np.full(geometry.width, np.inf)
-    for name in ('frame shift', 'frame turn', 'compliance'):
+    for name in (*geometry.intrinsics, 'frame shift', 'frame turn', 'compliance'):
         prior[fit.mixed.places[name]] = fit.mixed.std[name]
     moved = np.abs(fit.rows.jacobian).max(axis=0) > 0.0
     found = []
@@ -324,7 +328,7 @@ def _findings(fit: GeometryFit, held_out: HeldOut, before: Array) -> dict[str, A
     return {
         'placements': by_placement, 'misfits': _misfits(fit, held_out),
         'sets_that_do_not_fit': list(fit.odd),
-        'sizes': {name: float(size) for name, size in fit.mixed.std.items() if name != 'unknown'},
+        'sizes': {name: float(size) for name, size in fit.mixed.std.items() if name != UNKNOWN},
         'correlation_time': fit.memory, 'held_out_ratio': held_out.ratio,
         'fixtures': {name: place.homogeneous.ravel().tolist() if isinstance(place, pin.SE3)
                      else place.tolist() for name, place in fit.geometry.fixtures.items()}}

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import scipy
 
-from benchmarks.geometry import APART, BALL, TRACKER, Cell
+from benchmarks.geometry import APART, BALL, LENS, TRACKER, Cell
 from benchmarks.second_world import ARMS, body, rotation, urdf_of
 from robocal_ros.compliance.geometry import (
     ArmGeometry,
     KnownDistance,
     Observations,
     ObservedSet,
+    fit_geometry,
     read_observations,
 )
 from robocal_ros.compliance.geometry_estimator import estimate_geometry, summary
@@ -80,19 +81,34 @@ def touching(seed: int = 0) -> Observations:
                                      np.zeros((len(q), 0)), tuple(range(1, len(q) + 1))),))
 
 
-@pytest.mark.parametrize('kind', ['sockets', 'tracker', 'poses', 'plane'])
+CAMERAS = ('camera', 'camera_on_tool')
+
+
+@pytest.mark.parametrize('kind', ['sockets', 'tracker', 'poses', 'plane', *CAMERAS])
 def test_jacobians_are_those_of_finite_differences(
-    kind: str, balls: Observations, tracked: Observations
+    kind: str, balls: Observations, tracked: Observations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of residuals without a length, away from the nominal arm."""
-    data = {'sockets': balls, 'tracker': tracked, 'poses': posed(), 'plane': touching()}[kind]
+    # Residuals of images are infinitesimal, too: these have little noise, and are fitted first. Nor
+    # do the torques of a compliant arm change with its frames.
+    monkeypatch.setattr('benchmarks.geometry.CORNER', 1e-2)
+    cell = Cell(SEED)
+    cell.compliance = np.zeros(ROBOT.n)
+    data = cell.camera(kind) if kind in CAMERAS else {
+        'sockets': balls, 'tracker': tracked, 'poses': posed(), 'plane': touching()}[kind]
     first = data.sets[0]
-    few = replace(first, posture=first.posture[:8], reading=first.reading[:8])
+    few = replace(first, posture=first.posture[:8], reading=first.reading[:8],
+                  corners=first.corners[:8])
     geometry = ArmGeometry(ROBOT, Mounted(None), Target(ROBOT.tool_frame, CELL.stated),
-                           Observations((few,)))
+                           replace(data, sets=(few,)))
     geometry.linearised()
-    geometry.value = 1e-3 * np.random.default_rng(0).normal(size=7 * ROBOT.n)
-    geometry.value[6 * ROBOT.n:] = 0.0
+    geometry.value[:6 * ROBOT.n] = 1e-3 * np.random.default_rng(0).normal(size=6 * ROBOT.n)
+    if kind in CAMERAS:
+        found = ArmGeometry(ROBOT, Mounted(None), Target(ROBOT.tool_frame, CELL.stated), data)
+        fit_geometry(found)
+        geometry.value = found.value
+        geometry.targets, geometry.turns, geometry.fixtures = (
+            found.targets, found.turns, found.fixtures)
     rows, step = geometry.linearised(), 1e-6
     value, known = geometry.value, (geometry.targets, geometry.turns, geometry.fixtures)
     for column in range(geometry.width):
@@ -100,7 +116,7 @@ def test_jacobians_are_those_of_finite_differences(
         for sign in (step, -step):
             geometry.targets, geometry.turns, geometry.fixtures = map(dict, known)
             moved = sign * np.eye(1, geometry.width, column)[0]
-            geometry.value = value + moved[:7 * ROBOT.n]
+            geometry.value = value + moved[:len(value)]
             geometry.move(moved)
             ends.append(geometry.linearised().residual)
         slope = (ends[0] - ends[1]) / (2.0 * step)
@@ -108,17 +124,20 @@ def test_jacobians_are_those_of_finite_differences(
         # touched plane does not follow its normal.
         # So do the torques' changes with the deflection.
         stiff = 6 * ROBOT.n <= column < 7 * ROBOT.n
-        near = 1e-2 if stiff or kind in ('poses', 'plane') else 1e-6
+        near = 1e-2 if stiff or kind in ('poses', 'plane') else 1e-4 if kind in CAMERAS else 1e-6
         size = max(float(np.abs(slope).max()), 1.0)
         np.testing.assert_allclose(rows.jacobian[:, column], slope, atol=near * size)
 
 
-@pytest.mark.parametrize('kind', ['sockets', 'tracker', 'poses', 'everything'])
+@pytest.mark.parametrize('kind', ['sockets', 'tracker', 'poses', 'everything', *CAMERAS])
 def test_the_hidden_arm_is_found_within_the_stated_uncertainty(
     kind: str, balls: Observations, tracked: Observations
 ) -> None:
-    data = {'sockets': balls, 'tracker': tracked, 'poses': posed(),
-            'everything': Observations((*balls.sets[:4], *tracked.sets, *touching().sets))}[kind]
+    camera = Cell(SEED).camera(kind if kind in CAMERAS else 'camera')
+    everything = (*balls.sets[:4], *tracked.sets, *touching().sets, *camera.sets)
+    data = camera if kind in CAMERAS else {
+        'sockets': balls, 'tracker': tracked, 'poses': posed(),
+        'everything': replace(camera, sets=everything)}[kind]
     result = estimated(data)
     assert result.verdict is Verdict.PASS, result.reasons
     truth = {f'{joint}.{axis}': value for joint, moved in zip(
@@ -294,6 +313,79 @@ def test_files_are_sets_by_their_columns_and_lists_say_the_rest(tmp_path: Path) 
         read_observations([tmp_path / 'empty'], ROBOT)
     with pytest.raises(DataError, match='beyond its limits.*in degrees'):
         read_observations([point], ROBOT)
+
+
+def images(folder: Path, **changes: str) -> Path:
+    """Write images of a fixed camera, its calibration, and a list that names them."""
+    item = Cell(SEED).camera('camera').sets[0]
+    written(folder, 'images.csv', np.vstack([
+        np.hstack((np.tile(q, (len(corners), 1)), corners))
+        for q, corners in zip(item.posture, item.corners, strict=True)]))
+    fx, fy, cx, cy, *distortion = LENS.tolist()
+    (folder / 'ost.yaml').write_text(
+        f'image_width: 1600\nimage_height: 1200\ncamera_name: cell\ncamera_matrix: {{rows: 3, '
+        f'cols: 3, data: [{fx}, 0, {cx}, 0, {fy}, {cy}, 0, 0, 1]}}\n'
+        f'distortion_model: {changes.get("model", "plumb_bob")}\n'
+        f'distortion_coefficients: {{rows: 1, cols: 5, data: {distortion}}}\n', encoding='utf-8')
+    path = folder / 'list.yaml'
+    path.write_text(
+        f'sets: [{{file: images.csv, kind: {changes.get("kind", "camera")}}}]\n'
+        f'cameras: {{lens: {{file: ost.yaml{changes.get("std", "")}}}}}\n', encoding='utf-8')
+    return path
+
+
+def test_lines_of_one_posture_are_one_image(tmp_path: Path) -> None:
+    (found,), (item,) = (data.sets for data in (
+        read_observations([images(tmp_path)], ROBOT), Cell(SEED).camera('camera')))
+    assert (found.kind, found.fixture, found.target) == ('camera', 'lens', 'board')
+    assert found.lines[:3] == (1, 49, 97)
+    np.testing.assert_allclose(found.posture, item.posture)
+    np.testing.assert_allclose(found.corners, item.corners)
+    np.testing.assert_allclose(found.reading, item.reading, atol=1e-6)
+
+
+def test_a_lens_of_which_little_is_known_is_estimated(tmp_path: Path) -> None:
+    result = estimated(read_observations([images(tmp_path)], ROBOT))
+    assert result.verdict is Verdict.PASS, result.reasons
+    focus = result.parameter('lens.fx')
+    assert focus.unit == 'px'
+    assert focus.state is State.IDENTIFIED
+    assert focus.std < 3.0
+    exact = estimated(read_observations([images(tmp_path, std=f', std: {[0.0] * 9}')], ROBOT))
+    assert not any(item.name.startswith('lens') for item in exact.parameters)
+
+
+def test_a_mistaken_corner_and_a_lens_that_is_not_stated_are_refused(tmp_path: Path) -> None:
+    path = images(tmp_path)
+    rows = np.loadtxt(tmp_path / 'images.csv', delimiter=',')
+    rows[100, -2:] = rows[101, -2:]
+    written(tmp_path, 'images.csv', rows)
+    with pytest.raises(DataError, match='images, line 101: the corner is not where the others'):
+        read_observations([path], ROBOT)
+    written(tmp_path, 'images.csv', rows[:99])
+    with pytest.raises(DataError, match='line 97: the image has fewer than 4 corners'):
+        read_observations([path], ROBOT)
+    for changes, message in (
+            ({'kind': 'camera, camera: wrist'}, "no camera 'wrist'.* it has lens"),
+            ({'model': 'equidistant'}, "got 9 numbers and 'equidistant' with 5"),
+            ({'std': ', std: [1.0]'}, 'std of the list has 1 numbers, expected 9: of fx, fy'),
+            ({'kind': "''"}, "with kind 'camera' or 'camera_on_tool'")):
+        with pytest.raises(FileFormatError, match=message):
+            read_observations([images(tmp_path, **changes)], ROBOT)
+
+
+def test_a_camera_that_was_moved_is_named(tmp_path: Path) -> None:
+    data = Cell(SEED).camera('camera')
+    (item,) = data.sets
+    parts = [replace(item, name=f'part {part}', placement=f'part {part}',
+                     posture=item.posture[part::4], reading=item.reading[part::4],
+                     corners=item.corners[part::4], lines=item.lines[part::4])
+             for part in range(4)]
+    parts[2] = replace(parts[2], corners=tuple(
+        corners + [0.0, 0.0, 0.0, 4.0, 0.0] for corners in parts[2].corners))
+    result = estimated(replace(data, sets=tuple(parts)))
+    assert result.verdict is Verdict.FAIL
+    assert 'part 2' in ' '.join(result.reasons)
 
 
 @pytest.mark.parametrize(('text', 'message'), [

@@ -26,6 +26,7 @@ NOT_BUILT = shutil.ignore_patterns('.*', 'build', 'install', 'log', '__pycache__
 LIBRARIES = {
     'argcomplete': ('python3-argcomplete', 'argcomplete'),
     'coal': ('pinocchio', 'pin'),
+    'cv2': ('python3-opencv', 'opencv-python-headless'),
     'daqp': (None, 'daqp'),
     # The extra of setup.py for `robocal fleet`; nothing else needs them.
     'dask': (None, None),

@@ -89,8 +89,8 @@ def test_jacobians_are_those_of_finite_differences(
     kind: str, balls: Observations, tracked: Observations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of residuals without a length, away from the nominal arm."""
-    # Residuals of images are infinitesimal, too: these have little noise, and are fitted first. Nor
-    # do the torques of a compliant arm change with its frames.
+    # Residuals of images are infinitesimal, too: these have little noise, and are fitted first.
+    # Nor do the torques of a compliant arm change with its frames.
     monkeypatch.setattr('benchmarks.geometry.CORNER', 1e-2)
     cell = Cell(SEED)
     cell.compliance = np.zeros(ROBOT.n)

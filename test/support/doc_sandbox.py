@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pinocchio as pin
+import yaml
 
 from robocal_ros.messages import Bag, BagWriter, JointSamples, WrenchSamples
 from robocal_ros.payload import PayloadParameters, static_poses
@@ -82,6 +84,7 @@ def write(folder: Path) -> Path:
     _write_compliance(folder / 'compliance_bag', robot)
     _write_hall(folder)
     _write_sockets(folder, robot)
+    _write_images(folder, robot)
     return folder
 
 
@@ -108,6 +111,25 @@ def _write_sockets(folder: Path, robot: Robot) -> None:
                 if (robot.lower < q).all() and (q < robot.upper).all():
                     rows.append(q)
             np.savetxt(folder / 'sockets' / placement / f'hole_{hole}.csv', rows, delimiter=',')
+
+
+def _write_images(folder: Path, robot: Robot) -> None:
+    """Write corners of a board before a camera, and the calibration of its lens."""
+    g, board = np.random.default_rng(0), np.zeros((48, 3))
+    board[:, :2] = 0.03 * np.indices((6, 8)).reshape(2, -1).T
+    matrix = np.array([[900.0, 0.0, 640.0], [0.0, 900.0, 480.0], [0.0, 0.0, 1.0]])
+    lens = np.array([-0.1, 0.0, 0.0, 0.0, 0.0])
+    rows = []
+    for q in g.uniform(-0.6, 0.6, (10, robot.n)):
+        pixels, _ = cv2.projectPoints(
+            board, 0.4 * g.normal(size=3), np.array([-0.1, -0.1, 0.6]), matrix, lens)
+        corners = pixels[:, 0] + 0.1 * g.normal(size=(48, 2))
+        rows.append(np.hstack((np.tile(q, (48, 1)), board, corners)))
+    np.savetxt(folder / 'images.csv', np.vstack(rows), delimiter=',')
+    (folder / 'ost.yaml').write_text(yaml.safe_dump({
+        'camera_matrix': {'rows': 3, 'cols': 3, 'data': matrix.ravel().tolist()},
+        'distortion_model': 'plumb_bob',
+        'distortion_coefficients': {'rows': 1, 'cols': 5, 'data': lens.tolist()}}))
 
 
 def _write_hall(folder: Path) -> None:

@@ -105,6 +105,7 @@ class _Equations:
         right: Residuals of the first solution over the noise, shape (k,).
         matrix: Normal equations, shape (p + q, p + q).
         inverse: Their inverse.
+        solution: Fixed parameters and coefficients, beyond the first solution, shape (p + q,).
         objective: Minus the logarithm of the restricted likelihood, apart from a constant.
         slope: Its derivatives by the logarithms of the unknown sizes.
 
@@ -114,6 +115,7 @@ class _Equations:
     right: Array
     matrix: Array
     inverse: Array
+    solution: Array
     objective: float
     slope: Array
 
@@ -165,11 +167,16 @@ class _Problem:
         scale = 1.0 / np.sqrt(np.diag(matrix))
         factor, info = scipy.linalg.lapack.dpotrf(matrix * np.outer(scale, scale), lower=1)
         if info != 0:
-            return _Equations(weighted, right, matrix, scaled_inverse(matrix), np.inf,
-                              np.zeros(len(logarithms)))
+            inverse = scaled_inverse(matrix)
+            return _Equations(weighted, right, matrix, inverse, inverse @ (weighted.T @ right),
+                              np.inf, np.zeros(len(logarithms)))
         lower = np.tril(scipy.linalg.lapack.dpotri(factor, lower=1)[0])
         inverse = (lower + np.tril(lower, -1).T) * np.outer(scale, scale)
         solution = inverse @ (weighted.T @ right)
+        left = right - weighted @ solution
+        # One step of refinement: of small noise, rounding would make the squares of the residuals
+        # so uneven that no minimum is found.
+        solution += inverse @ (weighted.T @ left - penalty * solution)
         left = right - weighted @ solution
         objective = 0.5 * (
             float(np.log(variance).sum()) + size_term
@@ -184,12 +191,15 @@ class _Problem:
                    for (effect, part), size in zip(self.effects, sizes, strict=True)
                    if effect.estimated]
         slope = np.array(by_size) * (self.scales * np.exp(logarithms))**2
-        return _Equations(weighted, right, matrix, inverse, objective, slope)
+        return _Equations(weighted, right, matrix, inverse, solution, objective, slope)
 
     def objective(self, logarithms: Array) -> tuple[float, Array]:
-        """Return the objective and its derivatives."""
-        found = self.equations(logarithms)
-        return found.objective, found.slope
+        """Return the objective per measurement and its derivatives.
+
+        Of larger ones L-BFGS-B sometimes takes its first step to be the last.
+        """
+        found, count = self.equations(logarithms), max(len(self._residual), 1)
+        return found.objective / count, found.slope / count
 
 
 def fit_mixed(
@@ -231,7 +241,7 @@ def fit_mixed(
         return np.asarray(problem.start + inverse @ (
             weighted.T @ right - weighted[rows].T @ right[rows])), inverse
 
-    solution = problem.start + equations.inverse @ (weighted.T @ right)
+    solution = problem.start + equations.solution
     return MixedFit(
         solution[:p], equations.inverse[:p, :p],
         {effect.name: solution[part] for effect, part in problem.effects if effect.rows is None},

@@ -79,3 +79,20 @@ def test_rows_left_out_count_for_nothing():
                       [Effect('group', groups()[rest, 1:], prior_std=known[0].prior_std,
                               estimated=False)])
     np.testing.assert_allclose(shift, again.value, rtol=1e-9)
+
+
+@pytest.mark.parametrize('seed', range(8))
+def test_small_noise_and_large_unknowns_do_not_hide_the_sizes(seed: int) -> None:
+    """Unknowns that effects may replace, a million times the noise."""
+    g, count = np.random.default_rng(seed), 480
+    columns = g.normal(size=(count, 30))
+    unknown = 10.0 * columns[:, :8] @ g.normal(size=(8, 8))
+    measured = columns @ (2e-3 * g.normal(size=30)) + 1e-5 * g.normal(size=count)
+    rows = np.ones(count, dtype=bool)
+    fit = fit_mixed(np.zeros((count, 0)), measured, np.zeros(count), [
+        Effect('noise', np.zeros((count, 0)), rows), Effect('effect', columns, prior_std=1e-4),
+        Effect('unknown', unknown, prior_std=1.0, estimated=False)])
+    assert fit.std['noise'] == pytest.approx(1e-5, rel=0.15)
+    assert fit.std['effect'] == pytest.approx(2e-3, rel=0.6)
+    left = measured - columns @ fit.coefficients['effect'] - unknown @ fit.coefficients['unknown']
+    assert np.sqrt(np.mean(left**2)) < 1.05e-5

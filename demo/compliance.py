@@ -7,7 +7,7 @@ from typing import Any
 
 from demo.stage import Stage
 from demo.tour import Tour, TourOutcome, run_method
-from robocal_ros.compliance.estimator import METHOD
+from robocal_ros.compliance.parameters import LOADED_UNLOADED
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.results import CalibrationResult
 from robocal_ros.results.report import Panel
@@ -80,7 +80,7 @@ class ComplianceTour(Tour):
         child, client = stage.start_node('compliance_calibration', {
             **known_load(stage.truth), 'attach_service': 'sim_arm/attach_load',
             'detach_service': 'sim_arm/detach_load', **({} if stage.full else SHORT)})
-        message, result = run_method(stage, child, client, self.capability, METHOD, {})
+        message, result = run_method(stage, child, client, self.capability, LOADED_UNLOADED, {})
         if result is None:
             return [TourOutcome('compliance', message, None)]
         return [TourOutcome('compliance', message, result,

@@ -12,6 +12,8 @@ import numpy as np
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.fit import ComplianceFit, fit_compliance, shrunk_angles
+from robocal_ros.compliance.geometry import Observations, tracked_set
+from robocal_ros.compliance.geometry_estimator import estimate_geometry
 from robocal_ros.compliance.measurement import (
     Displacements,
     EndPosition,
@@ -19,15 +21,16 @@ from robocal_ros.compliance.measurement import (
     Target,
     check_registration,
     displacements,
+    find_end_positions,
     found_sets,
     marked_sets,
     register,
     target_motion,
     visits,
 )
-from robocal_ros.compliance.model import Mounted, mounted_of, predicted
-from robocal_ros.compliance.parameters import ComplianceParameters
-from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.compliance.model import UNIT, Mounted, check_arm, kinds, mounted_of, predicted
+from robocal_ros.compliance.parameters import LOADED_UNLOADED, OF_GEOMETRY, ComplianceParameters
+from robocal_ros.errors import DataError
 from robocal_ros.estimators import Estimator, Needs, TrackerNeed
 from robocal_ros.messages import Recording, StreamCounts
 from robocal_ros.results import (
@@ -42,8 +45,7 @@ from robocal_ros.results import (
 )
 from robocal_ros.robot import Robot
 
-KIND, METHOD = 'compliance', 'loaded_unloaded'
-UNIT = 'rad/(N·m)'
+KIND = 'compliance'
 WEAK = 0.05
 """Relative standard deviation above which a compliance is called weak."""
 CORRELATED = 0.8
@@ -55,18 +57,6 @@ _SEEN = 3.0
 _BENT = 3.0
 # Degrees of freedom above which an interval is that of a normal distribution.
 _NORMAL = 1e3
-
-
-def check_arm(robot: Robot, values: ComplianceParameters) -> None:
-    """Raise a ConfigurationError if the arm lacks a frame or has a prismatic joint."""
-    sliding = [name for name, slides in zip(robot.joint_names, robot.prismatic, strict=True)
-               if slides]
-    if sliding:
-        raise ConfigurationError(
-            f"Joint '{sliding[0]}' is prismatic; compliance is identified for revolute joints "
-            'only, in rad/(N·m). Remove it from the parameter joints.')
-    for frame in (values.target_frame, values.load_frame):
-        robot.frame_id(frame or robot.tool_frame)
 
 
 def estimate(
@@ -90,7 +80,8 @@ def estimate(
         RobocalError: See ``estimate_sets``; also if the recording lacks readings or rests.
 
     """
-    mounted.known_load()
+    if values.method != OF_GEOMETRY:
+        mounted.known_load()
     joints, readings = recording.joints, recording.tracker
     if readings is None:
         raise DataError('The recording has no tracker readings; record the tracker topic too.')
@@ -98,6 +89,8 @@ def estimate(
     if recording.stationary:
         unloaded, loaded, registration = marked_sets(
             robot, joints, readings, recording.stationary, values)
+    elif values.method == OF_GEOMETRY:
+        unloaded, loaded = find_end_positions(joints, readings, values), []
     else:
         unloaded, loaded = found_sets(robot, joints, readings, values)
     return estimate_sets(
@@ -111,6 +104,8 @@ def estimate_sets(
     counts: Mapping[str, int] | None = None, source: str = 'live',
 ) -> CalibrationResult:
     """Estimate the compliance of every joint from both sets of end positions.
+
+    By the method geometry, the geometry of the arm from one or both.
 
     Args:
         robot: The arm without anything mounted.
@@ -129,6 +124,12 @@ def estimate_sets(
         ExcitationError: If no joint's compliance is observable.
 
     """
+    last = max((item.time for item in (*unloaded, *loaded)), default=0.0)
+    if values.method == OF_GEOMETRY:
+        return estimate_geometry(
+            robot, Observations(tuple(
+                tracked_set(part, loaded=part is loaded) for part in (unloaded, loaded) if part)),
+            values, mounted, counts=counts, source=source, time=last)
     load, robot = mounted.known_load(), mounted.on(robot, loaded=False)
     if registration is None:
         registration = register(robot, unloaded, values)
@@ -142,7 +143,7 @@ def estimate_sets(
     sag, sag_held_out = (_sag(robot, arm, target, part, fit) for part in (fitted, held_out))
     everything, names, seen = [*unloaded, *loaded], robot.joint_names, list(fit.seen)
     return CalibrationResult(
-        kind=KIND, method=METHOD, robot=robot.identity,
+        kind=KIND, method=LOADED_UNLOADED, robot=robot.identity,
         frame='', parameters=_parameters(names, fit),
         covariance_names=tuple(f'{names[i]}.compliance' for i in seen),
         covariance=fit.covariance[np.ix_(seen, seen)],
@@ -171,7 +172,7 @@ def estimate_sets(
             'tracker_translation': registration.translation.tolist(),
             'largest_encoder_difference': float(np.abs(data.loaded - data.unloaded).max()),
             **_findings(names, fit)},
-        source=source, time=max(item.time for item in everything),
+        source=source, time=last,
         software_version=__version__, series=_series(data, sag, sag_held_out))
 
 
@@ -352,11 +353,6 @@ def _estimate(
     robot: Robot, recording: Recording, values: ComplianceParameters, inputs: Inputs
 ) -> CalibrationResult:
     return estimate(robot, recording, values, mounted_of(robot, values, inputs.get('payload')))
-
-
-def kinds(values: ComplianceParameters) -> tuple[str, ...]:
-    """Return the kinds of results that an estimate uses."""
-    return () if values.payload_is == 'unused' else ('payload',)
 
 
 COMPLIANCE = Estimator(

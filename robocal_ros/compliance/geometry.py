@@ -50,7 +50,14 @@ import scipy
 
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.compliance.camera import CORNERS, INTRINSICS, Camera, ListedCamera
-from robocal_ros.compliance.measurement import MAX_LOST, Target, least_squares_transform
+from robocal_ros.compliance.measurement import (
+    LOADED,
+    MAX_LOST,
+    UNLOADED,
+    EndPosition,
+    Target,
+    least_squares_transform,
+)
 from robocal_ros.compliance.model import Mounted
 from robocal_ros.errors import DataError, FileFormatError
 from robocal_ros.estimation import Effect, MixedFit, fit_mixed
@@ -65,7 +72,7 @@ KNOWN = 'known distance'
 # Columns by name, with the least standard deviation of displacements by manufacture [m, rad] and
 # of compliances [rad/(N·m)], and that of unknown points and poses about their start, a large one.
 _LEAST = {'frame shift': 1e-4, 'frame turn': 1e-4, 'compliance': 1e-6}
-_COLUMNS, UNKNOWN, _FAR = tuple(_LEAST), 'unknown', 1.0
+_COLUMNS, WEIGHTS, UNKNOWN, _FAR = tuple(_LEAST), 'weights of links', 'unknown', 1.0
 # Standard deviation of displacements until the linearisation is near the estimate [m, rad].
 _START = {'frame shift': 2e-3, 'frame turn': 1e-2}
 _STEPS, _SMALL_STEP = 25, 1e-6
@@ -295,6 +302,20 @@ def _read_set(path: Path, item: ListedSet, listed: ListOfSets, robot: Robot) -> 
         item.target or target, item.loaded, posture, reading, lines, camera)
 
 
+def tracked_set(positions: Sequence[EndPosition], *, loaded: bool = False) -> ObservedSet:
+    """Return end positions that a tracker measured as a set."""
+    reading = np.array([item.point for item in positions])
+    posed = positions[0].rotation is not None
+    if posed:
+        turns = scipy.spatial.transform.Rotation.from_matrix([
+            item.rotation for item in positions])
+        reading = np.hstack((reading, turns.as_quat()))
+    return ObservedSet(
+        LOADED if loaded else UNLOADED, 'pose' if posed else 'point', 'all', 'tracker', 'target',
+        loaded, np.array([item.posture for item in positions]), reading,
+        tuple(range(1, len(positions) + 1)))
+
+
 def _images(item: ObservedSet, cameras: Mapping[str, Camera], listed: str) -> ObservedSet:
     """Return a camera's set with lines of one posture joined to images.
 
@@ -367,6 +388,7 @@ class Kinematics:
         turns: Columns are the axes about which their rotation vectors turn them, likewise.
         axes: Joint axes, shape (k, n, 3).
         torque: Torques that hold the arm, shape (k, n) [N·m].
+        own: Share of the links of the URDF in these, likewise.
         tool: Rotation of the target's frame, shape (k, 3, 3).
         point: Position of the target, shape (k, 3) [m].
         lever: The target relative to the joints' frames, shape (k, n, 3) [m].
@@ -378,6 +400,7 @@ class Kinematics:
     turns: Array
     axes: Array
     torque: Array
+    own: Array
     tool: Array
     point: Array
     lever: Array
@@ -392,7 +415,9 @@ class ArmGeometry:
         sets: The observations.
         known: Known distances between sockets.
         value: Estimated shifts [m] and turns [rad] of the joints' frames in these frames, then
-            compliances [rad/(N·m)], then changes of intrinsics that are not exact, shape (s,).
+            compliances [rad/(N·m)], shares by which the links' torques are off, and changes of
+            intrinsics that are not exact, shape (s,).
+        weight_std: Standard deviation of these shares.
         cameras: The cameras, by name.
         intrinsics: Columns and standard deviations of intrinsics that are not exact, by name.
         targets: Positions in the target's frame, shape (3,) [m], by name.
@@ -404,7 +429,10 @@ class ArmGeometry:
 
     """
 
-    def __init__(self, robot: Robot, mounted: Mounted, target: Target, data: Observations) -> None:
+    def __init__(
+        self, robot: Robot, mounted: Mounted, target: Target, data: Observations,
+        weight_std: float,
+    ) -> None:
         """Start from the nominal arm.
 
         Raises:
@@ -412,19 +440,19 @@ class ArmGeometry:
 
         """
         self.robot, self.sets, self.known = robot, data.sets, data.distances
-        self.cameras = data.cameras
+        self.cameras, self.weight_std = data.cameras, weight_std
         self.intrinsics: dict[str, tuple[int, float]] = {}
         for camera in dict.fromkeys(item.camera for item in data.sets if item.corners):
             for name, std in self.cameras[camera].stds.items():
                 if std > 0.0:
-                    self.intrinsics[f'{camera}.{name}'] = (7 * robot.n + len(self.intrinsics), std)
+                    self.intrinsics[f'{camera}.{name}'] = (8 * robot.n + len(self.intrinsics), std)
         self._frame = target.frame
         self._arms = {loaded: mounted.on(robot, loaded=loaded)
                       for loaded in {item.loaded for item in data.sets}}
         self._nominal = {loaded: [placement.copy() for placement in arm.model.jointPlacements]
                          for loaded, arm in self._arms.items()}
         self._joints = [robot.model.getJointId(name) for name in robot.joint_names]
-        self.value = np.zeros(7 * robot.n + len(self.intrinsics))
+        self.value = np.zeros(8 * robot.n + len(self.intrinsics))
         self.targets = {item.target: np.array(target.xyz) for item in data.sets}
         self.turns: dict[str, Array] = {}
         self.fixtures: dict[str, Array | pin.SE3] = {}
@@ -441,16 +469,21 @@ class ArmGeometry:
         self._volume: dict[int, Array] = {}
         self._scale: dict[int, float] = {}
 
+    @property
+    def least(self) -> int:
+        """Number of observable unknowns, and so of coordinates that are needed."""
+        # A joint's frame has four parameters that the others cannot replace, and no weights are
+        # told from compliances.
+        return self.width - 4 * self.robot.n
+
     def check_amount(self) -> None:
         """Raise a DataError if there are fewer coordinates than observable unknowns."""
         found = sum((6 if item.posed else 1 if item.kind == 'plane' else 3)
                     * len(np.unique(item.posture.round(_SAME), axis=0)) for item in self.sets)
-        # A joint's frame has four parameters that the others cannot replace.
-        needed = self.width - 3 * self.robot.n
-        if found < needed:
+        if found < self.least:
             raise DataError(
                 f'{sum(map(len, self.sets))} observations have {found} coordinates in different '
-                f'postures; at least {needed} are needed for the frames of {self.robot.n} '
+                f'postures; at least {self.least} are needed for the frames of {self.robot.n} '
                 'joints, targets and fixtures. Measure more postures.')
 
     def _start(self, item: ObservedSet) -> None:
@@ -479,14 +512,16 @@ class ArmGeometry:
         """Return the arrays of a set at the current estimate."""
         arm, n = self._arms[item.loaded], self.robot.n
         shift, turn = self.value[:3 * n].reshape(n, 3), self.value[3 * n:6 * n].reshape(n, 3)
-        model, compliance = arm.model, self.value[6 * n:7 * n]
+        model, (compliance, off) = arm.model, self.value[6 * n:8 * n].reshape(2, n)
         turned, rates = (np.array([function(w) for w in turn])
                          for function in (pin.exp3, pin.Jexp3))
         for joint, v, rotation in zip(self._joints, shift, turned, strict=True):
             model.jointPlacements[joint] = self._nominal[item.loaded][joint] * pin.SE3(rotation, v)
         rows = []
         for encoders in item.posture:
-            q, torque = deflected(arm.gravity_torque, encoders, compliance)
+            q, torque = deflected(
+                lambda at: arm.gravity_torque(at) + off * self.robot.gravity_torque(at),
+                encoders, compliance)
             tool, point, jacobian = arm.pose_and_jacobian(
                 q, self._frame, self.targets[item.target])
             before = [arm.data.oMi[model.parents[joint]] * model.jointPlacements[joint]
@@ -494,7 +529,7 @@ class ArmGeometry:
             frames = np.array([place.rotation for place in before])
             lever = point - np.array([place.translation for place in before])
             rows.append((frames @ turned.transpose(0, 2, 1), frames @ rates, jacobian[3:].T,
-                         torque, tool, point, lever, jacobian[:3].T))
+                         torque, self.robot.gravity_torque(q), tool, point, lever, jacobian[:3].T))
         return Kinematics(*(np.array(part) for part in zip(*rows, strict=True)))
 
     def _jacobian(self, item: ObservedSet, at: Kinematics) -> Array:
@@ -504,9 +539,31 @@ class ArmGeometry:
         jacobian[:, :, :3 * n] = at.shifts.transpose(0, 2, 1, 3).reshape(-1, 3, 3 * n)
         turned = np.cross(at.turns.transpose(0, 1, 3, 2), at.lever[:, :, None])
         jacobian[:, :, 3 * n:6 * n] = turned.transpose(0, 3, 1, 2).reshape(-1, 3, 3 * n)
-        jacobian[:, :, 6 * n:7 * n] = -(at.moved * at.torque[:, :, None]).transpose(0, 2, 1)
+        jacobian[:, :, 6 * n:8 * n] = -self._bent(at, at.moved)
         jacobian[:, :, self.columns['target', item.target]] = at.tool
         return jacobian
+
+    def _bent(self, at: Kinematics, moved: Array) -> Array:
+        """Return movements by joints per compliance and per share of weight, (k, 3, 2 n)."""
+        n = self.robot.n
+        factors = np.concatenate((at.torque, at.own * self.value[6 * n:7 * n]), axis=1)
+        return (np.tile(moved, (1, 2, 1)) * factors[:, :, None]).transpose(0, 2, 1)
+
+    def scaled(self, noise: float) -> Array:
+        """Return the Jacobian in units of noise and of what is known before, (rows, width).
+
+        Args:
+            noise: Standard deviation of a coordinate [m, rad].
+
+        """
+        n, jacobian = self.robot.n, self.linearised().jacobian
+        known = np.full(self.width, _FAR)
+        known[:6 * n] = np.repeat(tuple(_START.values()), 3 * n)
+        # A turn like that of frames under the largest torque.
+        torque = np.abs(np.concatenate([self.kinematics(item).torque for item in self.sets]))
+        known[6 * n:7 * n] = _START['frame turn'] / max(float(torque.max()), 1e-9)
+        known[7 * n:8 * n] = self.weight_std
+        return jacobian * known / noise
 
     def residuals(self, item: ObservedSet) -> Iterator[tuple[str, Array, Array]]:
         """Yield kind, residuals and Jacobian of a set: shapes (k, d) and (k, d, width) [m, rad].
@@ -528,7 +585,7 @@ class ArmGeometry:
                 apart = (at.tool @ turn) @ (fixture.rotation @ _rotations(item)).transpose(0, 2, 1)
                 rotation = np.zeros_like(jacobian)
                 rotation[:, :, 3 * n:6 * n] = at.turns.transpose(0, 2, 1, 3).reshape(-1, 3, 3 * n)
-                rotation[:, :, 6 * n:7 * n] = -(at.axes * at.torque[:, :, None]).transpose(0, 2, 1)
+                rotation[:, :, 6 * n:8 * n] = -self._bent(at, at.axes)
                 rotation[:, :, self.columns['turn', item.target]] = at.tool @ turn
                 rotation[:, :, self.columns['fixture', item.fixture]][:, :, 3:] = -np.eye(3)
                 if item.corners:
@@ -741,7 +798,7 @@ def fit_geometry(geometry: ArmGeometry) -> GeometryFit:
         used = root > 0.0
         mixed = _solved(rows, geometry, root, used, _LEAST if settled else _LEAST | _START)
         found = np.concatenate([mixed.coefficients[name] for name in (
-            *_COLUMNS, *geometry.intrinsics, UNKNOWN)])
+            *_COLUMNS, WEIGHTS, *geometry.intrinsics, UNKNOWN)])
         change = np.abs(found[:7 * n] - geometry.value[:7 * n]).max()
         if step > _SETTLED and change < _SMALL_STEP and (before == kept).all():
             break
@@ -799,19 +856,19 @@ def _solved(
     rows: Rows, geometry: ArmGeometry, root: Array, used: Flags, prior: Mapping[str, float]
 ) -> MixedFit:
     """Return the mixed model of weighted rows, with the sizes of noise and displacements."""
-    size, third = len(geometry.value), 3 * geometry.robot.n
+    size, n = len(geometry.value), geometry.robot.n
     columns = (rows.jacobian * root[:, None])[used]
     aims = (root * (rows.jacobian[:, :size] @ geometry.value - rows.residual))[used]
     kind, std = rows.kind[used], np.zeros(len(aims))
     std[kind == KNOWN] = [item.std for item in geometry.known]
-    frames = zip(_COLUMNS, np.split(columns, (third, 2 * third, 7 * third // 3), axis=1),
-                 strict=False)
+    frames = zip(_COLUMNS, np.split(columns[:, :7 * n], (3 * n, 6 * n), axis=1), strict=True)
     return fit_mixed(np.zeros((len(aims), 0)), aims, std, [
         *(Effect(name, np.zeros((len(aims), 0)), kind == name)
           for name in dict.fromkeys(kind[kind != KNOWN].tolist())),
         *(Effect(name, part, prior_std=prior[name],
                  estimated=prior[name] == _LEAST[name] and bool(part.any()))
           for name, part in frames),
+        Effect(WEIGHTS, columns[:, 7 * n:8 * n], prior_std=geometry.weight_std, estimated=False),
         *(Effect(name, columns[:, [column]], prior_std=std, estimated=False)
           for name, (column, std) in geometry.intrinsics.items()),
         Effect(UNKNOWN, columns[:, size:], prior_std=_FAR, estimated=False)])

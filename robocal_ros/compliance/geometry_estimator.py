@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -14,7 +14,6 @@ import pinocchio as pin
 
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
-from robocal_ros.compliance.estimator import UNIT, check_arm, kinds
 from robocal_ros.compliance.geometry import (
     UNKNOWN,
     ArmGeometry,
@@ -27,7 +26,7 @@ from robocal_ros.compliance.geometry import (
     read_observations,
 )
 from robocal_ros.compliance.measurement import MAX_LOST, Target
-from robocal_ros.compliance.model import mounted_of
+from robocal_ros.compliance.model import UNIT, Mounted, check_arm, kinds, mounted_of
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.errors import DataError
 from robocal_ros.estimators import FileEstimator
@@ -67,13 +66,15 @@ def estimate_files(
         inputs: A payload result, of the tool or the load.
 
     """
-    return estimate_geometry(robot, read_observations(files, robot), values, inputs, ', '.join(
-        '/'.join(path.resolve().parts[-2:]) for path in files))
+    return estimate_geometry(
+        robot, read_observations(files, robot), values,
+        mounted_of(robot, values, inputs.get('payload')),
+        source=', '.join('/'.join(path.resolve().parts[-2:]) for path in files))
 
 
 def estimate_geometry(
-    robot: Robot, data: Observations, values: ComplianceParameters, inputs: Inputs,
-    source: str = 'live',
+    robot: Robot, data: Observations, values: ComplianceParameters, mounted: Mounted, *,
+    counts: Mapping[str, int] | None = None, source: str = 'live', time: float = 0.0,
 ) -> CalibrationResult:
     """Estimate frames and compliances of all joints.
 
@@ -81,8 +82,10 @@ def estimate_geometry(
         robot: The nominal arm.
         data: The observations.
         values: The node's parameters.
-        inputs: A payload result, of the tool or the load.
-        source: Names of the files.
+        mounted: What is mounted without and with the load.
+        counts: Further counts of the result.
+        source: ``live``, or names of bag or files.
+        time: Stamp of the last observation [s]; 0 if it is unknown.
 
     Raises:
         ConfigurationError: If the parameters do not fit the arm.
@@ -91,8 +94,7 @@ def estimate_geometry(
     """
     check_arm(robot, values)
     robot.check_untied('Calibration of the geometry')
-    mounted = mounted_of(robot, values, inputs.get('payload'))
-    geometry = ArmGeometry(robot, mounted, Target.of(robot, values), data)
+    geometry = ArmGeometry(robot, mounted, Target.of(robot, values), data, values.arm_model_std)
     geometry.check_amount()
     before = _nominal_distances(geometry, values.max_nominal_error)
     fit = fit_geometry(geometry)
@@ -116,13 +118,13 @@ def estimate_geometry(
                         int(evaluated.sum())),) if evaluated.any() else (),
         checks=_checks(fit, held_out, values, parameters, covariance, widening),
         counts={'sets': len(data.sets), 'observations': len(fit.kept),
-                'observations_that_do_not_fit': int((~fit.fits).sum())},
+                'observations_that_do_not_fit': int((~fit.fits).sum()), **(counts or {})},
         settings={
             'tool_frame': robot.tool_frame, 'gravity': np.asarray(robot.gravity).tolist(),
             'mounted_unloaded': mounted.described(loaded=False),
             'target_frame': values.target_frame or robot.tool_frame,
             **_findings(fit, held_out, before)},
-        source=source, time=0.0, software_version=__version__,
+        source=source, time=time, software_version=__version__,
         series=_series(fit, held_out, before))
 
 

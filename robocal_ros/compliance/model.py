@@ -20,10 +20,12 @@ import pinocchio as pin
 
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.compliance.measurement import Target
-from robocal_ros.compliance.parameters import ComplianceParameters
-from robocal_ros.errors import DataError
+from robocal_ros.compliance.parameters import OF_GEOMETRY, ComplianceParameters
+from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.results import CalibrationResult
 from robocal_ros.robot import RigidBodyInertia, Robot, alternative_loads, carried_load, deflected
+
+UNIT = 'rad/(N·m)'
 
 _SYMMETRIC = np.array([
     np.eye(3), np.diag([1.0, -1.0, 0.0]), np.diag([-1.0, -1.0, 2.0]) / np.sqrt(3.0),
@@ -352,7 +354,7 @@ def mounted_of(
                 "Set payload_is to 'tool' if both are mounted in the loaded set, to 'unused' if "
                 'the load alone is; or set load_mass to 0 to use the payload result as the load.')
         if role == 'auto':
-            role = 'tool' if given else 'load'
+            role = 'tool' if given or values.method == OF_GEOMETRY else 'load'
         note = f"The payload result is the {role} (payload_is is '{values.payload_is}')."
     load = known if role == 'load' else None
     if given:
@@ -385,3 +387,20 @@ def carried_on(
             carried = replace(mounted, load=replace(mounted.load, pull=None))
             return carried.on(robot, loaded=True), carried.described(loaded=True)
     return robot, 'no payload'
+
+
+def check_arm(robot: Robot, values: ComplianceParameters) -> None:
+    """Raise a ConfigurationError if the arm lacks a frame or has a prismatic joint."""
+    sliding = [name for name, slides in zip(robot.joint_names, robot.prismatic, strict=True)
+               if slides]
+    if sliding:
+        raise ConfigurationError(
+            f"Joint '{sliding[0]}' is prismatic; compliance is identified for revolute joints "
+            'only, in rad/(N·m). Remove it from the parameter joints.')
+    for frame in (values.target_frame, values.load_frame):
+        robot.frame_id(frame or robot.tool_frame)
+
+
+def kinds(values: ComplianceParameters) -> tuple[str, ...]:
+    """Return the kinds of results that an estimate uses."""
+    return () if values.payload_is == 'unused' else ('payload',)

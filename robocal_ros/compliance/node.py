@@ -15,15 +15,15 @@ from robocal_ros.arm import PreviewArm, PreviewRecorder, ServiceCall
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.estimator import (
     COMPLIANCE,
-    check_arm,
     estimate,
     estimate_sets,
     stream_counts,
     tracker_of,
 )
+from robocal_ros.compliance.geometry_estimator import GEOMETRY
 from robocal_ros.compliance.measurement import LOADED, UNLOADED
-from robocal_ros.compliance.model import Mounted, carried_on, mounted_of
-from robocal_ros.compliance.parameters import ComplianceParameters
+from robocal_ros.compliance.model import Mounted, carried_on, check_arm, mounted_of
+from robocal_ros.compliance.parameters import OF_GEOMETRY, ComplianceParameters
 from robocal_ros.compliance.plan import given_postures
 from robocal_ros.compliance.procedure import ComplianceProcedure, KeptSets, StationaryReader
 from robocal_ros.errors import ConfigurationError, DataError, MotionError
@@ -69,6 +69,7 @@ class ComplianceCalibration(ArmNode):
         self.make_recorder('compliance', KeptSets, services=COMPLIANCE.services,
                            tracker=(need.topic, self._tracker))
         self._result_topic = self.publisher(String, '~/result')
+        self._geometry_topic = self.publisher(String, '~/geometry')
         self._placing_topic = self.publisher(TransformStamped, '~/tracker_transform')
         self._reader = StationaryReader(
             self.arm, self.joints, self._tracker, lambda: self.values, self.waiter.until_stopped,
@@ -111,14 +112,16 @@ class ComplianceCalibration(ArmNode):
     async def run(self) -> Answer:
         """Measure both sets, using the services that attach and detach the load."""
         await self._begin()
-        if self._attach is None or self._detach is None:
+        geometry = self.values.method == OF_GEOMETRY
+        if not geometry and (self._attach is None or self._detach is None):
             raise ConfigurationError(
                 'run needs services that mount the load. Set attach_service and detach_service, '
                 'or call measure_unloaded, mount the load, call measure_loaded and then estimate.')
         if self.values.measure_posture:
             raise ConfigurationError('measure_posture is set, but run measures whole sets. Set it '
                                      'to 0, or call measure_unloaded or measure_loaded.')
-        await self._method.run(self._attach, self._detach)
+        services = (self._attach, self._detach) if LOADED in self._method.sets else (None, None)
+        await self._method.run(*services)
         answer = await self.estimate()
         return answer._replace(message=' '.join((answer.message, *self._method.state.lost)))
 
@@ -132,10 +135,15 @@ class ComplianceCalibration(ArmNode):
     async def estimate(self) -> Answer:
         """Estimate compliance from the measured sets, else from the recording."""
         robot, values, method = self.robot.copy(), self.values, self._method
-        if left := method.missing(LOADED):
+        geometry = values.method == OF_GEOMETRY
+        if (left := method.missing(LOADED)) and (
+                not geometry or method.state.sets[LOADED].visits):
             raise DataError(f'{len(left)} postures are not measured with the load yet. Call '
                             'measure_loaded to continue.')
         mounted, registration = self._mounted(), method.state.registration
+        if geometry and (left := method.missing(UNLOADED)):
+            raise DataError(f'{len(left)} postures are not measured yet. Call measure_unloaded to '
+                            'continue.')
         inputs = COMPLIANCE.inputs(robot, values, self.results.current)
         unloaded, loaded = (method.state.sets[name].positions for name in (UNLOADED, LOADED))
         recording = self.recorder.recording(COMPLIANCE.needs(values))
@@ -146,6 +154,8 @@ class ComplianceCalibration(ArmNode):
             if unloaded else estimate(robot, recording, values, mounted, registration), inputs))
         if unloaded:
             self.journal.remove()
+        if geometry:
+            return self.keep(result, self._publish_geometry, GEOMETRY.summary)
         if result.verdict is not Verdict.PASS:
             self._draw(result)
         return self.keep(result, self._publish, COMPLIANCE.summary)
@@ -157,18 +167,19 @@ class ComplianceCalibration(ArmNode):
     async def measure_unloaded(self) -> str:
         """Measure what is missing of the unloaded set."""
         await self._begin()
-        mounted = self._mounted()
-        load = mounted.known_load()
+        mounted, then = self._mounted(), 'Call estimate'
+        if LOADED in self._method.sets:
+            load = mounted.known_load()
+            then = (f'Mount the load of {load.body.mass:g} kg on {load.frame} now, then call '
+                    'measure_loaded')
         if not self.values.measure_posture:
             if self._method.complete(UNLOADED):
-                return ('The unloaded set is complete. Mount the load and call measure_loaded, or '
-                        'call clear to measure again.')
+                return f'The unloaded set is complete. {then}, or call clear to measure again.'
             if self._method.state.sets[LOADED].visits:
                 raise DataError('The loaded set has been started; finish it with measure_loaded, '
                                 'or call clear to measure again.')
         return await self._measured(UNLOADED, 'without the load.', (
-            f'{mounted.note} Mount the load of {load.body.mass:g} kg on {load.frame} now, then '
-            'call measure_loaded.'))
+            f'{mounted.note} {then}.'))
 
     async def measure_loaded(self) -> str:
         """Measure what is missing of the loaded set."""
@@ -220,7 +231,7 @@ class ComplianceCalibration(ArmNode):
         """Connect to the arm; discard measurements that must not be continued."""
         await self.arm.connect()
         method = self._method
-        finished = method.complete(UNLOADED) and method.complete(LOADED)
+        finished = all(map(method.complete, method.sets))
         if self.joints.counts.clock_jumps or (finished and self.running == 'run'):
             self._discard()
         elif not method.state.sets[UNLOADED].visits and method.state.registration is None:
@@ -291,6 +302,10 @@ class ComplianceCalibration(ArmNode):
         self._show_registration(np.reshape(result.settings['tracker_rotation'], (3, 3)),
                                 np.array(result.settings['tracker_translation']))
         self._draw(result)
+
+    def _publish_geometry(self, result: CalibrationResult) -> None:
+        """Publish a geometry that passed; its URDF is used once it replaces the present one."""
+        self._geometry_topic.publish(String(data=to_yaml(result)))
 
     def _show_registration(self, rotation: Array, translation: Array) -> None:
         """Publish the pose of the tracker."""

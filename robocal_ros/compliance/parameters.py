@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.parameters import ResumableParameters, parameter
 
+LOADED_UNLOADED, OF_GEOMETRY = 'loaded_unloaded', 'geometry'
+
 
 @dataclass(frozen=True)
 class ComplianceParameters(ResumableParameters):
     """Parameters of compliance calibration.
 
     Attributes:
+        method: loaded_unloaded identifies compliance by the same postures without and with a load;
+            geometry identifies frames and compliance of all joints by postures that need none.
         tracker_message: Message type of the tracker: geometry_msgs/PointStamped, or PoseStamped if
             it measures orientation too.
         tracker_topic: Topic of the tracker; tracker/point or tracker/pose when empty.
@@ -61,7 +65,8 @@ class ComplianceParameters(ResumableParameters):
         load_mass: Mass of the load mounted between the two sets; 0 uses the payload result, which
             then must describe that load only.
         payload_is: Role of the payload result: the tool that stays mounted in both sets, the load
-            mounted between them, or unused. auto: the tool if load_mass is set, else the load.
+            mounted between them, or unused. auto: the tool if load_mass is set or the method is
+            geometry, else the load.
         load_mass_std: Standard deviation of load_mass.
         load_com: Centre of mass of the load in load_frame.
         load_com_std: Standard deviation of each coordinate of load_com.
@@ -82,6 +87,9 @@ class ComplianceParameters(ResumableParameters):
             counts as that of another robot.
         max_held_out_error: Geometry only: largest mean distance of observations from the model
             on placements that it does not know.
+        arm_model_std: Geometry only: prior standard deviation of each joint's torque by the links
+            of the URDF, as a share of it. Compliances that only the arm's own weight tells are
+            known no better.
         carried: Payload assumed by deflection and trajectory correction: the payload result, the
             load of this procedure with the tool, none, or the first of these that is known.
         correct_own_weight: Include the sag under the arm's own weight in deflection and
@@ -89,6 +97,7 @@ class ComplianceParameters(ResumableParameters):
 
     """
 
+    method: str = parameter(LOADED_UNLOADED, choices=(LOADED_UNLOADED, OF_GEOMETRY))
     tracker_message: str = parameter('point', choices=('point', 'pose'))
     tracker_topic: str = parameter('')
     tracker_timeout: float = parameter(5.0, unit='s', minimum=0.1, maximum=600.0, dynamic=True)
@@ -133,6 +142,7 @@ class ComplianceParameters(ResumableParameters):
     min_sag_removed: float = parameter(0.8, minimum=0.0, maximum=1.0, dynamic=True)
     max_nominal_error: float = parameter(0.03, unit='m', minimum=1e-4, maximum=1.0, dynamic=True)
     max_held_out_error: float = parameter(0.001, unit='m', minimum=1e-6, maximum=0.1, dynamic=True)
+    arm_model_std: float = parameter(0.05, minimum=0.0, maximum=1.0, dynamic=True)
     carried: str = parameter('auto', choices=('auto', 'payload', 'load', 'none'))
     correct_own_weight: bool = parameter(True, dynamic=True)
 

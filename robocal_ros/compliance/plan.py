@@ -10,8 +10,15 @@ from pathlib import Path
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.compliance.measurement import HELD_OUT_EVERY, Registration, Target, target_pose
-from robocal_ros.compliance.model import predicted
+from robocal_ros.compliance.geometry import ArmGeometry, Observations, tracked_set
+from robocal_ros.compliance.measurement import (
+    HELD_OUT_EVERY,
+    EndPosition,
+    Registration,
+    Target,
+    target_pose,
+)
+from robocal_ros.compliance.model import Mounted, predicted
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.errors import ConfigurationError, ConvergenceError
 from robocal_ros.estimation import d_optimal, short_tour
@@ -21,6 +28,8 @@ from robocal_ros.robot import CollisionChecker, EffortLimits, Robot
 _MARGIN = 0.05
 # Margin to the rim of the cone for sag and for the tracker position, which is known roughly [rad].
 _CONE_MARGIN = 0.05
+# Noise of a tracker to which the size of what is unknown is compared [m].
+_TRACKER = 1e-4
 # Random candidate postures, and draws per candidate.
 _CANDIDATES, _DRAWS_PER_CANDIDATE = 400, 40
 
@@ -248,6 +257,49 @@ def plan_postures(
     others += [i for i in range(len(drawn)) if i not in chosen and i not in others]
     fitted = drawn[chosen][short_tour(drawn[chosen], current)]
     return _interleaved(fitted, drawn[others[:held_out]])
+
+
+def plan_geometry(
+    efforts: Sequence[EffortLimits], checker: CollisionChecker, current: Array,
+    values: ComplianceParameters, registration: Registration | None = None,
+) -> Array:
+    """Choose D-optimal postures for frames and compliances of all joints, in a short tour.
+
+    Args:
+        efforts: The arm and its limits, of each set that is measured.
+        checker: Collision checker.
+        current: Current posture, shape (n,) [rad].
+        values: The node's parameters.
+        registration: Tracker pose; None to use the parameters.
+
+    Returns:
+        Postures in the order of measurement, shape (count, n) [rad].
+
+    Raises:
+        ConfigurationError: If the count is too small for the arm.
+        ConvergenceError: If too few postures are feasible.
+
+    """
+    robot, count = efforts[0].robot, values.posture_count
+    drawn = feasible_postures(efforts, checker, current, values, max(_CANDIDATES, 3 * count),
+                              count, registration=registration)
+    target, nothing = Target.of(robot, values, registration), np.zeros((0, 0))
+    poses = [target_pose(robot, q, target) for q in drawn]
+    posed = values.tracker_message == 'pose'
+    geometry = ArmGeometry(robot, Mounted(None), target, Observations((tracked_set([
+        EndPosition(q, point, rotation if posed else None, nothing, nothing, 1, 0, 0.0)
+        for q, (rotation, point) in zip(drawn, poses, strict=True)]),)), values.arm_model_std)
+    rows = geometry.scaled(_TRACKER)
+    # Rows of positions come first, then those of rotations.
+    blocks = rows.reshape(-1, len(drawn), 3, geometry.width).transpose(1, 0, 2, 3).reshape(
+        len(drawn), -1, geometry.width)
+    least = -(-geometry.least // blocks.shape[1])
+    if count < least:
+        raise ConfigurationError(
+            f'{count} postures are too few for the frames of {robot.n} joints; posture_count must '
+            f'be at least {least}, better {3 * least}.')
+    chosen = drawn[d_optimal(blocks, count, prior=1.0)]
+    return np.asarray(chosen[short_tour(chosen, current)])
 
 
 def least_count(joints: int) -> int:

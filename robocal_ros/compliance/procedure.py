@@ -15,6 +15,7 @@ import numpy as np
 from robocal_ros.arm import Keep, MotionFailedError, MotionStatus, Recorder, Report, keep_nothing
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.estimator import estimate_sets
+from robocal_ros.compliance.geometry_estimator import summary
 from robocal_ros.compliance.measurement import (
     LOADED,
     MAX_LOST,
@@ -34,9 +35,10 @@ from robocal_ros.compliance.measurement import (
     target_motion,
 )
 from robocal_ros.compliance.model import Mounted
-from robocal_ros.compliance.parameters import ComplianceParameters
+from robocal_ros.compliance.parameters import OF_GEOMETRY, ComplianceParameters
 from robocal_ros.compliance.plan import (
     least_count,
+    plan_geometry,
     plan_postures,
     plan_registration,
     without_overload,
@@ -180,6 +182,12 @@ class ComplianceProcedure:
         """Go on from the state of an unfinished run."""
         self.state, self._resumed = kept, True
 
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """Names of the sets; the geometry needs none with a load."""
+        alone = self.parameters().method == OF_GEOMETRY and self.mounted().load is None
+        return (UNLOADED,) if alone else (UNLOADED, LOADED)
+
     async def _keep_state(self) -> None:
         """Keep the state for a restart."""
         await self.keep(self.state, ' and '.join(
@@ -209,8 +217,12 @@ class ComplianceProcedure:
         return {name: f'{len(item.postures - state.left_out)} of {total}'
                 for name, item in state.sets.items()}
 
-    async def run(self, attach: ServiceCall, detach: ServiceCall) -> None:
+    async def run(self, attach: ServiceCall | None, detach: ServiceCall | None) -> None:
         """Measure both sets, and register the tracker where the unloaded set does not serve.
+
+        Args:
+            attach: Mounts the load; None to measure without it only.
+            detach: Removes the load; None without ``attach``.
 
         Raises:
             RobocalError: See ``measure``; also if ``attach`` or ``detach`` fails.
@@ -219,17 +231,20 @@ class ComplianceProcedure:
         values = self.parameters()
         self._check_held(self.arm.posture())
         if not self.complete(UNLOADED):
-            try:
-                # A load may be left from an earlier run.
-                await detach.call()
-            except DataError as error:
-                self._lose(f'The load was not removed at the beginning, so none was assumed to be '
-                           f'mounted: {error}')
-            await self._await_rest()
-            if self.state.registration is None and (
-                    values.registration == 'three_point' or values.find_target):
+            if detach is not None:
+                try:
+                    # A load may be left from an earlier run.
+                    await detach.call()
+                except DataError as error:
+                    self._lose('The load was not removed at the beginning, so none was assumed to '
+                               f'be mounted: {error}')
+                await self._await_rest()
+            if (self.state.registration is None and values.method != OF_GEOMETRY
+                    and (values.registration == 'three_point' or values.find_target)):
                 await self.register_tracker((1.0, 8.0))
-            await self.measure(UNLOADED, (8.0, 50.0))
+            await self.measure(UNLOADED, (8.0, 50.0 if attach else 95.0))
+        if attach is None or detach is None:
+            return
         self.report.update('mounting', 'Mounting the load.', progress=50.0)
         await attach.call()
         await self._await_rest()
@@ -252,16 +267,17 @@ class ComplianceProcedure:
         self._check_held(home)
         await self._plan(home)
         postures = self.state.postures
-        for part, which in enumerate((UNLOADED, LOADED)):
+        for part, which in enumerate(self.sets):
             arm.checker.loaded = which == LOADED
             for number, posture in enumerate(postures):
-                begin = 50.0 * (part + number / len(postures))
+                begin = 100.0 / len(self.sets) * (part + number / len(postures))
                 visits = [postures[0]] if number and not number % values.reference_every else []
                 for goal in (*visits, posture):
                     await self._move_to(goal, f'a posture ({which})', (begin, begin), which)
                     await arm.dwell(values.settle + values.dwell)
-            await self._move_to(home, 'the start', (50.0 * (part + 1),) * 2, which)
-        return f'{self.mounted().note} {len(postures)} postures without and with the load:'
+            await self._move_to(home, 'the start', (begin, begin), which)
+        return (f'{self.mounted().note} {len(postures)} postures'
+                f'{" without and with the load" if LOADED in self.sets else ""}:')
 
     async def _await_rest(self) -> None:
         """Wait until the arm rests after a change of load."""
@@ -371,17 +387,18 @@ class ComplianceProcedure:
                 or in a planned posture.
 
         """
-        self.arm.checker.loaded = True
+        self.arm.checker.loaded = LOADED in self.sets
         if contact := self.arm.checker.touching(home):
             raise MotionError(
-                f'With the load in the present posture, to which the arm returns, {contact}. Move '
-                'the arm clear, or correct tool_box, load_box or clearance.')
+                f'{"With the load in" if LOADED in self.sets else "In"} the present posture, to '
+                f'which the arm returns, {contact}. Move the arm clear, or correct tool_box, '
+                'load_box or clearance.')
         places = [(home[None], 'the present posture, to which the arm returns',
                    'Move the arm to another posture and call again, or use a lighter load.')]
         if len(self.state.postures):
             places.append((self.state.postures, 'one of the planned postures',
                            'Use a lighter load, or call clear to choose other postures.'))
-        for which in (LOADED, UNLOADED):
+        for which in self.sets[::-1]:
             effort, bodies = self._effort(which), self.mounted().described(loaded=which == LOADED)
             for postures, where, remedy in places:
                 if problem := effort.exceeded(postures):
@@ -397,11 +414,12 @@ class ComplianceProcedure:
         if len(self.state.postures):
             return
         self.report.update('planning', 'Choosing postures.', progress=self._share[0])
-        efforts = [self._effort(which) for which in (UNLOADED, LOADED)]
+        efforts = [self._effort(which) for which in self.sets]
         if self.given is None:
-            self.state.postures = await self.arm.compute(
-                plan_postures, *efforts, self.arm.checker, home, self.parameters(),
-                self.state.registration)
+            rest = (self.arm.checker, home, self.parameters(), self.state.registration)
+            self.state.postures = await self.arm.compute(*(
+                (plan_geometry, efforts, *rest) if self.parameters().method == OF_GEOMETRY else
+                (plan_postures, *efforts, *rest)))
             return
         self.state.postures, overloaded = await self.arm.compute(
             without_overload, self.given, efforts)
@@ -460,7 +478,8 @@ class ComplianceProcedure:
         what, robot, values = self._name(done, number), self.arm.robot, self.parameters()
         position = await self._visit(
             self.state.postures[number], what, self._progress(done), done.name)
-        if self.state.registration is not None and done.name == UNLOADED:
+        if (self.state.registration is not None and done.name == UNLOADED
+                and values.method != OF_GEOMETRY):
             check_registration(robot, [position], self.state.registration, values)
         other = self.state.sets[LOADED if done.name == UNLOADED else UNLOADED]
         for partner in other.visits_of(number)[:1]:
@@ -486,17 +505,25 @@ class ComplianceProcedure:
         self.report.note(**self.counts())
 
     async def _preview(self, done: MeasuredSet) -> None:
-        """Show a preliminary estimate from postures measured in both sets in the status."""
+        """Show a preliminary estimate from what is measured so far in the status."""
         robot, unloaded = self.arm.robot, self.state.sets[UNLOADED].visits
-        if done.name == UNLOADED or len(done.postures) < least_count(robot.n):
+        geometry = self.parameters().method == OF_GEOMETRY
+        if (done.name == UNLOADED and not geometry) or len(done.postures) < least_count(robot.n):
             return
+        # Compliance needs postures of both sets.
+        loaded = [] if done.name == UNLOADED else done.positions
         try:
             result = await self.arm.compute(
                 estimate_sets, robot.copy(),
-                [item for number, item in unloaded if number in done.postures], done.positions,
+                [item for number, item in unloaded if geometry or number in done.postures], loaded,
                 self.mounted(), self.parameters(), self.state.registration)
         except RobocalError as error:
             self.report.note(estimate=f'none yet: {error}')
+            return
+        if geometry:
+            self.report.note(
+                estimate=summary(result),
+                contradictions='; '.join(result.settings['misfits'][:3]) or 'none')
             return
         self.report.note(**{
             f'{p.name} [µrad/(N·m)]': p.text(2, 1e6)

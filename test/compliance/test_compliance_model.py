@@ -12,9 +12,15 @@ from support.arms import arm
 from support.compliance_cell import COMPLIANCE, Cell, Tool, postures
 from support.friction_results import payload_result
 
-from robocal_ros.compliance.estimator import check_arm
 from robocal_ros.compliance.measurement import Target
-from robocal_ros.compliance.model import Mounted, carried_on, given_load, mounted_of, predicted
+from robocal_ros.compliance.model import (
+    Mounted,
+    carried_on,
+    check_arm,
+    given_load,
+    mounted_of,
+    predicted,
+)
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.robot import Robot, SagCorrection, compliance_by_joint, quintic_path

@@ -165,6 +165,18 @@ def test_both_sets_are_measured_with_the_reference_now_and_then() -> None:
     assert rig.report.notes['loaded'] == '10 of 10'
 
 
+def test_the_geometry_needs_no_load() -> None:
+    """Nor a tracker that the URDF's kinematics fits."""
+    rig = Rig(method='geometry', max_registration_residual=1e-6)
+    rig.procedure.mounted = lambda: Mounted(None)
+    asyncio.run(rig.procedure.run(None, None))
+    assert rig.log == []
+    assert rig.visits(UNLOADED) == [0, 1, 2, 3, 4, 0, 5, 6, 7, 8, 0, 9, 0]
+    assert rig.state.sets[LOADED].visits == []
+    np.testing.assert_array_equal(rig.arm.at, HOME)
+    assert asyncio.run(rig.procedure.rehearse()) == ' 10 postures:'
+
+
 def test_a_load_that_cannot_be_taken_off_at_first_is_taken_for_none() -> None:
     rig = Rig()
     rig.detach.refusal = 'There is no load.'

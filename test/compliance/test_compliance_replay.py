@@ -15,7 +15,14 @@ import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.serialization import deserialize_message, serialize_message
 from support import same_result
-from support.compliance_cell import SEEN, TARGET, TEN_KILOGRAMS, assert_true, write_visits
+from support.compliance_cell import (
+    COMPLIANCE,
+    SEEN,
+    TARGET,
+    TEN_KILOGRAMS,
+    assert_true,
+    write_visits,
+)
 from support.ros_rig import arm_urdf, joint_state, overrides
 from support.same_result import result_of
 
@@ -149,6 +156,19 @@ def test_without_marks_node_and_bag_give_one_result(recorded, node, tmp_path) ->
     # Postures that placed the tracker are visits of the unloaded set, too.
     assert replayed.counts['unloaded_visits'] == 14
     assert_true(replayed, SEEN)
+
+
+def test_the_geometry_is_estimated_from_both_sets(marked, recorded, tmp_path) -> None:
+    """With the marks of both, and without marks from all rests, which then have no load."""
+    found = same_result.offline(
+        'compliance', arm_urdf(), marked, tmp_path, None, **VALUES, method='geometry')
+    assert (found.kind, found.counts['sets'], found.counts['observations']) == ('geometry', 2, 22)
+    for name, truth in zip(NAMES[1:], COMPLIANCE[1:], strict=True):
+        item = found.parameter(f'{name}.compliance')
+        assert abs(item.value - truth) < 4.0 * item.std
+    free = same_result.offline(
+        'compliance', arm_urdf(), recorded.bag, tmp_path, None, **VALUES, method='geometry')
+    assert free.counts['observations'] > 22
 
 
 def test_marks_are_left_aside_on_request(recorded, marked, tmp_path) -> None:

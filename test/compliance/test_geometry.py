@@ -23,10 +23,10 @@ from robocal_ros.compliance.geometry import (
 )
 from robocal_ros.compliance.geometry_estimator import estimate_geometry, summary
 from robocal_ros.compliance.measurement import Target
-from robocal_ros.compliance.model import Mounted
+from robocal_ros.compliance.model import Mounted, mounted_of
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.errors import DataError, FileFormatError
-from robocal_ros.results import CalibrationResult, Inputs, State, Verdict, from_yaml, to_yaml
+from robocal_ros.results import CalibrationResult, State, Verdict, from_yaml, to_yaml
 from robocal_ros.robot import FRAME_AXES, Robot, with_frames
 
 SEED = 1
@@ -46,7 +46,8 @@ def balls() -> Observations:
 
 
 def estimated(data: Observations, **changes: float | list[float]) -> CalibrationResult:
-    return estimate_geometry(ROBOT, data, replace(VALUES, **changes), Inputs())
+    values = replace(VALUES, **changes)
+    return estimate_geometry(ROBOT, data, values, mounted_of(ROBOT, values, None))
 
 
 def posed() -> Observations:
@@ -100,11 +101,12 @@ def test_jacobians_are_those_of_finite_differences(
     few = replace(first, posture=first.posture[:8], reading=first.reading[:8],
                   corners=first.corners[:8])
     geometry = ArmGeometry(ROBOT, Mounted(None), Target(ROBOT.tool_frame, CELL.stated),
-                           replace(data, sets=(few,)))
+                           replace(data, sets=(few,)), 0.05)
     geometry.linearised()
     geometry.value[:6 * ROBOT.n] = 1e-3 * np.random.default_rng(0).normal(size=6 * ROBOT.n)
     if kind in CAMERAS:
-        found = ArmGeometry(ROBOT, Mounted(None), Target(ROBOT.tool_frame, CELL.stated), data)
+        found = ArmGeometry(ROBOT, Mounted(None), Target(ROBOT.tool_frame, CELL.stated), data,
+                            0.05)
         fit_geometry(found)
         geometry.value = found.value
         geometry.targets, geometry.turns, geometry.fixtures = (

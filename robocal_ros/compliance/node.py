@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from geometry_msgs.msg import PointStamped, PoseStamped, TransformStamped, Vector3, Vector3Stamped
@@ -28,7 +28,7 @@ from robocal_ros.compliance.plan import given_postures
 from robocal_ros.compliance.procedure import ComplianceProcedure, KeptSets, StationaryReader
 from robocal_ros.errors import ConfigurationError, DataError, MotionError
 from robocal_ros.messages import TrackerIntake, TrackerStream, conversions, qos
-from robocal_ros.node import Action, Answer, ArmNode, Journal, StopRequest, spin
+from robocal_ros.node import Action, Answer, ArmNode, Journal, spin
 from robocal_ros.results import CalibrationResult, Verdict, to_yaml, with_inputs
 from robocal_ros.robot import (
     Robot,
@@ -365,10 +365,5 @@ def sag_markers(frame: str, unloaded: Array, loaded: Array, tracker: Array) -> M
         caption])
 
 
-def main(stop_request: StopRequest | None = None) -> int:
-    """Run the node; returns the exit code."""
-    return spin(lambda: ComplianceCalibration(ComplianceCalibration.capability), stop_request)
-
-
-if __name__ == '__main__':
-    sys.exit(main())
+main = partial(spin, ComplianceCalibration)
+"""Run the node; returns the exit code."""

@@ -6,9 +6,9 @@ The compensation is ``~/compensation``, efforts for ``~/trajectory_in``, and tra
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from sensor_msgs.msg import JointState
@@ -33,7 +33,7 @@ from robocal_ros.friction.plan import load_trajectory_set
 from robocal_ros.friction.procedure import FrictionProcedure, KeptJoints
 from robocal_ros.friction.track import FrictionTracker, tracked_result
 from robocal_ros.messages import conversions, marks, qos, temperature_stream
-from robocal_ros.node import Answer, ArmNode, Journal, StopRequest, spin
+from robocal_ros.node import Answer, ArmNode, Journal, spin
 from robocal_ros.results import CalibrationResult, Verdict, to_yaml
 from robocal_ros.robot import (
     DIRECTIONS,
@@ -386,10 +386,5 @@ def curve_markers(
         caption])
 
 
-def main(stop_request: StopRequest | None = None) -> int:
-    """Run the node; returns the exit code."""
-    return spin(lambda: FrictionIdentification(FrictionIdentification.capability), stop_request)
-
-
-if __name__ == '__main__':
-    sys.exit(main())
+main = partial(spin, FrictionIdentification)
+"""Run the node; returns the exit code."""

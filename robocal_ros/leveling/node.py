@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pinocchio as pin
@@ -21,7 +21,7 @@ from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelPlan
 from robocal_ros.leveling.procedure import LevelingProcedure, ToolImu
 from robocal_ros.messages import Intake, Stream, conversions, decode, qos
-from robocal_ros.node import Answer, ArmNode, StopRequest, spin
+from robocal_ros.node import Answer, ArmNode, spin
 from robocal_ros.parameters import named
 from robocal_ros.results import CalibrationResult
 from robocal_ros.robot import Robot, SagCorrection, carried_load, compliance_by_joint
@@ -269,10 +269,5 @@ def _frames(
     return marker
 
 
-def main(stop_request: StopRequest | None = None) -> int:
-    """Run the node; returns the exit code."""
-    return spin(lambda: Leveling(Leveling.capability), stop_request)
-
-
-if __name__ == '__main__':
-    sys.exit(main())
+main = partial(spin, Leveling)
+"""Run the node; returns the exit code."""

@@ -7,7 +7,6 @@ import gc
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,11 +22,11 @@ from robocal_ros.node.executables import StopRequest
 _STOP_TIMEOUT = 5.0
 
 
-def spin(make_node: Callable[[], CalibrationNode], stop_request: StopRequest | None = None) -> int:
+def spin(kind: type[CalibrationNode], stop_request: StopRequest | None = None) -> int:
     """Run a node until its process receives a stop signal.
 
     Args:
-        make_node: Creates the node.
+        kind: Class of the node, which gets the name of its capability.
         stop_request: Stop request to the process; a new one by default.
 
     Returns:
@@ -45,9 +44,8 @@ def spin(make_node: Callable[[], CalibrationNode], stop_request: StopRequest | N
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     executor = TimedExecutor()
     stop_request.wake = executor.wake
-    node = make_node()
+    node = kind(kind.capability)
     executor.add_node(node)
-    code = 0
     try:
         if node.get_parameter('autostart').value:
             node.start_itself()
@@ -58,12 +56,12 @@ def spin(make_node: Callable[[], CalibrationNode], stop_request: StopRequest | N
             executor.spin_once(timeout_sec=1.0)
         _hold(node, executor, 'The node was asked to shut down.')
     except ExternalShutdownException:
-        code = 0
+        pass
     except Exception:  # noqa: BLE001
         # The arm must not keep moving after a defect in a callback.
         node.get_logger().fatal(f'Defect in a callback; the node ends:\n{traceback.format_exc()}')
-        code = 1
         _hold(node, executor, 'The node ends after a defect.')
+        return 1
     finally:
         node.release()
         stop_request.wake = lambda: None
@@ -72,7 +70,7 @@ def spin(make_node: Callable[[], CalibrationNode], stop_request: StopRequest | N
         rclpy.try_shutdown()
         # Otherwise the bindings of OMPL report their frozen objects as leaked.
         gc.unfreeze()
-    return code
+    return 0
 
 
 def _hold(node: CalibrationNode, executor: TimedExecutor, reason: str) -> None:

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import numpy as np
 import scipy
@@ -25,7 +25,7 @@ from robocal_ros.messages import (
     marks,
     temperature_stream,
 )
-from robocal_ros.node import Answer, ArmNode, DriveGains, Journal, StopRequest, spin
+from robocal_ros.node import Answer, ArmNode, DriveGains, Journal, spin
 from robocal_ros.payload import estimator
 from robocal_ros.payload.arm_identification import check_load
 from robocal_ros.payload.excitation import check_mass
@@ -292,10 +292,5 @@ def payload_markers(result: CalibrationResult) -> MarkerArray:
     return MarkerArray(markers=markers)
 
 
-def main(stop_request: StopRequest | None = None) -> int:
-    """Run the node; returns the exit code."""
-    return spin(lambda: PayloadIdentification(PayloadIdentification.capability), stop_request)
-
-
-if __name__ == '__main__':
-    sys.exit(main())
+main = partial(spin, PayloadIdentification)
+"""Run the node; returns the exit code."""

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import compress
 from math import isfinite
 from typing import Any
@@ -31,7 +31,7 @@ from robocal_ros.messages import (
     temperature_stream,
     to_seconds,
 )
-from robocal_ros.node import CalibrationNode, DriveGains, Marks, StopRequest, spin, status
+from robocal_ros.node import CalibrationNode, DriveGains, Marks, spin, status
 from robocal_ros.results import CalibrationResult, to_yaml, with_inputs
 from robocal_ros.robot import (
     SENSOR_CALIBRATION,
@@ -625,10 +625,5 @@ class WrenchObserverNode(CalibrationNode):
         self._result_topic.publish(String(data=to_yaml(result)))
 
 
-def main(stop_request: StopRequest | None = None) -> int:
-    """Run the node; returns the exit code."""
-    return spin(lambda: WrenchObserverNode(WrenchObserverNode.capability), stop_request)
-
-
-if __name__ == '__main__':
-    sys.exit(main())
+main = partial(spin, WrenchObserverNode)
+"""Run the node; returns the exit code."""

@@ -73,8 +73,8 @@ sys.exit(node.main(stop_request))
 def test_a_named_pipe_as_parameter_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / 'leveling.yaml')
     done = subprocess.run(
-        [sys.executable, '-m', 'robocal_ros.leveling.node', '--ros-args', '--params-file',
-         tmp_path / 'leveling.yaml'],
+        [sys.executable, '-c', 'from robocal_ros.node.executables import leveling; leveling()',
+         '--ros-args', '--params-file', tmp_path / 'leveling.yaml'],
         cwd=ROOT, capture_output=True, text=True, timeout=60.0, check=False)
     assert done.returncode == 1
     assert 'expected a regular file' in done.stderr

@@ -109,8 +109,9 @@ def test_nothing_is_written_beside_another_node_of_the_same_name() -> None:
 def test_a_node_does_not_start_unprotected_where_security_is_enforced(tmp_path: Path) -> None:
     """Neither without a keystore, nor on a middleware without the security plugins."""
     done = subprocess.run(
-        [sys.executable, '-m', 'robocal_ros.leveling.node', '--ros-args', '--enclave',
-         '/leveling'], capture_output=True, text=True, timeout=60.0, check=False,
+        [sys.executable, '-c', 'from robocal_ros.node.executables import leveling; leveling()',
+         '--ros-args', '--enclave', '/leveling'],
+        capture_output=True, text=True, timeout=60.0, check=False,
         env={**os.environ, 'ROS_SECURITY_ENABLE': 'true', 'ROS_SECURITY_STRATEGY': 'Enforce',
              'ROS_SECURITY_KEYSTORE': str(tmp_path)})
     assert done.returncode != 0

@@ -62,9 +62,7 @@ class Request:
     def __post_init__(self) -> None:
         """Check the options; raises ConfigurationError."""
         for name in self.capabilities:
-            if name not in registry.estimators():
-                raise ConfigurationError(f"'{name}' is not a capability; expected one of "
-                                         f'{", ".join(registry.estimators())}.')
+            estimator(name)
         if self.robot_from not in ('', NAMESPACE, FOLDER):
             try:
                 groups = re.compile(self.robot_from).groups

@@ -31,8 +31,6 @@ from robocal_ros.files import PartFile
 from robocal_ros.messages.bag import message_types, serialized
 from robocal_ros.messages.checks import SECOND, Stamps
 
-STORAGES = {'mcap': StoragePlugin.MCAP, 'sqlite3': StoragePlugin.SQLITE3}
-
 # What rosbag2 writes for "no deadline" and the like.
 _FOREVER = QosTime(9223372036, 854775807)
 
@@ -60,7 +58,7 @@ class BagWriter(AbstractContextManager['BagWriter']):
         self._connections: dict[str, Connection] = {}
         self._store: Typestore = get_typestore(Stores.LATEST)
         try:
-            self._writer = Writer(path, version=9, storage_plugin=STORAGES[storage])
+            self._writer = Writer(path, version=9, storage_plugin=StoragePlugin[storage.upper()])
             if storage == 'mcap':
                 # Chunk by chunk, as rosbag2 does; messages one by one take longer to read.
                 self._writer.set_compression(CompressionMode.STORAGE, CompressionFormat.ZSTD)

@@ -65,9 +65,26 @@ class Samples:
 
         """
         freeze(self, 'time', *columns)
-        _check_time(self.time, what)
+        time = self.time
+        if time.ndim != 1:
+            raise DataError(f'{what}: time must have one axis, got shape {time.shape}.')
+        if not np.isfinite(time).all():
+            raise DataError(f'{what}: a time stamp is not finite; leave that sample out.')
+        steps = np.diff(time)
+        if (steps <= 0.0).any():
+            row = int(np.argmax(steps <= 0.0)) + 1
+            raise DataError(
+                f'{what}: stamps must increase, but sample {row} has {time[row]:.6f} s after '
+                f'{time[row - 1]:.6f} s; sort the samples or leave it out.')
         for name, count in columns.items():
-            _check_columns(getattr(self, name), (len(self.time), count), f'{what}, {name}')
+            values, shape = getattr(self, name), (len(time), count)
+            if values.shape != shape:
+                raise DataError(f'{what}, {name}: expected shape {shape}, got {values.shape}.')
+            finite = np.isfinite(values).all(axis=0)
+            if not finite.all():
+                raise DataError(
+                    f'{what}, {name}: column {int(np.argmin(finite))} holds NaN or infinite '
+                    'values; leave those samples out or have the driver send numbers.')
 
     @property
     def columns(self) -> dict[str, int]:
@@ -87,29 +104,6 @@ class Samples:
         whole: Any = self
         return replace(whole, **{name: getattr(self, name)[rows]
                                  for name in ('time', *self.columns)})
-
-
-def _check_time(time: Array, what: str) -> None:
-    if time.ndim != 1:
-        raise DataError(f'{what}: time must have one axis, got shape {time.shape}.')
-    if not np.isfinite(time).all():
-        raise DataError(f'{what}: a time stamp is not finite; leave that sample out.')
-    steps = np.diff(time)
-    if (steps <= 0.0).any():
-        row = int(np.argmax(steps <= 0.0)) + 1
-        raise DataError(
-            f'{what}: stamps must increase, but sample {row} has {time[row]:.6f} s after '
-            f'{time[row - 1]:.6f} s; sort the samples or leave it out.')
-
-
-def _check_columns(values: Array, shape: tuple[int, int], what: str) -> None:
-    if values.shape != shape:
-        raise DataError(f'{what}: expected shape {shape}, got {values.shape}.')
-    finite = np.isfinite(values).all(axis=0)
-    if not finite.all():
-        raise DataError(
-            f'{what}: column {int(np.argmin(finite))} holds NaN or infinite values; '
-            'leave those samples out or have the driver send numbers.')
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ from robocal_ros.messages import Recorded
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.node.procedure_node import Resumable
 from robocal_ros.node.sample_recorder import SampleRecorder
-from robocal_ros.parameters import declarations
 
 S = TypeVar('S')
 T = TypeVar('T')
@@ -220,8 +219,8 @@ class Journal(Resumable, Generic[S]):
         return {
             'robot description': node.robot.identity.mechanics_sha256,
             'software version': __version__,
-            **{f'parameter {item.name}': repr(getattr(node.values, item.name))
-               for item in declarations(node.parameter_table) if item.name not in _IGNORED},
+            **{f'parameter {name}': repr(value)
+               for name, value in vars(node.values).items() if name not in _IGNORED},
             **{f'{kind} result': known for kind, known in node.results.hashes().items()},
             **{f"the sender on '{topic}'": sender
                for topic, sender in self._senders().items()}}

@@ -130,9 +130,8 @@ def refusal(
     if fixed:
         return (f'{" and ".join(fixed)} cannot change while the node is configured. Deactivate '
                 'and clean up the node, set it, and configure again.')
-    current = {item.name: getattr(values, item.name) for item in declarations(table)}
     try:
-        check(checked(table, {**current, **given}))
+        check(checked(table, {**vars(values), **given}))
     except ConfigurationError as error:
         return str(error)
     return ''

@@ -116,8 +116,8 @@ def drift(seed: int, lag: float) -> float:
         reading[:3] += bias + _FORCE_NOISE * draw.normal(size=3)
         reading[0] += _PUSH * (time % _EVERY > _EVERY - _PUSHED)
         stamp = 10**9 + round(1e9 * number / _RATE)
-        observer.add_reading(0, stamp, tuple(reading.tolist()))
-        observer.add_joint_state(stamp, np.concatenate((q, v, truth.torque)))
+        observer.feeds[0].add(stamp, tuple(reading.tolist()))
+        observer.joint_chains.add(stamp, np.concatenate((q, v, truth.torque)))
         while observer.take() is not None:
             pass
         worst = max(worst, float(np.linalg.norm(observer.bias[0, :3] - bias)))

@@ -279,9 +279,9 @@ def speed(duration: float) -> list[Figure]:
         for stamp, index, row in list(in_order(joints, sensors)):
             began = perf_counter()
             if index < 0:
-                observer.add_joint_state(stamp, row)
+                observer.joint_chains.add(stamp, row)
             else:
-                observer.add_reading(index, stamp, row)
+                observer.feeds[index].add(stamp, row)
             while (observation := observer.take()) is not None:
                 kept.append(observation)
             spent += perf_counter() - began

@@ -261,9 +261,9 @@ def follow(
     found = []
     for stamp, index, row in in_order(joints, sensors):
         if index < 0:
-            observer.add_joint_state(stamp, row)
+            observer.joint_chains.add(stamp, row)
         else:
-            observer.add_reading(index, stamp, row)
+            observer.feeds[index].add(stamp, row)
         while (observation := observer.take()) is not None:
             found.append(observation)
     return found

@@ -375,16 +375,6 @@ class SensedArm:
                 links[carrier].append(joint - 1)
         return list(links.values())
 
-    def moved_parameters(self, body: int, to: int) -> Array:
-        """Return the matrix of dynamic parameters from one body's frame to another's, (10, 10).
-
-        Args:
-            body: A body distal to a sensor on a link.
-            to: The body of the link's joint.
-
-        """
-        return moved_parameters(self.data.oMi[to + 1].actInv(self.data.oMi[body + 1]))
-
     def _path(self, inner: int, outer: int) -> tuple[Array, list[tuple[Array, int, Array]]]:
         """Return how the wrench at one sensor is transformed to a proximal one.
 
@@ -821,7 +811,8 @@ class ModelErrors:
                 own[rows_of(whole)] = 0.0
                 shared[rows_of(whole)] = factor[10 * index:10 * index + 10]
                 for part in parts:
-                    own[rows_of(whole)] -= arm.moved_parameters(part, whole) @ own[rows_of(part)]
+                    place = arm.data.oMi[whole + 1].actInv(arm.data.oMi[part + 1])
+                    own[rows_of(whole)] -= moved_parameters(place) @ own[rows_of(part)]
         self._links = np.column_stack((own, shared))
         self._gather()
 

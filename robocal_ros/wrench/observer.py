@@ -228,31 +228,6 @@ class WrenchObserver:
             self, tuple(i for i in range(len(self.sensors)) if i not in self.imu_chains))
         self.all_chains: tuple[_Chains, ...] = self.joint_chains, *self.imu_chains.values()
 
-    # ------------------------------------------------------------------------ input
-
-    def add_joint_state(self, stamp: int, row: Array) -> None:
-        """Add a joint state.
-
-        Args:
-            stamp: Its stamp, newer than the newest [ns].
-            row: Plausible joint angles without turns [rad], velocities [rad/s], NaN for joints
-                whose velocity is not known, and drive torques [N·m], not used if one is NaN, as
-                from ``JointIntake``; shape (3 n,).
-
-        """
-        self.joint_chains.add(stamp, row)
-
-    def add_reading(self, index: int, stamp: int, values: Reading) -> None:
-        """Add a reading of an F/T sensor.
-
-        Args:
-            index: The sensor.
-            stamp: Its stamp, newer than the newest [ns].
-            values: Force [N], then moment [N·m].
-
-        """
-        self.feeds[index].add(stamp, values)
-
     def clear(self) -> None:
         """Discard all samples, as after a jump of the clock; biases stay."""
         for _, feed in self.inputs:
@@ -665,7 +640,15 @@ class JointChains(_Chains):
                 for bias in biases]
 
     def add(self, stamp: int, row: Array) -> None:
-        """Add a joint state; arguments as for ``WrenchObserver.add_joint_state``."""
+        """Add a joint state.
+
+        Args:
+            stamp: Its stamp, newer than the newest [ns].
+            row: Plausible joint angles without turns [rad], velocities [rad/s], NaN for joints
+                whose velocity is not known, and drive torques [N·m], not used if one is NaN, as
+                from ``JointIntake``; shape (3 n,).
+
+        """
         if not self._values.use_velocity:
             row = row.copy()
             row[self._n:2 * self._n] = np.nan

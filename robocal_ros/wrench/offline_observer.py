@@ -445,7 +445,7 @@ class OfflineObserver:
 
         Args:
             stamps: Increasing stamps, shape (m,) [ns].
-            rows: As for ``WrenchObserver.add_joint_state``, shape (m, 3 n).
+            rows: As for ``JointChains.add``, shape (m, 3 n).
             times: Times of recording, shape (m,) [ns]; the stamps if None.
 
         """

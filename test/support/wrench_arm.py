@@ -186,7 +186,7 @@ class ObservedArm:
         for index, stamp, values in wrenches:
             # Like the message decoder of the node.
             if math.isfinite(sum(values)):
-                observer.add_reading(index, from_seconds(stamp), values)
+                observer.feeds[index].add(from_seconds(stamp), values)
             else:
                 observer.feeds[index].refuse(
                     from_seconds(stamp), f"Sensor '{observer.feeds[index].name}' sends "
@@ -194,7 +194,7 @@ class ObservedArm:
         for index, stamp, values in imus:
             observer.imu_chains[index].imu.add(from_seconds(stamp), values)
         for joint in readings.joints:
-            observer.add_joint_state(from_seconds(joint.time), joint_row(joint))
+            observer.joint_chains.add(from_seconds(joint.time), joint_row(joint))
         while (observation := observer.take()) is not None:
             observations.append(observation)
 

@@ -190,7 +190,7 @@ def test_observations_do_not_depend_on_the_order_of_arrival() -> None:
         readings.wrenches.reverse()
         joints, readings.joints = readings.joints, []
         for joint in joints:
-            other.observer.add_joint_state(from_seconds(joint.time), joint_row(joint))
+            other.observer.joint_chains.add(from_seconds(joint.time), joint_row(joint))
         hand_over(readings, observations)
 
     other._hand_over = shuffled

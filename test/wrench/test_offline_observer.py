@@ -18,6 +18,7 @@ from benchmarks.wrench_samples import Impact, SampledArm, Settings, Stream, foll
 from robocal_ros.cli.main import main
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
+from robocal_ros.wrench.alignment import Feed
 from robocal_ros.wrench.fusion import Fusion
 from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.offline_observer import Block, OfflineObserver
@@ -44,16 +45,16 @@ def one_by_one(
         return follow(made, joints, sensors)
     marked = {(index, int(sensors[index].stamps[row])): text
               for (index, row), text in problems.items()}
-    add = made.add_reading
+    for index, feed in enumerate(made.feeds):
+        def checked(
+            stamp: int, values: Any, index: int = index, feed: Feed = feed, add: Any = feed.add
+        ) -> None:
+            if problem := marked.get((index, stamp)):
+                feed.refuse(stamp, problem)
+            else:
+                add(stamp, values)
 
-    def checked(index: int, stamp: int, values: Any) -> None:
-        problem = marked.get((index, stamp))
-        if problem:
-            made.feeds[index].refuse(stamp, problem)
-        else:
-            add(index, stamp, values)
-
-    made.add_reading = checked
+        feed.add = checked
     return follow(made, joints, sensors)
 
 

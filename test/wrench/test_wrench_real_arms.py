@@ -90,7 +90,7 @@ class TestSaturation:
             for index in reversed(range(count)):
                 values = 0.1 * draw.normal(size=6)
                 values[0] += push * (index == 0)
-                made.add_reading(index, stamp, tuple(np.clip(values, -RANGE, RANGE).tolist()))
+                made.feeds[index].add(stamp, tuple(np.clip(values, -RANGE, RANGE).tolist()))
             while (seen := made.take()) is not None:
                 found.append(seen)
         touched = [item for item in found if 0 in item.contacts]
@@ -245,8 +245,8 @@ class Drifting:
             reading = -self.truth.held(q, v, a)[0] + self.bias[0]
             reading[0] += force
             reading[:3] += 0.3 * self.noise.normal(size=3)
-            self.observer.add_reading(0, self.stamp, tuple(reading.tolist()))
-            self.observer.add_joint_state(self.stamp, np.concatenate((
+            self.observer.feeds[0].add(self.stamp, tuple(reading.tolist()))
+            self.observer.joint_chains.add(self.stamp, np.concatenate((
                 q, v, self.truth.torque + self.zero)))
             while (found := self.observer.take()) is not None:
                 newest = found

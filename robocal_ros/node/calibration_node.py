@@ -58,7 +58,7 @@ from robocal_ros.node.instance import ActiveInstance
 from robocal_ros.node.procedure_node import Action, Answer, Part, ProcedureNode
 from robocal_ros.node.status import StatusReporter
 from robocal_ros.parameters import RobotParameters
-from robocal_ros.results import CalibrationResult, Verdict
+from robocal_ros.results import CalibrationResult, Verdict, check_writable
 from robocal_ros.robot import make_robot, make_store, with_own_units
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class CalibrationNode(ProcedureNode, ABC):
         async def prepared() -> Answer | str:
             await self.waiter.until_stopped(lambda: not self.results.reading, math.inf)
             if stores:
-                self.store.check_writable()
+                check_writable(self.store.directory)
             return await action()
 
         return await super().answer(name, prepared)

@@ -412,10 +412,6 @@ class ResultStore:
             )
         return self.directory / f'{kind}.yaml'
 
-    def check_writable(self) -> None:
-        """Raise a ConfigurationError if a result could not be written now."""
-        check_writable(self.directory)
-
     def save(self, result: CalibrationResult) -> Path:
         """Save a result and return its file; a failed result never replaces a passed one.
 

@@ -22,6 +22,7 @@ from robocal_ros.errors import ConfigurationError, DataError, FileFormatError
 from robocal_ros.results.result import CalibrationResult, Input, Parameter, RobotIdentity, Verdict
 from robocal_ros.results.store import (
     ResultStore,
+    check_writable,
     default_directory,
     from_yaml,
     read_result,
@@ -357,12 +358,12 @@ def test_stop_in_mid_write_leaves_the_old_file(
 def test_a_full_or_unwritable_folder_is_noticed_before_anything_is_measured(
     store: ResultStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.check_writable()
+    check_writable(store.directory)
     assert names(store.directory) == []
     (tmp_path / 'file').touch()
     below = ResultStore(tmp_path / 'file' / 'below', ROBOT)
     with pytest.raises(ConfigurationError, match='cannot be written to .*file/below'):
-        below.check_writable()
+        check_writable(below.directory)
     with pytest.raises(ConfigurationError, match=r'could not be written.*results_dir\.$'):
         below.save(example())
 
@@ -371,7 +372,7 @@ def test_a_full_or_unwritable_folder_is_noticed_before_anything_is_measured(
 
     monkeypatch.setattr(os, 'fsync', full)
     with pytest.raises(ConfigurationError, match='No space left on device'):
-        store.check_writable()
+        check_writable(store.directory)
     with pytest.raises(ConfigurationError, match=r'No space left.*results_dir\.$'):
         store.save(example())
 

@@ -139,6 +139,24 @@ def _record(add: _Add) -> None:
     add('--timeout', **_TIMEOUT, help='longest wait for needed topics (default: %(default)s)')
 
 
+def _guide(add: _Add) -> None:
+    """Write down postures of an arm guided by hand for the geometry, and say what they tell.
+
+    Each Enter appends the joint angles to a file. Afterwards it says how far this posture is from
+    what all tell together, how many parameters are known, and which postures would tell most next.
+    """
+    add('sets', type=Path, metavar='FOLDER', help='folder with a folder for each placement')
+    add('set', metavar='PLACEMENT/NAME', help='the file to write, such as left/hole_0')
+    add('--urdf', type=Path, required=True, metavar='FILE', help='URDF of the robot')
+    add('--params-file', type=Path, **_REPEATED, metavar='FILE',
+        help='parameter file of compliance_calibration; can be repeated')
+    add('-p', '--param', **_ASSIGNMENTS, metavar='NAME:=VALUE',
+        help='one parameter, e.g. target_xyz:="[0.0, 0.0, 0.15]"; wins over files')
+    add('--results-dir', type=Path, metavar='FOLDER', help='stored results, such as a payload')
+    add('--namespace', **_NAMESPACE)
+    add('--timeout', **_TIMEOUT, help='longest wait for joint states (default: %(default)s)')
+
+
 def _bags(add: _Add, kind: type[Path | str], stored: str, note: str = '') -> None:
     """Add the options that tell how to read a bag.
 
@@ -311,8 +329,8 @@ def _apply(add: _Add) -> None:
 
 _COMMANDS = {
     'doctor': _doctor, 'calibrate': _calibrate, 'run': _run, 'view': _view, 'record': _record,
-    'import': _import, 'estimate': _estimate, 'fleet': _fleet, 'show': _show, 'report': _report,
-    'apply': _apply}
+    'guide': _guide, 'import': _import, 'estimate': _estimate, 'fleet': _fleet, 'show': _show,
+    'report': _report, 'apply': _apply}
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -44,8 +44,9 @@ from robocal_ros.robot import FRAME_AXES, Robot
 
 KIND, METHOD = 'geometry', 'whole_arm'
 
-# Share of its prior's standard deviation below which a parameter is observable.
-_OBSERVABLE = 0.5
+OBSERVABLE = 0.5
+"""Share of its prior's standard deviation below which a parameter is observable."""
+
 _ALIKE = 0.4
 # Standard deviations by which known distances may be missed, and compliances be negative.
 _SURPRISING = 3.0
@@ -105,7 +106,7 @@ def estimate_geometry(
     widening = fit.memory * max(1.0, held_out.ratio)
     covariance = widening * fit.mixed.complete
     parameters = _parameters(fit, covariance)
-    known, order = [item.name for item in parameters if item.value is not None], _order(geometry)
+    known, order = [item.name for item in parameters if item.value is not None], order_of(geometry)
     columns = [order[name][1] for name in known]
     return CalibrationResult(
         kind=KIND, method=METHOD, robot=robot.identity, frame='',
@@ -150,7 +151,7 @@ def _nominal_distances(geometry: ArmGeometry, limit: float) -> Array:
     return length
 
 
-def _order(geometry: ArmGeometry) -> dict[str, tuple[str, int, float]]:
+def order_of(geometry: ArmGeometry) -> dict[str, tuple[str, int, float]]:
     """Return unit, column and value of frames, compliances and targets by name, by joint."""
     n, value, found = geometry.robot.n, geometry.value.tolist(), {}
     for joint, name in enumerate(geometry.robot.joint_names):
@@ -171,7 +172,7 @@ def _order(geometry: ArmGeometry) -> dict[str, tuple[str, int, float]]:
 def _parameters(fit: GeometryFit, covariance: Array) -> tuple[Parameter, ...]:
     """Return frames, compliances and targets; those held by their prior are not identified."""
     geometry = fit.geometry
-    order = _order(geometry)
+    order = order_of(geometry)
     names, columns = list(order), [column for _, column, _ in order.values()]
     own = covariance[np.ix_(columns, columns)]
     std = np.sqrt(np.diag(own))
@@ -187,7 +188,7 @@ def _parameters(fit: GeometryFit, covariance: Array) -> tuple[Parameter, ...]:
             found.append(Parameter(name, unit, state=State.NOT_IDENTIFIED, note=(
                 'unobservable: no torque of the weights about it in these postures, or no masses '
                 'in the URDF')))
-        elif std[row] > _OBSERVABLE * prior[column]:
+        elif std[row] > OBSERVABLE * prior[column]:
             others = [names[other] for other in np.argsort(-np.abs(alike[row])).tolist()
                       if other != row and abs(alike[row, other]) > _ALIKE][:3]
             found.append(Parameter(
@@ -223,11 +224,11 @@ def _misfits(fit: GeometryFit, held_out: HeldOut) -> list[str]:
         item, row = at[number]
         found.append(f'line {item.lines[row]} of {item.name} by '
                      f'{1e3 * held_out.length[number]:.2f} mm'
-                     + _other_socket(fit, item, row, float(held_out.length[number])))
+                     + other_socket(fit, item, row, float(held_out.length[number])))
     return found
 
 
-def _other_socket(fit: GeometryFit, item: ObservedSet, row: int, off: float) -> str:
+def other_socket(fit: GeometryFit, item: ObservedSet, row: int, off: float) -> str:
     """Return the other socket that an observation fits, as a clause; empty without one."""
     if item.kind != 'socket':
         return ''

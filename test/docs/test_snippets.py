@@ -217,7 +217,7 @@ class Shell:
         elif command == 'calibrate':
             check_purposes(options.purposes.split(','))
         else:
-            assert command in ('doctor', 'record', 'view'), f'{command} is not checked'
+            assert command in ('doctor', 'guide', 'record', 'view'), f'{command} is not checked'
 
     def _ros2(self, words: Sequence[str]) -> None:
         verb, *arguments = words

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robocal_ros.errors import ConfigurationError, ModelError
-from robocal_sim.truth import HiddenTruth, LinkTruth
+from robocal_sim.truth import HiddenTruth, JointTruth, LinkTruth
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -234,6 +234,7 @@ def build_model(
         joint.limited = 0
         joint.armature = _rotor_inertia(truth, joint.name)
     if loaded:
+        _displace_frames(spec, description, truth)
         _add_tools(spec, description, truth)
         _add_sensors(spec, description, truth)
     model = _compile(spec, description)
@@ -272,6 +273,22 @@ def _compile(spec: Any, description: Description) -> mujoco.MjModel:
             raise ModelError(
                 f'The robot {description.robot} cannot be simulated: {first}. Correct the URDF.'
             ) from first
+
+
+def _displace_frames(spec: Any, description: Description, truth: HiddenTruth) -> None:
+    """Displace the joint frames from the URDF, in the specification of a model."""
+    frames, generator = truth.frames, np.random.default_rng(round(truth.frames.seed))
+    for name in description.joints:
+        drawn = generator.standard_normal(6) * np.repeat((frames.shift, frames.turn), 3)
+        moved = drawn + truth.joints.get(name, JointTruth()).frame
+        # The frame of the body that a joint of a URDF moves is that of the joint.
+        body, turned, shift = spec.joint(name).parent, np.empty(4), np.empty(3)
+        angle = float(np.linalg.norm(moved[3:]))
+        mujoco.mju_axisAngle2Quat(turned, moved[3:] / max(angle, 1e-12), angle)
+        mujoco.mju_rotVecQuat(shift, moved[:3], body.quat)
+        both = np.empty(4)
+        mujoco.mju_mulQuat(both, body.quat, turned)
+        body.pos, body.quat = body.pos + shift, both
 
 
 def _scatter_links(

@@ -154,6 +154,7 @@ class JointTruth:
         rotor_in_effort: Share of the torque that accelerates the rotor in the reported effort;
             1 for efforts from motor current.
         wrapped: Whether the reported position is wrapped to ±π.
+        frame: Displacement of the joint's frame, in that frame: shift [m], rotation vector [rad].
 
     """
 
@@ -164,6 +165,7 @@ class JointTruth:
     rotor_inertia: NotNegative = 0.1
     rotor_in_effort: NotNegative = 0.0
     wrapped: bool = False
+    frame: Vector6 = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -267,6 +269,22 @@ class LinkTruth:
 
 
 @dataclass(frozen=True)
+class FrameTruth:
+    """Random displacement of all joint frames from the URDF, in addition to that of each joint.
+
+    Attributes:
+        shift: Standard deviation of each coordinate [m].
+        turn: Standard deviation of each component of the rotation vector [rad].
+        seed: Seed of the draw.
+
+    """
+
+    shift: NotNegative = 0.0
+    turn: NotNegative = 0.0
+    seed: NotNegative = 0.0
+
+
+@dataclass(frozen=True)
 class HiddenTruth:
     """Properties of one robot that its URDF does not contain.
 
@@ -275,6 +293,7 @@ class HiddenTruth:
         base_tilt: Tilt of the base about the root frame's x and y axes [rad], in addition to
             `gravity`.
         links: Deviation of the links from the URDF.
+        frames: Deviation of the joint frames from the URDF.
         effort_delay: Age of the reported effort at its stamp [s].
         effort_contains: `all`, or `external` for efforts without the torque of the URDF's arm.
         cubic_segments: Whether the controller ignores accelerations, so that they are not
@@ -294,6 +313,7 @@ class HiddenTruth:
     gravity: Vector3 = (0.0, 0.0, -9.81)
     base_tilt: tuple[float, float] = (0.0, 0.0)
     links: LinkTruth = field(default_factory=LinkTruth)
+    frames: FrameTruth = field(default_factory=FrameTruth)
     effort_delay: NotNegative = 0.0
     effort_contains: EffortContent = 'all'
     cubic_segments: bool = False

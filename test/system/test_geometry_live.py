@@ -6,8 +6,11 @@ The truth is read here alone.
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
+import numpy as np
+import yaml
 from std_msgs.msg import String
 from support.friction_results import hidden_payload, identity
 from support.live_cell import COMPLIANCE, HIDDEN, compliance_node, live_cell
@@ -18,10 +21,16 @@ from robocal_ros.robot import FRAME_AXES
 
 
 def test_the_arm_measures_its_geometry_without_a_load(client: Client, tmp_path: Path) -> None:
+    moved = np.random.default_rng(3).normal(size=(6, 6)) * np.repeat((1e-3, 2e-3), 3)
+    hidden = copy.deepcopy(HIDDEN)
+    for row, joint in zip(moved.tolist(), hidden['joints'].values(), strict=True):
+        joint['frame'] = row
+    truth_file = tmp_path / 'truth.yaml'
+    truth_file.write_text(yaml.safe_dump(hidden), encoding='utf-8')
     # The tool is known: the arm bends under it.
     ResultStore(tmp_path / 'results', identity()).save(hidden_payload(TRUTH))
     with live_cell(
-        client, tmp_path, compliance_node, COMPLIANCE, arm={'seed': 3},
+        client, tmp_path, compliance_node, COMPLIANCE, arm={'seed': 3, 'truth_file': truth_file},
         topics={'geometry': String, 'result': String}, method='geometry', load_mass=0.0,
         posture_count=30, reference_every=10,
     ) as cell:
@@ -41,11 +50,12 @@ def test_the_arm_measures_its_geometry_without_a_load(client: Client, tmp_path: 
     assert 'none yet' in estimates[0]
     assert 'are observable' in estimates[-1]
     assert contradictions[-1] == 'none'
-    joints = result.robot.joint_names
-    for joint in joints:
-        for axis in FRAME_AXES:
+    (held_out,) = result.validation
+    assert held_out.before > 10.0 * held_out.after
+    for row, joint in zip(moved.tolist(), result.robot.joint_names, strict=True):
+        for axis, known in zip(FRAME_AXES, row, strict=True):
             item = result.parameter(f'{joint}.{axis}')
-            assert abs(item.value) < 4.5 * item.std, item
+            assert abs(item.value - known) < 4.5 * item.std, item
         item, truth = result.parameter(f'{joint}.compliance'), HIDDEN['joints'][joint]
         assert abs((item.value or 0.0) - truth['compliance']) < 4.5 * (item.std or 1.0), item
     assert len(names) > 12

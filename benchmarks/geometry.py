@@ -223,21 +223,24 @@ def run_cell(seed: int, series: str) -> Case:
                  freedom=None if kind == STIFF else item.freedom) for item in result.parameters
         if item.name in truth and item.value is not None and (kind := _kind(item)))
     (distance,) = result.validation
+    measured = np.concatenate([item.posture for item in data.sets])
     # Of a camera, in metres.
     noise = {'tracker': np.sqrt(3.0) * TRACKER, 'sockets': np.sqrt(3.0) * BALL}.get(series, 1.0)
     return Case(seed, series, cell.name, {}, result.verdict.value, ' '.join(result.reasons), found,
                 {'held out': distance.after / noise,
-                 'tip': tip_error(cell, result)}, seconds)
+                 'tip': tip_error(cell, result, cell.low, cell.high),
+                 'stated': tip_error(cell, result, measured.min(axis=0), measured.max(axis=0))
+                 / result.settings['tip_rms']}, seconds)
 
 
-def tip_error(cell: Cell, result: CalibrationResult) -> float:
+def tip_error(cell: Cell, result: CalibrationResult, low: Array, high: Array) -> float:
     """Return how far the target of the calibrated arm is from the true one, RMS [m].
 
-    In fresh postures, apart from a pose of the whole, which a tracker, sockets or a camera of
-    unknown pose do not tell.
+    In fresh postures between joint angles, shape (n,) [rad], apart from a pose of the whole, which
+    a tracker, sockets or a camera of unknown pose do not tell.
     """
     robot = Robot(with_frames(urdf_of(cell.name), result), tool_frame=ARMS[cell.name].tool)
-    q = cell.noise.uniform(cell.low, cell.high, (200, robot.n))
+    q = cell.noise.uniform(low, high, (200, robot.n))
     name = next(item.name for item in result.parameters if item.name.endswith('.x')
                 and item.name[:-2] not in robot.joint_names)[:-2]
     target = result.values([f'{name}.{axis}' for axis in 'xyz'])
@@ -274,8 +277,8 @@ def figures(series: str, cases: Sequence[Case]) -> Iterator[Figure]:
         if values:
             yield Figure.share(series, what, sum(abs(item.z) <= deviate for item in values),
                                len(values), bar)
-    held_out, tip = (np.array([case.notes[name] for case in cases if case.notes])
-                     for name in ('held out', 'tip'))
+    held_out, tip, stated = (np.array([case.notes[name] for case in cases if case.notes])
+                             for name in ('held out', 'tip', 'stated'))
     if series in SERIES[:2]:
         yield Figure.single(series, 'held-out distance ÷ noise, median of all cells', '1',
                             float(np.median(held_out)), HELD_OUT_BAR)
@@ -283,6 +286,8 @@ def figures(series: str, cases: Sequence[Case]) -> Iterator[Figure]:
         yield Figure.over(series, 'held-out distance as the camera sees it', 'mm', 1e3 * held_out)
     yield Figure.over(series, 'error of the tip in fresh postures', 'mm', 1e3 * tip,
                       TIP_BAR if series in SERIES[2:] else None)
+    yield Figure.over(series, 'error of the tip in the range measured ÷ the stated one', '1',
+                      stated)
     yield Figure.over(series, 'processor time', 's',
                       [case.seconds for case in cases if np.isfinite(case.seconds)])
 

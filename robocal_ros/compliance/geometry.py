@@ -532,7 +532,7 @@ class ArmGeometry:
                          torque, self.robot.gravity_torque(q), tool, point, lever, jacobian[:3].T))
         return Kinematics(*(np.array(part) for part in zip(*rows, strict=True)))
 
-    def _jacobian(self, item: ObservedSet, at: Kinematics) -> Array:
+    def jacobian(self, item: ObservedSet, at: Kinematics) -> Array:
         """Return the Jacobian of the target by all unknowns, shape (k, 3, width)."""
         n = self.robot.n
         jacobian = np.zeros((len(item), 3, self.width))
@@ -571,7 +571,7 @@ class ArmGeometry:
         Residuals are predicted minus measured, in root axes.
         """
         n, fixture, at = self.robot.n, self.fixtures[item.fixture], self.kinematics(item)
-        point, jacobian = at.point, self._jacobian(item, at)
+        point, jacobian = at.point, self.jacobian(item, at)
         if isinstance(fixture, pin.SE3):
             own = jacobian[:, :, self.columns['fixture', item.fixture]]
             measured = point if item.corners else (

@@ -53,6 +53,8 @@ _SURPRISING = 3.0
 # Share of the sets that may contradict the others.
 _MAX_ODD = 1.0 / 3.0
 _SHOWN = 5
+# Postures by which the error of the target in any posture is judged.
+_POSTURES = 100
 
 
 def estimate_files(
@@ -124,9 +126,30 @@ def estimate_geometry(
             'tool_frame': robot.tool_frame, 'gravity': np.asarray(robot.gravity).tolist(),
             'mounted_unloaded': mounted.described(loaded=False),
             'target_frame': values.target_frame or robot.tool_frame,
-            **_findings(fit, held_out, before)},
+            'tip_rms': _tip_error(fit, covariance), **_findings(fit, held_out, before)},
         source=source, time=time, software_version=__version__,
         series=_series(fit, held_out, before))
+
+
+def _tip_error(fit: GeometryFit, covariance: Array) -> float:
+    """Return the expected error of the target in any posture, RMS [m].
+
+    Within the ranges of the joints that were measured, and apart from a pose of the whole, by
+    which the fixture of a cell is placed anyway.
+    """
+    geometry, n = fit.geometry, fit.geometry.robot.n
+    every = np.concatenate([item.posture for item in geometry.sets])
+    postures = np.random.default_rng(0).uniform(
+        every.min(axis=0), every.max(axis=0), (_POSTURES, n))
+    item = replace(max(geometry.sets, key=len), posture=postures)
+    at = geometry.kinematics(item)
+    rows = geometry.jacobian(item, at).reshape(-1, geometry.width)
+    # A rigid motion of everything: shift, and turn about the root's origin.
+    rigid = np.concatenate((np.tile(np.eye(3), (_POSTURES, 1, 1)), np.cross(
+        np.eye(3)[None], at.point[:, None]).transpose(0, 2, 1)), axis=2).reshape(-1, 6)
+    basis = np.linalg.qr(rigid)[0]
+    rows = rows - basis @ (basis.T @ rows)
+    return float(np.sqrt(np.einsum('ij,jk,ik->', rows, covariance, rows) / _POSTURES))
 
 
 def _nominal_distances(geometry: ArmGeometry, limit: float) -> Array:
@@ -352,8 +375,9 @@ def summary(result: CalibrationResult) -> str:
     text = '' if held_out is None else (
         f'Distance on held-out placements {1e3 * held_out.before:.2f} mm, calibrated '
         f'{1e3 * held_out.after:.2f} mm (RMS). ')
-    return (f'{text}{seen} of {len(result.parameters)} parameters are observable; the others keep '
-            'to the URDF as far as the data allow.')
+    return (f'{text}Expected error of the tip in any posture, apart from a pose of the whole: '
+            f'{1e3 * result.settings["tip_rms"]:.2f} mm (RMS). {seen} of {len(result.parameters)} '
+            'parameters are observable; the others keep to the URDF as far as the data allow.')
 
 
 GEOMETRY = FileEstimator('geometry', ComplianceParameters, (), kinds, estimate_files, summary)

@@ -159,6 +159,7 @@ def test_the_hidden_arm_is_found_within_the_stated_uncertainty(
     assert fit.after < 1.3 * np.sqrt(3.0) * max(TRACKER, BALL)
     assert fit.before > 20.0 * fit.after
     assert 'calibrated' in summary(result)
+    assert f'{1e3 * result.settings["tip_rms"]:.2f} mm (RMS)' in summary(result)
     assert from_yaml(to_yaml(result)).values(seen).tolist() == result.values(seen).tolist()
 
 
@@ -177,6 +178,11 @@ def test_the_written_urdf_is_the_arm_that_was_found(tracked: Observations) -> No
     true = CELL._tip(q)
     apart = scipy.spatial.distance.pdist
     assert np.sqrt(np.mean((apart(points) - apart(true))**2)) < 2.0 * TRACKER
+    # Apart from that pose, the target is as near as the result says.
+    turn, _ = scipy.spatial.transform.Rotation.align_vectors(
+        true - true.mean(axis=0), points - points.mean(axis=0))
+    off = turn.apply(points - points.mean(axis=0)) - (true - true.mean(axis=0))
+    assert 0.5 < np.sqrt(np.mean(np.sum(off**2, axis=1))) / result.settings['tip_rms'] < 1.5
     # The first frame and the pose of the tracker are not told apart.
     assert result.parameter(f'{robot.joint_names[0]}.x').state is State.NOT_IDENTIFIED
 

@@ -331,6 +331,8 @@ def check_names(description: Description, truth: HiddenTruth) -> None:
     named = [sensor.frame for sensor in truth.force_torque_sensors]
     named += [sensor.frame for sensor in truth.imus]
     named += [tool.parent for tool in (truth.tool, truth.load) if tool and tool.parent]
+    if truth.sockets and truth.sockets.parent:
+        named.append(truth.sockets.parent)
     if truth.tracker and truth.tracker.target_link:
         named.append(truth.tracker.target_link)
     missing = [name for name in named if name not in description.links]

@@ -132,6 +132,7 @@ PARAMETERS = (
     _Parameter('constraints.stopped_velocity_tolerance', 0.0,
                'velocity tolerance at the goal [rad/s]; 0: none'),
     _Parameter('push_duration', 0.5, 'duration of a push [s]', run_time=True),
+    _Parameter('socket', '', 'socket to which ~/guide brings the ball', run_time=True),
     _Parameter('fault', 'none', 'active faults: name or name:argument, comma-separated',
                run_time=True),
     _Parameter('controller_active', True, 'whether the controller is active', run_time=True),
@@ -287,6 +288,7 @@ class SimArm(Node):
         self.create_subscription(WrenchStamped, '~/push', self._on_push, 10, callback_group=group)
         self.create_service(Trigger, '~/attach_load', self._on_attach_load, callback_group=group)
         self.create_service(Trigger, '~/detach_load', self._on_detach_load, callback_group=group)
+        self.create_service(Trigger, '~/guide', self._on_guide, callback_group=group)
 
     # Main loop.
 
@@ -399,6 +401,18 @@ class SimArm(Node):
     def _on_detach_load(self, _request: Any, response: Any) -> Any:
         response.success = self._simulator.physics.detach_load()
         response.message = self._load_message('detached', response.success)
+        return response
+
+    def _on_guide(self, _request: Any, response: Any) -> Any:
+        name = self._value('socket')
+        try:
+            encoders = self._simulator.guide(name)
+        except ConfigurationError as error:
+            response.success, response.message = False, str(error)
+        else:
+            response.success, response.message = True, (
+                f"The ball rests in the socket '{name}' at "
+                f'{", ".join(f"{angle:.4f}" for angle in encoders)} rad.')
         return response
 
     def _load_message(self, done: str, success: bool) -> str:

@@ -13,7 +13,7 @@ from robocal_ros.errors import ConfigurationError
 from robocal_sim.drive import ServoDrive
 from robocal_sim.friction import LuGreFriction
 from robocal_sim.model import LOAD_BODY, Description, build_model, check_names
-from robocal_sim.truth import HiddenTruth, JointTruth
+from robocal_sim.truth import HiddenTruth, JointTruth, Vector3
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -93,14 +93,7 @@ class ArmPhysics:
         angles = np.zeros(count) if start is None else np.asarray(start, dtype=np.float64)
         nominal = build_model(description, truth, loaded=False, timestep=CONTROL_STEP)
         self._nominal = (nominal, mujoco.MjData(nominal))
-        self._servo = ServoDrive(
-            nominal,
-            self._order,
-            description.limits,
-            self._compliance,
-            angles,
-            CONTROL_STEP,
-        )
+        self._servo = self._drives(angles)
         self.position: FloatArray = angles.copy()
         self.velocity: FloatArray = np.zeros(count)
         self.acceleration: FloatArray = np.zeros(count)
@@ -247,6 +240,37 @@ class ArmPhysics:
         self._pushes.append(
             Push(self._body(link), np.asarray(force), np.asarray(moment), self.time + duration)
         )
+
+    def _drives(self, angles: FloatArray) -> ServoDrive:
+        """Return drives that hold the given angles, shape (n,) [rad]."""
+        return ServoDrive(self._nominal[0], self._order, self.description.limits,
+                          self._compliance, angles, CONTROL_STEP)
+
+    def place(self, encoders: FloatArray) -> None:
+        """Place the arm at rest, as a hand would that guides it; the drives hold it there.
+
+        Args:
+            encoders: Encoder readings [rad], shape (n,).
+
+        """
+        self._servo = self._drives(np.asarray(encoders, dtype=np.float64))
+        self.rest_in(encoders)
+
+    def point(self, link: str, xyz: Vector3) -> tuple[FloatArray, FloatArray]:
+        """Return a point of a link in the root frame, and its derivatives by the joints.
+
+        Args:
+            link: The link.
+            xyz: The point in its frame [m].
+
+        Returns:
+            The point, shape (3,) [m], and the Jacobian, shape (3, n) [m/rad].
+
+        """
+        rotation, origin = self.link_pose(link)
+        point, jacobian = origin + rotation @ xyz, np.zeros((3, self._model.nv))
+        mujoco.mj_jac(self._model, self._data, jacobian, None, point, self._body(link))
+        return point, jacobian[:, self._order]
 
     def rest_in(self, encoders: FloatArray) -> None:
         """Place the arm at rest at the given encoder readings, without a motion.

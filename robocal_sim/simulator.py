@@ -39,6 +39,9 @@ from robocal_sim.sensors import (
 from robocal_sim.streamed import StreamedCommands
 from robocal_sim.truth import Cell, ForceTorqueNoise, ForceTorqueTruth, HiddenTruth, JointTruth
 
+# Postures from which a hand starts, steps of Newton's method from each, and what is there [m].
+_TRIES, _STEPS, _REACHED = 100, 30, 1e-8
+
 FloatArray = npt.NDArray[np.float64]
 
 CLOCK_START = 100.0
@@ -171,6 +174,8 @@ class ArmSimulator:
         self._gripper_every = (
             _whole_steps(truth.gripper.rate, 'rate of the gripper') if truth.gripper else 0)
         self._last_stamp = CLOCK_START
+        self._hand = np.random.default_rng([seed, 1])
+        self._guided: ArmPhysics | None = None
         self._build_sensors(cell, seed)
 
     @property
@@ -221,6 +226,53 @@ class ArmSimulator:
         self._count += 1
         self.action_tick = self._count % self._action_every == 0
         return readings
+
+    def guide(self, name: str) -> FloatArray:
+        """Guide the arm by hand to a posture in which the ball rests in a socket.
+
+        Args:
+            name: The socket.
+
+        Returns:
+            The encoder angles there, shape (n,) [rad].
+
+        Raises:
+            ConfigurationError: There is no such socket, the arm moves, or it does not reach it.
+
+        """
+        sockets, limits, draw = self.truth.sockets, self.description.limits, self._hand
+        if sockets is None or name not in sockets.places:
+            raise ConfigurationError(
+                f"There is no socket '{name}'; the hidden truth has "
+                f'{", ".join(sockets.places) if sockets else "none"}. Set the parameter socket, '
+                'or add sockets to the truth file.')
+        if self.streamed is not None:
+            raise ConfigurationError('The arm follows another controller (command_rate), which '
+                                     'would move it back; guide it with its own one.')
+        if self.controller.goal is not None:
+            raise ConfigurationError('The arm carries out a trajectory; guide it afterwards.')
+        if self._guided is None:
+            self._guided = ArmPhysics(self.description, self.truth)
+        link = sockets.parent or self.description.tip
+        aim = np.array(sockets.places[name]) + sockets.play * draw.standard_normal(3)
+        low, high = (np.clip(end, -np.pi, np.pi) for end in (limits.lower, limits.upper))
+        for _ in range(_TRIES):
+            encoders = draw.uniform(low, high)
+            for _ in range(_STEPS):
+                self._guided.rest_in(encoders)
+                point, jacobian = self._guided.point(link, sockets.ball)
+                if np.linalg.norm(aim - point) < _REACHED:
+                    break
+                encoders = encoders + np.linalg.lstsq(jacobian, aim - point, rcond=1e-3)[0]
+            else:
+                continue
+            if ((encoders > low) & (encoders < high)).all():
+                self.physics.place(encoders)
+                self.controller.hold()
+                return encoders
+        raise ConfigurationError(
+            f"The socket '{name}' at {list(sockets.places[name])} m is out of reach of the ball; "
+            'place it elsewhere in the truth file.')
 
     @property
     def cycle(self) -> int:

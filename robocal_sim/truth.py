@@ -86,6 +86,24 @@ class RopeTruth:
 
 
 @dataclass(frozen=True)
+class SocketTruth:
+    """A ball on the tool, and sockets in the cell in which a hand can rest it.
+
+    Attributes:
+        parent: Link that carries the ball; empty for the tip.
+        ball: Its centre in the frame of the parent [m].
+        places: Centres of the sockets in the root frame [m], by name.
+        play: Standard deviation of the ball in a socket, per axis [m].
+
+    """
+
+    ball: Vector3
+    places: Mapping[str, Vector3]
+    parent: str = ''
+    play: NotNegative = 0.0
+
+
+@dataclass(frozen=True)
 class FrictionTruth:
     """Asymmetric Stribeck friction of one joint, with the LuGre bristle.
 
@@ -303,6 +321,7 @@ class HiddenTruth:
         tool: Tool, mounted from the start.
         load: Second body, attached and detached at run time.
         rope: Rope that pulls on the load.
+        sockets: Ball and sockets.
         joints: Truth by joint name; joints left out are ideal.
         force_torque_sensors: Force/torque sensors, in the order of publication.
         imus: IMUs, in the order of publication.
@@ -322,6 +341,7 @@ class HiddenTruth:
     tool: ToolTruth | None = None
     load: ToolTruth | None = None
     rope: RopeTruth | None = None
+    sockets: SocketTruth | None = None
     joints: Mapping[str, JointTruth] = field(default_factory=dict)
     force_torque_sensors: tuple[ForceTorqueTruth, ...] = ()
     imus: tuple[ImuTruth, ...] = ()
@@ -337,6 +357,7 @@ class HiddenTruth:
 
         return replace(
             self, tool=body(self.tool), load=body(self.load),
+            sockets=self.sockets and replace(self.sockets, parent=link(self.sockets.parent)),
             joints={prefix + name: joint for name, joint in self.joints.items()},
             force_torque_sensors=tuple(
                 replace(item, frame=link(item.frame)) for item in self.force_torque_sensors),

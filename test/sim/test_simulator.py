@@ -17,7 +17,7 @@ from robocal_sim.model import Description
 from robocal_sim.pacing import Pacer
 from robocal_sim.simulator import ArmSimulator, Readings
 from robocal_sim.trajectory import Trajectory, TrajectoryPoint
-from robocal_sim.truth import Cell, HiddenTruth
+from robocal_sim.truth import Cell, HiddenTruth, SocketTruth
 
 MOVE = Trajectory(JOINTS, (TrajectoryPoint(0.5, [0.2] * 6, [0.0] * 6),))
 
@@ -214,3 +214,28 @@ def test_the_node_loads_without_scipy() -> None:
     program = ("import robocal_sim.node, sys; "
                "sys.exit(any(name.startswith('scipy.') for name in sys.modules))")
     assert subprocess.run([sys.executable, '-c', program], check=False).returncode == 0
+
+
+def test_the_hand_brings_the_ball_into_the_socket(arm: Description, truth: HiddenTruth) -> None:
+    place = (0.55, 0.1, 0.5)
+    sockets = SocketTruth((0.03, -0.02, 0.15), {'left': place, 'far': (5.0, 0.0, 0.0)}, 'tool0',
+                          play=1e-4)
+    simulator = ArmSimulator(arm, replace(truth, sockets=sockets), seed=4)
+    postures, off = [], []
+    for _ in range(12):
+        encoders = simulator.guide('left')
+        for _ in range(50):
+            simulator.step()
+        # The controller holds it there.
+        np.testing.assert_allclose(simulator.physics.encoder, encoders, atol=2e-4)
+        rotation, origin = simulator.physics.link_pose('tool0')
+        off.append(np.linalg.norm(origin + rotation @ sockets.ball - place))
+        postures.append(encoders)
+    assert 0.5e-4 < np.sqrt(np.mean(np.square(off))) < 4e-4
+    assert np.std(postures, axis=0).min() > 0.2
+    with pytest.raises(ConfigurationError, match=r"no socket 'right'.*has left, far"):
+        simulator.guide('right')
+    with pytest.raises(ConfigurationError, match='out of reach'):
+        simulator.guide('far')
+    with pytest.raises(ConfigurationError, match='has none'):
+        ArmSimulator(arm, truth).guide('left')

@@ -12,7 +12,7 @@ import numpy as np
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.fit import ComplianceFit, fit_compliance, shrunk_angles
-from robocal_ros.compliance.geometry import Observations, tracked_set
+from robocal_ros.compliance.geometry import tracked
 from robocal_ros.compliance.geometry_estimator import estimate_geometry
 from robocal_ros.compliance.measurement import (
     Displacements,
@@ -126,10 +126,8 @@ def estimate_sets(
     """
     last = max((item.time for item in (*unloaded, *loaded)), default=0.0)
     if values.method == OF_GEOMETRY:
-        return estimate_geometry(
-            robot, Observations(tuple(
-                tracked_set(part, loaded=part is loaded) for part in (unloaded, loaded) if part)),
-            values, mounted, counts=counts, source=source, time=last)
+        return estimate_geometry(robot, tracked(unloaded, loaded), values, mounted, counts=counts,
+                                 source=source, time=last)
     load, robot = mounted.known_load(), mounted.on(robot, loaded=False)
     if registration is None:
         registration = register(robot, unloaded, values)

@@ -316,6 +316,12 @@ def tracked_set(positions: Sequence[EndPosition], *, loaded: bool = False) -> Ob
         tuple(range(1, len(positions) + 1)))
 
 
+def tracked(unloaded: Sequence[EndPosition], loaded: Sequence[EndPosition]) -> Observations:
+    """Return the sets of a tracker without and with the load, those that are measured."""
+    return Observations(tuple(tracked_set(part, loaded=part is loaded)
+                              for part in (unloaded, loaded) if part))
+
+
 def _images(item: ObservedSet, cameras: Mapping[str, Camera], listed: str) -> ObservedSet:
     """Return a camera's set with lines of one posture joined to images.
 

@@ -21,6 +21,7 @@ from robocal_ros.compliance.geometry import (
     HeldOut,
     Observations,
     ObservedSet,
+    Rows,
     fit_geometry,
     hold_out,
     read_observations,
@@ -159,12 +160,7 @@ def _nominal_distances(geometry: ArmGeometry, limit: float) -> Array:
         DataError: If they are larger than errors of an arm are.
 
     """
-    rows = geometry.linearised()
-    fixtures = np.concatenate([np.arange(geometry.width)[part] for (what, _), part
-                               in geometry.columns.items() if what != 'target'])
-    columns = rows.jacobian[:, fixtures]
-    left = rows.residual - columns @ np.linalg.lstsq(columns, rows.residual, rcond=None)[0]
-    length = replace(rows, residual=left).distances()
+    length = _nominal_rows(geometry).distances()
     if (middle := float(np.median(length))) > limit:
         raise DataError(
             f'By the URDF, observations are {1e3 * middle:.0f} mm (median) from '
@@ -172,6 +168,39 @@ def _nominal_distances(geometry: ArmGeometry, limit: float) -> Array:
             'the URDF is of this robot, the order of the joints, target_frame and target_xyz, and '
             'that sets of one fixture belong together.')
     return length
+
+
+def _nominal_rows(geometry: ArmGeometry) -> Rows:
+    """Return the residuals by the nominal arm with fixtures at their best."""
+    rows = geometry.linearised()
+    fixtures = np.concatenate([np.arange(geometry.width)[part] for (what, _), part
+                               in geometry.columns.items() if what != 'target'])
+    columns = rows.jacobian[:, fixtures]
+    left = rows.residual - columns @ np.linalg.lstsq(columns, rows.residual, rcond=None)[0]
+    return replace(rows, residual=left)
+
+
+def before_and_after(
+    robot: Robot, data: Observations, values: ComplianceParameters, mounted: Mounted
+) -> tuple[Array, Array, Array]:
+    """Return where a tracker's targets are, and how far the model is off there.
+
+    Args:
+        robot: The nominal arm.
+        data: Sets of a tracker.
+        values: The node's parameters.
+        mounted: What is mounted without and with the load.
+
+    Returns:
+        Points in the root frame by the nominal arm, shape (k, 3) [m], and the residuals by it and
+        by the calibrated one, likewise.
+
+    """
+    geometry = ArmGeometry(robot, mounted, Target.of(robot, values), data, values.arm_model_std)
+    points = np.concatenate([geometry.kinematics(item).point for item in data.sets])
+    before, after = (rows.residual[rows.positions].reshape(-1, 3) for rows in (
+        _nominal_rows(geometry), fit_geometry(geometry).rows))
+    return points, before, after
 
 
 def order_of(geometry: ArmGeometry) -> dict[str, tuple[str, int, float]]:

@@ -20,7 +20,8 @@ from robocal_ros.compliance.estimator import (
     stream_counts,
     tracker_of,
 )
-from robocal_ros.compliance.geometry_estimator import GEOMETRY
+from robocal_ros.compliance.geometry import tracked
+from robocal_ros.compliance.geometry_estimator import GEOMETRY, before_and_after
 from robocal_ros.compliance.measurement import LOADED, UNLOADED
 from robocal_ros.compliance.model import Mounted, carried_on, check_arm, mounted_of
 from robocal_ros.compliance.parameters import OF_GEOMETRY, ComplianceParameters
@@ -155,6 +156,10 @@ class ComplianceCalibration(ArmNode):
         if unloaded:
             self.journal.remove()
         if geometry:
+            if unloaded:
+                errors = await self.waiter.compute(
+                    before_and_after, robot, tracked(unloaded, loaded), values, mounted)
+                self.publish_markers(error_markers(robot.root_frame, *errors))
             return self.keep(result, self._publish_geometry, GEOMETRY.summary)
         if result.verdict is not Verdict.PASS:
             self._draw(result)
@@ -362,6 +367,34 @@ def sag_markers(frame: str, unloaded: Array, loaded: Array, tracker: Array) -> M
                                               axis=1).reshape(-1, 3)),
         conversions.to_marker(frame, 'tracker', Marker.CUBE, (0.3, 0.7, 0.3, 1.0), (0.12,) * 3,
                               position=tracker),
+        caption])
+
+
+def error_markers(frame: str, points: Array, before: Array, after: Array) -> MarkerArray:
+    """Return markers of points, and of the errors of the arm there, magnified alike.
+
+    Args:
+        frame: The root frame.
+        points: Shape (k, 3) [m].
+        before: Errors by the URDF, likewise.
+        after: Errors by the calibrated arm, likewise.
+
+    """
+    sizes = [float(np.linalg.norm(errors, axis=1).max()) for errors in (before, after)]
+    scale = _LONGEST / max(sizes[0], 1e-9)
+    caption = conversions.to_marker(
+        frame, 'error_caption', Marker.TEXT_VIEW_FACING, (0.9, 0.9, 0.9, 1.0), (0.0, 0.0, 0.06),
+        position=(0.0, 0.0, 1.7))
+    caption.text = (f'errors × {scale:.0f}, red by the URDF, up to {1e3 * sizes[0]:.2f} mm, green '
+                    f'calibrated, up to {1e3 * sizes[1]:.2f} mm')
+    return MarkerArray(markers=[
+        conversions.to_marker(frame, 'targets', Marker.SPHERE_LIST, (0.95, 0.45, 0.1, 1.0),
+                              (0.012,) * 3, points=points),
+        *(conversions.to_marker(frame, name, Marker.LINE_LIST, (*colour, 1.0), (0.004,),
+                                points=np.stack((points, points + scale * errors),
+                                                axis=1).reshape(-1, 3))
+          for name, errors, colour in (('before', before, (0.9, 0.2, 0.2)),
+                                       ('after', after, (0.2, 0.8, 0.3)))),
         caption])
 
 

@@ -7,6 +7,7 @@ The truth is read here alone.
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from std_msgs.msg import String
 from support.friction_results import hidden_payload, identity
 from support.live_cell import COMPLIANCE, HIDDEN, compliance_node, live_cell
 from support.live_graph import TRUTH, Client
+from visualization_msgs.msg import MarkerArray
 
 from robocal_ros.results import ResultStore, State, Verdict, from_yaml
 from robocal_ros.robot import FRAME_AXES
@@ -31,8 +33,8 @@ def test_the_arm_measures_its_geometry_without_a_load(client: Client, tmp_path: 
     ResultStore(tmp_path / 'results', identity()).save(hidden_payload(TRUTH))
     with live_cell(
         client, tmp_path, compliance_node, COMPLIANCE, arm={'seed': 3, 'truth_file': truth_file},
-        topics={'geometry': String, 'result': String}, method='geometry', load_mass=0.0,
-        posture_count=30, reference_every=10,
+        topics={'geometry': String, 'result': String, 'markers': MarkerArray},
+        method='geometry', load_mass=0.0, posture_count=30, reference_every=10,
     ) as cell:
         assert '30 postures: ' in cell.done('preview')
         assert client.travel() < 1e-3
@@ -42,6 +44,10 @@ def test_the_arm_measures_its_geometry_without_a_load(client: Client, tmp_path: 
     assert result.verdict is Verdict.PASS
     assert 'parameters are observable' in answer
     (published,) = cell.received['geometry']
+    drawn = {item.ns: item for item in cell.received['markers'][-1].markers}
+    assert re.fullmatch(r'errors × \d+, red by the URDF, up to \d\.\d\d mm, green calibrated, up '
+                        r'to 0\.\d\d mm', drawn['error_caption'].text)
+    assert len(drawn['before'].points) == len(drawn['after'].points) >= 60
     names = [item.name for item in result.parameters if item.state is State.IDENTIFIED]
     assert from_yaml(published.data).values(names).tolist() == result.values(names).tolist()
     assert cell.received['result'] == []

@@ -333,9 +333,10 @@ def check_names(description: Description, truth: HiddenTruth) -> None:
     named += [tool.parent for tool in (truth.tool, truth.load) if tool and tool.parent]
     if truth.sockets and truth.sockets.parent:
         named.append(truth.sockets.parent)
-    if truth.tracker and truth.tracker.target_link:
+    if truth.tracker:
         named.append(truth.tracker.target_link)
-    missing = [name for name in named if name not in description.links]
+    named += [truth.camera.link, truth.camera.board.link] if truth.camera else []
+    missing = [name for name in named if name and name not in description.links]
     if missing:
         raise ConfigurationError(
             f'The hidden truth names the links {", ".join(missing)}; the robot has '

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -289,6 +289,7 @@ class SimArm(Node):
         self.create_service(Trigger, '~/attach_load', self._on_attach_load, callback_group=group)
         self.create_service(Trigger, '~/detach_load', self._on_detach_load, callback_group=group)
         self.create_service(Trigger, '~/guide', self._on_guide, callback_group=group)
+        self.create_service(Trigger, '~/photograph', self._on_photograph, callback_group=group)
 
     # Main loop.
 
@@ -415,6 +416,15 @@ class SimArm(Node):
                 f'{", ".join(f"{angle:.4f}" for angle in encoders)} rad.')
         return response
 
+    def _on_photograph(self, _request: Any, response: Any) -> Any:
+        try:
+            rows = self._simulator.photograph().tolist()
+        except RobocalError as error:
+            response.success, response.message = False, str(error)
+        else:
+            response.success, response.message = True, _lines(rows)
+        return response
+
     def _load_message(self, done: str, success: bool) -> str:
         # The user knows the load's mass; its other parameters stay hidden.
         load = self._simulator.truth.load
@@ -458,6 +468,11 @@ class SimArm(Node):
                 controller.activate()
             else:
                 controller.deactivate()
+
+
+def _lines(rows: Iterable[Iterable[float]]) -> str:
+    """Return numbers as CSV lines."""
+    return '\n'.join(','.join(f'{value:.10g}' for value in row) for row in rows)
 
 
 def default_description(**arguments: str) -> str:

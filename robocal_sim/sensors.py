@@ -14,7 +14,9 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from robocal_ros.errors import DataError
 from robocal_sim.truth import (
+    CameraTruth,
     ForceTorqueNoise,
     ForceTorqueTruth,
     ImuNoise,
@@ -136,12 +138,17 @@ class JointSensor:
         measured_effort = self._scale * effort + self._offset + white[..., self._count:]
         if self._ripple:
             measured_effort += self._ripple * np.sin(self._cycles * position + self._phase)
+        return (self.read_positions(position), velocity + white[..., :self._count],
+                measured_effort)
+
+    def read_positions(self, position: FloatArray) -> FloatArray:
+        """Return measured positions [rad], which have no noise but the encoders' steps."""
         if self._step:
             position = np.round(position / self._step) * self._step
         if self._wraps:
             turned = np.mod(position + np.pi, 2.0 * np.pi) - np.pi
             position = np.where(self._wrapped, turned, position)
-        return position, velocity + white[..., :self._count], measured_effort
+        return position
 
 
 class ForceTorqueSensor:
@@ -260,6 +267,81 @@ class TrackerSensor:
         turned = Rotation.from_rotvec(self._turn.draw()) * Rotation.from_matrix(
             self._rotation.T @ rotation)
         return np.concatenate((measured, turned.as_quat()))
+
+
+class CameraSensor:
+    """Camera: pixels of a board's corners, by a pinhole and the distortion `plumb_bob`.
+
+    Source: D. C. Brown, "Decentering distortion of lenses", Photogrammetric Engineering 32 (1966)
+    444-462, with the coefficients in the order of sensor_msgs/CameraInfo.
+
+    Attributes:
+        truth: The camera.
+
+    """
+
+    def __init__(self, truth: CameraTruth, generator: np.random.Generator) -> None:
+        self.truth = truth
+        board = truth.board
+        self._corners = board.square * np.array([
+            (column, row, 0.0) for row in range(round(board.rows))
+            for column in range(round(board.columns))])
+        self._camera = rotation_from_rpy(*truth.rpy)
+        self._board = rotation_from_rpy(*board.rpy)
+        k1, k2, _, _, k3 = truth.distortion
+        # Beyond the first extremum of the distorted radius, the model folds back into the image.
+        roots = np.roots(np.trim_zeros((7.0 * k3, 5.0 * k2, 3.0 * k1, 1.0), 'f'))
+        self._fold = min((float(root.real) for root in roots
+                          if abs(root.imag) < 1.0e-9 and root.real > 0.0), default=np.inf)
+        self._white = WhiteNoise(np.full(2, truth.corner_sigma), generator)
+
+    def measure(
+        self, camera: tuple[FloatArray, FloatArray], board: tuple[FloatArray, FloatArray],
+    ) -> FloatArray:
+        """Return the corners that are visible.
+
+        Args:
+            camera: Rotation (3, 3) and origin (3,) [m] of the camera's link in the root frame.
+            board: Those of the board's link.
+
+        Returns:
+            x, y, z on the board [m], then u, v [px] of each corner, shape (k, 5).
+
+        Raises:
+            DataError: No corner is visible.
+
+        """
+        truth = self.truth
+        eye = camera[1] + camera[0] @ truth.xyz
+        turn = board[0] @ self._board
+        sight = board[1] + board[0] @ truth.board.xyz + self._corners @ turn.T - eye
+        x, y, depth = (sight @ camera[0] @ self._camera).T
+        facing = -(sight @ turn[:, 2]) / np.linalg.norm(sight, axis=1)
+        before = depth > 0.0
+        turned = facing < np.cos(min(truth.board.visibility_angle, 0.5 * np.pi))
+        pixel = self._project(x, y, np.where(before, depth, 1.0))
+        inside = ((x**2 + y**2 < self._fold * depth**2) & (pixel >= 0.0).all(axis=1)
+                  & (pixel <= (truth.width - 1.0, truth.height - 1.0)).all(axis=1))
+        visible = before & ~turned & inside
+        if not visible.any():
+            raise DataError(
+                f'The camera sees none of the {len(x)} corners of the board: {np.sum(~before)} '
+                f'are behind it, {np.sum(before & turned)} are seen from behind or too obliquely, '
+                f'{np.sum(before & ~turned & ~inside)} are outside the image. Move the arm so '
+                'that the printed side faces the camera.')
+        return np.column_stack((self._corners, pixel))[visible]
+
+    def _project(self, x: FloatArray, y: FloatArray, depth: FloatArray) -> FloatArray:
+        """Return measured pixels of points in the camera's frame [m], shape (k, 2)."""
+        truth, (k1, k2, p1, p2, k3) = self.truth, self.truth.distortion
+        x, y = x / depth, y / depth
+        square = x**2 + y**2
+        radial = 1.0 + square * (k1 + square * (k2 + square * k3))
+        bent = np.column_stack((
+            x * radial + 2.0 * p1 * x * y + p2 * (square + 2.0 * x**2),
+            y * radial + p1 * (square + 2.0 * y**2) + 2.0 * p2 * x * y))
+        exact = bent * (truth.fx, truth.fy) + (truth.cx, truth.cy)
+        return exact + self._white.draw((len(x),))
 
 
 class Stream(Generic[T]):

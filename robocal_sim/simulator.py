@@ -28,6 +28,7 @@ from robocal_sim.faults import (
 from robocal_sim.model import Description, JointLimits
 from robocal_sim.physics import CONTROL_STEP, ArmPhysics
 from robocal_sim.sensors import (
+    CameraSensor,
     Delay,
     ForceTorqueSensor,
     ImuSensor,
@@ -274,6 +275,28 @@ class ArmSimulator:
             f"The socket '{name}' at {list(sockets.places[name])} m is out of reach of the ball; "
             'place it elsewhere in the truth file.')
 
+    def photograph(self) -> FloatArray:
+        """Take a photograph of the board.
+
+        Returns:
+            A row for each visible corner: joint angles as the encoders measure them [rad], x, y, z
+            on the board [m], and u, v [px], shape (k, n + 5).
+
+        Raises:
+            ConfigurationError: There is no camera.
+            DataError: No corner is visible.
+
+        """
+        if self._camera is None:
+            raise ConfigurationError(
+                'The hidden truth has no camera; add one (camera) to the truth file.')
+        camera, physics = self._camera.truth, self.physics
+        corners = self._camera.measure(*(
+            physics.link_pose(link or self.description.root)
+            for link in (camera.link, camera.board.link)))
+        angles = self._joint_sensor.read_positions(physics.encoder)
+        return np.hstack((np.tile(angles, (len(corners), 1)), corners))
+
     @property
     def cycle(self) -> int:
         """Control steps of a cycle of the streamed commands; 0 without."""
@@ -282,7 +305,7 @@ class ArmSimulator:
     def _build_sensors(self, cell: Cell, seed: int) -> None:
         truth, joints = self.truth, self.description.joints
         # One random generator per sensor and one per stream.
-        count = 2 * (2 + len(truth.force_torque_sensors) + len(truth.imus)) + 1
+        count = 2 * (2 + len(truth.force_torque_sensors) + len(truth.imus)) + 2
         generators = (np.random.default_rng(child)
                       for child in np.random.SeedSequence(seed).spawn(count))
         self._joint_sensor = JointSensor(
@@ -306,6 +329,7 @@ class ArmSimulator:
             for sensor in truth.imus
         ]
         self._corruption = next(generators)
+        self._camera = CameraSensor(truth.camera, next(generators)) if truth.camera else None
 
     def _streams(self) -> Iterator[Stream[JointReading] | Stream[SensorReading]]:
         yield self._joint_stream

@@ -24,9 +24,12 @@ T = TypeVar('T')
 NotNegative = Annotated[float, 'a number that is not negative', lambda value: value >= 0.0]
 Positive = Annotated[float, 'a positive number', lambda value: value > 0.0]
 AboveMinusOne = Annotated[float, 'a number above -1', lambda value: value > -1.0]
+Count = Annotated[float, 'a whole number of at least 1',
+                  lambda value: value >= 1.0 and value % 1.0 == 0.0]
 Probability = Annotated[float, 'a probability of at most 1', lambda value: 0.0 <= value <= 1.0]
 EffortContent = Literal['all', 'external']
 Vector3 = tuple[float, float, float]
+Vector5 = tuple[float, float, float, float, float]
 Vector6 = tuple[float, float, float, float, float, float]
 Pair = tuple[NotNegative, NotNegative]
 """Values for positive and for negative velocity; in a file, one number serves both."""
@@ -255,6 +258,68 @@ class TrackerTruth:
 
 
 @dataclass(frozen=True)
+class BoardTruth:
+    """A chessboard, or another grid of corners that are told apart.
+
+    Its frame has the first corner at the origin, columns along x, rows along y, and z out of the
+    printed side.
+
+    Attributes:
+        rows: Number of corners along y.
+        columns: Number of corners along x.
+        square: Distance between neighbouring corners [m].
+        link: Link that carries the board; empty for the root frame.
+        xyz: Origin of the board in the frame of the link [m].
+        rpy: Roll, pitch, yaw of the board in the frame of the link [rad].
+        visibility_angle: Largest angle between the board's z and the line of sight at which a
+            corner is found [rad].
+
+    """
+
+    rows: Count
+    columns: Count
+    square: Positive
+    link: str = ''
+    xyz: Vector3 = (0.0, 0.0, 0.0)
+    rpy: Vector3 = (0.0, 0.0, 0.0)
+    visibility_angle: Positive = 1.2
+
+
+@dataclass(frozen=True)
+class CameraTruth:
+    """A camera that sees a board; its frame is optical: x right, y down, z forward.
+
+    Attributes:
+        fx: Focal length along the image's width [px].
+        fy: Focal length along the image's height [px].
+        cx: Principal point from the image's left [px].
+        cy: Principal point from the image's top [px].
+        width: Width of the image [px].
+        height: Height of the image [px].
+        board: The board.
+        distortion: k1, k2, p1, p2, k3 of the model `plumb_bob`.
+        corner_sigma: White noise of each coordinate of a corner [px].
+        link: Link that carries the camera; empty for the root frame.
+        xyz: Origin of the camera in the frame of the link [m].
+        rpy: Roll, pitch, yaw of the camera in the frame of the link [rad].
+
+    """
+
+    fx: Positive
+    fy: Positive
+    cx: float
+    cy: float
+    width: Count
+    height: Count
+    board: BoardTruth
+    distortion: Vector5 = (0.0, 0.0, 0.0, 0.0, 0.0)
+    corner_sigma: NotNegative = 0.0
+    link: str = ''
+    xyz: Vector3 = (0.0, 0.0, 0.0)
+    rpy: Vector3 = (0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
 class GripperTruth:
     """A second publisher on `joint_states`, such as the driver of a gripper.
 
@@ -326,6 +391,7 @@ class HiddenTruth:
         force_torque_sensors: Force/torque sensors, in the order of publication.
         imus: IMUs, in the order of publication.
         tracker: The laser tracker.
+        camera: The camera and its board.
 
     """
 
@@ -346,6 +412,7 @@ class HiddenTruth:
     force_torque_sensors: tuple[ForceTorqueTruth, ...] = ()
     imus: tuple[ImuTruth, ...] = ()
     tracker: TrackerTruth | None = None
+    camera: CameraTruth | None = None
 
     def prefixed(self, prefix: str) -> HiddenTruth:
         """Return the truth of a robot whose link and joint names carry a prefix."""
@@ -363,7 +430,10 @@ class HiddenTruth:
                 replace(item, frame=link(item.frame)) for item in self.force_torque_sensors),
             imus=tuple(replace(item, frame=link(item.frame)) for item in self.imus),
             tracker=self.tracker and replace(
-                self.tracker, target_link=link(self.tracker.target_link)))
+                self.tracker, target_link=link(self.tracker.target_link)),
+            camera=self.camera and replace(
+                self.camera, link=link(self.camera.link),
+                board=replace(self.camera.board, link=link(self.camera.board.link))))
 
 
 @dataclass(frozen=True)

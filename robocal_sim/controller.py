@@ -189,6 +189,13 @@ class TrajectoryController:
         """Active action goal."""
         return self._goal
 
+    @property
+    def moving(self) -> bool:
+        """Whether a goal is active, or a trajectory has not ended."""
+        motion = self._motion
+        return self._goal is not None or (motion is not None and (
+            motion.spline is None or motion.clock < motion.spline.end))
+
     def check(
         self,
         trajectory: Trajectory,

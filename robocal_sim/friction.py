@@ -64,6 +64,10 @@ class JointFriction:
         warm = 1.0 - math.exp(-self._time / truth.warm_up_time)
         return (1.0 + truth.warm_up * warm) * (1.0 + truth.pause_rise * self._rested)
 
+    def release(self) -> None:
+        """Relax the bristle and the hysteresis, as in a joint that has never moved."""
+        self.deflection = self._hysteresis = 0.0
+
     def steady(self, velocity: float, load: float = 0.0) -> float:
         """Return the friction torque [N·m] at a constant velocity [rad/s] and load [N·m].
 
@@ -150,6 +154,12 @@ class LuGreFriction:
     def factor(self) -> FloatArray:
         """Present factors on the joints' friction, from warm-up and pauses, shape (n,)."""
         return np.array([joint.factor for joint in self._joints])
+
+    def release(self) -> None:
+        """Relax all bristles: the joints are at rest without friction torque."""
+        for joint in self._joints:
+            joint.release()
+        self.torque = np.zeros(len(self._joints))
 
     def steady(self, velocity: FloatArray, load: FloatArray | None = None) -> FloatArray:
         """Return the friction torque [N·m] at a constant velocity [rad/s], shape (n,) each.

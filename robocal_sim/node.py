@@ -405,25 +405,10 @@ class SimArm(Node):
         return response
 
     def _on_guide(self, _request: Any, response: Any) -> Any:
-        name = self._value('socket')
-        try:
-            encoders = self._simulator.guide(name)
-        except ConfigurationError as error:
-            response.success, response.message = False, str(error)
-        else:
-            response.success, response.message = True, (
-                f"The ball rests in the socket '{name}' at "
-                f'{", ".join(f"{angle:.4f}" for angle in encoders)} rad.')
-        return response
+        return _measured(response, lambda: [self._simulator.guide(self._value('socket'))])
 
     def _on_photograph(self, _request: Any, response: Any) -> Any:
-        try:
-            rows = self._simulator.photograph().tolist()
-        except RobocalError as error:
-            response.success, response.message = False, str(error)
-        else:
-            response.success, response.message = True, _lines(rows)
-        return response
+        return _measured(response, self._simulator.photograph)
 
     def _load_message(self, done: str, success: bool) -> str:
         # The user knows the load's mass; its other parameters stay hidden.
@@ -470,9 +455,15 @@ class SimArm(Node):
                 controller.deactivate()
 
 
-def _lines(rows: Iterable[Iterable[float]]) -> str:
-    """Return numbers as CSV lines."""
-    return '\n'.join(','.join(f'{value:.10g}' for value in row) for row in rows)
+def _measured(response: Any, measure: Callable[[], Iterable[Iterable[float]]]) -> Any:
+    """Fill a response with the rows of a measurement as CSV lines, or why there are none."""
+    try:
+        response.message = '\n'.join(
+            ','.join(f'{value:.10g}' for value in row) for row in measure())
+        response.success = True
+    except RobocalError as error:
+        response.success, response.message = False, str(error)
+    return response
 
 
 def default_description(**arguments: str) -> str:

@@ -281,8 +281,15 @@ class ArmPhysics:
         """
         self._data.qvel[:] = 0.0
         self._data.qacc[:] = 0.0
+        self.velocity, self.acceleration, self.encoder_velocity = np.zeros((3, self._order.size))
+        self.friction.release()
         self._settle(np.asarray(encoders, dtype=np.float64))
         self.encoder = np.asarray(encoders, dtype=np.float64).copy()
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the load is attached."""
+        return self._load is not None and bool(self._model.body_mass[self._load[0]] > 0.0)
 
     def attach_load(self) -> bool:
         """Attach the load of the truth; return False if there is none."""

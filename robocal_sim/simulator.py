@@ -235,7 +235,7 @@ class ArmSimulator:
             name: The socket.
 
         Returns:
-            The encoder angles there, shape (n,) [rad].
+            The joint angles there as the encoders measure them, shape (n,) [rad].
 
         Raises:
             ConfigurationError: There is no such socket, the arm moves, or it does not reach it.
@@ -250,10 +250,14 @@ class ArmSimulator:
         if self.streamed is not None:
             raise ConfigurationError('The arm follows another controller (command_rate), which '
                                      'would move it back; guide it with its own one.')
-        if self.controller.goal is not None:
+        if self.controller.moving:
             raise ConfigurationError('The arm carries out a trajectory; guide it afterwards.')
         if self._guided is None:
             self._guided = ArmPhysics(self.description, self.truth)
+        if self.physics.loaded:
+            self._guided.attach_load()
+        else:
+            self._guided.detach_load()
         link = sockets.parent or self.description.tip
         aim = np.array(sockets.places[name]) + sockets.play * draw.standard_normal(3)
         low, high = (np.clip(end, -np.pi, np.pi) for end in (limits.lower, limits.upper))
@@ -270,7 +274,7 @@ class ArmSimulator:
             if ((encoders > low) & (encoders < high)).all():
                 self.physics.place(encoders)
                 self.controller.hold()
-                return encoders
+                return self._joint_sensor.read_positions(encoders)
         raise ConfigurationError(
             f"The socket '{name}' at {list(sockets.places[name])} m is out of reach of the ball; "
             'place it elsewhere in the truth file.')

@@ -199,18 +199,40 @@ def plain(camera: CameraTruth) -> dict[str, object]:
 def rig(ros: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     path = Path(tmp_path_factory.mktemp('truth')) / 'truth.yaml'
     path.write_text(yaml.safe_dump({'force_torque_sensors': [{'frame': 'ft_wrist'}],
-                                    'camera': plain(CAMERA)}))
+                                    'camera': plain(CAMERA),
+                                    'sockets': {'ball': [0.0, 0.0, 0.15], 'parent': 'tool0',
+                                                'places': {'left': [0.5, 0.1, 0.3],
+                                                           'away': [0.0, -0.7, 0.3]}}}))
     with Rig('photographed', truth_file=str(path), initial_positions=START.tolist()) as rig:
         yield rig
 
 
-def test_photograph_answers_with_a_line_for_each_corner(rig: Rig) -> None:
-    client = rig.node.create_client(Trigger, 'sim_arm/photograph')
+def call(rig: Rig, name: str) -> Trigger.Response:
+    client = rig.node.create_client(Trigger, f'sim_arm/{name}')
     rig.until(client.service_is_ready)
-    answer = rig.wait(client.call_async(Trigger.Request()))
+    return rig.wait(client.call_async(Trigger.Request()))
+
+
+def test_photograph_answers_with_a_line_for_each_corner(rig: Rig) -> None:
+    answer = call(rig, 'photograph')
     assert answer.success, answer.message
     rows = np.array([[float(part) for part in line.split(',')]
                      for line in answer.message.splitlines()])
     assert rows.shape == (24, 11)
     np.testing.assert_allclose(rows[:, :6], np.tile(START, (24, 1)), atol=1e-6)
     assert (np.ptp(rows[:, 9:], axis=0) > 20.0).all()
+
+
+def test_guide_answers_with_the_line_of_the_joint_states(rig: Rig) -> None:
+    refused = call(rig, 'guide')
+    assert not refused.success
+    assert "no socket ''" in refused.message
+    rig.set('sim_arm', socket='left')
+    answer = call(rig, 'guide')
+    assert answer.success, answer.message
+    rig.advance(0.2)
+    angles = [float(part) for part in answer.message.split(',')]
+    np.testing.assert_allclose(rig.position, angles, atol=1e-8)
+    rig.set('sim_arm', socket='away')
+    assert call(rig, 'guide').success
+    assert 'outside the image. Move the arm' in call(rig, 'photograph').message

@@ -216,6 +216,32 @@ def test_the_node_loads_without_scipy() -> None:
     assert subprocess.run([sys.executable, '-c', program], check=False).returncode == 0
 
 
+@pytest.mark.parametrize('loaded', [False, True])
+def test_the_guided_arm_is_at_rest_after_a_motion_and_with_its_load(
+    arm: Description, truth: HiddenTruth, loaded: bool
+) -> None:
+    place = (0.5, 0.1, 0.3)
+    sockets = SocketTruth((0.03, -0.02, 0.15), {'left': place}, 'tool0')
+    simulator = ArmSimulator(arm, replace(truth, sockets=sockets))
+    if loaded:
+        simulator.physics.attach_load()
+    # By the topic, there is no goal.
+    assert simulator.controller.accept_topic(MOVE, simulator.now) is None
+    for _ in range(400):
+        with pytest.raises(ConfigurationError, match='a trajectory'):
+            simulator.guide('left')
+        simulator.step()
+    for _ in range(200):
+        simulator.step()
+    encoders = simulator.guide('left')
+    for _ in range(500):
+        for reading in simulator.step().joints:
+            np.testing.assert_allclose(reading.position, encoders, atol=1e-9)
+            np.testing.assert_allclose(reading.velocity, 0.0, atol=1e-8)
+    rotation, origin = simulator.physics.link_pose('tool0')
+    np.testing.assert_allclose(origin + rotation @ sockets.ball, place, atol=1e-7)
+
+
 def test_the_hand_brings_the_ball_into_the_socket(arm: Description, truth: HiddenTruth) -> None:
     place = (0.55, 0.1, 0.5)
     sockets = SocketTruth((0.03, -0.02, 0.15), {'left': place, 'far': (5.0, 0.0, 0.0)}, 'tool0',

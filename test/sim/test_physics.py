@@ -21,7 +21,6 @@ from robocal_sim.physics import CONTROL_STEP, ArmPhysics
 from robocal_sim.simulator import rest_posture
 from robocal_sim.truth import (
     ForceTorqueTruth,
-    FrameTruth,
     FrictionTruth,
     HiddenTruth,
     ImuTruth,
@@ -295,28 +294,3 @@ def test_unknown_names_are_refused_with_a_list_of_valid_ones(
         ArmPhysics(arm, HiddenTruth(force_torque_sensors=(ForceTorqueTruth('nowhere'),)))
     with pytest.raises(ConfigurationError, match=r'joint_9.*joint_1'):
         ArmPhysics(arm, HiddenTruth(joints={'joint_9': JointTruth()}))
-
-
-def test_displaced_frames_are_those_of_a_displaced_model(arm_urdf: str) -> None:
-    """By pinocchio, whose placement of each joint is followed by the displacement."""
-    arm = read_description(arm_urdf)
-    moved = 1e-2 * np.random.default_rng(3).normal(size=(6, 6))
-    truth = HiddenTruth(joints={
-        name: JointTruth(frame=tuple(row)) for name, row in zip(
-            arm.joints, moved.tolist(), strict=True)})
-    model = pin.buildModelFromXML(arm_urdf)
-    for row, name in zip(moved, arm.joints, strict=True):
-        model.jointPlacements[model.getJointId(name)] *= pin.SE3(pin.exp3(row[3:]), row[:3])
-    data = model.createData()
-    pin.framesForwardKinematics(model, data, START)
-    wanted = data.oMf[model.getFrameId('tool0')]
-    turn, place = ArmPhysics(arm, truth, START).link_pose('tool0')
-    np.testing.assert_allclose(place, wanted.translation, atol=1e-9)
-    np.testing.assert_allclose(turn, wanted.rotation, atol=1e-9)
-    # The URDF that is published stays as it is; drawn displacements have the stated size.
-    _, nominal = ArmPhysics(arm, HiddenTruth(), START).link_pose('tool0')
-    assert np.linalg.norm(place - nominal) > 5e-3
-    drawn = [np.linalg.norm(ArmPhysics(arm, HiddenTruth(frames=FrameTruth(
-        shift=1e-3, seed=seed)), START).link_pose('tool0')[1] - nominal) for seed in range(20)]
-    assert 1e-3 * np.sqrt(18.0) * 0.7 < np.sqrt(np.mean(np.square(drawn))) < 1e-3 * np.sqrt(
-        18.0) * 1.3

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from functools import partial
 
@@ -400,3 +401,7 @@ def error_markers(frame: str, points: Array, before: Array, after: Array) -> Mar
 
 main = partial(spin, ComplianceCalibration)
 """Run the node; returns the exit code."""
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -6,6 +6,7 @@ The compensation is ``~/compensation``, efforts for ``~/trajectory_in``, and tra
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -388,3 +389,7 @@ def curve_markers(
 
 main = partial(spin, FrictionIdentification)
 """Run the node; returns the exit code."""
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -271,3 +272,7 @@ def _frames(
 
 main = partial(spin, Leveling)
 """Run the node; returns the exit code."""
+
+
+if __name__ == '__main__':
+    sys.exit(main())

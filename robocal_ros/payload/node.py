@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -294,3 +295,7 @@ def payload_markers(result: CalibrationResult) -> MarkerArray:
 
 main = partial(spin, PayloadIdentification)
 """Run the node; returns the exit code."""
+
+
+if __name__ == '__main__':
+    sys.exit(main())

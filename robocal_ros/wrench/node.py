@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -627,3 +628,7 @@ class WrenchObserverNode(CalibrationNode):
 
 main = partial(spin, WrenchObserverNode)
 """Run the node; returns the exit code."""
+
+
+if __name__ == '__main__':
+    sys.exit(main())

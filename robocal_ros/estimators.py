@@ -217,7 +217,8 @@ class FileEstimator(BagReader):
     Attributes:
         kinds: Returns the kinds of results that are used where there are any, given the
             parameters.
-        estimate: Returns the result, given the arm, the files, the parameters and the inputs.
+        estimate: Returns the result, given the arm, the files, the parameters and the inputs,
+            whose covariance it propagates.
         summary: Returns a result in a sentence.
 
     """
@@ -242,11 +243,7 @@ class FileEstimator(BagReader):
 
         """
         inputs = choose(load, self.kinds(values))
-
-        def again(moved: Inputs) -> CalibrationResult:
-            return self.estimate(robot, files, values, moved)
-
-        return with_inputs(again(inputs), inputs, again, ())
+        return with_inputs(self.estimate(robot, files, values, inputs), inputs)
 
 
 def estimator(name: str) -> Estimator | Follower[Any]:

@@ -70,9 +70,11 @@ TURN = 'turn'
 KNOWN = 'known distance'
 
 # Columns by name, with the least standard deviation of displacements by manufacture [m, rad] and
-# of compliances [rad/(N·m)], and that of unknown points and poses about their start, a large one.
+# of compliances [rad/(N·m)]; names of nuisances, and of unknown points and poses, with their
+# standard deviation about the start, a large one [m, rad].
 _LEAST = {'frame shift': 1e-4, 'frame turn': 1e-4, 'compliance': 1e-6}
-_COLUMNS, WEIGHTS, UNKNOWN, _FAR = tuple(_LEAST), 'weights of links', 'unknown', 1.0
+_COLUMNS, _WEIGHTS, _BODIES = tuple(_LEAST), 'weights of links', 'tool and load'
+UNKNOWN, _FAR = 'unknown', 1.0
 # Standard deviation of displacements until the linearisation is near the estimate [m, rad].
 _START = {'frame shift': 2e-3, 'frame turn': 1e-2}
 _STEPS, _SMALL_STEP = 25, 1e-6
@@ -394,7 +396,8 @@ class Kinematics:
         turns: Columns are the axes about which their rotation vectors turn them, likewise.
         axes: Joint axes, shape (k, n, 3).
         torque: Torques that hold the arm, shape (k, n) [N·m].
-        own: Share of the links of the URDF in these, likewise.
+        doubted: Their changes by what is uncertain of them: the part of the links of the URDF, by
+            joint, then the changes by tool and load, shape (k, n, n + b) [N·m].
         tool: Rotation of the target's frame, shape (k, 3, 3).
         point: Position of the target, shape (k, 3) [m].
         lever: The target relative to the joints' frames, shape (k, n, 3) [m].
@@ -406,7 +409,7 @@ class Kinematics:
     turns: Array
     axes: Array
     torque: Array
-    own: Array
+    doubted: Array
     tool: Array
     point: Array
     lever: Array
@@ -421,11 +424,12 @@ class ArmGeometry:
         sets: The observations.
         known: Known distances between sockets.
         value: Estimated shifts [m] and turns [rad] of the joints' frames in these frames, then
-            compliances [rad/(N·m)], shares by which the links' torques are off, and changes of
-            intrinsics that are not exact, shape (s,).
-        weight_std: Standard deviation of these shares.
+            compliances [rad/(N·m)], and the nuisances, shape (s,).
+        nuisances: Columns and standard deviations of what is known by these, by name: shares by
+            which the links' torques are off, of each joint; standard deviations by which tool and
+            load are; and changes of the intrinsics of cameras that are not exact.
         cameras: The cameras, by name.
-        intrinsics: Columns and standard deviations of intrinsics that are not exact, by name.
+        intrinsics: Columns of the latter, by name.
         targets: Positions in the target's frame, shape (3,) [m], by name.
         turns: Orientations of targets in that frame, shape (3, 3), by name.
         fixtures: Sockets, shape (3,) [m]; planes as normal and distance, shape (4,); trackers as
@@ -446,19 +450,31 @@ class ArmGeometry:
 
         """
         self.robot, self.sets, self.known = robot, data.sets, data.distances
-        self.cameras, self.weight_std = data.cameras, weight_std
-        self.intrinsics: dict[str, tuple[int, float]] = {}
-        for camera in dict.fromkeys(item.camera for item in data.sets if item.corners):
-            for name, std in self.cameras[camera].stds.items():
-                if std > 0.0:
-                    self.intrinsics[f'{camera}.{name}'] = (8 * robot.n + len(self.intrinsics), std)
+        self.cameras = data.cameras
         self._frame = target.frame
         self._arms = {loaded: mounted.on(robot, loaded=loaded)
                       for loaded in {item.loaded for item in data.sets}}
-        self._nominal = {loaded: [placement.copy() for placement in arm.model.jointPlacements]
-                         for loaded, arm in self._arms.items()}
+        # Without anything mounted, then with each uncertain body displaced.
+        self._others = {loaded: [robot.copy(), *mounted.others_on(robot, loaded=loaded)]
+                        for loaded in self._arms}
+        begin, bodies = 7 * robot.n, len(next(iter(self._others.values()))) - 1
+        self.nuisances = {_WEIGHTS: (slice(begin, begin + robot.n), weight_std)}
+        begin += robot.n
+        if bodies:
+            self.nuisances[_BODIES] = (slice(begin, begin + bodies), 1.0)
+        begin += bodies
+        self.intrinsics = {
+            f'{camera}.{name}': begin + place for place, (camera, name) in enumerate(
+                (camera, name) for camera in dict.fromkeys(
+                    item.camera for item in data.sets if item.corners)
+                for name, std in self.cameras[camera].stds.items() if std > 0.0)}
+        for name, column in self.intrinsics.items():
+            camera, _, which = name.rpartition('.')
+            self.nuisances[name] = (slice(column, column + 1), self.cameras[camera].stds[which])
+        self._nominal = [placement.copy() for placement in robot.model.jointPlacements]
         self._joints = [robot.model.getJointId(name) for name in robot.joint_names]
-        self.value = np.zeros(8 * robot.n + len(self.intrinsics))
+        self._bodies = begin
+        self.value = np.zeros(begin + len(self.intrinsics))
         self.targets = {item.target: np.array(target.xyz) for item in data.sets}
         self.turns: dict[str, Array] = {}
         self.fixtures: dict[str, Array | pin.SE3] = {}
@@ -478,9 +494,9 @@ class ArmGeometry:
     @property
     def least(self) -> int:
         """Number of observable unknowns, and so of coordinates that are needed."""
-        # A joint's frame has four parameters that the others cannot replace, and no weights are
-        # told from compliances.
-        return self.width - 4 * self.robot.n
+        # A joint's frame has four parameters that the others cannot replace; nuisances are known.
+        known = sum(part.stop - part.start for part, _ in self.nuisances.values())
+        return self.width - 3 * self.robot.n - known
 
     def check_amount(self) -> None:
         """Raise a DataError if there are fewer coordinates than observable unknowns."""
@@ -518,16 +534,23 @@ class ArmGeometry:
         """Return the arrays of a set at the current estimate."""
         arm, n = self._arms[item.loaded], self.robot.n
         shift, turn = self.value[:3 * n].reshape(n, 3), self.value[3 * n:6 * n].reshape(n, 3)
-        model, (compliance, off) = arm.model, self.value[6 * n:8 * n].reshape(2, n)
+        model, (bare, *others) = arm.model, self._others[item.loaded]
+        compliance, shares = self.value[6 * n:7 * n], self.value[7 * n:self._bodies]
         turned, rates = (np.array([function(w) for w in turn])
                          for function in (pin.exp3, pin.Jexp3))
         for joint, v, rotation in zip(self._joints, shift, turned, strict=True):
-            model.jointPlacements[joint] = self._nominal[item.loaded][joint] * pin.SE3(rotation, v)
+            for one in (arm, bare, *others):
+                one.model.jointPlacements[joint] = self._nominal[joint] * pin.SE3(rotation, v)
+
+        def doubted(q: Array) -> Array:
+            held = arm.gravity_torque(q)
+            return np.column_stack((np.diag(bare.gravity_torque(q)), *(
+                other.gravity_torque(q) - held for other in others)))
+
         rows = []
         for encoders in item.posture:
             q, torque = deflected(
-                lambda at: arm.gravity_torque(at) + off * self.robot.gravity_torque(at),
-                encoders, compliance)
+                lambda q: arm.gravity_torque(q) + doubted(q) @ shares, encoders, compliance)
             tool, point, jacobian = arm.pose_and_jacobian(
                 q, self._frame, self.targets[item.target])
             before = [arm.data.oMi[model.parents[joint]] * model.jointPlacements[joint]
@@ -535,7 +558,7 @@ class ArmGeometry:
             frames = np.array([place.rotation for place in before])
             lever = point - np.array([place.translation for place in before])
             rows.append((frames @ turned.transpose(0, 2, 1), frames @ rates, jacobian[3:].T,
-                         torque, self.robot.gravity_torque(q), tool, point, lever, jacobian[:3].T))
+                         torque, doubted(q), tool, point, lever, jacobian[:3].T))
         return Kinematics(*(np.array(part) for part in zip(*rows, strict=True)))
 
     def jacobian(self, item: ObservedSet, at: Kinematics) -> Array:
@@ -545,15 +568,16 @@ class ArmGeometry:
         jacobian[:, :, :3 * n] = at.shifts.transpose(0, 2, 1, 3).reshape(-1, 3, 3 * n)
         turned = np.cross(at.turns.transpose(0, 1, 3, 2), at.lever[:, :, None])
         jacobian[:, :, 3 * n:6 * n] = turned.transpose(0, 3, 1, 2).reshape(-1, 3, 3 * n)
-        jacobian[:, :, 6 * n:8 * n] = -self._bent(at, at.moved)
+        jacobian[:, :, 6 * n:self._bodies] = -self._bent(at, at.moved)
         jacobian[:, :, self.columns['target', item.target]] = at.tool
         return jacobian
 
     def _bent(self, at: Kinematics, moved: Array) -> Array:
-        """Return movements by joints per compliance and per share of weight, (k, 3, 2 n)."""
+        """Return movements by compliances and by what is doubted, shape (k, 3, 2 n + b)."""
         n = self.robot.n
-        factors = np.concatenate((at.torque, at.own * self.value[6 * n:7 * n]), axis=1)
-        return (np.tile(moved, (1, 2, 1)) * factors[:, :, None]).transpose(0, 2, 1)
+        compliance = self.value[6 * n:7 * n, None]
+        return np.concatenate((moved.transpose(0, 2, 1) * at.torque[:, None],
+                               moved.transpose(0, 2, 1) @ (compliance * at.doubted)), axis=2)
 
     def scaled(self, noise: float) -> Array:
         """Return the Jacobian in units of noise and of what is known before, (rows, width).
@@ -568,7 +592,8 @@ class ArmGeometry:
         # A turn like that of frames under the largest torque.
         torque = np.abs(np.concatenate([self.kinematics(item).torque for item in self.sets]))
         known[6 * n:7 * n] = _START['frame turn'] / max(float(torque.max()), 1e-9)
-        known[7 * n:8 * n] = self.weight_std
+        for part, std in self.nuisances.values():
+            known[part] = std
         return jacobian * known / noise
 
     def residuals(self, item: ObservedSet) -> Iterator[tuple[str, Array, Array]]:
@@ -591,7 +616,7 @@ class ArmGeometry:
                 apart = (at.tool @ turn) @ (fixture.rotation @ _rotations(item)).transpose(0, 2, 1)
                 rotation = np.zeros_like(jacobian)
                 rotation[:, :, 3 * n:6 * n] = at.turns.transpose(0, 2, 1, 3).reshape(-1, 3, 3 * n)
-                rotation[:, :, 6 * n:8 * n] = -self._bent(at, at.axes)
+                rotation[:, :, 6 * n:self._bodies] = -self._bent(at, at.axes)
                 rotation[:, :, self.columns['turn', item.target]] = at.tool @ turn
                 rotation[:, :, self.columns['fixture', item.fixture]][:, :, 3:] = -np.eye(3)
                 if item.corners:
@@ -626,7 +651,7 @@ class ArmGeometry:
         camera, fixed, turn = (self.cameras[item.camera], self.fixtures[item.fixture],
                                self.turns[item.target])
         changes, free = np.zeros(len(camera.value)), np.flatnonzero(camera.std)
-        columns = [self.intrinsics[f'{item.camera}.{INTRINSICS[place]}'][0] for place in free]
+        columns = [self.intrinsics[f'{item.camera}.{INTRINSICS[place]}'] for place in free]
         changes[free] = self.value[columns]
         on_tool = item.kind == 'camera_on_tool'
         # One factor for all images of a set: their noise is alike in pixels.
@@ -804,7 +829,7 @@ def fit_geometry(geometry: ArmGeometry) -> GeometryFit:
         used = root > 0.0
         mixed = _solved(rows, geometry, root, used, _LEAST if settled else _LEAST | _START)
         found = np.concatenate([mixed.coefficients[name] for name in (
-            *_COLUMNS, WEIGHTS, *geometry.intrinsics, UNKNOWN)])
+            *_COLUMNS, *geometry.nuisances, UNKNOWN)])
         change = np.abs(found[:7 * n] - geometry.value[:7 * n]).max()
         if step > _SETTLED and change < _SMALL_STEP and (before == kept).all():
             break
@@ -874,9 +899,8 @@ def _solved(
         *(Effect(name, part, prior_std=prior[name],
                  estimated=prior[name] == _LEAST[name] and bool(part.any()))
           for name, part in frames),
-        Effect(WEIGHTS, columns[:, 7 * n:8 * n], prior_std=geometry.weight_std, estimated=False),
-        *(Effect(name, columns[:, [column]], prior_std=std, estimated=False)
-          for name, (column, std) in geometry.intrinsics.items()),
+        *(Effect(name, columns[:, part], prior_std=std, estimated=False)
+          for name, (part, std) in geometry.nuisances.items()),
         Effect(UNKNOWN, columns[:, size:], prior_std=_FAR, estimated=False)])
 
 

@@ -211,7 +211,7 @@ def order_of(geometry: ArmGeometry) -> dict[str, tuple[str, int, float]]:
             column = 3 * joint + place % 3 + 3 * n * (place // 3)
             found[f'{name}.{axis}'] = ('m' if place < 3 else 'rad', column, value[column])
         found[f'{name}.compliance'] = (UNIT, 6 * n + joint, value[6 * n + joint])
-    for name, (column, _) in geometry.intrinsics.items():
+    for name, column in geometry.intrinsics.items():
         length = name.rpartition('.')[2] in ('fx', 'fy', 'cx', 'cy')
         found[name] = ('px' if length else '1', column, value[column])
     for name, xyz in geometry.targets.items():

@@ -241,13 +241,17 @@ class Load:
             f', pulled by {self.pull.force:.4g} N towards {self.pull.towards.tolist()} m')
         return f'{self.body.mass:.3g} kg on {self.frame} ({self.source}){rope}'
 
-    def others_on(self, robot: Robot) -> list[Robot]:
-        """Return the arm with each of the alternative loads."""
+    def others(self) -> list[Load]:
+        """Return loads that are each displaced by one standard deviation."""
         others = [replace(self, body=body) for body in self.alternatives]
         if self.pull is not None and self.pull.std > 0.0:
             others.append(replace(self, pull=replace(
                 self.pull, force=self.pull.force + self.pull.std)))
-        return [other.on(robot) for other in others]
+        return others
+
+    def others_on(self, robot: Robot) -> list[Robot]:
+        """Return the arm with each of the alternative loads."""
+        return [other.on(robot) for other in self.others()]
 
 
 def given_load(
@@ -314,6 +318,15 @@ class Mounted:
         """Return the arm in the unloaded or the loaded set; raises as ``known_load``."""
         carrying = robot.copy() if self.tool is None else self.tool.on(robot)
         return self.known_load().on(carrying) if loaded else carrying
+
+    def others_on(self, robot: Robot, *, loaded: bool) -> list[Robot]:
+        """Return the arm with the tool, then the load, displaced by one standard deviation each.
+
+        Raises as ``known_load``.
+        """
+        others = [replace(self, tool=body) for body in (self.tool.others() if self.tool else ())]
+        others += [replace(self, load=body) for body in (self.load.others() if self.load else ())]
+        return [other.on(robot, loaded=loaded) for other in others]
 
     def described(self, *, loaded: bool) -> str:
         """Return the bodies of the unloaded or the loaded set in words."""

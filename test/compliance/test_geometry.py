@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy
+from support.friction_results import payload_result
 
 from benchmarks.geometry import APART, BALL, LENS, TRACKER, Cell
 from benchmarks.second_world import ARMS, body, rotation, urdf_of
@@ -223,6 +224,35 @@ def test_a_known_load_tells_the_compliances_better(tracked: Observations) -> Non
     for name, truth in zip(CELL.arm.joints[1:], CELL.compliance[1:], strict=True):
         found = result.parameter(f'{name}.compliance')
         assert abs(found.value - truth) < 4.0 * found.std
+
+
+def test_an_uncertain_load_or_tool_widens_what_rests_on_it(tracked: Observations) -> None:
+    """The load is 17 % lighter than stated, and the weights of the links are hardly known."""
+    cell = Cell(SEED)
+    free = cell.tracker().sets[0]
+    tool = cell.arm.tool
+    cell.links[-1] += tool @ body(3.0, np.array([0.05, 0.0, 0.1]), np.zeros((3, 3))) @ tool.T
+    loaded = replace(cell.tracker().sets[0], name='loaded', fixture='again', loaded=True)
+    stated = {'load_mass': 3.6, 'load_com': [0.05, 0.0, 0.1], 'arm_model_std': 1.0}
+    sure, unsure = (estimated(Observations((free, loaded)), **stated, load_mass_std=std)
+                    for std in (0.0, 0.6))
+    fourth = f'{CELL.arm.joints[3]}.compliance'
+    assert unsure.parameter(fourth).std > 3.0 * sure.parameter(fourth).std
+    for name, truth in zip(CELL.arm.joints[1:], CELL.compliance[1:], strict=True):
+        item = unsure.parameter(f'{name}.compliance')
+        assert abs(item.value - truth) < 3.0 * item.std
+    # Of the whole arm: a tool that is only roughly known.
+    heavy = replace(payload_result(3.0, (0.05, 0.0, 0.1)), robot=ROBOT.identity,
+                    frame=ROBOT.tool_frame)
+    rough = replace(heavy, covariance=1e4 * heavy.covariance, parameters=tuple(
+        replace(item, std=None if item.std is None else 100.0 * item.std)
+        for item in heavy.parameters))
+    carried = replace(loaded, loaded=False)
+    values = replace(VALUES, payload_is='tool')
+    known, doubted = (estimate_geometry(
+        ROBOT, Observations((carried,)), values, mounted_of(ROBOT, values, result))
+        for result in (heavy, rough))
+    assert doubted.parameter(fourth).std > 1.05 * known.parameter(fourth).std
 
 
 def test_slipped_balls_and_rows_of_the_other_socket_are_named(balls: Observations) -> None:

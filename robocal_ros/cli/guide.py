@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robocal guide`: write down postures of hand guiding, and say what they tell of the geometry."""
+"""`robocal guide`: write down postures of hand guiding, and report what they determine."""
 
 from __future__ import annotations
 

@@ -140,10 +140,10 @@ def _record(add: _Add) -> None:
 
 
 def _guide(add: _Add) -> None:
-    """Write down postures of an arm guided by hand for the geometry, and say what they tell.
+    """Write down postures of an arm guided by hand, and report what they determine.
 
-    Each Enter appends the joint angles to a file. Afterwards it says how far this posture is from
-    what all tell together, how many parameters are known, and which postures would tell most next.
+    Each Enter appends the joint angles to a file. Then it reports how far this posture is from the
+    fit of all, how many parameters of the geometry are known, and which postures to take next.
     """
     add('sets', type=Path, metavar='FOLDER', help='folder with a folder for each placement')
     add('set', metavar='PLACEMENT/NAME', help='the file to write, such as left/hole_0')

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cameras that see a board: their intrinsics, and the residuals of images.
 
-An image is one observation. Its corners tell the six coordinates of the pose between board and
-camera, by P, the derivative of the pixels by small motions of one against the other: the residual
-is (PᵀP)^(-1/2) Pᵀ of the pixels' residuals, whose noise is that of a corner in each coordinate.
+An image is one observation. Its corners determine the six coordinates of the pose between board
+and camera, by P, the derivative of the pixels by small motions of one against the other: the
+residual is (PᵀP)^(-1/2) Pᵀ of the pixels' residuals, whose noise is that of a corner in each
+coordinate.
 The camera model is that of OpenCV and of ROS (sensor_msgs/CameraInfo, ``plumb_bob`` and
 ``rational_polynomial``).
 """
@@ -19,7 +20,7 @@ import numpy as np
 import pinocchio as pin
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import FileFormatError
+from robocal_ros.errors import DataError, FileFormatError
 from robocal_ros.files import NonNegative, Section, read_as
 
 INTRINSICS = ('fx', 'fy', 'cx', 'cy', 'k1', 'k2', 'p1', 'p2', 'k3', 'k4', 'k5', 'k6')
@@ -29,6 +30,8 @@ CORNERS = 4
 # Standard deviations of intrinsics of which nothing is known: focal lengths and centre as shares
 # of the focal length, coefficients of distortion.
 _FOCAL, _DISTORTION = 0.01, 0.02
+# Width over length of corners that count as a line.
+_NARROW = 1e-3
 _MODELS = {'plumb_bob': 5, 'rational_polynomial': 8}
 
 
@@ -134,10 +137,18 @@ class Camera:
         Returns:
             The pose that fits best, and the distances from its pixels, shape (m,) [px].
 
+        Raises:
+            DataError: If they determine no pose.
+
         """
         import cv2
 
         points, pixels = (np.ascontiguousarray(part) for part in np.hsplit(corners, [3]))
+        for part in (points, pixels):
+            length, width = np.linalg.svd(part - part.mean(axis=0), compute_uv=False)[:2]
+            if width <= _NARROW * length:
+                raise DataError('the corners of the image determine no pose; they are in a line '
+                                'or at one place')
         _, turn, shift = cv2.solvePnP(points, pixels, *self._matrices(), flags=cv2.SOLVEPNP_SQPNP)
         turn, shift = cv2.solvePnPRefineLM(points, pixels, *self._matrices(), turn, shift)
         pose = pin.SE3(pin.exp3(np.asarray(turn).ravel()), np.asarray(shift).ravel())

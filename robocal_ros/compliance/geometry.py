@@ -89,8 +89,9 @@ _EXACT = 1e-9
 _SAME = 5
 # Longest correlation of noise, in observations.
 _LAGS = 10
-# Distance of a corner from its image beyond which it is mistaken, in medians.
-_MISTAKEN = 30.0
+# Distance of a corner from its image beyond which it is mistaken, in medians, and the least noise
+# of a corner [px], less than which computed images have.
+_MISTAKEN, _SHARPEST = 30.0, 0.01
 # Folds of a single placement.
 _FOLDS = 5
 
@@ -339,16 +340,19 @@ def _images(item: ObservedSet, cameras: Mapping[str, Camera], listed: str) -> Ob
             'calibration.')
     begins = np.flatnonzero(np.append(True, (np.diff(item.posture, axis=0) != 0.0).any(axis=1)))
     images = np.split(item.reading, begins[1:])
-    few = np.array([len(image) < CORNERS for image in images])
-    lines = np.array(item.lines)
-    _refuse(item.name, lines[begins], few, f'the image has fewer than {CORNERS} corners')
-    poses, off = zip(*map(cameras[item.camera].board, images), strict=True)
-    apart = np.concatenate(off)
-    # A corner with the name of another one is far off; noise is never.
-    _refuse(item.name, lines, apart > _MISTAKEN * np.median(apart),
+    lines, poses, apart = np.array(item.lines), [], np.zeros(len(item.lines))
+    _refuse(item.name, lines[begins], np.array([len(image) < CORNERS for image in images]),
+            f'the image has fewer than {CORNERS} corners')
+    for begin, image in zip(begins.tolist(), images, strict=True):
+        try:
+            pose, apart[begin:begin + len(image)] = cameras[item.camera].board(image)
+        except DataError as error:
+            raise DataError(f'{item.name}, line {lines[begin]}: {error}. Correct or remove the '
+                            'image.') from error
+        poses.append(pose.inverse() if item.kind == 'camera_on_tool' else pose)
+    # A corner with the name of another one is far off; noise never is.
+    _refuse(item.name, lines, apart > _MISTAKEN * max(float(np.median(apart)), _SHARPEST),
             'the corner is not where the others of its image have it')
-    if item.kind == 'camera_on_tool':
-        poses = tuple(pose.inverse() for pose in poses)
     return replace(item, posture=item.posture[begins], corners=tuple(images), lines=tuple(
         lines[begins].tolist()), reading=np.array([pin.SE3ToXYZQUAT(pose) for pose in poses]))
 

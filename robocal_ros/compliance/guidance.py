@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guidance for postures that are moved to by hand: what they tell, what they lack, and which next.
+"""Guidance for postures that are moved to by hand: what they determine, and which next.
 
 With the derivatives of the residuals at the present estimate, the information of all observations
 and what is known before give how well each parameter is known. The next postures are those that
@@ -40,16 +40,16 @@ _LEAST_KNOWN = 3
 
 @dataclass(frozen=True, eq=False)
 class Advice:
-    """What the observations tell.
+    """What the observations determine.
 
     Attributes:
         known: Parameters that are known to less than half of what is known before.
         total: All parameters of frames, compliances and targets.
-        least: Names of those of which least is known, compared with what the postures could tell.
-        off: Distance of the newest observation from what all tell together [m]; None while they
+        least: Names of those of which least is known, compared with what more postures could add.
+        off: Distance of the newest observation from the fit of all [m]; None while they
             are too few.
         doubt: Why the newest contradicts the others, as a sentence; empty if it does not.
-        postures: Postures that would tell most, shape (k, n) [rad].
+        postures: Postures that would add most, shape (k, n) [rad].
 
     """
 
@@ -65,7 +65,7 @@ def advise_on(
     robot: Robot, folder: Path, newest: Path, values: ComplianceParameters,
     payload: CalibrationResult | None,
 ) -> tuple[int, Advice]:
-    """Return the number of observations in a file, and what all files of a folder tell.
+    """Return the number of observations in a file, and what all files of a folder determine.
 
     Args:
         robot: The nominal arm.
@@ -90,7 +90,7 @@ def advise(
     robot: Robot, data: Observations, values: ComplianceParameters, mounted: Mounted, *,
     count: int = 3, seed: int = 0,
 ) -> Advice:
-    """Return what observations tell, the last of the last set being the newest.
+    """Return what observations determine, the last of the last set being the newest.
 
     Args:
         robot: The nominal arm.
@@ -128,7 +128,7 @@ def advise(
     order = {name: column for name, (_, column, _) in order_of(every).items()
              if np.abs(rows[:, column]).max() > 0.0}
     best = np.sqrt(np.diag(np.linalg.inv(np.eye(every.width) + rows.T @ rows)))
-    # What the next postures could tell most, compared with what is known.
+    # What the next postures could determine best, compared with what is known.
     open_ones = sorted(order, key=lambda name: best[order[name]] / std[order[name]])
     factor = np.linalg.cholesky(covariance)
     chosen = d_optimal(blocks @ factor, count, prior=1.0) if len(candidates) else []

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -122,8 +123,7 @@ class ComplianceCalibration(ArmNode):
         if self.values.measure_posture:
             raise ConfigurationError('measure_posture is set, but run measures whole sets. Set it '
                                      'to 0, or call measure_unloaded or measure_loaded.')
-        services = (self._attach, self._detach) if LOADED in self._method.sets else (None, None)
-        await self._method.run(*services)
+        await self._method.run(self._attach if LOADED in self._method.sets else None, self._detach)
         answer = await self.estimate()
         return answer._replace(message=' '.join((answer.message, *self._method.state.lost)))
 
@@ -237,7 +237,9 @@ class ComplianceCalibration(ArmNode):
         """Connect to the arm; discard measurements that must not be continued."""
         await self.arm.connect()
         method = self._method
-        finished = all(map(method.complete, method.sets))
+        # A load that no service mounts is no part of a run of the geometry.
+        sets = method.sets if self._attach or self.values.method != OF_GEOMETRY else (UNLOADED,)
+        finished = all(map(method.complete, sets))
         if self.joints.counts.clock_jumps or (finished and self.running == 'run'):
             self._discard()
         elif not method.state.sets[UNLOADED].visits and method.state.registration is None:
@@ -342,6 +344,37 @@ class ComplianceCalibration(ArmNode):
 # Length of the longest displacement as drawn [m].
 _LONGEST = 0.25
 
+Colour = tuple[float, float, float, float]
+
+
+def _displaced(
+    frame: str, points: Array, displacements: Mapping[str, tuple[Array, Colour]], caption: str
+) -> list[Marker]:
+    """Return markers of points and of their displacements, all magnified alike.
+
+    Args:
+        frame: The root frame.
+        points: Shape (k, 3) [m].
+        displacements: Displacements, shape (k, 3) [m], and colours by namespace; the first one
+            sets the scale.
+        caption: Text with places for the scale and the largest of each displacement [µm].
+
+    """
+    sizes = [float(np.linalg.norm(change, axis=1).max()) if len(change) else 0.0
+             for change, _ in displacements.values()]
+    scale = _LONGEST / sizes[0] if sizes[0] > 0.0 else 1.0
+    text = conversions.to_marker(
+        frame, 'sag_caption', Marker.TEXT_VIEW_FACING, (0.9, 0.9, 0.9, 1.0), (0.0, 0.0, 0.06),
+        position=(0.0, 0.0, 1.7))
+    text.text = caption.format(scale, *(1e6 * size for size in sizes))
+    return [
+        conversions.to_marker(frame, 'targets', Marker.SPHERE_LIST, (0.95, 0.45, 0.1, 1.0),
+                              (0.012,) * 3, points=points),
+        *(conversions.to_marker(frame, name, Marker.LINE_LIST, colour, (0.004,), points=np.stack(
+            (points, points + scale * change), axis=1).reshape(-1, 3))
+          for name, (change, colour) in displacements.items()),
+        text]
+
 
 def sag_markers(frame: str, unloaded: Array, loaded: Array, tracker: Array) -> MarkerArray:
     """Return markers of the target, its magnified displacements, and the tracker.
@@ -353,22 +386,12 @@ def sag_markers(frame: str, unloaded: Array, loaded: Array, tracker: Array) -> M
         tracker: Position of the tracker, shape (3,) [m].
 
     """
-    change = loaded - unloaded
-    largest = float(np.linalg.norm(change, axis=1).max()) if len(change) else 0.0
-    scale = _LONGEST / largest if largest > 0.0 else 1.0
-    caption = conversions.to_marker(
-        frame, 'sag_caption', Marker.TEXT_VIEW_FACING, (0.9, 0.9, 0.9, 1.0), (0.0, 0.0, 0.06),
-        position=(0.0, 0.0, 1.7))
-    caption.text = f'sag × {scale:.0f}, up to {1e6 * largest:.0f} µm'
+    *drawn, caption = _displaced(
+        frame, unloaded, {'sag': (loaded - unloaded, (0.2, 0.5, 0.95, 1.0))},
+        'sag × {:.0f}, up to {:.0f} µm')
     return MarkerArray(markers=[
-        conversions.to_marker(frame, 'targets', Marker.SPHERE_LIST, (0.95, 0.45, 0.1, 1.0),
-                              (0.012,) * 3, points=unloaded),
-        conversions.to_marker(frame, 'sag', Marker.LINE_LIST, (0.2, 0.5, 0.95, 1.0), (0.004,),
-                              points=np.stack((unloaded, unloaded + scale * change),
-                                              axis=1).reshape(-1, 3)),
-        conversions.to_marker(frame, 'tracker', Marker.CUBE, (0.3, 0.7, 0.3, 1.0), (0.12,) * 3,
-                              position=tracker),
-        caption])
+        *drawn, conversions.to_marker(frame, 'tracker', Marker.CUBE, (0.3, 0.7, 0.3, 1.0),
+                                      (0.12,) * 3, position=tracker), caption])
 
 
 def error_markers(frame: str, points: Array, before: Array, after: Array) -> MarkerArray:
@@ -381,22 +404,9 @@ def error_markers(frame: str, points: Array, before: Array, after: Array) -> Mar
         after: Errors by the calibrated arm, likewise.
 
     """
-    sizes = [float(np.linalg.norm(errors, axis=1).max()) for errors in (before, after)]
-    scale = _LONGEST / max(sizes[0], 1e-9)
-    caption = conversions.to_marker(
-        frame, 'error_caption', Marker.TEXT_VIEW_FACING, (0.9, 0.9, 0.9, 1.0), (0.0, 0.0, 0.06),
-        position=(0.0, 0.0, 1.7))
-    caption.text = (f'errors × {scale:.0f}, red by the URDF, up to {1e3 * sizes[0]:.2f} mm, green '
-                    f'calibrated, up to {1e3 * sizes[1]:.2f} mm')
-    return MarkerArray(markers=[
-        conversions.to_marker(frame, 'targets', Marker.SPHERE_LIST, (0.95, 0.45, 0.1, 1.0),
-                              (0.012,) * 3, points=points),
-        *(conversions.to_marker(frame, name, Marker.LINE_LIST, (*colour, 1.0), (0.004,),
-                                points=np.stack((points, points + scale * errors),
-                                                axis=1).reshape(-1, 3))
-          for name, errors, colour in (('before', before, (0.9, 0.2, 0.2)),
-                                       ('after', after, (0.2, 0.8, 0.3)))),
-        caption])
+    return MarkerArray(markers=_displaced(frame, points, {
+        'before': (before, (0.9, 0.2, 0.2, 1.0)), 'after': (after, (0.2, 0.8, 0.3, 1.0))},
+        'errors × {:.0f}, red by the URDF, up to {:.0f} µm, green calibrated, up to {:.0f} µm'))
 
 
 main = partial(spin, ComplianceCalibration)

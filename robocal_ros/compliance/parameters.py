@@ -88,8 +88,8 @@ class ComplianceParameters(ResumableParameters):
         max_held_out_error: Geometry only: largest mean distance of observations from the model
             on placements that it does not know.
         arm_model_std: Geometry only: prior standard deviation of each joint's torque by the links
-            of the URDF, as a share of it. Compliances that only the arm's own weight tells are
-            known no better.
+            of the URDF, as a share of it. Compliances identified from the arm's own weight alone
+            are no more accurate.
         carried: Payload assumed by deflection and trajectory correction: the payload result, the
             load of this procedure with the tool, none, or the first of these that is known.
         correct_own_weight: Include the sag under the arm's own weight in deflection and

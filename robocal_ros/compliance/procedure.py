@@ -222,7 +222,7 @@ class ComplianceProcedure:
 
         Args:
             attach: Mounts the load; None to measure without it only.
-            detach: Removes the load; None without ``attach``.
+            detach: Removes the load; None if there is no such service.
 
         Raises:
             RobocalError: See ``measure``; also if ``attach`` or ``detach`` fails.
@@ -243,7 +243,7 @@ class ComplianceProcedure:
                     and (values.registration == 'three_point' or values.find_target)):
                 await self.register_tracker((1.0, 8.0))
             await self.measure(UNLOADED, (8.0, 50.0 if attach else 95.0))
-        if attach is None or detach is None:
+        if attach is None:
             return
         self.report.update('mounting', 'Mounting the load.', progress=50.0)
         await attach.call()
@@ -251,7 +251,8 @@ class ComplianceProcedure:
         await self.measure(LOADED, (50.0, 95.0))
         self.report.update('unmounting', 'Removing the load.', progress=95.0)
         try:
-            await detach.call()
+            if detach is not None:
+                await detach.call()
         except DataError as error:
             raise DataError(f'The load was not removed: {error} Both sets are measured: call '
                             'estimate, and remove the load before the arm moves.') from error

@@ -400,6 +400,12 @@ def test_a_mistaken_corner_and_a_lens_that_is_not_stated_are_refused(tmp_path: P
     written(tmp_path, 'images.csv', rows)
     with pytest.raises(DataError, match='images, line 101: the corner is not where the others'):
         read_observations([path], ROBOT)
+    in_line = rows[:48].copy()
+    in_line[:, -4:-3] = 0.0
+    in_line[:, -2] = 100.0
+    written(tmp_path, 'images.csv', in_line)
+    with pytest.raises(DataError, match='line 1: the corners of the image determine no pose'):
+        read_observations([path], ROBOT)
     written(tmp_path, 'images.csv', rows[:99])
     with pytest.raises(DataError, match='line 97: the image has fewer than 4 corners'):
         read_observations([path], ROBOT)

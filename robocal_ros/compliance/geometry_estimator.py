@@ -54,8 +54,9 @@ _SURPRISING = 3.0
 # Share of the sets that may contradict the others.
 _MAX_ODD = 1.0 / 3.0
 _SHOWN = 5
-# Postures by which the error of the target in any posture is judged.
-_POSTURES = 100
+# Postures by which the error of the target in any posture is judged, and the least degrees of
+# freedom of what has a variance worth stating.
+_POSTURES, _FEW = 100, 3.0
 
 
 def estimate_files(
@@ -150,7 +151,13 @@ def _tip_error(fit: GeometryFit, covariance: Array) -> float:
         np.eye(3)[None], at.point[:, None]).transpose(0, 2, 1)), axis=2).reshape(-1, 6)
     basis = np.linalg.qr(rigid)[0]
     rows = rows - basis @ (basis.T @ rows)
-    return float(np.sqrt(np.einsum('ij,jk,ik->', rows, covariance, rows) / _POSTURES))
+    factor = np.linalg.cholesky(covariance)
+    sizes, axes = np.linalg.eigh((rows @ factor).T @ (rows @ factor) / _POSTURES)
+    # One combination, such as the size of the arm, often makes up nearly all; its deviation is
+    # known by few degrees of freedom, and it is Student's: its variance is larger by ν / (ν - 2).
+    freedom = fit.mixed.freedom(np.linalg.solve(factor.T, axes[:, -1]))
+    sizes[-1] *= 1.0 if freedom is None else max(freedom, _FEW) / (max(freedom, _FEW) - 2.0)
+    return float(np.sqrt(sizes.sum()))
 
 
 def _nominal_distances(geometry: ArmGeometry, limit: float) -> Array:

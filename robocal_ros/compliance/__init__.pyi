@@ -5,7 +5,11 @@ from .estimator import (
 )
 from .guidance import (
     Advice as Advice,
-    advise_on as advise_on,
+    advise as advise,
+    read_guided as read_guided,
+)
+from .model import (
+    mounted_of as mounted_of,
 )
 from .parameters import (
     ComplianceParameters as ComplianceParameters,

@@ -24,11 +24,10 @@ from robocal_ros.compliance.geometry import (
 )
 from robocal_ros.compliance.geometry_estimator import OBSERVABLE, order_of, other_socket
 from robocal_ros.compliance.measurement import Target
-from robocal_ros.compliance.model import Mounted, mounted_of
+from robocal_ros.compliance.model import Mounted
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.errors import DataError
 from robocal_ros.estimation import d_optimal
-from robocal_ros.results import CalibrationResult
 from robocal_ros.robot import CollisionChecker, Robot
 
 NOISE = 1e-4
@@ -61,18 +60,13 @@ class Advice:
     postures: Array
 
 
-def advise_on(
-    robot: Robot, folder: Path, newest: Path, values: ComplianceParameters,
-    payload: CalibrationResult | None,
-) -> tuple[int, Advice]:
-    """Return the number of observations in a file, and what all files of a folder determine.
+def read_guided(robot: Robot, folder: Path, newest: Path) -> Observations:
+    """Return the observations of all files of a folder, those of the newest file last.
 
     Args:
         robot: The nominal arm.
         folder: Folder of CSV files.
         newest: The file to which the newest observation was added.
-        values: The node's parameters.
-        payload: A payload result, None without one.
 
     Raises:
         RobocalError: If a file cannot be used.
@@ -81,9 +75,7 @@ def advise_on(
     data = read_observations([folder], robot)
     name = '/'.join(newest.resolve().with_suffix('').parts[-2:])
     last = next(item for item in data.sets if item.name == name)
-    others = tuple(item for item in data.sets if item is not last)
-    return len(last), advise(robot, replace(data, sets=(*others, last)), values,
-                             mounted_of(robot, values, payload))
+    return replace(data, sets=(*(item for item in data.sets if item is not last), last))
 
 
 def advise(

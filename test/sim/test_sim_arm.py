@@ -183,8 +183,7 @@ def test_default_arm_has_its_truth_with_any_prefix(truth: HiddenTruth, prefix: s
     urdf = default_description(prefix=prefix)
     arm = SimArm([Parameter('robot_description', value=urdf)], 'prefixed')
     assert arm._simulator.truth == truth.prefixed(prefix)
-    topics = {name for name, _ in arm.get_publisher_names_and_types_by_node(
-        'sim_arm', '/prefixed')}
+    topics = {publisher.topic_name for publisher in arm.publishers}
     arm.destroy_node()
     assert {f'/prefixed/{prefix}ft_wrist/wrench', f'/prefixed/{prefix}imu_flange/imu'} <= topics
 

@@ -74,7 +74,10 @@ def run(options: argparse.Namespace) -> int:
             return 1
         guide = _Guide(session, graph, options, efforts=not wrong)
         guide.answers = guide.answered(purposes)
-        return guide.carry_out()
+        try:
+            return guide.carry_out()
+        finally:
+            guide.leave()
 
 
 class _Guide:
@@ -94,6 +97,8 @@ class _Guide:
         self._assumed: set[Action] = set()
         self._gain_std = _IDENTIFIED
         self._again = {*options.again}
+        # What nodes assumed to be mounted before, which goes on after the last step.
+        self._mounting: dict[NodeClient, dict[str, Any]] = {}
         self._running = {name.rpartition('/')[2] for name in session.other_nodes(0.0)}
         client = self._client(_NEEDED_NODE)
         known = client.parameters([item.name for item in fields(PayloadParameters)])
@@ -139,9 +144,13 @@ class _Guide:
     def _prepare(self, step: Action, assumed: Mapping[str, Any] | None = None) -> NodeClient:
         """Activate the node of a step with its parameters; those that it has are left alone."""
         client = self._of(step)
-        wanted = {**as_parameters(self.answers), **self._sensor, **step.parameters,
+        mounted = bool(self.answers.mounted and self.answers.tool)
+        mounting = {'use_payload': mounted, 'payload_is': 'tool' if mounted else 'unused'}
+        wanted = {**as_parameters(self.answers), **mounting, **self._sensor, **step.parameters,
                   **(assumed or {})}
         has = client.parameters(wanted)
+        self._mounting.setdefault(client, {
+            name: has[name] for name in mounting if name in has})
         changed = {name: value for name, value in wanted.items()
                    if name in has and has[name] != value}
         client.make_active(changed, self._options.timeout)
@@ -261,6 +270,16 @@ class _Guide:
         """Set the parameters that a preview changed; with them a run would state too much."""
         client.set_parameters(before)
         self._before.unlink(missing_ok=True)
+
+    def leave(self) -> None:
+        """Let nodes assume of the payload what they did before: it may be mounted again."""
+        for client, before in self._mounting.items():
+            now = client.parameters(before)
+            changed = {name: value for name, value in before.items() if now[name] != value}
+            try:
+                client.make_active(changed, self._options.timeout)
+            except ConfigurationError as error:
+                print_line(f'{error} Then set {changed} again.', 'yellow')
 
     def _show(self, found: tuple[Action, ...]) -> None:
         facts = self._facts()

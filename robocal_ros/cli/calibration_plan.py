@@ -25,6 +25,7 @@ TEST_LOAD = 'a test load of known mass'
 ARM_BARE, LINKS, GAINS = 'the bare arm in motion', "the arm's own links", 'calibrated drive gains'
 REFERENCE, PAYLOAD, FRICTION = 'a reference run', 'the payload', 'joint friction'
 TARE, COMPLIANCE = 'the tare of the F/T sensor', 'joint compliance'
+GEOMETRY = 'the frames of all joints'
 UNLOADED, LOADED = 'the unloaded set of postures', 'the loaded set of postures'
 
 KEPT = frozenset((REFERENCE, UNLOADED, LOADED, EXTRA))
@@ -34,14 +35,14 @@ KNOWLEDGE = frozenset((GAINS, LINKS))
 """What a preview may assume before it is measured."""
 
 STORED = {'drive_gains': GAINS, 'payload': PAYLOAD, 'friction': FRICTION, 'tare': TARE,
-          'compliance': COMPLIANCE}
+          'compliance': COMPLIANCE, 'geometry': GEOMETRY}
 """What a stored result of a kind yields."""
 
 PURPOSES = {
     'gravity': "the tool's weight in the driver",
     'contact': 'contacts and external forces',
     'friction': 'compensated friction',
-    'accuracy': 'absolute accuracy under load',
+    'accuracy': 'absolute accuracy',
 }
 """What a calibration can be for."""
 
@@ -138,22 +139,27 @@ def actions(mass: float = 0.0, mass_std: float = 0.0) -> Iterator[Action]:
     yield replace(friction, title='friction', needs=_of(TOOL, PAYLOAD, EFFORTS))
     yield Action('tare', _of(TOOL, PAYLOAD, SENSOR), _of(TARE), 10.0, procedure='wrench')
     # Compliance with a load that is mounted by hand.
+    loads = {'method': 'loaded_unloaded'}
     for what, mount in (('', _of(BARE)), (' with the tool', _of(TOOL, PAYLOAD))):
+        yield Action(f'frames of the joints{what}', mount | {TRACKER}, _of(GEOMETRY), 300.0,
+                     _of(UNLOADED, LOADED), procedure='geometry', verb='run', preview='preview',
+                     parameters={'method': 'geometry', 'load_mass': 0.0})
         yield Action(f'postures without the test load{what}', mount | {TRACKER, TEST_LOAD},
                      _of(UNLOADED), 300.0, procedure='compliance', verb='measure_unloaded',
-                     preview='preview')
+                     preview='preview', parameters=loads)
     yield Action('mount the test load', _of(UNLOADED), _of(EXTRA), 60.0, risk=_HAND)
     yield Action('postures with the test load', _of(UNLOADED, EXTRA), _of(LOADED), 300.0,
-                 procedure='compliance', verb='measure_loaded')
+                 procedure='compliance', verb='measure_loaded', parameters=loads)
     yield Action('take the test load off', _of(LOADED, EXTRA), frozenset(), 60.0, _of(EXTRA),
                  _HAND)
     yield Action('estimate of the compliance', _of(UNLOADED, LOADED), _of(COMPLIANCE), 10.0,
-                 procedure='compliance', verb='estimate')
+                 procedure='compliance', verb='estimate', parameters=loads)
 
 
 def goals(purposes: Iterable[str], facts: Facts) -> Facts:
     """Return what purposes need."""
-    wanted = {'gravity': _of(PAYLOAD), 'friction': _of(FRICTION), 'accuracy': _of(COMPLIANCE),
+    wanted = {'gravity': _of(PAYLOAD), 'friction': _of(FRICTION),
+              'accuracy': _of(GEOMETRY, *({COMPLIANCE} if TEST_LOAD in facts else ())),
               'contact': _of(PAYLOAD, TARE if SENSOR in facts else FRICTION)}
     return frozenset().union(*(wanted[purpose] for purpose in purposes))
 

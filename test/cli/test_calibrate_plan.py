@@ -103,12 +103,19 @@ def test_friction_is_measured_after_the_gains_that_are_its_unit() -> None:
     assert steps[:4] == CHAIN
 
 
-def test_compliance_ends_without_the_test_load() -> None:
+FRAMES = 'frames of the joints with the tool'
+
+
+def test_accuracy_is_frames_and_with_a_test_load_compliance() -> None:
     assert plan(MOUNTED, 'accuracy') is None, 'there is no tracker'
-    steps = plan(MOUNTED | {of.TRACKER, of.TEST_LOAD, of.PAYLOAD}, 'accuracy')
-    assert sorted(steps) == [
-        'estimate of the compliance', 'mount the test load', 'postures with the test load',
-        'postures without the test load with the tool', 'take the test load off']
+    tracked = MOUNTED | {of.TRACKER, of.PAYLOAD}
+    assert plan(tracked, 'accuracy') == [FRAMES]
+    steps = plan(tracked | {of.TEST_LOAD}, 'accuracy')
+    sets = ['postures without the test load with the tool', 'mount the test load',
+            'postures with the test load', 'take the test load off', 'estimate of the compliance']
+    assert sorted(steps) == sorted([*sets, FRAMES])
+    # Not between the sets, which would be lost, nor with the load, of which it does not know.
+    assert steps.index(FRAMES) in (0, len(sets))
 
 
 def test_what_is_ruled_out_is_told_with_its_reason() -> None:

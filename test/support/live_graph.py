@@ -23,11 +23,11 @@ from control_msgs.action import FollowJointTrajectory
 from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.srv import ChangeState, GetState
 from rcl_interfaces.msg import SetParametersResult
-from rcl_interfaces.srv import SetParameters
+from rcl_interfaces.srv import GetParameters, SetParameters
 from rclpy.action import ActionClient
 from rclpy.duration import Duration
 from rclpy.node import Node
-from rclpy.parameter import Parameter
+from rclpy.parameter import Parameter, parameter_value_to_python
 from rclpy.qos import QoSProfile, qos_profile_sensor_data
 from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
@@ -253,6 +253,12 @@ class Client:
         """Set parameters; fail with the reason of the node if it refuses."""
         for result in self.try_to_set(node, **values):
             assert result.successful, result.reason
+
+    def parameter(self, node: str, name: str) -> Any:
+        """Return the value of a parameter."""
+        (value,) = self._ask(GetParameters, f'{node}/get_parameters',
+                             GetParameters.Request(names=[name])).values
+        return parameter_value_to_python(value)
 
     def change(self, transition: int, node: str = 'payload_identification') -> bool:
         """Request a lifecycle transition and return whether it succeeded."""

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
-from support.live_cell import PAYLOAD, live_cell
-from support.live_graph import Client, payload_node
+from support.friction_results import hidden_payload, identity
+from support.live_cell import COMPLIANCE, PAYLOAD, compliance_node, live_cell
+from support.live_graph import TRUTH, Client, payload_node
 
 from robocal_ros.cli.calibrate import Answers
 from robocal_ros.cli.main import main
-from robocal_ros.results.store import read_result
+from robocal_ros.results.store import ResultStore, read_result
 
 
 def test_an_ft_sensor_leads_to_the_payload_without_gains(
@@ -46,3 +48,27 @@ def test_an_ft_sensor_leads_to_the_payload_without_gains(
         # Nothing is left to be done.
         assert main(command) == 0
         assert 'Used: payload of 0.0 hours ago (static_poses)' in capsys.readouterr().out
+
+
+def test_accuracy_takes_a_tracker_and_the_payload_only_where_it_is_mounted(
+    client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = ResultStore(tmp_path / 'results', identity())
+    store.save(replace(hidden_payload(TRUTH), settings={'tool': 'gripper'}))
+    answers = tmp_path / 'answers.yaml'
+    command = ['calibrate', '--for', 'accuracy', '--dry-run', '--duration', '1', '--yes',
+               str(answers)]
+    with live_cell(client, tmp_path, compliance_node, COMPLIANCE, load_mass=0.0), payload_node(
+            tmp_path / 'payload.log', tmp_path / 'results'):
+        client.until(lambda: client.state(PAYLOAD) == 'active')
+        for tool, mounted in (('gripper', "The payload result is the tool (payload_is is 'tool')"),
+                              ('', "The payload result is not used (payload_is is 'unused')")):
+            Answers(tool=tool).write(answers)
+            assert main(command) == 0
+            told = ' '.join(capsys.readouterr().out.split())
+            assert mounted in told
+            assert f'1. frames of the joints{" with the tool" if tool else ""}, ' in told
+            assert 'asked for: the frames of all joints' in told
+            assert 'Needs a test load of known mass: postures without the test load' in told
+            # Whatever is mounted next, the node reckons with it as before.
+            assert client.parameter(COMPLIANCE, 'payload_is') == 'auto'

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pinocchio as pin
@@ -25,6 +26,7 @@ from robocal_ros.payload.arm_regression import (
     ArmFit,
     ArmMotion,
     KnownFriction,
+    Law,
     Prior,
     identify,
 )
@@ -168,6 +170,8 @@ def estimate(
                 motion.recording),
         counts={'rows': motion.effort.size},
         settings={'band': BAND, 'min_motion': MIN_MOTION, 'model_std': fit.std,
+                  'unexplained': {joint: rms(left[trusted]) for joint, left, trusted in zip(
+                      robot.joint_names, fit.residual.T, (motion.trust == 1.0).T, strict=True)},
                   'laws': {joint: [law.transition, *law.extras] for joint, law
                            in zip(robot.joint_names, fit.places.laws, strict=True)},
                   **settings_of(values, 'arm_model_std', 'gain_std', 'arm_load', 'arm_load_std',
@@ -389,6 +393,24 @@ def _friction(robot: Robot, fit: ArmFit) -> Iterator[Parameter]:
             [f'{joint}.{name}' for name in law.names],
             [_FRICTION_UNITS[name] for name in law.names], fit.value[at], fit.covariance[at, at],
             [fit.freedom(direction) for direction in np.eye(len(fit.value))[at]])
+
+
+def friction_of(result: CalibrationResult, velocity: Array, torque: Array) -> Array:
+    """Return the friction and the offsets of an identified arm, shape (k, n) [N·m].
+
+    Args:
+        result: The result.
+        velocity: Joint velocities, shape (k, n) [rad/s].
+        torque: Torques that the joints transmit, shape (k, n) [N·m].
+
+    """
+    laws: Mapping[str, Sequence[Any]] = result.settings['laws']
+    found = []
+    for own, (joint, (transition, *extras)) in enumerate(laws.items()):
+        law = Law(float(transition), tuple(extras))
+        found.append(law.columns(velocity[:, own], torque[:, own]) @ result.values(
+            [f'{joint}.{name}' for name in law.names]))
+    return np.column_stack(found)
 
 
 def _changes(

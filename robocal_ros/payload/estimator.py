@@ -311,8 +311,8 @@ _FRICTION = 0.03
 _SLOW, _LEAST_NOISE = 1e-3, 1e-4
 # Distance of the centre of an unknown load from the flange, and its radius of gyration [m].
 _REACH, _RADIUS = 0.1, 0.05
-# Time within which friction that is not modelled stays the same [s].
-_LASTING = 0.5
+# Travel of a joint within which friction that is not modelled stays the same [rad].
+_LASTING = 0.2
 
 
 def expected_result(
@@ -321,9 +321,10 @@ def expected_result(
 ) -> CalibrationResult:
     """Return the result of a motion that was not carried out.
 
-    The estimator gets the samples that the arm of the URDF would give, with the noise of the
-    resting arm, and states the intervals and checks of its own regressors and priors. Errors that
-    priors do not cover are not in it.
+    The estimator gets the samples that the identified arm, else that of the URDF, would give, with
+    the noise of the resting arm and what the identification did not explain, and states the
+    intervals and checks of its own regressors and priors. Errors that priors do not cover are not
+    in it.
 
     Args:
         by: The estimator.
@@ -342,14 +343,21 @@ def expected_result(
     q, v = motion.position, motion.velocity
     a = np.zeros_like(q) if motion.acceleration is None else motion.acceleration
     external = values.effort_contains == 'external'
-    carrying = (robot.without_mass() if external else robot).with_payload(load)
+    found = inputs.get(ARM) or inputs.gains
+    known = found if found is not None and found.kind == ARM and values.use_arm_model else None
+    arm = robot if known is None else identified_model(robot, known).robot
+    carrying = (arm.without_mass() if external else arm).with_payload(load)
     torque = NewtonEuler(carrying, robot.tool_frame).torque(q, v, a)
     noise = np.maximum(rest.joints.effort.std(axis=0), _LEAST_NOISE * np.abs(torque).max())
     generator = np.random.default_rng(0)
     if not external:
-        friction = _friction(robot, inputs, motion, torque)
-        torque = torque + friction * (
-            1.0 + values.friction_change_std * _lasting(generator, motion))
+        friction = _friction(robot, inputs, motion, torque, known)
+        left = values.friction_change_std * friction
+        if known is not None and 'unexplained' in known.settings:
+            # What links and friction did not explain, noise included, they will not explain here.
+            left = np.array([known.settings['unexplained'][name] for name in robot.joint_names])
+            noise = np.zeros_like(noise)
+        torque = torque + friction + left * _lasting(generator, motion)
     joints = JointSamples(robot.joint_names, motion.time, q, v,
                           torque + noise * generator.normal(size=torque.shape))
     wrenches = {}
@@ -368,10 +376,14 @@ def expected_result(
     return by.result(robot, Recording(joints, wrenches), values, inputs)
 
 
-def _friction(robot: Robot, inputs: Inputs, motion: Trajectory, load: Array) -> Array:
+def _friction(
+    robot: Robot, inputs: Inputs, motion: Trajectory, load: Array, arm: CalibrationResult | None
+) -> Array:
     """Return identified friction under transmitted torques (k, n), or a guess, (k, n) [N·m]."""
     torque = _FRICTION * rated_efforts(robot, load) * (
         np.tanh(motion.velocity / _SLOW) + motion.velocity)
+    if arm is not None:
+        torque = arm_identification.friction_of(arm, motion.velocity, load)
     result = inputs.get('friction')
     known = ArmFriction({} if result is None else friction_by_joint(result), robot.joint_names)
     return np.where(known.known, known.torque(motion.velocity, load), torque)
@@ -379,9 +391,12 @@ def _friction(robot: Robot, inputs: Inputs, motion: Trajectory, load: Array) -> 
 
 def _lasting(generator: np.random.Generator, motion: Trajectory) -> Array:
     """Return a random change of each joint's friction with standard deviation 1, shape (k, n)."""
-    knots = np.arange(0.0, motion.duration + _LASTING, _LASTING)
-    drawn = generator.normal(size=(len(knots), motion.position.shape[1]))
-    return np.stack([np.interp(motion.time, knots, column) for column in drawn.T], axis=1)
+    changes = []
+    for travel in np.abs(np.diff(motion.position, axis=0, prepend=motion.position[:1])).T:
+        path = np.cumsum(travel)
+        knots = np.arange(0.0, path[-1] + _LASTING, _LASTING)
+        changes.append(np.interp(path, knots, generator.normal(size=len(knots))))
+    return np.stack(changes, axis=1)
 
 
 _SHOWN = 7

@@ -81,6 +81,9 @@ def run(options: argparse.Namespace) -> int:
                      soft_wrap=True)
     merged = urdf_with(result, urdf)
     payload = list(_payload_lines(result, urdf, options)) if result.kind == 'payload' else []
+    if options.send and not payload:
+        raise ConfigurationError(
+            f"--send is for a payload; '{files[0]}' is a result of {result.kind}.")
     mjcf = '' if options.mjcf is None else mjcf_with(
         result, read_text(options.mjcf[0], 'MuJoCo model'))
     kinematics = ur_kinematics(result, merged) if options.ur_kinematics else ''
@@ -108,6 +111,12 @@ def run(options: argparse.Namespace) -> int:
         print_line(f'{options.out}: {_WRITTEN[result.kind].format(joints=", ".join(joints))}')
     for text, style in payload:
         print_line(text, style)
+    if options.send:
+        # ROS starts slowly, and reports do without it.
+        from robocal_ros.cli.driver_call import send
+
+        send([text.strip() for line, _ in payload for text in line.splitlines()],
+             files[0].with_suffix('.sent'))
     return 0
 
 

@@ -324,6 +324,8 @@ def _apply(add: _Add) -> None:
         'effector settings, of the payload of a Franka arm')
     add('--frame', metavar='FRAME', help="frame of the driver's flange for the driver's values "
         "(default: the result's)")
+    add('--send', action='store_true', help="call the driver's service that sets a payload, and "
+        'show its answer and how to undo it')
     add('--force', action='store_true', help='accept a result whose verdict is not pass')
 
 

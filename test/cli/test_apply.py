@@ -235,6 +235,12 @@ def test_what_cannot_be_applied(
     assert re.search(words, told), told
 
 
+def test_only_a_payload_is_sent_to_a_driver(urdf: Path, applied: Applied) -> None:
+    told, _ = applied(friction_result(), urdf, '--send', code=2)
+    assert "--send is for a payload; 'result.yaml' is a result of friction." in told.replace(
+        f'{urdf.parent}/', '')
+
+
 def test_force_applies_a_failed_one(urdf: Path, applied: Applied) -> None:
     applied(failed('Too wide.'), urdf, '--force')
 

@@ -190,8 +190,10 @@ class _Guide:
     def _tracked(self) -> bool:
         if 'compliance_calibration' not in self._running:
             return False
-        name = self._client('compliance_calibration').parameters(['tracker_topic'])
-        return self._graph.name(name['tracker_topic']) in self._session.published()
+        given = self._client('compliance_calibration').parameters(
+            ['tracker_topic', 'tracker_message'])
+        topic = given['tracker_topic'] or f'tracker/{given["tracker_message"]}'
+        return self._graph.name(topic) in self._session.published()
 
     def _stored(self) -> dict[str, str]:
         """Return what current results yield, with their ages in words."""

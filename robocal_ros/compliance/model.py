@@ -393,7 +393,9 @@ def carried_on(
     if values.carried in ('auto', 'payload') and payload is not None:
         known = identified_load(payload)
         return known.on(robot), f'the payload result of {known.described()}'
-    if values.carried in ('auto', 'load'):
+    # A stored result that is wanted is read later than the parameters.
+    wanting = payload is None and values.payload_is in ('tool', 'load')
+    if values.carried in ('auto', 'load') and not wanting:
         mounted = mounted_of(robot, values, payload)
         if mounted.load is not None:
             # The rope is part of the procedure alone.

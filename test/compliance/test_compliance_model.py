@@ -205,6 +205,14 @@ class TestMounted:
         assert sum(item.mass for item in carrying.model.inertias) - bare == pytest.approx(mass)
         assert re.search(words, what)
 
+    @pytest.mark.parametrize('role', ['tool', 'load'])
+    def test_a_payload_that_is_wanted_may_be_read_after_the_parameters(self, role):
+        robot = Cell().robot()
+        values = ComplianceParameters(payload_is=role)
+        assert carried_on(robot, values, None) == (robot, 'no payload')
+        with pytest.raises(DataError, match=f"payload_is is '{role}', but there is no payload"):
+            mounted_of(robot, values, None)
+
 
 class TestCorrection:
     """Known compliance at work."""

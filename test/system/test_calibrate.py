@@ -58,8 +58,9 @@ def test_accuracy_takes_a_tracker_and_the_payload_only_where_it_is_mounted(
     answers = tmp_path / 'answers.yaml'
     command = ['calibrate', '--for', 'accuracy', '--dry-run', '--duration', '1', '--yes',
                str(answers)]
-    with live_cell(client, tmp_path, compliance_node, COMPLIANCE, load_mass=0.0), payload_node(
-            tmp_path / 'payload.log', tmp_path / 'results'):
+    with live_cell(
+        client, tmp_path, compliance_node, COMPLIANCE, load_mass=0.0, posture_count=12,
+    ), payload_node(tmp_path / 'payload.log', tmp_path / 'results'):
         client.until(lambda: client.state(PAYLOAD) == 'active')
         for tool, mounted in (('gripper', "The payload result is the tool (payload_is is 'tool')"),
                               ('', "The payload result is not used (payload_is is 'unused')")):

@@ -35,6 +35,7 @@ from robocal_ros.payload.regression import (
     Iteration,
     Rows,
     RowsFit,
+    Validation,
     loss_columns,
     on_found_base,
     scatter,
@@ -255,7 +256,7 @@ def _solved(
     robot: Robot, joints: JointSamples, values: PayloadParameters, sensor: WrenchSamples | None,
     friction: Mapping[str, SteadyFriction] | None, reference: CalibrationResult | None,
     arm: ArmModel | None,
-) -> RowsFit:
+) -> tuple[RowsFit, Validation]:
     """Return the fit, with the structure of its residuals and what a reference run adds."""
     earlier = None if reference is None else reference.settings
 
@@ -275,9 +276,13 @@ def _solved(
         return fit_rows(rows, earlier)
 
     fit = _on_its_base(robot, values, fitted)
-    if earlier is None:
-        return fit.inflated(fit.rows.columns)
-    return _with_considered(fit.inflated(fit.rows.columns, _earlier_residual(earlier, fit.rows)))
+    if earlier is not None:
+        fit = replace(fit, common=_earlier_residual(earlier, fit.rows))
+    validation = validated(
+        fit, solved, lambda part, _: part.columns, fit.rows.measured, values.max_held_out_ratio,
+        widen=sensor is None)
+    fit = fit.inflated(fit.rows.columns, validation.widening)
+    return fit if earlier is None else _with_considered(fit), validation
 
 
 def estimate(
@@ -314,7 +319,7 @@ def estimate(
     check_reference(robot, values, reference)
     if values.reference_run != 'subtract':
         reference = None
-    fit = _solved(robot, joints, values, sensor, friction, reference, arm)
+    fit, validation = _solved(robot, joints, values, sensor, friction, reference, arm)
     # Without residuals in common, the reference run counts as independent.
     independent = reference if fit.common is None else None
     move = moving(robot, fit.rows.frame)
@@ -333,7 +338,8 @@ def estimate(
     if values.reference_run == 'record':
         parameters = identified(BODY, ('kg', *['kg·m'] * 3, *['kg·m²'] * 6), body, covariance,
                                 _freedom(fit, others, move, np.eye(10), covariance))
-        return _result(robot, joints, values, fit, REFERENCE, parameters, BODY, covariance)
+        return _result(robot, joints, values, fit, validation, REFERENCE, parameters, BODY,
+                       covariance)
     if reference is not None:
         body = body - reference.values(BODY)
     if distal is not None:
@@ -353,7 +359,7 @@ def estimate(
               *_consistency_check(distance),
               *(() if sensor is not None else _evidence(values, arm)))
     return _result(
-        robot, joints, values, fit, 'payload', (*parameters, *_delay(fit)),
+        robot, joints, values, fit, validation, 'payload', (*parameters, *_delay(fit)),
         tuple(PARAMETERS[i] for i in found), covariance[np.ix_(found, found)], checks)
 
 
@@ -432,17 +438,17 @@ def _evidence(values: PayloadParameters, arm: ArmModel | None) -> list[Check]:
 
 
 def _result(
-    robot: Robot, joints: JointSamples, values: PayloadParameters, fit: RowsFit, kind: str,
-    parameters: tuple[Parameter, ...], names: tuple[str, ...], covariance: Array,
-    checks: tuple[Check, ...] = (),
+    robot: Robot, joints: JointSamples, values: PayloadParameters, fit: RowsFit,
+    validation: Validation, kind: str, parameters: tuple[Parameter, ...], names: tuple[str, ...],
+    covariance: Array, checks: tuple[Check, ...] = (),
 ) -> CalibrationResult:
     rows = fit.rows
-    fitted, validation, adequate = validated(
-        fit, solved, lambda part, _: part.columns, rows.measured, values.max_held_out_ratio)
     return make_result(
         robot, joints, kind=kind, method='excitation', parameters=parameters,
-        covariance_names=names, covariance=covariance, fit=fitted, validation=validation,
-        checks=(*checks, *adequate, *_wrench_checks(fitted, validation, values)),
+        covariance_names=names, covariance=covariance, fit=validation.whole,
+        validation=validation.held_out,
+        checks=(*checks, *validation.checks,
+                *_wrench_checks(validation.whole, validation.held_out, values)),
         counts={'rows': int(fit.used.sum()), **rows.readings},
         settings={
             'band': BAND, 'min_motion': MIN_MOTION,
@@ -578,6 +584,9 @@ def estimate_gains(
     fit = _on_its_base(known.robot, values, lambda robot, values: _fit_gains(
         torque_rows(robot, scaled, values, arm=replace(known, robot=robot)), mass))
     fit = fit.inflated(_about(fit.rows, fit))
+    validation = validated(
+        fit, lambda part: _settled(part, np.array([mass])), _about,
+        fit.rows.measured + fit.rows.known, values.max_held_out_ratio)
     gain, covariance = fit.gain, fit.covariance[:n, :n]
     if values.known_mass_std > 0.0:
         step = 1e-3 * mass
@@ -586,9 +595,6 @@ def estimate_gains(
     std = np.sqrt(np.diag(covariance))
     freedom = [combined_freedom(std[i]**2, [(fit.covariance[i, i], fit.freedom(direction))])
                for i, direction in enumerate(np.eye(n, len(fit.covariance)))]
-    fitted, validation, checks = validated(
-        fit, lambda part: _settled(part, np.array([mass])), _about,
-        fit.rows.measured + fit.rows.known, values.max_held_out_ratio)
     told = std <= MAX_GAIN_STD
     names = [f'{name}.effort_scale' for name in robot.joint_names]
     unit = '1/(N·m)' if values.effort_source == 'unknown' else '1'
@@ -604,8 +610,8 @@ def estimate_gains(
             for scale, share in zip(scales, std, strict=True)),
         covariance_names=tuple(names[i] for i in places),
         covariance=(covariance * units)[np.ix_(places, places)],
-        fit=fitted, validation=validation,
-        checks=(*_gain_checks(robot.joint_names, gain, std), *checks),
+        fit=validation.whole, validation=validation.held_out,
+        checks=(*_gain_checks(robot.joint_names, gain, std), *validation.checks),
         settings={'band': BAND, 'widened_priors': sorted(fit.rows.contradicted), **settings_of(
             values, 'known_mass', 'known_mass_std', 'posture_std', 'sag_std', 'delay_std',
             'load_friction_std', 'friction_change_std', 'arm_model_std',

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -111,6 +111,8 @@ _CONVERGED = 1.1
 # its rows.
 _HELD_OUT_SHARE = 0.25
 _LEAST_HELD_OUT = 50
+# Probability of a ratio of residuals beyond chance.
+_RARE = 1e-3
 _HINT = 'Use a motion that is faster and wider and turns all joints.'
 
 
@@ -469,7 +471,7 @@ class RowsFit:
         freedom: Returns the degrees of freedom of the variance along a direction, shape (p,);
             None if it is known.
         common: Residuals of a fit of the same motion with the same weights, shape (channels, k),
-            if the covariance is that of the difference of both estimates; None otherwise.
+            if the covariance is to be that of the difference of both estimates; None otherwise.
 
     """
 
@@ -493,12 +495,12 @@ class RowsFit:
         """Tilts of the base; empty if they are not estimated [rad]."""
         return self.value[[name.startswith(TILT) for name in self.rows.names]]
 
-    def inflated(self, regressor: Array, common: Array | None = None) -> RowsFit:
+    def inflated(self, regressor: Array, widening: Array | None = None) -> RowsFit:
         """Return the fit with the structure of its residuals in the covariance.
 
         Args:
             regressor: Of all unknowns, nuisance parameters last, shape (channels, k, q).
-            common: As the attribute.
+            widening: Factors of the residuals, shape (channels,); 1 without.
 
         """
         prior, guessed = np.zeros((2, regressor.shape[2]))
@@ -506,12 +508,14 @@ class RowsFit:
         prior[own] = self.rows.std**-2.0
         guessed[own] = prior[own] * [name in self.rows.contradicted for name in self.rows.names]
         residual = self.residual
-        if common is not None:
-            residual, prior, guessed = residual - common, 2.0 * prior, 2.0 * guessed
+        if self.common is not None:
+            residual, prior, guessed = residual - self.common, 2.0 * prior, 2.0 * guessed
+        if widening is not None:
+            residual = widening[:, None] * residual
         structure = structured_covariance(
             regressor, residual, self.noise, self.inverse, np.diag(prior), guessed,
             self.rows.repeats)
-        return replace(self, covariance=structure.matrix, freedom=structure.freedom, common=common)
+        return replace(self, covariance=structure.matrix, freedom=structure.freedom)
 
     def lack_of_fit(self) -> tuple[LackOfFit, ...]:
         """Return the lack of fit of each channel."""
@@ -604,11 +608,32 @@ class Iteration:
                        solution.covariance, residual, self.noise, gain)
 
 
+class Validation(NamedTuple):
+    """Validation of a fit.
+
+    Attributes:
+        whole: Residuals of each channel in the fit.
+        held_out: Those in the last part of the motion; none if a part is too short.
+        checks: The checks.
+        widening: Factors of the residuals of each channel for what the last part has beyond
+            chance, shape (channels,); None for none.
+
+    """
+
+    whole: tuple[Fit, ...]
+    held_out: tuple[Fit, ...]
+    checks: tuple[Check, ...]
+    widening: Array | None = None
+
+
 def validated(
     fit: RowsFit, again: Callable[[Rows], RowsFit], columns: Callable[[Rows, RowsFit], Array],
-    before: Array, max_ratio: float,
-) -> tuple[tuple[Fit, ...], tuple[Fit, ...], tuple[Check, ...]]:
+    before: Array, max_ratio: float, *, widen: bool = False,
+) -> Validation:
     """Validate a fit, also by a prediction of the last part of the motion from the first.
+
+    Friction changes during a motion: larger residuals of a joint's torque in the last part may
+    count in the intervals instead of failing.
 
     Args:
         fit: The fit.
@@ -616,10 +641,7 @@ def validated(
         columns: Returns the columns of all unknowns of a part, linearised about a fit.
         before: Measured values before the fit, shape (channels, k).
         max_ratio: Largest ratio of residuals, as the parameter ``max_held_out_ratio``.
-
-    Returns:
-        Residuals of each channel in the fit, and in the last part, none if a part is too short;
-        and the checks.
+        widen: Whether ratios beyond it, or beyond chance, are returned as factors instead.
 
     """
     rows, whole = fit.rows, fit.rows.fits(fit.used, fit.residual, before, fit.lack_of_fit())
@@ -627,27 +649,42 @@ def validated(
     border = int((1.0 - _HELD_OUT_SHARE) * before.shape[1])
     last, used = rows.part(slice(border, None)), fit.used[:, border:]
     if used.sum() < _LEAST_HELD_OUT:
-        return whole, (), checks
+        return Validation(whole, (), checks)
     # A part that left out other rows beside reversals would be asked to predict what it never saw.
     same = replace(rows, valid=fit.used, near_reversal=np.zeros_like(fit.used))
     try:
         part = again(same.part(slice(0, border)))
     except (DataError, ExcitationError, ConvergenceError):
-        return whole, (), checks
-    held_out = last.fits(used, last.residual(part.value, part.gain), before[:, border:])
+        return Validation(whole, (), checks)
+    off = last.residual(part.value, part.gain)
+    held_out = last.fits(used, off, before[:, border:])
+    # What a reference run has, too, cancels.
+    common = np.zeros_like(fit.residual) if fit.common is None else fit.common
     # By the covariance, the prediction errs too.
-    ratios = []
-    for fitted, after, every, counted in zip(
-            whole, held_out, columns(last, part), used, strict=True):
-        variance = np.sum(every[counted] @ part.covariance * every[counted], axis=1)
+    ratios, limits = [], []
+    for every, last_used, after, among, left in zip(
+            columns(last, part), used, off - common[:, border:], fit.used, fit.residual - common,
+            strict=True):
+        variance = np.sum(every[last_used] @ part.covariance * every[last_used], axis=1)
         expected = rms(np.sqrt(np.maximum(variance, 0.0)))
-        ratios.append(after.after / max(float(np.hypot(fitted.after, expected)), 1e-12))
-    worst = int(np.argmax(ratios))
-    return whole, held_out, (*checks, at_most(
-        'held-out part of the motion', ratios[worst], max_ratio, '1',
-        f'The last part of the motion is predicted with residuals up to {ratios[worst]:.2f} '
-        f'times those of the fit and of its uncertainty, in {rows.channels[worst]} (limit '
-        f'{max_ratio:.1f}, max_held_out_ratio).', 'adequate'))
+        ratios.append(rms(after[last_used]) / max(
+            float(np.hypot(rms(left[among]), expected)), 1e-12))
+        # By chance, of as many independent rows as the correlation of the residuals leaves.
+        first, second = np.array([last_used.sum(), among[:border].sum()]) / (
+            autocorrelation_time(left[among]))
+        chance = np.sqrt(scipy.special.fdtri(max(first, 1.0), max(second, 1.0), 1.0 - _RARE))
+        limits.append(min(float(chance), max_ratio) if widen else max_ratio)
+    beyond = np.divide(ratios, limits)
+    worst = int(np.argmax(beyond))
+    ratio, limit = ratios[worst], limits[worst]
+    counted = widen and ratio > limit
+    return Validation(whole, held_out, (*checks, at_most(
+        'held-out part of the motion', 1.0 if counted else ratio, limit, '1',
+        f'The last part of the motion is predicted with residuals up to {ratio:.2f} '
+        f'times those of the fit and of its uncertainty, in {rows.channels[worst]} ' + (
+            '(friction has changed: the intervals count the residuals of such joints as that '
+            'large).' if counted else f'(limit {limit:.1f}, max_held_out_ratio).'), 'adequate')),
+        np.where(beyond > 1.0, ratios, 1.0) if counted else None)
 
 
 def scatter(values: Array, valid: Flags, near_reversal: Flags) -> Array:

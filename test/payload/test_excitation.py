@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -347,7 +348,7 @@ def test_what_both_runs_leave_unexplained_is_in_no_interval_of_their_difference(
 
 def test_gains_off_by_what_is_stated_stay_in_the_intervals_of_a_differential_run():
     """The reference run has the same gains, which act on the payload in the other run."""
-    usual = Record('robocal', TOOL, exciting(), duration=8.0)
+    usual = Record('robocal', TOOL, exciting(), duration=16.0)
     bare = usual.but(tool=replace(TOOL, mass=1e-9))
     known = urdf_model(usual.robot, 0.05, 0.02**2 * np.eye(usual.robot.n))
     ratios = []
@@ -446,6 +447,27 @@ def test_a_push_in_the_last_part_fails_the_held_out_check_beyond_its_limit(usual
     assert (check.passed, check.limit) == (passes, ratio)
     if not passes:
         assert 'in force y (limit 1.5, max_held_out_ratio)' in ' '.join(result.reasons)
+
+
+@pytest.mark.parametrize(('rise', 'widened'), [(0.0, False), (1.5, True)])
+def test_friction_that_rises_in_the_last_part_widens_intervals_by_torque(usual, rise, widened):
+    samples = usual.joints(4)
+    late = samples.time > np.quantile(samples.time, 0.8)
+    effort = samples.effort.copy()
+    effort[late, 4] += rise * np.sign(samples.velocity[late, 4])
+    plain, found = (
+        excitation.estimate(usual.robot, states, WITH_PRIORS)
+        for states in (samples, replace(samples, effort=effort)))
+    (check,) = (item for item in found.checks if item.name == 'held-out part of the motion')
+    assert check.passed
+    assert ('in torque of joint_5 (friction has changed' in check.reason) is widened
+    if widened:
+        ratio = float(re.findall(r'up to (\d+\.\d+) times', check.reason)[0])
+        assert ratio > 1.5
+        for one, other in zip(found.parameters[:4], plain.parameters[:4], strict=True):
+            assert one.std > other.std, one.name
+        mass = found.parameter('mass')
+        assert abs(mass.value - TOOL.mass) < 3.3 * mass.std
 
 
 def test_a_negative_mass_is_refused_with_the_remedy(usual):

@@ -22,7 +22,7 @@ from robocal_ros.cli.console import OUT, Grade, ProgressView, print_line, show_f
 from robocal_ros.cli.doctor_robot import Graph, graph_findings
 from robocal_ros.cli.node_client import NodeClient, RosSession, full_name
 from robocal_ros.cli.show import stored_files
-from robocal_ros.errors import ConfigurationError
+from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.files import Section, read_as, write_output
 from robocal_ros.payload import (
     MAX_GAIN_STD,
@@ -276,12 +276,12 @@ class _Guide:
     def leave(self) -> None:
         """Let nodes assume of the payload what they did before: it may be mounted again."""
         for client, before in self._mounting.items():
-            now = client.parameters(before)
-            changed = {name: value for name, value in before.items() if now[name] != value}
             try:
-                client.make_active(changed, self._options.timeout)
-            except ConfigurationError as error:
-                print_line(f'{error} Then set {changed} again.', 'yellow')
+                now = client.parameters(before)
+                client.make_active({name: value for name, value in before.items()
+                                    if now[name] != value}, self._options.timeout)
+            except RobocalError as error:
+                print_line(f'{error} Then set {before} again.', 'yellow')
 
     def _show(self, found: tuple[Action, ...]) -> None:
         facts = self._facts()

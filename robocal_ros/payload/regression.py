@@ -665,6 +665,10 @@ def validated(
     for every, last_used, after, among, left in zip(
             columns(last, part), used, off - common[:, border:], fit.used, fit.residual - common,
             strict=True):
+        if not last_used.any():
+            ratios.append(0.0)
+            limits.append(max_ratio)
+            continue
         variance = np.sum(every[last_used] @ part.covariance * every[last_used], axis=1)
         expected = rms(np.sqrt(np.maximum(variance, 0.0)))
         ratios.append(rms(after[last_used]) / max(
@@ -678,13 +682,13 @@ def validated(
     worst = int(np.argmax(beyond))
     ratio, limit = ratios[worst], limits[worst]
     counted = widen and ratio > limit
+    said = ('friction may have changed: the intervals count the residuals of such joints as that '
+            'large' if counted else f'limit {limit:.1f}, max_held_out_ratio')
     return Validation(whole, held_out, (*checks, at_most(
         'held-out part of the motion', 1.0 if counted else ratio, limit, '1',
         f'The last part of the motion is predicted with residuals up to {ratio:.2f} '
-        f'times those of the fit and of its uncertainty, in {rows.channels[worst]} ' + (
-            '(friction has changed: the intervals count the residuals of such joints as that '
-            'large).' if counted else f'(limit {limit:.1f}, max_held_out_ratio).'), 'adequate')),
-        np.where(beyond > 1.0, ratios, 1.0) if counted else None)
+        f'times those of the fit and of its uncertainty, in {rows.channels[worst]} ({said}).',
+        'adequate')), np.where(beyond > 1.0, ratios, 1.0) if counted else None)
 
 
 def scatter(values: Array, valid: Flags, near_reversal: Flags) -> Array:

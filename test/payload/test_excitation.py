@@ -460,7 +460,7 @@ def test_friction_that_rises_in_the_last_part_widens_intervals_by_torque(usual, 
         for states in (samples, replace(samples, effort=effort)))
     (check,) = (item for item in found.checks if item.name == 'held-out part of the motion')
     assert check.passed
-    assert ('in torque of joint_5 (friction has changed' in check.reason) is widened
+    assert ('in torque of joint_5 (friction may have changed' in check.reason) is widened
     if widened:
         ratio = float(re.findall(r'up to (\d+\.\d+) times', check.reason)[0])
         assert ratio > 1.5

@@ -261,7 +261,9 @@ class _Guide:
         finally:
             self._restore(client, before)
         (self._assumed.add if assumed else self._assumed.discard)(step)
-        if answer.success and verdict_in(answer.message) in ('', 'pass'):
+        # What is assumed is no evidence that the arm's model holds; its measurement will be.
+        hopeful = ('', 'pass', 'not_evaluated') if assumed else ('', 'pass')
+        if answer.success and verdict_in(answer.message) in hopeful:
             self._gain_std = gain_std_in(answer.message) or self._gain_std
             self._previewed[step] = duration_in(answer.message) or step.seconds
             print_line(f'  {step.title}: {answer.message}', 'dim')

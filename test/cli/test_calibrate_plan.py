@@ -209,6 +209,18 @@ def test_previews_lead_to_the_chain_without_an_arm_by_name() -> None:
     assert assumed['gain_std'] == pytest.approx(0.02, rel=1e-3)
 
 
+def test_evidence_that_a_preview_assumes_is_not_missing() -> None:
+    """Without a result of the arm nothing shows that its model holds, which the plan provides."""
+    def judge(step: Action, assumed: Mapping[str, Any]) -> str:
+        verdict = uncalibrated(step, assumed)
+        return 'not_evaluated' if verdict == 'pass' and step.procedure == 'payload' else verdict
+
+    assert Guide(WEIGHED, judge, PayloadParameters()).titles()[:4] == CHAIN
+    # As measured, it is.
+    guide = Guide(WEIGHED, lambda step, _: 'not_evaluated', PayloadParameters(gain_std=0.002))
+    assert 'payload by joint torques at constant speed' not in guide.titles()
+
+
 def test_what_was_assumed_is_previewed_again_once_it_is_measured() -> None:
     guide = Guide(WEIGHED, uncalibrated, PayloadParameters())
     last = guide._planned()[-1]

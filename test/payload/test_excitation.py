@@ -470,6 +470,19 @@ def test_friction_that_rises_in_the_last_part_widens_intervals_by_torque(usual, 
         assert abs(mass.value - TOOL.mass) < 3.3 * mass.std
 
 
+@pytest.mark.parametrize('begin', [0.5, 0.8])
+def test_a_push_that_joint_torques_feel_leaves_the_truth_in_the_intervals(usual, begin):
+    samples = usual.joints(4)
+    pushed = (samples.time > np.quantile(samples.time, begin)) & (
+        samples.time < np.quantile(samples.time, begin + 0.2))
+    effort = samples.effort.copy()
+    effort[np.ix_(pushed, [1, 2])] += 10.0
+    found = excitation.estimate(
+        usual.robot, replace(samples, effort=effort), WITH_PRIORS,
+        arm=urdf_model(usual.robot, 0.005, 0.005**2 * np.eye(usual.robot.n), calibrated=True))
+    assert deviates(found).max() < 3.3
+
+
 def test_a_negative_mass_is_refused_with_the_remedy(usual):
     readings = usual.readings(5)
     with pytest.raises(DataError, match=r'mass is -\d.*the opposite .*: set sensor_sign to -1\.'):

@@ -33,7 +33,7 @@ from robocal_ros.payload import (
     verdict_in,
 )
 from robocal_ros.results import stale_inputs
-from robocal_ros.robot import make_robot, make_store
+from robocal_ros.robot import friction_by_joint, make_robot, make_store
 
 T = TypeVar('T')
 
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         if wrong - {'efforts'}:
             print_line('Remedy what is marked ✗ first.', 'red')
             return 1
-        guide = _Guide(session, graph, options, efforts=not wrong)
+        guide = Guide(session, graph, options, efforts=not wrong)
         guide.answers = guide.answered(purposes)
         try:
             return guide.carry_out()
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
             guide.leave()
 
 
-class _Guide:
+class Guide:
     """The plan of one calibration, its nodes, and what is known."""
 
     answers: Answers
@@ -200,9 +200,13 @@ class _Guide:
         found = {}
         for kind in (*plan.STORED, 'arm'):
             result = self._store.load(kind)
-            if result is None or kind in self._again or stale_inputs(
-                    result, self._store.load) or (
-                    kind == 'payload' and result.settings.get('tool', '') != self.answers.tool):
+            if result is None or kind in self._again or stale_inputs(result, self._store.load):
+                continue
+            if kind == 'payload' and result.settings.get('tool', '') != self.answers.tool:
+                continue
+            # Joints that failed are not in the friction result.
+            if kind == 'friction' and not friction_by_joint(result).keys() >= {
+                    *self._robot.joint_names}:
                 continue
             age = (time() - self._store.path(kind).stat().st_mtime) / 3600.0
             text = f'{kind.replace("_", " ")} of {age:.1f} hours ago ({result.method})'

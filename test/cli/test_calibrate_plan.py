@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.friction_results import friction_result
 
 from robocal_ros import registry
 from robocal_ros.cli import calibrate, calibration_plan, calibration_plan as of
@@ -20,6 +22,7 @@ from robocal_ros.cli.calibrate import Answers, as_parameters, asked, confirmed
 from robocal_ros.cli.calibration_plan import Action
 from robocal_ros.errors import ConfigurationError, FileFormatError
 from robocal_ros.payload import PayloadParameters
+from robocal_ros.results import CalibrationResult
 
 MOUNTED = frozenset((of.TOOL, of.REMOVABLE, of.EFFORTS, of.MASS))
 
@@ -131,7 +134,7 @@ Judge = Callable[[Action, Mapping[str, Any]], str]
 """Returns the expected verdict of a step with the parameters that are assumed."""
 
 
-class Guide(calibrate._Guide):
+class Guide(calibrate.Guide):
     """A guide whose previews are judged by a function."""
 
     def __init__(self, answers: Answers, judge: Judge, values: PayloadParameters) -> None:
@@ -141,7 +144,9 @@ class Guide(calibrate._Guide):
         self._running, self._efforts = {'payload_identification'}, True
         self._values = values
         self._graph = SimpleNamespace(wrenches={}, name=lambda name: f'/{name}')
-        self._store = SimpleNamespace(load=lambda kind: None)
+        self._robot = SimpleNamespace(joint_names=('joint_5', 'joint_6'))
+        self.stored: dict[str, CalibrationResult] = {}
+        self._store = SimpleNamespace(load=self.stored.get, path=lambda kind: Path(__file__))
         self._before = Path(mkdtemp()) / 'before'
         self.restored: list[Mapping[str, Any]] = []
         self.asked: list[tuple[str, dict[str, Any]]] = []
@@ -260,6 +265,15 @@ def test_a_node_that_is_not_running_is_named() -> None:
     guide = Guide(answers, lambda *_: 'pass', PayloadParameters())
     assert guide._planned() is None
     assert 'node friction_identification is not running' in guide._ruled.values()
+
+
+def test_friction_that_a_joint_lacks_is_not_known() -> None:
+    guide = Guide(Answers(purposes=['friction']), lambda *_: 'pass', PayloadParameters())
+    one, other = friction_result('joint_6'), friction_result('joint_5')
+    guide.stored['friction'] = one
+    assert of.FRICTION not in guide._facts()
+    guide.stored['friction'] = replace(one, parameters=one.parameters + other.parameters)
+    assert of.FRICTION in guide._facts()
 
 
 @pytest.mark.parametrize(('tool', 'mounted', 'fact'), [

@@ -39,7 +39,49 @@ _MOMENTS = ('inertia_xx', 'inertia_yy', 'inertia_zz')
 _REST = 0.3
 
 
-class PredictedCell(Cell):
+class ForeseenCell(Cell):
+    """A cell of which results can be foreseen."""
+
+    def expected(
+        self, what: str, changes: Mapping[str, Any], mass: float
+    ) -> CalibrationResult:
+        """Return the expected result of the planned motion, from a rest that was recorded.
+
+        Args:
+            what: Name of the estimator.
+            changes: Parameters that are not those of the cell.
+            mass: Mass of the load, if no parameter tells it [kg].
+
+        Raises:
+            RobocalError: If it is expected to be refused.
+
+        """
+        by: Any = estimator(what)
+        values = parameters(by.table, {**self.values, **changes})
+        robot = make_robot(urdf_of(self.name), values)
+        if (last := self.last) is None:
+            raise RobocalError('Defect: nothing was recorded.')
+        still, readings = (time - time[0] < _REST for time in (last.time, last.wrench_time))
+        rest = Recording(
+            JointSamples(robot.joint_names, last.time[still], last.position[still],
+                         last.velocity[still], (last.effort * self.world.constant)[still]),
+            {WRENCH: WrenchSamples(DATA[self.name].sensor, last.wrench_time[readings],
+                                   last.wrench[readings])})
+        mass = values.arm_load if what == 'arm' else values.known_mass or mass
+        inputs = by.inputs(robot, values, make_store(robot, values).load)
+        return expected_result(by, robot, values, inputs, self._motion(), rest, mass)
+
+    def _motion(self) -> Trajectory:
+        """Return the last motion as it was planned, without an approach, at the states' rate."""
+        position, rate = self.planned
+        every = round(1.0 / (STEP * rate))
+        velocity = np.gradient(position, STEP, axis=0)
+        rows = [part[::every].copy() for part in (
+            position, velocity, np.gradient(velocity, STEP, axis=0))]
+        return Trajectory(STEP * every * np.arange(float(len(rows[0]))), *rows)
+
+
+class PredictedCell(ForeseenCell):
     """A cell of which every estimate is predicted before it is made.
 
     Attributes:
@@ -60,7 +102,8 @@ class PredictedCell(Cell):
             'method': f'{what} {changes.get("method", "")}'.rstrip()}
         self.found.append(figures)
         try:
-            figures['expected'] = _figures(self._expected(what, changes))
+            figures['expected'] = _figures(
+                self.expected(what, changes, self.load.mass))
         except RobocalError as error:
             figures['expected'] = {'verdict': 'refused', 'reason': str(error), 'std': {}}
         try:
@@ -70,31 +113,6 @@ class PredictedCell(Cell):
             raise
         figures['stated'] = _figures(result)
         return result
-
-    def _expected(self, what: str, changes: dict[str, Any]) -> CalibrationResult:
-        by: Any = estimator(what)
-        values = parameters(by.table, {**self.values, **changes})
-        robot = make_robot(urdf_of(self.name), values)
-        if (last := self.last) is None:
-            raise RobocalError('Defect: nothing was recorded.')
-        still, readings = (time - time[0] < _REST for time in (last.time, last.wrench_time))
-        rest = Recording(
-            JointSamples(robot.joint_names, last.time[still], last.position[still],
-                         last.velocity[still], (last.effort * self.world.constant)[still]),
-            {WRENCH: WrenchSamples(DATA[self.name].sensor, last.wrench_time[readings],
-                                   last.wrench[readings])})
-        mass = values.arm_load if what == 'arm' else values.known_mass or self.load.mass
-        inputs = by.inputs(robot, values, make_store(robot, values).load)
-        return expected_result(by, robot, values, inputs, self._motion(), rest, mass)
-
-    def _motion(self) -> Trajectory:
-        """Return the last motion as it was planned, without an approach, at the states' rate."""
-        position, rate = self.planned
-        every = round(1.0 / (STEP * rate))
-        velocity = np.gradient(position, STEP, axis=0)
-        rows = [part[::every].copy() for part in (
-            position, velocity, np.gradient(velocity, STEP, axis=0))]
-        return Trajectory(STEP * every * np.arange(float(len(rows[0]))), *rows)
 
 
 def _figures(result: CalibrationResult) -> dict[str, Any]:

@@ -185,7 +185,7 @@ def _needed(result: CalibrationResult) -> None:
         raise _NotStoredError(f'{result.kind}: {" ".join(result.reasons)}')
 
 
-def _payload(cell: Cell, result: CalibrationResult, **notes: float) -> Found:
+def compared_payload(cell: Cell, result: CalibrationResult, **notes: float) -> Found:
     """Compare a payload; errors are within the limits if the torques that they cause are."""
     truth, robot = cell.load.truth, cell.robot
     if result.method == 'two_plane':
@@ -217,7 +217,7 @@ def _beside(cell: Cell, result: CalibrationResult, others: Mapping[str, Any]) ->
         error = value - [cell.load.mass, *cell.load.centre]
         notes[f'mass: {name}'] = abs(float(error[0]))
         notes[f'centre of mass: {name}'] = float(np.linalg.norm(error[1:]))
-    return _payload(cell, result, **notes)
+    return compared_payload(cell, result, **notes)
 
 
 def _static_poses(cell: Cell) -> Iterator[Found]:
@@ -234,7 +234,7 @@ def _wrist(cell: Cell) -> Iterator[Found]:
 
 def _two_plane(cell: Cell) -> Found:
     bag = cell.record('two_plane', cell.load)
-    return _payload(cell, cell.estimate(
+    return compared_payload(cell, cell.estimate(
         'payload', bag, method='two_plane', known_mass=cell.load.mass + cell.weighing[1],
         known_mass_std=WEIGHING_STD))
 
@@ -304,7 +304,7 @@ def _chain(cell: Cell) -> Iterator[Found]:
         yield result, _arm_values(cell, result), {} if load else _predictions(cell, result)
         _needed(result)
     bag = cell.record('torque', cell.load)
-    yield _payload(cell, cell.estimate(
+    yield compared_payload(cell, cell.estimate(
         'payload', bag, method='excitation', excitation_source='torque'))
     yield _two_plane(cell)
 
@@ -313,7 +313,7 @@ def _differential(cell: Cell) -> Iterator[Found]:
     values = {'method': 'excitation', 'excitation_source': 'torque'}
     _needed(cell.estimate('payload', cell.record('torque'), reference_run='record', **values))
     bag = cell.record('torque', cell.load)
-    yield _payload(cell, cell.estimate('payload', bag, reference_run='subtract', **values))
+    yield compared_payload(cell, cell.estimate('payload', bag, reference_run='subtract', **values))
 
 
 def _gains(cell: Cell) -> Iterator[Found]:
@@ -333,7 +333,7 @@ def _gains(cell: Cell) -> Iterator[Found]:
     yield _two_plane(cell)
 
 
-def _friction_values(
+def compared_friction(
     cell: Cell, result: CalibrationResult, row: int | None,
     others: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Iterator[Found]:
@@ -366,13 +366,13 @@ def _friction(cell: Cell) -> Iterator[Found]:
     joints = [first, others[int(np.random.default_rng([cell.seed, 6]).integers(len(others)))]]
     bag = cell.record('friction', None, 250.0, measure_joints=tuple(joints))
     result = cell.estimate('friction', bag, measure_joints=joints)
-    yield from _friction_values(cell, result, -1, {
+    yield from compared_friction(cell, result, -1, {
         'Coulomb and viscous': coulomb_viscous, 'load-dependent (BAM-style)': load_dependent})
 
 
 def _friction_motion(cell: Cell) -> Iterator[Found]:
     result = cell.estimate('friction', cell.record('torque'), method='motion')
-    yield from _friction_values(cell, result, None)
+    yield from compared_friction(cell, result, None)
 
 
 def _tracking(cell: Cell) -> Iterator[Found]:

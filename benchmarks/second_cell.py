@@ -52,13 +52,15 @@ INERTIA = ('inertia_xx', 'inertia_xy', 'inertia_xz', 'inertia_yy', 'inertia_yz',
 WEIGHING_STD = 0.005
 """Standard deviation of weighed masses [kg]."""
 
+_EXCITING = ('wrist', 'torque', 'arm')
 # Rest that a controller takes between two motions [s].
 _HANDLING = 0.2
 # What a user states of drive gains who knows them well, and who does not.
 _KNOWN_GAINS, _UNKNOWN_GAINS = 0.005, 0.1
 
 
-DATA = {**ARMS, OWN: ArmData('', 'tool0', 'ft_wrist', (0.0, 0.2, -0.6, 0.0, 0.6, 0.0), 3.0)}
+DATA = {**second_world.DATA,
+        OWN: ArmData('', 'tool0', 'ft_wrist', (0.0, 0.2, -0.6, 0.0, 0.6, 0.0), 3.0)}
 """Frames, posture and payload of each arm."""
 
 
@@ -244,19 +246,22 @@ class Cell:
 
     """
 
-    def __init__(self, seed: int, effects: Mapping[str, float], folder: Path) -> None:
+    def __init__(
+        self, seed: int, effects: Mapping[str, float], folder: Path, name: str = ''
+    ) -> None:
         """Draw a cell.
 
         Args:
             seed: Its seed.
             effects: Strengths of its effects.
             folder: Folder for bags and results.
+            name: Name of the arm; by default those of the campaign take turns.
 
         """
         generator = np.random.default_rng([seed, 4])
         self.seed, self._folder = seed, folder
         # Methods take turns; so do arms, with each of them.
-        self.name = list(ARMS)[seed // GROUPS % len(ARMS)]
+        self.name = name or list(ARMS)[seed // GROUPS % len(ARMS)]
         self.rate, self._place = float(generator.choice(RATES)), int(generator.integers(3))
         self._repeats = int(generator.choice([1, 2, 3, 3, 5]))
         self.world = World(second_world.read_arm(self.name), seed, effects)
@@ -274,6 +279,14 @@ class Cell:
             self.values |= {'effort_source': 'current',
                             'torque_constants': self.world.constant.tolist()}
 
+    def plan(self, what: str, rate: float = np.inf, **detail: Any) -> tuple[Array, float]:
+        """Return a motion and the rate of its joint states [Hz]; arguments as for `record`."""
+        if what in _EXCITING:
+            detail = {'method': 'excitation', 'excitation_repeats': self._repeats, **detail}
+        self.planned = (script(self.name, self._place, what, tuple(sorted(detail.items()))),
+                        min(self.rate, rate))
+        return self.planned
+
     def record(
         self, what: str, load: Load | None = None, rate: float = np.inf, pause: float = 60.0,
         **detail: Any,
@@ -288,18 +301,14 @@ class Cell:
             detail: Parameters that are not the default ones.
 
         """
-        excites = what in ('wrist', 'torque', 'arm')
-        if excites:
-            detail = {'method': 'excitation', 'excitation_repeats': self._repeats, **detail}
-        motion = script(self.name, self._place, what, tuple(sorted(detail.items())))
-        self.planned = motion, min(self.rate, rate)
-        if excites and 'approach' in self.world.effects:
+        motion, rate = self.plan(what, rate, **detail)
+        if what in _EXCITING and 'approach' in self.world.effects:
             motion = with_approach(motion, self.world.effects['approach'],
                                    np.random.default_rng([self.seed, 5]))
-        self.last = self.world.run(motion, STEP, min(self.rate, rate),
+        self.last = self.world.run(motion, STEP, rate,
                                    None if load is None else load.matrix, pause)
         if not self.world.effects:
-            self.motions.append((motion, load, min(self.rate, rate)))
+            self.motions.append((motion, load, rate))
         return write_record(record_of(self.name, self.last), self._folder / 'bag')
 
     def estimate(self, what: str, bag: Path, **changes: Any) -> CalibrationResult:

@@ -61,6 +61,16 @@ ARMS = {
 }
 """Arms of PyPI's example-robot-data."""
 
+OTHER_ARMS = {
+    'UR5': ArmData('ur_description/urdf/ur5_robot.urdf', 'tool0', 'tool0',
+                   (0.0, -1.2, 1.2, -0.8, 0.9, 0.0), 5.0),
+    'UR3': ArmData('ur_description/urdf/ur3_robot.urdf', 'tool0', 'tool0',
+                   (0.0, -1.2, 1.2, -0.8, 0.9, 0.0), 3.0),
+}
+"""Further ones, which no campaign uses."""
+
+DATA = {**ARMS, **OTHER_ARMS}
+
 
 def shares() -> Path:
     """Return the folder above that of the robots' data."""
@@ -70,7 +80,7 @@ def shares() -> Path:
 
 def urdf_of(name: str) -> str:
     """Return the URDF of an arm."""
-    path = shares() / 'example-robot-data' / 'robots' / ARMS[name].path
+    path = shares() / 'example-robot-data' / 'robots' / DATA[name].path
     # The product cannot read a joint with the name of a link.
     return path.read_text(encoding='utf-8').replace(
         '<joint name="gripperStator"', '<joint name="jointGripperStator"')
@@ -166,8 +176,8 @@ class Arm:
 
 @cache
 def read_arm(name: str) -> Arm:
-    """Return an arm of `ARMS`; joints beside the chain to its tool are at zero."""
-    data, tree = ARMS[name], ElementTree.fromstring(urdf_of(name))
+    """Return an arm of `DATA`; joints beside the chain to its tool are at zero."""
+    data, tree = DATA[name], ElementTree.fromstring(urdf_of(name))
     joints = {joint.find('child').get('link'): joint  # type: ignore[union-attr]
               for joint in tree.findall('joint')}
     chain, link = [], data.tool
@@ -437,7 +447,7 @@ class World:
         # What the joints are built for: largest torques at rest with the rated load, their own and
         # those of the joints behind them.
         nominal[-1] += arm.tool @ body(
-            ARMS[arm.name].payload, np.array([0.0, 0.0, 0.1]), np.zeros((3, 3))) @ arm.tool.T
+            DATA[arm.name].payload, np.array([0.0, 0.0, 0.1]), np.zeros((3, 3))) @ arm.tool.T
         plain = np.random.default_rng([seed, 2])
         postures = plain.uniform(arm.lower, arm.upper, (300, n))
         still, down = np.zeros_like(postures), np.array([0.0, 0.0, -GRAVITY])

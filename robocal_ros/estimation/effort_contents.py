@@ -70,7 +70,8 @@ def _check_units(effort: Array, held: Array, robot: Robot) -> None:
 
 
 def check_contents(
-    samples: JointSamples, robot: Robot, contents: str, least: float, mass: float = 0.0
+    samples: JointSamples, robot: Robot, contents: str, least: float,
+    mass: float | None = 0.0,
 ) -> None:
     """Check unit and contents of the efforts.
 
@@ -79,11 +80,12 @@ def check_contents(
 
     Args:
         samples: Joint states.
-        robot: The arm without its payload.
+        robot: The arm without an unknown payload.
         contents: ``all`` or ``external``, as the parameter ``effort_contains``.
         least: Least share of the weight in efforts that contain it, as the parameter
             ``min_weight_share``.
-        mass: Known mass of the payload [kg]; 0 if it is not known.
+        mass: Known mass of the payload [kg]; 0 if it is not known, None for no payload beside
+            what the model of the arm holds.
 
     Raises:
         ConfigurationError: If the efforts contradict ``contents``, or are in another unit.
@@ -117,7 +119,7 @@ def check_contents(
             "if they are currents, set effort_source to 'current' with the torque_constants and "
             "gear_ratios of the drives, or to 'unknown' if these are not known, and calibrate the "
             'drive gains with a load of known mass.')
-    if contents == 'all' and _lacks_weight(
+    if contents == 'all' and mass is not None and _lacks_weight(
             robot, samples.position[rows], effort, loaded, mass, least):
         raise ConfigurationError(
             f'The weight of a payload {f"of {mass:.3g} kg " if mass else ""}alone explains the '

@@ -121,7 +121,7 @@ def estimate_motion(
     wanted = values.joint_names or robot.joint_names
     _check_torques(robot, samples, values)
     check_effort(samples, wanted)
-    check_contents(samples, robot, values.effort_contains, values.min_weight_share)
+    check_contents(samples, robot, values.effort_contains, values.min_weight_share, None)
     found, covariance, joints = friction_from_motion(robot, samples, values, wanted)
     numbers = _with_stds(found, covariance)
     parameters = [parameter for item in joints for parameter in _law_parameters(
@@ -291,7 +291,7 @@ def fit_joints(
             'at rest was found in the recording; expected runs in both directions. Call run, or '
             "record such motions; a recording of other motions suffices for method 'motion'.")
     check_effort(samples, [robot.joint_names[joint] for joint in moved])
-    check_contents(samples, robot, values.effort_contains, values.min_weight_share)
+    check_contents(samples, robot, values.effort_contains, values.min_weight_share, None)
     # A requested joint without runs fails; other joints without runs are left out.
     found = [FrictionFit(robot.joint_names[joint], [p for p in points if p.joint == joint], values)
              for joint in (sorted(wanted) if names else moved)]

@@ -80,6 +80,16 @@ def test_a_heavy_payload_alone_is_not_taken_for_the_arm(case: Experiment, mass: 
     check_contents(both, case.robot, 'all', 0.5, mass)
 
 
+def test_of_an_arm_that_carries_what_its_model_holds_no_payload_is_doubted(
+    case: Experiment
+) -> None:
+    """Gains that are 30 % low look as if a payload of negative mass lightened the arm."""
+    weak = case.samples(effort=0.68 * case.robot.gravity_torques(case.motion.position))
+    with pytest.raises(ConfigurationError, match='payload alone explains'):
+        check_contents(weak, case.robot, 'all', 0.5)
+    check_contents(weak, case.robot, 'all', 0.5, None)
+
+
 @pytest.mark.parametrize('sign', [-1.0, 1.0])
 def test_one_joint_turning_tells_nothing_of_a_payload(case: Experiment, sign: float) -> None:
     """Static friction of the joints at rest looks like a payload, also a negative one."""

@@ -28,7 +28,7 @@ BENCHMARKS = (
     'reference', 'slow', 'compensation', 'compliance', 'geometry', 'wrench', 'wrench.coverage',
     'loops', 'leveling', 'peers', 'nodes')
 """Names of the benchmarks in the order of the page; each is a module, see `_MODULES`."""
-ON_REQUEST = ('campaign', 'prediction', 'offline', 'fleet', 'fleet.changes')
+ON_REQUEST = ('campaign', 'prediction', 'guided', 'offline', 'fleet', 'fleet.changes')
 """Names of further benchmarks, which run only if named."""
 
 # Modules whose name is not that of the benchmark with underscores, and names other than BENCHMARK.

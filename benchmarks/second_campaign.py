@@ -185,15 +185,28 @@ def _needed(result: CalibrationResult) -> None:
         raise _NotStoredError(f'{result.kind}: {" ".join(result.reasons)}')
 
 
-def compared_payload(cell: Cell, result: CalibrationResult, **notes: float) -> Found:
-    """Compare a payload; errors are within the limits if the torques that they cause are."""
+def compared_payload(
+    cell: Cell, result: CalibrationResult, *, by_sensor: bool = False, **notes: float
+) -> Found:
+    """Compare a payload; errors are within the limits if the torques that they cause are.
+
+    Args:
+        cell: The cell.
+        result: The payload.
+        by_sensor: Whether a wrist sensor has measured it, beside the links distal to it. Then
+            torques of both count, since both are used together.
+        notes: Further figures.
+
+    """
     truth, robot = cell.load.truth, cell.robot
     if result.method == 'two_plane':
         del truth['mass']
     low, high = robot.sampling_limits()
     q = np.random.default_rng([cell.seed, 9]).uniform(low, high, (200, robot.n))
+    place = np.linalg.inv(cell.world.arm.tool)
+    carried = cell.load.matrix + by_sensor * place @ cell.world.excess @ place.T
     true, stated = (robot.with_payload(body).gravity_torques(q) for body in (
-        RigidBodyInertia(cell.load.mass, np.array(cell.load.centre), np.zeros((3, 3))),
+        RigidBodyInertia(carried[3, 3], carried[:3, 3] / carried[3, 3], np.zeros((3, 3))),
         carried_load(result)))
     share = float((np.abs(stated - true) / np.maximum(
         _TORQUE_SHARE * robot.effort_limit, _TORQUE_FLOOR)).max())
@@ -217,7 +230,7 @@ def _beside(cell: Cell, result: CalibrationResult, others: Mapping[str, Any]) ->
         error = value - [cell.load.mass, *cell.load.centre]
         notes[f'mass: {name}'] = abs(float(error[0]))
         notes[f'centre of mass: {name}'] = float(np.linalg.norm(error[1:]))
-    return compared_payload(cell, result, **notes)
+    return compared_payload(cell, result, by_sensor=True, **notes)
 
 
 def _static_poses(cell: Cell) -> Iterator[Found]:

@@ -409,6 +409,8 @@ class World:
         arm: Its chain.
         effects: Strengths of the effects.
         links: Pseudo-inertia of what each joint carries without load, shape (n, 4, 4).
+        beyond: That of the links distal to the sensor, in the last joint's frame, shape (4, 4).
+        excess: The same minus that of the URDF, shape (4, 4).
         rotor: Reflected inertia of the rotors in the efforts, shape (n,) [kg·m²].
         gain: Reported over true torque at small torques, shape (n,).
         constant: Torque per reported effort by the maker, shape (n,) [1 or N·m/A].
@@ -431,7 +433,8 @@ class World:
         self.arm, self.seed, self.effects, self.clock = arm, seed, dict(effects), 100.0
         n = len(arm.joints)
         self._runs = 0
-        self.beyond, self.links, nominal = np.zeros((4, 4)), np.zeros((n, 4, 4)), arm.links
+        self.beyond, self.excess = np.zeros((4, 4)), np.zeros((4, 4))
+        self.links, nominal = np.zeros((n, 4, 4)), arm.links
         deform, every = self._drawn('links off'), self._drawn('links off together')
         sign = 1.0 + self.effects.get('links off together', 0.0) * every.choice((-1.0, 1.0))
         share = self.effects.get('links off', 0.0)
@@ -443,7 +446,9 @@ class World:
             map_[:3, :3] += 0.5 * share * deform.normal(size=(3, 3))
             real = sign * (1.0 + share * deform.normal()) * map_ @ one @ map_.T
             self.links[at] += real
-            self.beyond += real if distal else 0.0
+            if distal:
+                self.beyond += real
+                self.excess += real - one
         # What the joints are built for: largest torques at rest with the rated load, their own and
         # those of the joints behind them.
         nominal[-1] += arm.tool @ body(

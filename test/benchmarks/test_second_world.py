@@ -118,7 +118,8 @@ def test_a_sliding_joint_reports_its_friction() -> None:
 
 
 OWN = {
-    'links off': {'links', 'beyond'}, 'links off together': {'links', 'beyond'},
+    'links off': {'links', 'beyond', 'excess'},
+    'links off together': {'links', 'beyond', 'excess'},
     'tilt': {'gravity'}, 'large tilt': {'gravity'}, 'sag': {'compliance'},
     'bending': {'compliance'}, 'zeros': {'zeros'}, 'rotor': {'rotor'}, 'gains': {'gain'},
     'small gains': {'gain'}, 'offsets': {'offset'}, 'current': {'constant'},

@@ -54,7 +54,6 @@ from robocal_ros.payload.result import (
     fit_series,
     identified,
     largest_source,
-    links_cause,
     make_result,
     settings_of,
     unidentified_inertia,
@@ -327,13 +326,15 @@ def estimate(
     # What else the variance of the ten parameters has, with degrees of freedom.
     others: list[tuple[Array, float | None]] = []
     distal = None if sensor is None else robot.distal_inertia(sensor.frame)
-    if distal is not None and values.reference_run == 'off':
-        # Links between sensor and payload are subtracted by the URDF.
-        others.append((move @ body_covariance(distal, values.arm_model_std) @ move.T,
-                       URDF_FREEDOM))
     if independent is not None:
         known = [item.freedom for item in independent.parameters if item.freedom is not None]
         others.append((independent.covariance, min(known, default=None)))
+    links, carried = 0.0, covariance + sum(part for part, _ in others)
+    if distal is not None and values.reference_run == 'off':
+        # Links between sensor and payload are subtracted by the URDF.
+        links = distal.mass
+        others.append((move @ body_covariance(distal, values.arm_model_std) @ move.T,
+                       URDF_FREEDOM))
     covariance = covariance + sum(part for part, _ in others)
     if values.reference_run == 'record':
         parameters = identified(BODY, ('kg', *['kg·m'] * 3, *['kg·m²'] * 6), body, covariance,
@@ -347,15 +348,14 @@ def estimate(
     body, distance = consistent(body, covariance)
     check_payload_limit(float(body[0]), values)
     jacobian = centred_jacobian(body)
-    covariance = jacobian @ covariance @ jacobian.T
+    covariance, carried = (jacobian @ item @ jacobian.T for item in (covariance, carried))
     parameters = _parameters(centred(body), covariance,
                              _freedom(fit, others, move, jacobian, covariance))
-    cause = '' if distal is None else links_cause(distal.mass, parameters[0], values)
-    of_mass, of_centre = (cause or largest_source(_variances(fit, independent, places))
+    of_mass, of_centre = (largest_source(_variances(fit, independent, places))
                           for places in (slice(0, 1), slice(1, 4)))
     found = [i for i, parameter in enumerate(parameters) if parameter.value is not None]
-    checks = (*accuracy_checks(robot, parameters, covariance[np.ix_(found, found)], values,
-                               of_mass, of_centre),
+    checks = (*accuracy_checks(robot, parameters, carried[np.ix_(found, found)], values,
+                               of_mass, of_centre, links),
               *_consistency_check(distance),
               *(() if sensor is not None else _evidence(values, arm)))
     return _result(

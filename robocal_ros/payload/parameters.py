@@ -76,9 +76,9 @@ class PayloadParameters(ResumableParameters):
         tilt_std: All methods, drive gains, and the identification of the arm: prior standard
             deviation of the tilt of the base against gravity about each horizontal axis; it adds
             to the intervals.
-        cable_stiffness_std: Method excitation: prior standard deviation of the torsional stiffness
-            of a cable or hose that the last joint winds up, which is estimated jointly; 0 assumes
-            none.
+        cable_stiffness_std: Wrist sensor: prior standard deviation of the torsional stiffness of a
+            cable or hose that the last joint winds up, which is estimated jointly; method
+            static_poses takes its size from the data, up to four times this one. 0 assumes none.
         max_force_residual: Largest RMS difference between forces of the wrist sensor and those of
             a rigid load, per axis, that passes.
         max_torque_residual: Largest RMS difference between torques of the wrist sensor and those

@@ -94,8 +94,8 @@ CHANGE = 'change of friction'
 # of a wrist sensor are not filtered: with encoder steps of 0.02 mrad, the errors of its moments
 # of inertia grow by half with the cutoff, and their bias is small without.
 SAG_CUTOFF = 0.6
-# Lever by which the force of a cable follows from its torque [m].
-_CABLE_LEVER = 0.1
+CABLE_LEVER = 0.1
+"""Lever by which the force of a cable follows from its torque [m]."""
 _LEAST_SCATTER = 1e-9
 # Rows beside a reversal are excluded if they scatter more than the others by this factor; among
 # some fifty rows, chance hardly ever reaches it.
@@ -946,7 +946,7 @@ def wrench_rows(
                                        for tilted in dynamics.tilts()], values.tilt_std)
         # A cable that the last joint winds up; biases that drift as far as residuals may.
         yield from _channel_terms(
-            'cable', (stiffness / _CABLE_LEVER, stiffness), angle - angle.mean())
+            'cable', (stiffness / CABLE_LEVER, stiffness), angle - angle.mean())
         yield from _channel_terms(
             'sensor drift', (values.max_force_residual, values.max_torque_residual),
             np.linspace(-0.5, 0.5, len(known)))

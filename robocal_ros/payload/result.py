@@ -158,7 +158,7 @@ def check_sign(mass: float, std: float, distal: float, values: PayloadParameters
             f'carries {mass + distal:.3f} kg with them: correct the URDF, or mount what it has.'))
 
 
-def links_cause(links: float, mass: Parameter, values: PayloadParameters) -> str:
+def _links_cause(links: float, mass: Parameter, values: PayloadParameters) -> str:
     """Return a sentence if links distal to the wrist sensor widen the intervals most, else ''.
 
     Args:
@@ -167,7 +167,7 @@ def links_cause(links: float, mass: Parameter, values: PayloadParameters) -> str
         values: The parameters.
 
     """
-    if Z95 * values.arm_model_std * links < 0.5 * _half_width(mass):
+    if not links or Z95 * values.arm_model_std * links < 0.5 * _half_width(mass):
         return ''
     return (f' Most of it is due to {links:.2f} kg of links distal to the sensor in the URDF, '
             f'known to {100.0 * values.arm_model_std:.1f} % (arm_model_std): weigh them and lower '
@@ -188,21 +188,27 @@ def largest_source(variances: Mapping[str, float]) -> str:
 
 def accuracy_checks(
     robot: Robot, parameters: Sequence[Parameter], covariance: Array, values: PayloadParameters,
-    of_mass: str, of_centre: str,
+    of_mass: str, of_centre: str, links: float = 0.0,
 ) -> list[Check]:
     """Check what errors of the payload do, and the intervals that the user limits.
+
+    A wrist sensor carries payload and links. What the URDF's links are too heavy, the payload is
+    too light, so that these errors cause no torque where both are used, as in drivers.
 
     Args:
         robot: The arm without the payload.
         parameters: The payload's parameters in the order of ``PARAMETERS``, at least four.
-        covariance: Covariance of the first of them, shape (p, p); the others are not identified.
+        covariance: Covariance of the first of them without errors of the links distal to the
+            sensor, shape (p, p); the others are not identified.
         values: The parameters.
         of_mass: Sentence on what widens the interval of the mass.
         of_centre: Sentence on what widens those of the centre.
+        links: Mass of the links distal to the sensor, which are subtracted by the URDF [kg].
 
     """
     mass, com = parameters[0], parameters[1:4]
     half, value = _half_width(mass), mass.value or 0.0
+    of_links = _links_cause(links, mass, values)
     distance = float(np.linalg.norm([parameter.value or 0.0 for parameter in com]))
     checks = [at_most(
         'plausible place', distance, values.max_com_distance, 'm',
@@ -212,21 +218,22 @@ def accuracy_checks(
         return [Check(
             'payload seen', False, value, half, 'kg',
             f'The mass is {mass.text(3)} kg (95 %), which does not differ from none: mount the '
-            f'tool, or narrow the interval.{of_mass}', 'informative'), *checks]
+            f'tool, or narrow the interval.{of_links or of_mass}', 'informative'), *checks]
     if values.max_mass_interval and mass.state is State.IDENTIFIED:
         share, limit = half / value, values.max_mass_interval
         checks.append(at_most(
             '95 % interval of the mass', share, limit, '1',
             f"The mass's 95 % interval is ±{100 * share:.2f} % (limit ±{100 * limit:.1f} %)."
-            + ('' if share <= limit else of_mass), 'informative'))
+            + ('' if share <= limit else of_links or of_mass), 'informative'))
     if values.max_com_interval:
         half, limit = max(map(_half_width, com)), values.max_com_interval
         checks.append(at_most(
             '95 % interval of the centre', half, limit, 'm',
             f'The widest 95 % interval of the centre of mass is ±{1e3 * half:.2f} mm '
-            f'(limit ±{1e3 * limit:.1f} mm).' + ('' if half <= limit else of_centre),
-            'informative'))
-    return [_torque_check(robot, parameters, covariance, values, of_mass, of_centre), *checks]
+            f'(limit ±{1e3 * limit:.1f} mm).' + (
+                '' if half <= limit else of_links or of_centre), 'informative'))
+    return [_torque_check(robot, parameters, covariance, values, of_mass, of_centre, links),
+            *checks]
 
 
 def same_tool(stored: CalibrationResult | None, tool: str, frame: str) -> bool:
@@ -290,7 +297,7 @@ def rated_efforts(robot: Robot, torque: Array) -> Array:
 
 def _torque_check(
     robot: Robot, parameters: Sequence[Parameter], covariance: Array, values: PayloadParameters,
-    of_mass: str, of_centre: str,
+    of_mass: str, of_centre: str, links: float,
 ) -> Check:
     """Check the torque that errors of the payload cause; arguments as for ``accuracy_checks``.
 
@@ -313,6 +320,8 @@ def _torque_check(
     factor = max((_half_width(p) / p.std for p in parameters if p.std), default=Z95)
     rated = rated_efforts(robot, dynamics.torque(q, v, a, body))
     limit = np.maximum(values.max_torque_error * rated, values.torque_error_floor)
+    beside = (f', beside the {links:.3g} kg that the URDF has distal to the sensor' if links
+              else '')
     texts, half = [], 0.0
     for motion, (speeds, changes) in (
             ('gravity compensation', (np.zeros_like(q), np.zeros_like(q))),
@@ -324,8 +333,8 @@ def _torque_check(
         at, joint = np.unravel_index(int(np.argmax(error / limit)), error.shape)
         half = error[at, joint]
         texts.append(
-            f'{"Fit" if half <= limit[joint] else "Not fit"} for {motion}: its error is up to '
-            f'±{half:.2g} {robot.unit(robot.joint_names[joint], "N·m")} at '
+            f'{"Fit" if half <= limit[joint] else "Not fit"} for {motion}{beside}: its error is '
+            f'up to ±{half:.2g} {robot.unit(robot.joint_names[joint], "N·m")} at '
             f"'{robot.joint_names[joint]}', {100.0 * half / rated[joint]:.2g} % of "
             f'{rated[joint]:.3g} (limit {limit[joint]:.2g}, max_torque_error).')
     worst = rows[at, joint]

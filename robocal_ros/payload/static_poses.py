@@ -37,6 +37,7 @@ from robocal_ros.payload.model import (
     static_wrench_regressor,
 )
 from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.regression import CABLE_LEVER
 from robocal_ros.payload.result import (
     ACCURACY_SETTINGS,
     COM,
@@ -45,7 +46,6 @@ from robocal_ros.payload.result import (
     check_payload_limit,
     check_sign,
     identified,
-    links_cause,
     make_result,
     settings_of,
     unidentified_inertia,
@@ -86,6 +86,8 @@ _ONE_LINE_GAP = 0.1
 _MAX_GAIN = 0.03
 # Tilts of gravity beyond so many prior standard deviations contradict the prior.
 _MAX_TILT = 4.0
+# The same for a cable; a stiffer one is not part of the model.
+_MAX_CABLE = 4.0
 # Drift is the start of the expansion of a random walk (Karhunen-Loève), with so many terms.
 _DRIFT_TERMS = 4
 _STEPS = 5
@@ -321,6 +323,14 @@ class Estimate:
         """Wrench of the load, shape (n, 6) [N, N·m]."""
         return np.asarray(self.columns[:, :, :4] @ self.fit.value[:4])
 
+    def cable(self, stiffness: float) -> tuple[str, ...]:
+        """Return the effects of a cable; none if it is far stiffer than expected [N·m/rad]."""
+        fit, names = self.fit, ('cable of force', 'cable of torque')
+        return names if stiffness > 0.0 and all(
+            np.abs(fit.coefficients[name]).max() <= _MAX_CABLE * most
+            for name, most in zip(names, (stiffness / CABLE_LEVER, stiffness), strict=True)
+        ) else ()
+
     def residual(self, also: Sequence[str] = ()) -> Array:
         """Return the residuals of the rigid load on the tilted base, shape (n, 6).
 
@@ -402,7 +412,7 @@ def _fitted(
 def _effects(
     postures: Postures, carried: Array, values: PayloadParameters, arm: float, *, whole: bool
 ) -> list[Effect]:
-    """Return the random effects: scatter between postures, drift, calibration matrix.
+    """Return the random effects: scatter between postures, drift, calibration matrix, cable.
 
     Each one separately for force and torque. Errors of the calibration matrix multiply the
     load's force, with a lever arm for the torque channels. The error that all force channels
@@ -418,6 +428,7 @@ def _effects(
     order = np.pi * (np.arange(_DRIFT_TERMS) + 0.5)
     walk = np.sqrt(2.0) * np.sin(np.outer((time - time.min()) / span, order))
     walk = (walk - walk.mean(axis=0)) / order
+    last = np.array([pose.posture[-1] for pose in postures.poses])
     effects = []
     for what, _, part in PARTS:
         here = np.zeros((6, 3))
@@ -427,6 +438,7 @@ def _effects(
         read = np.hstack((force, torque / arm)) if whole else force
         gains = np.einsum('ca,kb->kcab', here, factor * read).reshape(6 * count, -1)
         drift = np.einsum('ca,kb->kcab', here, walk).reshape(6 * count, -1)
+        cable = ((last - last.mean())[:, None, None] * here).reshape(6 * count, -1)
         common = (force if what == 'force' else torque) @ here.T
         effects += [
             Effect(f'common gain of {what}', common.reshape(-1, 1),
@@ -434,6 +446,8 @@ def _effects(
             Effect(f'scatter of {what}', np.empty((6 * count, 0)), rows),
             Effect(f'drift of {what}', drift),
             Effect(f'gain of {what}', gains, prior_std=values.sensor_gain_std)]
+        if values.cable_stiffness_std > 0.0:
+            effects.append(Effect(f'cable of {what}', cable))
     return effects
 
 
@@ -496,14 +510,16 @@ def estimate(
             f'The estimated mass is {mass:.3f} kg; at least {MIN_MASS} kg are needed to '
             'distinguish it from no payload. Is a tool mounted?')
     check_payload_limit(mass, values)
-    parameters, covariance = _load_in_tool_frame(
-        robot, sensor.frame, found, body_covariance(distal, values.arm_model_std)[:4, :4])
+    # As part of what the sensor carries, and as what is left of it without the URDF's links.
+    (_, carried), (parameters, covariance) = (
+        _load_in_tool_frame(robot, sensor.frame, found, share**2 * body_covariance(
+            distal, values.arm_model_std)[:4, :4]) for share in (0.0, 1.0))
     if values.estimate_gravity and not found.gravity_estimated:
         parameters += tuple(Parameter(
             name, 'rad', state=State.NOT_IDENTIFIED, note='these postures do not observe the '
             'direction of gravity; tilt_std is its prior') for name in TILT)
-    cause = links_cause(distal.mass, parameters[0], values)
-    residual, left_out = found.residual(), found.left_out()
+    cable = found.cable(values.cable_stiffness_std)
+    residual, left_out = found.residual(cable), found.left_out(cable)
     readings = found.postures.measured - found.fit.value[4:10]
     return make_result(
         robot, joints, method='static_poses',
@@ -514,7 +530,7 @@ def estimate(
         covariance=covariance,
         fit=fits(readings, residual), validation=fits(readings, left_out),
         checks=(
-            *accuracy_checks(robot, parameters[:4], covariance[:4, :4], values, cause, cause),
+            *accuracy_checks(robot, parameters[:4], carried[:4, :4], values, '', '', distal.mass),
             *residual_checks(found, left_out, values), *_input_checks(found, values),
             *spike_checks(found)),
         counts={**found.postures.counts, **sensor.counted()},
@@ -522,7 +538,8 @@ def estimate(
             'min_poses': MIN_POSES, 'min_mass': MIN_MASS,
             **settings_of(
                 values, 'tool', 'arm_model_std', 'sensor_gain_std', 'estimate_gravity', 'tilt_std',
-                'max_force_residual', 'max_torque_residual', 'max_residual_share',
+                'cable_stiffness_std', 'max_force_residual', 'max_torque_residual',
+                'max_residual_share',
                 *ACCURACY_SETTINGS),
             'sensor_frame': sensor.frame,
             'distal_mass': float(np.mean([p.distal.mass for p in found.postures.poses])),
@@ -843,14 +860,15 @@ def estimate_calibration(
             CALIBRATION_NAMES, _MATRIX_UNITS, np.eye(6).ravel() + told @ found.value, covariance,
             [fit.freedom(row) for row in told]),
             (told**2 @ variance).tolist(), strict=True))
-    left_out = found.left_out(_GAINS)
+    modelled = (*_GAINS, *found.cable(values.cable_stiffness_std))
+    left_out = found.left_out(modelled)
     force = np.arange(36).reshape(6, 6)[:3, :3].ravel()
     std, before = (float(np.sqrt(part[force].mean())) for part in (
         np.diag(covariance), told**2 @ variance))
     return make_result(
         robot, joints, kind=SENSOR_CALIBRATION, method='weighed_tool', frame=sensor.frame,
         parameters=parameters, covariance_names=CALIBRATION_NAMES, covariance=covariance,
-        fit=fits(found.residual(), found.residual(_GAINS)),
+        fit=fits(found.residual(), found.residual(modelled)),
         validation=fits(found.left_out(), left_out),
         checks=(
             at_most('gains of force', std, np.sqrt(_TOLD) * before, '1',
@@ -861,8 +879,9 @@ def estimate_calibration(
             *residual_checks(found, left_out, values), *spike_checks(found)),
         counts={**found.postures.counts, **sensor.counted()},
         settings={**settings_of(values, 'known_mass', 'known_mass_std', 'sensor_gain_std',
-                                'estimate_gravity', 'tilt_std', 'max_force_residual',
-                                'max_torque_residual', 'max_residual_share'),
+                                'estimate_gravity', 'tilt_std', 'cable_stiffness_std',
+                                'max_force_residual', 'max_torque_residual',
+                                'max_residual_share'),
                   'sensor_frame': sensor.frame, 'random_effects': fit.std})
 
 

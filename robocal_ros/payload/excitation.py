@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, covariance_factor
 from robocal_ros.errors import ConfigurationError, ConvergenceError, DataError
 from robocal_ros.estimation import Blocks, combined_freedom
 from robocal_ros.messages import JointSamples, WrenchSamples, check_effort
@@ -46,6 +46,7 @@ from robocal_ros.payload.regression import (
 from robocal_ros.payload.result import (
     ACCURACY_SETTINGS,
     ARM_SOURCE,
+    CERTAIN,
     MAX_GAIN_STD,
     accuracy_checks,
     at_most,
@@ -582,7 +583,8 @@ def estimate_gains(
     known = arm or urdf_model(robot, values.arm_model_std, np.zeros((n, n)))
 
     fit = _on_its_base(known.robot, values, lambda robot, values: _fit_gains(
-        torque_rows(robot, scaled, values, arm=replace(known, robot=robot)), mass))
+        torque_rows(robot, scaled, values, arm=replace(known, robot=robot),
+                    saturation=values.saturation_std), mass))
     fit = fit.inflated(_about(fit.rows, fit))
     validation = validated(
         fit, lambda part: _settled(part, np.array([mass])), _about,
@@ -595,7 +597,8 @@ def estimate_gains(
     std = np.sqrt(np.diag(covariance))
     freedom = [combined_freedom(std[i]**2, [(fit.covariance[i, i], fit.freedom(direction))])
                for i, direction in enumerate(np.eye(n, len(fit.covariance)))]
-    told = std <= MAX_GAIN_STD
+    shares = std / np.abs(gain)
+    told = shares <= MAX_GAIN_STD
     names = [f'{name}.effort_scale' for name in robot.joint_names]
     unit = '1/(N·m)' if values.effort_source == 'unknown' else '1'
     places, units = np.flatnonzero(told), np.outer(rough, rough)
@@ -607,14 +610,15 @@ def estimate_gains(
             Parameter(scale.name, unit, state=State.NOT_IDENTIFIED,
                       note=f'standard deviation {100 * share:.1f} % (limit '
                            f'{100 * MAX_GAIN_STD:.1f} %)')
-            for scale, share in zip(scales, std, strict=True)),
+            for scale, share in zip(scales, shares, strict=True)),
         covariance_names=tuple(names[i] for i in places),
         covariance=(covariance * units)[np.ix_(places, places)],
         fit=validation.whole, validation=validation.held_out,
-        checks=(*_gain_checks(robot.joint_names, gain, std), *validation.checks),
+        checks=(*_gain_checks(robot.joint_names, gain, shares), _weight_check(known, fit),
+                *validation.checks),
         settings={'band': BAND, 'widened_priors': sorted(fit.rows.contradicted), **settings_of(
             values, 'known_mass', 'known_mass_std', 'posture_std', 'sag_std', 'delay_std',
-            'load_friction_std', 'friction_change_std', 'arm_model_std',
+            'load_friction_std', 'friction_change_std', 'arm_model_std', 'saturation_std',
             'max_unexplained_torque')})
 
 
@@ -714,15 +718,33 @@ def _linearised(rows: Rows, gain: Array, value: Array) -> tuple[Array, Array]:
     return regressor, gain[:, None] * variable
 
 
-def _gain_checks(joint_names: Sequence[str], gain: Array, std: Array) -> list[Check]:
+def _weight_check(arm: ArmModel, fit: RowsFit) -> Check:
+    """Check that the links need not weigh altogether what their model excludes.
+
+    What dynamic errors of the model look like is links that are all heavier or lighter, and gains
+    by which efforts become those of the known mass.
+    """
+    change = fit.value[[name.startswith('arm ') for name in fit.rows.names]]
+    heavier = covariance_factor(arm.covariance)[:10 * arm.robot.n:10].sum(axis=0)
+    off, limit = float(heavier @ change), CERTAIN * float(np.linalg.norm(heavier))
+    return at_most(
+        'weight of the links', abs(off), limit, 'kg',
+        f'With the known mass, the efforts are those of links that weigh {abs(off):.2g} kg '
+        f'{"more" if off > 0.0 else "less"} altogether than by the {arm.source} (limit '
+        f'{limit:.2g} kg). Beyond it, identify the arm without and with the load instead '
+        '(identify_arm), correct the URDF, or state what is known of its links (arm_model_std).',
+        'adequate')
+
+
+def _gain_checks(joint_names: Sequence[str], gain: Array, shares: Array) -> list[Check]:
     low, high = PLAUSIBLE
-    known, best = std <= MAX_GAIN_STD, int(np.argmin(std))
+    known, best = shares <= MAX_GAIN_STD, int(np.argmin(shares))
     far = np.where(known, np.maximum(gain / high, low / np.maximum(gain, 1e-9)), 0.0)
     worst = int(np.argmax(far))
     return [
         Check('gains identified', bool(known.any()), float(known.sum()), 1.0, '1',
               f'{int(known.sum())} of {len(gain)} drive gains are identified; that of '
-              f"'{joint_names[best]}' is known best, to {100.0 * std[best]:.1f} % (limit "
+              f"'{joint_names[best]}' is known best, to {100.0 * shares[best]:.1f} % (limit "
               f'{100.0 * MAX_GAIN_STD:.1f} %). A heavier load, a faster motion or a more accurate '
               'URDF (arm_model_std) improves them.'),
         Check('plausible gains', bool(far[worst] <= 1.0), float(gain[worst]), high, '1',

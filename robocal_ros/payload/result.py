@@ -27,12 +27,13 @@ MAX_GAIN_STD = 0.05
 """Largest standard deviation of a drive gain that counts as known; it is in the intervals of what
 is estimated with it."""
 
+CERTAIN = 3.29
+"""Standard deviations of a contradiction (two-sided probability 1e-3)."""
+
 TORQUE_ERROR = 'torque error'
 """Name of the check of what a payload is fit for."""
 
 _PLOT_POINTS = 150
-# Standard deviations of a contradiction (two-sided probability 1e-3).
-_CERTAIN = 3.29
 # Random postures in which torques are compared.
 _POSTURES = 200
 # Standard deviations below zero of a mass that only a wrong sign explains.
@@ -255,9 +256,9 @@ def stored_load_checks(
             stored, result.settings.get('tool', ''), result.frame):
         return
     mass, other = result.parameter('mass'), stored.parameter('mass')
-    none = _CERTAIN * (mass.std or 0.0)
+    none = CERTAIN * (mass.std or 0.0)
     apart = abs((mass.value or 0.0) - (other.value or 0.0))
-    limit = float(np.hypot(none, _CERTAIN * (other.std or 0.0)))
+    limit = float(np.hypot(none, CERTAIN * (other.std or 0.0)))
     missing = (mass.value or 0.0) < none and apart > limit
     yield mounted_check(
         missing, apart, limit, 'kg',

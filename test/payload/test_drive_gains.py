@@ -168,3 +168,36 @@ def test_the_prior_of_the_urdf_holds_an_error_of_all_links_together(usual):
     whole[:60:10] = 1.0
     assert whole @ covariance @ whole == pytest.approx(
         0.05**2 * (np.sum(masses**2) + masses.sum()**2))
+
+
+def test_links_that_weigh_what_their_model_excludes_contradict_it(usual):
+    light = with_links(usual.robot, 0.7 * link_parameters(usual.robot), np.zeros(usual.robot.n))
+    result = excitation.estimate_gains(
+        light, usual.but(duration=24.0).joints(3, SCALE), replace(WITH_PRIORS, arm_model_std=0.03))
+    (check,) = [item for item in result.checks if item.name == 'weight of the links']
+    mass = link_parameters(light)[:, 0].sum()
+    assert not check.passed
+    # Links that no joint moves, or only about a vertical axis, stay as light as they were.
+    assert 0.5 < check.value / (mass * (1.0 / 0.7 - 1.0)) < 1.0
+    assert 'kg more altogether than by the URDF' in check.reason
+    assert 'arm_model_std' in check.reason
+    # Whoever says that little is known of the links gets wide intervals.
+    said = excitation.estimate_gains(
+        light, usual.but(duration=24.0).joints(3, SCALE), replace(WITH_PRIORS, arm_model_std=0.3))
+    assert next(item for item in said.checks if item.name == 'weight of the links').passed
+
+
+def test_motors_that_saturate_are_estimated(usual):
+    record = usual.but(duration=24.0)
+    samples, limit = record.joints(3, SCALE), record.robot.effort_limit
+    bent = replace(samples, effort=samples.effort * (
+        1.0 + 0.06 * (samples.effort / SCALE / limit)**2))
+    errors = []
+    for std in (0.0, 0.03):
+        result = excitation.estimate_gains(
+            record.robot, bent, replace(WITH_PRIORS, saturation_std=std))
+        known = [p for p in result.parameters if p.value is not None]
+        scale = [SCALE[record.robot.joint_names.index(p.name.split('.')[0])] for p in known]
+        errors.append([(p.value - true) / p.std for p, true in zip(known, scale, strict=True)])
+    assert np.abs(errors[0]).max() > 4.0
+    assert np.abs(errors[1]).max() < 3.3

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from robocal_ros import registry
+from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import BUDGET, Recording
 from robocal_ros.results import DRIVE_GAINS, CalibrationResult, Inputs, Load, choose, with_inputs
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 
 F = TypeVar('F')
+T = TypeVar('T')
 
 # Rate of the joint states on which the uncertainty of inputs is propagated [Hz].
 _SENSITIVITY_RATE = 100.0
@@ -122,6 +125,8 @@ class Estimator(BagReader):
         beside: Kinds of results that an estimate is only compared with.
         priors: Returns the kinds of results that are used where they are current, given the
             parameters.
+        seen: Returns all that an estimate sees of its inputs, as shares of its size, shape (m,);
+            see ``with_inputs``.
         merge: Returns what is stored, given the stored result (None for none) and a new one, or
             None to store the new one by its verdict.
 
@@ -134,6 +139,7 @@ class Estimator(BagReader):
     carried: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     priors: Callable[[Any], tuple[str, ...]] = lambda values: ()
+    seen: Callable[[Robot, Recording, Any, Inputs], Array] | None = None
     merge: Callable[
         [CalibrationResult | None, CalibrationResult], CalibrationResult | None] | None = None
 
@@ -185,15 +191,17 @@ class Estimator(BagReader):
                 joints, effort=joints.effort - torque_zero(robot, zero).offset))
         thin = recording.thinned(_SENSITIVITY_RATE)
 
-        def again(moved: Inputs) -> CalibrationResult:
+        def again(function: Callable[[Robot, Recording, Any, Inputs], T], moved: Inputs) -> T:
             if factor is None:
-                return self.estimate(robot, thin, values, moved)
+                return function(robot, thin, values, moved)
             ratio = torque_factor(robot, values, moved.gains) / factor
             joints = replace(thin.joints, effort=thin.joints.effort * ratio)
-            return self.estimate(robot, replace(thin, joints=joints), values, moved)
+            return function(robot, replace(thin, joints=joints), values, moved)
 
-        result = with_inputs(self.estimate(robot, recording, values, inputs), inputs, again,
-                             self.carried)
+        result = with_inputs(
+            self.estimate(robot, recording, values, inputs), inputs,
+            partial(again, self.estimate), self.carried,
+            None if self.seen is None else partial(again, self.seen))
         return replace(result, efforts=efforts_of(robot, values) if effort else None)
 
 

@@ -21,6 +21,10 @@ CHECK = 'inputs'
 FAILED = '.failed'
 """Suffix of a kind, of which the newest result that did not pass is asked for."""
 
+# Directions of an input are left out if they change what is seen by less than this share of the
+# one that changes it most.
+_UNSEEN = 1e-2
+
 Load = Callable[[str], CalibrationResult | None]
 """Returns the newest result of a kind, None without one."""
 
@@ -159,7 +163,7 @@ def stale_text(result: CalibrationResult, load: Load, *, apart_from: str = '') -
 def with_inputs(
     result: CalibrationResult, inputs: Inputs,
     estimate: Callable[[Inputs], CalibrationResult] | None = None,
-    carried: Collection[str] = (),
+    carried: Collection[str] = (), seen: Callable[[Inputs], Array] | None = None,
 ) -> CalibrationResult:
     """Return a result with its inputs, their covariance, and a check that they are current.
 
@@ -173,6 +177,8 @@ def with_inputs(
         estimate: Returns the result of an estimation from other inputs; without it nothing is
             propagated.
         carried: Kinds whose covariance the estimator itself has propagated.
+        seen: Returns all that an estimation sees of the inputs, as shares of its size, shape (m,),
+            if that takes far less time; directions that hardly change it are left out.
 
     """
     def values_of(other: CalibrationResult) -> Array:
@@ -186,7 +192,8 @@ def with_inputs(
         base = values_of(estimate(inputs))
         extra = np.zeros((len(names), len(names)))
         for kind in moved_by:
-            for moved in alternatives(used[kind]):
+            for moved in alternatives(used[kind], None if seen is None else (
+                    lambda other: seen(inputs.replaced(other)) - seen(inputs))):
                 try:
                     change = values_of(estimate(inputs.replaced(moved))) - base
                 except RobocalError as error:
@@ -205,15 +212,29 @@ def with_inputs(
     return replace(result, checks=(*result.checks, check))
 
 
-def alternatives(result: CalibrationResult) -> list[CalibrationResult]:
-    """Return a result moved by one standard deviation along each of its principal directions."""
-    moved = []
-    for column in covariance_factor(result.covariance).T:
+def alternatives(
+    result: CalibrationResult, seen: Callable[[CalibrationResult], Array] | None = None
+) -> list[CalibrationResult]:
+    """Return a result moved by one standard deviation along independent directions.
+
+    Args:
+        result: The result.
+        seen: Returns how much a moved result changes what is seen of it, shape (m,); directions
+            are those of these changes then, without the smallest ones.
+
+    """
+    def moved(column: Array) -> CalibrationResult:
         steps = dict(zip(result.covariance_names, column.tolist(), strict=True))
-        moved.append(replace(result, parameters=tuple(
+        return replace(result, parameters=tuple(
             p if p.value is None else replace(p, value=p.value + steps.get(p.name, 0.0))
-            for p in result.parameters)))
-    return moved
+            for p in result.parameters))
+
+    factor = covariance_factor(result.covariance)
+    if seen is not None and factor.size:
+        _, size, turn = np.linalg.svd(
+            np.stack([seen(moved(column)) for column in factor.T], axis=1), full_matrices=False)
+        factor = factor @ turn[size > _UNSEEN * size[0]].T
+    return [moved(column) for column in factor.T]
 
 
 def widened(result: CalibrationResult, extra: Array) -> CalibrationResult:

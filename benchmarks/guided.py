@@ -118,7 +118,7 @@ class _Node:
     def _judged(self, kind: str, result: CalibrationResult) -> Iterator[Case]:
         cell = self._cell
         if kind == 'friction':
-            found = list(compared_friction(cell, result, -1))
+            found = list(compared_friction(cell, result, -1, reported=False))
         elif kind == 'payload' and self._values['reference_run'] != 'record':
             found = [compared_payload(cell, result)]
         else:

@@ -37,7 +37,7 @@ REMEDIES = (
     (r'set estimate_gravity|base tilted by',
      'The base leans: estimate the direction of gravity too.',
      'robocal run payload --configure -p method:=static_poses -p estimate_gravity:=true'),
-    (r"calibrate the drive gains|drive gains are identified|best drive gain|"
+    (r"calibrate the drive gains|drive gains are identified|best drive gain|links that weigh|"
      r"Nothing shows that the arm's own model holds|gravity by the model and by averaging",
      'Links and drive gains of this arm are not known well enough. The guided calibration finds '
      'the cheapest steps to them; weigh the tool before.',

@@ -535,7 +535,7 @@ PLAUSIBLE = (0.3, 3.0)
 
 # Distance of a payload's centre from a wrist, for an order of magnitude [m].
 _OFF_CENTRE = 0.1
-_STEPS = 30
+_STEPS = 100
 # Steps that update the weights, whose autocorrelation times vary in jumps.
 _WEIGHED = 12
 _CONVERGED = 1e-3

@@ -355,7 +355,9 @@ class Guide:
                     step.verb or registry.procedures()[step.procedure].verb, view.update)
             print_line(f'{step.title}: {answer.message}', 'green' if answer.success else 'red')
             if not answer.success:
-                self._ruled[step] = answer.message
+                # What is the same motion would fail again, whatever it is used for.
+                self._ruled |= {other: answer.message for other in self._steps
+                                if other.title == step.title}
                 return '' if answer.message.startswith('Verdict ') else answer.message
             self._again.discard(registry.procedures()[step.procedure].kind)
         answers.done = sorted(plan.KEPT & (({*answers.done} - step.ends) | step.yields))

@@ -247,6 +247,18 @@ def test_after_a_verdict_the_plan_goes_on_and_after_a_stop_it_does_not() -> None
         assert guide._ruled[step] == message
 
 
+def test_a_motion_that_failed_is_not_repeated_for_another_use() -> None:
+    """Without load, the arm may be identified with gains or without."""
+    guide = Guide(WEIGHED, uncalibrated, PayloadParameters())
+    guide._options = SimpleNamespace(yes=None)
+    guide._prepare = lambda step: SimpleNamespace(
+        call=lambda service, show: SimpleNamespace(success=False, message='Verdict fail: so.'))
+    bare = [step for step in guide._steps if step.title == 'arm without load']
+    assert len(bare) == 2
+    guide._carried_out(bare[0])
+    assert set(bare) <= set(guide._ruled)
+
+
 def test_good_efforts_need_no_chain() -> None:
     guide = Guide(WEIGHED, lambda *_: 'pass', PayloadParameters(gain_std=0.002))
     assert guide.titles() == ['payload by joint torques at constant speed']

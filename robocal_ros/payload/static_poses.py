@@ -324,9 +324,14 @@ class Estimate:
         return np.asarray(self.columns[:, :, :4] @ self.fit.value[:4])
 
     def cable(self, stiffness: float) -> tuple[str, ...]:
-        """Return the effects of a cable; none if it is far stiffer than expected [N·m/rad]."""
+        """Return the effects of a cable that is in the model, of no more than this stiffness.
+
+        Args:
+            stiffness: Expected torsional stiffness [N·m/rad].
+
+        """
         fit, names = self.fit, ('cable of force', 'cable of torque')
-        return names if stiffness > 0.0 and all(
+        return names if names[0] in fit.places and all(
             np.abs(fit.coefficients[name]).max() <= _MAX_CABLE * most
             for name, most in zip(names, (stiffness / CABLE_LEVER, stiffness), strict=True)
         ) else ()
@@ -446,7 +451,7 @@ def _effects(
             Effect(f'scatter of {what}', np.empty((6 * count, 0)), rows),
             Effect(f'drift of {what}', drift),
             Effect(f'gain of {what}', gains, prior_std=values.sensor_gain_std)]
-        if values.cable_stiffness_std > 0.0:
+        if values.cable_stiffness_std > 0.0 and np.ptp(last) > _SAME_POSTURE:
             effects.append(Effect(f'cable of {what}', cable))
     return effects
 

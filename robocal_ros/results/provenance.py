@@ -191,9 +191,10 @@ def with_inputs(
     if estimate is not None and names and any(len(used[k].covariance) for k in moved_by):
         base = values_of(estimate(inputs))
         extra = np.zeros((len(names), len(names)))
+        usual = 0.0 if seen is None else seen(inputs)
         for kind in moved_by:
             for moved in alternatives(used[kind], None if seen is None else (
-                    lambda other: seen(inputs.replaced(other)) - seen(inputs))):
+                    lambda other: seen(inputs.replaced(other)) - usual)):
                 try:
                     change = values_of(estimate(inputs.replaced(moved))) - base
                 except RobocalError as error:

@@ -531,6 +531,14 @@ def test_a_cable_that_the_data_show_is_estimated_and_widens_the_intervals(usual)
         assert {'held-out force', 'held-out torque'} & set(failed(result))
 
 
+def test_where_the_last_joint_rests_no_cable_is_estimated(usual):
+    postures = spread_postures(usual.robot, 12, 3)
+    postures[:, -1] = 0.3
+    result = record('robocal', 'upright', TOOL, 0, postures=postures).estimate()
+    assert result.verdict is Verdict.PASS, result.reasons
+    assert 'cable of torque' not in result.settings['random_effects']
+
+
 def tilted(case: Record, degrees: float) -> Record:
     """Have the robot believe in a level base."""
     angle = np.radians(degrees)

@@ -324,7 +324,7 @@ class Estimate:
         return np.asarray(self.columns[:, :, :4] @ self.fit.value[:4])
 
     def cable(self, stiffness: float) -> tuple[str, ...]:
-        """Return the effects of a cable that is in the model, of no more than this stiffness.
+        """Return the effects of a cable in the model, none if four times as stiff as expected.
 
         Args:
             stiffness: Expected torsional stiffness [N·m/rad].

@@ -33,9 +33,11 @@ from robocal_ros.results import CalibrationResult, ResultStore
 
 # What the nodes and `robocal estimate` are told, beside the speeds of quick motions.
 FAST = {'max_velocity': 3.0, 'max_acceleration': 12.0}
+# What is compared is every number of the results. How wide the intervals of so fast sweeps are, on
+# an arm that a busy machine moves late, is not: it doubles there.
 VALUES = {
     'payload': {'known_mass': 2.0, 'use_friction': False, 'gain_std': 0.002,
-                'arm_model_std': 0.01, 'max_com_interval': 0.02, **FAST},
+                'arm_model_std': 0.01, 'max_com_interval': 0.02, 'max_torque_error': 0.05, **FAST},
     'friction': {'speeds': [0.1, 0.2, 0.4, 0.6], 'measure_joints': ['joint_5']},
     'compliance': {
         'posture_count': 5, 'posture_range': 0.35, 'dwell': 0.5, 'settle': 0.1, 'min_readings': 4,

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from robocal_ros import registry
-from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import BUDGET, Recording
 from robocal_ros.results import DRIVE_GAINS, CalibrationResult, Inputs, Load, choose, with_inputs
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 
 
 F = TypeVar('F')
-T = TypeVar('T')
 
 # Rate of the joint states on which the uncertainty of inputs is propagated [Hz].
 _SENSITIVITY_RATE = 100.0
@@ -125,8 +122,6 @@ class Estimator(BagReader):
         beside: Kinds of results that an estimate is only compared with.
         priors: Returns the kinds of results that are used where they are current, given the
             parameters.
-        seen: Returns all that an estimate sees of its inputs, as shares of its size, shape (m,);
-            see ``with_inputs``.
         merge: Returns what is stored, given the stored result (None for none) and a new one, or
             None to store the new one by its verdict.
 
@@ -139,7 +134,6 @@ class Estimator(BagReader):
     carried: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     priors: Callable[[Any], tuple[str, ...]] = lambda values: ()
-    seen: Callable[[Robot, Recording, Any, Inputs], Array] | None = None
     merge: Callable[
         [CalibrationResult | None, CalibrationResult], CalibrationResult | None] | None = None
 
@@ -191,17 +185,15 @@ class Estimator(BagReader):
                 joints, effort=joints.effort - torque_zero(robot, zero).offset))
         thin = recording.thinned(_SENSITIVITY_RATE)
 
-        def again(function: Callable[[Robot, Recording, Any, Inputs], T], moved: Inputs) -> T:
+        def again(moved: Inputs) -> CalibrationResult:
             if factor is None:
-                return function(robot, thin, values, moved)
+                return self.estimate(robot, thin, values, moved)
             ratio = torque_factor(robot, values, moved.gains) / factor
             joints = replace(thin.joints, effort=thin.joints.effort * ratio)
-            return function(robot, replace(thin, joints=joints), values, moved)
+            return self.estimate(robot, replace(thin, joints=joints), values, moved)
 
-        result = with_inputs(
-            self.estimate(robot, recording, values, inputs), inputs,
-            partial(again, self.estimate), self.carried,
-            None if self.seen is None else partial(again, self.seen))
+        result = with_inputs(self.estimate(robot, recording, values, inputs), inputs, again,
+                             self.carried)
         return replace(result, efforts=efforts_of(robot, values) if effort else None)
 
 

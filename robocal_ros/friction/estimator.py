@@ -33,7 +33,6 @@ from robocal_ros.results import (
     State,
     provenance,
     rms,
-    spread,
 )
 from robocal_ros.robot import (
     DIRECTIONS,
@@ -41,7 +40,6 @@ from robocal_ros.robot import (
     TEMPERATURE_FACTOR,
     TEMPERATURE_STD,
     TORQUE_ZERO,
-    NewtonEuler,
     Robot,
     TorqueZero,
     alternative_loads,
@@ -60,9 +58,6 @@ BRISTLES = {'bristle_stiffness': 'N·m/rad', 'bristle_damping': 'N·m·s/rad'}
 # Settings by joint, and parts of a result with what names their joint.
 # Standard deviation of the change of friction between two results apart from that by temperature.
 _OTHER_CHANGE = 0.1
-# Number of rows in which torques by other inputs are compared, and distance of those that tell
-# their speeds and accelerations.
-_SEEN, _NEAR = 200, 10
 _BY_JOINT = ('laws', 'temperatures')
 _PARTS = {'parameters': 'name', 'fit': 'what', 'validation': 'what', 'checks': 'name',
           'series': 'title'}
@@ -569,35 +564,12 @@ def needs(values: FrictionParameters) -> Needs:
     return Needs(effort=True, temperature_topic=values.temperature_topic)
 
 
-def _carrying(
-    robot: Robot, values: FrictionParameters, inputs: Inputs
-) -> tuple[Robot, list[Robot]]:
-    arm = identified_arm(robot, values, inputs.gains)
-    return loaded(robot if arm is None else arm.robot, inputs.get('payload'))
-
-
-def _seen(
-    robot: Robot, recording: Recording, values: FrictionParameters, inputs: Inputs
-) -> Array:
-    """Return the torques of friction by inputs, in some rows, over those of the drives."""
-    time, q, effort = (getattr(recording.joints, name) for name in ('time', 'position', 'effort'))
-    row = spread(len(time) - 2 * _NEAR, _SEEN) + _NEAR
-    half = 0.5 * (time[row + _NEAR] - time[row - _NEAR])
-    row = row[half < 2.0 * np.median(half)]
-    before, here, after = (q[row + step] for step in (-_NEAR, 0, _NEAR))
-    half = 0.5 * (time[row + _NEAR] - time[row - _NEAR])[:, None]
-    arm = _carrying(robot, values, inputs)[0]
-    carried = NewtonEuler(arm, arm.tool_frame).torque(
-        here, (after - before) / (2.0 * half), (after - 2.0 * here + before) / half**2)
-    size = np.sqrt(np.mean(np.square(effort), axis=0))
-    return np.asarray((effort[row] - carried) / np.maximum(size, 1e-9)).ravel()
-
-
 def _estimate(
     robot: Robot, recording: Recording, values: FrictionParameters, inputs: Inputs
 ) -> CalibrationResult:
     check_effort_unit(values, inputs.gains)
-    robot, alternatives = _carrying(robot, values, inputs)
+    arm = identified_arm(robot, values, inputs.gains)
+    robot, alternatives = loaded(robot if arm is None else arm.robot, inputs.get('payload'))
     result = estimate(robot, recording, values, alternatives)
     zero = inputs.get(TORQUE_ZERO)
     return result if zero is None else _of_zeroed_torques(result, torque_zero(robot, zero))
@@ -618,4 +590,4 @@ FRICTION = Estimator(
     'friction', FrictionParameters, ('run', 'estimate'), needs,
     lambda values: tuple(kind for kind, used in (
         ('payload', values.use_payload), (TORQUE_ZERO, values.use_torque_zero)) if used),
-    _estimate, summary, ('payload', TORQUE_ZERO), seen=_seen, merge=merge)
+    _estimate, summary, ('payload', TORQUE_ZERO), merge=merge)

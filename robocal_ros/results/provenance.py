@@ -21,10 +21,6 @@ CHECK = 'inputs'
 FAILED = '.failed'
 """Suffix of a kind, of which the newest result that did not pass is asked for."""
 
-# Directions of an input are left out if they change what is seen by less than this share of the
-# one that changes it most.
-_UNSEEN = 1e-2
-
 Load = Callable[[str], CalibrationResult | None]
 """Returns the newest result of a kind, None without one."""
 
@@ -163,7 +159,7 @@ def stale_text(result: CalibrationResult, load: Load, *, apart_from: str = '') -
 def with_inputs(
     result: CalibrationResult, inputs: Inputs,
     estimate: Callable[[Inputs], CalibrationResult] | None = None,
-    carried: Collection[str] = (), seen: Callable[[Inputs], Array] | None = None,
+    carried: Collection[str] = (),
 ) -> CalibrationResult:
     """Return a result with its inputs, their covariance, and a check that they are current.
 
@@ -177,8 +173,6 @@ def with_inputs(
         estimate: Returns the result of an estimation from other inputs; without it nothing is
             propagated.
         carried: Kinds whose covariance the estimator itself has propagated.
-        seen: Returns all that an estimation sees of the inputs, as shares of its size, shape (m,),
-            if that takes far less time; directions that hardly change it are left out.
 
     """
     def values_of(other: CalibrationResult) -> Array:
@@ -191,10 +185,8 @@ def with_inputs(
     if estimate is not None and names and any(len(used[k].covariance) for k in moved_by):
         base = values_of(estimate(inputs))
         extra = np.zeros((len(names), len(names)))
-        usual = 0.0 if seen is None else seen(inputs)
         for kind in moved_by:
-            for moved in alternatives(used[kind], None if seen is None else (
-                    lambda other: seen(inputs.replaced(other)) - usual)):
+            for moved in alternatives(used[kind]):
                 try:
                     change = values_of(estimate(inputs.replaced(moved))) - base
                 except RobocalError as error:
@@ -213,29 +205,15 @@ def with_inputs(
     return replace(result, checks=(*result.checks, check))
 
 
-def alternatives(
-    result: CalibrationResult, seen: Callable[[CalibrationResult], Array] | None = None
-) -> list[CalibrationResult]:
-    """Return a result moved by one standard deviation along independent directions.
-
-    Args:
-        result: The result.
-        seen: Returns how much a moved result changes what is seen of it, shape (m,); directions
-            are those of these changes then, without the smallest ones.
-
-    """
-    def moved(column: Array) -> CalibrationResult:
+def alternatives(result: CalibrationResult) -> list[CalibrationResult]:
+    """Return a result moved by one standard deviation along each of its principal directions."""
+    moved = []
+    for column in covariance_factor(result.covariance).T:
         steps = dict(zip(result.covariance_names, column.tolist(), strict=True))
-        return replace(result, parameters=tuple(
+        moved.append(replace(result, parameters=tuple(
             p if p.value is None else replace(p, value=p.value + steps.get(p.name, 0.0))
-            for p in result.parameters))
-
-    factor = covariance_factor(result.covariance)
-    if seen is not None and factor.size:
-        _, size, turn = np.linalg.svd(
-            np.stack([seen(moved(column)) for column in factor.T], axis=1), full_matrices=False)
-        factor = factor @ turn[size > _UNSEEN * size[0]].T
-    return [moved(column) for column in factor.T]
+            for p in result.parameters)))
+    return moved
 
 
 def widened(result: CalibrationResult, extra: Array) -> CalibrationResult:

@@ -225,22 +225,3 @@ class TestCovariance:
         inputs = choose(store.load, ('friction',))
         found = with_inputs(self.estimate(inputs), inputs, self.estimate, ('friction',))
         np.testing.assert_allclose(found.covariance, 1e-6 * np.eye(2))
-
-    def test_what_is_not_seen_of_the_inputs_takes_no_estimates(self, store) -> None:
-        """Of three parameters, the estimate sees one combination."""
-        store.save(result('friction'))
-        inputs, seen = choose(store.load, ('friction',)), np.array([1.0, -2.0, 0.5])
-        calls: list[Inputs] = []
-
-        def estimate(moved: Inputs) -> CalibrationResult:
-            calls.append(moved)
-            values = moved.get('friction').values(NAMES)
-            return result('payload', tuple(np.outer([1.0, 3.0], seen) @ values), 1e-6 * np.eye(2))
-
-        exact = with_inputs(estimate(inputs), inputs, estimate)
-        many = len(calls)
-        calls.clear()
-        found = with_inputs(estimate(inputs), inputs, estimate, seen=lambda moved: np.repeat(
-            seen @ moved.get('friction').values(NAMES), 4))
-        assert (many, len(calls)) == (5, 3)
-        np.testing.assert_allclose(found.covariance, exact.covariance, rtol=1e-9)

@@ -128,7 +128,7 @@ class _Node:
                     ('rotor_inertia', cell.world.rotor), ('effort_scale', cell.world.moving_gain))
                 for name, value in zip(names, values, strict=True)}, {}), {})]
         for own, values, _ in found:
-            yield Case(cell.seed, kind, cell.name, dict(cell.world.effects), own.verdict.value,
+            yield Case(cell.seed, own.kind, cell.name, dict(cell.world.effects), own.verdict.value,
                        ' '.join(own.reasons)[:400], tuple(values), rate=cell.rate)
 
 
@@ -159,9 +159,8 @@ def calibrated(number: int, purposes: str) -> list[Case]:
     seed, name = number // len(ROBOTS), ROBOTS[number % len(ROBOTS)]
     cases: list[Case] = []
     words = ''
-    OUT.quiet = True
-    with TemporaryDirectory(prefix='guided_') as folder, patch.object(
-            calibrate, 'confirmed', return_value=True):
+    with (TemporaryDirectory(prefix='guided_') as folder, patch.object(OUT, 'quiet', new=True),
+          patch.object(calibrate, 'confirmed', return_value=True)):
         cell = ForeseenCell(seed, drawn_effects(seed), Path(folder), name)
         # The scatter of the resting arm is what a preview knows.
         cell.last = cell.world.run(np.tile(script(name, 0, 'torque')[0], (1000, 1)), STEP,

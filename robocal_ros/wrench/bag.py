@@ -371,7 +371,7 @@ class WrenchFollowing:
     # ---------------------------------------------------------------------------------- tare
 
     def _use_record(self, record: TareRecord, *, remark: bool = False) -> CalibrationResult:
-        """Compensate the biases that a record tells from now on."""
+        """Compensate the biases of a record from now on."""
         result, remarks = Taring(self._observer.arm).find(record, self._values, self._bag.name)
         self._observer.use_tare(result)
         self._remarks += remarks if remark else ()

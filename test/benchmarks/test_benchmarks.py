@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks import (
     compliance,
+    guided,
     leveling,
     loops,
     offline,
@@ -100,6 +101,16 @@ def test_bench_writes_figures_with_conditions(
 
 
 # -------------------------------------------------------------------------------- page
+
+
+def test_the_guide_leads_a_quiet_arm_to_its_payload() -> None:
+    *way, end = guided.calibrated(501 * len(guided.ROBOTS), 'gravity')
+    assert (end.arm, end.effects) == ('UR5', {})
+    assert end.passed, end.reason
+    assert way[-1].method == 'payload'
+    assert {value.name for value in end.values} >= {'com_x', 'com_y', 'com_z'}
+    assert not any(case.wrong for case in (*way, end))
+    assert end.usable
 
 
 def test_bands_of_shares_are_exact() -> None:

@@ -29,6 +29,9 @@ _SPIKES = 0.99
 # A payload may hold as much as the arm's weight. Efforts lack that weight if the payload's alone,
 # whatever its mass and centre, leaves less of them by this share than the payload's and the arm's.
 _CLEARLY_LESS = 0.7
+# Largest distance of a payload's centre from the flange [m]. Static friction of resting joints can
+# look like a lever, but one of more than that is no payload's.
+_FARTHEST = 1.0
 # Without a known mass: share of the arm's weight that a payload of negative mass would have.
 _NEGATIVE = 0.3
 # Least condition of a payload's mass and centre by the postures: 0.08 and more for exciting
@@ -162,7 +165,8 @@ def _lacks_weight(
     targets = np.column_stack((effort.ravel(), effort.ravel() - own)) - known[:, None]
     fitted = np.linalg.lstsq(free, targets)[0]
     without, included = np.sqrt(np.mean(np.square(targets - free @ fitted), axis=0))
-    if without < _CLEARLY_LESS * included:
+    lever = float(np.linalg.norm(fitted[-3:, 0]))
+    if without < _CLEARLY_LESS * included and lever < _FARTHEST * (mass or fitted[0, 0]):
         return True
     alone, beside = fitted[0]
     # A payload whose weight is that of the arm, and one that would have to be negative.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -72,8 +72,9 @@ _SIGNIFICANCE = 0.05
 _LEAST_MARGIN = 1.1
 # Probability of a contradiction between a stored result and this one by chance.
 _CONTRADICTION = 1e-3
-# Step of the mass, as a share, for numerical derivatives.
-_STEP = 1e-4
+# Width of the bins of angle in which both directions are compared [rad]: small against the period
+# of weight, and wide enough for several samples at usual speeds.
+_BIN = 0.02
 # Sweeps are wide enough to separate ripple of so few periods per turn from weight.
 _FEWEST_CYCLES = 6.0
 _PLOT_POINTS = 150
@@ -163,9 +164,9 @@ class PlaneFit:
         directions: Directions present, in the order of the fit's friction columns.
         fit: (x, y) and one friction torque per direction; covariance from the scatter and
             correlation of the residuals.
-        covariance: Covariance of (x, y), with that of the rotation's zero against gravity, shape
-            (2, 2) [m²].
+        freedom: Degrees of freedom of the residuals' scatter.
         target: Torque of payload and friction, shape (k,) [N·m].
+        residual: Measured minus fitted torque, shape (k,) [N·m].
         angle: Joint angles, shape (k,) [rad].
         lever_change: Derivative of (x, y) with respect to ``target``, shape (2, k).
 
@@ -176,8 +177,9 @@ class PlaneFit:
     friction_model: SteadyFriction | None
     directions: tuple[int, ...]
     fit: LinearFit
-    covariance: Array
+    freedom: float
     target: Array
+    residual: Array
     angle: Array
     lever_change: Array
 
@@ -185,11 +187,6 @@ class PlaneFit:
     def lever(self) -> Array:
         """(x, y), shape (2,) [m]."""
         return self.fit.value[:2]
-
-    @property
-    def residual(self) -> Array:
-        """Measured minus fitted torque, shape (k,) [N·m]."""
-        return self.fit.residual[:len(self.target)]
 
     def friction(self, direction: int) -> float:
         """Return the friction torque of a direction [N·m], 0 if it is not present."""
@@ -215,6 +212,10 @@ class HeldOut:
     fitted: float
     lever: Array
     std: Array
+
+
+Torques = Callable[[Array, Array, Array, Array], Array]
+"""Uncertain torques in some states, as ``ArmModel.uncertain_torques`` returns them."""
 
 
 class PlaneEstimator:
@@ -272,6 +273,62 @@ def _by_sweep(values: Array, sweeps: Sequence[Sweep]) -> list[Array]:
     """Split values of all samples, along the last axis, into those of each sweep."""
     lengths = [sweep.stop - sweep.start for sweep in sweeps]
     return np.split(values, np.cumsum(lengths)[:-1], axis=-1)
+
+
+def _paired(angle: Array, sign: Array) -> tuple[scipy.sparse.csr_array, Array]:
+    """Return how samples of equal angle are averaged, and what the averages are.
+
+    In the mean of both directions (0) all friction cancels that is opposite in them, whatever its
+    dependence on angle and load, and so do delays; in half of their difference (1) weight does.
+    Where one direction is missing (2), neither does.
+
+    Args:
+        angle: Joint angles, shape (k,) [rad].
+        sign: Directions, +1 or -1, shape (k,).
+
+    Returns:
+        Matrix of shape (m, k), and 0, 1 or 2 for each row, shape (m,).
+
+    """
+    bins = np.unique(np.floor(angle / _BIN), return_inverse=True)[1]
+    means = []
+    for direction in (1.0, -1.0):
+        rows = np.flatnonzero(sign == direction)
+        weight = 1.0 / np.bincount(bins[rows], minlength=bins.max() + 1)[bins[rows]]
+        means.append(scipy.sparse.csr_array(
+            (weight, (bins[rows], rows)), shape=(bins.max() + 1, len(angle))))
+    forward, backward = means
+    both = (np.diff(forward.indptr) > 0) & (np.diff(backward.indptr) > 0)
+    found: Any = scipy.sparse.vstack([0.5 * (forward + backward)[both],
+                                      0.5 * (forward - backward)[both],
+                                      (forward + backward)[~both]], format='csr')
+    return found, np.repeat((0, 1, 2), (both.sum(), both.sum(), (~both).sum()))
+
+
+def _noise(residual: Array, kind: Array, unknowns: int) -> tuple[Array, float]:
+    """Return the noise of averages by ``_paired`` and the degrees of freedom that weight has.
+
+    Independent averages are fewer than all by their autocorrelation time.
+
+    Args:
+        residual: Residuals, shape (m,) [N·m].
+        kind: Kind of each, shape (m,).
+        unknowns: Number of estimated parameters.
+
+    Returns:
+        Standard deviation of each, shape (m,) [N·m], and the degrees of freedom.
+
+    """
+    variance, freedom = np.zeros(3), np.ones(3)
+    for number in range(3):
+        part = residual[kind == number]
+        if len(part):
+            freedom[number] = max(len(part) / autocorrelation_time(part) - unknowns, 1.0)
+            variance[number] = part @ part / freedom[number]
+    # One direction alone has the errors of both.
+    variance[2] = max(variance[2], variance[0] + variance[1])
+    return np.maximum(np.sqrt(variance), _LEAST_NOISE)[kind], float(
+        freedom[0 if (kind == 0).any() else 2])
 
 
 @dataclass(frozen=True)
@@ -333,7 +390,6 @@ class _Recording:
         regressor = np.hstack((plane.regressor(angle, mass), columns))
         names = ['x', 'y', *(f'friction_{"forward" if d > 0 else "backward"}' for d in directions)]
         hint = f"Sweep joint '{name}' over a wider angle."
-        # The first fit provides the noise, which weights the prior of the friction.
         free = solve(regressor, target, 1.0, names, max_condition=1e6, hint=hint)
         ripples = find_ripple([RippleRun.of_samples(*part) for part in zip(
             _by_sweep(angle, sweeps), _by_sweep(free.residual, sweeps), strict=True)],
@@ -342,10 +398,13 @@ class _Recording:
             regressor = np.hstack((regressor, ripple_columns(angle, ripples)))
             names += [f'ripple_{i}' for i in range(2 * len(ripples))]
             free = solve(regressor, target, 1.0, names, max_condition=1e6, hint=hint)
-        correlated = np.average(
-            [autocorrelation_time(part) for part in _by_sweep(free.residual, sweeps)],
-            weights=[sweep.stop - sweep.start for sweep in sweeps])
-        noise = max(float(np.sqrt(free.reduced_chi_square * correlated)), _LEAST_NOISE)
+        average, kind = _paired(angle, sign)
+        rows, noise, freedom = average @ regressor, np.ones(len(kind)), 1.0
+        for _ in range(2):
+            # With equal weights, then with those of the scatter.
+            left = average @ target - rows @ solve(
+                rows, average @ target, noise, names, max_condition=1e6, hint=hint).value
+            noise, freedom = _noise(left, kind, len(names))
         speed = float(np.mean([abs(sweep.speed) for sweep in sweeps]))
         known = [0.0 if friction is None else float(friction.torque(d * speed))
                  for d in directions]
@@ -361,47 +420,48 @@ class _Recording:
             for place, (d, torque) in enumerate(zip(directions, known, strict=True), start=2):
                 priors[place] = float(np.hypot(
                     max(float(friction.deviation(d * speed)), 1e-3), change * torque))
-        std = np.concatenate((np.full(len(target), noise), list(priors.values())))
-        regressor = np.vstack((regressor, np.eye(len(names))[list(priors)]))
-        fit = solve(regressor, np.concatenate((target, np.zeros(len(priors)))), std, names,
+        std = np.concatenate((noise, list(priors.values())))
+        rows = np.vstack((average @ regressor, np.eye(len(names))[list(priors)]))
+        fit = solve(rows, np.concatenate((average @ target, np.zeros(len(priors)))), std, names,
                     max_condition=1e3, hint=hint)
-        turn = self.values.posture_std * np.array([-fit.value[1], fit.value[0]])
-        return PlaneFit(
-            plane, tuple(sweeps), friction, directions, fit,
-            fit.covariance[:2, :2] + np.outer(turn, turn), target, angle,
-            fit.covariance[:2] @ (regressor / std[:, None]**2).T[:, :len(target)])
+        gain = fit.covariance[:2] @ (rows / std[:, None]**2).T[:, :len(noise)]
+        return PlaneFit(plane, tuple(sweeps), friction, directions, fit, freedom, target,
+                        target - regressor @ fit.value, angle, gain @ average)
 
-    def propagated(
-        self, planes: Sequence[PlaneFit], com: LinearFit,
-        torques: Callable[[Array, Array, Array, Array], Array],
-    ) -> Array:
-        """Return what torques that are not known add to the covariance, shape (3, 3) [m²].
+    def lever_shift(self, sweeps: Sequence[Sweep], change: Array, torques: Torques) -> Array:
+        """Return what torques that are not known change of a joint's lever, shape (2, p) [m].
 
         Args:
-            planes: Both planes.
-            com: The centre of mass.
+            sweeps: The sweeps.
+            change: Derivative of the lever by their torques, shape (2, k).
             torques: As for ``ArmModel.uncertain_torques``.
 
         """
         shift: Array | float = 0.0
-        for plane in planes:
-            lever: Array | float = 0.0
-            for sweep, change in zip(
-                    plane.sweeps, _by_sweep(plane.lever_change, plane.sweeps), strict=True):
-                position = self.samples.position[sweep.start:sweep.stop]
-                still = np.zeros_like(position)
-                torque = torques(position, still, still,
-                                 self.samples.effort[sweep.start:sweep.stop])
-                lever = lever + change @ torque[:, plane.plane.joint]
-            shift = shift + com.covariance @ plane.plane.rows.T @ np.linalg.inv(
-                plane.covariance) @ lever
-        return np.asarray(shift @ np.transpose(shift))
+        for sweep, part in zip(sweeps, _by_sweep(change, sweeps), strict=True):
+            rows = self.samples.rows(sweep.start, sweep.stop)
+            still = np.zeros_like(rows.position)
+            shift = shift + part @ torques(
+                rows.position, still, still, rows.effort)[:, sweep.joint]
+        return np.asarray(shift)
 
     def held_out(
-        self, plane: PlaneFit, groups: Sequence[Sequence[Sweep]], mass: float, com: Array
+        self, plane: PlaneFit, groups: Sequence[Sequence[Sweep]], mass: float, com: _Centre,
+        unknown: Mapping[str, Torques],
     ) -> HeldOut | None:
-        """Predict a joint's sweeps in other postures; None without such sweeps."""
-        measured, residual, rows = [], [], []
+        """Predict a joint's sweeps in other postures; None without such sweeps.
+
+        Args:
+            plane: Fit of the joint's widest group.
+            groups: The other groups.
+            mass: Mass of the payload [kg].
+            com: The centre of mass.
+            unknown: Torques of inputs that are not known, by source.
+
+        """
+        measured, residual, rows, places, signs = [], [], [], [], []
+        used: list[Sweep] = []
+        angles: list[Array] = []
         for group in groups:
             usable = [sweep for sweep in group if sweep.direction in plane.directions]
             if not usable:
@@ -416,38 +476,77 @@ class _Recording:
             loss = np.where(sign > 0, plane.friction(1), plane.friction(-1))
             measured.append(target - loss)
             rows.append(other.regressor(angle, mass))
-            residual.append(target - rows[-1] @ other.lever(com) - loss)
+            places.append(rows[-1] @ other.rows)
+            residual.append(target - rows[-1] @ other.lever(com.value) - loss)
+            used += usable
+            signs.append(sign)
+            # Groups are compared with themselves only.
+            angles.append(angle + 100.0 * len(angles))
         if not residual:
             return None
         left, regressor = np.concatenate(residual), np.vstack(rows)
         fit = Fit(f'torque of {plane.plane.name}', 'N·m', rms(np.concatenate(measured)),
                   rms(left), len(left))
+        average, kind = _paired(np.concatenate(angles), np.concatenate(signs))
         try:
-            lever = solve(regressor, left, rms(left) or 1.0, ('x', 'y'), max_condition=1e3)
+            lever = solve(average @ regressor, average @ left, 1.0, ('x', 'y'), max_condition=1e3)
+            noise, _ = _noise(lever.residual, kind, 2)
+            lever = solve(average @ regressor, average @ left, noise, ('x', 'y'))
         except ExcitationError:
             return HeldOut(fit, rms(plane.residual), np.empty(0), np.empty(0))
-        correlated = autocorrelation_time(lever.residual)
-        std = np.sqrt(np.diag(lever.covariance) * correlated + np.diag(plane.covariance))
-        return HeldOut(fit, rms(plane.residual), lever.value, std)
+        change = lever.covariance @ (average @ regressor / noise[:, None]**2).T @ average
+        # Errors of the prediction and of these sweeps have common causes.
+        predicted = change @ np.vstack(places)
+        covariance = lever.covariance.copy()
+        for name, shift in com.shifts.items():
+            error = -predicted @ shift
+            if name in unknown:
+                error += self.lever_shift(used, change, unknown[name])
+            covariance += error @ error.T
+        return HeldOut(fit, rms(plane.residual), lever.value, np.sqrt(np.diag(covariance)))
 
 
-def _combine(fits: Sequence[PlaneFit], between: float = 0.0) -> LinearFit:
+@dataclass(frozen=True)
+class _Centre:
+    """Centre of mass from both levers.
+
+    Attributes:
+        value: In the tool frame, shape (3,) [m].
+        shifts: Its errors by independent causes of one standard deviation each, by source, shape
+            (3, p) [m].
+        chi_square: How far the levers are from those of one centre, with one degree of freedom.
+
+    """
+
+    value: Array
+    shifts: Mapping[str, Array]
+    chi_square: float
+
+
+def _combine(fits: Sequence[PlaneFit], errors: Mapping[str, Array]) -> _Centre:
     """Combine both planes' levers to a centre of mass in the tool frame by weighted LS.
 
     Args:
         fits: Both planes.
-        between: Standard deviation of levers between postures [m].
+        errors: Errors of both levers by independent causes of one standard deviation each, by
+            source, shape (4, p) [m]. Levers are weighted by the noise and the joint angles.
 
     """
-    rows, right = [], []
-    for fit in fits:
-        # Whitened by the plane's own covariance.
-        whitening = np.linalg.inv(np.linalg.cholesky(fit.covariance + between**2 * np.eye(2)))
-        rows.append(whitening @ fit.plane.rows)
-        right.append(whitening @ (fit.lever - fit.plane.offset))
-    return solve(
-        np.vstack(rows), np.concatenate(right), 1.0, COM, max_condition=1e3,
-        hint='The two joint axes are (nearly) parallel; set another second_joint.')
+    places = np.vstack([fit.plane.rows for fit in fits])
+    levers = np.concatenate([fit.lever - fit.plane.offset for fit in fits])
+
+    def solved(*names: str) -> tuple[LinearFit, Array]:
+        # Whitened by the levers' covariance.
+        whitening = np.linalg.inv(np.linalg.cholesky(
+            sum(errors[name] @ errors[name].T for name in names)))
+        fit = solve(
+            whitening @ places, whitening @ levers, 1.0, COM, max_condition=1e3,
+            hint='The two joint axes are (nearly) parallel; set another second_joint.')
+        return fit, fit.covariance @ (whitening @ places).T @ whitening
+
+    fit, gain = solved(_OF_NOISE, _OF_ANGLES)
+    return _Centre(fit.value, {name: gain @ error for name, error in errors.items()},
+                   solved(*errors)[0].reduced_chi_square)
 
 
 def _planes(
@@ -464,7 +563,11 @@ def _planes(
                        default=robot.n - 2) if second is None else second
 
 
+_OF_NOISE = 'noise of the sweeps: use wider or slower ones'
 _OF_MASS = 'the mass: weigh the payload more accurately (known_mass_std)'
+_OF_ANGLES = 'joint angles (posture_std)'
+_OF_TILT = 'the tilt of the base: level it, or state how level it is (tilt_std)'
+_OF_POSTURE = 'levers that differ between postures: friction or links depend on the posture'
 
 
 def _swept_far_enough(
@@ -525,29 +628,29 @@ def estimate(
     recording = _Recording(robot, samples, values, friction or {}, float(
         samples.time[max(s.stop for s in found) - 1] - samples.time[min(s.start for s in found)]))
     planes = [recording.plane_fit(sweeps, mass.value) for sweeps in used]
-    com = _combine(planes)
+    errors = _own_errors(planes, mass, values)
+    unknown = _unknown_torques(robot, _combine(planes, errors).value, mass, values, arm)
+    errors |= {name: np.vstack([
+        recording.lever_shift(plane.sweeps, plane.lever_change, torques) for plane in planes])
+        for name, torques in unknown.items()}
+    com = _combine(planes, errors)
     held_out = [item for plane, joint in zip(planes, joints, strict=True) if (
-        item := recording.held_out(plane, groups[joint][1:], mass.value, com.value))]
-    unlikely = com.reduced_chi_square > float(scipy.special.chdtri(1, 0.01))
-    own = com.covariance * (com.reduced_chi_square if unlikely else 1.0)
+        item := recording.held_out(plane, groups[joint][1:], mass.value, com, unknown))]
     between = _between_postures(held_out)
-    scatter = _combine(planes, between).covariance - com.covariance
-    parts = {
-        'noise of the sweeps: use wider or slower ones': own,
-        'levers that differ between postures: friction or links depend on the posture': scatter,
-        **_sources(recording, planes, com, mass, arm)}
-    heavier = [recording.plane_fit(sweeps, (1.0 + _STEP) * mass.value) for sweeps in used]
-    change = mass.std * (_combine(heavier).value - com.value) / (_STEP * mass.value)
-    parts[_OF_MASS] = np.outer(change, change)
+    com = _combine(planes, {**errors, _OF_POSTURE: between * np.eye(4)})
+    unlikely = com.chi_square > float(scipy.special.chdtri(1, 0.01))
+    parts = {name: (com.chi_square if unlikely else 1.0) * shift @ shift.T
+             for name, shift in com.shifts.items()}
     covariance = np.sum(list(parts.values()), axis=0)
     at = int(np.argmax(np.diag(covariance)))
     source = largest_source({name: float(part[at, at]) for name, part in parts.items()})
     centre = identified(
-        COM, ['m'] * 3, com.value, covariance, _freedom(own, own + scatter, held_out))
+        COM, ['m'] * 3, com.value, covariance, _freedom(parts, planes, held_out))
     given = Parameter('mass', 'kg', mass.value, mass.std or None, State.NOT_EVALUATED,
                       f'given: {mass.source}')
     whole = np.pad(covariance, ((1, 0), (1, 0)))
-    whole[0] = whole[:, 0] = mass.std * np.concatenate(([mass.std], change))
+    whole[0, 0] = mass.std**2
+    whole[0, 1:] = whole[1:, 0] = mass.std * com.shifts[_OF_MASS][:, 0]
     losses = [_losses(plane) for plane in planes if len(plane.directions) > 1]
     return make_result(
         robot, samples, method='two_plane',
@@ -578,25 +681,32 @@ def estimate(
         series=tuple(item for plane in planes for item in _series(plane, mass.value)))
 
 
-def _sources(
-    recording: _Recording, planes: Sequence[PlaneFit], com: LinearFit, mass: KnownMass,
-    arm: ArmModel | None,
+def _own_errors(
+    planes: Sequence[PlaneFit], mass: KnownMass, values: PayloadParameters
 ) -> dict[str, Array]:
-    """Return what inputs add to the covariance, shape (3, 3) [m²], by source and remedy."""
-    robot, tilt_std, parts = recording.robot, recording.values.tilt_std, {}
-    if arm is not None:
-        parts[ARM_SOURCE] = recording.propagated(planes, com, arm.uncertain_torques)
-    if tilt_std > 0.0:
-        loaded = robot.with_payload(RigidBodyInertia(mass.value, com.value, np.zeros((3, 3))))
+    """Return errors of both levers that the planes tell themselves, as for ``_combine``."""
+    noise = [np.linalg.cholesky(plane.fit.covariance[:2, :2]) for plane in planes]
+    turned = [values.posture_std * np.array([[-plane.lever[1]], [plane.lever[0]]])
+              for plane in planes]
+    return {
+        _OF_NOISE: scipy.linalg.block_diag(*noise),
+        _OF_ANGLES: scipy.linalg.block_diag(*turned),
+        # Torques are products of mass and lever.
+        _OF_MASS: -mass.std / mass.value * np.concatenate(
+            [plane.lever for plane in planes])[:, None]}
 
-        def tilted(position: Array, *_: Array) -> Array:
-            # Torques of one standard deviation of each tilt of the base, shape (k, n, 2).
-            return tilt_std * np.stack([other.gravity_torques(position)
-                                        for other in gravity_changes(loaded)], axis=2)
 
-        parts['the tilt of the base: level it, or state how level it is (tilt_std)'] = (
-            recording.propagated(planes, com, tilted))
-    return parts
+def _unknown_torques(
+    robot: Robot, com: Array, mass: KnownMass, values: PayloadParameters, arm: ArmModel | None
+) -> dict[str, Torques]:
+    """Return torques of one standard deviation of inputs that are not known, by source."""
+    found: dict[str, Torques] = {} if arm is None else {ARM_SOURCE: arm.uncertain_torques}
+    if values.tilt_std > 0.0:
+        tilts = gravity_changes(robot.with_payload(
+            RigidBodyInertia(mass.value, com, np.zeros((3, 3)))))
+        found[_OF_TILT] = lambda position, *_: values.tilt_std * np.stack(
+            [tilted.gravity_torques(position) for tilted in tilts], axis=2)
+    return found
 
 
 def _between_postures(held_out: Sequence[HeldOut]) -> float:
@@ -614,11 +724,15 @@ def _between_postures(held_out: Sequence[HeldOut]) -> float:
     return float(np.sqrt(max(np.mean(error**2 - std**2), 0.0)))
 
 
-def _freedom(own: Array, total: Array, held_out: Sequence[HeldOut]) -> list[float | None]:
+def _freedom(
+    parts: Mapping[str, Array], planes: Sequence[PlaneFit], held_out: Sequence[HeldOut]
+) -> list[float | None]:
     """Return the degrees of freedom of each element of the centre, by Satterthwaite."""
-    count = sum(len(item.lever) for item in held_out)
-    shares = 1.0 - np.diag(own) / np.diag(total)
-    return [float(count / share**2) if share > 1e-3 else None for share in shares]
+    total = np.diag(np.sum(list(parts.values()), axis=0))
+    own, scatter = (np.diag(parts[name]) / total for name in (_OF_NOISE, _OF_POSTURE))
+    inverse = own**2 / min(plane.freedom for plane in planes) + scatter**2 / max(
+        sum(len(item.lever) for item in held_out), 1)
+    return [float(1.0 / item) if item > 1e-6 else None for item in inverse]
 
 
 def _gain_check(planes: Sequence[PlaneFit], arm: ArmModel) -> Check:
@@ -667,7 +781,8 @@ def _torque_check(
     off = com - stored.values(COM)
     apart = float(off @ np.linalg.solve(covariance + stored.covariance_of(COM), off))
     torque = sum(float(item.lever @ np.linalg.solve(
-        item.covariance + item.plane.rows @ covariance @ item.plane.rows.T, item.lever))
+        item.fit.covariance[:2, :2] + item.plane.rows @ covariance @ item.plane.rows.T,
+        item.lever))
         for item in planes)
     limit = float(scipy.special.chdtri(3, _CONTRADICTION))
     missing = apart > limit and torque < float(

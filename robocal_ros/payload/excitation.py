@@ -88,7 +88,7 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     'the calibration of the wrist sensor (sensor_gain_std)': (
         'gain of', 'calibration'),
     'drift of the wrist sensor (max_force_residual, max_torque_residual)': ('sensor drift',),
-    'the deflection of joints (sag_std)': ('compliance',),
+    'the deflection of joints and links (sag_std)': ('compliance', 'bending'),
     'joint angles (posture_std)': ('angle',),
     'the tilt of the base (tilt_std)': ('tilt',),
     'a cable to the wrist sensor (cable_stiffness_std)': ('cable',),

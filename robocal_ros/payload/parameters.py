@@ -54,8 +54,8 @@ class PayloadParameters(ResumableParameters):
             against gravity: encoder offsets, sag, a base out of level; larger widens the
             intervals.
         sag_std: Method excitation and drive gains: prior standard deviation of a joint's
-            deflection under its largest torque, which is estimated jointly; 0 assumes rigid
-            joints.
+            deflection under its largest torque, and beside a wrist sensor of its link's
+            bending under that moment, which are estimated jointly; 0 assumes a rigid arm.
         delay_std: Method excitation and drive gains: prior standard deviation of the delay of
             wrenches, efforts and speeds against positions, which is estimated jointly; 0 assumes
             none.

@@ -49,6 +49,7 @@ from robocal_ros.robot import (
     Robot,
     SteadyFriction,
     arm_regressor,
+    bending,
     on_leaning_base,
 )
 
@@ -197,25 +198,13 @@ def joint_terms(
 
     """
     usual = blocks.centre.values_of(predicted)
-
-    def change(joint: int, by: Sequence[Array | float], step: float) -> Array:
-        moved = [series.copy() for series in (
-            blocks.centre.position, blocks.centre.velocity, blocks.centre.acceleration)]
-        for series, added in zip(moved, by, strict=True):
-            series[:, joint] += added
-        return (Kinematics(*moved).values_of(predicted) - usual) / step
-
     if values.posture_std > 0.0:
         for joint, name in enumerate(robot.joint_names):
-            yield f'angle of {name}', values.posture_std, change(joint, (_STEP, 0.0, 0.0), _STEP)
-    if values.sag_std > 0.0:
-        carried = derivatives(blocks, torque)
-        largest, limit = np.abs(carried[0]).max(axis=0), rated_efforts(robot, carried[0])
-        for joint, name in enumerate(robot.joint_names):
-            # The link deflects against its encoder by compliance times torque.
-            step = _STEP / max(float(largest[joint]), 1e-9)
-            yield (f'compliance of {name}', values.sag_std / limit[joint],
-                   change(joint, [-step * item[:, joint] for item in carried], step))
+            yield (f'angle of {name}', values.posture_std,
+                   _change(blocks, predicted, usual, joint, (_STEP, 0.0, 0.0)) / _STEP)
+    names = {f'compliance of {name}': joint for joint, name in enumerate(robot.joint_names)}
+    yield from _deflection_terms(blocks, torque, predicted, names,
+                                 values.sag_std / rated_efforts(robot, torque))
     if values.delay_std > 0.0:
         _, slope, curvature = derivatives(blocks, usual)
         yield 'delay', values.delay_std, -slope
@@ -224,6 +213,70 @@ def joint_terms(
         early = replace(blocks.centre, velocity=blocks.centre.velocity
                         - _STEP * blocks.centre.acceleration)
         yield ('delay of speeds', values.delay_std, (early.values_of(predicted) - usual) / _STEP)
+
+
+def _change(
+    blocks: Blocks, predicted: Channels, usual: Array, joint: int, by: Sequence[Array | float]
+) -> Array:
+    """Return what a change of a joint's angles, speeds and accelerations changes of channels."""
+    moved = [series.copy() for series in (
+        blocks.centre.position, blocks.centre.velocity, blocks.centre.acceleration)]
+    for series, added in zip(moved, by, strict=True):
+        series[:, joint] += added
+    return np.asarray(Kinematics(*moved).values_of(predicted) - usual)
+
+
+def _deflection_terms(
+    blocks: Blocks, torque: Array, predicted: Channels, names: Mapping[str, int], std: Array
+) -> Iterator[Term]:
+    """Yield compliances: a link deflects against its encoder by compliance times torque.
+
+    Args:
+        blocks: The motion.
+        torque: Joint torques, shape (k, n) [N·m].
+        predicted: Predicted measurements of the channels.
+        names: Joints by the names of their compliances.
+        std: Prior standard deviations of the compliances of all joints, shape (n,) [rad/(N·m)].
+
+    """
+    if not std.any():
+        return
+    usual, carried = blocks.centre.values_of(predicted), derivatives(blocks, torque)
+    for name, joint in names.items():
+        step = _STEP / max(float(np.abs(torque[:, joint]).max()), 1e-9)
+        yield name, float(std[joint]), _change(blocks, predicted, usual, joint, [
+            -step * item[:, joint] for item in carried]) / step
+
+
+def bending_terms(
+    robot: Robot, blocks: Blocks, frame: str, body: Array, load: Array, values: PayloadParameters
+) -> Iterator[Term]:
+    """Yield the bending of links across the axes of their joints, as a wrist sensor feels it.
+
+    Args:
+        robot: The arm.
+        blocks: The motion.
+        frame: The sensor's frame.
+        body: Inertial parameters of the payload, shape (10,).
+        load: Those of all that is distal to the sensor, shape (10,).
+        values: For the prior standard deviation.
+
+    """
+    def spread(series: Array) -> Array:
+        # The links are straight but for their deflection.
+        wide = np.zeros((*series.shape, 3))
+        wide[:, :, 0] = series
+        return wide.reshape(len(series), -1)
+
+    flexible, centre = NewtonEuler(bending(robot, frame, body), frame), blocks.centre
+    wide = replace(blocks, centre=Kinematics(
+        spread(centre.position), spread(centre.velocity), spread(centre.acceleration)))
+    torque = wide.centre.values_of(flexible.torque)
+    names = {f'bending at {name}, {axis}': 3 * joint + axis
+             for joint, name in enumerate(robot.joint_names) for axis in (1, 2)}
+    yield from _deflection_terms(
+        wide, torque, partial(_read, flexible, load), names,
+        np.repeat(values.sag_std / rated_efforts(robot, torque[:, ::3]), 3))
 
 
 def noise_terms(joint_names: Sequence[str], blocks: Blocks, predicted: Channels) -> Iterator[Term]:
@@ -947,6 +1000,7 @@ def wrench_rows(
         reading = partial(_read, dynamics, body + distal)
         angle, stiffness = blocks.centre.position[:, -1], values.cable_stiffness_std
         yield from joint_terms(robot, blocks, torque, reading, values, delay.value)
+        yield from bending_terms(robot, blocks, sensor.frame, body, body + distal, values)
         yield from noise_terms(robot.joint_names, blocks, reading)
         yield from tilt_terms(blocks, [partial(_read, tilted, body + distal)
                                        for tilted in dynamics.tilts()], values.tilt_std)

@@ -8,6 +8,7 @@ from .arm_model import (
     ArmModel as ArmModel,
     NewtonEuler as NewtonEuler,
     arm_regressor as arm_regressor,
+    bending as bending,
     body_covariance as body_covariance,
     expected_rotors as expected_rotors,
     gravity_changes as gravity_changes,

@@ -313,6 +313,40 @@ def gravity_changes(robot: Robot) -> list[Robot]:
     return [_under(robot, np.cross(axis, robot.gravity)) for axis in level_axes(robot.gravity)]
 
 
+def bending(robot: Robot, frame: str, parameters: Array) -> Robot:
+    """Return the arm with links that bend: two more joints behind each one, across its axis.
+
+    Args:
+        robot: The arm.
+        frame: Frame on which a body is mounted; the only one that the copy has.
+        parameters: Inertial parameters of the body, shape (10,).
+
+    Returns:
+        A copy with three joints for each one, first the driven one.
+
+    """
+    rigid, model, last = robot.model, pin.Model(), [0]
+    model.gravity = rigid.gravity
+    for joint in range(1, rigid.njoints):
+        link = model.addJoint(last[rigid.parents[joint]], rigid.joints[joint],
+                              rigid.jointPlacements[joint], rigid.names[joint])
+        linear, angular = pin.computeJointJacobian(
+            rigid, rigid.createData(), pin.neutral(rigid), joint)[:, joint - 1].reshape(2, 3)
+        for number, axis in enumerate(level_axes(angular if angular.any() else linear)):
+            link = model.addJoint(link, pin.JointModelRevoluteUnaligned(axis), pin.SE3.Identity(),
+                                  f'{rigid.names[joint]}, bending {number}')
+        model.appendBodyToJoint(link, rigid.inertias[joint], pin.SE3.Identity())
+        last.append(link)
+    mount = rigid.frames[robot.frame_id(frame)]
+    model.addFrame(pin.Frame(
+        frame, last[mount.parentJoint], 0, mount.placement, pin.FrameType.OP_FRAME))
+    model.appendBodyToJoint(
+        last[mount.parentJoint], pin.Inertia.FromDynamicParameters(parameters), mount.placement)
+    flexible = robot.copy()
+    flexible.model, flexible.data = model, model.createData()
+    return flexible
+
+
 def moved_parameters(placement: pin.SE3) -> Array:
     """Return the matrix from dynamic parameters in a frame to those outside, shape (10, 10).
 

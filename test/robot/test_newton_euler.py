@@ -9,7 +9,7 @@ import pytest
 from support.arms import ARMS, arm
 
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.robot import NewtonEuler, Robot, arm_regressor, on_leaning_base
+from robocal_ros.robot import NewtonEuler, Robot, arm_regressor, bending, on_leaning_base
 
 # A gantry that slides along x and z, and turns about a slanting axis in between.
 SLIDING = """
@@ -118,3 +118,56 @@ def test_the_regressor_of_the_links_is_pinocchios(robot):
     expected = [pin.computeJointTorqueRegressor(robot.model, robot.data, *row)
                 for row in zip(*motion(robot), strict=True)]
     np.testing.assert_allclose(found, expected, atol=1e-11)
+
+
+# ----------------------------------------------------------------------------------- bending
+
+
+def test_links_that_bend_carry_the_same_torques_and_those_across(robot):
+    """Of the whole moment at each joint, which Pinocchio leaves in its data."""
+    body = pin.Inertia(2.0, np.array([0.1, -0.2, 0.3]), 0.01 * np.eye(3)).toDynamicParameters()
+    flexible = NewtonEuler(bending(robot, robot.tool_frame, body), robot.tool_frame)
+    q, v, a = motion(robot)
+    wide = np.zeros((3, *q.shape, 3))
+    wide[..., 0] = q, v, a
+    found = flexible.torque(*wide.reshape(3, len(q), -1)).reshape(*q.shape, 3)
+    usual = NewtonEuler(robot, robot.tool_frame)
+    np.testing.assert_allclose(found[:, :, 0], usual.torque(q, v, a, body), atol=1e-9)
+    loaded = robot.copy()
+    carrier = loaded.model.frames[loaded.frame_id(robot.tool_frame)]
+    loaded.model.appendBodyToJoint(
+        carrier.parentJoint, pin.Inertia.FromDynamicParameters(body), carrier.placement)
+    data = loaded.model.createData()
+    for row in range(len(q)):
+        pin.rnea(loaded.model, data, q[row], v[row], a[row])
+        for joint in np.flatnonzero(~robot.prismatic).tolist():
+            np.testing.assert_allclose(
+                np.linalg.norm(found[row, joint]), np.linalg.norm(data.f[joint + 1].angular),
+                rtol=1e-9)
+
+
+def test_a_link_that_bends_turns_what_it_carries(robot):
+    """At rest, what holds it is its weight, in axes that the bending turned."""
+    body = pin.Inertia(2.0, np.array([0.1, -0.2, 0.3]), 0.01 * np.eye(3)).toDynamicParameters()
+    model = bending(robot, robot.tool_frame, body)
+    q = np.zeros(model.model.nq)
+    q[::3] = motion(robot)[0, 0]
+    still = np.zeros_like(q)
+    straight = np.array(pin.updateFramePlacement(
+        model.model, _placed(model, q), model.frame_id(robot.tool_frame)).rotation)
+    for place in np.flatnonzero(np.arange(len(q)) % 3):
+        bent = q.copy()
+        bent[place] = 0.01
+        turned = np.array(pin.updateFramePlacement(
+            model.model, _placed(model, bent), model.frame_id(robot.tool_frame)).rotation)
+        angle = np.linalg.norm(pin.log3(straight.T @ turned))
+        assert angle == pytest.approx(0.01)
+        force = NewtonEuler(model, robot.tool_frame).wrench(
+            bent[None], still[None], still[None], body)[0, :3]
+        np.testing.assert_allclose(turned @ force, -2.0 * robot.gravity, atol=1e-9)
+
+
+def _placed(robot: Robot, q: np.ndarray) -> pin.Data:
+    data = robot.model.createData()
+    pin.forwardKinematics(robot.model, data, q)
+    return data

@@ -280,7 +280,8 @@ def _solved(
         fit = replace(fit, common=_earlier_residual(earlier, fit.rows))
     validation = validated(
         fit, solved, lambda part, _: part.columns, fit.rows.measured, values.max_held_out_ratio,
-        widen=sensor is None)
+        widen=sensor is None, drift=None if sensor is None else np.repeat(
+            (values.max_force_residual, values.max_torque_residual), 3))
     fit = fit.inflated(fit.rows.columns, validation.widening)
     return fit if earlier is None else _with_considered(fit), validation
 

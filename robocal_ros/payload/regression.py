@@ -681,11 +681,11 @@ class Validation(NamedTuple):
 
 def validated(
     fit: RowsFit, again: Callable[[Rows], RowsFit], columns: Callable[[Rows, RowsFit], Array],
-    before: Array, max_ratio: float, *, widen: bool = False,
+    before: Array, max_ratio: float, *, widen: bool = False, drift: Array | None = None,
 ) -> Validation:
     """Validate a fit, also by a prediction of the last part of the motion from the first.
 
-    Friction changes during a motion: larger residuals of a joint's torque in the last part may
+    Friction changes during a motion, and sensors drift: larger residuals in the last part may
     count in the intervals instead of failing.
 
     Args:
@@ -695,6 +695,8 @@ def validated(
         before: Measured values before the fit, shape (channels, k).
         max_ratio: Largest ratio of residuals, as the parameter ``max_held_out_ratio``.
         widen: Whether ratios beyond it, or beyond chance, are returned as factors instead.
+        drift: Largest plausible change of each channel's bias since the first part, shape
+            (channels,); ratios that none of them leaves beyond ``max_ratio`` are factors.
 
     """
     rows, whole = fit.rows, fit.rows.fits(fit.used, fit.residual, before, fit.lack_of_fit())
@@ -714,18 +716,22 @@ def validated(
     # What a reference run has, too, cancels.
     common = np.zeros_like(fit.residual) if fit.common is None else fit.common
     # By the covariance, the prediction errs too.
-    ratios, limits = [], []
+    ratios, limits, other = [], [], []
     for every, last_used, after, among, left in zip(
             columns(last, part), used, off - common[:, border:], fit.used, fit.residual - common,
             strict=True):
         if not last_used.any():
             ratios.append(0.0)
             limits.append(max_ratio)
+            other.append(0.0)
             continue
         variance = np.sum(every[last_used] @ part.covariance * every[last_used], axis=1)
         expected = rms(np.sqrt(np.maximum(variance, 0.0)))
-        ratios.append(rms(after[last_used]) / max(
-            float(np.hypot(rms(left[among]), expected)), 1e-12))
+        scale = max(float(np.hypot(rms(left[among]), expected)), 1e-12)
+        ratios.append(rms(after[last_used]) / scale)
+        shift = 0.0 if drift is None else after[last_used].mean()
+        other.append(rms(after[last_used] - shift) / scale if (
+            drift is not None and abs(shift) <= drift[len(other)]) else np.inf)
         # By chance, of as many independent rows as the correlation of the residuals leaves.
         first, second = np.array([last_used.sum(), among[:border].sum()]) / (
             autocorrelation_time(left[among]))
@@ -734,8 +740,9 @@ def validated(
     beyond = np.divide(ratios, limits)
     worst = int(np.argmax(beyond))
     ratio, limit = ratios[worst], limits[worst]
-    counted = widen and ratio > limit
-    said = ('friction may have changed: the intervals count the residuals of such joints as that '
+    counted = ratio > limit and (widen or max(other) <= max_ratio)
+    said = (f'{"friction may have changed" if widen else "the sensor may have drifted"}: the '
+            f'intervals count the residuals of such {"joints" if widen else "channels"} as that '
             'large' if counted else f'limit {limit:.1f}, max_held_out_ratio')
     return Validation(whole, held_out, (*checks, at_most(
         'held-out part of the motion', 1.0 if counted else ratio, limit, '1',

@@ -449,6 +449,27 @@ def test_a_push_in_the_last_part_fails_the_held_out_check_beyond_its_limit(usual
         assert 'in force y (limit 1.5, max_held_out_ratio)' in ' '.join(result.reasons)
 
 
+@pytest.mark.parametrize(('shift', 'passes'), [(0.4, True), (0.7, False)])
+def test_a_sensor_that_drifts_in_the_last_part_widens_its_intervals(usual, shift, passes):
+    """Up to max_force_residual; no sensor drifts by more within seconds."""
+    readings, values = usual.readings(4), replace(WITHOUT_PRIORS, max_force_residual=0.5)
+    late = readings.time > np.quantile(readings.time, 0.8)
+    wrench = readings.wrench.copy()
+    wrench[late, 1] += 1.25 * shift
+    plain, found = (
+        estimated(usual, 'wrench', values, seed=4, sensor=replace(readings, wrench=item))
+        for item in (readings.wrench, wrench))
+    (check,) = (item for item in found.checks if item.name == 'held-out part of the motion')
+    assert check.passed is passes
+    assert 'in force y' in check.reason
+    assert ('the sensor may have drifted' in check.reason) is passes
+    assert found.parameter('com_y').std > plain.parameter('com_y').std
+    if passes:
+        for name in PARAMETERS[:4]:
+            low, high = found.parameter(name).interval(0.999)
+            assert low < dict(zip(PARAMETERS, tensor_of(TOOL), strict=True))[name] < high
+
+
 @pytest.mark.parametrize(('rise', 'widened'), [(0.0, False), (1.5, True)])
 def test_friction_that_rises_in_the_last_part_widens_intervals_by_torque(usual, rise, widened):
     samples = usual.joints(4)

@@ -11,8 +11,9 @@ and has a stated prior.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -183,19 +184,17 @@ def _pooled(poses: Sequence[PoseMeasurement]) -> PoseMeasurement:
     """Average dwells of one posture; the wrench is linear in the rotation."""
     if len(poses) == 1:
         return poses[0]
-    counts = np.array([pose.count for pose in poses])
 
-    def mean(values: Sequence[Array]) -> Array:
-        return np.asarray(np.average(values, axis=0, weights=counts))
+    def mean(values: Iterable[Array | float]) -> Any:
+        return np.average(list(values), axis=0, weights=[pose.count for pose in poses])
 
-    if np.isnan(poses[0].scatter).any():
-        scatter = np.std([pose.wrench for pose in poses], axis=0, ddof=1)
-    else:
-        scatter = np.sqrt(mean([pose.scatter**2 for pose in poses]))
+    scatter = (np.std([pose.wrench for pose in poses], axis=0, ddof=1)
+               if np.isnan(poses[0].scatter).any() else
+               np.sqrt(mean(pose.scatter**2 for pose in poses)))
     return PoseMeasurement(
-        mean([pose.posture for pose in poses]), mean([pose.rotation for pose in poses]),
-        poses[0].distal, mean([pose.wrench for pose in poses]), scatter, float(counts.sum()),
-        float(np.average([pose.time for pose in poses], weights=counts)),
+        mean(pose.posture for pose in poses), mean(pose.rotation for pose in poses),
+        poses[0].distal, mean(pose.wrench for pose in poses), scatter,
+        sum(pose.count for pose in poses), float(mean(pose.time for pose in poses)),
         sum(pose.readings for pose in poses), sum(pose.spikes for pose in poses))
 
 
@@ -360,60 +359,6 @@ class Estimate:
         return np.asarray(left)
 
 
-def _fitted(
-    postures: Postures, values: PayloadParameters, mass: tuple[float, float] | None = None
-) -> Estimate:
-    """Fit the mixed model, with the mass of the load and its standard deviation if weighed [kg].
-
-    Raises:
-        ExcitationError: If a direction is unobservable.
-
-    """
-    count, rows = len(postures.poses), postures.regressor.reshape(-1, 10)
-    # Weights of a first solution: the scatter about plain least squares.
-    left = postures.measured.ravel() - rows @ np.linalg.lstsq(
-        rows, postures.measured.ravel(), rcond=None)[0]
-    std = np.tile(np.repeat([max(rms(left.reshape(-1, 6)[:, part].ravel()), 1e-9)
-                             for _, _, part in PARTS], 3), count)
-    first = solve(rows, postures.measured.ravel(), std, WRENCH_PARAMETERS, max_condition=200.0,
-                  hint=_HINT)
-    value, angles, estimated = first.value, np.zeros(2), values.estimate_gravity
-    if estimated:
-        try:
-            for _ in range(_STEPS):
-                columns = np.concatenate((postures.regressor, postures.tilt(value)), axis=2)
-                whole = solve(columns.reshape(-1, 12), postures.measured.ravel(), std,
-                              (*WRENCH_PARAMETERS, *TILT), max_condition=1e3, hint=_HINT)
-                value, step = whole.value[:10], whole.value[10:]
-                postures, angles = postures.tilted(step), angles + step
-        except ExcitationError:
-            estimated = False
-    tilt = postures.tilt(value)
-    columns = np.concatenate((postures.regressor, tilt), axis=2) if estimated else (
-        postures.regressor)
-    carried = postures.carried(value, postures.gravity)
-    lever = lever_arm(carried)
-    effects = _effects(postures, carried, values, lever, whole=mass is not None)
-    if not estimated:
-        effects.insert(0, Effect('tilt', tilt.reshape(-1, 2), prior_std=values.tilt_std,
-                                 estimated=False))
-    rows, read, noise = (
-        columns.reshape(6 * count, -1), postures.measured.ravel(), postures.std.ravel())
-    if mass is not None:
-        # One more measurement, of the mass alone.
-        rows, read, noise = (
-            np.vstack((rows, np.eye(1, rows.shape[1]))), np.append(read, mass[0]),
-            np.append(noise, max(mass[1], 1e-6 * mass[0])))
-        effects = [replace(effect, columns=np.pad(effect.columns, ((0, 1), (0, 0))),
-                           rows=None if effect.rows is None else np.append(effect.rows, False))
-                   for effect in effects]
-    fit = fit_mixed(rows, read, noise, effects)
-    angles = angles + (fit.value[10:] if estimated else fit.coefficients['tilt'])
-    return Estimate(postures, fit, columns, tilt, angles, estimated, {
-        effect.name: effect.columns[:6 * count].reshape(count, 6, -1) for effect in effects},
-        lever)
-
-
 def _effects(
     postures: Postures, carried: Array, values: PayloadParameters, arm: float, *, whole: bool
 ) -> list[Effect]:
@@ -488,7 +433,49 @@ def fitted(
         # Links between sensor and load are subtracted by the URDF.
         links = body_covariance(poses[0].distal, values.arm_model_std)[0, 0]
         mass = mass[0], float(np.hypot(mass[1], np.sqrt(links)))
-    return _fitted(postures, values, mass)
+    count, rows = len(postures.poses), postures.regressor.reshape(-1, 10)
+    # Weights of a first solution: the scatter about plain least squares.
+    left = postures.measured.ravel() - rows @ np.linalg.lstsq(
+        rows, postures.measured.ravel(), rcond=None)[0]
+    std = np.tile(np.repeat([max(rms(left.reshape(-1, 6)[:, part].ravel()), 1e-9)
+                             for _, _, part in PARTS], 3), count)
+    first = solve(rows, postures.measured.ravel(), std, WRENCH_PARAMETERS, max_condition=200.0,
+                  hint=_HINT)
+    value, angles, estimated = first.value, np.zeros(2), values.estimate_gravity
+    if estimated:
+        try:
+            for _ in range(_STEPS):
+                columns = np.concatenate((postures.regressor, postures.tilt(value)), axis=2)
+                whole = solve(columns.reshape(-1, 12), postures.measured.ravel(), std,
+                              (*WRENCH_PARAMETERS, *TILT), max_condition=1e3, hint=_HINT)
+                value, step = whole.value[:10], whole.value[10:]
+                postures, angles = postures.tilted(step), angles + step
+        except ExcitationError:
+            estimated = False
+    tilt = postures.tilt(value)
+    columns = np.concatenate((postures.regressor, tilt), axis=2) if estimated else (
+        postures.regressor)
+    carried = postures.carried(value, postures.gravity)
+    lever = lever_arm(carried)
+    effects = _effects(postures, carried, values, lever, whole=mass is not None)
+    if not estimated:
+        effects.insert(0, Effect('tilt', tilt.reshape(-1, 2), prior_std=values.tilt_std,
+                                 estimated=False))
+    rows, read, noise = (
+        columns.reshape(6 * count, -1), postures.measured.ravel(), postures.std.ravel())
+    if mass is not None:
+        # One more measurement, of the mass alone.
+        rows, read, noise = (
+            np.vstack((rows, np.eye(1, rows.shape[1]))), np.append(read, mass[0]),
+            np.append(noise, max(mass[1], 1e-6 * mass[0])))
+        effects = [replace(effect, columns=np.pad(effect.columns, ((0, 1), (0, 0))),
+                           rows=None if effect.rows is None else np.append(effect.rows, False))
+                   for effect in effects]
+    fit = fit_mixed(rows, read, noise, effects)
+    angles = angles + (fit.value[10:] if estimated else fit.coefficients['tilt'])
+    return Estimate(postures, fit, columns, tilt, angles, estimated, {
+        effect.name: effect.columns[:6 * count].reshape(count, 6, -1) for effect in effects},
+        lever)
 
 
 def estimate(

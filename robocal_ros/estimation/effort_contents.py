@@ -107,8 +107,6 @@ def check_contents(
     if len(rows):
         _check_units(effort, held, robot)
     loaded = ~robot.prismatic & (np.abs(held).max(axis=0, initial=0.0) >= _LOADED)
-    if not loaded.any():
-        return
     held, effort = held[:, loaded], effort[:, loaded]
     if not effort.any():
         return

@@ -136,9 +136,8 @@ def autocorrelation_time(residual: Array) -> float:
     variance = float(centred @ centred)
     if variance == 0.0:
         return 1.0
-    size = 1 << (2 * k - 1).bit_length()
-    spectrum = np.fft.rfft(centred, size)
-    correlation = np.fft.irfft(spectrum * spectrum.conj(), size)[:k // 4] / variance
+    lags = slice(k - 1, k - 1 + k // 4)
+    correlation = scipy.signal.correlate(centred, centred, method='fft')[lags] / variance
     level = 3.0 / np.sqrt(k)
     below = np.flatnonzero(correlation[1:] < level)
     stop = int(below[0]) + 1 if len(below) else len(correlation)

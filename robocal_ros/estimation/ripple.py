@@ -53,8 +53,7 @@ class Ripple:
 
     def torque(self, angle: Array) -> Array:
         """Return the torque at joint angles [N·m]."""
-        return np.asarray(self.sine * np.sin(self.cycles * angle)
-                          + self.cosine * np.cos(self.cycles * angle))
+        return np.asarray(ripple_columns(angle, (self,)) @ (self.sine, self.cosine))
 
     def mean_std(self, angle: Array) -> float:
         """Return the standard deviation of the mean torque over joint angles [N·m]."""

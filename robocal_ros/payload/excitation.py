@@ -7,7 +7,7 @@ physical consistency → mass, centre of mass, inertia about it → checks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -59,7 +59,7 @@ from robocal_ros.payload.result import (
     settings_of,
     unidentified_inertia,
 )
-from robocal_ros.results import CalibrationResult, Check, Fit, Parameter, State, rms
+from robocal_ros.results import CalibrationResult, Check, Parameter, State, rms
 from robocal_ros.robot import (
     DRIVE_GAINS,
     REVERSED,
@@ -397,13 +397,11 @@ def _freedom(
         covariance: Covariance of the parameters, shape (10, 10).
 
     """
-    freedom = []
-    for row, variance in zip(change, np.diag(covariance), strict=True):
-        direction = np.concatenate((row @ move, np.zeros(len(fit.value) - 10)))
-        freedom.append(combined_freedom(variance, [
-            (direction @ fit.covariance @ direction, fit.freedom(direction)),
-            *((row @ part @ row, count) for part, count in others)]))
-    return freedom
+    directions = np.pad(change @ move, ((0, 0), (0, len(fit.value) - 10)))
+    return [combined_freedom(variance, [
+        (direction @ fit.covariance @ direction, fit.freedom(direction)),
+        *((row @ part @ row, count) for part, count in others)])
+        for row, direction, variance in zip(change, directions, np.diag(covariance), strict=True)]
 
 
 def _variances(
@@ -449,8 +447,7 @@ def _result(
         robot, joints, kind=kind, method='excitation', parameters=parameters,
         covariance_names=names, covariance=covariance, fit=validation.whole,
         validation=validation.held_out,
-        checks=(*checks, *validation.checks,
-                *_wrench_checks(validation.whole, validation.held_out, values)),
+        checks=(*checks, *validation.checks, *_wrench_checks(validation, values)),
         counts={'rows': int(fit.used.sum()), **rows.readings},
         settings={
             'band': BAND, 'min_motion': MIN_MOTION,
@@ -473,27 +470,23 @@ def _result(
                                           fit.used, strict=True)))
 
 
-def _wrench_checks(
-    fitted: tuple[Fit, ...], validation: tuple[Fit, ...], values: PayloadParameters
-) -> list[Check]:
+def _wrench_checks(validation: Validation, values: PayloadParameters) -> Iterator[Check]:
     """Check what a rigid load leaves of the wrench in newtons; nothing for joint torques."""
-    checks = []
     for what, unit, limit in (('force', 'N', values.max_force_residual),
                               ('torque', 'N·m', values.max_torque_residual)):
-        parts = [fit for fit in (*fitted, *validation) if fit.what in
-                 tuple(f'{what} {axis}' for axis in 'xyz')]
+        parts = [fit for fit in (*validation.whole, *validation.held_out)
+                 if fit.what in [f'{what} {axis}' for axis in 'xyz']]
         if not parts:
             continue
         worst = max(parts, key=lambda fit: fit.after)
         load = float(np.sqrt(np.mean([fit.before**2 for fit in parts])))
         limit = max(limit, values.max_residual_share * load)
-        checks.append(at_most(
+        yield at_most(
             f'residual {what}', worst.after, limit, unit,
             f'{worst.what.capitalize()} differs by {worst.after:.3g} {unit} RMS from that of a '
             f'rigid load (limit {limit:.3g} {unit}). Beyond the limit, the load is not rigid, '
             'positions and wrench are not on the same clock, or the sensor drifts or is '
-            'miscalibrated: lower excitation_acceleration, and check the stamps.', 'adequate'))
-    return checks
+            'miscalibrated: lower excitation_acceleration, and check the stamps.', 'adequate')
 
 
 def _parameters(
@@ -518,15 +511,15 @@ def _delay(fit: RowsFit) -> tuple[Parameter, ...]:
                       note='of the measured values against the positions'),)
 
 
-def _consistency_check(distance: float) -> list[Check]:
+def _consistency_check(distance: float) -> Iterator[Check]:
     if distance == 0.0:
-        return []
+        return
     limit = float(np.sqrt(scipy.special.chdtri(10, _TOO_FAR)))
-    return [at_most(
+    yield at_most(
         'physical consistency', distance, limit, '1',
         'The best fit is not physically consistent; the nearest consistent body, which is the '
         f'result, is {distance:.1f} standard deviations off (limit {limit:.1f}). Beyond the '
-        "limit, a sign of sensor or effort is wrong, or the arm's model.", 'adequate')]
+        "limit, a sign of sensor or effort is wrong, or the arm's model.", 'adequate')
 
 
 # ---------------------------------------------------------------------------- drive gains
@@ -599,10 +592,9 @@ def estimate_gains(
     freedom = [combined_freedom(std[i]**2, [(fit.covariance[i, i], fit.freedom(direction))])
                for i, direction in enumerate(np.eye(n, len(fit.covariance)))]
     shares = std / np.abs(gain)
-    told = shares <= MAX_GAIN_STD
     names = [f'{name}.effort_scale' for name in robot.joint_names]
     unit = '1/(N·m)' if values.effort_source == 'unknown' else '1'
-    places, units = np.flatnonzero(told), np.outer(rough, rough)
+    places, units = np.flatnonzero(shares <= MAX_GAIN_STD), np.outer(rough, rough)
     scales = identified(names, [unit] * n, rough * gain, covariance * units, freedom)
     return make_result(
         robot, samples, kind=DRIVE_GAINS, method='known_mass', frame='',

@@ -118,17 +118,15 @@ def estimate(
     """
     check_load(values, before)
     loaded = values.arm_load > 0.0
-    widenings = (1.0,) if loaded else WIDENINGS
-    known = {joint: KnownFriction.of(law)
-             for joint, law in ArmFriction(friction, robot.joint_names).laws.items()}
-    given = {joint: law for joint, law in known.items() if law is not None}
+    before, widenings = (before, (1.0,)) if loaded else (None, WIDENINGS)
+    given = {joint: known for joint, law in ArmFriction(friction, robot.joint_names).laws.items()
+             if (known := KnownFriction.of(law)) is not None}
 
     def fitted_on(
         robot: Robot, values: PayloadParameters, load: Array
     ) -> tuple[ArmMotion, Prior, ArmFit]:
         motion = ArmMotion.of(robot, samples, values, load, given)
-        prior = _prior(robot, motion, values, scale, scale_covariance, calibrated,
-                       before if loaded else None, given)
+        prior = _prior(robot, motion, values, scale, scale_covariance, calibrated, before, given)
         return motion, prior, identify(motion, prior, widenings=widenings)
 
     try:
@@ -139,35 +137,27 @@ def estimate(
             load = fit.value[fit.places.others][-len(load):]
         if loaded or found is not None:
             motion, prior, fit = fitted_on(*(found or (robot, values)), load)
-        count = len(motion.effort)
-        border = int((1.0 - _HELD_OUT) * count)
-        mounted = () if loaded else (
-            _load_check(motion, prior, fit),
-            *_stored_load_check(robot, motion, prior, fit, values, stored))
-        part = identify(motion.part(slice(0, border)), replace(prior, std=fit.std),
-                        laws=fit.places.laws, widenings=(1.0,), start=fit.value)
+        validation = _held_out(robot, motion, prior, fit)
     except ConvergenceError as error:
         spans = np.ptp(samples.position, axis=0)
         raise ConvergenceError(_NO_ARM.format(
             spans.min(), spans.max(), samples.time[-1] - samples.time[0])) from error
-    rest = motion.part(slice(border, count))
-    left = rest.residual(part.value, part.places)
-    fitted = _fits(robot, motion.effort, fit.residual)
-    validation = _fits(robot, rest.effort, left)
-    names = parameter_names(robot.joint_names)
-    n = robot.n
+    mounted = () if loaded else (
+        _load_check(motion, prior, fit),
+        *_stored_load_check(robot, motion, prior, fit, values, stored))
+    names, n = parameter_names(robot.joint_names), robot.n
     shown = np.concatenate((np.ones(11 * n), scale))
     covariance = fit.covariance[:12 * n, :12 * n] * np.outer(shown, shown)
     base, told = zip(*_base_parameters(robot, motion, fit, prior), strict=True)
     return make_result(
         robot, samples, kind=ARM, method='loaded' if loaded else 'unloaded', frame='',
         parameters=(*_parameters(robot, names, fit.value[:12 * n] * shown, covariance, fit,
-                                 _informed(robot, fit, prior, before if loaded else None)),
+                                 _informed(robot, fit, prior, before)),
                     *_friction(robot, fit), *_changes(robot, motion, fit, given), *base,
                     _delay(motion)),
-        covariance_names=names, covariance=covariance, fit=fitted, validation=validation,
-        checks=(*_checks(robot, fit, validation, sum(told), len(base), values), *mounted,
-                motion.recording),
+        covariance_names=names, covariance=covariance,
+        fit=_fits(robot, motion.effort, fit.residual), validation=validation,
+        checks=(*_checks(robot, fit, validation, told, values), *mounted, motion.recording),
         counts={'rows': motion.effort.size},
         settings={'band': BAND, 'min_motion': MIN_MOTION, 'model_std': fit.std,
                   'unexplained': {joint: rms(left[trusted]) for joint, left, trusted in zip(
@@ -333,6 +323,15 @@ def _stored_load_check(
 def _fits(robot: Robot, before: Array, after: Array) -> tuple[Fit, ...]:
     return tuple(Fit(f'torque of {joint}', 'N·m', rms(b), rms(a), len(b))
                  for joint, b, a in zip(robot.joint_names, before.T, after.T, strict=True))
+
+
+def _held_out(robot: Robot, motion: ArmMotion, prior: Prior, fit: ArmFit) -> tuple[Fit, ...]:
+    """Return residuals in the last part of a motion by an estimate from the first."""
+    border = int((1.0 - _HELD_OUT) * len(motion.effort))
+    part = identify(motion.part(slice(0, border)), replace(prior, std=fit.std),
+                    laws=fit.places.laws, widenings=(1.0,), start=fit.value)
+    rest = motion.part(slice(border, None))
+    return _fits(robot, rest.effort, rest.residual(part.value, part.places))
 
 
 def _parameters(
@@ -519,10 +518,9 @@ def _with_and_without_data(fit: ArmFit, prior: Prior, std: float) -> tuple[Array
 
 
 def _checks(
-    robot: Robot, fit: ArmFit, validation: Sequence[Fit], informed: int, base: int,
+    robot: Robot, fit: ArmFit, validation: Sequence[Fit], told: Sequence[bool],
     values: PayloadParameters,
 ) -> Iterator[Check]:
-    share = informed / base
     if values.arm_load > 0.0:
         # Links are known from the motion without load.
         gains = np.sqrt(np.diag(fit.covariance)[fit.places.gains])
@@ -533,10 +531,11 @@ def _checks(
             f'{100.0 * gains[best]:.1f} % (limit {100.0 * MAX_GAIN_STD:.0f} %). A heavier load '
             'improves it.', 'informative')
     else:
+        share = sum(told) / len(told)
         yield Check(
             'informative motion', share >= _MIN_INFORMED, share, _MIN_INFORMED, '1',
-            f'The motion would identify {informed} of {base} base parameters if the masses of '
-            f'the URDF were known to {100.0 * _ROUGH_URDF:.0f} % only (limit '
+            f'The motion would identify {sum(told)} of {len(told)} base parameters if the masses '
+            f'of the URDF were known to {100.0 * _ROUGH_URDF:.0f} % only (limit '
             f'{100.0 * _MIN_INFORMED:.0f} %). A longer, faster motion of all joints identifies '
             'more.', 'informative')
     limits = values.unexplained_torque(robot.effort_limit)

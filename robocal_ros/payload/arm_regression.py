@@ -23,16 +23,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy
 
-from robocal_ros.arrays import Array, Flags
+from robocal_ros.arrays import Array
 from robocal_ros.errors import ConvergenceError, DataError
 from robocal_ros.estimation import (
     Blocks,
+    Channels,
     Delay,
     autocorrelation_time,
     derivatives,
@@ -41,14 +43,14 @@ from robocal_ros.estimation import (
     scaled_inverse,
     structured_covariance,
 )
-from robocal_ros.messages import JointSamples, check_effort, check_joints
+from robocal_ros.messages import JointSamples
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (
-    BAND,
     CHANGE,
-    MIN_MOTION,
     SLOWEST,
     TILT,
+    Term,
+    exciting_efforts,
     friction_terms,
     joint_terms,
     noise_terms,
@@ -149,6 +151,10 @@ class Law(NamedTuple):
         return np.column_stack((np.ones_like(velocity), direction, velocity,
                                 direction * np.abs(torque),
                                 *(known[name] for name in self.extras)))
+
+
+# Law by which friction is looked at first.
+_ROUGH_LAW = Law(_TRANSITIONS[1], ('sublinear',))
 
 
 @dataclass(frozen=True)
@@ -371,75 +377,86 @@ class ArmMotion:
             DataError: If the record is not an exciting motion or has no usable efforts.
 
         """
-        check_joints(samples, robot.joint_names)
-        check_effort(samples, robot.joint_names)
-        blocks = Blocks.of(samples, BAND, MIN_MOTION)
-        dynamics = NewtonEuler(robot, robot.tool_frame)
-        carried = partial(dynamics.torque, parameters=load)
-
-        def effort(delay: float) -> Array:
-            return blocks.sample_means(samples.time - delay, samples.effort)
-
-        seen = blocks.seen(samples.time)[:, None]
-        fast = (blocks.slowest >= SLOWEST) & seen
+        blocks, effort, fast = exciting_efforts(robot, samples)
         slow = [name for name, column in zip(robot.joint_names, fast.T, strict=True)
                 if not column.any()]
         if slow:
             raise DataError(
                 f'{", ".join(slow)} never turned faster than {SLOWEST} rad/s, where friction is a '
                 'function of speed. Use a faster motion of all joints.')
+        dynamics = NewtonEuler(robot, robot.tool_frame)
+        payload = blocks.means(dynamics.torque_regressor)
         rigid = blocks.means(partial(rigid_regressor, robot))
         velocity = np.array([node.velocity for node in blocks.nodes])
-        no_torque = np.zeros(fast.shape)
-        law = Law(_TRANSITIONS[1], ('sublinear',))
         # Free links of each joint would absorb a delay; the URDF's links with a free body on the
         # tool are close enough to identify it.
-        own = np.concatenate((blocks.means(dynamics.torque)[:, :, None],
-                              blocks.means(dynamics.torque_regressor)), axis=2)
-        known = [np.column_stack((own[:, joint], rigid[:, joint, 10 * robot.n + joint],
-                                  _friction_columns(law, velocity, joint, no_torque)))
+        no_torque, own = np.zeros(fast.shape), blocks.means(dynamics.torque)
+        known = [np.column_stack((own[:, joint], payload[:, joint],
+                                  rigid[:, joint, 10 * robot.n + joint],
+                                  _friction_columns(_ROUGH_LAW, velocity, joint, no_torque)))
                  for joint in range(robot.n)]
         delay = find_delay(effort, known, no_torque, blocks.period, fast)
         measured = effort(delay.value)
-        size, rotors, friction = _rough(known, measured, fast, len(law.names), own.shape[2])
-
-        torque = without_noise(blocks, blocks.centre.values_of(carried))
-        speed = np.abs(blocks.centre.velocity)
-        # Other in each direction, it resembles centrifugal torque.
-        uneven = size * speed / speed.max(axis=0)
-        terms = [
-            (COMMON, values.arm_model_std, np.zeros_like(torque)),
-            *((f'{CHANGE}, {part}, of {robot.joint_names[joint]}',
-               max(values.friction_change_std, _LEAST_STD), np.zeros_like(torque))
-              for joint in known_friction for part in ('dry', 'viscous')),
-            *joint_terms(robot, blocks, torque, carried,
-                         replace(values, posture_std=0.0, delay_std=0.0)),
-            *tilt_terms(blocks, [partial(tilted.torque, parameters=load)
-                                 for tilted in dynamics.tilts()], values.tilt_std),
-            *noise_terms(robot.joint_names, blocks,
-                         lambda q, v, a: carried(q, v, a) + rotors * a),
-            *friction_terms(robot.joint_names, blocks, size, values),
-            *((f'uneven viscous friction of {joint}', values.friction_change_std, uneven * alone)
-              for joint, alone in zip(robot.joint_names, np.eye(robot.n), strict=True))]
-        if values.delay_std > 0.0:
-            # What the shift leaves, because other errors of the model bias it, and filters. Of
-            # viscous friction, a delay resembles inertia.
-            v, a = blocks.centre.velocity, blocks.centre.acceleration
-            _, slope, curvature = derivatives(blocks, torque + rotors * a)
-            for joint, own_friction in enumerate(friction):
-                ahead, behind = (law.columns(v[:, joint] + step * a[:, joint], no_torque[:, joint])
-                                 for step in (_STEP, -_STEP))
-                slope[:, joint] += (ahead - behind) @ own_friction / (2.0 * _STEP)
-            terms += [('delay', values.delay_std, -slope),
-                      ('low-pass', (values.delay_std + abs(delay.value))**2, curvature)]
-        names, std, nuisances = stacked(terms, torque.T.shape)
+        # Of each joint: rotor, offset, and friction, whose size is that without the offset.
+        rough = np.array([
+            np.linalg.lstsq(every[rows], given[rows], rcond=1e-8)[0][-1 - len(_ROUGH_LAW.names):]
+            for every, rows, given in zip(known, fast.T, measured.T, strict=True)])
+        size = np.array([np.median(np.abs(every[rows, 2 - rough.shape[1]:] @ found[2:]))
+                         for every, rows, found in zip(known, fast.T, rough, strict=True)])
+        names, std, nuisances = stacked(
+            _arm_terms(robot, blocks, partial(dynamics.torque, parameters=load),
+                       [partial(tilted.torque, parameters=load) for tilted in dynamics.tilts()],
+                       values, known_friction, delay.value, size, rough), fast.T.shape)
         regressor = np.concatenate((
-            rigid, np.swapaxes(nuisances, 0, 1),
-            *((blocks.means(dynamics.torque_regressor),) if values.arm_load > 0.0 else ())),
+            rigid, np.swapaxes(nuisances, 0, 1), *((payload,) if values.arm_load > 0.0 else ())),
             axis=2)
-        return cls(regressor, std, velocity, measured, np.where(fast, 1.0, _SLOW_WEIGHT) * seen,
-                   delay, blocks.repeats, names, recording_check(blocks, robot.joint_names),
+        return cls(regressor, std, velocity, measured, np.where(fast, 1.0, _SLOW_WEIGHT)
+                   * blocks.seen(samples.time)[:, None], delay, blocks.repeats, names,
+                   recording_check(blocks, robot.joint_names),
                    values.saturation_std / rated_efforts(robot, measured)**2)
+
+
+def _arm_terms(
+    robot: Robot, blocks: Blocks, carried: Channels, tilted: Sequence[Channels],
+    values: PayloadParameters, known_friction: Iterable[int], delay: float, size: Array,
+    rough: Array,
+) -> Iterator[Term]:
+    """Yield the nuisance parameters of an arm's own motion.
+
+    Args:
+        robot: The arm.
+        blocks: The motion.
+        carried: Torques of links and load.
+        tilted: By tilt of the base, their derivative.
+        values: For the prior standard deviations.
+        known_friction: Joints whose friction was identified before.
+        delay: Delay that efforts are already corrected for [s].
+        size: Rough size of each joint's friction, shape (n,) [N·m].
+        rough: Rough rotor inertia and parameters of friction of each joint, shape (n, 1 + f).
+
+    """
+    torque, rotors = without_noise(blocks, blocks.centre.values_of(carried)), rough[:, 0]
+    none, changed = np.zeros_like(torque), max(values.friction_change_std, _LEAST_STD)
+    yield COMMON, values.arm_model_std, none
+    for joint, part in product(known_friction, ('dry', 'viscous')):
+        yield f'{CHANGE}, {part}, of {robot.joint_names[joint]}', changed, none
+    yield from joint_terms(robot, blocks, torque, carried,
+                           replace(values, posture_std=0.0, delay_std=0.0))
+    yield from tilt_terms(blocks, tilted, values.tilt_std)
+    yield from noise_terms(robot.joint_names, blocks,
+                           lambda q, v, a: carried(q, v, a) + rotors * a)
+    yield from friction_terms(robot.joint_names, blocks, size, values)
+    if values.delay_std > 0.0:
+        # What the shift leaves, because other errors of the model bias it, and filters. Of
+        # viscous friction, a delay resembles inertia.
+        v, a = blocks.centre.velocity, blocks.centre.acceleration
+        _, slope, curvature = derivatives(blocks, torque + rotors * a)
+        for joint, friction in enumerate(rough[:, 1:]):
+            ahead, behind = (_ROUGH_LAW.columns(v[:, joint] + step * a[:, joint], none[:, joint])
+                             for step in (_STEP, -_STEP))
+            slope[:, joint] += (ahead - behind) @ friction / (2.0 * _STEP)
+        yield 'delay', values.delay_std, -slope
+        yield 'low-pass', (values.delay_std + abs(delay))**2, curvature
 
 
 def surroundings(bodies: Array) -> Array:
@@ -460,29 +477,6 @@ def surroundings(bodies: Array) -> Array:
 def rigid_regressor(robot: Robot, q: Array, v: Array, a: Array) -> Array:
     """Return the columns of links and rotors, shape (k, n, 11 n); other arguments by instant."""
     return np.concatenate((arm_regressor(robot, q, v, a), a[:, :, None] * np.eye(robot.n)), axis=2)
-
-
-def _rough(
-    known: Sequence[Array], measured: Array, used: Flags, friction: int, rotor: int
-) -> tuple[Array, Array, Array]:
-    """Return size of friction [N·m], rotor inertia and friction parameters of each joint.
-
-    Args:
-        known: Columns of each joint, shape (k, q).
-        measured: Efforts, shape (k, n) [N·m].
-        used: Blocks of each joint that count, shape (k, n).
-        friction: Number of columns of friction, which are the last ones, its offset first.
-        rotor: Column of the rotor.
-
-    Returns:
-        Shapes (n,), (n,) and (n, friction).
-
-    """
-    size, found = np.zeros(len(known)), np.zeros((len(known), known[0].shape[1]))
-    for joint, (every, rows) in enumerate(zip(known, used.T, strict=True)):
-        found[joint] = np.linalg.lstsq(every[rows], measured[rows, joint], rcond=1e-8)[0]
-        size[joint] = np.median(np.abs(every[rows, 1 - friction:] @ found[joint, 1 - friction:]))
-    return size, found[:, rotor], found[:, -friction:]
 
 
 @dataclass(frozen=True)
@@ -720,72 +714,34 @@ def identify(
         ConvergenceError: If Newton's method does not converge.
 
     """
-    n = motion.effort.shape[1]
-    places = Unknowns.of(n, prior.others.shape[1], laws or (Law(_TRANSITIONS[1], ()),) * n)
-    x = np.zeros(places.size)
-    x[:places.gains.stop] = prior.mean
-    x[places.rotors] = np.maximum(x[places.rotors], 0.0)
-    x[places.others] = prior.others[0]
-    if start is not None:
-        x = start.copy()
+    n, others = motion.effort.shape[1], prior.others.shape[1]
+    places = Unknowns.of(n, others, laws or (Law(_TRANSITIONS[1], ()),) * n)
+    x = np.zeros(places.size) if start is None else start
+    if start is None:
+        x[:places.gains.stop] = prior.mean
+        x[places.rotors] = np.maximum(x[places.rotors], 0.0)
+        x[places.others] = prior.others[0]
     robust = np.ones_like(motion.effort)
     # Friction columns change between the rounds in which the prior's width is chosen.
-    width = widenings[0]
+    stated, widths = prior.std, [prior.std * factor for factor in widenings]
     for number in range(_ROUNDS):
         torque = motion.transmitted(x, places)
         used = robust * motion.trust
         noise = _free_noise(motion, places.laws, torque, used)
         if laws is None and number > 0:
-            places = Unknowns.of(n, prior.others.shape[1], [
-                _best_law(motion, prior, places, x, j, torque, noise[j], robust[:, j])
-                for j in range(n)])
+            places = Unknowns.of(n, others, [
+                _best_law(motion, replace(prior, std=stated), places, x, j, torque, noise[j],
+                          robust[:, j]) for j in range(n)])
             x = np.pad(x[:places.others.stop], (0, places.size - places.others.stop))
         solver = _Solver(motion, places, torque, used, noise)
-        width, *wider = widenings if number % 2 == 0 else (width,)
-        x, evidence = solver.solve(x, replace(prior, std=prior.std * width))
-        for factor in wider:
-            try:
-                tried, gained = solver.solve(x, replace(prior, std=prior.std * factor))
-            except ConvergenceError:
-                # The data pull links to the boundary of physically consistent bodies.
-                break
-            if gained < evidence + EVIDENCE:
-                break
-            x, evidence, width = tried, gained, factor
-        covariance = solver.inverse(x, replace(prior, std=prior.std * width))[0]
-        prior = prior.widened(motion.nuisances, x, covariance, places)
+        x, evidence, prior = solver.best(x, prior, widths if number % 2 == 0 else (prior.std,))
+        prior = prior.widened(motion.nuisances, x, solver.inverse(x, prior)[0], places)
         residual = motion.residual(x, places)
         size = 1.4826 * np.median(np.abs(residual), axis=0) + _LEAST_STD
         robust = np.minimum(1.0, _OUTLIER * size / np.maximum(np.abs(residual), _LEAST_STD))
-    prior = replace(prior, std=prior.std * width)
     prior = replace(prior, gain_power=solver.gain_power(x, prior))
     x, _ = solver.solve(x, prior)
-    residual = motion.residual(x, places)
-    # Model errors are the same in all repeats, which do not average them.
-    weights = robust * motion.trust
-    mean = (np.sqrt(weights) * residual).reshape(motion.repeats, -1, n).mean(axis=0)
-    repeated = (np.sqrt(motion.repeats / np.mean(weights, axis=0))
-                * _correlated_noise(mean, np.ones_like(mean)))
-    excess = np.maximum.reduce((
-        _correlated_noise(residual, weights) / noise, repeated / noise, np.ones(n)))
-    inverse, information = solver.inverse(x, prior)
-    root = np.sqrt(used.T)
-    columns = solver.columns(x, motion, torque)
-    structure = structured_covariance(
-        columns * root[:, :, None], root * residual.T,
-        np.tile(noise[:, None], len(residual)), inverse, information, np.zeros(len(x)),
-        motion.repeats)
-    # The deviations count by their squares, of which one alone is known to √2 of its mean.
-    doubt = inverse[:, places.gains] @ (np.sqrt(2.0) * prior.gain_power / x[places.gains])
-    driven = inverse[:, places.gains] @ prior.gain_information * (
-        _DRIVEN_STD * np.hypot(x, np.sqrt(np.diag(structure.matrix)))[places.load_friction])
-    matrix = structure.matrix + np.outer(doubt, doubt) + driven @ driven.T
-    if prior.exponents.any():
-        bent = inverse @ np.einsum('jkp,kj,j->pj', columns, used * motion.bent(x, places),
-                                   motion.bend_std / noise**2)
-        matrix = prior.no_better(x, matrix) + bent @ bent.T
-    return ArmFit(x, matrix, places, residual, evidence, prior.std, structure.freedom,
-                  solver.information(x, excess))
+    return solver.fit(x, prior, evidence, robust * motion.trust)
 
 
 def _correlated_noise(residual: Array, weights: Array) -> Array:
@@ -816,12 +772,39 @@ class _Solver:
     def __init__(
         self, motion: ArmMotion, places: Unknowns, torque: Array, weights: Array, noise: Array
     ) -> None:
-        self._places = places
+        self._motion, self._places = motion, places
+        self._weights, self._noise = weights, noise
+        self._every = [motion.equations(law, joint, torque)
+                       for joint, law in enumerate(places.laws)]
         self._rows = [
-            np.asarray(np.linalg.qr(motion.equations(law, joint, torque) * np.sqrt(
-                weights[:, joint])[:, None] / noise[joint], mode='r'))
-            for joint, law in enumerate(places.laws)]
-        self._used = [np.r_[places.rigid, friction] for friction in places.friction]
+            np.asarray(np.linalg.qr(every * np.sqrt(weight)[:, None] / std, mode='r'))
+            for every, weight, std in zip(self._every, weights.T, noise, strict=True)]
+
+    def best(
+        self, x: Array, prior: Prior, widths: Sequence[float]
+    ) -> tuple[Array, float, Prior]:
+        """Return unknowns, log-evidence and prior of the width that the data ask for.
+
+        Args:
+            x: Initial unknowns.
+            prior: The prior.
+            widths: Candidate standard deviations of it, of which each must be more likely than
+                the one before.
+
+        """
+        prior = replace(prior, std=widths[0])
+        x, evidence = self.solve(x, prior)
+        for std in widths[1:]:
+            wider = replace(prior, std=std)
+            try:
+                tried, gained = self.solve(x, wider)
+            except ConvergenceError:
+                # The data pull links to the boundary of physically consistent bodies.
+                break
+            if gained < evidence + EVIDENCE:
+                break
+            x, evidence, prior = tried, gained, wider
+        return x, evidence, prior
 
     def solve(self, x: Array, prior: Prior) -> tuple[Array, float]:
         """Minimise the negative log-posterior from a physically consistent start.
@@ -890,36 +873,62 @@ class _Solver:
                 shape (n,).
 
         """
-        found = np.zeros((len(x), len(x)))
-        for factor, (places, jacobian, _) in zip(
-                np.broadcast_to(excess, len(self._rows)), self._linearised(x), strict=True):
-            found[np.ix_(places, places)] += jacobian.T @ jacobian / factor**2
-        return found
+        return np.asarray(sum(slopes.T @ slopes / factor**2 for factor, (slopes, _) in zip(
+            np.broadcast_to(excess, len(self._rows)), self._linearised(x, self._rows),
+            strict=True)))
 
-    def columns(self, x: Array, motion: ArmMotion, torque: Array) -> Array:
-        """Return the derivatives of the efforts by the unknowns, shape (n, k, p)."""
-        found = np.zeros((len(self._rows), len(torque), self._places.size))
-        every = [motion.equations(law, joint, torque)
-                 for joint, law in enumerate(self._places.laws)]
-        for own, (places, jacobian, _) in zip(found, self._linearised(x, every), strict=True):
-            own[:, places] = jacobian
-        return found
-
-    def _linearised(
-        self, x: Array, equations: Sequence[Array] = ()
-    ) -> Iterator[tuple[npt.NDArray[np.intp], Array, Array]]:
-        """Yield of each joint the places of its unknowns, its gain last, slopes and residuals.
+    def _linearised(self, x: Array, equations: Sequence[Array]) -> Iterator[tuple[Array, Array]]:
+        """Yield of each joint the slopes by all unknowns, shape (r, p), and residuals, (r,).
 
         Args:
             x: The unknowns.
-            equations: As ``ArmMotion.equations`` returns them; by default the condensed ones.
+            equations: As ``ArmMotion.equations`` returns them, condensed or not.
 
         """
-        for rows, used, gain in zip(equations or self._rows, self._used,
-                                    range(len(x))[self._places.gains], strict=True):
+        places = self._places
+        for rows, friction, gain in zip(equations, places.friction,
+                                        range(len(x))[places.gains], strict=True):
+            used, slopes = np.r_[places.rigid, friction], np.zeros((len(rows), len(x)))
             torque = rows[:, :-1] @ x[used]
-            yield (np.append(used, gain), np.column_stack((x[gain] * rows[:, :-1], torque)),
-                   rows[:, -1] - x[gain] * torque)
+            slopes[:, used], slopes[:, gain] = x[gain] * rows[:, :-1], torque
+            yield slopes, rows[:, -1] - x[gain] * torque
+
+    def fit(self, x: Array, prior: Prior, evidence: float, robust: Array) -> ArmFit:
+        """Return an estimate with its covariance.
+
+        Args:
+            x: The unknowns.
+            prior: Their prior.
+            evidence: Their log-evidence.
+            robust: Weights of the blocks by these unknowns, shape (k, n).
+
+        """
+        motion, places, noise, used = self._motion, self._places, self._noise, self._weights
+        residual, n = motion.residual(x, places), len(noise)
+        # Model errors are the same in all repeats, which do not average them.
+        mean = (np.sqrt(robust) * residual).reshape(motion.repeats, -1, n).mean(axis=0)
+        repeated = (np.sqrt(motion.repeats / np.mean(robust, axis=0))
+                    * _correlated_noise(mean, np.ones_like(mean)))
+        excess = np.maximum.reduce((
+            _correlated_noise(residual, robust) / noise, repeated / noise, np.ones(n)))
+        inverse, information = self.inverse(x, prior)
+        root = np.sqrt(used.T)
+        columns = np.array([slopes for slopes, _ in self._linearised(x, self._every)])
+        structure = structured_covariance(
+            columns * root[:, :, None], root * residual.T,
+            np.tile(noise[:, None], len(residual)), inverse, information, np.zeros(len(x)),
+            motion.repeats)
+        # The deviations count by their squares, of which one alone is known to √2 of its mean.
+        doubt = inverse[:, places.gains] @ (np.sqrt(2.0) * prior.gain_power / x[places.gains])
+        driven = inverse[:, places.gains] @ prior.gain_information * (
+            _DRIVEN_STD * np.hypot(x, np.sqrt(np.diag(structure.matrix)))[places.load_friction])
+        matrix = structure.matrix + np.outer(doubt, doubt) + driven @ driven.T
+        if prior.exponents.any():
+            bent = inverse @ np.einsum('jkp,kj,j->pj', columns, used * motion.bent(x, places),
+                                       motion.bend_std / noise**2)
+            matrix = prior.no_better(x, matrix) + bent @ bent.T
+        return ArmFit(x, matrix, places, residual, evidence, prior.std, structure.freedom,
+                      self.information(x, excess))
 
     def gain_power(self, x: Array, prior: Prior) -> Array:
         """Return the power of each gain by which its marginal posterior falls below the joint.
@@ -940,12 +949,11 @@ class _Solver:
         places, known = self._places, bool(prior.exponents.any())
         information = prior.cost(x, places)[2] + self.information(x)
         linear = np.delete(np.arange(len(x)), places.gains)
-        inverse, told = np.zeros_like(information), np.zeros(len(self._rows))
+        inverse = np.zeros_like(information)
         inverse[np.ix_(linear, linear)] = scaled_inverse(information[np.ix_(linear, linear)])
         counted = np.r_[places.others] if known else places.rigid
-        for joint, (used, jacobian, _) in enumerate(self._linearised(x)):
-            own = np.sum((jacobian.T @ jacobian) * inverse[np.ix_(used, used)], axis=0)
-            told[joint] = max(float(own[np.isin(used, counted)].sum()), 0.0)
+        told = np.array([max(float(np.sum((slopes.T @ slopes * inverse)[:, counted])), 0.0)
+                         for slopes, _ in self._linearised(x, self._rows)])
         deviating = x.copy()
         deviating[places.gains] = prior.mean[places.gains]
         deviating[places.load_friction] = prior.load_friction[0]
@@ -958,15 +966,15 @@ class _Solver:
         cost, gradient, hessian = prior.cost(x, self._places)
         if not np.isfinite(cost):
             return cost, gradient, hessian
-        for places, jacobian, off in self._linearised(x):
+        for slopes, off in self._linearised(x, self._rows):
             cost += 0.5 * float(off @ off)
-            gradient[places] -= jacobian.T @ off
-            hessian[np.ix_(places, places)] += jacobian.T @ jacobian
+            gradient -= slopes.T @ off
+            hessian += slopes.T @ slopes
         return cost, gradient, hessian
 
 
 def _factor(matrix: Array) -> tuple[Array, bool]:
-    """Return the Cholesky factor of a scaled Hessian.
+    """Return the Cholesky factor of a scaled Hessian, such as of normal equations with a prior.
 
     Near the boundary of consistent bodies its rounding errors exceed its least eigenvalues.
 
@@ -1000,8 +1008,7 @@ def _best_law(
     target = row_weight * motion.effort[:, joint] / gain - rows @ x[used]
     scale = 1.0 / np.sqrt(np.diag(expected) + np.sum(rows**2, axis=0) + 1e-300)
     scaled = rows * scale
-    factor = scipy.linalg.cho_factor(
-        scaled.T @ scaled + expected * np.outer(scale, scale) + 1e-12 * np.eye(len(scale)))
+    factor = _factor(scaled.T @ scaled + expected * np.outer(scale, scale))
 
     def freed(columns: Array) -> Array:
         # Columns without the part that links within the prior explain.

@@ -147,7 +147,7 @@ def needs(values: PayloadParameters) -> Needs:
 
 def gain_needs(values: PayloadParameters) -> Needs:
     """Return the streams that the calibration of drive gains reads."""
-    return Needs(effort=True, budget=EXCITATION_BUDGET, temperature_topic=values.temperature_topic)
+    return needs(replace(values, method='excitation', excitation_source='torque'))
 
 
 def estimate(
@@ -220,8 +220,7 @@ def estimate_arm(
     return arm_identification.estimate(
         robot, recording.joints, values, scale=effort_scale(robot, inputs.gains),
         scale_covariance=relative_covariance(robot, inputs.gains, gain_std(values)),
-        calibrated=inputs.gains is not None,
-        before=inputs.get(ARM) if values.arm_load > 0.0 else None,
+        calibrated=inputs.gains is not None, before=inputs.get(ARM),
         stored=inputs.beside.get('payload'),
         friction=None if friction is None else friction_by_joint(
             friction, recording.temperature))

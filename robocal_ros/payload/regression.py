@@ -197,33 +197,37 @@ def joint_terms(
         delay: Delay that measured values are already corrected for [s].
 
     """
-    usual = blocks.centre.values_of(predicted)
+    slope = _slope(blocks.centre, predicted)
     if values.posture_std > 0.0:
-        for joint, name in enumerate(robot.joint_names):
-            yield (f'angle of {name}', values.posture_std,
-                   _change(blocks, predicted, usual, joint, (_STEP, 0.0, 0.0)) / _STEP)
+        for name, alone in zip(robot.joint_names, np.eye(robot.n), strict=True):
+            yield f'angle of {name}', values.posture_std, slope(alone)
     names = {f'compliance of {name}': joint for joint, name in enumerate(robot.joint_names)}
     yield from _deflection_terms(blocks, torque, predicted, names,
                                  values.sag_std / rated_efforts(robot, torque))
     if values.delay_std > 0.0:
-        _, slope, curvature = derivatives(blocks, usual)
-        yield 'delay', values.delay_std, -slope
+        _, rate, curvature = derivatives(blocks, blocks.centre.values_of(predicted))
+        yield 'delay', values.delay_std, -rate
         # A low-pass filter of a time constant T is a delay T, and T² times the second derivative.
         yield 'low-pass', (values.delay_std + abs(delay))**2, curvature
-        early = replace(blocks.centre, velocity=blocks.centre.velocity
-                        - _STEP * blocks.centre.acceleration)
-        yield ('delay of speeds', values.delay_std, (early.values_of(predicted) - usual) / _STEP)
+        yield 'delay of speeds', values.delay_std, slope(v=-blocks.centre.acceleration)
 
 
-def _change(
-    blocks: Blocks, predicted: Channels, usual: Array, joint: int, by: Sequence[Array | float]
-) -> Array:
-    """Return what a change of a joint's angles, speeds and accelerations changes of channels."""
-    moved = [series.copy() for series in (
-        blocks.centre.position, blocks.centre.velocity, blocks.centre.acceleration)]
-    for series, added in zip(moved, by, strict=True):
-        series[:, joint] += added
-    return np.asarray(Kinematics(*moved).values_of(predicted) - usual)
+def _slope(centre: Kinematics, predicted: Channels) -> Callable[..., Array]:
+    """Return the function of the derivatives of predictions along a change of the motion.
+
+    It gets the changes of positions, velocities and accelerations, and the step by which it
+    divides a difference.
+    """
+    usual = centre.values_of(predicted)
+
+    def along(
+        q: Array | float = 0.0, v: Array | float = 0.0, a: Array | float = 0.0, step: float = _STEP
+    ) -> Array:
+        moved = Kinematics(centre.position + step * q, centre.velocity + step * v,
+                           centre.acceleration + step * a)
+        return (moved.values_of(predicted) - usual) / step
+
+    return along
 
 
 def _deflection_terms(
@@ -241,11 +245,11 @@ def _deflection_terms(
     """
     if not std.any():
         return
-    usual, carried = blocks.centre.values_of(predicted), derivatives(blocks, torque)
+    slope, carried = _slope(blocks.centre, predicted), derivatives(blocks, torque)
     for name, joint in names.items():
+        alone = np.eye(len(std))[joint]
         step = _STEP / max(float(np.abs(torque[:, joint]).max()), 1e-9)
-        yield name, float(std[joint]), _change(blocks, predicted, usual, joint, [
-            -step * item[:, joint] for item in carried]) / step
+        yield name, float(std[joint]), slope(*(-item * alone for item in carried), step=step)
 
 
 def bending_terms(
@@ -288,14 +292,12 @@ def noise_terms(joint_names: Sequence[str], blocks: Blocks, predicted: Channels)
         predicted: Predicted measurements of the channels.
 
     """
-    usual, centre = blocks.centre.values_of(predicted), blocks.centre
-    for joint, (name, share) in enumerate(zip(joint_names, blocks.noise, strict=True)):
-        if share < _NO_NOISE:
-            continue
-        scaled = centre.acceleration.copy()
-        scaled[:, joint] *= 1.0 + _STEP
-        yield (f'noise of accelerations of {name}', _ATTENUATION * float(share),
-               (replace(centre, acceleration=scaled).values_of(predicted) - usual) / _STEP)
+    slope = _slope(blocks.centre, predicted)
+    for name, share, alone in zip(joint_names, blocks.noise, np.eye(len(joint_names)),
+                                  strict=True):
+        if share >= _NO_NOISE:
+            yield (f'noise of accelerations of {name}', _ATTENUATION * float(share),
+                   slope(a=blocks.centre.acceleration * alone))
 
 
 def tilt_terms(blocks: Blocks, tilted: Iterable[Channels], std: float) -> Iterator[Term]:
@@ -500,8 +502,8 @@ class Rows:
             lack: Lack of fit of each channel; empty if it is not known.
 
         """
-        known = [(item.pure_error, item.unexplained) if item.pure_error is not None else
-                 (None, None) for item in lack] or [(None, None)] * len(self.channels)
+        known = [() if item.pure_error is None else (item.pure_error, item.unexplained)
+                 for item in lack] or [()] * len(self.channels)
         return tuple(
             Fit(name, unit, rms(whole[counted]), rms(left[counted]), int(counted.sum()), *parts)
             for name, unit, whole, left, counted, parts
@@ -716,20 +718,16 @@ def validated(
     # What a reference run has, too, cancels.
     common = np.zeros_like(fit.residual) if fit.common is None else fit.common
     # By the covariance, the prediction errs too.
-    ratios, limits, other = [], [], []
+    ratios, limits = [], []
+    other: list[float] = []
     for every, last_used, after, among, left in zip(
             columns(last, part), used, off - common[:, border:], fit.used, fit.residual - common,
             strict=True):
-        if not last_used.any():
-            ratios.append(0.0)
-            limits.append(max_ratio)
-            other.append(0.0)
-            continue
         variance = np.sum(every[last_used] @ part.covariance * every[last_used], axis=1)
         expected = rms(np.sqrt(np.maximum(variance, 0.0)))
         scale = max(float(np.hypot(rms(left[among]), expected)), 1e-12)
         ratios.append(rms(after[last_used]) / scale)
-        shift = 0.0 if drift is None else after[last_used].mean()
+        shift = 0.0 if drift is None else after[last_used].sum() / max(last_used.sum(), 1)
         other.append(rms(after[last_used] - shift) / scale if (
             drift is not None and abs(shift) <= drift[len(other)]) else np.inf)
         # By chance, of as many independent rows as the correlation of the residuals leaves.
@@ -774,8 +772,6 @@ def scatter(values: Array, valid: Flags, near_reversal: Flags) -> Array:
         size = _rms_by_channel(values, valid)
     found = np.full(values.shape, np.inf)
     for channel, counted in enumerate(used):
-        if not counted.any():
-            continue
         time = autocorrelation_time(values[channel, counted])
         found[channel, counted] = size[channel] * np.sqrt(time)
     return found
@@ -784,6 +780,29 @@ def scatter(values: Array, valid: Flags, near_reversal: Flags) -> Array:
 def _rms_by_channel(values: Array, rows: Flags) -> Array:
     return np.array([max(rms(channel[counted]), _LEAST_SCATTER)
                      for channel, counted in zip(values, rows, strict=True)])
+
+
+def exciting_efforts(
+    robot: Robot, samples: JointSamples
+) -> tuple[Blocks, Callable[[float], Array], Flags]:
+    """Return an exciting motion, the efforts given their delay, and where they are a model's.
+
+    Returns:
+        The blocks, a function of the delay [s] with the mean efforts, shape (k, n) [N·m], and the
+        blocks in which friction is a function of speed, shape (k, n).
+
+    Raises:
+        DataError: If the motion is not exciting, or efforts are missing or constant.
+
+    """
+    check_joints(samples, robot.joint_names)
+    check_effort(samples, robot.joint_names)
+    blocks = Blocks.of(samples, BAND, MIN_MOTION)
+
+    def effort(delay: float) -> Array:
+        return blocks.sample_means(samples.time - delay, samples.effort)
+
+    return blocks, effort, (blocks.slowest >= SLOWEST) & blocks.seen(samples.time)[:, None]
 
 
 def torque_rows(
@@ -812,26 +831,21 @@ def torque_rows(
         DataError: If the motion is not exciting, or efforts are missing or constant.
 
     """
-    check_joints(samples, robot.joint_names)
-    check_effort(samples, robot.joint_names)
-    blocks = Blocks.of(samples, BAND, MIN_MOTION)
+    blocks, effort, fast = exciting_efforts(robot, samples)
     identified = ArmFriction(friction, robot.joint_names)
     dynamics = NewtonEuler(robot, robot.tool_frame)
     own = blocks.means(dynamics.torque)
     columns = np.concatenate((blocks.means(dynamics.torque_regressor),
                               blocks.means(lambda q, v, a: loss_columns(v))), axis=2)
 
-    def effort(delay: float) -> Array:
-        return blocks.sample_means(samples.time - delay, samples.effort)
-
     # The payload is not known yet: the drive torque states what the gears transmit.
     driven = effort(0.0)
     known = blocks.means_of_velocity(partial(identified.torque, effort=driven))
-    valid = (blocks.slowest >= SLOWEST).T & blocks.seen(samples.time)
-    rotors, smooth = blocks.centre.acceleration, partial(without_noise, blocks)
+    valid, smooth = fast.T, partial(without_noise, blocks)
+    rotors = blocks.centre.acceleration
     delay = Delay() if values.delay_std <= 0.0 else find_delay(effort, [
         np.column_stack((columns[:, joint], own[:, joint], rotors[:, joint]))
-        for joint in range(robot.n)], known, blocks.period, valid.T)
+        for joint in range(robot.n)], known, blocks.period, fast)
 
     def nuisance_about(body: Array, losses: Array) -> Iterator[Term]:
         carried = partial(dynamics.torque, parameters=body)
@@ -934,7 +948,8 @@ def friction_terms(
 
     After a reversal, friction builds up in phase with the acceleration, and resembles inertia.
     Friction that grows with load or less than with speed, and its rise towards standstill, are
-    unknowns of their own where the torque is given.
+    unknowns of their own where the torque is given; elsewhere, viscous friction that differs
+    between the directions, which resembles centrifugal torque.
 
     Args:
         joint_names: Names of the joints.
@@ -950,10 +965,12 @@ def friction_terms(
     shapes = [('drift of friction', change, size * np.linspace(-0.5, 0.5, len(speed))[:, None]),
               *((f'build-up of friction over {angle} rad', _DRY * change,
                  size * np.exp(-turned / angle)) for angle in _BUILD_UPS)]
-    if torque is not None:
-        highest = np.maximum(speed.max(axis=0), 1e-9)
+    relative = speed / np.maximum(speed.max(axis=0), 1e-9)
+    if torque is None:
+        shapes.append(('uneven viscous friction', change, direction * size * relative))
+    else:
         shapes += [('load-dependent friction', values.load_friction_std, np.abs(torque)),
-                   ('sublinear friction', change, size * np.sqrt(speed / highest)),
+                   ('sublinear friction', change, size * np.sqrt(relative)),
                    *((f'rise of friction below {limit} rad/s', _DRY * change,
                       size * np.exp(-speed / limit)) for limit in _RISES)]
     for name, std, shape in shapes:

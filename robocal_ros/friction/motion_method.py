@@ -81,8 +81,7 @@ class MotionJoint:
 
         """
         self.joint, self.model, self.held_out = robot.joint_names[joint], model, held_out
-        v = motion.velocity[:, joint]
-        speed, measured, fitted, reasons = [], [], [], [negative] if negative else []
+        v, reasons = motion.velocity[:, joint], [negative] if negative else []
         bins: list[np.ndarray] = []
         for sign, direction in zip((1.0, -1.0), DIRECTIONS, strict=True):
             chosen = np.flatnonzero(sign * v > _MOVING)
@@ -90,21 +89,18 @@ class MotionJoint:
                 reasons.append(f'{len(chosen)} samples of motion {direction} (at least '
                                f'{4 * _BINS} needed)')
                 continue
-            for rows in np.array_split(chosen[np.argsort(v[chosen])], _BINS):
-                speed.append(v[rows].mean())
-                fitted.append(friction[rows].mean())
-                measured.append((friction + residual)[rows].mean())
-                bins.append(np.sort(rows))
+            bins += map(np.sort, np.array_split(chosen[np.argsort(v[chosen])], _BINS))
         if (shares > _UNOBSERVABLE).any():
             reasons.append('the motion does not separate friction from rigid-body torques')
         self.unidentified = '; '.join(reasons)
         self.torque, self.residual = rms(motion.torque[:, joint]), rms(residual)
         self.speed, self.measured, self.fitted = (
-            np.array(part) for part in (speed, measured, fitted))
-        self.misfit = rms(self.measured - self.fitted) if speed else 0.0
+            np.array([part[rows].mean() for rows in bins])
+            for part in (v, friction + residual, friction))
+        self.misfit = rms(self.measured - self.fitted)
         self.scatter, self.rows = pass_scatter(residual, bins), len(v)
         excess = float(np.sqrt(max(0.0, self.misfit**2 - self.scatter**2)))
-        self.degree = 100.0 * excess / rms(self.fitted) if speed else np.inf
+        self.degree = 100.0 * excess / rms(self.fitted) if bins else np.inf
 
 
 class _Motion:

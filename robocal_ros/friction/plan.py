@@ -90,11 +90,10 @@ def free_range(
         MotionError: If the posture itself is in contact.
 
     """
-    low = max(posture[joint] - 0.5 * width, float(robot.lower[joint]) + _MARGIN)
-    high = min(posture[joint] + 0.5 * width, float(robot.upper[joint]) - _MARGIN)
+    lower, upper = float(robot.lower[joint]) + _MARGIN, float(robot.upper[joint]) - _MARGIN
     # Near a limit the range is shifted to the other side.
-    low = max(min(low, high - width), float(robot.lower[joint]) + _MARGIN)
-    high = min(max(high, low + width), float(robot.upper[joint]) - _MARGIN)
+    low = max(min(posture[joint] - 0.5 * width, upper - width), lower)
+    high = min(low + width, upper)
     angles = np.linspace(low, high, max(3, int(np.ceil((high - low) / _CHECK_STEP))))
     centre = int(np.argmin(np.abs(angles - posture[joint])))
 

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -137,19 +136,20 @@ def estimate_sets(
                          target_motion(robot, target, registration.rotation))
     arm = load.on(robot)
     fitted, held_out = (data.rows(which) for which in (~data.held_out, data.held_out))
-    fit = fit_compliance(robot, arm, target, fitted, values.encoder_std, load.others_on(robot))
+    fit = fit_compliance(robot, arm, target, fitted, values.encoder_std,
+                         [other.on(robot) for other in load.others()])
     sag, sag_held_out = (_sag(robot, arm, target, part, fit) for part in (fitted, held_out))
     everything, names, seen = [*unloaded, *loaded], robot.joint_names, list(fit.seen)
     return CalibrationResult(
         kind=KIND, method=LOADED_UNLOADED, robot=robot.identity,
-        frame='', parameters=_parameters(names, fit),
+        frame='', parameters=tuple(_parameters(names, fit)),
         covariance_names=tuple(f'{names[i]}.compliance' for i in seen),
         covariance=fit.covariance[np.ix_(seen, seen)],
         fit=(Fit('sag', 'm', rms(sag.before[fit.kept]), rms(sag.after[fit.kept]),
                  int(fit.kept.sum())),),
         validation=(Fit('sag', 'm', rms(sag_held_out.before), rms(sag_held_out.after),
                         len(held_out)),) if len(held_out) else (),
-        checks=_checks(names, values, fit, sag_held_out, furthest),
+        checks=tuple(_checks(names, values, fit, sag_held_out, furthest)),
         counts={
             'unloaded_visits': len(unloaded), 'loaded_visits': len(loaded),
             'unloaded_postures': len(visits(unloaded, values.match_tolerance)),
@@ -169,21 +169,15 @@ def estimate_sets(
             'tracker_rotation': registration.rotation.ravel().tolist(),
             'tracker_translation': registration.translation.tolist(),
             'largest_encoder_difference': float(np.abs(data.loaded - data.unloaded).max()),
-            **_findings(names, fit)},
+            'offset_between_sets': [] if fit.offset is None else fit.offset.tolist(),
+            'sizes': {name: float(value) for name, value in fit.size.items()},
+            'encoder_share': fit.encoder_share, 'reduced_chi_square': fit.chi_square,
+            'condition': fit.condition,
+            'correction': {names[i]: float(fit.correction[i]) for i in seen},
+            'bending': {place: [float(fit.bending[i]), float(fit.bending_std[i])]
+                        for i, place in _bent(names, fit).items()}},
         source=source, time=last,
         software_version=__version__, series=_series(data, sag, sag_held_out))
-
-
-def _findings(names: Sequence[str], fit: ComplianceFit) -> dict[str, Any]:
-    """Return what the fit found besides compliances, for the settings of the result."""
-    return {
-        'offset_between_sets': [] if fit.offset is None else fit.offset.tolist(),
-        'sizes': {name: float(value) for name, value in fit.size.items()},
-        'encoder_share': fit.encoder_share, 'reduced_chi_square': fit.chi_square,
-        'condition': fit.condition,
-        'correction': {names[i]: float(fit.correction[i]) for i in fit.seen},
-        'bending': {place: [float(fit.bending[i]), float(fit.bending_std[i])]
-                    for i, place in _bent(names, fit).items()}}
 
 
 def stream_counts(joints: StreamCounts, readings: StreamCounts) -> dict[str, int]:
@@ -215,14 +209,13 @@ def _sag(robot: Robot, arm: Robot, target: Target, data: Displacements, fit: Com
         for compliance in (np.zeros(robot.n), fit.correction)))
 
 
-def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ...]:
+def _parameters(names: Sequence[str], fit: ComplianceFit) -> Iterator[Parameter]:
     std, correlation = fit.std(), fit.correlation()
-    parameters = []
     for joint, name in enumerate(names):
         full = f'{name}.compliance'
         if joint not in fit.seen:
-            parameters.append(Parameter(full, UNIT, state=State.NOT_IDENTIFIED,
-                                        note=f'unobservable: {fit.unobservable[joint]}'))
+            yield Parameter(full, UNIT, state=State.NOT_IDENTIFIED,
+                            note=f'unobservable: {fit.unobservable[joint]}')
             continue
         notes = []
         if joint in fit.clipped:
@@ -238,10 +231,9 @@ def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ..
                   for other in fit.seen
                   if other != joint and abs(correlation[joint, other]) > CORRELATED]
         freedom = float(fit.freedom[joint])
-        parameters.append(Parameter(
+        yield Parameter(
             full, UNIT, float(fit.value[joint]), float(std[joint]), note='; '.join(notes),
-            freedom=freedom if freedom < _NORMAL else None))
-    return tuple(parameters)
+            freedom=freedom if freedom < _NORMAL else None)
 
 
 def _place(names: Sequence[str], number: int) -> str:
@@ -269,29 +261,28 @@ def _cause(names: Sequence[str], fit: ComplianceFit) -> str:
 def _checks(
     names: Sequence[str], values: ComplianceParameters, fit: ComplianceFit, sag: Sag,
     furthest: float,
-) -> tuple[Check, ...]:
-    checks = []
+) -> Iterator[Check]:
     if len(sag.before):
-        checks.append(Check(
+        yield Check(
             'sag removed on held-out postures', sag.removed >= values.min_sag_removed,
             sag.removed, values.min_sag_removed, '1',
             f'On {len(sag.before)} held-out postures the model removes '
             f'{100.0 * sag.removed:.1f} % of the sag: {1e6 * rms(sag.before):.0f} µm before, '
             f'{1e6 * rms(sag.after):.0f} µm after (at least '
             f'{100.0 * values.min_sag_removed:.0f} % wanted).'
-            + ('' if sag.removed >= values.min_sag_removed else _cause(names, fit))))
+            + ('' if sag.removed >= values.min_sag_removed else _cause(names, fit)))
         ratio = rms(sag.before) / max(rms(sag.after), 1e-12)
-        checks.append(Check(
+        yield Check(
             'load is seen', ratio >= _SEEN, ratio, _SEEN, '1',
             f'The load moves the target by {1e6 * rms(sag.before):.0f} µm (RMS), '
             f'{ratio:.1f} times what the model leaves (at least {_SEEN:.0f} times wanted)'
             + ('.' if ratio >= _SEEN else '; check the mass of the load, and '
-               'that it was mounted between the sets.')))
+               'that it was mounted between the sets.'))
     share = float((~fit.kept).mean())
-    checks.append(Check(
+    yield Check(
         'displacements that fit', share <= _MAX_REJECTED, share, _MAX_REJECTED, '1',
         f'{int((~fit.kept).sum())} of {len(fit.kept)} displacements do not fit the others and '
-        f'were rejected (limit {100.0 * _MAX_REJECTED:.0f} %).'))
+        f'were rejected (limit {100.0 * _MAX_REJECTED:.0f} %).')
     depths = {joint: -value / max(float(fit.std()[joint]), 1e-30)
               for joint, value in fit.clipped.items()}
     depth = max(depths.values(), default=0.0)
@@ -299,14 +290,12 @@ def _checks(
         f"The compliance of '{names[max(depths, key=depths.__getitem__)]}' is estimated "
         f'{depth:.1f} standard deviations below zero (limit {_NEGATIVE:.0f}); check the load, its '
         'centre of mass and the tracker frame.')
-    checks.append(Check('compliances not negative', depth <= _NEGATIVE, depth, _NEGATIVE, '1',
-                        reason))
+    yield Check('compliances not negative', depth <= _NEGATIVE, depth, _NEGATIVE, '1', reason)
     limit = values.max_registration_residual
-    checks.append(Check(
+    yield Check(
         'tracker frame', furthest <= limit, furthest, limit, 'm',
         f'The registered tracker measures the target at most {1e3 * furthest:.2f} mm from its '
-        f'position by forward kinematics (limit {1e3 * limit:.2f} mm).'))
-    return tuple(checks)
+        f'position by forward kinematics (limit {1e3 * limit:.2f} mm).')
 
 
 def _series(data: Displacements, fitted: Sag, held_out: Sag) -> tuple[Series, ...]:

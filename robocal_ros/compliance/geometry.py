@@ -196,6 +196,11 @@ class ObservedSet:
         """Whether readings are poses."""
         return self.kind == 'pose' or bool(self.corners)
 
+    @property
+    def coordinates(self) -> int:
+        """Number of coordinates of each observation."""
+        return 6 if self.posed else 1 if self.kind == 'plane' else 3
+
     def __len__(self) -> int:
         """Return the number of observations."""
         return len(self.posture)
@@ -398,26 +403,24 @@ class Kinematics:
         shifts: Columns are the directions in which the shifts of the joints' frames move them,
             before the joints, shape (k, n, 3, 3).
         turns: Columns are the axes about which their rotation vectors turn them, likewise.
-        axes: Joint axes, shape (k, n, 3).
         torque: Torques that hold the arm, shape (k, n) [N·m].
         doubted: Their changes by what is uncertain of them: the part of the links of the URDF, by
             joint, then the changes by tool and load, shape (k, n, n + b) [N·m].
         tool: Rotation of the target's frame, shape (k, 3, 3).
         point: Position of the target, shape (k, 3) [m].
         lever: The target relative to the joints' frames, shape (k, n, 3) [m].
-        moved: Movement of the target by the joints, shape (k, n, 3) [m/rad].
+        joints: Movement of the target by the joints, and their axes, shape (k, n, 6) [m/rad, 1].
 
     """
 
     shifts: Array
     turns: Array
-    axes: Array
     torque: Array
     doubted: Array
     tool: Array
     point: Array
     lever: Array
-    moved: Array
+    joints: Array
 
 
 class ArmGeometry:
@@ -461,24 +464,22 @@ class ArmGeometry:
         # Without anything mounted, then with each uncertain body displaced.
         self._others = {loaded: [robot.copy(), *mounted.others_on(robot, loaded=loaded)]
                         for loaded in self._arms}
-        begin, bodies = 7 * robot.n, len(next(iter(self._others.values()))) - 1
-        self.nuisances = {_WEIGHTS: (slice(begin, begin + robot.n), weight_std)}
-        begin += robot.n
-        if bodies:
-            self.nuisances[_BODIES] = (slice(begin, begin + bodies), 1.0)
-        begin += bodies
-        self.intrinsics = {
-            f'{camera}.{name}': begin + place for place, (camera, name) in enumerate(
-                (camera, name) for camera in dict.fromkeys(
+        bodies = len(next(iter(self._others.values()))) - 1
+        self.value = np.zeros(7 * robot.n)
+        self.nuisances: dict[str, tuple[slice, float]] = {}
+        for name, count, std in (
+                (_WEIGHTS, robot.n, weight_std), (_BODIES, bodies, 1.0),
+                *((f'{camera}.{name}', 1, std) for camera in dict.fromkeys(
                     item.camera for item in data.sets if item.corners)
-                for name, std in self.cameras[camera].stds.items() if std > 0.0)}
-        for name, column in self.intrinsics.items():
-            camera, _, which = name.rpartition('.')
-            self.nuisances[name] = (slice(column, column + 1), self.cameras[camera].stds[which])
+                  for name, std in self.cameras[camera].stds.items() if std > 0.0)):
+            if count:
+                begin, self.value = len(self.value), np.pad(self.value, (0, count))
+                self.nuisances[name] = (slice(begin, begin + count), std)
+        self._bodies = 8 * robot.n + bodies
+        self.intrinsics = {name: part.start for name, (part, _) in self.nuisances.items()
+                           if part.start >= self._bodies}
         self._nominal = [placement.copy() for placement in robot.model.jointPlacements]
         self._joints = [robot.model.getJointId(name) for name in robot.joint_names]
-        self._bodies = begin
-        self.value = np.zeros(begin + len(self.intrinsics))
         self.targets = {item.target: np.array(target.xyz) for item in data.sets}
         self.turns: dict[str, Array] = {}
         self.fixtures: dict[str, Array | pin.SE3] = {}
@@ -504,8 +505,8 @@ class ArmGeometry:
 
     def check_amount(self) -> None:
         """Raise a DataError if there are fewer coordinates than observable unknowns."""
-        found = sum((6 if item.posed else 1 if item.kind == 'plane' else 3)
-                    * len(np.unique(item.posture.round(_SAME), axis=0)) for item in self.sets)
+        found = sum(item.coordinates * len(np.unique(item.posture.round(_SAME), axis=0))
+                    for item in self.sets)
         if found < self.least:
             raise DataError(
                 f'{sum(map(len, self.sets))} observations have {found} coordinates in different '
@@ -561,36 +562,36 @@ class ArmGeometry:
                       for joint in self._joints]
             frames = np.array([place.rotation for place in before])
             lever = point - np.array([place.translation for place in before])
-            rows.append((frames @ turned.transpose(0, 2, 1), frames @ rates, jacobian[3:].T,
-                         torque, doubted(q), tool, point, lever, jacobian[:3].T))
+            rows.append((frames @ turned.transpose(0, 2, 1), frames @ rates, torque, doubted(q),
+                         tool, point, lever, jacobian.T))
         return Kinematics(*(np.array(part) for part in zip(*rows, strict=True)))
 
     def jacobian(self, item: ObservedSet, at: Kinematics) -> Array:
-        """Return the Jacobian of the target by all unknowns, shape (k, 3, width)."""
-        n = self.robot.n
-        jacobian = np.zeros((len(item), 3, self.width))
-        jacobian[:, :, :3 * n] = at.shifts.transpose(0, 2, 1, 3).reshape(-1, 3, 3 * n)
+        """Return the Jacobian of the target, shift and turn, by all unknowns, (k, 6, width)."""
+        n, count = self.robot.n, len(item)
+        jacobian, joints = np.zeros((count, 6, self.width)), at.joints.transpose(0, 2, 1)
+        jacobian[:, :3, :3 * n] = at.shifts.transpose(0, 2, 1, 3).reshape(count, 3, -1)
         turned = np.cross(at.turns.transpose(0, 1, 3, 2), at.lever[:, :, None])
-        jacobian[:, :, 3 * n:6 * n] = turned.transpose(0, 3, 1, 2).reshape(-1, 3, 3 * n)
-        jacobian[:, :, 6 * n:self._bodies] = -self._bent(at, at.moved)
-        jacobian[:, :, self.columns['target', item.target]] = at.tool
+        jacobian[:, :3, 3 * n:6 * n] = turned.transpose(0, 3, 1, 2).reshape(count, 3, -1)
+        jacobian[:, 3:, 3 * n:6 * n] = at.turns.transpose(0, 2, 1, 3).reshape(count, 3, -1)
+        jacobian[:, :, 6 * n:7 * n] = -joints * at.torque[:, None]
+        jacobian[:, :, 7 * n:self._bodies] = -joints @ (
+            self.value[6 * n:7 * n, None] * at.doubted)
+        jacobian[:, :3, self.columns['target', item.target]] = at.tool
+        if item.posed:
+            jacobian[:, 3:, self.columns['turn', item.target]] = at.tool @ self.turns[item.target]
         return jacobian
-
-    def _bent(self, at: Kinematics, moved: Array) -> Array:
-        """Return movements by compliances and by what is doubted, shape (k, 3, 2 n + b)."""
-        n = self.robot.n
-        compliance = self.value[6 * n:7 * n, None]
-        return np.concatenate((moved.transpose(0, 2, 1) * at.torque[:, None],
-                               moved.transpose(0, 2, 1) @ (compliance * at.doubted)), axis=2)
 
     def scaled(self, noise: float) -> Array:
         """Return the Jacobian in units of noise and of what is known before, (rows, width).
+
+        Known distances come first, then the rows of each observation together.
 
         Args:
             noise: Standard deviation of a coordinate [m, rad].
 
         """
-        n, jacobian = self.robot.n, self.linearised().jacobian
+        n, rows = self.robot.n, self.linearised()
         known = np.full(self.width, _FAR)
         known[:6 * n] = np.repeat(tuple(_START.values()), 3 * n)
         # A turn like that of frames under the largest torque.
@@ -598,42 +599,35 @@ class ArmGeometry:
         known[6 * n:7 * n] = _START['frame turn'] / max(float(torque.max()), 1e-9)
         for part, std in self.nuisances.values():
             known[part] = std
-        return jacobian * known / noise
+        return rows.jacobian[np.argsort(rows.owner, kind='stable')] * known / noise
 
     def residuals(self, item: ObservedSet) -> Iterator[tuple[str, Array, Array]]:
         """Yield kind, residuals and Jacobian of a set: shapes (k, d) and (k, d, width) [m, rad].
 
         Residuals are predicted minus measured, in root axes.
         """
-        n, fixture, at = self.robot.n, self.fixtures[item.fixture], self.kinematics(item)
+        fixture, at = self.fixtures[item.fixture], self.kinematics(item)
         point, jacobian = at.point, self.jacobian(item, at)
         if isinstance(fixture, pin.SE3):
             own = jacobian[:, :, self.columns['fixture', item.fixture]]
             measured = point if item.corners else (
                 item.reading[:, :3] @ fixture.rotation.T + fixture.translation)
-            own[:, :, :3] = -np.eye(3)
-            own[:, :, 3:] = np.cross(measured[:, None], np.eye(3)).transpose(0, 2, 1)
-            if not item.corners:
-                yield item.kind, point - measured, jacobian
+            own[:] = -np.eye(6)
+            own[:, :3, 3:] = np.cross(measured[:, None], np.eye(3)).transpose(0, 2, 1)
+            if item.corners:
+                yield item.kind, *self._seen(item, at, jacobian)
+                return
+            yield item.kind, point - measured, jacobian[:, :3]
             if item.posed:
-                turn = self.turns[item.target]
-                apart = (at.tool @ turn) @ (fixture.rotation @ _rotations(item)).transpose(0, 2, 1)
-                rotation = np.zeros_like(jacobian)
-                rotation[:, :, 3 * n:6 * n] = at.turns.transpose(0, 2, 1, 3).reshape(-1, 3, 3 * n)
-                rotation[:, :, 6 * n:self._bodies] = -self._bent(at, at.axes)
-                rotation[:, :, self.columns['turn', item.target]] = at.tool @ turn
-                rotation[:, :, self.columns['fixture', item.fixture]][:, :, 3:] = -np.eye(3)
-                if item.corners:
-                    yield item.kind, *self._seen(
-                        item, at, np.concatenate((jacobian, rotation), axis=1))
-                    return
+                apart = at.tool @ self.turns[item.target] @ (
+                    fixture.rotation @ _rotations(item)).transpose(0, 2, 1)
                 yield (TURN, scipy.spatial.transform.Rotation.from_matrix(apart).as_rotvec(),
-                       rotation)
+                       jacobian[:, 3:])
             return
         across = np.eye(3) if item.kind == 'socket' else fixture[None, :3]
         residual = point - fixture if item.kind == 'socket' else point @ across.T - fixture[3]
         scale, grown = self._relative(item, across, at)
-        jacobian = across @ jacobian
+        jacobian = across @ jacobian[:, :3]
         own = jacobian[:, :, self.columns['fixture', item.fixture]]
         if item.kind == 'socket':
             own[:] = -np.eye(3)
@@ -687,12 +681,13 @@ class ArmGeometry:
             The factor, shape (k,), and minus the derivatives of its logarithm, shape (k, width).
 
         """
-        n, rows, moved = self.robot.n, len(across), at.moved
+        n, rows = self.robot.n, len(across)
+        moved, joint_axes = np.split(at.joints, 2, axis=2)
         square = across @ np.einsum('kni,knj->kij', moved, moved) @ across.T
         # Keeps singular postures finite, and arms with fewer joints than directions.
         square += _RIDGE * np.trace(square, axis1=1, axis2=2)[:, None, None] * np.eye(rows)
         dual = moved @ (across.T @ np.linalg.inv(square) @ across)
-        twisted = np.cross(dual, at.axes)
+        twisted = np.cross(dual, joint_axes)
         proximal = np.cumsum(twisted, axis=1) - twisted
         distal = np.cross(moved, dual)[:, ::-1].cumsum(axis=1)[:, ::-1]
         slope = np.zeros((len(item), self.width))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -109,7 +109,7 @@ def estimate_geometry(
     # Noise that is not white, and what differs between placements, widen all intervals.
     widening = fit.memory * max(1.0, held_out.ratio)
     covariance = widening * fit.mixed.complete
-    parameters = _parameters(fit, covariance)
+    parameters = tuple(_parameters(fit, covariance))
     known, order = [item.name for item in parameters if item.value is not None], order_of(geometry)
     columns = [order[name][1] for name in known]
     return CalibrationResult(
@@ -121,7 +121,7 @@ def estimate_geometry(
                  int(fit.kept.sum())),),
         validation=(Fit('distance', 'm', rms(before[evaluated]), rms(held_out.length[evaluated]),
                         int(evaluated.sum())),) if evaluated.any() else (),
-        checks=_checks(fit, held_out, values, parameters, covariance, widening),
+        checks=tuple(_checks(fit, held_out, values, parameters, covariance, widening)),
         counts={'sets': len(data.sets), 'observations': len(fit.kept),
                 'observations_that_do_not_fit': int((~fit.fits).sum()), **(counts or {})},
         settings={
@@ -145,7 +145,7 @@ def _tip_error(fit: GeometryFit, covariance: Array) -> float:
         every.min(axis=0), every.max(axis=0), (_POSTURES, n))
     item = replace(max(geometry.sets, key=len), posture=postures)
     at = geometry.kinematics(item)
-    rows = geometry.jacobian(item, at).reshape(-1, geometry.width)
+    rows = geometry.jacobian(item, at)[:, :3].reshape(-1, geometry.width)
     # A rigid motion of everything: shift, and turn about the root's origin.
     rigid = np.concatenate((np.tile(np.eye(3), (_POSTURES, 1, 1)), np.cross(
         np.eye(3)[None], at.point[:, None]).transpose(0, 2, 1)), axis=2).reshape(-1, 6)
@@ -228,8 +228,8 @@ def order_of(geometry: ArmGeometry) -> dict[str, tuple[str, int, float]]:
     return found
 
 
-def _parameters(fit: GeometryFit, covariance: Array) -> tuple[Parameter, ...]:
-    """Return frames, compliances and targets; those held by their prior are not identified."""
+def _parameters(fit: GeometryFit, covariance: Array) -> Iterator[Parameter]:
+    """Yield frames, compliances and targets; those held by their prior are not identified."""
     geometry = fit.geometry
     order = order_of(geometry)
     names, columns = list(order), [column for _, column, _ in order.values()]
@@ -240,51 +240,46 @@ def _parameters(fit: GeometryFit, covariance: Array) -> tuple[Parameter, ...]:
     for name in (*geometry.intrinsics, 'frame shift', 'frame turn', 'compliance'):
         prior[fit.mixed.places[name]] = fit.mixed.std[name]
     moved = np.abs(fit.rows.jacobian).max(axis=0) > 0.0
-    found = []
     for row, (name, (unit, column, value)) in enumerate(order.items()):
         freedom = fit.mixed.freedom(np.eye(1, geometry.width, column)[0])
         if not moved[column]:
-            found.append(Parameter(name, unit, state=State.NOT_IDENTIFIED, note=(
+            yield Parameter(name, unit, state=State.NOT_IDENTIFIED, note=(
                 'unobservable: no torque of the weights about it in these postures, or no masses '
-                'in the URDF')))
+                'in the URDF'))
         elif std[row] > OBSERVABLE * prior[column]:
             others = [names[other] for other in np.argsort(-np.abs(alike[row])).tolist()
                       if other != row and abs(alike[row, other]) > _ALIKE][:3]
-            found.append(Parameter(
+            yield Parameter(
                 name, unit, value, float(std[row]), State.NOT_IDENTIFIED, freedom=freedom,
                 note='unobservable, held by its prior' + (
-                    f'; same effect as {", ".join(others)}' if others else '')))
+                    f'; same effect as {", ".join(others)}' if others else ''))
         else:
-            found.append(Parameter(name, unit, value, float(std[row]), freedom=freedom))
-    return tuple(found)
+            yield Parameter(name, unit, value, float(std[row]), freedom=freedom)
 
 
-def _distances(fit: GeometryFit, covariance: Array) -> tuple[Parameter, ...]:
-    """Return the distances between the sockets of each placement."""
-    found, sockets = [], dict.fromkeys(
+def _distances(fit: GeometryFit, covariance: Array) -> Iterator[Parameter]:
+    """Yield the distances between the sockets of each placement."""
+    sockets = dict.fromkeys(
         (item.placement, item.fixture) for item in fit.geometry.sets if item.kind == 'socket')
     for (place, one), (other_place, other) in combinations(sockets, 2):
         if place == other_place and one != other:
             distance, slope = fit.geometry.distance(one, other)
-            found.append(Parameter(
+            yield Parameter(
                 f'{one} to {other}.distance', 'm', distance,
                 float(np.sqrt(slope @ covariance @ slope)), note='between sockets',
-                freedom=fit.mixed.freedom(slope)))
-    return tuple(found)
+                freedom=fit.mixed.freedom(slope))
 
 
-def _misfits(fit: GeometryFit, held_out: HeldOut) -> list[str]:
-    """Return the observations that do not fit in words, the farthest first."""
-    sets, found = fit.geometry.sets, []
-    at = [(item, row) for item in sets for row in range(len(item))]
+def _misfits(fit: GeometryFit, held_out: HeldOut) -> Iterator[str]:
+    """Yield the observations that do not fit in words, the farthest first."""
+    at = [(item, row) for item in fit.geometry.sets for row in range(len(item))]
     for number in np.argsort(-np.nan_to_num(held_out.length)).tolist():
         if fit.fits[number]:
             continue
         item, row = at[number]
-        found.append(f'line {item.lines[row]} of {item.name} by '
-                     f'{1e3 * held_out.length[number]:.2f} mm'
-                     + other_socket(fit, item, row, float(held_out.length[number])))
-    return found
+        yield (f'line {item.lines[row]} of {item.name} by '
+               f'{1e3 * held_out.length[number]:.2f} mm'
+               + other_socket(fit, item, row, float(held_out.length[number])))
 
 
 def other_socket(fit: GeometryFit, item: ObservedSet, row: int, off: float) -> str:
@@ -304,62 +299,62 @@ def other_socket(fit: GeometryFit, item: ObservedSet, row: int, off: float) -> s
 def _checks(
     fit: GeometryFit, held_out: HeldOut, values: ComplianceParameters,
     parameters: Sequence[Parameter], covariance: Array, widening: float,
-) -> tuple[Check, ...]:
+) -> Iterator[Check]:
     geometry, n = fit.geometry, fit.geometry.robot.n
-    found, checks = held_out.length[np.isfinite(held_out.length) & fit.fits], []
+    found = held_out.length[np.isfinite(held_out.length) & fit.fits]
     limit, seen = values.max_held_out_error, sum(
         item.state is State.IDENTIFIED for item in parameters)
-    checks.append(Check(
+    yield Check(
         'observable parameters', seen >= n, seen, n, '1',
         f'{seen} of {len(parameters)} parameters are observable (at least {n} wanted)'
         + ('.' if seen >= n else '; use postures that differ more, in all joints.'),
-        'informative'))
+        'informative')
     if len(found):
         mean = float(found.mean())
-        checks.append(Check(
+        yield Check(
             'distance on held-out placements', mean <= limit, mean, limit, 'm',
             f'On placements that the estimate does not know ({len(held_out.names)}, each in '
             f'turn) observations are {1e3 * mean:.3f} mm (mean) from the model (limit '
-            f'{1e3 * limit:.3f} mm, max_held_out_error).', 'adequate'))
-    misfits, share = _misfits(fit, held_out), float((~fit.fits).mean())
+            f'{1e3 * limit:.3f} mm, max_held_out_error).', 'adequate')
+    misfits, share = list(_misfits(fit, held_out)), float((~fit.fits).mean())
     named = '' if not misfits else (
         f' Farthest: {"; ".join(misfits[:_SHOWN])}. A ball that slipped or a fixture that moved '
         'may be the cause; measure these again.')
-    checks.append(Check(
+    yield Check(
         'observations that fit', share <= MAX_LOST, share, MAX_LOST, '1',
         f'{len(misfits)} of {len(fit.fits)} observations do not fit the others (limit '
-        f'{100.0 * MAX_LOST:.0f} %).{named}', 'trustworthy'))
+        f'{100.0 * MAX_LOST:.0f} %).{named}', 'trustworthy')
     odd = len(fit.odd) / len(geometry.sets)
-    checks.append(Check(
+    yield Check(
         'sets that fit', odd <= _MAX_ODD, odd, _MAX_ODD, '1',
         f'{len(fit.odd)} of {len(geometry.sets)} sets do not fit the others (limit '
         f'{100.0 * _MAX_ODD:.0f} %)' + (
             f': {", ".join(fit.odd)}. They hardly count in the estimate; their fixture, the '
-            'tracker or the base moved.' if fit.odd else '.'), 'trustworthy'))
+            'tracker or the base moved.' if fit.odd else '.'), 'trustworthy')
     farthest = max(held_out.displaced.values(), default=0.0)
-    checks.append(Check(
+    yield Check(
         'placements that agree', not held_out.displaced, farthest, 0.0, 'm',
         'No placement is displaced as a whole.' if not held_out.displaced else (
             'All observations of a placement are displaced together from what the others '
             'predict: ' + ', '.join(f'{name} by {1e3 * off:.2f} mm'
                                     for name, off in held_out.displaced.items())
             + '. The base, the tracker or the target moved; name the fixture of each, or measure '
-            'again.'), 'trustworthy'))
+            'again.'), 'trustworthy')
     shifts = np.linalg.norm(geometry.value[:3 * n].reshape(n, 3), axis=1)
     joint, moved, largest = int(shifts.argmax()), float(shifts.max()), values.max_nominal_error
-    checks.append(Check(
+    yield Check(
         'frames near those of the URDF', moved <= largest, moved, largest,
         'm', f"The frame of '{geometry.robot.joint_names[joint]}' is displaced most, by "
         f'{1e3 * moved:.2f} mm (limit {1e3 * largest:.0f} mm, max_nominal_error)'
         + ('.' if moved <= largest else ': is the URDF that of another robot?'),
-        'trustworthy'))
+        'trustworthy')
     std = np.sqrt(np.maximum(np.diag(covariance)[6 * n:7 * n], 1e-30))
     depth = float((-geometry.value[6 * n:7 * n] / std).max())
-    checks.append(Check(
+    yield Check(
         'compliances not negative', depth <= _SURPRISING, depth, _SURPRISING, '1',
         'No compliance is significantly negative.' if depth <= _SURPRISING else
         f'A compliance is {depth:.1f} standard deviations below zero (limit {_SURPRISING:.0f}); '
-        'check masses of the URDF, the load and gravity.', 'adequate'))
+        'check masses of the URDF, the load and gravity.', 'adequate')
     for item in geometry.known:
         distance, slope = geometry.distance(*item.between)
         # Variance by the observations alone, of which the estimate has the known distance, too.
@@ -367,12 +362,11 @@ def _checks(
         alone = both * known / max(known - both, 1e-12 * known)
         off = abs(distance - item.distance) * (known + alone) / known / float(
             np.sqrt(known + widening * alone))
-        checks.append(Check(
+        yield Check(
             'known distance', off <= _SURPRISING, off, _SURPRISING, '1',
             f'The sockets {item.between[0]} and {item.between[1]} are estimated '
             f'{1e3 * distance:.3f} mm apart, {off:.1f} standard deviations from the known '
-            f'{1e3 * item.distance:.3f} mm (limit {_SURPRISING:.0f}).', 'trustworthy'))
-    return tuple(checks)
+            f'{1e3 * item.distance:.3f} mm (limit {_SURPRISING:.0f}).', 'trustworthy')
 
 
 def _findings(fit: GeometryFit, held_out: HeldOut, before: Array) -> dict[str, Any]:
@@ -388,7 +382,7 @@ def _findings(fit: GeometryFit, held_out: HeldOut, before: Array) -> dict[str, A
                 'held_out_mean': float(held_out.length[mine].mean()),
                 'held_out_mean_of_those_that_fit': float(held_out.length[good].mean())}
     return {
-        'placements': by_placement, 'misfits': _misfits(fit, held_out),
+        'placements': by_placement, 'misfits': list(_misfits(fit, held_out)),
         'sets_that_do_not_fit': list(fit.odd),
         'sizes': {name: float(size) for name, size in fit.mixed.std.items() if name != UNKNOWN},
         'correlation_time': fit.memory, 'held_out_ratio': held_out.ratio,

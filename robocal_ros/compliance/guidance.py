@@ -8,7 +8,6 @@ raise its determinant most (Fedorov, Theory of Optimal Experiments, 1972).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -111,10 +110,9 @@ def advise(
     every = ArmGeometry(robot, mounted, target, replace(data, sets=(
         *data.sets, *([proposed] if len(candidates) else ()))), values.arm_model_std)
     rows = every.scaled(NOISE)
-    # Coordinates of one observation.
-    each = {'plane': 1, 'pose': 6}.get(newest.kind, 3)
-    begin = len(rows) - len(candidates) * each
-    own, blocks = rows[:begin], rows[begin:].reshape(len(candidates), each, every.width)
+    begin = len(rows) - len(candidates) * newest.coordinates
+    own, blocks = rows[:begin], rows[begin:].reshape(
+        len(candidates), newest.coordinates, every.width)
     covariance = np.linalg.inv(np.eye(every.width) + own.T @ own)
     std = np.sqrt(np.diag(covariance))
     order = {name: column for name, (_, column, _) in order_of(every).items()
@@ -136,17 +134,14 @@ def _candidates(
 
     Those of sockets and planes are in contact; there are none for cameras, whose view is unknown.
     """
-    generator, checker = np.random.default_rng(seed), CollisionChecker(robot.copy())
-    lower, upper = robot.sampling_limits()
-    xyz = geometry.targets[item.target]
-
-    def found() -> Iterator[Array]:
-        for q in generator.uniform(lower, upper, (_CANDIDATES, robot.n)):
-            q = _in_contact(robot, geometry, item, Target(target.frame, xyz), q)
-            if ((q > lower) & (q < upper)).all() and checker.is_free(q):
-                yield q
-
-    return np.array([] if item.corners else list(found())).reshape(-1, robot.n)
+    if item.corners:
+        return np.empty((0, robot.n))
+    checker, (lower, upper) = CollisionChecker(robot.copy()), robot.sampling_limits()
+    target = Target(target.frame, geometry.targets[item.target])
+    drawn = np.random.default_rng(seed).uniform(lower, upper, (_CANDIDATES, robot.n))
+    reached = [_in_contact(robot, geometry, item, target, q) for q in drawn]
+    return np.array([q for q in reached if ((q > lower) & (q < upper)).all()
+                     and checker.is_free(q)]).reshape(-1, robot.n)
 
 
 def _in_contact(

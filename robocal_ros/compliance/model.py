@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pinocchio as pin
+import scipy
 
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.compliance.measurement import Target
@@ -27,11 +28,14 @@ from robocal_ros.robot import RigidBodyInertia, Robot, alternative_loads, carrie
 
 UNIT = 'rad/(N·m)'
 
+_ACROSS = np.array([
+    np.diag([1.0, 1.0, 0.0]), np.diag([1.0, -1.0, 0.0]),
+    [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]])
+"""Compliance across the third axis, the same in all directions, then different, (3, 3, 3)."""
 _SYMMETRIC = np.array([
-    np.eye(3), np.diag([1.0, -1.0, 0.0]), np.diag([-1.0, -1.0, 2.0]) / np.sqrt(3.0),
-    *([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]],
-      [[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]],
-      [[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]])])
+    np.eye(3), _ACROSS[1], np.diag([-1.0, -1.0, 2.0]) / np.sqrt(3.0), _ACROSS[2],
+    [[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]],
+    [[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]])
 """The identity, then five symmetric matrices without trace of the same kind, shape (6, 3, 3)."""
 _GAUSS = 0.5 + np.array([-0.5, 0.5]) / np.sqrt(3.0)
 
@@ -89,21 +93,18 @@ def bending_columns(
         return np.concatenate((np.cross(turn, (point - about)[:, None]), turn),
                               axis=2)[:, :, :rows].transpose(2, 0, 1)
 
-    def along(direction: Array, other: Array) -> Array:
-        return direction[:, :, None] * other[:, None]
+    def turned(frames: Array, matrices: Array) -> Array:
+        return frames[:, None] @ matrices @ frames[:, None].transpose(0, 1, 3, 2)
 
-    shapes = [np.eye(3) - along(axis, axis)]
     one = np.cross(axis, across)
     one /= np.linalg.norm(one, axis=1)[:, None]
-    other = np.cross(axis, one)
-    cosine, sine = np.cos(q)[:, None], np.sin(q)[:, None]
-    for x, y in ((one, other), (cosine * one - sine * other, sine * one + cosine * other)):
-        shapes += [along(x, x) - along(y, y), along(x, y) + along(y, x)]
-    turned = np.array([place.rotation for place in places])[:, None]
-    beam = turned @ _SYMMETRIC @ turned.transpose(0, 1, 3, 2)
+    behind = np.stack((one, np.cross(axis, one), axis), axis=2)
+    before = behind @ scipy.spatial.transform.Rotation.from_euler('z', -q[:, None]).as_matrix()
+    bearing = np.concatenate((turned(behind, _ACROSS), turned(before, _ACROSS[1:])), axis=1)
+    beam = turned(np.array([place.rotation for place in places]), _SYMMETRIC)
     length = np.diff([*at, end], axis=0)
     near, far = (moved(0.5 * beam, at + share * length) for share in _GAUSS)
-    return moved(np.stack(shapes, axis=1), at), near + far
+    return moved(bearing, at), near + far
 
 
 @dataclass(frozen=True)
@@ -248,10 +249,6 @@ class Load:
             others.append(replace(self, pull=replace(
                 self.pull, force=self.pull.force + self.pull.std)))
         return others
-
-    def others_on(self, robot: Robot) -> list[Robot]:
-        """Return the arm with each of the alternative loads."""
-        return [other.on(robot) for other in self.others()]
 
 
 def given_load(

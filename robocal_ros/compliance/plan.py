@@ -289,10 +289,7 @@ def plan_geometry(
     geometry = ArmGeometry(robot, Mounted(None), target, Observations((tracked_set([
         EndPosition(q, point, rotation if posed else None, nothing, nothing, 1, 0, 0.0)
         for q, (rotation, point) in zip(drawn, poses, strict=True)]),)), values.arm_model_std)
-    rows = geometry.scaled(_TRACKER)
-    # Rows of positions come first, then those of rotations.
-    blocks = rows.reshape(-1, len(drawn), 3, geometry.width).transpose(1, 0, 2, 3).reshape(
-        len(drawn), -1, geometry.width)
+    blocks = geometry.scaled(_TRACKER).reshape(len(drawn), -1, geometry.width)
     least = -(-geometry.least // blocks.shape[1])
     if count < least:
         raise ConfigurationError(

@@ -182,8 +182,8 @@ def _with_stds(values: Mapping[str, float], covariance: Array) -> dict[str, tupl
 def _law_parameters(
     joint: str, numbers: Mapping[str, tuple[float, float]],
     reasons: str | Mapping[str, str],
-) -> list[Parameter]:
-    """Return the parameters of a joint's law.
+) -> Iterator[Parameter]:
+    """Yield the parameters of a joint's law.
 
     Args:
         joint: Name of the joint.
@@ -192,7 +192,6 @@ def _law_parameters(
             a reason they are not part of the law.
 
     """
-    found = []
     for direction in DIRECTIONS:
         for name, unit in UNITS.items():
             full = f'{joint}.{name}_{direction}'
@@ -200,8 +199,7 @@ def _law_parameters(
                 unit = 'N·m·(s/rad)^exponent'
             reason = reasons if isinstance(reasons, str) else (
                 reasons.get(direction) or reasons.get(name))
-            found.append(_parameter(full, unit, numbers, reason or 'not part of the chosen model'))
-    return found
+            yield _parameter(full, unit, numbers, reason or 'not part of the chosen model')
 
 
 def _parameter(
@@ -234,15 +232,14 @@ def _motion_check(item: MotionJoint, limit: float) -> Check:
         + (f' Not identified: {item.unidentified}.' if item.unidentified else ''))
 
 
-def _width_checks(result: CalibrationResult, limit: float) -> list[Check]:
-    """Return a check of the width of each joint's friction torque.
+def _width_checks(result: CalibrationResult, limit: float) -> Iterator[Check]:
+    """Yield a check of the width of each joint's friction torque.
 
     Args:
         result: Friction result.
         limit: Largest half-width of its 95 % interval, as a share of it.
 
     """
-    checks = []
     for joint, law in friction_by_joint(result).items():
         speed = np.linspace(law.speeds[0], law.speeds[1], 50)
         speed = np.append(speed, -speed)
@@ -256,13 +253,12 @@ def _width_checks(result: CalibrationResult, limit: float) -> list[Check]:
                 'makes most of it: mix slow and fast runs.' if alike > 0.5 else
                 'Longer and repeated motions narrow it.')
         unit = result.parameter(f'{joint}.coulomb_forward').unit
-        checks.append(Check(
+        yield Check(
             f'{joint}: width', share <= limit, 100.0 * share, 100.0 * limit, '%',
             f"Joint '{joint}': the 95 % interval of the friction torque is ±{half:.3g} {unit}, "
             f'{100.0 * share:.0f} % of it (RMS over the measured speeds; limit '
             f'{100.0 * limit:.0f} %, max_friction_interval).'
-            + ('' if share <= limit else f' {cure}'), 'informative'))
-    return checks
+            + ('' if share <= limit else f' {cure}'), 'informative')
 
 
 def _check_torques(robot: Robot, samples: JointSamples, values: FrictionParameters) -> None:
@@ -344,17 +340,17 @@ def _temperatures(
 
 def _parameters(
     item: FrictionFit, numbers: Mapping[str, tuple[float, float]], *, dynamic: bool,
-) -> list[Parameter]:
-    """Return the parameters of a joint; ``numbers`` as of ``_law_parameters``."""
+) -> Iterator[Parameter]:
+    """Yield the parameters of a joint; ``numbers`` as of ``_law_parameters``."""
     choice, objections = item.choice, ' '.join(item.objections)
     reasons = {'static': item.stribeck_unidentified} if choice is None else {
         **choice.unidentified, 'static': item.stribeck_unidentified,
         **{direction: item.missing for direction in DIRECTIONS if direction not in choice.fits}}
+    yield from _law_parameters(item.joint, numbers, objections or reasons)
     notes = item.presliding.unidentified if item.presliding else (
         2 * (objections or 'no slow small reversals are recorded',))
-    bristles = zip(BRISTLES.items(), notes, strict=True) if dynamic else ()
-    return _law_parameters(item.joint, numbers, objections or reasons) + [
-        _parameter(f'{item.joint}.{name}', unit, numbers, note) for (name, unit), note in bristles]
+    for (name, unit), note in zip(BRISTLES.items(), notes, strict=True) if dynamic else ():
+        yield _parameter(f'{item.joint}.{name}', unit, numbers, note)
 
 
 def _identified(found: Sequence[FrictionFit]) -> tuple[dict[str, float], Array]:
@@ -415,24 +411,21 @@ def _law(item: FrictionFit) -> dict[str, object]:
         'speeds': [float(min(speeds)), float(max(speeds))]}
 
 
-def _series(item: FrictionFit) -> list[Series]:
+def _series(item: FrictionFit) -> Iterator[Series]:
     if not item.choice:
-        return []
+        return
     points, torque, fitted = item.torques()
     speed = np.array([p.speed for p in points])
     std = np.array([p.std for p in points])
-    series = [
-        _curve(item.joint, speed, torque, fitted),
-        Series(f'Residuals of {item.joint}', f'{item.joint} speed [rad/s]', 'residual [N·m]',
-               speed, {'measured minus fit': torque - fitted, '+ 1.96 σ of the run': Z95 * std,
-                       '- 1.96 σ of the run': -Z95 * std}),
-    ]
+    yield _curve(item.joint, speed, torque, fitted)
+    yield Series(f'Residuals of {item.joint}', f'{item.joint} speed [rad/s]', 'residual [N·m]',
+                 speed, {'measured minus fit': torque - fitted, '+ 1.96 σ of the run': Z95 * std,
+                         '- 1.96 σ of the run': -Z95 * std})
     if item.presliding is not None:
-        series.append(Series(
+        yield Series(
             f'Reversals of {item.joint}', f'{item.joint} [rad]', 'friction [N·m]',
             item.presliding.angle,
-            {'measured': item.presliding.torque, 'fit': item.presliding.fitted}))
-    return series
+            {'measured': item.presliding.torque, 'fit': item.presliding.fitted})
 
 
 def _curve(joint: str, speed: Array, measured: Array, fitted: Array) -> Series:

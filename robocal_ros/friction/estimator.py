@@ -363,7 +363,7 @@ def _identified(found: Sequence[FrictionFit]) -> tuple[dict[str, float], Array]:
     for item in found:
         if item.choice is None or not item.passed:
             continue
-        parts, effects, by_tilt = [], [], []
+        parts, effects = [], []
         for direction, fit in item.choice.fits.items():
             columns = parameter_names(fit.model)
             # A Stribeck part that is not identified leaves the law as it is, without numbers.
@@ -372,7 +372,7 @@ def _identified(found: Sequence[FrictionFit]) -> tuple[dict[str, float], Array]:
             values |= {f'{item.joint}.{columns[i]}_{direction}': float(fit.value[i]) for i in keep}
             parts.append(fit.covariance[np.ix_(keep, keep)])
             effects.append(item.effects[direction][keep])
-            by_tilt.append(item.by_tilt[direction][keep])
+            tilts.append(item.by_tilt[direction][keep])
         common = np.vstack(effects)
         blocks.append(scipy.linalg.block_diag(*parts) + common @ common.T)
         if (bristles := item.presliding) is not None:
@@ -380,8 +380,7 @@ def _identified(found: Sequence[FrictionFit]) -> tuple[dict[str, float], Array]:
             values |= {f'{item.joint}.{tuple(BRISTLES)[i]}': float(bristles.value[i])
                        for i in keep}
             blocks.append(bristles.covariance[np.ix_(keep, keep)])
-            by_tilt.append(np.zeros((len(keep), by_tilt[0].shape[1])))
-        tilts += by_tilt
+            tilts.append(np.zeros((len(keep), tilts[-1].shape[1])))
     shared = np.vstack(tilts or [np.zeros((0, 0))])
     return values, scipy.linalg.block_diag(np.zeros((0, 0)), *blocks) + shared @ shared.T
 

@@ -819,15 +819,12 @@ def find_reversals(samples: JointSamples, joint: int) -> tuple[int, int] | None:
     # Turning points at least _SHORTEST apart.
     turns = sorted(row for sign in (1.0, -1.0) for row in scipy.signal.find_peaks(
         sign * samples.position[:, joint], prominence=_SHORTEST)[0].tolist())
-    small = []
-    for before, after in pairwise(turns):
-        way, duration = (values[after] - values[before]
-                         for values in (samples.position[:, joint], samples.time))
-        others = np.delete(samples.position[before:after + 1], joint, axis=1)
-        small.append(abs(way) <= _FARTHEST and duration <= _LONGEST
-                     and (np.ptp(others, axis=0) < _STILL).all())
-    first, last = max(runs(np.array(small, dtype=bool)), key=lambda run: run[1] - run[0],
-                      default=(0, 0))
+    others = np.delete(samples.position, joint, axis=1)
+    alone = np.array([(np.ptp(others[before:after + 1], axis=0) < _STILL).all()
+                      for before, after in pairwise(turns)], dtype=bool)
+    small = ((np.abs(np.diff(samples.position[turns, joint])) <= _FARTHEST)
+             & (np.diff(samples.time[turns]) <= _LONGEST))
+    first, last = max(runs(small & alone), key=lambda run: run[1] - run[0], default=(0, 0))
     return (turns[first], turns[last] + 1) if last - first >= _FEWEST_TURNS else None
 
 

@@ -110,13 +110,8 @@ def free_range(
 
 
 def plan_runs(
-    robot: Robot,
-    checker: CollisionChecker,
-    posture: Array,
-    joint: int,
-    values: FrictionParameters,
-    speeds: Sequence[float] = (),
-    number: int = 0,
+    robot: Robot, checker: CollisionChecker, posture: Array, joint: int,
+    values: FrictionParameters, speeds: Sequence[float] = (), number: int = 0,
     within: tuple[float, float] | None = None,
 ) -> list[Lspb]:
     """Plan runs of a joint at log-spaced speeds, forward and back over the same positions.

@@ -76,16 +76,14 @@ class SpeedPoint:
             tilts: The arm under the changes of gravity per tilt of the base.
 
         """
-        rows = slice(run.start, run.stop)
-        effort = samples.effort[rows, run.joint]
-        angle = samples.position[rows, run.joint]
-        gravity = _gravity(robot, samples.position[rows], run.joint)
+        part = samples.rows(run.start, run.stop)
+        effort, angle = part.effort[:, run.joint], part.position[:, run.joint]
+        gravity = _gravity(robot, part.position, run.joint)
         torque = effort - gravity
         if 0.0 < run.wander < np.inf:
             # A speed that is not the same at both ends took inertia torque on average.
-            ends = central_velocity(samples.time[rows], angle[:, None], _HALF_WIDTH)[[0, -1], 0]
-            acceleration = np.zeros(robot.n)
-            acceleration[run.joint] = np.diff(ends)[0] / np.ptp(samples.time[rows])
+            first, last = central_velocity(part.time, angle[:, None], _HALF_WIDTH)[[0, -1], 0]
+            acceleration = np.eye(robot.n)[run.joint] * (last - first) / np.ptp(part.time)
             torque = torque - float((robot.inverse_dynamics(
                 run.posture, np.zeros(robot.n), acceleration)
                 - robot.gravity_torque(run.posture))[run.joint])
@@ -93,18 +91,17 @@ class SpeedPoint:
         self.direction = DIRECTIONS[run.speed < 0.0]
         inflation = autocorrelation_time(torque - self.torque)
         self.std = max(float(torque.std(ddof=1)) * float(np.sqrt(inflation / len(torque))), 1e-6)
-        self.errors = _gravity_errors(robot, samples.position[rows], run, alternatives)
+        self.errors = _gravity_errors(robot, part.position, run, alternatives)
         self.low, self.high = float(angle.min()), float(angle.max())
-        time = samples.time[rows]
-        self.begin, self.end = float(time[0]), float(time[-1])
-        starts = _blocks(time)
+        self.begin, self.end = float(part.time[0]), float(part.time[-1])
+        starts = _blocks(part.time)
         self.rejected = _why_rejected(
             torque, effort, starts, float(robot.effort_limit[run.joint]), abs(self.torque),
             run.wander)
         self.angle, self.total, self.gravity = (
             _means(values, starts) for values in (angle, effort, gravity))
         self.load = float(np.abs(gravity).mean())
-        self.tilted = np.array([_gravity(other, samples.position[rows], run.joint).mean()
+        self.tilted = np.array([_gravity(other, part.position, run.joint).mean()
                                 for other in tilts])
         self.by_tilt, self.age = np.zeros(0), 0.0
 
@@ -172,18 +169,13 @@ def find_runs(samples: JointSamples, joints: Sequence[int]) -> list[Sweep]:
     fast = steady_sweeps(samples, min_speed=SLOW, min_span=MIN_SPAN, settle=0.2)
     slow = steady_sweeps(
         samples, min_speed=0.0008, max_speed=_OVERLAP, still_speed=0.0005,
-        half_width=_HALF_WIDTH,
-        settle=0.4, min_span=MIN_SPAN, tolerance=0.1)
+        half_width=_HALF_WIDTH, settle=0.4, min_span=MIN_SPAN, tolerance=0.1)
     steady: list[Sweep] = []
-    for sweep in sorted((*fast, *slow), key=lambda sweep: sweep.start):
-        if sweep.joint not in joints:
-            continue
-        if steady and sweep.start < steady[-1].stop:
-            # Both detections found the same run: keep the longer one.
-            if sweep.stop - sweep.start > steady[-1].stop - steady[-1].start:
-                steady[-1] = sweep
-        else:
-            steady.append(sweep)
+    for sweep in sorted((item for item in (*fast, *slow) if item.joint in joints),
+                        key=lambda item: item.start):
+        # Where both detections found the same run, the longer one counts.
+        same = [steady.pop()] if steady and sweep.start < steady[-1].stop else []
+        steady.append(max((*same, sweep), key=lambda item: item.stop - item.start))
     # Wandering runs of which the steady ones cover less than half.
     if len(samples) < 3:
         return steady

@@ -171,10 +171,10 @@ class FrictionTracker:
                             efforts.mean(axis=0)))
         if len(self._means) < 3:
             return False
-        before, now, after = self._means[-3:]
-        del self._means[:-2]
+        before, (middle, q, v, torque), after = self._means
+        del self._means[0]
         acceleration = (after[2] - before[2]) / (after[0] - before[0])
-        return self._update(now[0], now[1], now[2], acceleration, now[3], temperature)
+        return self._update(middle, q, v, acceleration, torque, temperature)
 
     def _predict(self, stamp: float) -> None:
         """Let friction change until a block."""

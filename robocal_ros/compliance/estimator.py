@@ -133,7 +133,7 @@ def estimate_sets(
     target = Target.of(robot, values, registration)
     furthest = check_registration(robot, unloaded, registration, values)
     data = displacements(unloaded, loaded, registration, robot.joint_names, values,
-                         target_motion(robot, target, registration.rotation))
+                         target_motion(robot, values, registration))
     arm = load.on(robot)
     fitted, held_out = (data.rows(which) for which in (~data.held_out, data.held_out))
     fit = fit_compliance(robot, arm, target, fitted, values.encoder_std,

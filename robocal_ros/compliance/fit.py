@@ -117,25 +117,20 @@ class _Problem:
         """Matrix from figures of the observable joints to those of all, 0 for others."""
         return np.eye(self.robot.n)[:, self.seen]
 
-    @property
-    def unknowns(self) -> int:
-        """Number of unknowns: observable joints and offset."""
-        return len(self.seen) + 3 * self.offset
-
     def freedom(self) -> int:
-        """Return the degrees of freedom.
+        """Return the degrees of freedom beyond observable joints and offset.
 
         Raises:
             DataError: If there are none.
 
         """
-        kept = int(self.kept.sum())
-        if kept * self.rows <= self.unknowns:
+        kept, unknowns = int(self.kept.sum()), len(self.seen) + 3 * self.offset
+        if kept * self.rows <= unknowns:
             raise DataError(
-                f'{kept} postures give {kept * self.rows} measurements for {self.unknowns} '
-                'unknowns, which leaves no residual; measure at least '
-                f'{self.unknowns // self.rows + 2} postures, better 30.')
-        return kept * self.rows - self.unknowns
+                f'{kept} postures give {kept * self.rows} measurements for {unknowns} unknowns, '
+                'which leaves no residual; measure at least '
+                f'{unknowns // self.rows + 2} postures, better 30.')
+        return kept * self.rows - unknowns
 
 
 def _drop_without_torque(problem: _Problem) -> None:
@@ -164,7 +159,7 @@ def _drop_inseparable(problem: _Problem) -> float:
     names = problem.robot.joint_names
     _, slope = problem.linearised(np.zeros(problem.robot.n))
     while seen := problem.seen:
-        columns = problem.regressor(slope).reshape(-1, problem.unknowns)
+        columns = problem.regressor(slope).reshape(-1, len(seen))
         try:
             return solve(columns, np.zeros(len(columns)), 1.0, [names[i] for i in seen],
                          max_condition=_MAX_CONDITION).condition
@@ -211,7 +206,6 @@ def _robust_solution(problem: _Problem, slope: Array, measured: Array) -> tuple[
         if np.abs(fresh - weight).max() < 1e-6:
             break
         weight = fresh
-    distance = np.linalg.norm(aims - rows @ solution, axis=1)
     cut = float(np.sqrt(scipy.stats.chi2.isf(_REJECTED, problem.rows)))
     return solution, distance <= cut * _robust_scale(distance, problem.rows)
 

@@ -459,12 +459,12 @@ class ArmGeometry:
         self.robot, self.sets, self.known = robot, data.sets, data.distances
         self.cameras = data.cameras
         self._frame = target.frame
-        self._arms = {loaded: mounted.on(robot, loaded=loaded)
-                      for loaded in {item.loaded for item in data.sets}}
-        # Without anything mounted, then with each uncertain body displaced.
-        self._others = {loaded: [robot.copy(), *mounted.others_on(robot, loaded=loaded)]
-                        for loaded in self._arms}
-        bodies = len(next(iter(self._others.values()))) - 1
+        # As mounted, without anything mounted, then with each uncertain body displaced.
+        self._arms = {
+            loaded: [mounted.on(robot, loaded=loaded), robot.copy(),
+                     *mounted.others_on(robot, loaded=loaded)]
+            for loaded in {item.loaded for item in data.sets}}
+        bodies = len(next(iter(self._arms.values()))) - 2
         self.value = np.zeros(7 * robot.n)
         self.nuisances: dict[str, tuple[slice, float]] = {}
         for name, count, std in (
@@ -516,8 +516,8 @@ class ArmGeometry:
     def _start(self, item: ObservedSet) -> None:
         """Start the fixture of a set, and the orientation of its target."""
         if item.fixture not in self.fixtures:
-            together = np.concatenate([self.kinematics(other).point for other in self.sets
-                                       if other.fixture == item.fixture])
+            alike = [other for other in self.sets if other.fixture == item.fixture]
+            together = np.concatenate([self.kinematics(other).point for other in alike])
             if item.kind == 'socket':
                 self.fixtures[item.fixture] = np.median(together, axis=0)
             elif item.kind == 'plane':
@@ -525,9 +525,8 @@ class ArmGeometry:
                 normal = np.linalg.svd(together - centre)[2][2]
                 self.fixtures[item.fixture] = np.append(normal, normal @ centre)
             else:
-                placed = least_squares_transform(np.concatenate([
-                    other.reading[:, :3] for other in self.sets
-                    if other.fixture == item.fixture]), together)
+                placed = least_squares_transform(
+                    np.concatenate([other.reading[:, :3] for other in alike]), together)
                 self.fixtures[item.fixture] = pin.SE3(placed.rotation, placed.translation)
         fixture = self.fixtures[item.fixture]
         if item.posed and isinstance(fixture, pin.SE3) and item.target not in self.turns:
@@ -537,14 +536,13 @@ class ArmGeometry:
 
     def kinematics(self, item: ObservedSet) -> Kinematics:
         """Return the arrays of a set at the current estimate."""
-        arm, n = self._arms[item.loaded], self.robot.n
+        n, (arm, bare, *others) = self.robot.n, self._arms[item.loaded]
         shift, turn = self.value[:3 * n].reshape(n, 3), self.value[3 * n:6 * n].reshape(n, 3)
-        model, (bare, *others) = arm.model, self._others[item.loaded]
         compliance, shares = self.value[6 * n:7 * n], self.value[7 * n:self._bodies]
         turned, rates = (np.array([function(w) for w in turn])
                          for function in (pin.exp3, pin.Jexp3))
         for joint, v, rotation in zip(self._joints, shift, turned, strict=True):
-            for one in (arm, bare, *others):
+            for one in self._arms[item.loaded]:
                 one.model.jointPlacements[joint] = self._nominal[joint] * pin.SE3(rotation, v)
 
         def doubted(q: Array) -> Array:
@@ -558,7 +556,7 @@ class ArmGeometry:
                 lambda q: arm.gravity_torque(q) + doubted(q) @ shares, encoders, compliance)
             tool, point, jacobian = arm.pose_and_jacobian(
                 q, self._frame, self.targets[item.target])
-            before = [arm.data.oMi[model.parents[joint]] * model.jointPlacements[joint]
+            before = [arm.data.oMi[arm.model.parents[joint]] * arm.model.jointPlacements[joint]
                       for joint in self._joints]
             frames = np.array([place.rotation for place in before])
             lever = point - np.array([place.translation for place in before])
@@ -946,7 +944,7 @@ def hold_out(fit: GeometryFit) -> HeldOut:
     for number in range(len(names)):
         mine = mine_of == number
         kept = mine & fit.used
-        value, covariance = mixed.left_out((mine_of == number)[fit.used])
+        value, covariance = mixed.left_out(mine[fit.used])
         residual = rows.residual + rows.jacobian @ (value - start)
         # Sockets and planes that no other placement has are those that the held-out rows fit.
         others = rows.jacobian[(mine_of >= 0) & ~mine]

@@ -123,18 +123,22 @@ def target_pose(robot: Robot, q: Array, target: Target) -> tuple[Array, Array]:
     return placement.rotation, placement.act(np.asarray(target.xyz))
 
 
-def target_motion(robot: Robot, target: Target, rotation: Array) -> TargetMotion:
+def target_motion(
+    robot: Robot, values: ComplianceParameters, registration: Registration
+) -> TargetMotion:
     """Return the displacement of the target by forward kinematics.
 
     Args:
         robot: The arm.
-        target: Tracked target.
-        rotation: Rotation from the tracker's axes to those of the base, shape (3, 3).
+        values: The node's parameters.
+        registration: Tracker pose.
 
     """
+    target = Target.of(robot, values, registration)
+
     def motion(one: Array, other: Array) -> Array:
         change = target_pose(robot, other, target)[1] - target_pose(robot, one, target)[1]
-        return np.asarray(rotation.T @ change)
+        return np.asarray(registration.rotation.T @ change)
 
     return motion
 
@@ -629,8 +633,7 @@ def found_sets(
             'a bag of them.')
     # The sag is too small to matter for the rotation of the tracker.
     placed = register(robot, found, replace(values, max_registration_residual=np.inf))
-    unloaded, loaded = split_by_load(
-        found, tolerance, target_motion(robot, Target.of(robot, values), placed.rotation))
+    unloaded, loaded = split_by_load(found, tolerance, target_motion(robot, values, placed))
     both = [item for group in visits(found, tolerance) for item in group
             if any(a in unloaded for a in group) and any(b in loaded for b in group)]
     return [a for a in unloaded if a in both], [b for b in loaded if b in both]

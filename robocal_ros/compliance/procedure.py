@@ -23,7 +23,6 @@ from robocal_ros.compliance.measurement import (
     UNLOADED,
     EndPosition,
     Registration,
-    Target,
     TargetMotion,
     check_drift,
     check_registration,
@@ -602,7 +601,7 @@ class ComplianceProcedure:
             except DataError:
                 # Too few postures, as after an early break.
                 return lambda one, other: np.zeros(3)
-        return target_motion(robot, Target.of(robot, values, registration), registration.rotation)
+        return target_motion(robot, values, registration)
 
     # ----------------------------------------------------------------------- motions
 

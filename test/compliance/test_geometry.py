@@ -132,6 +132,20 @@ def test_jacobians_are_those_of_finite_differences(
         np.testing.assert_allclose(rows.jacobian[:, column], slope, atol=near * size)
 
 
+def test_rows_of_each_pose_are_together_behind_known_distances(balls: Observations) -> None:
+    """So that what a posture adds can be told where postures are chosen."""
+    one, other = balls.sets[:2]
+    known = KnownDistance((one.fixture, other.fixture), 0.5, 1e-3)
+    data, poses = Observations((one, other, *posed().sets), (known,)), len(posed().sets[0])
+    geometry = ArmGeometry(ROBOT, Mounted(None), Target(ROBOT.tool_frame, CELL.stated), data, 0.05)
+    rows = geometry.scaled(1.0)
+    assert rows[0, geometry.columns['fixture', one.fixture]].any()
+    blocks = rows[-6 * poses:].reshape(poses, 6, geometry.width)
+    for part, other_part in ((slice(3), ('turn', 'target')), (slice(3, 6), ('target', 'target'))):
+        assert not blocks[:, part, geometry.columns[other_part]].any()
+        assert blocks[:, part, geometry.columns['fixture', 'tracker']].any(axis=2).all()
+
+
 @pytest.mark.parametrize('kind', ['sockets', 'tracker', 'poses', 'everything', *CAMERAS])
 def test_the_hidden_arm_is_found_within_the_stated_uncertainty(
     kind: str, balls: Observations, tracked: Observations

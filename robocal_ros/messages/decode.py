@@ -393,9 +393,7 @@ class SensorDecoder(Decoder):
                 f'{self.source} sent an implausible reading: value {column + 1} of {self.width} '
                 f'is {values[odd, column][-1]:.4g}, expected less than '
                 f'{self._largest[column]:.4g}. Check sensor, driver and units.'))
-        if not np.isfinite(values).all():
-            finite = np.isfinite(values).all(axis=1)
-            made.refuse(rows[~finite], State.NOT_FINITE,
+        made.refuse(rows[~np.isfinite(values).all(axis=1)], State.NOT_FINITE,
                     f'{self.source} sends values that are not finite numbers; check the sensor.')
 
 
@@ -518,11 +516,9 @@ class JointDecoder(Decoder):
         if beyond.any():
             self._refuse_implausible(made, rows, values, beyond)
             finite = np.isfinite(values)
-        whole = bool(finite.all())
-        if not whole:
-            values[~finite] = np.nan
+        values[~finite] = np.nan
         made.values[rows] = values
-        if whole:
+        if finite.all():
             return
         if self.need_effort and efforts != len(names):
             made.refuse(rows, State.INCOMPLETE, (

@@ -399,10 +399,8 @@ class JointIntake(Intake):
 
     def _check(self, decoded: Decoded, rows: Rows) -> list[int]:
         n = len(self.decoder.names)
+        rows = rows[np.isfinite(decoded.values[rows, :n]).all(axis=1)]
         values = decoded.values[rows]
-        if not np.isfinite(values[:, :n]).all():
-            finite = np.isfinite(values[:, :n]).all(axis=1)
-            rows, values = rows[finite], values[finite]
         reasons, restarts = self._posture.check_block(decoded.stamps[rows], values)
         decoded.values[rows] = values
         for place, reason in reasons.items():

@@ -151,7 +151,7 @@ def last_run(marks: Iterable[Mark], services: Sequence[str]) -> Spans | None:
         DataError: If a mark lacks its stamps.
 
     """
-    found, open_run = None, None
+    found: Spans | None = None
     begun: Mark | None = None
     between: list[Mark] = []
     for mark in marks:
@@ -159,13 +159,9 @@ def last_run(marks: Iterable[Mark], services: Sequence[str]) -> Spans | None:
             begun, between = mark, []
         elif mark.name in (DISCARD, REST):
             between.append(mark)
-        if mark.service not in services:
-            continue
-        if mark.name == END:
+        elif mark.name == END and mark.service in services:
             found = _spans(begun, between, mark)
-        elif mark.name == BEGIN:
-            open_run = mark
-    if found is None and open_run is not None and begun is open_run:
+    if found is None and begun is not None and begun.service in services:
         return _spans(begun, between, None)
     return found
 

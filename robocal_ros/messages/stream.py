@@ -57,7 +57,6 @@ from robocal_ros.messages.intake import (
 from robocal_ros.messages.samples import StreamCounts
 
 if TYPE_CHECKING:
-    from rclpy.callback_groups import CallbackGroup
     from rclpy.node import Node
 
     from robocal_ros.robot import Robot

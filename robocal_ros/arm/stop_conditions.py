@@ -24,7 +24,7 @@ from rclpy.subscription import Subscription
 from robocal_ros.arm.protocols import MotionStatus
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.messages import JointStateStream, Subscriber, publisher_hint, qos
+from robocal_ros.messages import JointStateStream, Subscriber, conversions, publisher_hint, qos
 from robocal_ros.parameters import ArmParameters, named
 from robocal_ros.robot import Robot, per_joint
 
@@ -204,9 +204,8 @@ class StopConditions:
 
     def _take_wrench(self, message: WrenchStamped) -> None:
         self._heard = self._now()
-        force, torque = message.wrench.force, message.wrench.torque
-        self._largest = np.maximum(self._largest, [
-            np.hypot(np.hypot(part.x, part.y), part.z) for part in (force, torque)])
+        parts = np.reshape(conversions.wrench_row(message), (2, 3))
+        self._largest = np.maximum(self._largest, np.hypot.reduce(parts, axis=1))
 
     def problem(self) -> tuple[MotionStatus, str] | None:
         """Return why the arm must not move, judging everything received since the last call."""

@@ -15,18 +15,13 @@ from robocal_ros.arm import Recorder
 from robocal_ros.errors import DataError
 from robocal_ros.estimators import Needs
 from robocal_ros.messages import (
-    TOPIC,
     Intake,
     JointStateStream,
-    Mark,
     Recorded,
     Recording,
-    Spans,
-    StationaryInterval,
     Stream,
     TrackerStream,
     WrenchStream,
-    last_run,
     marks,
     no_readings,
     qos,
@@ -199,7 +194,7 @@ class SampleRecorder(Recorder):
         self._marks.publish(marks.DISCARD, self._node.running,
                             {marks.JOINTS: f'{span[0]!r} {span[1]!r}'})
 
-    def mark_stationary(self, interval: StationaryInterval) -> None:
+    def mark_stationary(self, interval: marks.StationaryInterval) -> None:
         """Mark an interval in which the arm was measured at rest."""
         self._marks.publish(marks.REST, self._node.running, {
             marks.JOINTS: f'{interval.begin!r} {interval.end!r}', marks.PURPOSE: interval.purpose,
@@ -222,9 +217,10 @@ class Marks:
         self._replays = replays
         # Distinguishes this start of the node from the recorded one.
         self._own = uuid.uuid4().hex
-        self._received: deque[Mark] = deque(maxlen=_MOST)
-        self._publisher = node.publisher(DiagnosticArray, f'~/{TOPIC}', qos.MARKS)
-        node.subscription(DiagnosticArray, f'~/{TOPIC}', self._take, qos.MARKS, limit=_LIMIT)
+        self._received: deque[marks.Mark] = deque(maxlen=_MOST)
+        self._publisher = node.publisher(DiagnosticArray, f'~/{marks.TOPIC}', qos.MARKS)
+        node.subscription(
+            DiagnosticArray, f'~/{marks.TOPIC}', self._take, qos.MARKS, limit=_LIMIT)
 
     def publish(self, name: str, service: str, values: Mapping[str, str]) -> None:
         """Publish a mark; arguments as for ``Mark``."""
@@ -235,9 +231,9 @@ class Marks:
         array.header.stamp = self._node.get_clock().now().to_msg()
         self._publisher.publish(array)
 
-    def replayed(self, services: Sequence[str]) -> Spans:
+    def replayed(self, services: Sequence[str]) -> marks.Spans:
         """Return the spans of the last replayed run; without marks, everything is used."""
-        return last_run(self._received, services) or Spans()
+        return marks.last_run(self._received, services) or marks.Spans()
 
     def forget(self) -> None:
         """Discard replayed marks."""
@@ -245,5 +241,5 @@ class Marks:
 
     def _take(self, message: DiagnosticArray) -> None:
         if self._replays():
-            self._received += [Mark.of(status) for status in message.status
+            self._received += [marks.Mark.of(status) for status in message.status
                                if status.hardware_id != self._own]

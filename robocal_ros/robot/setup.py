@@ -112,11 +112,10 @@ def effort_factor(robot: Robot, values: RobotParameters) -> Array:
     """
     if values.effort_source == 'torque':
         return np.ones(robot.n)
+    constants = per_joint(values.torque_constants, robot.n, 'torque_constants')
     if values.effort_source == 'unknown':
-        return np.where(
-            per_joint(values.torque_constants, robot.n, 'torque_constants') < 0.0, -1.0, 1.0)
-    factor = (per_joint(values.torque_constants, robot.n, 'torque_constants')
-              * per_joint(values.gear_ratios, robot.n, 'gear_ratios'))
+        return np.where(constants < 0.0, -1.0, 1.0)
+    factor = constants * per_joint(values.gear_ratios, robot.n, 'gear_ratios')
     if np.all(factor == 1.0):
         raise ConfigurationError(
             "effort_source is 'current', but torque_constants and gear_ratios are 1 N·m/A for "

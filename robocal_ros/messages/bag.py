@@ -15,7 +15,7 @@ import logging
 import sqlite3
 import struct
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
@@ -39,6 +39,7 @@ from robocal_ros.messages.checks import SECOND, to_seconds
 from robocal_ros.messages.decode import Messages, State
 from robocal_ros.messages.intake import Intake
 from robocal_ros.messages.marks import Mark, Span
+from robocal_ros.results import grouped
 
 CHUNK = 2**15
 """Number of messages that are passed on at once; what is read together stays together."""
@@ -101,12 +102,11 @@ class Bag(AbstractContextManager['Bag']):
         self._stack = ExitStack()
         self._readers = self._opened_all()
         self.topics: dict[str, str] = {}
-        self.counts: dict[str, int] = {}
+        self.counts: Counter[str] = Counter()
         for reader in self._readers:
             for connection in reader.connections:
                 self.topics[connection.topic] = connection.msgtype
-                self.counts[connection.topic] = (
-                    self.counts.get(connection.topic, 0) + connection.msgcount)
+                self.counts[connection.topic] += connection.msgcount
 
     def __exit__(self, *_: object) -> None:
         """Close the files of the bag."""
@@ -292,12 +292,10 @@ def _groups(reader: Reader, topics: Collection[str]) -> Iterator[list[Part]]:
 def _one_by_one(messages: Iterator[tuple[Connection, int, bytes]]) -> Iterator[list[Part]]:
     """Yield messages of files without an index, in the order in which rosbags yields them."""
     while block := list(islice(messages, CHUNK)):
-        places: dict[str, list[int]] = {}
-        for place, (connection, _, _) in enumerate(block):
-            places.setdefault(connection.topic, []).append(place)
-        yield [Part(topic, np.array([block[place][1] for place in mine]), np.array(mine),
-                    [block[place][2] for place in mine])
-               for topic, mine in places.items()]
+        by_topic = grouped(enumerate(block), lambda item: item[1][0].topic)
+        yield [Part(topic, np.array([time for _, (_, time, _) in mine]),
+                    np.array([place for place, _ in mine]), [data for _, (_, _, data) in mine])
+               for topic, mine in by_topic.items()]
 
 
 def _files(path: Path) -> list[Path]:
@@ -577,8 +575,7 @@ def description_in(bag: Bag, selection: Selection) -> str:
         raise ConfigurationError(
             f"Bag '{bag.name}' holds no robot description; give the URDF with --urdf. "
             f'({error})') from error
-    texts = [str(message.data) for message in bag.messages(topic)]
-    texts = [text for text in texts if text.strip()]
+    texts = [text for message in bag.messages(topic) if (text := str(message.data)).strip()]
     if not texts:
         raise ConfigurationError(
             f"Topic '{topic}' of bag '{bag.name}' is empty; give the URDF with --urdf.")

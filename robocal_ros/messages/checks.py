@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
+from statistics import median
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -302,14 +303,11 @@ def _usual(values: Collection[int]) -> tuple[float, int]:
     It is much faster than NumPy for a hundred numbers.
     """
     ordered = sorted(values)
-    middle = len(ordered) // 2
-    if len(ordered) % 2:
-        return _limited(ordered[middle], ordered[_long(len(ordered))])
-    return _limited(0.5 * (ordered[middle - 1] + ordered[middle]), ordered[_long(len(ordered))])
+    return _limited(median(ordered), ordered[_long(len(ordered))])
 
 
-def _limited(median: float, long: int) -> tuple[float, int]:
-    return float(median), LEAP if long > _BURSTS * median else round(_DOUBTED * median)
+def _limited(usual: float, long: int) -> tuple[float, int]:
+    return float(usual), LEAP if long > _BURSTS * usual else round(_DOUBTED * usual)
 
 
 # -------------------------------------------------------------------- positions of joints

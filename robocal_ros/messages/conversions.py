@@ -178,13 +178,11 @@ def to_goal(
         goal_time: Time past the end within which the goal must be met [s].
 
     """
+    on_path, at_goal = ([JointTolerance(name=name, position=size) for name in joint_names]
+                        for size in (path_tolerance, goal_tolerance))
     return FollowJointTrajectory.Goal(
-        trajectory=to_joint_trajectory(trajectory, joint_names),
-        path_tolerance=[JointTolerance(name=name, position=path_tolerance)
-                        for name in joint_names],
-        goal_tolerance=[JointTolerance(name=name, position=goal_tolerance)
-                        for name in joint_names],
-        goal_time_tolerance=to_duration(goal_time))
+        trajectory=to_joint_trajectory(trajectory, joint_names), path_tolerance=on_path,
+        goal_tolerance=at_goal, goal_time_tolerance=to_duration(goal_time))
 
 
 def wrench_row(message: WrenchStamped) -> tuple[float, ...]:

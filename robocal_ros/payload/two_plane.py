@@ -522,6 +522,17 @@ class _Centre:
     shifts: Mapping[str, Array]
     chi_square: float
 
+    @property
+    def unlikely(self) -> bool:
+        """Whether the levers contradict each other beyond chance."""
+        return self.chi_square > float(scipy.special.chdtri(1, 0.01))
+
+    @property
+    def parts(self) -> dict[str, Array]:
+        """Covariance by source, larger by what the levers contradict each other, (3, 3) [m²]."""
+        return {name: (self.chi_square if self.unlikely else 1.0) * shift @ shift.T
+                for name, shift in self.shifts.items()}
+
 
 def _combine(fits: Sequence[PlaneFit], errors: Mapping[str, Array]) -> _Centre:
     """Combine both planes' levers to a centre of mass in the tool frame by weighted LS.
@@ -638,14 +649,10 @@ def estimate(
         item := recording.held_out(plane, groups[joint][1:], mass.value, com, unknown))]
     between = _between_postures(held_out)
     com = _combine(planes, {**errors, _OF_POSTURE: between * np.eye(4)})
-    unlikely = com.chi_square > float(scipy.special.chdtri(1, 0.01))
-    parts = {name: (com.chi_square if unlikely else 1.0) * shift @ shift.T
-             for name, shift in com.shifts.items()}
-    covariance = np.sum(list(parts.values()), axis=0)
+    parts, covariance = com.parts, np.sum(list(com.parts.values()), axis=0)
     at = int(np.argmax(np.diag(covariance)))
     source = largest_source({name: float(part[at, at]) for name, part in parts.items()})
-    centre = identified(
-        COM, ['m'] * 3, com.value, covariance, _freedom(parts, planes, held_out))
+    centre = identified(COM, ['m'] * 3, com.value, covariance, _freedom(parts, planes, held_out))
     given = Parameter('mass', 'kg', mass.value, mass.std or None, State.NOT_EVALUATED,
                       f'given: {mass.source}')
     whole = np.pad(covariance, ((1, 0), (1, 0)))
@@ -664,7 +671,7 @@ def estimate(
         validation=tuple(item.fit for item in held_out),
         checks=(*accuracy_checks(robot, (given, *centre), whole, values, source, source),
                 *(() if arm is None else (_gain_check(planes, arm),)),
-                *_checks(planes, com.value, unlikely, held_out),
+                *_checks(planes, com.value, com.unlikely, held_out),
                 *(check for _, check in losses),
                 *_torque_check(robot, planes, com.value, covariance, stored, values)),
         counts={'fitted': sum(len(p.target) for p in planes),

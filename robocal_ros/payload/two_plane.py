@@ -446,7 +446,7 @@ class _Recording:
         return np.asarray(shift)
 
     def held_out(
-        self, plane: PlaneFit, groups: Sequence[Sequence[Sweep]], mass: float, com: _Centre,
+        self, plane: PlaneFit, groups: Sequence[Sequence[Sweep]], mass: KnownMass, com: _Centre,
         unknown: Mapping[str, Torques],
     ) -> HeldOut | None:
         """Predict a joint's sweeps in other postures; None without such sweeps.
@@ -454,7 +454,7 @@ class _Recording:
         Args:
             plane: Fit of the joint's widest group.
             groups: The other groups.
-            mass: Mass of the payload [kg].
+            mass: Mass of the payload.
             com: The centre of mass.
             unknown: Torques of inputs that are not known, by source.
 
@@ -475,7 +475,7 @@ class _Recording:
                 continue
             loss = np.where(sign > 0, plane.friction(1), plane.friction(-1))
             measured.append(target - loss)
-            rows.append(other.regressor(angle, mass))
+            rows.append(other.regressor(angle, mass.value))
             places.append(rows[-1] @ other.rows)
             residual.append(target - rows[-1] @ other.lever(com.value) - loss)
             used += usable
@@ -495,12 +495,16 @@ class _Recording:
         except ExcitationError:
             return HeldOut(fit, rms(plane.residual), np.empty(0), np.empty(0))
         change = lever.covariance @ (average @ regressor / noise[:, None]**2).T @ average
-        # Errors of the prediction and of these sweeps have common causes.
+        # Errors of the prediction and of these sweeps have common causes; that of the mass changes
+        # what all levers mean.
         predicted = change @ np.vstack(places)
         covariance = lever.covariance.copy()
         for name, shift in com.shifts.items():
             error = -predicted @ shift
-            if name in unknown:
+            if name == _OF_MASS:
+                weight = np.concatenate(measured) - left
+                error -= mass.std / mass.value * (change @ weight)[:, None]
+            elif name in unknown:
                 error += self.lever_shift(used, change, unknown[name])
             covariance += error @ error.T
         return HeldOut(fit, rms(plane.residual), lever.value, np.sqrt(np.diag(covariance)))
@@ -540,24 +544,23 @@ def _combine(fits: Sequence[PlaneFit], errors: Mapping[str, Array]) -> _Centre:
     Args:
         fits: Both planes.
         errors: Errors of both levers by independent causes of one standard deviation each, by
-            source, shape (4, p) [m]. Levers are weighted by the noise and the joint angles.
+            source, shape (4, p) [m]. Noise and joint angles weight the levers.
 
     """
     places = np.vstack([fit.plane.rows for fit in fits])
     levers = np.concatenate([fit.lever - fit.plane.offset for fit in fits])
 
-    def solved(*names: str) -> tuple[LinearFit, Array]:
-        # Whitened by the levers' covariance.
-        whitening = np.linalg.inv(np.linalg.cholesky(
-            sum(errors[name] @ errors[name].T for name in names)))
-        fit = solve(
-            whitening @ places, whitening @ levers, 1.0, COM, max_condition=1e3,
-            hint='The two joint axes are (nearly) parallel; set another second_joint.')
-        return fit, fit.covariance @ (whitening @ places).T @ whitening
-
-    fit, gain = solved(_OF_NOISE, _OF_ANGLES)
+    whitening = np.linalg.inv(np.linalg.cholesky(
+        sum(errors[name] @ errors[name].T for name in (_OF_NOISE, _OF_ANGLES))))
+    fit = solve(
+        whitening @ places, whitening @ levers, 1.0, COM, max_condition=1e3,
+        hint='The two joint axes are (nearly) parallel; set another second_joint.')
+    gain = fit.covariance @ (whitening @ places).T @ whitening
+    # What no centre changes of the levers shows how far they contradict each other.
+    odd = scipy.linalg.null_space(places.T)[:, 0]
+    chance = odd @ np.hstack(list(errors.values()))
     return _Centre(fit.value, {name: gain @ error for name, error in errors.items()},
-                   solved(*errors)[0].reduced_chi_square)
+                   float((odd @ levers)**2 / (chance @ chance)))
 
 
 def _planes(
@@ -646,7 +649,7 @@ def estimate(
         for name, torques in unknown.items()}
     com = _combine(planes, errors)
     held_out = [item for plane, joint in zip(planes, joints, strict=True) if (
-        item := recording.held_out(plane, groups[joint][1:], mass.value, com, unknown))]
+        item := recording.held_out(plane, groups[joint][1:], mass, com, unknown))]
     between = _between_postures(held_out)
     com = _combine(planes, {**errors, _OF_POSTURE: between * np.eye(4)})
     parts, covariance = com.parts, np.sum(list(com.parts.values()), axis=0)

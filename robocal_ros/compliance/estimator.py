@@ -128,8 +128,7 @@ def estimate_sets(
         return estimate_geometry(robot, tracked(unloaded, loaded), values, mounted, counts=counts,
                                  source=source, time=last)
     load, robot = mounted.known_load(), mounted.on(robot, loaded=False)
-    if registration is None:
-        registration = register(robot, unloaded, values)
+    registration = registration or register(robot, unloaded, values)
     target = Target.of(robot, values, registration)
     furthest = check_registration(robot, unloaded, registration, values)
     data = displacements(unloaded, loaded, registration, robot.joint_names, values,

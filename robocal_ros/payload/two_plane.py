@@ -549,7 +549,6 @@ def _combine(fits: Sequence[PlaneFit], errors: Mapping[str, Array]) -> _Centre:
     """
     places = np.vstack([fit.plane.rows for fit in fits])
     levers = np.concatenate([fit.lever - fit.plane.offset for fit in fits])
-
     whitening = np.linalg.inv(np.linalg.cholesky(
         sum(errors[name] @ errors[name].T for name in (_OF_NOISE, _OF_ANGLES))))
     fit = solve(
@@ -694,7 +693,7 @@ def estimate(
 def _own_errors(
     planes: Sequence[PlaneFit], mass: KnownMass, values: PayloadParameters
 ) -> dict[str, Array]:
-    """Return errors of both levers that the planes tell themselves, as for ``_combine``."""
+    """Return errors of both levers by noise, joint angles and mass, as for ``_combine``."""
     noise = [np.linalg.cholesky(plane.fit.covariance[:2, :2]) for plane in planes]
     turned = [values.posture_std * np.array([[-plane.lever[1]], [plane.lever[0]]])
               for plane in planes]

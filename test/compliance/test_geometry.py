@@ -133,7 +133,7 @@ def test_jacobians_are_those_of_finite_differences(
 
 
 def test_rows_of_each_pose_are_together_behind_known_distances(balls: Observations) -> None:
-    """So that what a posture adds can be told where postures are chosen."""
+    """So that what a posture adds is known where postures are chosen."""
     one, other = balls.sets[:2]
     known = KnownDistance((one.fixture, other.fixture), 0.5, 1e-3)
     data, poses = Observations((one, other, *posed().sets), (known,)), len(posed().sets[0])

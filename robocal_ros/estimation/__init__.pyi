@@ -12,7 +12,6 @@ from .block_averages import (
     Channels as Channels,
     Kinematics as Kinematics,
     derivatives as derivatives,
-    fourier as fourier,
     low_passed as low_passed,
 )
 from .effort_contents import (

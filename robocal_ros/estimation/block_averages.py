@@ -192,12 +192,9 @@ class Blocks:
         reach = length * np.sqrt(1.0 - 1.0 / samples_each**2)
         nodes = tuple(Kinematics(*curve(middle + reach * node)) for node in _NODES)
         known = ~in_gap(time, middle, 1.5 * length if repeats > 1 else 0.5 * length + edge)
-        velocity = np.array([node.velocity for node in nodes])
-        low, high = velocity.min(axis=0), velocity.max(axis=0)
-        # Zero at reversals.
-        slowest = np.where(low * high > 0.0, np.minimum(np.abs(low), np.abs(high)), 0.0)
-        return cls(edges, Kinematics(*curve(middle)), slowest, repeats, known, noise, account,
-                   nodes, reach)
+        return cls(edges, Kinematics(*curve(middle)),
+                   _slowest(np.array([node.velocity for node in nodes])), repeats, known, noise,
+                   account, nodes, reach)
 
     @property
     def period(self) -> float:
@@ -337,6 +334,17 @@ def low_passed(values: Array, period: float, cutoff: float) -> Array:
     return np.asarray(scipy.signal.sosfiltfilt(sections, values, axis=0))
 
 
+def _slowest(velocity: Array) -> Array:
+    """Return the lowest speed within each block, 0 at reversals, shape (k, n).
+
+    Args:
+        velocity: At the nodes of each block, shape (nodes, k, n) [rad/s].
+
+    """
+    low, high = velocity.min(axis=0), velocity.max(axis=0)
+    return np.where(low * high > 0.0, np.minimum(np.abs(low), np.abs(high)), 0.0)
+
+
 @dataclass(frozen=True)
 class PeriodicMotion:
     """Joint positions over whole periods: a Fourier series with a linear trend.
@@ -370,7 +378,7 @@ class PeriodicMotion:
             Three arrays of shape (k, n).
 
         """
-        basis = fourier(time - self.start, self.period, self.harmonics)
+        basis = _basis(time - self.start, self.period, self.harmonics)
         position, velocity, acceleration = (item @ self._coefficients for item in basis)
         return position, velocity, acceleration
 
@@ -397,7 +405,7 @@ def periodic_motion(time: Array, position: Array, max_frequency: float) -> Perio
     for _ in range(_PERIOD_STEPS):
         count = _significant(time, position, period, repeats, max_frequency)
         coefficients, residual = _fitted(time - start, position, period, count)
-        basis, rate, _ = fourier(time - start, period, count)
+        basis, rate, _ = _basis(time - start, period, count)
         # A longer period delays the series in proportion to the time since the start; what the
         # coefficients can follow of that is theirs (variable projection, Golub and Pereyra).
         slope = -(time - start)[:, None] / period * (rate @ coefficients - coefficients[1])
@@ -413,7 +421,7 @@ def periodic_motion(time: Array, position: Array, max_frequency: float) -> Perio
     pulsation = 2.0 * np.pi / period * np.arange(1, count + 1)
     noise = np.mean(residual**2, axis=0) * 2.0 / len(time) * np.sum(pulsation**4)
     return PeriodicMotion(start, period, repeats, share_of_noise(
-        noise, fourier(time - start, period, count)[2] @ coefficients), coefficients)
+        noise, _basis(time - start, period, count)[2] @ coefficients), coefficients)
 
 
 def share_of_noise(noise: Array, acceleration: Array) -> Array:
@@ -428,7 +436,7 @@ def share_of_noise(noise: Array, acceleration: Array) -> Array:
     return np.asarray(noise / np.maximum(size, _LEAST_SHARE * size.max()))
 
 
-def fourier(time: Array, period: float, harmonics: int) -> tuple[Array, Array, Array]:
+def _basis(time: Array, period: float, harmonics: int) -> tuple[Array, Array, Array]:
     """Return offset, trend, cosines and sines, and their first two derivatives, (k, 2 + 2h)."""
     pulsation = 2.0 * np.pi / period * np.arange(1, harmonics + 1)
     phase = np.outer(time, pulsation)
@@ -441,7 +449,7 @@ def fourier(time: Array, period: float, harmonics: int) -> tuple[Array, Array, A
 
 def _fitted(time: Array, position: Array, period: float, harmonics: int) -> tuple[Array, Array]:
     """Return the coefficients, shape (2 + 2h, n), and residuals; outliers are left out."""
-    basis = fourier(time, period, harmonics)[0]
+    basis = _basis(time, period, harmonics)[0]
     coefficients: Array = np.asarray(np.linalg.lstsq(basis, position, rcond=None)[0], dtype=float)
     residual = position - basis @ coefficients
     # What the series does not follow, as at the ends of a motion, is no outlier: without it the

@@ -19,7 +19,7 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
-from robocal_ros.estimation import d_optimal, fourier, runs, scaled_inverse, short_tour
+from robocal_ros.estimation import d_optimal, runs, scaled_inverse, short_tour
 from robocal_ros.payload.model import Plane, second_plane, static_wrench_regressor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import MIN_MOTION
@@ -383,7 +383,7 @@ class FourierBasis:
         """
         number = np.arange(1.0, harmonics + 1.0)
         zero = np.zeros(harmonics)
-        self._period, self._harmonics = period, harmonics
+        self._pulsation = 2.0 * np.pi / period * number
         # At t = 0: position Σ b, velocity Σ a ω, acceleration -Σ b ω².
         self._rest = scipy.linalg.null_space(np.block([
             [zero, np.ones(harmonics)], [number, zero], [zero, number**2]]))
@@ -404,11 +404,27 @@ class FourierBasis:
             Three arrays of shape (k, n).
 
         """
-        sines, cosines = np.split(self._rest @ coefficients.T, 2)
-        excursion, velocity, acceleration = (
-            waves[:, 2:] @ np.vstack((cosines, sines))
-            for waves in fourier(time, self._period, self._harmonics))
-        return excursion, velocity, acceleration
+        a, b = np.split(self._rest @ coefficients.T, 2)
+        w = self._pulsation[:, None]
+        phase = np.outer(time, w)
+        sine, cosine = np.sin(phase), np.cos(phase)
+        return (sine @ a + cosine @ b,
+                cosine @ (w * a) - sine @ (w * b),
+                -sine @ (w**2 * a) - cosine @ (w**2 * b))
+
+
+def _scale(
+    max_range: float, limits: MotionLimits, middle: Array,
+    excursion: Array, velocity: Array, acceleration: Array,
+) -> Array:
+    """Return the largest scale of each joint's series within its limits, shape (n,)."""
+    room = np.minimum(max_range, np.minimum(limits.upper - middle, middle - limits.lower)
+                      - _MARGIN)
+    bounds = (
+        np.maximum(room, 0.0) / np.abs(excursion).max(axis=0),
+        _SPEED_SHARE * limits.velocity / np.abs(velocity).max(axis=0),
+        0.95 * limits.acceleration / np.abs(acceleration).max(axis=0))
+    return np.asarray(np.minimum.reduce(bounds))
 
 
 def plan_excitation(
@@ -444,18 +460,14 @@ def plan_excitation(
     generator = np.random.default_rng(seed)
     longest = values.excitation_period / limits.scale
     periods = np.unique(np.geomspace(values.excitation_period, longest, _PERIODS))
-    room = np.minimum(limits.upper - middle, middle - limits.lower) - _MARGIN
-    most = (np.clip(room, 0.0, values.excitation_range), _SPEED_SHARE * limits.velocity,
-            0.95 * limits.acceleration)
     ranked = []
     for number in range(candidates):
         period = float(periods[number % len(periods)])
         basis = FourierBasis(period, harmonics)
         coefficients = generator.normal(size=(robot.n, basis.size))
-        series = basis.series(coefficients, np.arange(0.0, period, _KNOT_PERIOD))
-        scales = [limit / np.abs(part).max(axis=0)
-                  for limit, part in zip(most, series, strict=True)]
-        coefficients *= np.min(scales, axis=0)[:, None]
+        coefficients *= _scale(
+            values.excitation_range, limits, middle,
+            *basis.series(coefficients, np.arange(0.0, period, _KNOT_PERIOD)))[:, None]
         excursion, velocity, acceleration = basis.series(
             coefficients, np.linspace(0.0, period, _INFORMATION_SAMPLES, endpoint=False))
         rows = regressor(middle + excursion, velocity, acceleration)

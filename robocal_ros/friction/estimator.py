@@ -47,6 +47,7 @@ from robocal_ros.robot import (
     check_effort_unit,
     friction_by_joint,
     identified_arm,
+    links_covariance,
     torque_zero,
 )
 
@@ -73,7 +74,7 @@ def loaded(robot: Robot, payload: CalibrationResult | None) -> tuple[Robot, list
 
 def estimate(
     robot: Robot, recording: Recording, values: FrictionParameters,
-    alternatives: Sequence[Robot] = (),
+    alternatives: Sequence[Robot] = (), links: Array | None = None,
 ) -> CalibrationResult:
     """Estimate friction from recorded runs.
 
@@ -83,6 +84,8 @@ def estimate(
         values: The node's parameters. If they name no joints, those that the recording names
             are identified, otherwise all with runs.
         alternatives: The arm with payloads one standard deviation off; see ``SpeedPoint``.
+        links: Covariance of the parameters of the arm's links, shape (10 n, 10 n); by default
+            that of the URDF with ``arm_model_std``.
 
     Raises:
         ConfigurationError: If the arm lacks a joint that is asked for.
@@ -92,7 +95,7 @@ def estimate(
     if values.method == 'motion':
         return estimate_motion(robot, recording, values)
     try:
-        found = fit_joints(robot, recording, values, alternatives)
+        found = fit_joints(robot, recording, values, alternatives, links)
     except NoRunsError:
         if values.method == 'runs' or recording.joints_wanted:
             raise
@@ -272,13 +275,14 @@ def _check_torques(robot: Robot, samples: JointSamples, values: FrictionParamete
 
 def fit_joints(
     robot: Robot, recording: Recording, values: FrictionParameters,
-    alternatives: Sequence[Robot] = (),
+    alternatives: Sequence[Robot] = (), links: Array | None = None,
 ) -> list[FrictionFit]:
     """Fit each joint; arguments and errors as for ``estimate``."""
     samples, names = recording.joints, values.joint_names or recording.joints_wanted
     wanted = [robot.index(name) for name in names or robot.joint_names]
     _check_torques(robot, samples, values)
-    points = read_runs(robot, samples, wanted, alternatives)
+    points = read_runs(robot, samples, wanted, alternatives, links_covariance(
+        robot, values.arm_model_std) if links is None else links)
     moved = sorted({point.joint for point in points if point.rejected != UNSTEADY})
     if not moved:
         raise NoRunsError(
@@ -561,8 +565,10 @@ def _estimate(
 ) -> CalibrationResult:
     check_effort_unit(values, inputs.gains)
     arm = identified_arm(robot, values, inputs.gains)
-    robot, alternatives = loaded(robot if arm is None else arm.robot, inputs.get('payload'))
-    result = estimate(robot, recording, values, alternatives)
+    known, links = (robot, links_covariance(robot, values.arm_model_std)) if arm is None else (
+        arm.robot, arm.covariance[:10 * robot.n, :10 * robot.n])
+    known, alternatives = loaded(known, inputs.get('payload'))
+    result = estimate(known, recording, values, alternatives, links)
     zero = inputs.get(TORQUE_ZERO)
     return result if zero is None else _of_zeroed_torques(result, torque_zero(robot, zero))
 

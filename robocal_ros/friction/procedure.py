@@ -19,7 +19,7 @@ from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.plan import check_detectable, plan_reversals, plan_runs, weak_speeds
 from robocal_ros.friction.runs import find_runs, read_runs
 from robocal_ros.messages import JointSamples, check_effort
-from robocal_ros.robot import Lspb, Robot, Trajectory
+from robocal_ros.robot import Lspb, Robot, Trajectory, links_covariance
 
 if TYPE_CHECKING:
     from robocal_ros.arm import Arm
@@ -295,5 +295,6 @@ class FrictionProcedure:
 
     def _read_joint(self, name: str, samples: JointSamples) -> FrictionFit:
         robot, alternatives = self.load()
-        points = read_runs(robot, samples, [robot.index(name)], alternatives)
+        points = read_runs(robot, samples, [robot.index(name)], alternatives,
+                           links_covariance(robot, self._values.arm_model_std))
         return FrictionFit(name, points, self._values)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pinocchio as pin
 
 from robocal_ros.arrays import Array, Flags, covariance_factor
 from robocal_ros.estimation import (
@@ -54,6 +55,8 @@ class SpeedPoint:
         total: Drive torque at those angles, block means, shape (m,) [N·m].
         gravity: Gravity torque of the model at those angles, shape (m,) [N·m].
         load: Mean absolute torque that the gear transmits to the link [N·m].
+        by_links: Mean changes of the gravity torque by one standard deviation of the links along
+            each independent direction, shape (r,) [N·m].
         tilted: Mean change of the gravity torque per tilt of the base about each horizontal axis,
             shape (2,), or (0,) without gravity [N·m/rad].
         by_tilt: The same by one standard deviation of each tilt, all joints having the same
@@ -63,7 +66,7 @@ class SpeedPoint:
 
     def __init__(
         self, robot: Robot, samples: JointSamples, run: Sweep, alternatives: Sequence[Robot] = (),
-        tilts: Sequence[Robot] = (),
+        tilts: Sequence[Robot] = (), links: Array | None = None,
     ) -> None:
         """Read a run.
 
@@ -74,6 +77,8 @@ class SpeedPoint:
             alternatives: The arm with payloads one standard deviation off along independent
                 directions.
             tilts: The arm under the changes of gravity per tilt of the base.
+            links: Factor of the covariance of the links' parameters, shape (10 n, r); None if they
+                are exact.
 
         """
         part = samples.rows(run.start, run.stop)
@@ -89,8 +94,7 @@ class SpeedPoint:
                 - robot.gravity_torque(run.posture))[run.joint])
         self.joint, self.speed, self.torque = run.joint, run.speed, float(torque.mean())
         self.direction = DIRECTIONS[run.speed < 0.0]
-        inflation = autocorrelation_time(torque - self.torque)
-        self.std = max(float(torque.std(ddof=1)) * float(np.sqrt(inflation / len(torque))), 1e-6)
+        self.std = _mean_std(torque)
         self.errors = _gravity_errors(robot, part.position, run, alternatives)
         self.low, self.high = float(angle.min()), float(angle.max())
         self.begin, self.end = float(part.time[0]), float(part.time[-1])
@@ -103,11 +107,18 @@ class SpeedPoint:
         self.load = float(np.abs(gravity).mean())
         self.tilted = np.array([_gravity(other, part.position, run.joint).mean()
                                 for other in tilts])
+        self.by_links = np.zeros(0) if links is None else np.mean([
+            _gravity_by_links(robot, posture, run.joint) @ links
+            for posture in part.position[spread(len(part), _FEW_KNOTS)]], axis=0)
         self.by_tilt, self.age = np.zeros(0), 0.0
 
     def with_gravity(self, added: Array) -> SpeedPoint:
         """Return the run with a torque added to the model's gravity, shape (m,) [N·m]."""
-        return self.changed(torque=self.torque - float(added.mean()), gravity=self.gravity + added)
+        gravity = self.gravity + added
+        # What the model lacked of gravity is no noise.
+        before, after = (_mean_std(self.total - model) ** 2 for model in (self.gravity, gravity))
+        return self.changed(torque=self.torque - float(added.mean()), gravity=gravity,
+                            std=float(np.sqrt(max(self.std**2 - before, 0.0) + after)))
 
     def changed(self, **values: Any) -> SpeedPoint:
         """Return the run with other values of attributes."""
@@ -146,6 +157,10 @@ _KNOTS, _FEW_KNOTS = 60, 12
 # Standard deviation of a joint's yield under its largest load [rad]: arms of a few kilograms of
 # payload sag by 0.5 to 3 mrad per joint.
 _SAG = 3e-3
+# Standard deviation, as a share of friction, of torques of bearings and gears with few periods per
+# turn, alike in both directions. Over the range of the runs they hardly change, and look like
+# friction that is different in both directions.
+_SLOW_RIPPLE = 0.03
 # Step of derivatives by joint angles [rad].
 _STEP = 1e-3
 # Delay of efforts against positions [s]: usual, possible, longest; and how many standard
@@ -261,11 +276,16 @@ def _attempt(samples: JointSamples, joint: int, start: int, stop: int) -> Sweep 
 
 def read_runs(
     robot: Robot, samples: JointSamples, joints: Sequence[int],
-    alternatives: Sequence[Robot] = (),
+    alternatives: Sequence[Robot] = (), links: Array | None = None,
 ) -> list[SpeedPoint]:
-    """Find and read all runs; arguments as for ``find_runs`` and ``SpeedPoint``."""
+    """Find and read all runs.
+
+    Other arguments as for ``find_runs`` and ``SpeedPoint``; ``links`` is the covariance of the
+    links' parameters, shape (10 n, 10 n).
+    """
     tilts = gravity_changes(robot)
-    return [SpeedPoint(robot, samples, run, alternatives, tilts)
+    factor = None if links is None else covariance_factor(links)
+    return [SpeedPoint(robot, samples, run, alternatives, tilts, factor)
             for run in find_runs(samples, joints)]
 
 
@@ -289,6 +309,20 @@ def _gravity(robot: Robot, positions: Array, joint: int) -> Array:
     knots = spread(count, _KNOTS)
     values = robot.gravity_torques(positions[knots])[:, joint]
     return np.interp(np.arange(count), knots, values)
+
+
+def _gravity_by_links(robot: Robot, posture: Array, joint: int) -> Array:
+    """Return the derivatives of a joint's gravity torque by the links' parameters, (10 n,)."""
+    found = []
+    for sign in (1.0, -1.0):
+        q = posture.copy()
+        q[joint] += sign * _STEP
+        pin.forwardKinematics(robot.model, robot.data, q)
+        # Of the potential energy; moments of inertia have none.
+        found.append(np.concatenate([np.concatenate((
+            [-robot.gravity @ place.translation], -robot.gravity @ place.rotation, np.zeros(6)))
+            for place in robot.data.oMi.tolist()[1:]]))
+    return np.asarray(found[0] - found[1]) / (2.0 * _STEP)
 
 
 def _gravity_errors(
@@ -319,6 +353,12 @@ def _blocks(time: Array) -> np.ndarray:
     edges = np.searchsorted(time, np.linspace(time[0], time[-1], min(count, 200) + 1))
     edges[-1] = len(time)
     return np.unique(edges)[:-1]
+
+
+def _mean_std(torque: Array) -> float:
+    """Return the standard deviation of the mean of autocorrelated samples, shape (m,)."""
+    inflation = autocorrelation_time(torque - torque.mean())
+    return max(float(torque.std(ddof=1)) * float(np.sqrt(inflation / len(torque))), 1e-6)
 
 
 def _means(values: Array, starts: np.ndarray) -> Array:
@@ -386,7 +426,8 @@ class GravityComparison:
         direction = self.value / self.error if self.error > 0.0 else np.array([1.0, 0.0])
         self.std = float(np.sqrt(direction @ self.covariance @ direction))
         self.significant = self.error > 4.0 * self.std
-        self.tilted = float(np.linalg.norm(direction @ _amplitudes(points)[:, 1:]))
+        self.tilted = float(np.linalg.norm(
+            direction @ _amplitudes(points, [p.tilted for p in points])))
 
 
 def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
@@ -505,37 +546,38 @@ def _mean_waves(points: Sequence[SpeedPoint]) -> Array:
     return np.array([[np.sin(p.angle).mean(), np.cos(p.angle).mean()] for p in points])
 
 
-def _amplitudes(points: Sequence[SpeedPoint]) -> Array:
-    """Return (a, b) of gravity a sinθ + b cosθ and of its changes by tilts, shape (2, 1 + t)."""
-    return np.asarray(np.linalg.lstsq(
-        _mean_waves(points), np.array([[p.gravity.mean(), *p.tilted] for p in points]),
-        rcond=1e-2)[0])
+def _amplitudes(points: Sequence[SpeedPoint], changes: Sequence[Array]) -> Array:
+    """Return (a, b) of changes of gravity a sinθ + b cosθ by their means over runs, shape (2, m).
+
+    Args:
+        points: The k runs.
+        changes: Of each run, shape (m,).
+
+    """
+    return np.asarray(np.linalg.lstsq(_mean_waves(points), np.array(changes), rcond=1e-2)[0])
 
 
 def with_gravity_correction(
-    points: Sequence[SpeedPoint], comparison: GravityComparison | None, model_std: float,
-    tilt_std: float = 0.0,
+    points: Sequence[SpeedPoint], comparison: GravityComparison | None, tilt_std: float = 0.0,
 ) -> tuple[SpeedPoint, ...]:
     """Return the runs with gravity corrected, and with what remains unknown of it in each.
 
-    The error of the model's gravity is a sinθ + b cosθ. Its prior is a share of the model's
-    amplitude, and what tilts of the base make. Pairs of runs update the prior; a significant error
+    The error of the model's gravity is a sinθ + b cosθ. Its prior is what errors of the links and
+    tilts of the base make. Pairs of runs update the prior; a significant error
     is subtracted, and any other one is part of the standard deviation. Runs over other angles have
     other errors, so that those of gravity bend a law, too.
 
     Args:
         points: Usable runs of one joint.
         comparison: Comparison of the model's gravity with pairs of runs; None without a pair.
-        model_std: Relative standard deviation of the model's gravity.
         tilt_std: Standard deviation of the tilts of the base [rad].
 
     """
     if not points:
         return ()
-    amplitudes = _amplitudes(points)
-    tilted = tilt_std * amplitudes[:, 1:]
-    error, covariance = np.zeros(2), tilted @ tilted.T + np.eye(2) * (
-        model_std * np.linalg.norm(amplitudes[:, 0]))**2
+    tilted = tilt_std * _amplitudes(points, [p.tilted for p in points])
+    by_links = _amplitudes(points, [p.by_links for p in points])
+    error, covariance = np.zeros(2), tilted @ tilted.T + by_links @ by_links.T
     if comparison is not None and covariance.any():
         gain = covariance @ np.linalg.inv(covariance + comparison.covariance)
         error, covariance = gain @ comparison.value, covariance - gain @ covariance
@@ -547,8 +589,9 @@ def with_gravity_correction(
             covariance = covariance + np.outer(error, error)
     own = covariance_factor(covariance - tilted @ tilted.T)
     largest = max(float(np.abs(p.gravity).max()) for p in points)
+    slow = _SLOW_RIPPLE * abs(float(np.mean([np.sign(p.speed) * p.torque for p in points])))
     return tuple(p.changed(by_tilt=waves @ tilted, errors=np.concatenate((
-        p.errors, waves @ own, [_sag_torque(p.angle, p.gravity, largest).mean()])))
+        p.errors, waves @ own, [_sag_torque(p.angle, p.gravity, largest).mean(), slow])))
         for p, waves in zip(points, _mean_waves(points), strict=True))
 
 

@@ -17,6 +17,7 @@ from .arm_model import (
     level_axes as level_axes,
     link_covariance as link_covariance,
     link_parameters as link_parameters,
+    links_covariance as links_covariance,
     moved_parameters as moved_parameters,
     on_leaning_base as on_leaning_base,
     parameter_names as parameter_names,

@@ -125,6 +125,24 @@ def body_covariance(body: RigidBodyInertia, std: float) -> Array:
         physically_consistent(body.to_pinocchio().toDynamicParameters()[None])[0], std)
 
 
+def links_covariance(robot: Robot, std: float) -> Array:
+    """Return the covariance of all links' parameters by the URDF, shape (10 n, 10 n).
+
+    Args:
+        robot: The arm.
+        std: Standard deviation of the links' masses, as a share of them: of each by itself, and of
+            all by a common factor. Makers' URDFs are off by about as much as a whole as their
+            links are among each other.
+
+    """
+    bodies = physically_consistent(link_parameters(robot))
+    if std <= 0.0:
+        return np.zeros(2 * (bodies.size,))
+    common = std * bodies.ravel()
+    return np.asarray(scipy.linalg.block_diag(
+        *(link_covariance(body, std) for body in bodies)) + np.outer(common, common))
+
+
 @dataclass(frozen=True)
 class ArmModel:
     """The arm's own dynamics and their covariance.
@@ -196,18 +214,13 @@ def urdf_model(
 
     Args:
         robot: The arm.
-        model_std: Standard deviation of the links' masses, as a share of them: of each by itself,
-            and of all by a common factor. Makers' URDFs are off by about as much as a whole as
-            their links are among each other.
+        model_std: As for ``links_covariance``.
         gain_covariance: Covariance of the relative errors of the drive gains, shape (n, n).
         calibrated: Whether the drive gains are calibrated.
 
     """
-    bodies = physically_consistent(link_parameters(robot))
-    common = model_std * bodies.ravel()
     covariance = scipy.linalg.block_diag(
-        scipy.linalg.block_diag(*(link_covariance(body, model_std) for body in bodies))
-        + np.outer(common, common),
+        links_covariance(robot, model_std),
         np.diag((ROTOR_SPREAD * expected_rotors(robot))**2), gain_covariance)
     return ArmModel(robot, covariance, f'URDF, masses ±{100.0 * model_std:.0f} %', calibrated)
 

@@ -15,6 +15,7 @@ from support.friction_cell import (
     TOOL,
     WRIST,
     Record,
+    Tool,
     Truth,
     both_ways,
     loaded,
@@ -39,6 +40,7 @@ from robocal_ros.friction.runs import find_runs
 from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.results.provenance import Inputs
 from robocal_ros.results.result import CalibrationResult, Efforts, Parameter, State, Verdict, rms
+from robocal_ros.robot.arm_model import links_covariance
 from robocal_ros.robot.friction_law import TEMPERATURE_STD, friction_by_joint
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import TORQUE_ZERO, with_own_units, zero_names
@@ -258,6 +260,30 @@ class TestGravityIsUncertainToo:
                               ) - np.array(WRIST.coulomb)
         std = result.parameter('joint_1.coulomb_forward').std
         assert (np.abs(error) < 3.29 * std).all()
+
+    @pytest.mark.parametrize('off', [Tool(0.1, np.array([0.0, -0.08, 0.0])),
+                                     Tool(0.15, np.array([0.0, 0.08, 0.0]))])
+    def test_links_that_balance_have_the_gravity_of_their_errors(self, robot, off):
+        """A wrist's gravity by the URDF is small, but not that of what its links have too much."""
+        made = record({3: WRIST}, both_ways(3, SPEEDS), tool=off)
+
+        def errors(links: np.ndarray | None) -> tuple[np.ndarray, float]:
+            result = estimate(robot, Recording(made.samples()), DEFAULTS, links=links)
+            names = [f'joint_4.coulomb_{side}' for side in ('forward', 'backward')]
+            return result.values(names) - WRIST.coulomb, result.parameter(names[0]).std
+
+        error, std = errors(None)
+        assert (np.abs(error) < 1.96 * std).all()
+        exact, _ = errors(np.zeros((60, 60)))
+        assert np.abs(error).max() < 0.3 * np.abs(exact).max()
+
+    def test_what_is_known_of_the_links_narrows_the_intervals(self, two_joints, robot):
+        held, recording = loaded(robot, TOOL), Recording(two_joints.samples())
+        name = f'{ELBOW_NAME}.coulomb_forward'
+        values = replace(DEFAULTS, tilt_std=0.0)
+        by_urdf, known = (estimate(held, recording, values, links=links).parameter(name).std
+                          for links in (None, links_covariance(robot, 0.002)))
+        assert known < 0.85 * by_urdf
 
     def test_a_load_known_within_limits_widens_the_intervals(self, two_joints, robot):
         recording = Recording(two_joints.samples())

@@ -11,6 +11,7 @@ from scipy.stats import chi2
 from robocal_ros.errors import DataError
 from robocal_ros.friction.fit import Choice, DirectionFit, Side, distinct, unidentified
 from robocal_ros.friction.model import MODELS, evaluate, jacobian, parameter_names
+from robocal_ros.results import rms
 
 SPEED = np.geomspace(0.004, 0.7, 12)
 STD = np.full(12, 1e-3)
@@ -136,6 +137,18 @@ class TestChoice:
         torque = plain('coulomb_viscous', VALUES['coulomb_viscous'], SPEED) + noise
         fit = fitted(SPEED, torque, np.full(12, 0.01), 'stribeck')
         assert stribeck_unidentified(fit)
+
+    @pytest.mark.parametrize('seed', range(4))
+    def test_a_rise_up_to_fast_runs_is_found_though_its_parts_are_uncertain(self, seed):
+        """Beyond the last speed the rise goes on, so that Coulomb friction is an extrapolation."""
+        speed, std = np.geomspace(0.005, 0.6, 10), np.full(10, 0.006)
+        torque = plain('stribeck', np.array([0.10, 0.20, 0.3, 0.05]), speed)
+        noise = np.random.default_rng(seed).normal(size=(2, 10)) * std
+        chosen = Choice({name: side(speed, row, std) for name, row in zip(
+            ('forward', 'backward'), torque + noise, strict=True)}, 'auto')
+        assert chosen.model == 'stribeck'
+        for fit in chosen.fits.values():
+            assert rms(fit.at(speed, 0.0) - torque) < 1.5 * std[0]
 
 
 @pytest.mark.parametrize('model', MODELS)

@@ -24,6 +24,7 @@ from robocal_ros.friction.runs import (
     SpeedPoint,
     compare_gravity,
     find_runs,
+    read_runs,
     ripple_of,
     with_delay_correction,
     with_gravity_correction,
@@ -31,6 +32,7 @@ from robocal_ros.friction.runs import (
 )
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.results import rms
+from robocal_ros.robot import links_covariance
 from robocal_ros.robot.model import Robot
 
 WRIST_JOINT, SHOULDER = 5, 1
@@ -50,7 +52,7 @@ def wrist() -> Record:
 
 def points(record_: Record, robot: Robot, joint: int = WRIST_JOINT, **changes) -> list[SpeedPoint]:
     samples = record_.samples(**changes)
-    return [SpeedPoint(robot, samples, run) for run in find_runs(samples, [joint])]
+    return read_runs(robot, samples, [joint], links=links_covariance(robot, 0.05))
 
 
 def test_every_run_is_found_once_and_only_its_cruise_is_read(wrist):
@@ -246,8 +248,8 @@ def test_gravity_error_within_the_prior_enters_the_interval(robot):
     def uncertainty(runs) -> float:
         return rms(np.array([np.linalg.norm(p.errors) for p in runs]))
 
-    paired = uncertainty(with_gravity_correction(found, comparison, 0.05))
-    alone = uncertainty(with_gravity_correction([p for p in found if p.speed > 0.0], None, 0.05))
+    paired = uncertainty(with_gravity_correction(found, comparison))
+    alone = uncertainty(with_gravity_correction([p for p in found if p.speed > 0.0], None))
     carried = np.mean([p.load for p in found])
     assert alone > 0.03 * carried
     assert paired < 0.7 * alone

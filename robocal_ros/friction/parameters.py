@@ -44,8 +44,9 @@ class FrictionParameters(ResumableParameters):
         max_friction_interval: Largest half-width of the 95 % interval of the friction torque over
             the measured speeds that passes, as a share of it; for compensation, what may remain.
         max_rounds: Largest number of rounds of runs per joint.
-        arm_model_std: Relative standard deviation of the gravity torque of the URDF; a larger one
-            widens the intervals of joints that carry weight.
+        arm_model_std: Prior standard deviation of the link masses in the URDF, as a share of them,
+            of each by itself and of all together; centres follow; a larger one widens the
+            intervals of joints that carry weight. An identified arm has its own.
         tilt_std: Prior standard deviation of the tilt of the base against gravity about each
             horizontal axis; it widens the intervals, most of all of joints with a vertical axis.
         use_payload: Include the identified payload, if there is one, in the gravity torque.

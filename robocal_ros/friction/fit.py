@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, covariance_factor
 from robocal_ros.errors import DataError
 from robocal_ros.estimation import autocorrelation_time, low_passed, runs
 from robocal_ros.friction.model import (
@@ -43,6 +43,7 @@ from robocal_ros.friction.runs import (
     GravityComparison,
     SpeedPoint,
     compare_gravity,
+    is_pair,
     resampled,
     ripple_of,
     with_delay_correction,
@@ -86,6 +87,8 @@ _DRIFT_STD = 0.1
 _RATES = (0.0, 1.5, 3.0, 6.0)
 # Most steps in which it is found.
 _DRIFT_STEPS = 5
+# Most rounds in which law, torques of pairs, and scatter are found.
+_ROUNDS = 3
 # Number of rises towards standstill beside which the change is estimated, and the least share of a
 # function of the speed that others do not contain.
 _RISES, _ALIKE = 3, 1e-4
@@ -410,7 +413,10 @@ class FrictionFit:
         reference_load: Mean transmitted torque of the runs [N·m].
         fit_degree: 100 · sqrt(Σ(f − f̂)²/Σf²) over the points [%].
         held_out_degree: The same for left-out speeds; None with too few speeds.
-        std: Standard deviation of the runs about the law, for its degrees of freedom [N·m].
+        common: Standard deviation of torques that both runs of a pair share, 0 if they show none
+            [N·m].
+        std: Standard deviation of the runs about the law, for its degrees of freedom, with these
+            torques [N·m].
         presliding: Bristle parameters; None if not requested or without reversals.
         drift: Share by which friction was larger in the first run than in the last one.
         effects: Changes of the parameters of each direction by one standard deviation of what its
@@ -424,7 +430,7 @@ class FrictionFit:
     fit_degree = np.inf
     held_out_degree: float | None = None
     presliding: Presliding | None = None
-    drift = 0.0
+    drift = common = 0.0
 
     def __init__(
         self, joint: str, points: Sequence[SpeedPoint], values: FrictionParameters
@@ -464,7 +470,7 @@ class FrictionFit:
         residual = np.concatenate([fit.residual for fit in fits])
         self.fit_degree = fit_degree(torque, torque - residual)
         freedom = len(residual) - sum(len(fit.value) for fit in fits)
-        self.std = rms(residual) * float(np.sqrt(len(residual) / freedom))
+        self.std = float(np.hypot(rms(residual) * np.sqrt(len(residual) / freedom), self.common))
         self.checks = [self._check(choice, values.fit_threshold, rejections)]
         if gravity is not None:
             self.checks.append(_gravity_check(joint, gravity, rms(torque - residual), values))
@@ -483,10 +489,7 @@ class FrictionFit:
             choice = Choice(sides, values.steady_model)
         else:
             drift_std = float(np.hypot(course.drift, drift_std))
-        extra = _extra_std(choice.fits)
-        if extra > 0.0:
-            choice = Choice({name: side._replace(std=np.hypot(side.std, extra))
-                             for name, side in sides.items()}, values.steady_model)
+        choice, left = self._beside_pairs(sides, choice, values)
         if choice.predicted is not None:
             # Of all parts the first, every fourth speed, which has runs of every direction.
             part = slice(2, -1, _HELD_OUT_EVERY)
@@ -501,9 +504,55 @@ class FrictionFit:
             law = fit.at(fit.side.speed, fit.side.load)
             self.effects[name] = fit.changes_by(np.column_stack((
                 drift_std * law * course.share(fit.side.age), course.doubt * law,
-                sign * np.array([p.errors for p in used]))))
+                sign * np.array([p.errors for p in used]), left[name])))
             self.by_tilt[name] = fit.changes_by(sign * np.array([p.by_tilt for p in used]))
         return choice
+
+    def _beside_pairs(
+        self, sides: Mapping[str, Side], choice: Choice, values: FrictionParameters
+    ) -> tuple[Choice, dict[str, Array]]:
+        """Choose a law beside the scatter between runs, and beside torques that pairs share.
+
+        Returns:
+            The choice, and what remains unknown of these torques by direction, one source in each
+            column, shape (k, m) [N·m].
+
+        """
+        used = {name: _by_speed(self.usable, name) for name in sides}
+        pairs = _pairs(used)
+        # The fullest law tells the scatter first: what a law misses would be scatter.
+        by_load = any(model != of_speed(model) for model in choice.criteria)
+        law, fits, full = choice.model, choice.fits, 'stribeck_load' if by_load else 'stribeck'
+        if values.steady_model == 'auto' and all(
+                len(side.speed) > len(parameter_names(full)) for side in sides.values()):
+            law, fits = full, {name: DirectionFit(side, full) for name, side in sides.items()}
+        for _ in range(_ROUNDS):
+            rest = {name: side.torque - fits[name].at(side.speed, side.load)
+                    for name, side in sides.items()}
+            extra, common = _scatter(rest, sides, pairs, len(parameter_names(law)))
+            std = {name: np.hypot(side.std, extra) for name, side in sides.items()}
+            # What no law of the speed can follow tells the torque of each pair.
+            free = {name: scipy.linalg.null_space(
+                (fits[name].slopes / std[name][:, None]).T, rcond=_ALIKE).T / std[name]
+                for name in sides}
+            told = np.concatenate([free[name] @ rest[name] for name in sides])
+            weighted = np.concatenate([free[name] @ (common * pairs[name]) for name in sides])
+            covariance = np.asarray(np.linalg.inv(
+                np.eye(weighted.shape[1]) + weighted.T @ weighted))
+            mean = covariance @ weighted.T @ told
+            shared = {name: common * pairs[name] @ mean for name in sides}
+            choice = Choice({name: side._replace(torque=side.torque - shared[name], std=std[name])
+                             for name, side in sides.items()}, values.steady_model)
+            if common == 0.0 and choice.model == law:
+                break
+            law, fits = choice.model, choice.fits
+        by_run = {id(p): np.sign(p.speed) * torque for name, points in used.items()
+                  for p, torque in zip(points, shared[name], strict=True)}
+        self.usable = [p.changed(torque=p.torque - float(by_run.get(id(p), 0.0)))
+                       for p in self.usable]
+        self.common = common
+        factor = covariance_factor(covariance)
+        return choice, {name: common * pairs[name] @ factor for name in sides}
 
     def _check(self, choice: Choice, limit: float, rejections: str) -> Check:
         """Check the fit; ``rejections`` is a sentence on rejected runs, after a space."""
@@ -715,23 +764,66 @@ def _reasons(fits: Mapping[str, DirectionFit]) -> dict[str, str]:
     return {name: '; '.join(reasons) for name, reasons in found.items()}
 
 
-def _extra_std(fits: Mapping[str, DirectionFit]) -> float:
-    """Return the standard deviation between runs beyond the noise within runs [N·m].
+def _pairs(used: Mapping[str, Sequence[SpeedPoint]]) -> dict[str, Array]:
+    """Return which runs of each direction are those of which pair, signed, shape (k, pairs)."""
+    forward, backward = (used.get(name, []) for name in DIRECTIONS)
+    pairs: list[tuple[int, int]] = []
+    for row, first in enumerate(forward):
+        pairs += [(row, other) for other, second in enumerate(backward) if is_pair(first, second)
+                  and other not in [taken for _, taken in pairs]][:1]
+    found = {name: np.zeros((len(points), len(pairs))) for name, points in used.items()}
+    for number, rows in enumerate(pairs):
+        for name, row, sign in zip(DIRECTIONS, rows, (1.0, -1.0), strict=True):
+            found[name][row, number] = sign
+    return found
+
+
+def _scatter(
+    residual: Mapping[str, Array], sides: Mapping[str, Side], pairs: Mapping[str, Array],
+    parameters: int,
+) -> tuple[float, float]:
+    """Return the standard deviations of runs beyond the noise within them, and of pairs [N·m].
+
+    Runs of a pair go over the same positions, and share torques that depend on these: gravity that
+    is missing from the model, slow ripple. Half the difference of their |F| has them, half the
+    sum has not. They are left to the runs unless the differences scatter more (F-test, 95 %).
+
+    Args:
+        residual: |F| beside the law by direction, shape (k,) [N·m].
+        sides: The runs.
+        pairs: As by ``_pairs``.
+        parameters: Parameters of the law of each direction.
+
+    """
+    count = next(iter(pairs.values())).shape[1]
+    freedom, (rest, noise) = count - parameters, (
+        np.concatenate([values[name] for name in sides])
+        for values in (residual, {name: side.std**2 for name, side in sides.items()}))
+    if freedom > 0 and 2 * count == len(rest):
+        halves = [sum((0.5 * change(pairs[name]).T @ residual[name] for name in sides),
+                      np.zeros(count)) for change in (np.abs, np.asarray)]
+        half = sum((0.25 * np.abs(pairs[name]).T @ sides[name].std**2 for name in sides),
+                   np.zeros(count))
+        own, shared = (float((values**2 / half).sum()) for values in halves)
+        if shared > own * float(scipy.stats.f.ppf(0.95, freedom, freedom)):
+            extra = _excess(halves[0], half, freedom)
+            return np.sqrt(2.0) * extra, _excess(halves[1], half + extra**2, freedom)
+    return _excess(rest, noise, max(1, len(rest) - len(sides) * parameters)), 0.0
+
+
+def _excess(residual: Array, variance: Array, freedom: int) -> float:
+    """Return the standard deviation that residuals have beyond known variances.
 
     It brings the reduced chi-square to one (random effects; Paule, Mandel, J. Res. NBS 87 (1982)
     377), zero if that is below one, and is widened because few runs hardly tell it (Student).
     """
-    residual = np.concatenate([fit.residual for fit in fits.values()])
-    std = np.concatenate([fit.side.std for fit in fits.values()])
-    freedom = max(1, len(residual) - sum(len(fit.value) for fit in fits.values()))
-
     def excess(extra: float) -> float:
-        return float((residual**2 / (std**2 + extra**2)).sum()) / freedom - 1.0
+        return float((residual**2 / (variance + extra**2)).sum()) / freedom - 1.0
 
     if excess(0.0) <= 0.0:
         return 0.0
-    found = scipy.optimize.brentq(excess, 0.0, 10.0 * rms(residual) + 1e-9)
-    return float(found) * _student(freedom)
+    most = 10.0 * np.sqrt(len(residual)) * rms(residual) + 1e-9
+    return float(scipy.optimize.brentq(excess, 0.0, most)) * _student(freedom)
 
 
 def _student(freedom: int) -> float:

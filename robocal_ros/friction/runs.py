@@ -430,14 +430,18 @@ class GravityComparison:
             direction @ _amplitudes(points, [p.tilted for p in points])))
 
 
+def is_pair(first: SpeedPoint, second: SpeedPoint) -> bool:
+    """Return whether a run has the other one's speed, opposite, over the same positions."""
+    overlap = min(first.high, second.high) - max(first.low, second.low)
+    return (abs(first.speed + second.speed) < 0.1 * abs(first.speed)
+            and overlap > 0.5 * (first.high - first.low))
+
+
 def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
     """Compare the model's gravity with pairs of usable runs; None without a pair."""
     rows, left = [], []
     for first in points:
-        second = next((
-            p for p in points if abs(first.speed + p.speed) < 0.1 * abs(first.speed)
-            and min(first.high, p.high) - max(first.low, p.low) > 0.5 * (first.high - first.low)
-        ), None)
+        second = next((p for p in points if is_pair(first, p)), None)
         if first.speed <= 0.0 or second is None:
             continue
         low, high = max(first.low, second.low), min(first.high, second.high)

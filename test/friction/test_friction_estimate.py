@@ -277,6 +277,26 @@ class TestGravityIsUncertainToo:
         exact, _ = errors(np.zeros((60, 60)))
         assert np.abs(error).max() < 0.3 * np.abs(exact).max()
 
+    def test_torques_of_the_positions_are_no_friction(self, robot):
+        """Slow runs cover few degrees, over which ripple is one torque, alike in both ways."""
+        made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, np.geomspace(0.005, 0.6, 10)))
+        off = []
+        for seed in range(6):
+            generator = np.random.default_rng(seed)
+            # Of each pair of runs; none at rest.
+            torque = np.append(0.0, np.repeat(0.12 * generator.normal(size=10), 2))
+            effort = made.effort(seed)
+            effort[:, WRIST_JOINT] += torque[made.run]
+            result, (item,) = found_by(made, robot, seed=seed, effort=effort)
+            assert item.passed, item.objections
+            law = friction_by_joint(result)[WRIST_NAME]
+            speed = np.geomspace(0.006, 0.5, 6)
+            off.append((law.torque(speed) - WRIST.torque(speed)) / law.deviation(speed))
+            both = 0.5 * (law.torque(speed) - law.torque(-speed))
+            truth = 0.5 * (WRIST.torque(speed) - WRIST.torque(-speed))
+            assert rms(both / truth - 1.0) < 0.06
+        assert np.abs(off).max() < 3.29
+
     def test_what_is_known_of_the_links_narrows_the_intervals(self, two_joints, robot):
         held, recording = loaded(robot, TOOL), Recording(two_joints.samples())
         name = f'{ELBOW_NAME}.coulomb_forward'

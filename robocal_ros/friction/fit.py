@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from math import exp
+from math import exp, log
 from typing import NamedTuple
 
 import numpy as np
@@ -67,10 +67,9 @@ MIN_POINTS = 3
 """Fewest usable runs in each direction that leave a residual for the simplest laws."""
 
 _GRID = 48
-_MAX_RELATIVE_STD = 0.5
-# Fall of the weighted squares that shows a rise towards low speed and its speed (95 %, likelihood
-# ratio).
-_RISE = float(scipy.stats.chi2.ppf(0.95, 2))
+# Fall of the weighted squares that shows a rise towards low speed and its speed (likelihood ratio,
+# 95 % of χ² with two degrees of freedom).
+_RISE = -2.0 * log(0.05)
 # Largest standard deviation of an identified exponent, and the range that is searched.
 _MAX_EXPONENT_STD = 0.15
 _EXPONENTS = (0.1, 0.95)

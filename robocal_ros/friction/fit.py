@@ -67,6 +67,7 @@ MIN_POINTS = 3
 """Fewest usable runs in each direction that leave a residual for the simplest laws."""
 
 _GRID = 48
+_MAX_RELATIVE_STD = 0.5
 # Fall of the weighted squares that shows a rise towards low speed and its speed (likelihood ratio,
 # 95 % of χ² with two degrees of freedom).
 _RISE = -2.0 * log(0.05)
@@ -280,10 +281,13 @@ def _stribeck_unidentified(fit: DirectionFit) -> str:
     if slow < 1 or informative < 2:
         return (f'{slow} of the speeds lie below the Stribeck velocity ({velocity:.4f} rad/s) and '
                 f'{informative} below 1.5 times that (at least 1 and 2 needed); add lower speeds')
-    # The deviation of the rise alone tells little where the law leaves Coulomb friction open.
+    # The deviation of the rise alone is large where Coulomb friction is an extrapolation.
     without = _constrained(fit.side, fit.model.replace('stribeck', 'coulomb_viscous'))[0] ** 2
     if without - float(((fit.residual / fit.side.std) ** 2).sum()) < _RISE:
         return 'a law without a rise of friction towards low speed explains the runs as well'
+    if fit.std[2] > _MAX_RELATIVE_STD * velocity:
+        return (f'the Stribeck velocity is uncertain by {100 * fit.std[2] / velocity:.0f} % '
+                f'(limit {100 * _MAX_RELATIVE_STD:.0f} %)')
     return ''
 
 
@@ -519,7 +523,7 @@ class FrictionFit:
         """
         used = {name: _by_speed(self.usable, name) for name in sides}
         pairs = _pairs(used)
-        # The fullest law tells the scatter first: what a law misses would be scatter.
+        # The scatter is first that about the fullest law: the misfit of a lesser one is none.
         by_load = any(model != of_speed(model) for model in choice.criteria)
         law, fits, full = choice.model, choice.fits, 'stribeck_load' if by_load else 'stribeck'
         if values.steady_model == 'auto' and all(
@@ -530,7 +534,7 @@ class FrictionFit:
                     for name, side in sides.items()}
             extra, common = _scatter(rest, sides, pairs, len(parameter_names(law)))
             std = {name: np.hypot(side.std, extra) for name, side in sides.items()}
-            # What no law of the speed can follow tells the torque of each pair.
+            # Torques of pairs are estimated from what no law of the speed can follow.
             free = {name: scipy.linalg.null_space(
                 (fits[name].slopes / std[name][:, None]).T, rcond=_ALIKE).T / std[name]
                 for name in sides}

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from robocal_ros.arrays import Array, covariance_factor
+from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.estimation import autocorrelation_time, low_passed, runs
 from robocal_ros.friction.model import (
@@ -39,11 +39,11 @@ from robocal_ros.friction.model import (
     parameter_names,
 )
 from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.friction.positions import PositionTorques, Told
 from robocal_ros.friction.runs import (
     GravityComparison,
     SpeedPoint,
     compare_gravity,
-    is_pair,
     resampled,
     ripple_of,
     with_delay_correction,
@@ -87,7 +87,7 @@ _DRIFT_STD = 0.1
 _RATES = (0.0, 1.5, 3.0, 6.0)
 # Most steps in which it is found.
 _DRIFT_STEPS = 5
-# Most rounds in which law, torques of pairs, and scatter are found.
+# Most rounds in which law, torques of positions, and scatter are found.
 _ROUNDS = 3
 # Number of rises towards standstill beside which the change is estimated, and the least share of a
 # function of the speed that others do not contain.
@@ -416,8 +416,8 @@ class FrictionFit:
         reference_load: Mean transmitted torque of the runs [N·m].
         fit_degree: 100 · sqrt(Σ(f − f̂)²/Σf²) over the points [%].
         held_out_degree: The same for left-out speeds; None with too few speeds.
-        common: Standard deviation of torques that both runs of a pair share, 0 if they show none
-            [N·m].
+        common: Standard deviation of torques that both runs of a pair share beside gravity and
+            slow ripple [N·m].
         std: Standard deviation of the runs about the law, for its degrees of freedom, with these
             torques [N·m].
         presliding: Bristle parameters; None if not requested or without reversals.
@@ -467,7 +467,7 @@ class FrictionFit:
             return
         self.missing = f'{few[0]}.{rejections}' if few else ''
         choice = self._fitted({name: side for name, side in sides.items()
-                               if len(side.speed) >= MIN_POINTS}, values)
+                               if len(side.speed) >= MIN_POINTS}, values, gravity)
         fits = choice.fits.values()
         torque = np.concatenate([fit.side.torque for fit in fits])
         residual = np.concatenate([fit.residual for fit in fits])
@@ -478,7 +478,10 @@ class FrictionFit:
         if gravity is not None:
             self.checks.append(_gravity_check(joint, gravity, rms(torque - residual), values))
 
-    def _fitted(self, sides: Mapping[str, Side], values: FrictionParameters) -> Choice:
+    def _fitted(
+        self, sides: Mapping[str, Side], values: FrictionParameters,
+        gravity: GravityComparison | None,
+    ) -> Choice:
         """Choose a law, with the drift of friction and the scatter between runs."""
         choice = Choice(sides, values.steady_model)
         course, drift_std = find_drift(sides, choice.fits)
@@ -492,7 +495,7 @@ class FrictionFit:
             choice = Choice(sides, values.steady_model)
         else:
             drift_std = float(np.hypot(course.drift, drift_std))
-        choice, left = self._beside_pairs(sides, choice, values)
+        choice, told = self._beside_torques(sides, choice, values, gravity)
         if choice.predicted is not None:
             # Of all parts the first, every fourth speed, which has runs of every direction.
             part = slice(2, -1, _HELD_OUT_EVERY)
@@ -502,27 +505,22 @@ class FrictionFit:
         self.choice = choice
         self.effects, self.by_tilt = {}, {}
         for name, fit in choice.fits.items():
-            used = _by_speed(self.usable, name)
-            sign = np.sign(used[0].speed)
             law = fit.at(fit.side.speed, fit.side.load)
             self.effects[name] = fit.changes_by(np.column_stack((
                 drift_std * law * course.share(fit.side.age), course.doubt * law,
-                sign * np.array([p.errors for p in used]), left[name])))
-            self.by_tilt[name] = fit.changes_by(sign * np.array([p.by_tilt for p in used]))
+                told.left[name])))
+            self.by_tilt[name] = fit.changes_by(told.by_tilt[name])
         return choice
 
-    def _beside_pairs(
-        self, sides: Mapping[str, Side], choice: Choice, values: FrictionParameters
-    ) -> tuple[Choice, dict[str, Array]]:
-        """Choose a law beside the scatter between runs, and beside torques that pairs share.
-
-        Returns:
-            The choice, and what remains unknown of these torques by direction, one source in each
-            column, shape (k, m) [N·m].
-
-        """
+    def _beside_torques(
+        self, sides: Mapping[str, Side], choice: Choice, values: FrictionParameters,
+        gravity: GravityComparison | None,
+    ) -> tuple[Choice, Told]:
+        """Choose a law beside the scatter between runs, and beside torques of their positions."""
         used = {name: _by_speed(self.usable, name) for name in sides}
-        pairs = _pairs(used)
+        torques = PositionTorques(used, gravity, values.tilt_std, max(
+            float(np.hypot(fit.named(fit.value).get('load_factor', 0.0), fit.open_load_factor))
+            for fit in choice.fits.values()))
         # The scatter is first that about the fullest law: the misfit of a lesser one is none.
         by_load = any(model != of_speed(model) for model in choice.criteria)
         law, fits, full = choice.model, choice.fits, 'stribeck_load' if by_load else 'stribeck'
@@ -530,32 +528,23 @@ class FrictionFit:
                 len(side.speed) > len(parameter_names(full)) for side in sides.values()):
             law, fits = full, {name: DirectionFit(side, full) for name, side in sides.items()}
         for _ in range(_ROUNDS):
-            rest = {name: side.torque - fits[name].at(side.speed, side.load)
-                    for name, side in sides.items()}
-            extra, common = _scatter(rest, sides, pairs, len(parameter_names(law)))
-            std = {name: np.hypot(side.std, extra) for name, side in sides.items()}
-            # Torques of pairs are estimated from what no law of the speed can follow.
-            free = {name: scipy.linalg.null_space(
-                (fits[name].slopes / std[name][:, None]).T, rcond=_ALIKE).T / std[name]
-                for name in sides}
-            told = np.concatenate([free[name] @ rest[name] for name in sides])
-            weighted = np.concatenate([free[name] @ (common * pairs[name]) for name in sides])
-            covariance = np.asarray(np.linalg.inv(
-                np.eye(weighted.shape[1]) + weighted.T @ weighted))
-            mean = covariance @ weighted.T @ told
-            shared = {name: common * pairs[name] @ mean for name in sides}
-            choice = Choice({name: side._replace(torque=side.torque - shared[name], std=std[name])
-                             for name, side in sides.items()}, values.steady_model)
-            if common == 0.0 and choice.model == law:
+            told = torques.told(
+                {name: side.torque - fits[name].at(side.speed, side.load)
+                 for name, side in sides.items()},
+                {name: fit.slopes for name, fit in fits.items()},
+                {name: side.std for name, side in sides.items()})
+            choice = Choice({name: side._replace(
+                torque=side.torque - told.torque[name], std=np.hypot(side.std, told.extra))
+                for name, side in sides.items()}, values.steady_model)
+            if choice.model == law:
                 break
             law, fits = choice.model, choice.fits
         by_run = {id(p): np.sign(p.speed) * torque for name, points in used.items()
-                  for p, torque in zip(points, shared[name], strict=True)}
+                  for p, torque in zip(points, told.torque[name], strict=True)}
         self.usable = [p.changed(torque=p.torque - float(by_run.get(id(p), 0.0)))
                        for p in self.usable]
-        self.common = common
-        factor = covariance_factor(covariance)
-        return choice, {name: common * pairs[name] @ factor for name in sides}
+        self.common = told.common
+        return choice, told
 
     def _check(self, choice: Choice, limit: float, rejections: str) -> Check:
         """Check the fit; ``rejections`` is a sentence on rejected runs, after a space."""
@@ -765,68 +754,6 @@ def _reasons(fits: Mapping[str, DirectionFit]) -> dict[str, str]:
         for name, reason in unidentified(fit).items():
             found.setdefault(name, []).append(f'{direction}: {reason}')
     return {name: '; '.join(reasons) for name, reasons in found.items()}
-
-
-def _pairs(used: Mapping[str, Sequence[SpeedPoint]]) -> dict[str, Array]:
-    """Return which runs of each direction are those of which pair, signed, shape (k, pairs)."""
-    forward, backward = (used.get(name, []) for name in DIRECTIONS)
-    pairs: list[tuple[int, int]] = []
-    for row, first in enumerate(forward):
-        pairs += [(row, other) for other, second in enumerate(backward) if is_pair(first, second)
-                  and other not in [taken for _, taken in pairs]][:1]
-    found = {name: np.zeros((len(points), len(pairs))) for name, points in used.items()}
-    for number, rows in enumerate(pairs):
-        for name, row, sign in zip(DIRECTIONS, rows, (1.0, -1.0), strict=True):
-            found[name][row, number] = sign
-    return found
-
-
-def _scatter(
-    residual: Mapping[str, Array], sides: Mapping[str, Side], pairs: Mapping[str, Array],
-    parameters: int,
-) -> tuple[float, float]:
-    """Return the standard deviations of runs beyond the noise within them, and of pairs [N·m].
-
-    Runs of a pair go over the same positions, and share torques that depend on these: gravity that
-    is missing from the model, slow ripple. Half the difference of their |F| has them, half the
-    sum has not. They are left to the runs unless the differences scatter more (F-test, 95 %).
-
-    Args:
-        residual: |F| beside the law by direction, shape (k,) [N·m].
-        sides: The runs.
-        pairs: As by ``_pairs``.
-        parameters: Parameters of the law of each direction.
-
-    """
-    count = next(iter(pairs.values())).shape[1]
-    freedom, (rest, noise) = count - parameters, (
-        np.concatenate([values[name] for name in sides])
-        for values in (residual, {name: side.std**2 for name, side in sides.items()}))
-    if freedom > 0 and 2 * count == len(rest):
-        halves = [sum((0.5 * change(pairs[name]).T @ residual[name] for name in sides),
-                      np.zeros(count)) for change in (np.abs, np.asarray)]
-        half = sum((0.25 * np.abs(pairs[name]).T @ sides[name].std**2 for name in sides),
-                   np.zeros(count))
-        own, shared = (float((values**2 / half).sum()) for values in halves)
-        if shared > own * float(scipy.stats.f.ppf(0.95, freedom, freedom)):
-            extra = _excess(halves[0], half, freedom)
-            return np.sqrt(2.0) * extra, _excess(halves[1], half + extra**2, freedom)
-    return _excess(rest, noise, max(1, len(rest) - len(sides) * parameters)), 0.0
-
-
-def _excess(residual: Array, variance: Array, freedom: int) -> float:
-    """Return the standard deviation that residuals have beyond known variances.
-
-    It brings the reduced chi-square to one (random effects; Paule, Mandel, J. Res. NBS 87 (1982)
-    377), zero if that is below one, and is widened because few runs hardly tell it (Student).
-    """
-    def excess(extra: float) -> float:
-        return float((residual**2 / (variance + extra**2)).sum()) / freedom - 1.0
-
-    if excess(0.0) <= 0.0:
-        return 0.0
-    most = 10.0 * np.sqrt(len(residual)) * rms(residual) + 1e-9
-    return float(scipy.optimize.brentq(excess, 0.0, most)) * _student(freedom)
 
 
 def _student(freedom: int) -> float:

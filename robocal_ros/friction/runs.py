@@ -59,8 +59,7 @@ class SpeedPoint:
             each independent direction, shape (r,) [N·m].
         tilted: Mean change of the gravity torque per tilt of the base about each horizontal axis,
             shape (2,), or (0,) without gravity [N·m/rad].
-        by_tilt: The same by one standard deviation of each tilt, all joints having the same
-            tilts; empty before the gravity is corrected [N·m].
+        subtracted: Mean of the gravity that the model lacks and ``torque`` has no more [N·m].
 
     """
 
@@ -110,7 +109,7 @@ class SpeedPoint:
         self.by_links = np.zeros(0) if links is None else np.mean([
             _gravity_by_links(robot, posture, run.joint) @ links
             for posture in part.position[spread(len(part), _FEW_KNOTS)]], axis=0)
-        self.by_tilt, self.age = np.zeros(0), 0.0
+        self.age = self.subtracted = 0.0
 
     def with_gravity(self, added: Array) -> SpeedPoint:
         """Return the run with a torque added to the model's gravity, shape (m,) [N·m]."""
@@ -133,6 +132,9 @@ MIN_SPAN = 0.004
 """Smallest angle covered by a run [rad]."""
 ANGLE_STD = 5e-4
 """Standard deviation of joint angles due to zero offsets and sag [rad]."""
+
+PERIODS = 3
+"""Most periods per turn of torques that hardly change over a run."""
 
 UNSTEADY = 'its speed was constant for too short a time, or within too wide bounds'
 """Reason why a motion at one speed, by and large, is no run."""
@@ -157,10 +159,8 @@ _KNOTS, _FEW_KNOTS = 60, 12
 # Standard deviation of a joint's yield under its largest load [rad]: arms of a few kilograms of
 # payload sag by 0.5 to 3 mrad per joint.
 _SAG = 3e-3
-# Standard deviation, as a share of friction, of torques of bearings and gears with few periods per
-# turn, alike in both directions. Over the range of the runs they hardly change, and look like
-# friction that is different in both directions.
-_SLOW_RIPPLE = 0.03
+# Information below this share of the largest is rounding.
+_NEGLIGIBLE = 1e-9
 # Step of derivatives by joint angles [rad].
 _STEP = 1e-3
 # Delay of efforts against positions [s]: usual, possible, longest; and how many standard
@@ -330,7 +330,7 @@ def _gravity_errors(
 ) -> Array:
     """Return the mean changes of gravity by each payload and each joint angle, (a + n,) [N·m].
 
-    The other joints yield as in ``_sag_torque``, under their torques in this posture.
+    The other joints yield as in ``sag_torque``, under their torques in this posture.
     """
     some = positions[spread(len(positions), _FEW_KNOTS)]
 
@@ -403,6 +403,9 @@ class GravityComparison:
         value: (a, b), shape (2,) [N·m].
         covariance: Covariance of both, shape (2, 2).
         tilted: Amplitude of that torque per tilt of the base [N·m/rad].
+        rows: What the pairs tell of the amplitudes of ``waves``: their product with these is
+            ``told``, with errors of unit variance, shape (r, 2 ``PERIODS``).
+        told: Shape (r,).
 
     """
 
@@ -412,14 +415,15 @@ class GravityComparison:
         """Compare.
 
         Args:
-            rows: Sine and cosine of the angle, and effect of sag, of each run of a pair, shape
-                (m, 3).
+            rows: ``waves``, and the effect of sag, of each run of a pair, shape
+                (m, 2 ``PERIODS`` + 1).
             left: Torque of each run minus gravity by the model, shape (m,) [N·m].
             points: All runs.
 
         """
         # The sag has a prior; both other amplitudes have none here.
-        value, covariance = _by_shape(rows, left, (0.0, 0.0, 1.0), together=2)
+        value, covariance = _by_shape(
+            [item[:, [0, 1, -1]] for item in rows], left, (0.0, 0.0, 1.0), together=2)
         self.pairs = len(rows) // 2
         self.value, self.covariance = value[:2], covariance[:2, :2]
         self.error = float(np.linalg.norm(self.value))
@@ -427,7 +431,13 @@ class GravityComparison:
         self.std = float(np.sqrt(direction @ self.covariance @ direction))
         self.significant = self.error > 4.0 * self.std
         self.tilted = float(np.linalg.norm(
-            direction @ _amplitudes(points, [p.tilted for p in points])))
+            direction @ amplitudes(points, [p.tilted for p in points])))
+        information, moment, factor = _shape_information(
+            [item[:, :-1] for item in rows], left, [0.0] * 2 * PERIODS, together=2)
+        sizes, axes = np.linalg.eigh(information / factor)
+        known = sizes > _NEGLIGIBLE * sizes[-1]
+        self.rows = np.sqrt(sizes[known])[:, None] * axes[:, known].T
+        self.told = axes[:, known].T @ moment / (factor * np.sqrt(sizes[known]))
 
 
 def is_pair(first: SpeedPoint, second: SpeedPoint) -> bool:
@@ -448,8 +458,7 @@ def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
         for run in (first, second):
             common = (run.angle >= low) & (run.angle <= high)
             angle, gravity = run.angle[common], run.gravity[common]
-            rows.append(np.column_stack((
-                np.sin(angle), np.cos(angle), _sag_torque(angle, gravity))))
+            rows.append(np.column_stack((waves(angle, PERIODS), sag_torque(angle, gravity))))
             left.append(run.total[common] - gravity)
     # Asymmetry shifts each pair by a constant, so only the shape within runs is compared.
     return GravityComparison(rows, left, points) if rows else None
@@ -459,7 +468,17 @@ def _by_shape(
     regressors: Sequence[Array], measured: Sequence[Array], precision: Sequence[float],
     together: int = 1,
 ) -> tuple[Array, Array]:
-    """Return parameters of the shapes of runs, whose means are free, and their covariance.
+    """Return parameters and their covariance; arguments as for ``_shape_information``."""
+    information, moment, factor = _shape_information(regressors, measured, precision, together)
+    covariance = np.linalg.pinv(information)
+    return np.asarray(covariance @ moment), np.asarray(covariance * factor)
+
+
+def _shape_information(
+    regressors: Sequence[Array], measured: Sequence[Array], precision: Sequence[float],
+    together: int,
+) -> tuple[Array, Array, float]:
+    """Return what shapes of runs, whose means are free, tell of parameters.
 
     Each run is weighted by its own noise, for autocorrelated samples. Where runs contradict each
     other by more than that, the covariance grows alike (Birge, Phys. Rev. 40 (1932) 207, doi
@@ -471,25 +490,31 @@ def _by_shape(
         precision: Inverse prior variances of the parameters, about zero.
         together: Number of consecutive runs that are compared as one.
 
+    Returns:
+        Information matrix with the priors, shape (p, p); its product with the parameters, shape
+        (p,); and the factor of the covariance.
+
     """
     rows = [item - item.mean(axis=0) for item in regressors]
     torques = [item - item.mean() for item in measured]
     value = np.linalg.lstsq(np.vstack(rows), np.concatenate(torques), rcond=1e-9)[0]
-    informations, moments = [], []
+    own = []
     for row, torque in zip(rows, torques, strict=True):
         residual = torque - row @ value
         freedom = max(len(residual) - 1 - len(value), 1)
-        variance = residual @ residual / freedom * autocorrelation_time(residual) + 1e-12
-        informations.append(row.T @ row / variance)
-        moments.append(row.T @ torque / variance)
-    information, moment = (np.array(items).reshape(-1, together, *items[0].shape).sum(axis=1)
-                           for items in (informations, moments))
-    covariance = np.linalg.pinv(information.sum(axis=0) + np.diag(precision))
-    value = covariance @ moment.sum(axis=0)
+        own.append(residual @ residual / freedom * autocorrelation_time(residual) + 1e-12)
+    # Runs that are compared have equal weights, so that what is opposite in them cancels.
+    variances = np.repeat(np.mean(np.reshape(own, (-1, together)), axis=1), together)
+    information, moment = (
+        np.array([row.T @ item / variance for row, item, variance in zip(
+            rows, items, variances, strict=True)]).reshape(-1, together, len(value), *more).sum(
+                axis=1) for items, more in ((rows, (len(value),)), (torques, ())))
+    total = information.sum(axis=0) + np.diag(precision)
+    value = np.linalg.pinv(total) @ moment.sum(axis=0)
     pull = moment - information @ value
     excess = np.einsum('ri,rij,rj->', pull, np.linalg.pinv(information, hermitian=True), pull)
     count = int(np.linalg.matrix_rank(information, hermitian=True).sum()) - len(value)
-    return value, covariance * max(1.0, float(excess) / max(count, 1))
+    return total, moment.sum(axis=0), max(1.0, float(excess) / max(count, 1))
 
 
 def with_delay_correction(points: Sequence[SpeedPoint]) -> tuple[SpeedPoint, ...]:
@@ -511,7 +536,7 @@ def with_delay_correction(points: Sequence[SpeedPoint]) -> tuple[SpeedPoint, ...
     # Besides the delay: errors of gravity, sag, and friction that grows with the load or changes
     # along the run.
     rows = [np.column_stack((
-        -p.speed * slope, np.sin(p.angle), np.cos(p.angle), _sag_torque(p.angle, p.gravity),
+        -p.speed * slope, np.sin(p.angle), np.cos(p.angle), sag_torque(p.angle, p.gravity),
         np.sign(p.speed) * np.abs(p.gravity),
         np.sign(p.speed) * np.linspace(-1.0, 1.0, len(slope))))
         for p, slope in zip(points, slopes, strict=True)]
@@ -533,7 +558,7 @@ def _gravity_slope(angle: Array, gravity: Array) -> Array:
     return np.asarray(of_sine * cosine - of_cosine * sine)
 
 
-def _sag_torque(angle: Array, gravity: Array, largest: float = 0.0) -> Array:
+def sag_torque(angle: Array, gravity: Array, largest: float = 0.0) -> Array:
     """Return the error of the model's gravity torque due to one standard deviation of sag [N·m].
 
     Joints yield in proportion to their load: G(θ + δ G/max|G|) − G(θ) ≈ G'(θ) δ G(θ)/max|G|, with
@@ -545,12 +570,18 @@ def _sag_torque(angle: Array, gravity: Array, largest: float = 0.0) -> Array:
     return _SAG * _gravity_slope(angle, gravity) * gravity / size
 
 
-def _mean_waves(points: Sequence[SpeedPoint]) -> Array:
-    """Return the means of sinθ and cosθ over each run, shape (k, 2)."""
-    return np.array([[np.sin(p.angle).mean(), np.cos(p.angle).mean()] for p in points])
+def waves(angle: Array, periods: int) -> Array:
+    """Return sinθ, cosθ, sin2θ, cos2θ and so on, up to a number of periods, (m, 2 periods)."""
+    phase = np.outer(angle, np.arange(1, periods + 1))
+    return np.stack((np.sin(phase), np.cos(phase)), axis=2).reshape(len(angle), -1)
 
 
-def _amplitudes(points: Sequence[SpeedPoint], changes: Sequence[Array]) -> Array:
+def mean_waves(points: Sequence[SpeedPoint], periods: int = 1) -> Array:
+    """Return the means of ``waves`` over each run, shape (k, 2 periods)."""
+    return np.array([waves(p.angle, periods).mean(axis=0) for p in points])
+
+
+def amplitudes(points: Sequence[SpeedPoint], changes: Sequence[Array]) -> Array:
     """Return (a, b) of changes of gravity a sinθ + b cosθ by their means over runs, shape (2, m).
 
     Args:
@@ -558,18 +589,16 @@ def _amplitudes(points: Sequence[SpeedPoint], changes: Sequence[Array]) -> Array
         changes: Of each run, shape (m,).
 
     """
-    return np.asarray(np.linalg.lstsq(_mean_waves(points), np.array(changes), rcond=1e-2)[0])
+    return np.asarray(np.linalg.lstsq(mean_waves(points), np.array(changes), rcond=1e-2)[0])
 
 
 def with_gravity_correction(
     points: Sequence[SpeedPoint], comparison: GravityComparison | None, tilt_std: float = 0.0,
 ) -> tuple[SpeedPoint, ...]:
-    """Return the runs with gravity corrected, and with what remains unknown of it in each.
+    """Return the runs with gravity corrected by a significant error that pairs of runs show.
 
     The error of the model's gravity is a sinθ + b cosθ. Its prior is what errors of the links and
-    tilts of the base make. Pairs of runs update the prior; a significant error
-    is subtracted, and any other one is part of the standard deviation. Runs over other angles have
-    other errors, so that those of gravity bend a law, too.
+    tilts of the base make.
 
     Args:
         points: Usable runs of one joint.
@@ -577,26 +606,15 @@ def with_gravity_correction(
         tilt_std: Standard deviation of the tilts of the base [rad].
 
     """
-    if not points:
-        return ()
-    tilted = tilt_std * _amplitudes(points, [p.tilted for p in points])
-    by_links = _amplitudes(points, [p.by_links for p in points])
-    error, covariance = np.zeros(2), tilted @ tilted.T + by_links @ by_links.T
-    if comparison is not None and covariance.any():
-        gain = covariance @ np.linalg.inv(covariance + comparison.covariance)
-        error, covariance = gain @ comparison.value, covariance - gain @ covariance
-        tilted = tilted - gain @ tilted
-        if comparison.significant:
-            points = [p.with_gravity(error[0] * np.sin(p.angle) + error[1] * np.cos(p.angle))
-                      for p in points]
-        else:
-            covariance = covariance + np.outer(error, error)
-    own = covariance_factor(covariance - tilted @ tilted.T)
-    largest = max(float(np.abs(p.gravity).max()) for p in points)
-    slow = _SLOW_RIPPLE * abs(float(np.mean([np.sign(p.speed) * p.torque for p in points])))
-    return tuple(p.changed(by_tilt=waves @ tilted, errors=np.concatenate((
-        p.errors, waves @ own, [_sag_torque(p.angle, p.gravity, largest).mean(), slow])))
-        for p, waves in zip(points, _mean_waves(points), strict=True))
+    if comparison is None or not comparison.significant:
+        return tuple(points)
+    known = np.hstack((tilt_std * amplitudes(points, [p.tilted for p in points]),
+                       amplitudes(points, [p.by_links for p in points])))
+    covariance = known @ known.T
+    error = covariance @ np.linalg.inv(covariance + comparison.covariance) @ comparison.value
+    added = [error[0] * np.sin(p.angle) + error[1] * np.cos(p.angle) for p in points]
+    return tuple(p.with_gravity(torque).changed(subtracted=float(torque.mean()))
+                 for p, torque in zip(points, added, strict=True))
 
 
 def ripple_of(points: Sequence[SpeedPoint]) -> tuple[Ripple, ...]:

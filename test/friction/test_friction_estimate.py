@@ -297,6 +297,40 @@ class TestGravityIsUncertainToo:
             assert rms(both / truth - 1.0) < 0.06
         assert np.abs(off).max() < 3.29
 
+    @pytest.mark.parametrize(('cycles', 'phase'), [(1, 0.4), (2, 1.9), (2, -0.5), (3, 2.6)])
+    def test_ripple_of_few_periods_per_turn_is_neither_gravity_nor_friction(
+            self, robot, cycles, phase):
+        made = record({WRIST_JOINT: WRIST}, [
+            run for speed, start in zip(SPEEDS, np.linspace(-0.6, 0.6, len(SPEEDS)), strict=True)
+            for run in both_ways(WRIST_JOINT, [speed], start=start)])
+        effort = made.effort()
+        effort[:, WRIST_JOINT] += 0.05 * np.sin(
+            cycles * made.position[:, WRIST_JOINT] + phase)
+        result, (item,) = found_by(made, robot, effort=effort)
+        assert item.passed, item.objections
+        law = friction_by_joint(result)[WRIST_NAME]
+        speed = np.geomspace(0.006, 0.5, 6)
+        speed = np.append(speed, -speed)
+        off = law.torque(speed) - WRIST.torque(speed)
+        assert (np.abs(off) < 3.29 * law.deviation(speed)).all()
+        assert rms(off) < 0.05
+
+    @pytest.mark.parametrize('degrees', [2.0, -6.0])
+    def test_a_base_that_leans_beyond_the_prior_is_recognised(self, robot, degrees):
+        """By how the torque changes over the positions of the runs."""
+        gravity = 9.81 * np.array([np.sin(np.radians(degrees)), 0.0, -np.cos(np.radians(degrees))])
+        made = record({0: HEAVY}, [
+            run for speed, start in zip(SPEEDS, np.linspace(-0.6, 0.6, len(SPEEDS)), strict=True)
+            for run in both_ways(0, [speed], start=start)], gravity=gravity)
+        result, (item,) = found_by(made, robot)
+        if item.passed:
+            law = friction_by_joint(result)['joint_1']
+            speed = np.array([0.01, 0.1, 0.5, -0.01, -0.1, -0.5])
+            off = law.torque(speed) - HEAVY.torque(speed)
+            assert (np.abs(off) < 3.29 * law.deviation(speed)).all()
+        else:
+            assert item.wrong_gravity
+
     def test_what_is_known_of_the_links_narrows_the_intervals(self, two_joints, robot):
         held, recording = loaded(robot, TOOL), Recording(two_joints.samples())
         name = f'{ELBOW_NAME}.coulomb_forward'
@@ -311,7 +345,9 @@ class TestGravityIsUncertainToo:
         certain = estimate(arms[0], recording, DEFAULTS)
         uncertain = estimate(arms[0], recording, DEFAULTS, arms[1:])
         name = f'{ELBOW_NAME}.coulomb_forward'
-        assert uncertain.parameter(name).value == certain.parameter(name).value
+        # The runs tell next to nothing of the load beside friction.
+        assert uncertain.parameter(name).value == pytest.approx(
+            certain.parameter(name).value, abs=0.1 * certain.parameter(name).std)
         posture = two_joints.position[len(two_joints.time) // 2]
         change = np.ptp([arm_.gravity_torque(posture)[ELBOW] for arm_ in arms])
         added = uncertain.parameter(name).std**2 - certain.parameter(name).std**2

@@ -19,6 +19,7 @@ from support.friction_cell import (
     record,
 )
 
+from robocal_ros.friction.positions import PositionTorques
 from robocal_ros.friction.runs import (
     SLOW,
     SpeedPoint,
@@ -27,12 +28,11 @@ from robocal_ros.friction.runs import (
     read_runs,
     ripple_of,
     with_delay_correction,
-    with_gravity_correction,
     without_ripple,
 )
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.results import rms
-from robocal_ros.robot import links_covariance
+from robocal_ros.robot import DIRECTIONS, links_covariance
 from robocal_ros.robot.model import Robot
 
 WRIST_JOINT, SHOULDER = 5, 1
@@ -245,11 +245,20 @@ def test_gravity_error_within_the_prior_enters_the_interval(robot):
     comparison = compare_gravity(found)
     assert comparison is not None
 
-    def uncertainty(runs) -> float:
-        return rms(np.array([np.linalg.norm(p.errors) for p in runs]))
+    def uncertainty(runs, comparison) -> float:
+        sides = {side: [p for p in runs if p.direction == side] for side in DIRECTIONS}
+        sides = {side: of_side for side, of_side in sides.items() if of_side}
+        speed = {side: np.array([abs(p.speed) for p in of_side])
+                 for side, of_side in sides.items()}
+        told = PositionTorques(sides, comparison, 0.0, 0.0).told(
+            {side: np.array([np.sign(p.speed) * (p.torque - float(HEAVY.torque(p.speed)))
+                             for p in of_side]) for side, of_side in sides.items()},
+            {side: np.column_stack((np.ones(len(v)), v)) for side, v in speed.items()},
+            {side: np.array([p.std for p in of_side]) for side, of_side in sides.items()})
+        return rms(np.concatenate([np.linalg.norm(told.left[side], axis=1) for side in sides]))
 
-    paired = uncertainty(with_gravity_correction(found, comparison))
-    alone = uncertainty(with_gravity_correction([p for p in found if p.speed > 0.0], None))
+    paired = uncertainty(found, comparison)
+    alone = uncertainty([p for p in found if p.speed > 0.0], None)
     carried = np.mean([p.load for p in found])
     assert alone > 0.03 * carried
     assert paired < 0.7 * alone

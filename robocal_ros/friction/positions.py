@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
+from math import log
 from typing import NamedTuple
 
 import numpy as np
@@ -192,19 +193,26 @@ def _sizes(told: Array, effects: Array, groups: Array, noise: Array) -> _Sizes:
     # Scatter: none, or from a tenth of the noise to three times the residuals.
     unit = np.sqrt(np.linalg.matrix_rank(noise) / max(float(np.trace(noise)), 1e-300))
     scatter = (0.0, *unit * np.geomspace(0.1, max(3.0, 3.0 * rms(told)), _STEPS))
-    squares = np.array(list(product(_GRAVITY_SCALES, _RIPPLE_SCALES, scatter, scatter)))**2
-    variance = 1.0 - groups.sum(axis=0) + squares[:, :3] @ groups
-    covariance = (np.eye(len(told)) + squares[:, 3, None, None] * noise
-                  + (effects * variance[:, None]) @ effects.T)
-    inverse = np.linalg.inv(covariance)
-    likelihood = -0.5 * (np.linalg.slogdet(covariance)[1] + inverse @ told @ told
-                         + _TAIL * np.log(np.maximum(squares[:, :2], 1.0)).sum(axis=1))
+    scatters = np.array(list(product(scatter, scatter)))**2
+    found, best = [], -np.inf
+    # One after the other, because many runs need much memory, and leave few sizes likely.
+    for scales in product(_GRAVITY_SCALES, _RIPPLE_SCALES):
+        squares = np.column_stack((np.tile(np.square(scales), (len(scatters), 1)), scatters))
+        variance = 1.0 - groups.sum(axis=0) + squares[:, :3] @ groups
+        covariance = (np.eye(len(told)) + squares[:, 3, None, None] * noise
+                      + (effects * variance[:, None]) @ effects.T)
+        inverse = np.linalg.inv(covariance)
+        likelihood = -0.5 * (np.linalg.slogdet(covariance)[1] + inverse @ told @ told) - (
+            _TAIL * float(np.log(np.maximum(scales, 1.0)).sum()))
+        best = max(best, float(likelihood.max()))
+        likely = likelihood > best + log(_UNLIKELY)
+        found.append((likelihood[likely], scatters[likely], variance[likely], inverse[likely]))
+    likelihood, scatters, variance, inverse = (
+        np.concatenate(arrays) for arrays in zip(*found, strict=True))
     weight = np.exp(likelihood - likelihood.max())
-    weight *= weight > _UNLIKELY
     weight /= weight.sum()
-    likely = weight > 0.0
-    common, extra = np.sqrt(weight @ squares[:, 2:]).tolist()
-    return _Sizes(weight[likely], variance[likely], inverse[likely], extra, common)
+    common, extra = np.sqrt(weight @ scatters).tolist()
+    return _Sizes(weight, variance, inverse, extra, common)
 
 
 def _pairs(runs: Mapping[str, Sequence[SpeedPoint]]) -> dict[str, Array]:

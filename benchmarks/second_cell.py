@@ -32,6 +32,7 @@ from robocal_ros.robot import (
     Robot,
     Trajectory,
     connect,
+    links_covariance,
     quintic_path,
 )
 
@@ -161,7 +162,8 @@ def script(name: str, place: int, what: str, detail: tuple[tuple[str, Any], ...]
     if what == 'friction':
         values = FrictionParameters(**dict(detail))
         runs = FrictionProcedure(arm, arm, arm, values.joint_names or robot.joint_names, {},
-                                 lambda: (robot, []), arm.nothing)
+                                 lambda: (robot, [], links_covariance(
+                                     robot, values.arm_model_std)), arm.nothing)
         asyncio.run(runs.rehearse(values))
     else:
         values = PayloadParameters(sensor_frame=data.sensor, tool_frame=data.tool, **dict(detail))

@@ -560,14 +560,21 @@ def needs(values: FrictionParameters) -> Needs:
     return Needs(effort=True, temperature_topic=values.temperature_topic)
 
 
+def known_arm(
+    robot: Robot, values: FrictionParameters, inputs: Inputs
+) -> tuple[Robot, list[Robot], Array]:
+    """Return the arms as by ``loaded``, and the covariance of the links as for ``estimate``."""
+    arm = identified_arm(robot, values, inputs.gains)
+    known, links = (robot, links_covariance(robot, values.arm_model_std)) if arm is None else (
+        arm.robot, arm.covariance[:10 * robot.n, :10 * robot.n])
+    return *loaded(known, inputs.get('payload')), links
+
+
 def _estimate(
     robot: Robot, recording: Recording, values: FrictionParameters, inputs: Inputs
 ) -> CalibrationResult:
     check_effort_unit(values, inputs.gains)
-    arm = identified_arm(robot, values, inputs.gains)
-    known, links = (robot, links_covariance(robot, values.arm_model_std)) if arm is None else (
-        arm.robot, arm.covariance[:10 * robot.n, :10 * robot.n])
-    known, alternatives = loaded(known, inputs.get('payload'))
+    known, alternatives, links = known_arm(robot, values, inputs)
     result = estimate(known, recording, values, alternatives, links)
     zero = inputs.get(TORQUE_ZERO)
     return result if zero is None else _of_zeroed_torques(result, torque_zero(robot, zero))

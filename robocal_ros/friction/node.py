@@ -22,6 +22,7 @@ from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.friction.estimator import (
     FRICTION,
     friction_temperature,
+    known_arm,
     loaded,
     merge,
     needs,
@@ -107,13 +108,13 @@ class FrictionIdentification(ArmNode):
         return names or tuple(given) or self.robot.joint_names
 
     def _use_arm(self, known: Robot, payload: CalibrationResult | None) -> None:
-        self._loaded = loaded(known, payload)
-        self._feed_forward.use_robot(self._loaded[0])
+        self._feed_forward.use_robot(loaded(known, payload)[0])
 
-    def _load(self) -> tuple[Robot, list[Robot]]:
-        """Return copies, for another thread, of the arm with the payload and its alternatives."""
-        robot, alternatives = self._loaded
-        return robot.copy(), [other.copy() for other in alternatives]
+    def _load(self) -> tuple[Robot, list[Robot], Array]:
+        """Return what is known of the arm, as by ``known_arm``, for another thread."""
+        robot, alternatives, links = known_arm(self.robot, self.values, FRICTION.inputs(
+            self.robot, self.values, self.results.current))
+        return robot.copy(), alternatives, links
 
     # -------------------------------------------------------------------- services
 

@@ -25,6 +25,7 @@ from robocal_ros.friction.fit import FrictionFit
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.procedure import FrictionProcedure, KeptJoints
 from robocal_ros.messages.samples import JointSamples
+from robocal_ros.robot import links_covariance
 from robocal_ros.robot.trajectories import Lspb, Trajectory
 
 STEP = 0.005
@@ -125,7 +126,8 @@ def cell(
     shown: list[FrictionFit] = []
     return Cell(driven, FrictionProcedure(
         driven, driven.record, FakeReport(), wanted, given,
-        lambda: (driven.robot.copy(), []), shown.append, keep), shown)
+        lambda: (driven.robot.copy(), [], links_covariance(driven.robot, 0.05)), shown.append,
+        keep), shown)
 
 
 def phases(made: Cell) -> list[str]:

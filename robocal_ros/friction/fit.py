@@ -39,7 +39,7 @@ from robocal_ros.friction.model import (
     parameter_names,
 )
 from robocal_ros.friction.parameters import FrictionParameters
-from robocal_ros.friction.positions import PositionTorques, Told
+from robocal_ros.friction.positions import PositionTorques, Told, unexplained
 from robocal_ros.friction.runs import (
     GravityComparison,
     SpeedPoint,
@@ -89,9 +89,8 @@ _RATES = (0.0, 1.5, 3.0, 6.0)
 _DRIFT_STEPS = 5
 # Most rounds in which law, torques of positions, and scatter are found.
 _ROUNDS = 3
-# Number of rises towards standstill beside which the change is estimated, and the least share of a
-# function of the speed that others do not contain.
-_RISES, _ALIKE = 3, 1e-4
+# Number of rises towards standstill beside which the change is estimated.
+_RISES = 3
 # Smallest and largest angle between two turning points of a reversal [rad].
 _SHORTEST, _FARTHEST = 3e-4, 0.03
 _LONGEST = 10.0
@@ -743,8 +742,8 @@ def _beside_the_law(side: Side, fit: DirectionFit, course: Course) -> tuple[Arra
     if of_speed(fit.model) != 'stribeck':
         bends = np.geomspace(side.speed.min(), side.speed.max(), _RISES + 2)[1:-1]
         slopes = np.column_stack((slopes, np.exp(-(side.speed[:, None] / bends) ** 2)))
-    free = scipy.linalg.null_space((slopes * (growth / side.std)[:, None]).T, rcond=_ALIKE)
-    return free.T @ (law * share / side.std), free.T @ ((side.torque - growth * law) / side.std)
+    free = unexplained(slopes * growth[:, None], side.std) / side.std
+    return free @ (law * share), free @ (side.torque - growth * law)
 
 
 def _reasons(fits: Mapping[str, DirectionFit]) -> dict[str, str]:

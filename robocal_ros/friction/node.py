@@ -112,9 +112,8 @@ class FrictionIdentification(ArmNode):
 
     def _load(self) -> tuple[Robot, list[Robot], Array]:
         """Return what is known of the arm, as by ``known_arm``, for another thread."""
-        robot, alternatives, links = known_arm(self.robot, self.values, FRICTION.inputs(
+        return known_arm(self.robot.copy(), self.values, FRICTION.inputs(
             self.robot, self.values, self.results.current))
-        return robot.copy(), alternatives, links
 
     # -------------------------------------------------------------------- services
 

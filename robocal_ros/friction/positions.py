@@ -137,8 +137,7 @@ class PositionTorques:
 
         """
         # What no law of the speed can follow, of unit variance within the runs.
-        free = {name: scipy.linalg.null_space(
-            (slopes[name] / std[name][:, None]).T, rcond=_ALIKE).T / std[name] for name in rest}
+        free = {name: unexplained(slopes[name], std[name]) / std[name] for name in rest}
         told = np.concatenate([self._told, *(
             free[name] @ (rest[name] + self._subtracted[name]) for name in rest)])
         effects = np.vstack([self._shape, *(free[name] @ self._runs[name] for name in rest)])
@@ -159,6 +158,17 @@ class PositionTorques:
                     sizes.extra, sizes.common, *(
                         {name: self._runs[name] @ factor for name in rest}
                         for factor in (others, tilts)))
+
+
+def unexplained(slopes: Array, std: Array) -> Array:
+    """Return orthonormal combinations of weighted torques that no law can follow, shape (m, k).
+
+    Args:
+        slopes: Derivatives of the torques by the parameters of the law, shape (k, p).
+        std: Standard deviations of the torques, shape (k,) [N·m].
+
+    """
+    return np.asarray(scipy.linalg.null_space((slopes / std[:, None]).T, rcond=_ALIKE).T)
 
 
 class _Sizes(NamedTuple):
@@ -221,7 +231,7 @@ def _pairs(runs: Mapping[str, Sequence[SpeedPoint]]) -> dict[str, Array]:
     pairs: list[tuple[int, int]] = []
     for row, first in enumerate(forward):
         pairs += [(row, other) for other, second in enumerate(backward) if is_pair(first, second)
-                  and other not in [taken for _, taken in pairs]][:1]
+                  and other not in [number for _, number in pairs]][:1]
     found = {name: np.zeros((len(points), len(pairs))) for name, points in runs.items()}
     for number, rows in enumerate(pairs):
         for name, row, sign in zip(DIRECTIONS, rows, (1.0, -1.0), strict=True):

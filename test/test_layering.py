@@ -46,7 +46,7 @@ LAYERS = {
     'arm': Layer(frozenset({'robot', 'messages'}), None),
     'node': Layer(frozenset({'results', 'robot', 'messages', 'estimators', 'arm'}), None),
     'payload': Layer(_BELOW, frozenset({'node'})),
-    'friction': Layer(_BELOW, frozenset({'node'})),
+    'friction': Layer(_BELOW | {'payload'}, frozenset({'node'})),
     'compliance': Layer(_BELOW, frozenset({'node'})),
     'leveling': Layer(_BELOW, frozenset({'node'})),
     'wrench': Layer(_BELOW, frozenset({'node', 'outputs'})),

@@ -15,12 +15,13 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimation import check_contents
 from robocal_ros.estimators import Estimator, Needs
-from robocal_ros.friction.fit import FrictionFit, estimate_presliding
+from robocal_ros.friction.fit import FrictionFit, JointFit, estimate_presliding
 from robocal_ros.friction.model import parameter_names
-from robocal_ros.friction.motion_method import MotionJoint, friction_from_motion
+from robocal_ros.friction.motion_method import MotionFit
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.runs import UNSTEADY, read_runs
 from robocal_ros.messages import JointSamples, Recording, check_effort, check_joints
+from robocal_ros.payload import PayloadParameters, friction_in_motion
 from robocal_ros.results import (
     CHECK,
     Z95,
@@ -56,6 +57,9 @@ UNITS = {'coulomb': 'N·m', 'static': 'N·m', 'stribeck_velocity': 'rad/s',
 """Parameters of a law by direction, with units."""
 BRISTLES = {'bristle_stiffness': 'N·m/rad', 'bristle_damping': 'N·m·s/rad'}
 """Additional parameters of the dynamic law, with units."""
+_COUPLED = {'coulomb': 'N·m', 'viscous': 'N·m·s/rad', 'inertia': 'kg·m²'}
+# Least standard deviation of links that keeps them near the robot description.
+_LEAST_MODEL_STD = 0.001
 # Settings by joint, and parts of a result with what names their joint.
 # Standard deviation of the change of friction between two results apart from that by temperature.
 _OTHER_CHANGE = 0.1
@@ -125,55 +129,15 @@ def estimate_motion(
     _check_torques(robot, samples, values)
     check_effort(samples, wanted)
     check_contents(samples, robot, values.effort_contains, values.min_weight_share, None)
-    found, covariance, joints = friction_from_motion(robot, samples, values, wanted)
-    numbers = _with_stds(found, covariance)
-    parameters = [parameter for item in joints for parameter in _law_parameters(
-        item.joint, numbers, item.unidentified or {'viscous': 'it is zero within its interval'})]
-    coupled = {'coulomb': 'N·m', 'viscous': 'N·m·s/rad', 'inertia': 'kg·m²'}
-    parameters += [Parameter(name, coupled[name.partition('.')[2]], *numbers[name])
-                   for name in numbers if '+' in name]
-    return _finished(
-        robot, recording, values, 'motion', parameters, tuple(found), covariance,
-        fit=tuple(Fit(item.joint, 'N·m', item.torque, item.residual, item.rows)
-                  for item in joints),
-        validation=tuple(Fit(item.joint, 'N·m', item.torque, item.held_out[item.model], item.rows)
-                         for item in joints),
-        checks=tuple(_motion_check(item, values.fit_threshold) for item in joints),
-        counts={},
-        settings={
-            'joints': list(wanted), 'method': 'motion',
-            'coupled_joints': list(values.coupled_joints),
-            'laws': {item.joint: {
-                'model': item.model, 'evidence': _motion_evidence(item), 'std': item.misfit,
-                'held_out': dict(item.held_out), 'reference_load': 0.0,
-                'speeds': [float(np.abs(item.speed).min()), float(np.abs(item.speed).max())],
-            } for item in joints if len(item.speed)},
-            'temperatures': _temperatures(
-                recording, {item.joint: (-np.inf, np.inf) for item in joints})},
-        series=tuple(_curve(item.joint, item.speed, item.measured, item.fitted)
-                     for item in joints if len(item.speed)))
-
-
-def _finished(
-    robot: Robot, recording: Recording, values: FrictionParameters, method: str,
-    parameters: Sequence[Parameter], names: Sequence[str], covariance: Array, *,
-    counts: Mapping[str, int], settings: Mapping[str, Any], **parts: Any,
-) -> CalibrationResult:
-    """Return a result with what both methods state, and a check of each joint's width."""
-    samples = recording.joints
-    result = CalibrationResult(
-        kind='friction', method=method,
-        robot=robot.identity, frame='',
-        parameters=tuple(parameters), covariance_names=tuple(names), covariance=covariance,
-        counts={'samples': len(samples), **counts, **asdict(samples.counts)},
-        settings={
-            'model': values.model, 'fit_threshold': values.fit_threshold,
-            'max_friction_interval': values.max_friction_interval,
-            'gravity': [float(g) for g in robot.gravity], **settings},
-        source=samples.source, time=float(samples.time[-1]), software_version=__version__,
-        **parts)
-    return replace(result, checks=(
-        *result.checks, *_width_checks(result, values.max_friction_interval)))
+    motions, coupled, check = friction_in_motion(
+        robot, samples, PayloadParameters(
+            arm_model_std=max(values.arm_model_std, _LEAST_MODEL_STD), tilt_std=values.tilt_std),
+        [(robot.index(a), robot.index(b)) for a, b in values.couplings])
+    found = [MotionFit(joint, motions[robot.index(joint)], values, check) for joint in wanted]
+    good = {item.joint for item in found if item.choice is not None and item.passed}
+    return assemble(robot, recording, values, found, {
+        name: item for name, item in coupled.items()
+        if good.issuperset(name.partition('.')[0].split('+'))})
 
 
 def _with_stds(values: Mapping[str, float], covariance: Array) -> dict[str, tuple[float, float]]:
@@ -211,28 +175,6 @@ def _parameter(
     """Return a parameter; ``note`` is the reason if it is not among the identified ones."""
     return Parameter(name, unit, *numbers[name]) if name in numbers else Parameter(
         name, unit, state=State.NOT_IDENTIFIED, note=note)
-
-
-def _motion_evidence(item: MotionJoint) -> str:
-    """Return the evidence for a law from a motion, in a sentence."""
-    others = ', '.join(f'{law} {left:.3f}' for law, left in item.held_out.items())
-    return (f'law {item.model}; halves of the motion predicted from each other leave [N·m RMS]: '
-            f'{others}')
-
-
-def _motion_check(item: MotionJoint, limit: float) -> Check:
-    """Check the lack of fit of a law that was estimated from a motion."""
-    degree = min(item.degree, 100.0)
-    good = not item.unidentified and degree <= limit
-    return Check(
-        f'{item.joint}: fit', good, degree, limit, '%',
-        f"Joint '{item.joint}': {_motion_evidence(item)}; misfit over the speed {item.misfit:.3f} "
-        f'N·m, of which repeated passes scatter by {item.scatter:.3f} N·m. Misfit beyond the '
-        f'scatter {item.degree:.2f} % of friction (limit {limit:.1f} %, fit_threshold).'
-        + ('' if good or item.unidentified else
-           ' Friction that the law lacks, or a wrong coupling, may be the cause.')
-        + ('' if good else ' measure_joints estimates the other joints alone.')
-        + (f' Not identified: {item.unidentified}.' if item.unidentified else ''))
 
 
 def _width_checks(result: CalibrationResult, limit: float) -> Iterator[Check]:
@@ -304,30 +246,56 @@ def fit_joints(
 
 def assemble(
     robot: Robot, recording: Recording, values: FrictionParameters,
-    found: Sequence[FrictionFit],
+    found: Sequence[JointFit], coupled: Mapping[str, tuple[float, Array]] | None = None,
 ) -> CalibrationResult:
-    """Assemble the result from the fitted joints; other arguments as for ``estimate``."""
-    identified, covariance = _identified(found)
+    """Assemble the result from the fitted joints; other arguments as for ``estimate``.
+
+    Of a motion, ``coupled`` holds parameters of the motors of coupled joints by name, with their
+    changes by what all joints have in common, shape (s,).
+    """
+    samples, motion = recording.joints, coupled is not None
+    identified, covariance = _identified(found, coupled or {})
     numbers = _with_stds(identified, covariance)
-    return _finished(
-        robot, recording, values, values.model,
-        [parameter for item in found
-         for parameter in _parameters(item, numbers, dynamic=values.model == DYNAMIC)],
-        tuple(identified), covariance,
-        fit=tuple(_fit(item, item.fit_degree) for item in found if item.choice),
+    points = [p for item in found if isinstance(item, FrictionFit) for p in item.points]
+    fitted = [item for item in found if item.choice]
+    result = CalibrationResult(
+        kind='friction', method='motion' if motion else values.model,
+        robot=robot.identity, frame='',
+        parameters=(
+            *(parameter for item in found
+              for parameter in _parameters(item, numbers, dynamic=values.model == DYNAMIC)),
+            *(Parameter(name, _COUPLED[name.partition('.')[2]], *numbers[name])
+              for name in coupled or {})),
+        covariance_names=tuple(identified), covariance=covariance,
+        fit=tuple(_fit(item, item.fit_degree) for item in fitted),
         validation=tuple(_fit(item, item.held_out_degree) for item in found
                          if item.held_out_degree is not None),
         checks=tuple(check for item in found for check in item.checks),
-        counts={'runs': sum(len(item.points) for item in found),
-                'rejected_runs': sum(len(item.rejected) for item in found)},
+        counts={'samples': len(samples), **({} if motion else {
+            'runs': len(points), 'rejected_runs': sum(bool(p.rejected) for p in points)}),
+            **asdict(samples.counts)},
         settings={
-            'joints': list(values.joint_names or recording.joints_wanted),
+            'model': values.model, 'fit_threshold': values.fit_threshold,
+            'max_friction_interval': values.max_friction_interval,
+            'gravity': [float(g) for g in robot.gravity],
+            'joints': list(values.joint_names or recording.joints_wanted or (
+                robot.joint_names if motion else ())),
+            **({'method': 'motion', 'coupled_joints': list(values.coupled_joints)}
+               if motion else {}),
             'arm_model_std': values.arm_model_std, 'tilt_std': values.tilt_std,
-            'laws': {item.joint: _law(item) for item in found if item.choice},
+            'laws': {item.joint: _law(item) for item in fitted},
             'temperatures': _temperatures(recording, {
-                item.joint: (item.points[0].begin, item.points[-1].end)
-                for item in found if item.points})},
-        series=tuple(series for item in found for series in _series(item)))
+                item.joint: _span(item) for item in found})},
+        source=samples.source, time=float(samples.time[-1]), software_version=__version__,
+        series=tuple(series for item in fitted for series in _series(item)))
+    return replace(result, checks=(
+        *result.checks, *_width_checks(result, values.max_friction_interval)))
+
+
+def _span(item: JointFit) -> tuple[float, float]:
+    """Return the time that a joint's data span [s]."""
+    points = item.points if isinstance(item, FrictionFit) else ()
+    return (points[0].begin, points[-1].end) if points else (-np.inf, np.inf)
 
 
 def _temperatures(
@@ -343,7 +311,7 @@ def _temperatures(
 
 
 def _parameters(
-    item: FrictionFit, numbers: Mapping[str, tuple[float, float]], *, dynamic: bool,
+    item: JointFit, numbers: Mapping[str, tuple[float, float]], *, dynamic: bool,
 ) -> Iterator[Parameter]:
     """Yield the parameters of a joint; ``numbers`` as of ``_law_parameters``."""
     choice, objections = item.choice, ' '.join(item.objections)
@@ -357,13 +325,15 @@ def _parameters(
         yield _parameter(f'{item.joint}.{name}', unit, numbers, note)
 
 
-def _identified(found: Sequence[FrictionFit]) -> tuple[dict[str, float], Array]:
+def _identified(
+    found: Sequence[JointFit], coupled: Mapping[str, tuple[float, Array]]
+) -> tuple[dict[str, float], Array]:
     """Return the identified parameters of all joints by name, and their covariance.
 
-    Joints have nothing in common but the tilt of the base.
+    Joints of runs have nothing in common but the tilt of the base.
     """
     values: dict[str, float] = {}
-    blocks, tilts = [], []
+    blocks, shared = [], []
     for item in found:
         if item.choice is None or not item.passed:
             continue
@@ -376,7 +346,7 @@ def _identified(found: Sequence[FrictionFit]) -> tuple[dict[str, float], Array]:
             values |= {f'{item.joint}.{columns[i]}_{direction}': float(fit.value[i]) for i in keep}
             parts.append(fit.covariance[np.ix_(keep, keep)])
             effects.append(item.effects[direction][keep])
-            tilts.append(item.by_tilt[direction][keep])
+            shared.append(item.shared[direction][keep])
         common = np.vstack(effects)
         blocks.append(scipy.linalg.block_diag(*parts) + common @ common.T)
         if (bristles := item.presliding) is not None:
@@ -384,9 +354,13 @@ def _identified(found: Sequence[FrictionFit]) -> tuple[dict[str, float], Array]:
             values |= {f'{item.joint}.{tuple(BRISTLES)[i]}': float(bristles.value[i])
                        for i in keep}
             blocks.append(bristles.covariance[np.ix_(keep, keep)])
-            tilts.append(np.zeros((len(keep), tilts[-1].shape[1])))
-    shared = np.vstack(tilts or [np.zeros((0, 0))])
-    return values, scipy.linalg.block_diag(np.zeros((0, 0)), *blocks) + shared @ shared.T
+            shared.append(np.zeros((len(keep), shared[-1].shape[1])))
+    for name, (value, changes) in coupled.items():
+        values[name] = value
+        blocks.append(np.zeros((1, 1)))
+        shared.append(changes[None])
+    common = np.vstack(shared or [np.zeros((0, 0))])
+    return values, scipy.linalg.block_diag(np.zeros((0, 0)), *blocks) + common @ common.T
 
 
 def _offset_share(name: str) -> float:
@@ -396,31 +370,28 @@ def _offset_share(name: str) -> float:
     return 0.0
 
 
-def _fit(item: FrictionFit, degree: float) -> Fit:
+def _fit(item: JointFit, degree: float) -> Fit:
     """Return the residual of a joint's law by its fit degree [%]."""
-    _, torque, _ = item.torques()
+    _, torque, *_ = item.torques()
     return Fit(item.joint, 'N·m', rms(torque), 0.01 * degree * rms(torque), len(torque))
 
 
-def _law(item: FrictionFit) -> dict[str, object]:
+def _law(item: JointFit) -> dict[str, object]:
     """Return what a result states of a law besides its parameters."""
-    choice, speeds = item.choice, [abs(p.speed) for p in item.usable]
+    choice = item.choice
     return {} if choice is None else {
         'model': choice.model, 'evidence': choice.evidence(),
         'criteria': {name: float(value) for name, value in choice.criteria.items()},
         'reference_load': item.reference_load,
         'load_factor_std': [fit.open_load_factor for fit in choice.fits.values()],
         'std': item.std, 'drift': item.drift,
-        'speeds': [float(min(speeds)), float(max(speeds))]}
+        'speeds': item.speeds}
 
 
-def _series(item: FrictionFit) -> Iterator[Series]:
-    if not item.choice:
-        return
-    points, torque, fitted = item.torques()
-    speed = np.array([p.speed for p in points])
-    std = np.array([p.std for p in points])
-    yield _curve(item.joint, speed, torque, fitted)
+def _series(item: JointFit) -> Iterator[Series]:
+    speed, torque, fitted, std = item.torques()
+    yield Series(f'Friction of {item.joint}', f'{item.joint} speed [rad/s]', 'friction [N·m]',
+                 speed, {'measured': torque, 'fit': fitted})
     yield Series(f'Residuals of {item.joint}', f'{item.joint} speed [rad/s]', 'residual [N·m]',
                  speed, {'measured minus fit': torque - fitted, '+ 1.96 σ of the run': Z95 * std,
                          '- 1.96 σ of the run': -Z95 * std})
@@ -429,11 +400,6 @@ def _series(item: FrictionFit) -> Iterator[Series]:
             f'Reversals of {item.joint}', f'{item.joint} [rad]', 'friction [N·m]',
             item.presliding.angle,
             {'measured': item.presliding.torque, 'fit': item.presliding.fitted})
-
-
-def _curve(joint: str, speed: Array, measured: Array, fitted: Array) -> Series:
-    return Series(f'Friction of {joint}', f'{joint} speed [rad/s]', 'friction [N·m]', speed,
-                  {'measured': measured, 'fit': fitted})
 
 
 def summary(result: CalibrationResult) -> str:

@@ -400,39 +400,114 @@ class Choice:
                 f'{self.criteria[self.model]:.1f}, next {others[0][1]} {others[0][0]:.1f}')
 
 
-class FrictionFit:
+class JointFit:
     """Friction of one joint, with the evidence for and against it.
 
     Attributes:
         joint: Name of the joint.
-        points: All its runs as they were read.
-        rejected: Those that are rejected.
-        usable: The other ones, sorted by speed, with torque ripple removed, delay and gravity
-            corrected, and friction as at the time of the last one.
-        checks: Check of its runs and its fit, and of the model's gravity if there are pairs.
+        checks: Check of its data and its fit, and of the model's gravity if there are pairs of
+            runs.
         choice: Fitted law; None if nothing could be fitted.
         missing: Reason why a direction is not identified; empty if both are.
-        reference_load: Mean transmitted torque of the runs [N·m].
+        reference_load: Mean transmitted torque [N·m].
         fit_degree: 100 · sqrt(Σ(f − f̂)²/Σf²) over the points [%].
         held_out_degree: The same for left-out speeds; None with too few speeds.
-        common: Standard deviation of torques that both runs of a pair share beside gravity and
-            slow ripple [N·m].
-        std: Standard deviation of the runs about the law, for its degrees of freedom, with these
-            torques [N·m].
+        std: Standard deviation of the points about the law, for its degrees of freedom, with
+            torques that pairs of runs share [N·m].
         presliding: Bristle parameters; None if not requested or without reversals.
         drift: Share by which friction was larger in the first run than in the last one.
         effects: Changes of the parameters of each direction by one standard deviation of what its
-            runs have in common: drift, gravity and delay of the efforts, shape (p, m).
-        by_tilt: The same by each tilt of the base, which all joints have in common, shape (p, 2).
+            points have in common, shape (p, m).
+        shared: The same by what all joints have in common, shape (p, s).
 
     """
 
+    joint: str
+    checks: list[Check]
+    reference_load: float
+    std: float
+    effects: dict[str, Array]
+    shared: dict[str, Array]
     choice: Choice | None = None
     missing = ''
     fit_degree = np.inf
     held_out_degree: float | None = None
     presliding: Presliding | None = None
-    drift = common = 0.0
+    drift = 0.0
+
+    def _scattered(self, choice: Choice, common: float = 0.0) -> None:
+        """Take a law, and the standard deviation about it with that of shared torques [N·m]."""
+        self.choice = choice
+        left = np.concatenate([fit.residual for fit in choice.fits.values()])
+        freedom = len(left) - sum(len(fit.value) for fit in choice.fits.values())
+        self.std = float(np.hypot(rms(left) * np.sqrt(len(left) / freedom), common))
+
+    @property
+    def passed(self) -> bool:
+        """True if the joint is accepted."""
+        return not self.objections
+
+    @property
+    def objections(self) -> tuple[str, ...]:
+        """All reasons why the joint is not accepted, as sentences."""
+        return tuple(check.reason for check in self.checks if not check.passed)
+
+    @property
+    def stribeck_unidentified(self) -> str:
+        """Reason why the Stribeck part is not identified; empty if it is."""
+        return '' if self.choice is None else self.choice.unidentified.get('stribeck_velocity', '')
+
+    @property
+    def speeds(self) -> list[float]:
+        """Range of speeds that all fitted directions have in common [rad/s]."""
+        sides = [fit.side.speed for fit in self.choice.fits.values()] if self.choice else []
+        return [max(float(speed.min()) for speed in sides),
+                min(float(speed.max()) for speed in sides)]
+
+    def torques(self) -> tuple[Array, Array, Array, Array]:
+        """Return speeds, signed and ascending, friction there, that of the law, and deviations."""
+        fits = self.choice.fits if self.choice else {}
+        points = np.hstack([np.zeros((4, 0)), *(
+            np.array([[1.0 - 2.0 * (name == DIRECTIONS[1])]] * 3 + [[1.0]]) * (
+                fit.side.speed, fit.side.torque, fit.side.torque - fit.residual, fit.side.std)
+            for name, fit in fits.items())])
+        speed, torque, fitted, std = points[:, np.argsort(points[0])]
+        return speed, torque, fitted, std
+
+    def law(self) -> SteadyFriction:
+        """Return the fitted law of both directions.
+
+        Raises:
+            DataError: If one of them was not fitted.
+
+        """
+        if self.choice is None or len(self.choice.fits) < len(DIRECTIONS):
+            raise DataError(f"Friction of joint '{self.joint}' was not fitted: "
+                            f'{" ".join((*self.objections, self.missing)).strip()}')
+        fits = [self.choice.fits[name] for name in DIRECTIONS]
+        sides = np.array([complete(fit.model, fit.value) for fit in fits])
+        return SteadyFriction(
+            **dict(zip(LAW_PARAMETERS, sides.T, strict=True)),
+            std=self.std, reference_load=self.reference_load, holds_zero=True)
+
+
+class FrictionFit(JointFit):
+    """Friction of one joint from runs at constant speeds.
+
+    ``effects`` are by drift, gravity and the delay of the efforts, ``shared`` by the tilts of the
+    base.
+
+    Attributes:
+        points: All its runs as they were read.
+        rejected: Those that are rejected.
+        usable: The other ones, sorted by speed, with torque ripple removed, delay and gravity
+            corrected, and friction as at the time of the last one.
+        common: Standard deviation of torques that both runs of a pair share beside gravity and
+            slow ripple [N·m].
+
+    """
+
+    common = 0.0
 
     def __init__(
         self, joint: str, points: Sequence[SpeedPoint], values: FrictionParameters
@@ -467,15 +542,12 @@ class FrictionFit:
         self.missing = f'{few[0]}.{rejections}' if few else ''
         choice = self._fitted({name: side for name, side in sides.items()
                                if len(side.speed) >= MIN_POINTS}, values, gravity)
-        fits = choice.fits.values()
-        torque = np.concatenate([fit.side.torque for fit in fits])
-        residual = np.concatenate([fit.residual for fit in fits])
-        self.fit_degree = fit_degree(torque, torque - residual)
-        freedom = len(residual) - sum(len(fit.value) for fit in fits)
-        self.std = float(np.hypot(rms(residual) * np.sqrt(len(residual) / freedom), self.common))
+        self._scattered(choice, self.common)
+        _, torque, fitted, _ = self.torques()
+        self.fit_degree = fit_degree(torque, fitted)
         self.checks = [self._check(choice, values.fit_threshold, rejections)]
         if gravity is not None:
-            self.checks.append(_gravity_check(joint, gravity, rms(torque - residual), values))
+            self.checks.append(_gravity_check(joint, gravity, rms(fitted), values))
 
     def _fitted(
         self, sides: Mapping[str, Side], values: FrictionParameters,
@@ -501,14 +573,13 @@ class FrictionFit:
             self.held_out_degree = fit_degree(
                 np.concatenate([fit.side.torque[part] for fit in choice.fits.values()]),
                 np.concatenate([choice.predicted[name][part] for name in choice.fits]))
-        self.choice = choice
-        self.effects, self.by_tilt = {}, {}
+        self.effects, self.shared = {}, {}
         for name, fit in choice.fits.items():
             law = fit.at(fit.side.speed, fit.side.load)
             self.effects[name] = fit.changes_by(np.column_stack((
                 drift_std * law * course.share(fit.side.age), course.doubt * law,
                 told.left[name])))
-            self.by_tilt[name] = fit.changes_by(told.by_tilt[name])
+            self.shared[name] = fit.changes_by(told.by_tilt[name])
         return choice
 
     def _beside_torques(
@@ -568,48 +639,9 @@ class FrictionFit:
                      limit, '%', failures.strip() or evidence)
 
     @property
-    def passed(self) -> bool:
-        """True if the joint is accepted."""
-        return not self.objections
-
-    @property
-    def objections(self) -> tuple[str, ...]:
-        """All reasons why the joint is not accepted, as sentences."""
-        return tuple(check.reason for check in self.checks if not check.passed)
-
-    @property
     def wrong_gravity(self) -> bool:
         """True if the model's gravity is wrong."""
         return not all(check.passed for check in self.checks[1:])
-
-    @property
-    def stribeck_unidentified(self) -> str:
-        """Reason why the Stribeck part is not identified; empty if it is."""
-        return '' if self.choice is None else self.choice.unidentified.get('stribeck_velocity', '')
-
-    def torques(self) -> tuple[list[SpeedPoint], Array, Array]:
-        """Return usable runs of fitted directions, their torques, and those of the law [N·m]."""
-        fits = self.choice.fits if self.choice else {}
-        points = [p for p in self.usable if p.direction in fits]
-        fitted = [np.sign(p.speed) * fits[p.direction].at(
-            np.array([abs(p.speed)]), p.load - self.reference_load)[0] for p in points]
-        return points, np.array([p.torque for p in points]), np.array(fitted)
-
-    def law(self) -> SteadyFriction:
-        """Return the fitted law of both directions.
-
-        Raises:
-            DataError: If one of them was not fitted.
-
-        """
-        if self.choice is None or len(self.choice.fits) < len(DIRECTIONS):
-            raise DataError(f"Friction of joint '{self.joint}' was not fitted: "
-                            f'{" ".join((*self.objections, self.missing)).strip()}')
-        fits = [self.choice.fits[name] for name in DIRECTIONS]
-        sides = np.array([complete(fit.model, fit.value) for fit in fits])
-        return SteadyFriction(
-            **dict(zip(LAW_PARAMETERS, sides.T, strict=True)),
-            std=self.std, reference_load=self.reference_load, holds_zero=True)
 
 
 def _gravity_check(

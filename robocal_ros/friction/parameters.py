@@ -19,8 +19,8 @@ class FrictionParameters(ResumableParameters):
 
     Attributes:
         measure_joints: Joints to identify, in this order; [''] for all joints of the arm.
-        method: Source of friction: runs at constant speed, or any exciting motion with friction
-            and rigid bodies estimated jointly; auto uses the motion without such runs.
+        method: Source of friction: runs at constant speed, or any exciting motion, from which the
+            arm is identified, too; auto uses the motion without such runs.
         coupled_joints: Pairs of joints with a common motor for method motion, such as
             'joint_5+joint_6' of a coupled wrist, with friction of the sum of their speeds; ['']
             for none.

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from . import static_poses as static_poses
+from .arm_identification import (
+    MotionFriction as MotionFriction,
+    friction_in_motion as friction_in_motion,
+)
 from .estimator import (
     ARM_IDENTIFICATION as ARM_IDENTIFICATION,
     GAINS as GAINS,

@@ -8,19 +8,22 @@ load determines the drive gains.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pinocchio as pin
 import scipy
 
-from robocal_ros.arrays import Array, Flags
+from robocal_ros.arrays import Array, Flags, covariance_factor
 from robocal_ros.errors import ConfigurationError, ConvergenceError
 from robocal_ros.estimation import scaled_inverse
 from robocal_ros.messages import JointSamples
 from robocal_ros.payload.arm_regression import (
+    DRIVEN_STD,
     EVIDENCE,
     WIDENINGS,
     ArmFit,
@@ -31,7 +34,7 @@ from robocal_ros.payload.arm_regression import (
     identify,
 )
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.payload.regression import BAND, MIN_MOTION, on_found_base
+from robocal_ros.payload.regression import BAND, MIN_MOTION, UNEVEN, on_found_base
 from robocal_ros.payload.result import (
     MAX_GAIN_STD,
     at_most,
@@ -118,30 +121,17 @@ def estimate(
     """
     check_load(values, before)
     loaded = values.arm_load > 0.0
-    before, widenings = (before, (1.0,)) if loaded else (None, WIDENINGS)
+    if not loaded:
+        before = None
     given = {joint: known for joint, law in ArmFriction(friction, robot.joint_names).laws.items()
              if (known := KnownFriction.of(law)) is not None}
 
-    def fitted_on(
-        robot: Robot, values: PayloadParameters, load: Array
-    ) -> tuple[ArmMotion, Prior, ArmFit]:
-        motion = ArmMotion.of(robot, samples, values, load, given)
-        prior = _prior(robot, motion, values, scale, scale_covariance, calibrated, before, given)
-        return motion, prior, identify(motion, prior, widenings=widenings)
+    def prior_of(robot: Robot, motion: ArmMotion, values: PayloadParameters) -> Prior:
+        return _prior(robot, motion, values, scale, scale_covariance, calibrated, before, given)
 
-    try:
-        load = np.array([values.arm_load, *[0.0] * 9])
-        motion, prior, fit = fitted_on(robot, values, load)
-        found = on_found_base(robot, motion.tilt(fit.value[fit.places.others]), values)
-        if loaded:
-            load = fit.value[fit.places.others][-len(load):]
-        if loaded or found is not None:
-            motion, prior, fit = fitted_on(*(found or (robot, values)), load)
+    with _refused_by_name(samples):
+        motion, prior, fit = _fitted(robot, samples, values, prior_of, given)
         validation = _held_out(robot, motion, prior, fit)
-    except ConvergenceError as error:
-        spans = np.ptp(samples.position, axis=0)
-        raise ConvergenceError(_NO_ARM.format(
-            spans.min(), spans.max(), samples.time[-1] - samples.time[0])) from error
     mounted = () if loaded else (
         _load_check(motion, prior, fit),
         *_stored_load_check(robot, motion, prior, fit, values, stored))
@@ -171,6 +161,138 @@ def estimate(
             fit_series(f'Torque of {joint}', f'torque of {joint} [N·m]', measured, left)
             for joint, measured, left in zip(
                 robot.joint_names, motion.effort.T, fit.residual.T, strict=True)))
+
+
+def _fitted(
+    robot: Robot, samples: JointSamples, values: PayloadParameters,
+    prior_of: Callable[[Robot, ArmMotion, PayloadParameters], Prior],
+    given: Iterable[int] = (), couplings: Iterable[tuple[int, int]] = (),
+) -> tuple[ArmMotion, Prior, ArmFit]:
+    """Return a motion, its prior and estimate, on the base as the data find it.
+
+    Args:
+        robot: The arm.
+        samples: Joint states.
+        values: The parameters.
+        prior_of: Returns the prior.
+        given: Joints whose friction was identified before.
+        couplings: Pairs of joints of which a motor turns the sum of their angles.
+
+    """
+    widenings = (1.0,) if values.arm_load > 0.0 else WIDENINGS
+
+    def fitted_on(
+        robot: Robot, values: PayloadParameters, load: Array
+    ) -> tuple[ArmMotion, Prior, ArmFit]:
+        motion = ArmMotion.of(robot, samples, values, load, given, couplings)
+        prior = prior_of(robot, motion, values)
+        return motion, prior, identify(motion, prior, widenings=widenings)
+
+    load = np.array([values.arm_load, *[0.0] * 9])
+    first = motion, _, fit = fitted_on(robot, values, load)
+    others = fit.value[fit.places.others]
+    found = on_found_base(robot, motion.tilt(others), values)
+    if not values.arm_load and found is None:
+        return first
+    return fitted_on(*(found or (robot, values)), others[-len(load):] if values.arm_load else load)
+
+
+@contextmanager
+def _refused_by_name(samples: JointSamples) -> Iterator[None]:
+    """Raise a ConvergenceError with what to check for one of the identification."""
+    try:
+        yield
+    except ConvergenceError as error:
+        spans = np.ptp(samples.position, axis=0)
+        raise ConvergenceError(_NO_ARM.format(
+            spans.min(), spans.max(), samples.time[-1] - samples.time[0])) from error
+
+
+class MotionFriction(NamedTuple):
+    """Friction of one joint in the blocks of an exciting motion in which it is one of speed.
+
+    Attributes:
+        velocity: Velocity of the joint, shape (k,) [rad/s].
+        torque: Effort minus what moves the arm: friction and offset, shape (k,) [N·m].
+        load: Torque that the gear transmits, shape (k,) [N·m].
+        left: What the identified arm with its friction leaves of the effort, shape (k,) [N·m].
+        place: Number of the block within one repeat of the motion, shape (k,).
+        errors: Changes of ``torque`` by one standard deviation of each unknown that the joints
+            have in common, shape (k, m) [N·m].
+        own: The same by unknowns of this joint: gears that lose less when they are driven, and
+            drives that saturate, shape (k, 2) [N·m].
+
+    """
+
+    velocity: Array
+    torque: Array
+    load: Array
+    left: Array
+    place: npt.NDArray[np.intp]
+    errors: Array
+    own: Array
+
+
+def friction_in_motion(
+    robot: Robot, samples: JointSamples, values: PayloadParameters,
+    couplings: Sequence[tuple[int, int]] = (),
+) -> tuple[list[MotionFriction], dict[str, tuple[float, Array]], Check]:
+    """Return friction of all joints beside the identified arm.
+
+    Args:
+        robot: The arm, with what it carries.
+        samples: Joint states of an exciting motion.
+        values: The parameters.
+        couplings: Pairs of joints of which a motor turns the sum of their angles.
+
+    Returns:
+        Friction of each joint; friction and inertia of the motors of coupled joints by name, with
+        the changes by the same unknowns, shape (m,); and the check of the recording.
+
+    Raises:
+        DataError: If the record is not an exciting motion or has no usable efforts.
+        ConvergenceError: If no physically consistent arm near the URDF explains the torques.
+
+    """
+    n = robot.n
+
+    def prior_of(robot: Robot, motion: ArmMotion, values: PayloadParameters) -> Prior:
+        return _prior(robot, motion, values, np.ones(n), values.gain_std**2 * np.eye(n), False,
+                      None, {})
+
+    with _refused_by_name(samples):
+        motion, _, fit = _fitted(robot, samples, values, prior_of, couplings=couplings)
+    x, places = fit.value, fit.places
+    # Friction that differs by direction is friction, too.
+    uneven = places.common + np.flatnonzero(
+        [name.startswith(UNEVEN) for name in motion.nuisances])
+    rigid = np.flatnonzero(~np.isin(places.rigid, uneven))
+    at = np.r_[places.rigid[rigid], places.gains]
+    factor = covariance_factor(fit.covariance[np.ix_(at, at)])
+    transmitted, gains = motion.transmitted(x, places), x[places.gains]
+    bent = motion.bend_std * motion.bent(x, places, loaded=False)
+    found = []
+    for joint, gain in enumerate(gains):
+        rows = np.flatnonzero(motion.trust[:, joint] == 1.0)
+        regressor = motion.regressor[rows, joint][:, rigid]
+        moving, load = regressor @ x[places.rigid[rigid]], transmitted[rows, joint]
+        slopes = gain * regressor @ factor[:-n] + moving[:, None] * factor[len(rigid) + joint]
+        by_load = places.load_friction[joint]
+        driven = DRIVEN_STD * np.hypot(x[by_load], np.sqrt(fit.covariance[by_load, by_load]))
+        found.append(MotionFriction(
+            motion.velocity[:, rows, joint].mean(axis=0), motion.effort[rows, joint]
+            - gain * moving, load, fit.residual[rows, joint],
+            rows % (len(motion.effort) // motion.repeats), -slopes,
+            np.column_stack((gain * driven * load, bent[rows, joint]))))
+    coupled = {}
+    for number, name in enumerate(motion.nuisances):
+        if '+' in name:
+            own = [robot.index(joint) for joint in name.partition('.')[0].split('+')]
+            row, gain = int(np.flatnonzero(at == places.common + number)[0]), gains[own].mean()
+            value = float(x[places.common + number])
+            coupled[name] = value * float(gain), gain * factor[row] + value * factor[
+                np.add(own, len(rigid))].mean(axis=0)
+    return found, coupled, motion.recording
 
 
 def check_load(

@@ -81,6 +81,10 @@ torques depend by the links alone."""
 EVIDENCE = 3.0
 """Gain in log-evidence that a less likely model must have."""
 
+DRIVEN_STD = 0.6 / np.sqrt(3.0)
+"""Standard deviation of the difference of a gear's friction between driving and being driven, as a
+share of the part that grows with the load: it is up to 60 % either way."""
+
 # Candidate speeds within which friction changes its direction [rad/s] (presliding).
 _TRANSITIONS = (0.01, 0.03, 0.08)
 # Friction columns of every joint, and the optional ones, of which one at most is chosen.
@@ -104,9 +108,6 @@ _ACCEPTED = 1.0
 _LEAST_STD = 1e-6
 # Number of speeds at which friction is compared with a law that was identified before.
 _COMPARED = 6
-# Of the difference of a gear's friction between driving and being driven, as a share of the part
-# that grows with the load: it is up to 60 % either way.
-_DRIVEN_STD = 0.6 / np.sqrt(3.0)
 # Weight of the divergence that keeps links consistent.
 _CONSISTENT = 1e-2
 # Least variance of a combination of links and rotors that gains follow, as a share of their own.
@@ -312,23 +313,24 @@ class ArmMotion:
         without[places.rotors] = 0.0
         return np.asarray(self.regressor @ without[places.rigid])
 
-    def bent(self, x: Array, places: Unknowns) -> Array:
+    def bent(self, x: Array, places: Unknowns, *, loaded: bool) -> Array:
         """Return what drives that saturate report beyond their mean gains, shape (k, n) [N³·m³].
 
         Motors yield less torque per current the larger it is. An arm that was identified without
         the load contains the mean of that motion, and the mean of this one belongs to the gains.
 
         Args:
-            x: The unknowns, the last ten of the others being the load's.
+            x: The unknowns.
             places: Their places.
+            loaded: Whether the last ten of the others are a load's.
 
         """
         whole = self.effort - self.residual(x, places)
-        load = x[places.gains] * (self.regressor[..., -10:] @ x[places.others][-10:])
-        arm = whole - load
+        arm = whole - x[places.gains] * (
+            self.regressor[..., -10:] @ x[places.others][-10:]) if loaded else whole
         means = [np.mean(torque**4, axis=0) / np.mean(torque**2, axis=0)
                  for torque in (whole, arm)]
-        return np.asarray(whole**3 - means[0] * load - means[1] * arm)
+        return np.asarray(whole**3 - means[0] * (whole - arm) - means[1] * arm)
 
     def residual(self, x: Array, places: Unknowns) -> Array:
         """Return measured minus fitted effort, shape (k, n) [N·m]; arguments as above."""
@@ -362,7 +364,7 @@ class ArmMotion:
     @classmethod
     def of(
         cls, robot: Robot, samples: JointSamples, values: PayloadParameters, load: Array,
-        known_friction: Iterable[int] = (),
+        known_friction: Iterable[int] = (), couplings: Iterable[tuple[int, int]] = (),
     ) -> ArmMotion:
         """Return block means of joint states.
 
@@ -372,6 +374,7 @@ class ArmMotion:
             values: The node's parameters.
             load: Parameters of the load about which deflections are linearised, shape (10,).
             known_friction: Joints whose friction was identified before.
+            couplings: Pairs of joints of which a motor turns the sum of their angles.
 
         Raises:
             DataError: If the record is not an exciting motion or has no usable efforts.
@@ -403,10 +406,11 @@ class ArmMotion:
             for every, rows, given in zip(known, fast.T, measured.T, strict=True)])
         size = np.array([np.median(np.abs(every[rows, 2 - rough.shape[1]:] @ found[2:]))
                          for every, rows, found in zip(known, fast.T, rough, strict=True)])
-        names, std, nuisances = stacked(
-            _arm_terms(robot, blocks, partial(dynamics.torque, parameters=load),
+        names, std, nuisances = stacked((
+            *_arm_terms(robot, blocks, partial(dynamics.torque, parameters=load),
                        [partial(tilted.torque, parameters=load) for tilted in dynamics.tilts()],
-                       values, known_friction, delay.value, size, rough), fast.T.shape)
+                       values, known_friction, delay.value, size, rough),
+             *_coupling_terms(robot.joint_names, blocks, measured, couplings)), fast.T.shape)
         regressor = np.concatenate((
             rigid, np.swapaxes(nuisances, 0, 1), *((payload,) if values.arm_load > 0.0 else ())),
             axis=2)
@@ -457,6 +461,34 @@ def _arm_terms(
             slope[:, joint] += (ahead - behind) @ friction / (2.0 * _STEP)
         yield 'delay', values.delay_std, -slope
         yield 'low-pass', (values.delay_std + abs(delay))**2, curvature
+
+
+def _coupling_terms(
+    joint_names: Sequence[str], blocks: Blocks, effort: Array,
+    couplings: Iterable[tuple[int, int]],
+) -> Iterator[Term]:
+    """Yield friction and inertia of motors that turn the sum of two joint angles.
+
+    Either may be as large as the efforts.
+
+    Args:
+        joint_names: Names of the joints.
+        blocks: The motion.
+        effort: Efforts, shape (k, n) [N·m].
+        couplings: Pairs of joints.
+
+    """
+    for pair in map(list, couplings):
+        name = '+'.join(joint_names[joint] for joint in pair)
+        shapes: dict[str, Channels] = {
+            'coulomb': lambda q, v, a, pair=pair: np.tile(np.tanh(  # type: ignore[misc]
+                v[:, pair].sum(axis=1, keepdims=True) / _ROUGH_LAW.transition), 2),
+            'viscous': lambda q, v, a, pair=pair: v[:, pair[::-1]],  # type: ignore[misc]
+            'inertia': lambda q, v, a, pair=pair: a[:, pair[::-1]]}  # type: ignore[misc]
+        for part, shape in shapes.items():
+            column = np.zeros_like(effort)
+            column[:, pair] = blocks.means(shape)
+            yield f'{name}.{part}', rms(effort[:, pair]) / max(rms(column), 1e-9), column
 
 
 def surroundings(bodies: Array) -> Array:
@@ -921,12 +953,14 @@ class _Solver:
         # The deviations count by their squares, of which one alone is known to √2 of its mean.
         doubt = inverse[:, places.gains] @ (np.sqrt(2.0) * prior.gain_power / x[places.gains])
         driven = inverse[:, places.gains] @ prior.gain_information * (
-            _DRIVEN_STD * np.hypot(x, np.sqrt(np.diag(structure.matrix)))[places.load_friction])
+            DRIVEN_STD * np.hypot(x, np.sqrt(np.diag(structure.matrix)))[places.load_friction])
         matrix = structure.matrix + np.outer(doubt, doubt) + driven @ driven.T
-        if prior.exponents.any():
-            bent = inverse @ np.einsum('jkp,kj,j->pj', columns, used * motion.bent(x, places),
-                                       motion.bend_std / noise**2)
-            matrix = prior.no_better(x, matrix) + bent @ bent.T
+        loaded = bool(prior.exponents.any())
+        bent = inverse @ np.einsum('jkp,kj,j->pj', columns, used * motion.bent(
+            x, places, loaded=loaded), motion.bend_std / noise**2)
+        if loaded:
+            matrix = prior.no_better(x, matrix)
+        matrix = matrix + bent @ bent.T
         return ArmFit(x, matrix, places, residual, evidence, prior.std, structure.freedom,
                       self.information(x, excess))
 

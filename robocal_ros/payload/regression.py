@@ -62,6 +62,9 @@ MIN_MOTION = 0.2
 TILT = 'tilt of the base'
 """Start of the names of the base's tilts among nuisance parameters."""
 
+UNEVEN = 'uneven viscous friction'
+"""Start of the names of differences of viscous friction between the directions."""
+
 LOSSES = ('offset', 'coulomb', 'viscous', 'viscous_asymmetry')
 """Columns of a drive's offset and friction: 1, sgn v, v, |v|."""
 
@@ -967,7 +970,7 @@ def friction_terms(
                  size * np.exp(-turned / angle)) for angle in _BUILD_UPS)]
     relative = speed / np.maximum(speed.max(axis=0), 1e-9)
     if torque is None:
-        shapes.append(('uneven viscous friction', change, direction * size * relative))
+        shapes.append((UNEVEN, change, direction * size * relative))
     else:
         shapes += [('load-dependent friction', values.load_friction_std, np.abs(torque)),
                    ('sublinear friction', change, size * np.sqrt(relative)),

@@ -21,6 +21,7 @@ from robocal_ros.friction.fit import DirectionFit, Side, fit_degree, information
 from robocal_ros.friction.model import MODELS
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import from_yaml
+from robocal_ros.robot.friction_law import friction_by_joint
 
 DATA = Path(__file__).resolve().parents[3] / 'shared' / 'data'
 TX40 = DATA / 'staubli_tx40'
@@ -194,35 +195,39 @@ def estimated(bag: Path, folder: Path, *arguments: str) -> tuple[int, Calibratio
 
 
 def test_the_command_line_finds_the_published_friction(tx40_bag, tmp_path):
-    """Coulomb and viscous friction of joints 1 to 5 within 5 % of the published reference."""
+    """The torques of all joints, offsets included, and Coulomb and viscous friction."""
     _, result = estimated(tx40_bag, tmp_path, '-p', 'model:=coulomb_viscous')
-    for joint in range(5):
-        for name, published in (('coulomb', DRY), ('viscous', VISCOUS)):
+    assert result.verdict is Verdict.PASS
+    laws = friction_by_joint(result)
+    for joint, (dry, viscous, offset) in enumerate(zip(DRY, VISCOUS, OFFSET, strict=True)):
+        law = laws[f'joint_{joint + 1}']
+        v = np.linspace(*law.speeds, 50)
+        v = np.concatenate((v, -v))
+        published = dry * np.sign(v) + viscous * v + offset
+        left = np.sqrt(np.mean((law.torque(v) - published)**2) / np.mean(published**2))
+        # Published friction is estimated, too. Joint 6 shares a motor with joint 5.
+        assert left < (0.04 if joint < 5 else 0.06), joint
+        for name, value in (('coulomb', dry), ('viscous', viscous)):
             both = [result.parameter(f'joint_{joint + 1}.{name}_{direction}')
                     for direction in ('forward', 'backward')]
-            mean = np.mean([p.value for p in both])
-            assert mean == pytest.approx(published[joint], rel=0.05), (joint, name)
-            assert all(abs(p.value - published[joint]) < 3.3 * p.std + OFFSET[joint]
+            assert all(abs(p.value - value) < 3.3 * p.std + abs(offset)
                        or name == 'viscous' for p in both)
+            assert np.mean([p.value for p in both]) == pytest.approx(
+                value, abs=3.3 * max(p.std for p in both))
 
 
 def test_sublinear_friction_is_chosen_and_predicts_better(tx40_bag, tmp_path):
-    """The viscous part of the arm's first joints is sublinear; held-out halves show it."""
-    _, result = estimated(tx40_bag, tmp_path, '-p', 'fit_threshold:=4.5')
-    for joint in ('joint_1', 'joint_3', 'joint_4'):
+    """The viscous part of the arm's first joints is sublinear; held-out speeds show it."""
+    _, result = estimated(tx40_bag, tmp_path)
+    assert result.verdict is Verdict.PASS
+    for joint in ('joint_1', 'joint_2', 'joint_3', 'joint_4', 'joint_5'):
         law = result.settings['laws'][joint]
-        assert law['model'] == 'coulomb_power'
-        assert law['held_out']['coulomb_power'] < 0.9 * law['held_out']['coulomb_viscous']
+        assert law['model'].startswith('coulomb_power')
+        assert law['criteria']['coulomb_power'] < law['criteria']['coulomb_viscous'] - 10.0
         assert 0.5 < result.parameter(f'{joint}.exponent_forward').value < 0.9
-    # The law of joint 2 misses by more than the passes scatter; joint 6 has a motor in common.
-    assert result.verdict is Verdict.FAIL
-    assert [check.name for check in result.checks if not check.passed] == [
-        'joint_2: fit', 'joint_6: fit']
-    assert 'Friction that the law lacks' in result.reasons[0]
-    assert 'Coulomb friction forward may be none (-0.0' in result.reasons[1]
 
 
-def test_the_joints_whose_law_fits_pass_alone(tx40_bag, tmp_path):
+def test_some_joints_are_estimated_alone(tx40_bag, tmp_path):
     code, result = estimated(
         tx40_bag, tmp_path, '-p', 'measure_joints:=[joint_1,joint_3,joint_4,joint_5]')
     assert code == 0

@@ -12,7 +12,7 @@ import scipy
 
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.errors import ConfigurationError, ConvergenceError, DataError, ExcitationError
 from robocal_ros.estimation import check_contents
 from robocal_ros.estimators import Estimator, Needs
 from robocal_ros.friction.fit import FrictionFit, JointFit, estimate_presliding
@@ -100,10 +100,13 @@ def estimate(
         return estimate_motion(robot, recording, values)
     try:
         found = fit_joints(robot, recording, values, alternatives, links)
-    except NoRunsError:
+    except NoRunsError as no_runs:
         if values.method == 'runs' or recording.joints_wanted:
             raise
-        found_in_motion = estimate_motion(robot, recording, values)
+        try:
+            found_in_motion = estimate_motion(robot, recording, values)
+        except (ConvergenceError, DataError, ExcitationError) as error:
+            raise NoRunsError(f'{no_runs} As such a motion, it fails: {error}') from error
         if not found_in_motion.covariance_names:
             raise
         return found_in_motion

@@ -465,7 +465,12 @@ class JointFit:
                 min(float(speed.max()) for speed in sides)]
 
     def torques(self) -> tuple[Array, Array, Array, Array]:
-        """Return speeds, signed and ascending, friction there, that of the law, and deviations."""
+        """Return the points of the fitted directions, ascending, shape (k,) each.
+
+        Returns:
+            Signed speeds [rad/s], friction, that of the law, and standard deviations [N·m].
+
+        """
         fits = self.choice.fits if self.choice else {}
         points = np.hstack([np.zeros((4, 0)), *(
             np.array([[1.0 - 2.0 * (name == DIRECTIONS[1])]] * 3 + [[1.0]]) * (

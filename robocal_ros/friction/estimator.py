@@ -60,9 +60,9 @@ BRISTLES = {'bristle_stiffness': 'N·m/rad', 'bristle_damping': 'N·m·s/rad'}
 _COUPLED = {'coulomb': 'N·m', 'viscous': 'N·m·s/rad', 'inertia': 'kg·m²'}
 # Least standard deviation of links that keeps them near the robot description.
 _LEAST_MODEL_STD = 0.001
-# Settings by joint, and parts of a result with what names their joint.
 # Standard deviation of the change of friction between two results apart from that by temperature.
 _OTHER_CHANGE = 0.1
+# Settings by joint, and parts of a result with what names their joint.
 _BY_JOINT = ('laws', 'temperatures')
 _PARTS = {'parameters': 'name', 'fit': 'what', 'validation': 'what', 'checks': 'name',
           'series': 'title'}
@@ -288,17 +288,11 @@ def assemble(
             'arm_model_std': values.arm_model_std, 'tilt_std': values.tilt_std,
             'laws': {item.joint: _law(item) for item in fitted},
             'temperatures': _temperatures(recording, {
-                item.joint: _span(item) for item in found})},
+                item.joint: item.span for item in found if item.span})},
         source=samples.source, time=float(samples.time[-1]), software_version=__version__,
         series=tuple(series for item in fitted for series in _series(item)))
     return replace(result, checks=(
         *result.checks, *_width_checks(result, values.max_friction_interval)))
-
-
-def _span(item: JointFit) -> tuple[float, float]:
-    """Return the time that a joint's data span [s]."""
-    points = item.points if isinstance(item, FrictionFit) else ()
-    return (points[0].begin, points[-1].end) if points else (-np.inf, np.inf)
 
 
 def _temperatures(

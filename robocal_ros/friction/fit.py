@@ -65,6 +65,8 @@ GRAVITY_ERROR = 0.2
 """Largest gravity-like torque missing from the model, as a share of the joint's friction."""
 MIN_POINTS = 3
 """Fewest usable runs in each direction that leave a residual for the simplest laws."""
+CERTAIN = 3.29
+"""Standard deviations beyond which a value is no chance (99.9 %)."""
 
 _GRID = 48
 _MAX_RELATIVE_STD = 0.5
@@ -79,8 +81,6 @@ _LARGEST_FACTOR = 0.5
 # Runs whose speeds differ by less than this share are repetitions.
 _SAME = 0.02
 _HELD_OUT_EVERY = 4
-# Standard deviations of the tilt that explain an error of gravity (99.9 %).
-_EXPLAINED = 3.29
 # Standard deviation of the change of friction while a joint's runs last, as a share.
 _DRIFT_STD = 0.1
 # Candidate times of all runs over the time constant of the change; 0 for a steady change.
@@ -416,6 +416,8 @@ class JointFit:
             torques that pairs of runs share [N·m].
         presliding: Bristle parameters; None if not requested or without reversals.
         drift: Share by which friction was larger in the first run than in the last one.
+        span: Stamps of the first and the last sample of its data, infinite for all of
+            a recording; None without data [s].
         effects: Changes of the parameters of each direction by one standard deviation of what its
             points have in common, shape (p, m).
         shared: The same by what all joints have in common, shape (p, s).
@@ -434,6 +436,7 @@ class JointFit:
     held_out_degree: float | None = None
     presliding: Presliding | None = None
     drift = 0.0
+    span: tuple[float, float] | None = (-np.inf, np.inf)
 
     def _scattered(self, choice: Choice, common: float = 0.0) -> None:
         """Take a law, and the standard deviation about it with that of shared torques [N·m]."""
@@ -528,6 +531,7 @@ class FrictionFit(JointFit):
 
         """
         self.joint, self.points = joint, points
+        self.span = (points[0].begin, points[-1].end) if points else None
         self.rejected = rejected = [p for p in points if p.rejected]
         used: Sequence[SpeedPoint] = [p for p in points if not p.rejected]
         used = with_delay_correction(without_ripple(used, ripple_of(used)))
@@ -653,7 +657,7 @@ def _gravity_check(
     joint: str, gravity: GravityComparison, friction: float, values: FrictionParameters
 ) -> Check:
     """Check the model's gravity; what the base's tilt explains is no sign of a wrong model."""
-    limit = max(GRAVITY_ERROR * friction, _EXPLAINED * values.tilt_std * gravity.tilted)
+    limit = max(GRAVITY_ERROR * friction, CERTAIN * values.tilt_std * gravity.tilted)
     wrong = gravity.significant and gravity.error > limit
     return Check(
         f'{joint}: gravity', not wrong, gravity.error, limit, 'N·m',

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robocal_ros.arrays import Array
-from robocal_ros.friction.fit import Choice, DirectionFit, JointFit, Side
+from robocal_ros.friction.fit import CERTAIN, Choice, DirectionFit, JointFit, Side
 from robocal_ros.friction.model import parameter_names
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.payload import MotionFriction
@@ -26,8 +26,6 @@ from robocal_ros.robot import DIRECTIONS
 # Bins of the speed in each direction, and fewest blocks of a bin; fewest bins of a direction.
 _BINS, _LEAST = 20, 4
 _FEWEST = 6
-# Standard deviations below zero at which friction is negative, not zero (99.9 %).
-_CERTAIN = 3.29
 _SIGNS = (1.0, -1.0)
 
 _Rows = npt.NDArray[np.intp]
@@ -122,8 +120,8 @@ class MotionFit(JointFit):
     def _negative(self, direction: str, fit: DirectionFit) -> Iterator[str]:
         """Yield which friction is negative, or may be none, if nothing keeps it above zero.
 
-        Dry friction is judged at the lowest speed, where a law with an exponent hardly tells it
-        from viscous friction.
+        Dry friction is judged at the lowest speed, where a law with an exponent hardly
+        distinguishes it from viscous friction.
         """
         free = fit.changes_by(fit.residual[:, None])[:, 0]
         slowest = fit.slopes[:1]
@@ -137,7 +135,7 @@ class MotionFit(JointFit):
             judged.append(('viscous', fit.value[at], np.eye(len(names))[at]))
         for name, value, slopes in judged:
             value, std = value + slopes @ free, float(np.sqrt(slopes @ covariance @ slopes))
-            certain = value < -_CERTAIN * std
+            certain = value < -CERTAIN * std
             found = 'is negative' if certain else 'may be none'
             if certain or (name == 'Coulomb' and value < 0.0):
                 yield (f'{name} friction {direction} {found} ({value:.3g} ± {Z95 * std:.2g})')
@@ -171,7 +169,7 @@ def _scatter(
             shares[name].append(float(weight @ weight))
             square += float(weight @ (means - weight @ means)**2)
             freedom += 1.0 - shares[name][-1]
-    # A single pass through each speed does not tell.
+    # Single passes do not show their scatter.
     variance = square / freedom if freedom > 0.0 else np.mean(motion.left**2)
     return {name: np.sqrt(np.maximum(variance * np.array(own), 1e-18))
             for name, own in shares.items()}

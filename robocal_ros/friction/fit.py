@@ -47,7 +47,6 @@ from robocal_ros.friction.runs import (
     resampled,
     ripple_of,
     with_delay_correction,
-    with_gravity_correction,
     without_ripple,
 )
 from robocal_ros.messages import JointSamples
@@ -536,7 +535,7 @@ class FrictionFit(JointFit):
         used: Sequence[SpeedPoint] = [p for p in points if not p.rejected]
         used = with_delay_correction(without_ripple(used, ripple_of(used)))
         gravity = compare_gravity(used)
-        self.usable = _with_ages(with_gravity_correction(used, gravity, values.tilt_std))
+        self.usable = _with_ages(used)
         self.reference_load = float(np.mean([p.load for p in used])) if used else 0.0
         sides = _sides(self.usable, self.reference_load)
         few = [f'{len(side.speed)} usable runs {direction} (at least {MIN_POINTS} needed)'

@@ -32,7 +32,7 @@ from robocal_ros.friction.runs import (
     waves,
 )
 from robocal_ros.results import rms
-from robocal_ros.robot import DIRECTIONS
+from robocal_ros.robot import DIRECTIONS, DRIVEN_STD
 
 # Standard deviation, as a share of friction, of torques of bearings and gears with few periods per
 # turn, alike in both directions.
@@ -46,8 +46,6 @@ _TAIL = 2.0
 _STEPS = 6
 # Likelihood, over the largest, of what is left out.
 _UNLIKELY = 1e-4
-# Standard deviation of the share of friction by the load that a gear loses less when it is driven.
-_DRIVEN = 0.3
 # Least share of a function of the speed that others do not contain.
 _ALIKE = 1e-4
 
@@ -95,9 +93,9 @@ class PositionTorques:
         slow = _SLOW_RIPPLE * abs(float(np.mean([np.sign(p.speed) * p.torque for p in every])))
         largest = max(float(np.abs(p.gravity).max()) for p in every)
         basis = np.vstack([waves(p.angle, PERIODS) for p in every])
-        shapes = np.column_stack((np.concatenate([sag_torque(
-            p.angle, p.gravity, largest) for p in every]), _DRIVEN * load_factor * np.concatenate(
-                [p.gravity for p in every])))
+        driven = DRIVEN_STD * load_factor
+        shapes = np.vstack([np.column_stack((
+            sag_torque(p.angle, p.gravity, largest), driven * p.gravity)) for p in every])
         by_shape = np.linalg.lstsq(np.column_stack((basis, np.ones(len(basis)))), shapes)[0][:-1]
         # Amplitudes of waves by gravity, ripple, sag and drive.
         by_wave = np.hstack((np.pad(np.hstack((tilted, by_links)), ((0, 2 * PERIODS - 2), (0, 0))),
@@ -112,8 +110,6 @@ class PositionTorques:
         self._runs = {name: np.hstack((signs[name] * np.column_stack((
             means[name] - alike, [p.errors for p in points])), pairs[name]))
             for name, points in runs.items()}
-        self._subtracted = {name: signs[name] * np.array([p.subtracted for p in points])
-                            for name, points in runs.items()}
         count, paired = self._runs[next(iter(runs))].shape[1], pairs[next(iter(runs))].shape[1]
         # Those of the shape within runs.
         self._told: Array = np.zeros(0) if gravity is None else gravity.told
@@ -138,8 +134,7 @@ class PositionTorques:
         """
         # What no law of the speed can follow, of unit variance within the runs.
         free = {name: unexplained(slopes[name], std[name]) / std[name] for name in rest}
-        told = np.concatenate([self._told, *(
-            free[name] @ (rest[name] + self._subtracted[name]) for name in rest)])
+        told = np.concatenate([self._told, *(free[name] @ rest[name] for name in rest)])
         effects = np.vstack([self._shape, *(free[name] @ self._runs[name] for name in rest)])
         noise = scipy.linalg.block_diag(
             np.zeros(2 * (len(self._told),)), *(item @ item.T for item in free.values()))
@@ -154,7 +149,7 @@ class PositionTorques:
                 (sizes.weight[:, None] * means).T @ means - np.outer(mean, mean))
         tilts = np.tensordot(sizes.weight, unknown[:, :, :self._tilts], 1)
         others = covariance_factor(covariance - tilts @ tilts.T)
-        return Told({name: self._runs[name] @ mean - self._subtracted[name] for name in rest},
+        return Told({name: self._runs[name] @ mean for name in rest},
                     sizes.extra, sizes.common, *(
                         {name: self._runs[name] @ factor for name in rest}
                         for factor in (others, tilts)))

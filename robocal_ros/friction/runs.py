@@ -59,7 +59,6 @@ class SpeedPoint:
             each independent direction, shape (r,) [N·m].
         tilted: Mean change of the gravity torque per tilt of the base about each horizontal axis,
             shape (2,), or (0,) without gravity [N·m/rad].
-        subtracted: Mean of the gravity that the model lacks and ``torque`` has no more [N·m].
 
     """
 
@@ -109,7 +108,7 @@ class SpeedPoint:
         self.by_links = np.zeros(0) if links is None else np.mean([
             _gravity_by_links(robot, posture, run.joint) @ links
             for posture in part.position[spread(len(part), _FEW_KNOTS)]], axis=0)
-        self.age = self.subtracted = 0.0
+        self.age = 0.0
 
     def with_gravity(self, added: Array) -> SpeedPoint:
         """Return the run with a torque added to the model's gravity, shape (m,) [N·m]."""
@@ -590,31 +589,6 @@ def amplitudes(points: Sequence[SpeedPoint], changes: Sequence[Array]) -> Array:
 
     """
     return np.asarray(np.linalg.lstsq(mean_waves(points), np.array(changes), rcond=1e-2)[0])
-
-
-def with_gravity_correction(
-    points: Sequence[SpeedPoint], comparison: GravityComparison | None, tilt_std: float = 0.0,
-) -> tuple[SpeedPoint, ...]:
-    """Return the runs with gravity corrected by a significant error that pairs of runs show.
-
-    The error of the model's gravity is a sinθ + b cosθ. Its prior is what errors of the links and
-    tilts of the base make.
-
-    Args:
-        points: Usable runs of one joint.
-        comparison: Comparison of the model's gravity with pairs of runs; None without a pair.
-        tilt_std: Standard deviation of the tilts of the base [rad].
-
-    """
-    if comparison is None or not comparison.significant:
-        return tuple(points)
-    known = np.hstack((tilt_std * amplitudes(points, [p.tilted for p in points]),
-                       amplitudes(points, [p.by_links for p in points])))
-    covariance = known @ known.T
-    error = covariance @ np.linalg.inv(covariance + comparison.covariance) @ comparison.value
-    added = [error[0] * np.sin(p.angle) + error[1] * np.cos(p.angle) for p in points]
-    return tuple(p.with_gravity(torque).changed(subtracted=float(torque.mean()))
-                 for p, torque in zip(points, added, strict=True))
 
 
 def ripple_of(points: Sequence[SpeedPoint]) -> tuple[Ripple, ...]:

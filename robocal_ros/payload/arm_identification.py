@@ -23,7 +23,6 @@ from robocal_ros.errors import ConfigurationError, ConvergenceError
 from robocal_ros.estimation import scaled_inverse
 from robocal_ros.messages import JointSamples
 from robocal_ros.payload.arm_regression import (
-    DRIVEN_STD,
     EVIDENCE,
     WIDENINGS,
     ArmFit,
@@ -37,6 +36,7 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import BAND, MIN_MOTION, UNEVEN, on_found_base
 from robocal_ros.payload.result import (
     MAX_GAIN_STD,
+    PLAUSIBLE_GAINS,
     at_most,
     fit_series,
     identified,
@@ -47,6 +47,7 @@ from robocal_ros.payload.result import (
 from robocal_ros.results import Z95, CalibrationResult, Check, Fit, Parameter, State, rms
 from robocal_ros.robot import (
     ARM,
+    DRIVEN_STD,
     LINK_UNITS,
     ROTOR_SPREAD,
     URDF_FREEDOM,
@@ -178,6 +179,9 @@ def _fitted(
         given: Joints whose friction was identified before.
         couplings: Pairs of joints of which a motor turns the sum of their angles.
 
+    Raises:
+        ConvergenceError: If no arm with plausible gains explains the torques.
+
     """
     widenings = (1.0,) if values.arm_load > 0.0 else WIDENINGS
 
@@ -186,7 +190,13 @@ def _fitted(
     ) -> tuple[ArmMotion, Prior, ArmFit]:
         motion = ArmMotion.of(robot, samples, values, load, given, couplings)
         prior = prior_of(robot, motion, values)
-        return motion, prior, identify(motion, prior, widenings=widenings)
+        fit = identify(motion, prior, widenings=widenings)
+        low, high = PLAUSIBLE_GAINS
+        gains = fit.value[fit.places.gains]
+        if gains.min() < low or gains.max() > high:
+            raise ConvergenceError(f'The drive gains would be {gains.min():.2g} to '
+                                   f'{gains.max():.2g} (plausible: {low} … {high}).')
+        return motion, prior, fit
 
     load = np.array([values.arm_load, *[0.0] * 9])
     first = motion, _, fit = fitted_on(robot, values, load)

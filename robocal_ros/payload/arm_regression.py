@@ -63,6 +63,7 @@ from robocal_ros.payload.regression import (
 from robocal_ros.payload.result import rated_efforts
 from robocal_ros.results import Check, rms
 from robocal_ros.robot import (
+    DRIVEN_STD,
     PSEUDO_INERTIA,
     NewtonEuler,
     Robot,
@@ -81,16 +82,12 @@ torques depend by the links alone."""
 EVIDENCE = 3.0
 """Gain in log-evidence that a less likely model must have."""
 
-DRIVEN_STD = 0.6 / np.sqrt(3.0)
-"""Standard deviation of the difference of a gear's friction between driving and being driven, as a
-share of the part that grows with the load: it is up to 60 % either way."""
-
 # Candidate speeds within which friction changes its direction [rad/s] (presliding).
 _TRANSITIONS = (0.01, 0.03, 0.08)
-# Friction columns of every joint, and the optional ones, of which one at most is chosen.
+# Friction columns of every joint, and the optional ones.
 _ALWAYS = ('offset', 'coulomb', 'viscous', 'load')
 _EXTRAS = ('sublinear', 'stribeck')
-_CHOICES = ((), *((name,) for name in _EXTRAS))
+_CHOICES = ((), *((name,) for name in _EXTRAS), _EXTRAS)
 # Interval of the differences that are the change of friction [s].
 _STEP = 1e-5
 # Stribeck velocity divided by the transition speed.
@@ -1062,6 +1059,9 @@ def _best_law(
             solution = size * np.linalg.lstsq(
                 normal * np.outer(size, size), size * (columns[:, at].T @ target_left),
                 rcond=1e-12)[0]
+            # Nearly collinear, both may have any size that only their difference bounds.
+            if extras == _EXTRAS and (np.delete(solution, [0, 3]) < 0.0).any():
+                continue
             candidates.append((law, (target_left - left[:, at] @ solution) / np.max(row_weight)))
     least = min(candidates, key=lambda item: rms(item[1]))
     effective = len(left) / autocorrelation_time(least[1])

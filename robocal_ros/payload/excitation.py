@@ -48,6 +48,7 @@ from robocal_ros.payload.result import (
     ARM_SOURCE,
     CERTAIN,
     MAX_GAIN_STD,
+    PLAUSIBLE_GAINS,
     accuracy_checks,
     at_most,
     check_payload_limit,
@@ -524,9 +525,6 @@ def _consistency_check(distance: float) -> Iterator[Check]:
 
 # ---------------------------------------------------------------------------- drive gains
 
-PLAUSIBLE = (0.3, 3.0)
-"""Plausible range of drive gains."""
-
 # Distance of a payload's centre from a wrist, for an order of magnitude [m].
 _OFF_CENTRE = 0.1
 _STEPS = 100
@@ -730,7 +728,7 @@ def _weight_check(arm: ArmModel, fit: RowsFit) -> Check:
 
 
 def _gain_checks(joint_names: Sequence[str], gain: Array, shares: Array) -> list[Check]:
-    low, high = PLAUSIBLE
+    low, high = PLAUSIBLE_GAINS
     known, best = shares <= MAX_GAIN_STD, int(np.argmin(shares))
     far = np.where(known, np.maximum(gain / high, low / np.maximum(gain, 1e-9)), 0.0)
     worst = int(np.argmax(far))

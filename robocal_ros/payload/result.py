@@ -27,6 +27,9 @@ MAX_GAIN_STD = 0.05
 """Largest standard deviation of a drive gain that counts as known; it is in the intervals of what
 is estimated with it."""
 
+PLAUSIBLE_GAINS = (0.3, 3.0)
+"""Plausible range of drive gains."""
+
 CERTAIN = 3.29
 """Standard deviations of a contradiction (two-sided probability 1e-3)."""
 

@@ -34,6 +34,7 @@ from .collision import (
 )
 from .friction_law import (
     DIRECTIONS as DIRECTIONS,
+    DRIVEN_STD as DRIVEN_STD,
     LAW_PARAMETERS as LAW_PARAMETERS,
     LOAD_FACTOR_STD as LOAD_FACTOR_STD,
     TEMPERATURE_FACTOR as TEMPERATURE_FACTOR,

@@ -22,6 +22,10 @@ LAW_PARAMETERS = ('coulomb', 'static', 'stribeck_velocity', 'viscous', 'exponent
 LOAD_FACTOR_STD = 0.05
 """Prior standard deviation of friction per transmitted torque."""
 
+DRIVEN_STD = 0.6 / np.sqrt(3.0)
+"""Standard deviation of the difference of a gear's friction between driving and being driven, as a
+share of the part that grows with the load: it is up to 60 % either way."""
+
 TEMPERATURE_STD = 0.02
 """Prior standard deviation of the change of friction per kelvin, as a share of it [1/K]: viscous
 friction of greased gears changes by about a fifth in 10 K."""

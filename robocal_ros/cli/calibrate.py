@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
-from time import time
+from time import monotonic, time
 from typing import Any, TypeVar
 
 import msgspec
@@ -349,11 +349,12 @@ class Guide:
             if plan.EXTRA not in step.ends | step.yields:
                 answers.mounted = plan.TOOL in step.yields
         else:
-            client = self._prepare(step)
+            began, client = monotonic(), self._prepare(step)
             with ProgressView(step.title) as view:
                 answer = client.call(
                     step.verb or registry.procedures()[step.procedure].verb, view.update)
             print_line(f'{step.title}: {answer.message}', 'green' if answer.success else 'red')
+            print_line(f'  Took {monotonic() - began:.0f} s, planned {step.seconds:.0f} s.', 'dim')
             if not answer.success:
                 # What is the same motion would fail again, whatever it is used for.
                 self._ruled |= {other: answer.message for other in self._steps

@@ -119,6 +119,10 @@ class ToolImu:
         self.stream.clear()
         self.stream.recording = True
 
+    def end(self) -> None:
+        """End averaging."""
+        self.stream.recording = False
+
     def mean(self) -> Array:
         """Return the mean specific force since ``begin``, IMU frame, shape (3,) [m/s²].
 
@@ -233,13 +237,15 @@ class LevelingProcedure:
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
-        """Record joint states."""
+        """Record joint states; at the end, the IMU ends, too."""
         self.joints.clear()
         self.joints.recording = True
         try:
             yield
         finally:
             self.joints.recording = False
+            if self.imu is not None:
+                self.imu.end()
 
     async def _await_readings(self) -> None:
         """Wait for readings of the IMU, if there is one, and for the arm to rest."""

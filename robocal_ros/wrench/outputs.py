@@ -439,9 +439,10 @@ class ContactReaction:
             np.array(self._node.robot.joint_names)[observation.colliding])
 
     def _hold(self, what: str) -> None:
-        self.outcome = self.problem or (
+        problem = self.problem
+        self.outcome = problem or (
             f'Contact ({what}): the controller was told to hold the arm.')
-        if self.problem:
+        if problem:
             self._node.get_logger().error(self.outcome)
             return
         self._goals.cancel_all().add_done_callback(self._answered)

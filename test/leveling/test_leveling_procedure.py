@@ -53,13 +53,16 @@ class Imu:
     askew: float = 0.0
     fault: str = ''
     rotation: np.ndarray = field(default_factory=lambda: np.eye(3))
-    began: int = 0
+    recording: bool = False
 
     def problem(self, patience: float) -> str:
         return self.fault
 
     def begin(self) -> None:
-        self.began += 1
+        self.recording = True
+
+    def end(self) -> None:
+        self.recording = False
 
     def mean(self) -> np.ndarray:
         rotation = Tool(self.arm.robot).pose(self.arm.at)[0]
@@ -97,6 +100,7 @@ def test_the_tool_is_level_where_it_was() -> None:
     assert [phase for phase, _ in rig.arm.log] == ['moving', 'dwell']
     assert rig.record.was_on == [False, True]
     assert not rig.record.recording
+    assert not rig.imu.recording
     assert len(rig.shown) == 1
 
 
@@ -155,6 +159,7 @@ def test_measuring_moves_nothing_and_a_rehearsal_is_one_motion() -> None:
                         'of 26.5°. Nothing was moved.')
     assert [phase for phase, _ in rig.arm.log] == ['dwell']
     assert not rig.record.recording
+    assert not rig.imu.recording
     rehearsed = asyncio.run(rig.procedure.rehearse())
     assert rehearsed.startswith('The tool is tilted by 26.5°; leveling would turn it by 26.5° in ')
     assert [phase for phase, _ in rig.arm.log] == ['dwell', 'planning']

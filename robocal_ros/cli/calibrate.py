@@ -97,8 +97,8 @@ class Guide:
         self._assumed: set[Action] = set()
         self._gain_std = _IDENTIFIED
         self._again = {*options.again}
-        # What nodes assumed to be mounted before, which goes on after the last step.
-        self._mounting: dict[NodeClient, dict[str, Any]] = {}
+        # What nodes had before in place of what only steps need, which goes on after the last one.
+        self._had: dict[NodeClient, dict[str, Any]] = {}
         self._running = {name.rpartition('/')[2] for name in session.other_nodes(0.0)}
         client = self._client(_NEEDED_NODE)
         known = client.parameters([item.name for item in fields(PayloadParameters)])
@@ -146,11 +146,10 @@ class Guide:
         client = self._of(step)
         mounted = bool(self.answers.mounted and self.answers.tool)
         mounting = {'use_payload': mounted, 'payload_is': 'tool' if mounted else 'unused'}
-        wanted = {**as_parameters(self.answers), **mounting, **self._sensor, **step.parameters,
-                  **(assumed or {})}
-        has = client.parameters(wanted)
-        self._mounting.setdefault(client, {
-            name: has[name] for name in mounting if name in has})
+        own = {**mounting, **step.parameters}
+        wanted = {**as_parameters(self.answers), **self._sensor, **own, **(assumed or {})}
+        has, had = client.parameters(wanted), self._had.setdefault(client, {})
+        had.update((name, has[name]) for name in own if name in has and name not in had)
         changed = {name: value for name, value in wanted.items()
                    if name in has and has[name] != value}
         client.make_active(changed, self._options.timeout)
@@ -280,8 +279,8 @@ class Guide:
         self._before.unlink(missing_ok=True)
 
     def leave(self) -> None:
-        """Let nodes assume of the payload what they did before: it may be mounted again."""
-        for client, before in self._mounting.items():
+        """Set what steps needed to what it was: the payload, say, may be mounted again."""
+        for client, before in self._had.items():
             try:
                 now = client.parameters(before)
                 client.make_active({name: value for name, value in before.items()

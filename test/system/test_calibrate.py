@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,6 +46,9 @@ def test_an_ft_sensor_leads_to_the_payload_without_gains(
         page = (cell.results / 'calibrate.html').read_text(encoding='utf-8')
         assert 'robocal apply' in page
         assert not (cell.results / 'calibrate.answers').exists()
+        # The node runs as before again.
+        assert client.parameter(PAYLOAD, 'method') == 'two_plane'
+        assert re.search(r'Took \d+ s, planned \d+ s\.', told)
         # Nothing is left to be done.
         assert main(command) == 0
         assert 'Used: payload of 0.0 hours ago (static_poses)' in capsys.readouterr().out

@@ -491,10 +491,10 @@ class WrenchObserverNode(CalibrationNode):
         self.observer = WrenchObserver(self.robot, values)
         for remark in self.observer.remarks:
             self.get_logger().warning(remark)
-        self.outputs = self.part(WrenchOutputs(self, self.observer, self.markers))
+        self.outputs = WrenchOutputs(self, self.observer, self.markers)
         self.inputs = self.stream(WrenchInputs(self))
-        self.reaction = self.part(ContactReaction(self, [
-            chain.link for chain in self.observer.arm.chains])) if values.hold_on_contact else None
+        self.reaction = ContactReaction(self, [
+            chain.link for chain in self.observer.arm.chains]) if values.hold_on_contact else None
         self.health = self.stream(WrenchHealth(self))
         self.marks = Marks(self)
         self._result_topic = self.publisher(String, '~/result')

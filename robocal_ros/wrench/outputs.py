@@ -68,8 +68,7 @@ class _Topic:
             profile: Quality of service.
 
         """
-        self._node = node
-        self._publisher = node.create_publisher(type(message), name, profile)
+        self._publisher = node.publisher(type(message), name, profile)
         self.message = message
         self.subscribed = False
         self._said: object = None
@@ -122,9 +121,6 @@ class _Topic:
         """Publish a message with these doubles at its end."""
         self._publisher.publish(self._pack(
             self._begin, stamp.sec, stamp.nanosec, self._middle, *numbers))
-
-    def destroy(self) -> None:
-        self._node.destroy_publisher(self._publisher)
 
 
 class _LinkTopics:
@@ -230,11 +226,6 @@ class WrenchOutputs:
         self._stamp = Time()
         self.tool: ToolWrench | None = None
         self.tool_problem = ''
-
-    def destroy(self) -> None:
-        """Remove the publishers."""
-        for topic in self._topics:
-            topic.destroy()
 
     def look(self) -> None:
         """Look for subscribers; called periodically."""
@@ -404,13 +395,9 @@ class ContactReaction:
         """
         self._node, self._links = node, links
         self._action = f'{node.values.controller}/follow_joint_trajectory'
-        self._goals = ControllerGoals(node.waiter, self._action)
+        self._goals = node.part(ControllerGoals(node.waiter, self._action))
         self._held: dict[tuple[int, ...], bool] = {}
         self.outcome = ''
-
-    def destroy(self) -> None:
-        """Remove the client."""
-        self._goals.destroy()
 
     @property
     def problem(self) -> str:

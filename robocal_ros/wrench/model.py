@@ -594,6 +594,16 @@ class SensedArm:
                 distal[outer])
         return net
 
+    def reasons(self, missing: Sequence[str]) -> list[str]:
+        """Return why each sub-chain's wrench is unknown, empty if it is known.
+
+        Args:
+            missing: By sensor, why its readings are missing; empty if none are.
+
+        """
+        return [next((missing[sensor] for sensor in (chain.proximal, *chain.distal)
+                      if missing[sensor]), '') for chain in self.chains]
+
     def transform(self, inner: int, outer: int, *, aside: bool = False) -> Array:
         """Return the matrix of wrenches from a distal sensor's link to another's, shape (6, 6).
 

@@ -709,9 +709,7 @@ class JointChains(_Chains):
         if missing is None:
             self._latest = means, a, raw
         else:
-            for index in self.links:
-                observation.reasons[index] = missing[index] or next(
-                    (missing[d] for d in arm.chains[index].distal if missing[d]), '')
+            observation.reasons = arm.reasons(missing)
             self.bound(observation, motion, [feed.around(stamp) for feed in self._feeds])
         self.find_contacts(observation, motion, lambda index, wrench: self.consistency(
             both[0], window.time, rows, means, readings, index, wrench))

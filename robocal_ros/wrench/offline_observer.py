@@ -274,6 +274,7 @@ class _Instants:
         stamps: Stamps of their newest rows, shape (m,) [ns].
         rows: Angles, velocities, torques and readings, shape (rows, 3 n + 6 k).
         missing: Whether the readings of a sensor are missing, shape (rows, k).
+        lost: By instant whose windows lack readings, as for ``Observation.missing``.
         before: Row of each sensor's samples before each row, shape (rows, k).
         without_effort: Whether torques are unknown in a window, shape (m,).
         full: Whether a window is full and its values are plausible, shape (m,).
@@ -320,6 +321,7 @@ class _Instants:
         backward = self._differentiate()
         readings = rows[:, 3 * n:].reshape(end, count, COLUMNS)
         self.missing: Flags = np.zeros((end, count), bool)
+        self.lost: dict[int, list[str]] = {}
         self.before = np.zeros((end, count), np.intp)
         for index, sensor in enumerate(sensors):
             readings[:, index], self.missing[:, index], self.before[:, index] = sensor.at(time)
@@ -547,7 +549,7 @@ class OfflineObserver:
         block.wrench = self._arm.between_many(at.q, at.distal)
         block.wrench[at.wild] = 0.0
         block.delay[:] = np.where(at.full, at.windows.delay, 0.5 * window.length / SECOND)
-        lacking = self._judge_validity(block, at)
+        self._judge_validity(block, at)
         loud = block.force >= self._values.force_threshold
         self.delays.add(block.stamps, at.held, at.distal, ~_any(~block.valid | loud))
         torques = self._observer.torques
@@ -568,14 +570,14 @@ class OfflineObserver:
                 newest = at.rows[at.windows.new[row]].copy()
                 self._observer.recorder.add(Instant(
                     int(block.stamps[row]), newest[:n], newest[3 * n:].reshape(count, COLUMNS),
-                    at.held[row].copy(), _of_sensors(block.reasons_at(row), lacking[row])))
-        self._find_contacts(block, at, loud, lacking)
+                    at.held[row].copy(), at.lost.get(row) or [''] * count))
+        self._find_contacts(block, at, loud)
         if self._fusion is not None:
             block.fused = self._fusion.all_of([
-                self._observation(block, at, lacking, row) for row in range(len(block))])
+                self._observation(block, at, row) for row in range(len(block))])
         return block
 
-    def _find_contacts(self, block: Block, at: _Instants, loud: Flags, lacking: Flags) -> None:
+    def _find_contacts(self, block: Block, at: _Instants, loud: Flags) -> None:
         """Find contacts one by one, where a force is loud or a sensor saturated."""
         chains, test = self._chains, self._chains.test
         count, time, new = len(self._sensors), at.time, at.windows.new
@@ -603,7 +605,7 @@ class OfflineObserver:
             try:
                 # Puts the arm into the posture of the instant.
                 self._arm.held(*motion)
-                item = self._observation(block, at, lacking, row)
+                item = self._observation(block, at, row)
                 if saturated[row]:
                     chains.bound(item, motion, [
                         sensor.around(int(at.before[new[row], index]))
@@ -621,7 +623,7 @@ class OfflineObserver:
                 block.contacts[row] = item.contacts
         keep(len(block))
 
-    def _observation(self, block: Block, at: _Instants, lacking: Flags, row: int) -> Observation:
+    def _observation(self, block: Block, at: _Instants, row: int) -> Observation:
         """Return one instant of a block as an observation."""
         count = len(self._sensors)
         item = Observation(
@@ -633,46 +635,36 @@ class OfflineObserver:
             return item
         item.motion, item.distal = at.motion(row), at.distal[row]
         item.held, item.needed = at.held[row], at.torque[row]
-        item.missing = _of_sensors(item.reasons, lacking[row])
+        item.missing = at.lost.get(row)
         return item
 
-    def _judge_validity(self, block: Block, at: _Instants) -> Flags:
-        """Set the validity of sub-chains; return which sensors lack readings, shape (m, k)."""
+    def _judge_validity(self, block: Block, at: _Instants) -> None:
+        """Set which sub-chains are valid, and why others and their sensors are not."""
         full, missing, new, first = at.full, at.missing, at.windows.new, at.windows.first
         block.valid[:] = full[:, None]
         if not missing.any() and full.all():
-            return np.zeros((len(new), len(self._sensors)), bool)
+            return
+        count = len(self._sensors)
         missed = np.cumsum(missing, axis=0)
         lacking = missed[new] - missed[first] + missing[first] > 0
         last = np.maximum.accumulate(
             np.where(missing, np.arange(len(missing))[:, None], -1), axis=0)
-        for index, chain in enumerate(self._arm.chains):
-            sensors = [index, *chain.distal]
-            block.valid[:, index] = full & ~lacking[:, sensors].any(axis=1)
         filling = f'{FILLING} of {self._chains.samples.window.length / SECOND:g} s.'
         failed = failure(ArithmeticError(IMPLAUSIBLE))
         said: dict[tuple[int, int], str] = {}
-        for row in np.flatnonzero(~block.valid.all(axis=1)).tolist():
-            reasons = [''] * len(self._sensors)
-            for index in np.flatnonzero(~block.valid[row]).tolist():
-                if not full[row]:
-                    reasons[index] = failed if at.wild[row] else filling
-                    continue
-                sensor = next(s for s in (index, *self._arm.chains[index].distal)
-                              if lacking[row, s])
+        for row in np.flatnonzero(~full | lacking.any(axis=1)).tolist():
+            if not full[row]:
+                block.reasons[row] = [failed if at.wild[row] else filling] * count
+                continue
+            why = at.lost[row] = [''] * count
+            for sensor in np.flatnonzero(lacking[row]).tolist():
                 place = int(last[new[row], sensor])
                 if (sensor, place) not in said:
                     said[sensor, place] = self._sensors[sensor].reason(
                         int(at.before[place, sensor]), int(at.time[place]))
-                reasons[index] = said[sensor, place]
-            block.reasons[row] = reasons
-        return np.asarray(lacking)
-
-
-def _of_sensors(reasons: Sequence[str], lacking: Flags) -> list[str]:
-    """Return why readings of sensors are missing, given the reasons of sub-chains."""
-    # What a sensor lacks is what the link that it carries lacks first.
-    return [why if lost else '' for why, lost in zip(reasons, lacking.tolist(), strict=True)]
+                why[sensor] = said[sensor, place]
+            reasons = block.reasons[row] = self._arm.reasons(why)
+            block.valid[row] = [not reason for reason in reasons]
 
 
 def _until_over(begins: Flags, lasts: Callable[[], bool]) -> Iterator[int]:

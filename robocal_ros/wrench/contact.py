@@ -449,6 +449,7 @@ class _Free(NamedTuple):
         motion: Its motion.
         forces: Forces on the sub-chains, shape (k, 3) [N].
         quiet: By sub-chain, whether nothing touches it.
+        errors: Errors of the forces, shape (3, p), by sub-chain, as far as they were needed.
 
     """
 
@@ -456,21 +457,7 @@ class _Free(NamedTuple):
     motion: Motion
     forces: Array
     quiet: Sequence[bool]
-
-
-class _Prediction(NamedTuple):
-    """Prediction of the force that model errors cause, from an earlier instant.
-
-    Attributes:
-        instant: The earlier instant.
-        errors: Errors of the force then, shape (3, p).
-        weight: Inverse of the covariance of the force then, shape (3, 3).
-
-    """
-
-    instant: _Free
-    errors: Array
-    weight: Array
+    errors: dict[int, Array]
 
 
 class _Explained(NamedTuple):
@@ -478,7 +465,7 @@ class _Explained(NamedTuple):
 
     Attributes:
         stamp: Instant for which it was computed [ns].
-        prediction: Prediction from an earlier instant; None for none.
+        earlier: The instant from which the error is predicted; None for none.
         mean: Mean, shape (3,) [N].
         weight: Inverse of the covariance, divided by the limit of the test, shape (3, 3).
         enough: Size of forces that are not explained, whatever their direction [N].
@@ -486,7 +473,7 @@ class _Explained(NamedTuple):
     """
 
     stamp: int
-    prediction: _Prediction | None
+    earlier: _Free | None
     mean: Array
     weight: Array
     enough: float
@@ -548,7 +535,7 @@ class ForceTest:
         quiet = (np.linalg.norm(forces, axis=1) < self.threshold).tolist()
         self._free.append(_Free(stamp, motion, forces, [
             calm and not reason and index not in touched
-            for index, (calm, reason) in enumerate(zip(quiet, reasons, strict=True))]))
+            for index, (calm, reason) in enumerate(zip(quiet, reasons, strict=True))], {}))
         while self._free[0].stamp < stamp - _KEPT:
             self._free.popleft()
 
@@ -569,7 +556,7 @@ class ForceTest:
         known = self._explained.get(index)
         if known is None or not 0 <= stamp - known.stamp < _FRESH:
             known = self._explained[index] = self._explain(
-                index, stamp, motion, known.prediction if known is not None else None, begun)
+                index, stamp, motion, known.earlier if known is not None else None, begun)
         force = wrench[:3]
         if force.dot(force) > known.enough**2:
             return math.inf
@@ -577,28 +564,25 @@ class ForceTest:
         return math.sqrt(residual.dot(known.weight).dot(residual))
 
     def _explain(
-        self, index: int, stamp: int, motion: Motion, prediction: _Prediction | None, begun: bool
+        self, index: int, stamp: int, motion: Motion, earlier: _Free | None, begun: bool
     ) -> _Explained:
         noise = self._variances[index] * np.eye(3)
         if not begun:
             # The oldest instant in a similar posture.
-            instant = next((
+            earlier = next((
                 free for free in self._free if free.quiet[index]
                 and _LEAST_AGE <= stamp - free.stamp <= _KEPT
                 and np.abs(free.motion[0] - motion[0]).max() < self._near), None)
-            if instant is None:
-                prediction = None
-            elif prediction is None or prediction.instant is not instant:
-                errors = self._errors(index, instant.motion)
-                prediction = _Prediction(
-                    instant, errors, np.asarray(np.linalg.inv(errors @ errors.T + noise)))
         errors = self._errors(index, motion)
         mean, covariance = np.zeros(3), errors @ errors.T + noise
-        if prediction is not None:
-            shared = errors @ prediction.errors.T
-            gain = shared @ prediction.weight
-            mean = gain @ prediction.instant.forces[index]
+        if earlier is not None:
+            if index not in earlier.errors:
+                earlier.errors[index] = self._errors(index, earlier.motion)
+            then = earlier.errors[index]
+            shared = errors @ then.T
+            gain = shared @ np.linalg.inv(then @ then.T + noise)
+            mean = gain @ earlier.forces[index]
             covariance = covariance - gain @ shared.T
         return _Explained(
-            stamp, prediction, mean, np.asarray(np.linalg.inv(covariance) / self._limit),
+            stamp, earlier, mean, np.asarray(np.linalg.inv(covariance) / self._limit),
             float(np.linalg.norm(mean)) + math.sqrt(self._limit * np.trace(covariance)))

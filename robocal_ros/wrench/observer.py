@@ -614,8 +614,8 @@ class JointChains(_Chains):
     def clear(self) -> None:
         """Discard all samples, and what was derived from them."""
         super().clear()
-        # Newest joint states without torques, and without any of velocities and torques.
-        self._without_effort = self._incomplete = NEVER
+        # Stamp of the newest joint state without torques [ns].
+        self._without_effort = NEVER
         # Stamp of the instant to which drifts were followed last [ns].
         self._followed = NEVER
         # Newest means of motion and readings.
@@ -652,8 +652,6 @@ class JointChains(_Chains):
         if not self._values.use_velocity:
             row = row.copy()
             row[self._n:2 * self._n] = np.nan
-        if not math.isfinite(sum(row.tolist())):
-            self._incomplete = stamp
         self.problem = ''
         self.samples.add(stamp, row)
 
@@ -668,15 +666,15 @@ class JointChains(_Chains):
         n, stamp = self._n, self.samples.take()
         if stamp is None:
             return None
-        if stamp <= self._incomplete:
-            rows = self.samples.window.rows
-            effort = rows[-1, 2 * n:3 * n]
-            if not _within(effort, np.inf):
-                effort[:] = 0.0
-                self._without_effort = stamp
-            self._differentiate(rows)
-        else:
+        rows = self.samples.window.rows
+        if _within(rows[-1, :3 * n], np.inf):
             self._unknown = _NONE
+            return stamp
+        effort = rows[-1, 2 * n:3 * n]
+        if not _within(effort, np.inf):
+            effort[:] = 0.0
+            self._without_effort = stamp
+        self._differentiate(rows)
         return stamp
 
     def _observed(self, stamp: int, instants: int) -> Observation:

@@ -64,17 +64,12 @@ class _Rows:
     noise: Array
     errors: Array
 
-    @property
-    def covariance(self) -> Array:
-        """Covariance of the values, shape (m, m)."""
-        return np.asarray(self.noise + self.errors @ self.errors.T)
-
     def solved(self) -> tuple[Array, Array]:
         """Return the matrix from values to unknowns, and the covariance of these, (u, m), (u, u).
 
         The unknowns are estimated by generalised least squares.
         """
-        weighted = np.linalg.solve(self.covariance, self.matrix)
+        weighted = np.linalg.solve(self.noise + self.errors @ self.errors.T, self.matrix)
         covariance = np.linalg.inv(self.matrix.T @ weighted)
         return np.asarray(covariance @ weighted.T), np.asarray(covariance)
 

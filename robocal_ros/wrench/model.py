@@ -550,8 +550,6 @@ class SensedArm:
 
         """
         model, count = self.model, len(q)
-        if not count:
-            return np.empty((0, len(self.mounts), 6)), np.empty((0, self.robot.n))
         if self._many is None or len(self._many[1]) < count:
             # Kept, because fresh memory takes as long as the computation.
             self._many = (pin.ModelPool(model, 1), np.tile(self._q, (count, 1)),
@@ -653,9 +651,8 @@ class SensedArm:
 
         """
         series = readings[:, index, :3] @ self.sensor_rotation(index, index).T
-        for inner, outer in self.pairs:
-            if inner == index:
-                series = series - readings[:, outer, :3] @ self.sensor_rotation(index, outer).T
+        for outer in self.chains[index].distal:
+            series = series - readings[:, outer, :3] @ self.sensor_rotation(index, outer).T
         return series
 
     def sensor_rotation(self, index: int, sensor: int) -> Array:
@@ -666,8 +663,7 @@ class SensedArm:
             sensor: Its proximal sensor, or one of its distal ones; in the posture last given.
 
         """
-        place = self._places[index].actInv(self._places[sensor])
-        return np.asarray(place.rotation @ self._to_link[sensor, :3, :3])
+        return self.transform(index, sensor)[:3, :3] @ self._to_link[sensor, :3, :3]
 
     def effective_mass(
         self, index: int, q: Array, rotors: Array, point: Array, direction: Array

@@ -362,12 +362,10 @@ class _Instants:
         if not unknown.any():
             return None
         backward = np.zeros_like(q)
-        if len(time) > 1:
-            backward[1:] = np.diff(q, axis=0) / (np.diff(time) / SECOND)[:, None]
+        backward[1:] = np.diff(q, axis=0) / (np.diff(time) / SECOND)[:, None]
         central = backward.copy()
-        if len(time) > 2:
-            middle = (q[2:] - q[:-2]) / ((time[2:] - time[:-2]) / SECOND)[:, None]
-            np.copyto(central[1:-1], middle, where=unknown[1:-1] & unknown[2:])
+        middle = (q[2:] - q[:-2]) / ((time[2:] - time[:-2]) / SECOND)[:, None]
+        np.copyto(central[1:-1], middle, where=unknown[1:-1] & unknown[2:])
         backward = np.where(unknown, backward, v)
         np.copyto(v, central, where=unknown)
         return backward

@@ -30,8 +30,6 @@ COLUMNS = ('stamp', 'link', *CHANNELS, 'contact', 'contact_x', 'contact_y', 'con
 
 _SOURCE = 'tool_wrench/source'
 _BOOL = 'std_msgs/msg/Bool'
-_NO_WRENCH = ('',) * 6
-_NO_POINT = ('',) * 3
 
 
 def series_file(
@@ -201,9 +199,9 @@ class CsvSeries(PartFile):
                     continue
                 good, contact = valid[row][index], contacts.get(index)
                 rows.append((
-                    f'{stamp:.9f}', link, *(wrenches[row][index] if good else _NO_WRENCH),
+                    f'{stamp:.9f}', link, *(wrenches[row][index] if good else ('',) * 6),
                     int(contact is not None),
-                    *(_NO_POINT if contact is None or contact.point is None
+                    *(('',) * 3 if contact is None or contact.point is None
                       else contact.point.tolist()),
                     int(good), '' if good or reasons is None else reasons[index]))
         self._write(rows)

@@ -136,16 +136,17 @@ class Feed:
             # Numbers of Python, with which a feed computes.
             self.add(stamp, content if isinstance(content, tuple) else tuple(content.tolist()))
 
-    def refuse(self, stamp: int | None, problem: str) -> None:
+    def refuse(self, stamp: int | None, problem: str, values: Reading | None = None) -> None:
         """Note an unusable reading.
 
         Args:
-            stamp: Its stamp [ns]; None if it has none, or is the newest that is kept.
+            stamp: Its stamp [ns]; None if it has none.
             problem: Its problem, as a sentence.
+            values: Its values if they bound what acts on the sensor, else None.
 
         """
         if stamp is not None:
-            self._keep(stamp - self.delay, None)
+            self._keep(stamp - self.delay, values)
         self.problem = problem
         self.rejected += 1
         self.refused = self.newest, problem
@@ -158,22 +159,20 @@ class Feed:
             values: Its values, finite and plausible numbers.
 
         """
-        stamp -= self.delay
+        instant = stamp - self.delay
         fx, fy, fz, mx, my, mz = values
         if not fx * fx + fy * fy + fz * fz + mx * mx + my * my + mz * mz < self._inner_square:
             problem, bounding = self.beyond(values)
             if problem:
-                self._keep(stamp, Saturated(values) if bounding else None)
-                self.refuse(None, problem)
+                self.refuse(stamp, problem, Saturated(values) if bounding else None)
                 return
         if values != self._last:
-            self._last, self._same_since = values, stamp
-        elif self.stuck_time and stamp - self._same_since > self.stuck_time:
-            self._keep(stamp, None)
-            self.refuse(None, self.stuck(stamp - self._same_since))
+            self._last, self._same_since = values, instant
+        elif self.stuck_time and instant - self._same_since > self.stuck_time:
+            self.refuse(stamp, self.stuck(instant - self._same_since))
             return
         self.problem = ''
-        self._keep(stamp, values)
+        self._keep(instant, values)
 
     def beyond(self, values: Sequence[float]) -> tuple[str, bool]:
         """Return the problem of values that are beyond limits, and whether they are a bound.

@@ -158,9 +158,10 @@ class _Samples:
 
     """
 
-    def __init__(self, columns: int) -> None:
-        none = np.zeros(0, dtype=np.int64)
-        self._set(none, none, np.zeros((0, columns)), np.zeros(0, dtype=np.intp))
+    def __init__(self, columns: int, count: int = 0) -> None:
+        # As if they had been refused long ago.
+        stamps = np.full(count, NEVER)
+        self._set(stamps, stamps, np.zeros((count, columns)), np.ones(count, np.intp))
 
     def _set(self, *columns: Any) -> None:
         self.stamps, self.times, self.rows, self.why = self._columns = columns
@@ -183,10 +184,7 @@ class _Readings(_Samples):
     """Readings of one sensor, with the checks of its feed."""
 
     def __init__(self, feed: Feed) -> None:
-        super().__init__(COLUMNS)
-        # As if one had been refused long ago.
-        long_ago = np.full(1, NEVER)
-        self._set(long_ago, long_ago, np.zeros((1, COLUMNS)), np.ones(1, dtype=np.intp))
+        super().__init__(COLUMNS, 1)
         self.feed = feed
         self.sentences = ['', '']
         # By stamp of joint states: why those of the sensor were ahead of them.

@@ -40,7 +40,6 @@ class ArmOwner:
         self._node: Node = waiter.node
         self._name = self._node.get_fully_qualified_name()
         self._claims: dict[str, float] = {}
-        self._own = False
         self._sent = 0.0
         self._ended = Event()
         self._thread: Thread | None = None
@@ -79,7 +78,7 @@ class ArmOwner:
     @property
     def _lapsed(self) -> bool:
         """True if the own claim was not repeated in time, so that it has ended for others."""
-        return self._own and time.monotonic() - self._sent > _LEASE
+        return self._thread is not None and time.monotonic() - self._sent > _LEASE
 
     def _forget_ended(self) -> None:
         """Forget the claims of nodes that are silent, or not in the graph."""
@@ -101,7 +100,6 @@ class ArmOwner:
         """Claim the arm until ``release``; raise a MotionError if another node moves it."""
         self.release()
         self.check()
-        self._own = True
         self._publish('claim')
         self._ended.clear()
         self._thread = Thread(target=self._repeat, name='owner', daemon=True)
@@ -114,7 +112,7 @@ class ArmOwner:
         because the process was stopped for a while is made again.
         """
         other, lapsed = self.other, self._lapsed
-        if other and not (self._own and not lapsed and self._name < other):
+        if other and not (self._thread is not None and not lapsed and self._name < other):
             silent = time.monotonic() - self._claims[other]
             if silent > 2.0 * _PERIOD:
                 raise MotionError(
@@ -133,6 +131,4 @@ class ArmOwner:
             self._ended.set()
             self._thread.join()
             self._thread = None
-        if self._own:
-            self._own = False
             self._publish('release')

@@ -350,14 +350,11 @@ class BoundedBuffer:
 
     def add(self, rows: Array) -> None:
         """Add rows with increasing stamps, shape (k, columns)."""
-        if len(self._start) < _FIRST:
-            self._start += rows[:_FIRST - len(self._start), 0].tolist()
-        begin = 0
-        for cut in self._cuts(rows):
-            self._extend(rows[begin:cut])
-            self._close()
-            begin = cut
-        self._extend(rows[begin:])
+        self._start += rows[:_FIRST - len(self._start), 0].tolist()
+        for number, stretch in enumerate(np.split(rows, self._cuts(rows))):
+            if number:
+                self._close()
+            self._extend(stretch)
 
     def add_one(self, time: float, values: Sequence[float] | Array) -> None:
         """Add one row, equal to ``add`` at a tenth of its time: a newer stamp, and values."""
@@ -441,12 +438,10 @@ class BoundedBuffer:
 
     def _close(self) -> None:
         """End a piece that is full or followed by a gap."""
-        if self._filled:
-            self._keep(self._open[:self._filled].copy())
-            self._filled = 0
-
-    def _keep(self, piece: Array) -> None:
-        self._pieces.append(_halved(piece, self._level))
+        if not self._filled:
+            return
+        self._pieces.append(_halved(self._open[:self._filled].copy(), self._level))
+        self._filled = 0
         self._kept += len(self._pieces[-1])
         while self._kept > self._budget and self._may_average():
             self._level += 1

@@ -716,16 +716,16 @@ class JointStateStream(Stream[JointIntake]):
         self._listeners.append((listener, wanted))
 
     def _note(self, message: Message) -> None:
-        if message.state is State.UNREADABLE:
-            return
         stamp, n = to_seconds(message.stamp), self._n
         posture = message.values[:n]
-        if message.state is not State.USABLE:
-            # An arm without usable efforts is still monitored.
-            if message.state is not State.IMPLAUSIBLE and np.isfinite(posture).all():
-                self._note_posture(stamp, posture)
+        usable = message.state is State.USABLE
+        # An arm without usable efforts is still monitored.
+        if not usable and (message.state >= State.IMPLAUSIBLE or not np.isfinite(posture).all()):
             return
-        self._note_posture(stamp, posture)
+        self._last_received = self._now()
+        self._recent.note(stamp, posture)
+        if not usable:
+            return
         self._newest_values = message.values
         if self._listeners or self.recording:
             row = self.intake.decoder.recordable(message.values)
@@ -747,10 +747,6 @@ class JointStateStream(Stream[JointIntake]):
         for stamp, row in zip(times[recent].tolist(), rows[recent].tolist(), strict=True):
             self._recent.note(stamp, decoded.values[row, :self._n])
         return True
-
-    def _note_posture(self, stamp: float, posture: Array) -> None:
-        self._last_received = self._now()
-        self._recent.note(stamp, posture)
 
     def _forget_before_jump(self, stamp: float) -> None:
         back = bool(self._recent) and stamp < self._recent[-1][0]

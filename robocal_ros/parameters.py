@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,8 +34,8 @@ class Declaration:
         default: Default, which also sets the type.
         description: One sentence.
         unit: SI unit, empty for none.
-        minimum: Smallest value of every element; None for none.
-        maximum: Largest value of every element; None for none.
+        minimum: Smallest value of every element; -inf for none.
+        maximum: Largest value of every element; inf for none.
         choices: Allowed strings; empty for any.
         dynamic: Whether it may change while the node is configured, for the next procedure.
 
@@ -44,8 +45,8 @@ class Declaration:
     default: Any
     description: str
     unit: str = ''
-    minimum: float | None = None
-    maximum: float | None = None
+    minimum: float = -math.inf
+    maximum: float = math.inf
     choices: tuple[str, ...] = ()
     dynamic: bool = False
 
@@ -53,28 +54,24 @@ class Declaration:
         """Return the range in words, empty for none."""
         if self.choices:
             return 'one of ' + ', '.join(f"'{choice}'" for choice in self.choices)
-        if self.minimum is None and self.maximum is None:
+        if (self.minimum, self.maximum) == (-math.inf, math.inf):
             return ''
-        low = '-inf' if self.minimum is None else f'{self.minimum:g}'
-        high = 'inf' if self.maximum is None else f'{self.maximum:g}'
-        return f'{low} … {high}'
+        return f'{self.minimum:g} … {self.maximum:g}'
 
     def problem(self, value: Any) -> str:
         """Return the violated range, choice or length as a sentence, empty for a valid value.
 
         A list with three elements by default, x, y, z, has three.
         """
-        unit = f' {self.unit}' if self.unit else ''
+        unit, expected = f' {self.unit}' if self.unit else '', self.range_text()
         if isinstance(self.default, list) and len(self.default) == len('xyz') != len(value):
             return f"Parameter '{self.name}' has {len(value)} values; expected three."
         for element in value if isinstance(value, list | tuple) else (value,):
-            if self.choices and element not in self.choices:
-                return f"Parameter '{self.name}' is '{element}'; expected {self.range_text()}."
-            below = self.minimum is not None and not element >= self.minimum
-            above = self.maximum is not None and not element <= self.maximum
-            if below or above:
-                return (f"Parameter '{self.name}' is {element:g}{unit}; expected "
-                        f'{self.range_text()}{unit}.')
+            if self.choices:
+                if element not in self.choices:
+                    return f"Parameter '{self.name}' is '{element}'; expected {expected}."
+            elif expected and not self.minimum <= element <= self.maximum:
+                return f"Parameter '{self.name}' is {element:g}{unit}; expected {expected}{unit}."
         return ''
 
     @property
@@ -98,7 +95,7 @@ class Declaration:
 
 
 def parameter(
-    default: Any, *, unit: str = '', minimum: float | None = None, maximum: float | None = None,
+    default: Any, *, unit: str = '', minimum: float = -math.inf, maximum: float = math.inf,
     choices: Sequence[str] = (), dynamic: bool = False,
 ) -> Any:
     """Declare a field of a parameter dataclass; see ``Declaration`` for the arguments.

@@ -26,16 +26,14 @@ def descriptor(item: Declaration) -> ParameterDescriptor:
     made = ParameterDescriptor(
         name=item.name, description=f'{item.description}{unit}',
         additional_constraints=item.range_text())
-    if item.minimum is None and item.maximum is None:
+    if not item.range_text():
         return made
-    low = -1e308 if item.minimum is None else item.minimum
-    high = 1e308 if item.maximum is None else item.maximum
     if isinstance(item.default, float):
-        made.floating_point_range = [
-            FloatingPointRange(from_value=float(low), to_value=float(high))]
+        made.floating_point_range = [FloatingPointRange(
+            from_value=float(max(item.minimum, -1e308)), to_value=float(min(item.maximum, 1e308)))]
     elif isinstance(item.default, int) and not isinstance(item.default, bool):
-        made.integer_range = [
-            IntegerRange(from_value=int(max(low, -2**62)), to_value=int(min(high, 2**62)))]
+        made.integer_range = [IntegerRange(
+            from_value=int(max(item.minimum, -2**62)), to_value=int(min(item.maximum, 2**62)))]
     return made
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rclpy.qos import QoSDurabilityPolicy, QoSHistoryPolicy, QoSProfile, QoSReliabilityPolicy
+from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 
 
 def profile(depth: int, *, reliable: bool = True, latched: bool = False) -> QoSProfile:
@@ -21,7 +21,6 @@ def profile(depth: int, *, reliable: bool = True, latched: bool = False) -> QoSP
 
     """
     return QoSProfile(
-        history=QoSHistoryPolicy.KEEP_LAST,
         depth=depth,
         reliability=(QoSReliabilityPolicy.RELIABLE if reliable
                      else QoSReliabilityPolicy.BEST_EFFORT),

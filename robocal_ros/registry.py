@@ -64,20 +64,10 @@ class Capability:
             replace(item, node=self.node) for item in self.procedures))
 
     @property
-    def module(self) -> str:
-        """Module of the node."""
-        return f'{self.package}.node'
-
-    @property
     def results(self) -> dict[str, str]:
         """Topics of the published results, relative to the namespace, by kind."""
         return {item.kind: f'{self.node}/{item.topic}' for item in self.procedures
                 if item.kind and item.verb}
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Kinds of the results that the node stores."""
-        return (*self.results, *self.own_kinds)
 
     @property
     def recorded(self) -> tuple[str, ...]:
@@ -134,7 +124,7 @@ def capabilities() -> tuple[Capability, ...]:
 
 def nodes() -> dict[str, str]:
     """Return the modules of the nodes by the names of their executables."""
-    return {item.node: item.module for item in _CAPABILITIES}
+    return {item.node: f'{item.package}.node' for item in _CAPABILITIES}
 
 
 def of_node(name: str) -> Capability:

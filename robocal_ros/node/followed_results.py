@@ -140,8 +140,8 @@ class FollowedResults:
         self._node.status.note(stale=' '.join(texts) or 'none')
 
     def _stale_texts(self) -> list[str]:
-        texts = []
-        for kind in registry.of_node(self._node.capability).kinds:
+        texts, own = [], registry.of_node(self._node.capability)
+        for kind in (*own.results, *own.own_kinds):
             try:
                 stored = self._node.store.load(kind)
                 texts.append('' if stored is None else stale_text(stored, self.current))

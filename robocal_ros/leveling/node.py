@@ -187,7 +187,7 @@ class AutoLeveling:
                                    'sent the controller has succeeded.')
             return
         self._pending = True
-        node.begin('motion that may trigger leveling', self._when_resting())
+        node.begin('motion that may trigger leveling', self._when_resting)
 
     async def _when_resting(self) -> None:
         node = self._node

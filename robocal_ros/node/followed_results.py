@@ -91,7 +91,7 @@ class FollowedResults:
             self._unread[topic] = read, message.data
             if not self.reading:
                 self.reading = True
-                node.begin('result', self._read())
+                node.begin('result', self._read)
 
         subscriber = node.part(Subscriber(
             node, ConditionalGroup(lambda: not node.running and not self.reading), String, topic,

@@ -206,15 +206,10 @@ class ProcedureNode(LifecycleNode):
         self.parts.callback(self.destroy_publisher, publisher)
         return publisher
 
-    def begin(self, what: str, coroutine: Coroutine[Any, Any, None]) -> None:
+    def begin(self, what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a coroutine in the executor; an exception in it is noted as what was left out."""
-        async def run() -> None:
-            await coroutine
-
-        if self.executor is None:
-            coroutine.close()
-        else:
-            self.executor.create_task(guarded(self, what, run))
+        if self.executor is not None:
+            self.executor.create_task(guarded(self, what, work))
 
     # ------------------------------------------------------------------ services
 

@@ -182,7 +182,7 @@ def test_exceptions_in_callbacks_are_counted_and_named(tmp_path: Path) -> None:
     publisher = rig.publisher(String, '/broken')
     for _ in range(3):
         publisher.publish(String())
-    rig.node.begin('task', broken_later())
+    rig.node.begin('task', broken_later)
     rig.spinner.until(lambda: broken.calls > 5 and late.calls)
     rig.node.destroy_timer(timer)
     statuses = rig.subscribe(DiagnosticStatus, 'status', qos.LATCHED)

@@ -283,9 +283,8 @@ class CalibrationNode(ProcedureNode, ABC):
             self._offered = self.offer({name: getattr(self, name) for name in self.verbs})
 
     def _withdraw_services(self) -> None:
-        for service in self._offered:
-            self.destroy_service(service)
-        self._offered = []
+        while self._offered:
+            self.destroy_service(self._offered.pop())
 
     def _yield_services(self, other: bool) -> None:
         """Leave the answers to the active node of this name, except those still to be given."""

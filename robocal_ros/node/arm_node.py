@@ -205,6 +205,5 @@ class DriveGains:
             return
         self.scale = scale
         self._set_factor(effort_factor(node.robot, node.values) / scale)
-        known = effort_scales(result)
-        scales = ', '.join(f'{name} {known[name]:.3f}' for name in known)
+        scales = ', '.join(f'{name} {own:.3f}' for name, own in effort_scales(result).items())
         node.get_logger().info(f'Efforts are divided by the identified scales: {scales}.')

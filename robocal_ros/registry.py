@@ -24,7 +24,7 @@ class Procedure:
         estimator: Module and name of its estimator from bags or files, empty for none.
         urdf: Suffix of the URDF into which ``robocal apply`` writes the result, empty for none.
         then: What to do once the result has passed, and the command, if it is not applied.
-        node: Name of the node; set by the capability.
+        node: Name of the node; set by ``procedures``.
 
     """
 
@@ -57,11 +57,6 @@ class Capability:
     page: str
     procedures: tuple[Procedure, ...]
     own_kinds: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Name the node in its procedures."""
-        object.__setattr__(self, 'procedures', tuple(
-            replace(item, node=self.node) for item in self.procedures))
 
     @property
     def results(self) -> dict[str, str]:
@@ -134,7 +129,8 @@ def of_node(name: str) -> Capability:
 
 def procedures() -> dict[str, Procedure]:
     """Return all procedures by name."""
-    return {item.name: item for capability in _CAPABILITIES for item in capability.procedures}
+    return {item.name: replace(item, node=capability.node)
+            for capability in _CAPABILITIES for item in capability.procedures}
 
 
 def result_topics() -> dict[str, str]:

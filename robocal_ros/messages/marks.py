@@ -70,6 +70,10 @@ class Mark:
         return cls(status.name, status.message, {item.key: item.value for item in status.values})
 
 
+# In place of a mark that is missing.
+_NONE = Mark('', '', {})
+
+
 @dataclass(frozen=True)
 class Span:
     """Samples of one stream that belong to a run: stamps after ``begin``, up to ``end``.
@@ -152,7 +156,7 @@ def last_run(marks: Iterable[Mark], services: Sequence[str]) -> Spans | None:
 
     """
     found: Spans | None = None
-    begun: Mark | None = None
+    begun = _NONE
     between: list[Mark] = []
     for mark in marks:
         if mark.name == BEGIN:
@@ -161,8 +165,8 @@ def last_run(marks: Iterable[Mark], services: Sequence[str]) -> Spans | None:
             between.append(mark)
         elif mark.name == END and mark.service in services:
             found = _spans(begun, between, mark)
-    if found is None and begun is not None and begun.service in services:
-        return _spans(begun, between, None)
+    if found is None and begun.service in services:
+        return _spans(begun, between, _NONE)
     return found
 
 
@@ -176,15 +180,13 @@ def tares(marks: Iterable[Mark]) -> tuple[tuple[float, float], ...]:
     return tuple(sorted(set(_pairs(marks, TARED, JOINTS)), key=lambda span: span[1]))
 
 
-def _spans(begin: Mark | None, between: Sequence[Mark], end: Mark | None) -> Spans:
-    names = [name for mark in (begin, end) if mark is not None for name in mark.values
-             if name not in (WANTED, METHOD)]
+def _spans(begin: Mark, between: Sequence[Mark], end: Mark) -> Spans:
+    names = [name for name in (*begin.values, *end.values) if name not in (WANTED, METHOD)]
     by_stream = {name: Span(
-        _stamps(begin, name, 1)[0] if begin and name in begin.values else -np.inf,
-        _stamps(end, name, 1)[0] if end and name in end.values else np.inf,
+        _stamps(begin, name, 1)[0] if name in begin.values else -np.inf,
+        _stamps(end, name, 1)[0] if name in end.values else np.inf,
         _pairs(between, DISCARD, name)) for name in dict.fromkeys(names)}
-    wanted, method = ('', '') if end is None else (
-        end.values.get(name, '') for name in (WANTED, METHOD))
+    wanted, method = (end.values.get(name, '') for name in (WANTED, METHOD))
     return Spans(by_stream, tuple(filter(None, wanted.split(','))), method, _intervals(between))
 
 

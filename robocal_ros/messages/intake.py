@@ -107,7 +107,7 @@ class Intake:
         self.guard = StampGuard()
         self.recording = True
         self.problem = ''
-        self.on_jump: Callable[[float], None] | None = None
+        self.on_jump: Callable[[float], None] = lambda stamp: None
         self._source = source
         self._span = span
         self._stationary = tuple(stationary)
@@ -181,8 +181,7 @@ class Intake:
         if not guard.admit(stamp):
             return None
         if guard.jumped:
-            if self.on_jump is not None:
-                self.on_jump(to_seconds(stamp))
+            self.on_jump(to_seconds(stamp))
             self._forget()
         if guard.withdrew:
             self._forget_from(to_seconds(stamp))

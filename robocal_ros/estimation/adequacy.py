@@ -55,10 +55,6 @@ def lack_of_fit(residual: Array, used: Flags, repeats: int, fitted: float) -> La
         fitted: Number of parameters p that the channel determines.
 
     """
-    count = int(used.sum())
-    if repeats < 2 or not count:
-        freedom = max(count - fitted, 1.0)
-        return LackOfFit(None, float(np.sqrt(np.sum(residual[used]**2) / freedom)))
     every = np.where(used, residual, 0.0).reshape(repeats, -1)
     counts = used.reshape(repeats, -1).sum(axis=0)
     mean = every.sum(axis=0) / np.maximum(counts, 1)
@@ -66,8 +62,9 @@ def lack_of_fit(residual: Array, used: Flags, repeats: int, fitted: float) -> La
     pure = float(np.sum(differing**2)) / max(float(np.sum(np.maximum(counts - 1, 0))), 1.0)
     places = int(np.sum(counts > 0))
     common = float(np.sum(counts * mean**2)) / max(places - fitted, 1.0)
-    return LackOfFit(float(np.sqrt(pure)),
-                     float(np.sqrt(max(common - pure, 0.0) * places / count)))
+    count = int(counts.sum())
+    return LackOfFit(float(np.sqrt(pure)) if count and repeats > 1 else None,
+                     float(np.sqrt(max(common - pure, 0.0) * places / max(count, 1))))
 
 
 class StructuredCovariance(NamedTuple):

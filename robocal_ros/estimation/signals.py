@@ -219,26 +219,16 @@ def steady_sweeps(
         for sign in (1.0, -1.0):
             mask = alone & (velocity[:, joint] * sign > 0.0)
             for start, stop in _without_gaps(samples.time, mask):
-                sweeps += _plateaus(samples, velocity[:, joint], joint, start, stop, tolerance,
-                                    steps[joint] / half_width, settle, min_span)
-    return sorted(sweeps, key=lambda sweep: sweep.start)
-
-
-def _plateaus(
-    samples: JointSamples, velocity: Array, joint: int, start: int, stop: int,
-    tolerance: float, of_steps: float, settle: float, min_span: float,
-) -> list[Sweep]:
-    """Return the constant-speed parts of one monotone interval.
-
-    Encoder steps, one at each end of a chord, change the speed by up to ``of_steps`` [rad/s].
-    """
-    plateau = float(np.median(velocity[start:stop]))
-    steady = np.zeros(len(velocity), dtype=bool)
-    steady[start:stop] = np.abs(velocity[start:stop] - plateau) <= (
-        tolerance * abs(plateau) + of_steps)
-    parts = [_trimmed(samples.time, *part, settle) for part in runs(steady)]
-    found = [Sweep.of(samples, joint, *part) for part in parts if part[1] - part[0] >= 3]
-    return [sweep for sweep in found if sweep.span >= min_span]
+                speed = velocity[start:stop, joint]
+                plateau = float(np.median(speed))
+                # Encoder steps, one at each end of a chord, change the speed.
+                allowed = tolerance * abs(plateau) + steps[joint] / half_width
+                parts = [_trimmed(samples.time, start + begin, start + end, settle)
+                         for begin, end in runs(np.abs(speed - plateau) <= allowed)]
+                sweeps += [Sweep.of(samples, joint, *part) for part in parts
+                           if part[1] - part[0] >= 3]
+    return sorted((sweep for sweep in sweeps if sweep.span >= min_span),
+                  key=lambda sweep: sweep.start)
 
 
 def dwells(

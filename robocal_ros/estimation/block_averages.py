@@ -192,9 +192,11 @@ class Blocks:
         reach = length * np.sqrt(1.0 - 1.0 / samples_each**2)
         nodes = tuple(Kinematics(*curve(middle + reach * node)) for node in _NODES)
         known = ~in_gap(time, middle, 1.5 * length if repeats > 1 else 0.5 * length + edge)
-        return cls(edges, Kinematics(*curve(middle)),
-                   _slowest(np.array([node.velocity for node in nodes])), repeats, known, noise,
-                   account, nodes, reach)
+        velocity = np.array([node.velocity for node in nodes])
+        # 0 at reversals.
+        slowest = np.maximum(np.maximum(velocity.min(axis=0), -velocity.max(axis=0)), 0.0)
+        return cls(edges, Kinematics(*curve(middle)), slowest, repeats, known, noise, account,
+                   nodes, reach)
 
     @property
     def period(self) -> float:
@@ -332,17 +334,6 @@ def low_passed(values: Array, period: float, cutoff: float) -> Array:
     """
     sections = scipy.signal.butter(4, 2.0 * cutoff * period, output='sos')
     return np.asarray(scipy.signal.sosfiltfilt(sections, values, axis=0))
-
-
-def _slowest(velocity: Array) -> Array:
-    """Return the lowest speed within each block, 0 at reversals, shape (k, n).
-
-    Args:
-        velocity: At the nodes of each block, shape (nodes, k, n) [rad/s].
-
-    """
-    low, high = velocity.min(axis=0), velocity.max(axis=0)
-    return np.where(low * high > 0.0, np.minimum(np.abs(low), np.abs(high)), 0.0)
 
 
 @dataclass(frozen=True)

@@ -227,7 +227,10 @@ def fit_mixed(
     ends = [(problem.equations(best + step), problem.equations(best - step)) for step in steps]
     slopes = [(above.inverse - below.inverse) / (2.0 * _STEP) for above, below in ends]
     curvature = np.array([(above.slope - below.slope)[active] for above, below in ends])
-    of_sizes = _covariance_of_sizes(curvature.reshape(len(active), len(active)) / (2.0 * _STEP))
+    information = curvature.reshape(len(active), len(active)) / (2.0 * _STEP)
+    sizes, vectors = np.linalg.eigh(0.5 * (information + information.T))
+    # Covariance of the logarithms of the sizes.
+    of_sizes = (vectors / np.maximum(sizes, _LEAST_INFORMATION)) @ vectors.T
     weighted, right = equations.weighted, equations.right
 
     def freedom(direction: Array) -> float | None:
@@ -249,12 +252,6 @@ def fit_mixed(
             problem.effects, problem.sizes(best), strict=True)},
         freedom, left_out, equations.inverse,
         {effect.name: part for effect, part in problem.effects if effect.rows is None})
-
-
-def _covariance_of_sizes(information: Array) -> Array:
-    """Return the covariance of the logarithms of the sizes, shape (a, a)."""
-    sizes, vectors = np.linalg.eigh(0.5 * (information + information.T))
-    return np.asarray((vectors / np.maximum(sizes, _LEAST_INFORMATION)) @ vectors.T)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,6 @@ class LinearFit:
     """A solved linear least-squares problem.
 
     Attributes:
-        names: Names of the p parameters.
         value: Estimates, shape (p,).
         covariance: Their covariance, shape (p, p).
         residual: Measured minus fitted, unweighted, shape (k,).
@@ -42,7 +41,6 @@ class LinearFit:
 
     """
 
-    names: tuple[str, ...]
     value: Array
     covariance: Array
     residual: Array
@@ -115,7 +113,7 @@ def solve(
     value = value + covariance @ (weighted.T @ ((measured - regressor @ value) * weight))
     residual = measured - regressor @ value
     return LinearFit(
-        tuple(names), value, covariance, residual,
+        value, covariance, residual,
         float(((residual * weight)**2).sum()) / (rows - columns), condition)
 
 

@@ -453,8 +453,6 @@ class Robot:
 
     def in_own_units(self, text: str) -> str:
         """Return a text with m and N if it names prismatic joints and no revolute one."""
-        if not self.prismatic.any():
-            return text
         named = [name for name in self.joint_names
                  if re.search(rf'(?<!\w){re.escape(name)}(?!\w)', text)]
         return _linear_units(text) if named and all(map(self._is_prismatic, named)) else text

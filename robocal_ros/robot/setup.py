@@ -223,8 +223,6 @@ def with_own_units(robot: Robot, result: CalibrationResult) -> CalibrationResult
 
     Estimators name the units of revolute joints; the numbers are the same.
     """
-    if not robot.prismatic.any():
-        return result
     own = robot.in_own_units
 
     def unit_of(parameter: Parameter) -> str:

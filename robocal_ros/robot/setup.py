@@ -53,6 +53,8 @@ CALIBRATION_NAMES = tuple(f'{row}_by_{column}' for row in _CHANNELS for column i
 # Parameters of a payload.
 _WEIGHT = ('mass', 'com_x', 'com_y', 'com_z')
 _INERTIA = tuple(f'inertia_{axes}' for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz'))
+# Places of the elements of the inertia's matrix among these, which are of its upper triangle.
+_PLACES = np.array([[4, 5, 6], [5, 7, 8], [6, 8, 9]])
 # Relative difference of factors that counts as none: they are written by hand or computed.
 _SAME_FACTOR = 1e-6
 # Gravity on Earth, with room for rounded components [m/s²].
@@ -317,10 +319,7 @@ def body_of(values: Array) -> RigidBodyInertia:
         values: Mass, centre of mass, and xx, xy, xz, yy, yz, zz of the inertia, shape (10,).
 
     """
-    tensor = np.zeros((3, 3))
-    tensor[np.triu_indices(3)] = values[4:]
-    return RigidBodyInertia(
-        float(values[0]), frozen(values[1:4]), frozen(tensor + np.triu(tensor, 1).T))
+    return RigidBodyInertia(float(values[0]), frozen(values[1:4]), frozen(values[_PLACES]))
 
 
 class TorqueZero(NamedTuple):

@@ -209,7 +209,8 @@ def _sag(robot: Robot, arm: Robot, target: Target, data: Displacements, fit: Com
 
 
 def _parameters(names: Sequence[str], fit: ComplianceFit) -> Iterator[Parameter]:
-    std, correlation = fit.std(), fit.correlation()
+    std = fit.std()
+    correlation = fit.covariance / np.maximum(np.outer(std, std), 1e-300)
     for joint, name in enumerate(names):
         full = f'{name}.compliance'
         if joint not in fit.seen:

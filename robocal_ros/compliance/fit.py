@@ -266,12 +266,6 @@ class ComplianceFit:
         """Return the standard deviations, 0 where unobservable, shape (n,)."""
         return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
 
-    def correlation(self) -> Array:
-        """Return the correlation matrix, 0 where unobservable, shape (n, n)."""
-        std = self.std()
-        scale = np.where(std > 0.0, std, 1.0)
-        return np.asarray(self.covariance / np.outer(scale, scale))
-
 
 def _offset_needed(problem: _Problem, residual: Array, slope: Array) -> bool:
     """Return whether a common displacement of the tracker explains the residuals significantly."""

@@ -195,7 +195,6 @@ def _robust_solution(problem: _Problem, slope: Array, measured: Array) -> tuple[
     size = rows.shape[2]
     weight = np.ones(problem.count)
     bend = float(np.sqrt(scipy.stats.chi2.isf(_DOWNWEIGHTED, problem.rows)))
-    solution = np.zeros(size)
     for _ in range(_REWEIGHTINGS):
         root = np.sqrt(weight)
         solution = _solve_bounded((rows * root[:, None, None]).reshape(-1, size),
@@ -353,7 +352,10 @@ def _finished(
         compliance = placed @ (free if (free >= 0.0).all()
                                else _solve_bounded(root, root @ free, size))
         scale = placed @ np.sqrt(free**2 + variance)
-        problem.encoder_share = _encoder_share(problem, fit.size['angles'])
+        # Differences of the encoders are real motion, and encoder error as large as the scatter
+        # of the angles by the residuals; the angles are shrunk to the real share.
+        moved = float(np.mean(np.square(data.loaded - data.unloaded)))
+        problem.encoder_share = max(0.0, 1.0 - fit.size['angles']**2 / moved) if moved else 1.0
     n = problem.robot.n
     bearings = len(fit.mean) - effects['bending'].shape[2]
     links = bearings + 5 * n
@@ -429,13 +431,3 @@ def _effects(problem: _Problem, scale: Array, give: str) -> tuple[Array, dict[st
                 kind[..., 0] @ across,
                 (0.5 * sizes * kind[..., 1:]).reshape(problem.count, problem.rows, -1))],
             axis=2)}
-
-
-def _encoder_share(problem: _Problem, angle_std: float) -> float:
-    """Return the share of the encoders' differences between the sets that is real motion.
-
-    Their variance is the sum of real motion and encoder error, the latter being the angle
-    scatter estimated from the residuals; the estimate is shrunk to the real share.
-    """
-    variance = float(np.mean(np.square(problem.data.loaded - problem.data.unloaded)))
-    return 1.0 if variance == 0.0 else max(0.0, 1.0 - angle_std**2 / variance)

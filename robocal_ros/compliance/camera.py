@@ -101,11 +101,6 @@ class Camera:
                 f'{", ".join(INTRINSICS[:len(value)])}.')
         return cls(value, std)
 
-    @property
-    def stds(self) -> dict[str, float]:
-        """Standard deviations by name."""
-        return dict(zip(INTRINSICS, self.std.tolist(), strict=False))
-
     def projected(
         self, points: Array, changes: Array | None = None
     ) -> tuple[Array, Array, Array]:

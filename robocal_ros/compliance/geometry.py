@@ -471,7 +471,8 @@ class ArmGeometry:
                 (_WEIGHTS, robot.n, weight_std), (_BODIES, bodies, 1.0),
                 *((f'{camera}.{name}', 1, std) for camera in dict.fromkeys(
                     item.camera for item in data.sets if item.corners)
-                  for name, std in self.cameras[camera].stds.items() if std > 0.0)):
+                  for name, std in zip(INTRINSICS, self.cameras[camera].std.tolist(),
+                                       strict=False) if std > 0.0)):
             if count:
                 begin, self.value = len(self.value), np.pad(self.value, (0, count))
                 self.nuisances[name] = (slice(begin, begin + count), std)

@@ -89,10 +89,6 @@ class Registration:
         """Root mean square of the residuals [m]."""
         return float(np.sqrt(np.mean(self.residual**2)))
 
-    def to_base(self, points: Array) -> Array:
-        """Map points from the tracker's frame to the base frame, shape (..., 3) [m]."""
-        return np.asarray(points @ self.rotation.T + self.translation)
-
 
 @dataclass(frozen=True)
 class Target:
@@ -846,7 +842,7 @@ def check_registration(
     """
     limit = values.max_registration_residual
     apart = np.linalg.norm(
-        registration.to_base(_points(positions))
+        _points(positions) @ registration.rotation.T + registration.translation
         - _target_points(robot, positions, values, registration), axis=1)
     if (apart > limit).any():
         first = int(np.argmax(apart > limit))

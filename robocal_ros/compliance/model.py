@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 
 import numpy as np
 import pinocchio as pin
@@ -403,12 +404,10 @@ def carried_on(
 
 def check_arm(robot: Robot, values: ComplianceParameters) -> None:
     """Raise a ConfigurationError if the arm lacks a frame or has a prismatic joint."""
-    sliding = [name for name, slides in zip(robot.joint_names, robot.prismatic, strict=True)
-               if slides]
-    if sliding:
+    for name in compress(robot.joint_names, robot.prismatic):
         raise ConfigurationError(
-            f"Joint '{sliding[0]}' is prismatic; compliance is identified for revolute joints "
-            'only, in rad/(N·m). Remove it from the parameter joints.')
+            f"Joint '{name}' is prismatic; compliance is identified for revolute joints only, in "
+            'rad/(N·m). Remove it from the parameter joints.')
     for frame in (values.target_frame, values.load_frame):
         robot.frame_id(frame or robot.tool_frame)
 

@@ -74,11 +74,11 @@ class ComplianceCalibration(ArmNode):
         self._result_topic = self.publisher(String, '~/result')
         self._geometry_topic = self.publisher(String, '~/geometry')
         self._placing_topic = self.publisher(TransformStamped, '~/tracker_transform')
-        self._reader = StationaryReader(
+        reader = StationaryReader(
             self.arm, self.joints, self._tracker, lambda: self.values, self.waiter.until_stopped,
             lambda: self.count_publishers(self._tracker.topic) > 0)
         self._method = ComplianceProcedure(
-            self.arm, self.recorder, self.status, self._reader, lambda: self.values,
+            self.arm, self.recorder, self.status, reader, lambda: self.values,
             self._mounted, lambda: self._friction, self._show_registration,
             given_postures(values, self.robot, self.arm.checker), self.journal.keep)
         self._deflection = self.publisher(Vector3Stamped, '~/deflection', qos.RELIABLE)

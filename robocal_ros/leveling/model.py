@@ -170,7 +170,9 @@ def _least_turns(rotation: Array, goal: Array, up: bool) -> list[LevelTarget]:
         normal = np.cos(phase) * first + np.sin(phase) * np.cross(goal, first)
         # Add the remaining turn, because the tool is not exactly upside down.
         about = pin.exp3(np.pi * normal)
-        turn = _rotation_vector(pin.exp3(_shortest(about @ rotation[:, 2], goal)) @ about, normal)
+        turn = _rotation_vector(pin.exp3(_shortest(about @ rotation[:, 2], goal)) @ about)
+        if turn @ normal < 0.0:
+            turn = _opposite_turn(turn)
         targets.append(LevelTarget(
             rotation, turn, up,
             'The tool is upside down, so that the turn is equally large about every horizontal '
@@ -183,12 +185,9 @@ def _shortest(z: Array, goal: Array) -> Array:
     return np.array(pin.log3(pin.Quaternion.FromTwoVectors(z, goal).matrix()))
 
 
-def _rotation_vector(rotation: Array, axis: Array | None = None) -> Array:
-    """Return the rotation vector; near half a turn, the one with the direction of ``axis``."""
-    vector: Array = scipy.spatial.transform.Rotation.from_matrix(rotation).as_rotvec()
-    if axis is not None and vector @ axis < 0.0:
-        vector = _opposite_turn(vector)
-    return vector
+def _rotation_vector(rotation: Array) -> Array:
+    """Return the rotation vector, accurate also near half a turn."""
+    return np.asarray(scipy.spatial.transform.Rotation.from_matrix(rotation).as_rotvec())
 
 
 def _opposite_turn(turn: Array) -> Array:

@@ -17,13 +17,11 @@ from robocal_ros.errors import ConfigurationError, FileFormatError, nearest_name
 from robocal_ros.files import read_text
 from robocal_ros.messages import JOINT_STATE, STRING, Bag
 
-_PACKAGES = {
-    'mock': ('robot_state_publisher', 'controller_manager'),
-    'topic': ('robot_state_publisher', 'controller_manager',
-              'joint_state_topic_hardware_interface'),
-    'gazebo': ('robot_state_publisher', 'controller_manager', 'ros_gz_sim', 'ros_gz_bridge',
-               'gz_ros2_control'),
-}
+# What ros2_control needs on any hardware, and what it needs besides.
+_PACKAGES = ('robot_state_publisher', 'controller_manager')
+_OWN_PACKAGES = {
+    'mock': (), 'topic': ('joint_state_topic_hardware_interface',),
+    'gazebo': ('ros_gz_sim', 'ros_gz_bridge', 'gz_ros2_control')}
 # In Gazebo, a bridge with these rules publishes the sensors, not broadcasters.
 _BRIDGES = {
     'force_torque': 'geometry_msgs/msg/WrenchStamped[gz.msgs.Wrench',
@@ -164,7 +162,7 @@ def controllers(control: str, file: str, urdf: str) -> list[str]:
     packages = {name: package for name, package in packages.items()
                 if package not in _WITHOUT.get(control, ())}
     purpose = 'controller:=real' if control == 'topic' else f'hardware:={control}'
-    require((*_PACKAGES[control], *packages.values()), purpose)
+    require((*_PACKAGES, *_OWN_PACKAGES[control], *packages.values()), purpose)
     if ElementTree.fromstring(urdf).find('ros2_control') is None:
         raise ConfigurationError(
             f'The URDF has no <ros2_control> block for {purpose}. Add one, as in '

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import yaml
-from ament_index_python.packages import PackageNotFoundError, get_package_prefix
+from ament_index_python import has_resource
 from rclpy.context import Context
 
 from robocal_ros import registry
@@ -121,11 +121,10 @@ def _check_parameter_file(file: str) -> None:
 def is_installed(package: str) -> bool:
     """Return whether a sourced workspace has a ROS package."""
     try:
-        get_package_prefix(package)
+        return bool(has_resource('packages', package))
     # The index raises OSError if no AMENT_PREFIX_PATH is set.
-    except (PackageNotFoundError, OSError):
+    except OSError:
         return False
-    return True
 
 
 def require(packages: Iterable[str], purpose: str) -> None:

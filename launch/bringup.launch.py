@@ -153,11 +153,6 @@ def hardware_is(*names: str) -> PythonExpression:
     return PythonExpression(["'", HARDWARE, f"' in {names}"])
 
 
-def control_is(*names: str) -> PythonExpression:
-    """Return whether the hardware of ros2_control is one of these."""
-    return PythonExpression(["'", CONTROL, f"' in {names}"])
-
-
 def config(*path: str) -> PathJoinSubstitution:
     """Return the path of one of the package's parameter files."""
     return PathJoinSubstitution([SHARE, 'config', *path])
@@ -216,13 +211,13 @@ def generate_launch_description() -> LaunchDescription:
     def ros2_control(kind: str, remappings: list[tuple[str, IfElseSubstitution]]) -> GroupAction:
         # The manager subscribes to the robot's description in its own namespace. Its controllers
         # inherit its remappings, and it warns of them.
-        return GroupAction(scoped=False, condition=IfCondition(control_is(kind)), actions=[
+        return GroupAction(scoped=False, actions=[
             OpaqueFunction(function=spawn_controllers),
             Node(package='controller_manager', executable='ros2_control_node',
                  namespace=NAMESPACE, output='screen', remappings=remappings,
                  parameters=[CONTROLLERS_FILE, {'use_sim_time': use_sim_time}],
                  on_exit=Shutdown(reason='ros2_control_node has ended', condition=RUNNING)),
-        ])
+        ], condition=IfCondition(EqualsSubstitution(CONTROL, kind)))
 
     gazebo = GroupAction(scoped=False, condition=IfCondition(hardware_is('gazebo')), actions=[
         OpaqueFunction(function=spawn_controllers),

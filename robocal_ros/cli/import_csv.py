@@ -45,7 +45,7 @@ class Samples(NamedTuple):
         position: Joint positions, shape (k, n).
         velocity: Joint velocities, shape (k, n) or (k, 0).
         effort: Joint efforts, shape (k, n) or (k, 0).
-        readings: Force and torque, shape (k, 6), NaN where there is no reading; None for none.
+        readings: Force and torque, shape (k, 6) or (k, 0), NaN where there is no reading.
 
     """
 
@@ -53,7 +53,7 @@ class Samples(NamedTuple):
     position: Array
     velocity: Array
     effort: Array
-    readings: Array | None
+    readings: Array
 
 
 class ColumnMap(Section):
@@ -133,7 +133,7 @@ def _write(path: Path, samples: Samples, columns: ColumnMap, view: ProgressView)
             bag.write('/joint_states', stamp, serialized(
                 JOINT_STATE, header=header, name=names, position=samples.position[row],
                 velocity=samples.velocity[row], effort=samples.effort[row]))
-            if samples.readings is not None and not np.isnan(samples.readings[row, 0]):
+            if columns.wrench and not np.isnan(samples.readings[row, 0]):
                 force, torque = (dict(zip('xyz', part, strict=True))
                                  for part in samples.readings[row].reshape(2, 3).tolist())
                 bag.write(topic, stamp, serialized(
@@ -264,7 +264,7 @@ def _samples(table: Table, columns: ColumnMap) -> Samples:
     factor = np.array([_POSITION[unit] for unit in columns.position_unit])
     position, effort = factor * table.numbers(columns.position), table.numbers(columns.effort)
     effort *= _EFFORT[columns.effort_unit]
-    readings = table.numbers(columns.wrench) if columns.wrench else None
+    readings = table.numbers(columns.wrench)
     if columns.postures:
         far = np.abs(position) > _FARTHEST
         place = int(far.any(axis=0).argmax())
@@ -277,9 +277,7 @@ def _samples(table: Table, columns: ColumnMap) -> Samples:
                    readings)
 
 
-def _held(
-    position: Array, effort: Array, readings: Array | None, noise: Sequence[float]
-) -> Samples:
+def _held(position: Array, effort: Array, readings: Array, noise: Sequence[float]) -> Samples:
     """Return the samples of an arm that rests in each posture and moves to the next one."""
     rest, step = round(_HOLD * _RATE), np.diff(position, axis=0, prepend=position[:1])
     ticks = np.maximum(np.ceil(_RATE * np.abs(step).max(axis=1) / _SPEED), 1.0).astype(int)
@@ -288,9 +286,8 @@ def _held(
     tick = np.arange(len(line))
     before = np.maximum(np.cumsum(ticks - 1 + rest)[line] - rest - tick, 0)
     path = position[line] - (before / ticks[line])[:, None] * step[line]
-    if readings is not None:
-        # Alternating readings have the mean of the line and the given standard deviation.
-        scatter = np.outer((-1.0) ** tick, np.repeat(noise, 3))
-        readings = np.where(before[:, None] == 0, readings[line] + scatter, np.nan)
+    # Alternating readings have the mean of the line and the given standard deviation.
+    scatter = np.outer((-1.0) ** tick, np.repeat(noise, 3))[:, :readings.shape[1]]
+    readings = np.where(before[:, None] == 0, readings[line] + scatter, np.nan)
     return Samples(_stamps(_BEGIN + tick / _RATE), path, np.empty((len(line), 0)), effort[line],
                    readings)

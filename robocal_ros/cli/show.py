@@ -100,12 +100,8 @@ def stored_files(folder: Path | None = None) -> list[Path]:
         raise ConfigurationError(
             f'No stored results in {folder}. Run robocal run, name files, or set ROS_HOME if the '
             'nodes use another one.')
-
-    def place(path: Path) -> int:
-        kind = path.name.partition('.')[0]
-        return (*_ORDER, kind).index(kind)
-
-    return sorted(found, key=place)
+    places = {kind: place for place, kind in enumerate(_ORDER)}
+    return sorted(found, key=lambda path: places.get(path.name.partition('.')[0], len(places)))
 
 
 def result_files(names: Iterable[str], folder: Path | None = None) -> list[Path]:

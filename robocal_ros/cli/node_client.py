@@ -43,8 +43,6 @@ _MORE_NODES = 0.3
 # Name of a publisher's node until its announcement has come.
 _UNKNOWN = '_NODE_NAME_UNKNOWN_'
 
-Watch = Callable[[], None]
-
 
 def full_name(name: str, namespace: str) -> str:
     """Return a topic's full name; a relative one is within the namespace."""
@@ -74,7 +72,7 @@ class RosSession(AbstractContextManager['RosSession']):
     """ROS node of this program, spun while the program waits."""
 
     def __init__(
-        self, name: str, domain: int | None = None, *, watch: Watch = lambda: None
+        self, name: str, domain: int | None = None, *, watch: Callable[[], None] = lambda: None
     ) -> None:
         """Create the node.
 
@@ -176,13 +174,11 @@ class NodeClient:
         self._session = session
         self._clients: dict[str, Any] = {}
         node = session.node
-        self._subscriptions = [
-            node.create_subscription(
-                DiagnosticStatus, f'{self.name}/status',
-                lambda message: setattr(self, 'status', message), qos.LATCHED),
-            subscribe_text(node, f'{self.name}/result',
-                           lambda message: setattr(self, 'result', message.data)),
-        ]
+        node.create_subscription(
+            DiagnosticStatus, f'{self.name}/status',
+            lambda message: setattr(self, 'status', message), qos.LATCHED)
+        subscribe_text(node, f'{self.name}/result',
+                       lambda message: setattr(self, 'result', message.data))
         for service in ('cancel', *services):
             self.service(Trigger, service)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,7 @@ import yaml
 
 from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, print_line
-from robocal_ros.cli.drivers import Recognised, desk_settings, payload_calls, recognised
+from robocal_ros.cli.drivers import Recognised, desk_settings, listed, payload_calls, recognised
 from robocal_ros.cli.show import result_files
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.files import read_text, write_output
@@ -355,8 +355,8 @@ def _payload_lines(
             'sensor_sign -1, turn the signs of gravity_field):\n'
             '  type: control_filters/GravityCompensationWrench\n'
             f'  params: {{world_frame: {robot.model.frames[1].name}, sensor_frame: {sensor}, '
-            f'tool: {{mass: {weight.mass:.4f}, CoG: [{_listed(weight.com, ".5f")}], '
-            f'gravity_field: [{_listed(robot.gravity, ".5g")}]}}}}'), ''
+            f'tool: {{mass: {weight.mass:.4f}, CoG: [{listed(weight.com, ".5f")}], '
+            f'gravity_field: [{listed(robot.gravity, ".5g")}]}}}}'), ''
 
 
 def _check_frame(robot: Robot, frame: str, known: Recognised) -> None:
@@ -369,10 +369,6 @@ def _check_frame(robot: Robot, frame: str, known: Recognised) -> None:
             f'by {np.degrees(np.linalg.norm(pin.log3(moved.rotation))):.1f}° against '
             f"'{known.tool_frame}', in which {known.driver.name} takes a payload. Leave --frame "
             'away.')
-
-
-def _listed(values: Iterable[float], form: str) -> str:
-    return ', '.join(f'{value:{form}}' for value in values)
 
 
 def driver_load(

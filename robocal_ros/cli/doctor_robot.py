@@ -18,7 +18,7 @@ from sensor_msgs.msg import JointState
 from robocal_ros import registry
 from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT, Finding, bad, doubtful, good
-from robocal_ros.cli.drivers import Recognised, recognised
+from robocal_ros.cli.drivers import Recognised, listed, recognised
 from robocal_ros.cli.node_client import NodeClient, RosSession, foreign, full_name
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions, qos, subscribe_text
@@ -483,11 +483,8 @@ def _frame_findings(
         size = float(np.linalg.norm(weight))
         if size > _CLEAR and np.linalg.norm(seen - weight) > _MAX_SHARE * size:
             yield bad(
-                topic, f'Between two postures its force changed by {_text(seen)} N, while the '
-                f"weight distal to '{mount.frame}' changes by {_text(weight)} N there.",
+                topic, f'Between two postures its force changed by ({listed(seen, ".1f")}) N, '
+                f"while the weight distal to '{mount.frame}' changes by "
+                f'({listed(weight, ".1f")}) N there.',
                 'Correct the orientation of that frame in the URDF, frame_id in the driver, or '
                 'the masses distal to it; identify a tool that is mounted.')
-
-
-def _text(vector: Array) -> str:
-    return f'({", ".join(f"{value:.1f}" for value in vector)})'

@@ -172,9 +172,6 @@ def payload_calls(
     x, y, z = payload.com
     centre = f'x: {x:.5f}, y: {y:.5f}, z: {z:.5f}'
 
-    def listed(values: Iterable[float], digits: int) -> str:
-        return ', '.join(f'{value:.{digits}f}' for value in values)
-
     def fields(order: str) -> str:
         inertia = (f', i{pair}: {tensor[tuple("xyz".index(axis) for axis in pair)]:.6f}'
                    for pair in order.split())
@@ -198,11 +195,11 @@ def payload_calls(
         # The order of the tensor's elements is irrelevant: it is symmetric.
         'Franka':
             f'{ros} /service_server/set_load franka_msgs/srv/SetLoad "{{mass: {mass}, '
-            f'center_of_mass: [{listed(payload.com, 5)}], '
-            f'load_inertia: [{listed(tensor.ravel(), 6)}]}}"',
+            f'center_of_mass: [{listed(payload.com, ".5f")}], '
+            f'load_inertia: [{listed(tensor.ravel(), ".6f")}]}}"',
         'UFACTORY':
             f'{ros} /xarm/set_tcp_load xarm_msgs/srv/SetTcpLoad "{{weight: {mass}, '
-            f'center_of_gravity: [{listed(millimetres, 2)}]}}"',
+            f'center_of_gravity: [{listed(millimetres, ".2f")}]}}"',
         # Replaces all of the tool's configuration.
         'Kinova, SetToolConfiguration of the Kortex API, with the tool_transform of '
         'GetToolConfiguration [kg, m]':
@@ -213,11 +210,16 @@ def payload_calls(
         # The inertia stays zero, as the controller's definition of the command demands.
         'Doosan':
             f'{ros} /dsr01/tool/config_create_tool dsr_msgs2/srv/ConfigCreateTool "{{name: '
-            f'robocal, weight: {mass}, cog: [{listed(millimetres, 2)}]}}"',
+            f'robocal, weight: {mass}, cog: [{listed(millimetres, ".2f")}]}}"',
         'Doosan, then':
             f'{ros} /dsr01/tool/set_current_tool dsr_msgs2/srv/SetCurrentTool "{{name: robocal}}"'}
     return tuple((name, call) for name, call in calls.items()
                  if driver is None or driver.name.startswith(name.partition(',')[0]))
+
+
+def listed(values: Iterable[float], form: str) -> str:
+    """Return numbers in a format such as ``.5f``, separated by commas."""
+    return ', '.join(f'{value:{form}}' for value in values)
 
 
 def _principal(tensor: Array) -> tuple[Array, Array]:

@@ -74,20 +74,20 @@ def run(options: argparse.Namespace) -> int:
 def _summarize(recorder: BagRecorder, folder: Path) -> None:
     for name, reason in recorder.left_out.items():
         print_line(f'{name} was left out: {reason}', 'yellow', console=ERRORS)
-    topics = sorted(recorder.topics.values(), key=lambda topic: topic.name)
-    if not any(topic.count for topic in topics):
+    topics = dict(sorted(recorder.topics.items()))
+    if not any(topic.count for topic in topics.values()):
         raise DataError(
             'No messages received on '
-            f'{", ".join(topic.name for topic in topics) or "any topic"}; the bag {folder} is '
-            'empty. Check that the driver is running.')
+            f'{", ".join(topics) or "any topic"}; the bag {folder} is empty. Check that the '
+            'driver is running.')
     OUT.print(table_of(
         (('topic', False), ('messages', True), ('Hz', True), ('lost', True), ('late', True),
          ('QoS', False)),
-        ((topic.name, str(topic.count), topic.rate,
+        ((name, str(topic.count), topic.rate,
           *((str(topic.guard.counts.dropped), str(topic.guard.counts.out_of_order))
             if topic.guard else ('', '')), 'reliable' if topic.reliable else 'best effort')
-         for topic in topics)))
-    silent = [topic.name for topic in topics if not topic.count]
+         for name, topic in topics.items())))
+    silent = [name for name, topic in topics.items() if not topic.count]
     if silent:
         print_line(f'No messages received on {", ".join(silent)}.', 'yellow')
     print_line(f'Bag: {folder}')
@@ -160,7 +160,6 @@ class RecordedTopic:
     """Record of one topic.
 
     Attributes:
-        name: Full name.
         reliable: Whether lost messages are sent again.
         guard: Stamps of its messages, None for types without a header.
         count: Number of messages.
@@ -169,7 +168,6 @@ class RecordedTopic:
 
     """
 
-    name: str
     reliable: bool
     guard: StampGuard | None
     count: int = 0
@@ -246,7 +244,7 @@ class BagRecorder:
             self.left_out[name] = str(error)
             return
         stamped = 'header' in message.get_fields_and_field_types()
-        topic = RecordedTopic(name, reliable, StampGuard() if stamped else None)
+        topic = RecordedTopic(reliable, StampGuard() if stamped else None)
         self.topics[name] = topic
 
         def take(raw: bytes) -> None:

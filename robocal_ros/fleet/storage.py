@@ -20,13 +20,12 @@ from robocal_ros.errors import ConfigurationError
 from robocal_ros.files import open_regular, write_atomically
 
 _BLOCK = 1 << 20
-_LOCAL = ('file', 'local')
 
 
 def is_local(uri: str) -> bool:
     """Return whether a URI is a path of this machine."""
     protocol, _ = split_protocol(uri)
-    return '::' not in uri and (protocol is None or protocol in _LOCAL)
+    return '::' not in uri and protocol in (None, 'file', 'local')
 
 
 def absolute(uri: str) -> str:

@@ -187,11 +187,10 @@ def estimate(
                    Summary(len(bags), len(bags) - len(tasks)))
         try:
             for _ in range(_CLUSTERS):
-                if not run.tasks:
-                    break
-                with suppress(_LostWorkersError), client() as connected:
-                    run.go_on(connected)
-            else:
+                if run.tasks:
+                    with suppress(_LostWorkersError), client() as connected:
+                        run.go_on(connected)
+            if run.tasks:
                 raise ConfigurationError(
                     f'The worker processes have ended {_CLUSTERS} times and could not be replaced.'
                     ' Check the memory and the log of this machine; then start the command again: '

@@ -116,6 +116,14 @@ def test_all_bags_are_estimated_once(client: Client, bags: Path, tmp_path: Path)
     assert (retried.repeated, retried.outcomes) == (3, {REFUSED: 1})
 
 
+def test_the_last_workers_that_are_started_may_finish(
+    client: Client, bags: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, '_CLUSTERS', 1)
+    (bags / 'corrupt.mcap').unlink()
+    assert estimate(client, find_bags([str(bags)]), tmp_path / 'out').outcomes == {ESTIMATED: 3}
+
+
 def test_workers_use_one_thread_for_linear_algebra_and_are_silent(client: Client) -> None:
     found = client.run(lambda: (
         os.environ['OMP_NUM_THREADS'], os.environ['OPENBLAS_NUM_THREADS'],

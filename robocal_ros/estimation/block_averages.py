@@ -525,9 +525,11 @@ def _search(time: Array, position: Array) -> tuple[float, float, int] | None:
         if not found:
             continue
         length, start, stop = max(found)
-        inside = slice(start, stop)
+        apart = difference[start:stop][known[start:stop]]
         if np.sum(np.var(track[start:stop + lag], axis=0)) > _LEAST_POWER * power:
-            windows[lag] = (float(np.mean(difference[inside][known[inside]])), length, start, stop)
+            # Of a window within a gap, nothing is known.
+            mean = float(np.mean(apart)) if len(apart) else np.nan
+            windows[lag] = (mean, length, start, stop)
     size = {lag: window[0] for lag, window in windows.items()}
     # Where the arm has hardly moved since is no repeat, but any minimum behind is.
     dips = [lag for lag in windows if lag > shortest and size[lag] <= min(

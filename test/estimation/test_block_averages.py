@@ -182,6 +182,13 @@ def test_a_few_corrupt_positions_do_not_move_the_series() -> None:
     assert np.abs(found.at(time)[2] - clean.at(time)[2]).max() < 1e-2
 
 
+@pytest.mark.filterwarnings('error')
+def test_a_gap_longer_than_both_parts_beside_it_is_no_warning() -> None:
+    time = np.concatenate((np.arange(0.0, 3.0, 0.002), np.arange(13.0, 16.0, 0.002)))
+    position = np.column_stack((np.sin(np.pi * time), 0.5 * np.cos(1.3 * np.pi * time)))
+    assert periodic_motion(time, position, 5.0) is None
+
+
 def test_the_window_that_repeats_is_found_beside_approach_pause_and_return() -> None:
     time = np.arange(0.0, 5.0 * CYCLE, 0.01)
     begin = 9.0

@@ -1059,8 +1059,10 @@ def _best_law(
             solution = size * np.linalg.lstsq(
                 normal * np.outer(size, size), size * (columns[:, at].T @ target_left),
                 rcond=1e-12)[0]
-            # Nearly collinear, both may have any size that only their difference bounds.
-            if extras == _EXTRAS and (np.delete(solution, [0, 3]) < 0.0).any():
+            # Both extras at once are nearly collinear with the others: without the signs of
+            # friction, they have any size and extrapolate wildly.
+            signed = [name not in ('offset', 'load') for name in law.names]
+            if extras == _EXTRAS and (solution[signed] < 0.0).any():
                 continue
             candidates.append((law, (target_left - left[:, at] @ solution) / np.max(row_weight)))
     least = min(candidates, key=lambda item: rms(item[1]))

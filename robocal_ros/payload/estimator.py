@@ -308,8 +308,9 @@ GAINS = Estimator(
 _FRICTION = 0.03
 # Speed at which friction sets in [rad/s], and least noise as a share of the largest torque.
 _SLOW, _LEAST_NOISE = 1e-3, 1e-4
-# Distance of the centre of an unknown load from the flange, and its radius of gyration [m].
-_REACH, _RADIUS = 0.1, 0.05
+# Centre of an unknown load in the tool frame, beside the axis by a third of its distance, because
+# what is on the axis by chance is known better than others; and its radius of gyration [m].
+_CENTRE, _RADIUS = (0.03, 0.03, 0.1), 0.05
 # Travel of a joint within which friction that is not modelled stays the same [rad].
 _LASTING = 0.2
 
@@ -338,7 +339,7 @@ def expected_result(
         RobocalError: If such a motion is not enough.
 
     """
-    load = RigidBodyInertia(mass, np.array([0.0, 0.0, _REACH]), mass * _RADIUS**2 * np.eye(3))
+    load = RigidBodyInertia(mass, np.array(_CENTRE), mass * _RADIUS**2 * np.eye(3))
     q, v = motion.position, motion.velocity
     a = np.zeros_like(q) if motion.acceleration is None else motion.acceleration
     external = values.effort_contains == 'external'

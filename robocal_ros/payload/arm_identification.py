@@ -91,7 +91,7 @@ _FRICTION_UNITS = {'offset': 'N·m', 'coulomb': 'N·m', 'viscous': 'N·m·s/rad'
 
 _NO_ARM = (
     'No physically consistent arm near the URDF explains the torques of this motion (range {:.1f} '
-    'to {:.1f} rad within {:.0f} s). Check whether the masses in the URDF are placeholders, '
+    'to {:.1f} rad within {:.0f} s): {}. Check whether the masses in the URDF are placeholders, '
     'whether a tool is mounted, and the axes, order and signs of the joints and the unit of the '
     'efforts; or use a faster or longer motion.')
 
@@ -194,8 +194,8 @@ def _fitted(
         low, high = PLAUSIBLE_GAINS
         gains = fit.value[fit.places.gains]
         if gains.min() < low or gains.max() > high:
-            raise ConvergenceError(f'The drive gains would be {gains.min():.2g} to '
-                                   f'{gains.max():.2g} (plausible: {low} … {high}).')
+            raise ConvergenceError(f'the drive gains would be {gains.min():.2g} to '
+                                   f'{gains.max():.2g} (plausible: {low} … {high})')
         return motion, prior, fit
 
     load = np.array([values.arm_load, *[0.0] * 9])
@@ -215,7 +215,7 @@ def _refused_by_name(samples: JointSamples) -> Iterator[None]:
     except ConvergenceError as error:
         spans = np.ptp(samples.position, axis=0)
         raise ConvergenceError(_NO_ARM.format(
-            spans.min(), spans.max(), samples.time[-1] - samples.time[0])) from error
+            spans.min(), spans.max(), samples.time[-1] - samples.time[0], error)) from error
 
 
 class MotionFriction(NamedTuple):

@@ -873,9 +873,7 @@ class _Solver:
             x = tried
             cost, gradient, hessian = trial
         if decrement > _ACCEPTED:
-            raise ConvergenceError(
-                f'The identification of the arm did not converge in {_STEPS} steps. Use a faster '
-                'or longer motion, or check the URDF and the unit of the efforts.')
+            raise ConvergenceError(f'the identification did not converge in {_STEPS} steps')
         scale = 1.0 / np.sqrt(np.diag(hessian))
         _, determinant = np.linalg.slogdet(hessian * np.outer(scale, scale))
         determinant -= 2.0 * float(np.log(scale).sum())
@@ -1020,7 +1018,7 @@ def _factor(matrix: Array) -> tuple[Array, bool]:
         except np.linalg.LinAlgError:
             continue
         return found
-    raise ConvergenceError('The identification of the arm left the physically consistent bodies.')
+    raise ConvergenceError('the identification left the physically consistent bodies')
 
 
 def _best_law(

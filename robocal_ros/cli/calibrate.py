@@ -43,6 +43,8 @@ _BEFORE = 'calibrate.before'
 # What a preview assumes of links, and of drive gains that are identified with them, as shares: the
 # order of what an identification with a weighed load states.
 _IDENTIFIED = 0.005
+# What steps may need that is measured first; without a payload, previews show motions and time.
+_LATER = plan.KNOWLEDGE | {plan.PAYLOAD}
 _NEEDED_NODE = 'payload_identification'
 # Parameters of the nodes by the names of answers.
 _PARAMETERS = {'speed': 'speed_scale', 'floor': 'floor', 'tool_box': 'tool_box',
@@ -242,7 +244,7 @@ class Guide:
             # What was previewed with assumptions is previewed again with what was measured.
             new = [step for step in found or () if step.preview and (
                 step.needs <= there if step in self._assumed else
-                step not in self._previewed and step.needs <= there | plan.KNOWLEDGE)]
+                step not in self._previewed and step.needs <= there | _LATER)]
             if not new:
                 return found
             self._preview(new[0], facts)
@@ -250,7 +252,7 @@ class Guide:
     def _preview(self, step: Action, facts: Facts) -> None:
         """Call the preview of a step; rule the step out if it is expected to fail."""
         # By these parameters it assumes what later steps are to measure.
-        missing = step.needs & plan.KNOWLEDGE - facts
+        missing = step.needs & _LATER - facts
         assumed = {'gain_std': self._gain_std} if plan.GAINS in missing else {}
         if plan.LINKS in missing:
             assumed = dict.fromkeys(('gain_std', 'arm_model_std'), _IDENTIFIED)
@@ -263,13 +265,15 @@ class Guide:
                 answer = self._prepare(step, assumed).call(step.preview, view.update)
         finally:
             self._restore(client, before)
-        (self._assumed.add if assumed else self._assumed.discard)(step)
+        (self._assumed.add if missing else self._assumed.discard)(step)
         # What is assumed is no evidence that the arm's model holds; its measurement will be.
-        hopeful = ('', 'pass', 'not_evaluated') if assumed else ('', 'pass')
+        hopeful = ('', 'pass', 'not_evaluated') if missing else ('', 'pass')
         if answer.success and verdict_in(answer.message) in hopeful:
             self._gain_std = gain_std_in(answer.message) or self._gain_std
             self._previewed[step] = duration_in(answer.message) or step.seconds
             print_line(f'  {step.title}: {answer.message}', 'dim')
+        elif plan.PAYLOAD in missing:
+            self._previewed[step] = step.seconds
         else:
             self._ruled[step] = objection_in(answer.message)
 

@@ -236,6 +236,21 @@ def test_what_was_assumed_is_previewed_again_once_it_is_measured() -> None:
     assert guide.asked[asked] == (last.title, {})
 
 
+@pytest.mark.parametrize(('answer', 'seconds'), [('pass', 77.0), ('fail', 1000.0)])
+def test_friction_is_previewed_before_the_payload_is_known(answer: str, seconds: float) -> None:
+    """For its time. Without a payload, a preview that fails says nothing of the step."""
+    guide = Guide(
+        Answers('gripper', mass=2.0, mass_std=0.005, purposes=['friction']),
+        lambda step, _: answer if step.procedure == 'friction' else 'pass',
+        PayloadParameters(gain_std=0.002))
+    guide._running.add('friction_identification')
+    last = guide._planned()[-1]
+    assert (last.title, last.seconds) == ('friction', seconds)
+    assert last in guide._assumed
+    guide.answers.done = [calibration_plan.PAYLOAD]
+    assert (guide.titles()[-1:] == ['friction']) == (answer == 'pass')
+
+
 def test_after_a_verdict_the_plan_goes_on_and_after_a_stop_it_does_not() -> None:
     guide = Guide(WEIGHED, lambda *_: 'pass', PayloadParameters())
     guide._options = SimpleNamespace(yes=None)

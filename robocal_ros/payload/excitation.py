@@ -369,7 +369,7 @@ def estimate(
 def _with_considered(fit: RowsFit) -> RowsFit:
     """Return a fit with what errors of calibrated gains add, which it does not estimate.
 
-    The motion of an unknown load says nothing of gains. Estimated with it, they would absorb
+    The motion of an unknown load says little of gains. Estimated with it, they would absorb
     errors that it shares with the motions by which the arm was identified, and those of the arm
     that a reference run contains otherwise (consider filter: Schmidt, Application of State-Space
     Methods to Navigation Problems, Adv. Control Syst. 3 (1966) 293).

@@ -30,9 +30,7 @@ from robocal_ros.payload.model import (
 )
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (
-    ARM_GAIN,
     BAND,
-    FIXED,
     MIN_MOTION,
     Iteration,
     Rows,
@@ -109,6 +107,8 @@ _MAX_CONDITION = 1e5
 _PASSES, _MOST_PASSES = 3, 12
 # Standard deviation of a channel without usable rows.
 _UNUSED = 1e9
+# Standard deviation of nuisance parameters that are not estimated.
+_FIXED = 1e-6
 # Probability that ten true parameters are farther off than the nearest consistent body may be.
 _TOO_FAR = 1e-4
 
@@ -226,7 +226,7 @@ def solved(rows: Rows, earlier: Earlier | None = None) -> RowsFit:
     """
     if earlier is not None:
         rows = replace(rows, std=np.where(np.isinf(rows.std), np.inf, [
-            earlier['nuisance_std'].get(name, FIXED) for name in rows.names]))
+            earlier['nuisance_std'].get(name, _FIXED) for name in rows.names]))
 
     def noise_of(residual: Array) -> Array:
         found = scatter(residual, rows.valid, rows.near_reversal)
@@ -284,7 +284,7 @@ def _solved(
         widen=sensor is None, drift=None if sensor is None else np.repeat(
             (values.max_force_residual, values.max_torque_residual), 3))
     fit = fit.inflated(fit.rows.columns, validation.widening)
-    return _with_considered(fit), validation
+    return fit if earlier is None else _with_considered(fit), validation
 
 
 def estimate(
@@ -367,15 +367,14 @@ def estimate(
 
 
 def _with_considered(fit: RowsFit) -> RowsFit:
-    """Return a fit with what errors of calibrated gains add, which it does not estimate.
+    """Return a fit with what errors of the drive gains add, which it does not estimate.
 
-    The motion of an unknown load says little of gains. Estimated with it, they would absorb
-    errors that it shares with the motions by which the arm was identified, and those of the arm
-    that a reference run contains otherwise (consider filter: Schmidt, Application of State-Space
-    Methods to Navigation Problems, Adv. Control Syst. 3 (1966) 293).
+    Estimated here, they would absorb errors of the arm that the reference run contains otherwise
+    (consider filter: Schmidt, Application of State-Space Methods to Navigation Problems, Adv.
+    Control Syst. 3 (1966) 293).
     """
     columns = fit.rows.columns
-    at = np.flatnonzero([name.startswith(ARM_GAIN) for name in fit.rows.names])
+    at = np.flatnonzero([name.startswith('arm') for name in fit.rows.names])
     shift = fit.inverse @ np.einsum(
         'ckp,ckr->pr', columns / fit.noise[:, :, None]**2, columns[:, :, at])
     covariance = fit.covariance + shift @ shift.T

@@ -62,12 +62,6 @@ MIN_MOTION = 0.2
 TILT = 'tilt of the base'
 """Start of the names of the base's tilts among nuisance parameters."""
 
-ARM_GAIN = 'arm gain'
-"""Start of the names of errors of calibrated gains, which count without being estimated."""
-
-FIXED = 1e-6
-"""Prior standard deviation of nuisance parameters that are not estimated."""
-
 UNEVEN = 'uneven viscous friction'
 """Start of the names of differences of viscous friction between the directions."""
 
@@ -878,11 +872,8 @@ def torque_rows(
                 q, v, a, carried(q, v, a) - (
                     0.0 if reference is None else dynamics.torque(q, v, a, reference))))
             unknown = smooth(unknown.reshape(len(own), -1)).reshape(unknown.shape)
-            given = arm.evidence or reference is not None
-            gains = arm.factor()[0].shape[1] if given else 0
-            for number, column in enumerate(np.moveaxis(unknown, 2, 0)):
-                yield ((f'{ARM_GAIN} {number}', FIXED, column) if number < gains else
-                       (f'arm {number}', 1.0, column))
+            for number, column in enumerate(np.moveaxis(unknown, 2, 0), 1):
+                yield f'arm {number}', 1.0, column
 
     return _rows(
         columns, effort(delay.value) - known - own, own, valid,

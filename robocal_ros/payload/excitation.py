@@ -30,6 +30,8 @@ from robocal_ros.payload.model import (
 )
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (
+    ARM,
+    ARM_GAIN,
     BAND,
     MIN_MOTION,
     Iteration,
@@ -85,7 +87,7 @@ as identified."""
 
 # Starts of the names of nuisance parameters, by source of uncertainty and remedy.
 _SOURCES: dict[str, tuple[str, ...]] = {
-    ARM_SOURCE: ('arm',),
+    ARM_SOURCE: (ARM,),
     'the calibration of the wrist sensor (sensor_gain_std)': (
         'gain of', 'calibration'),
     'drift of the wrist sensor (max_force_residual, max_torque_residual)': ('sensor drift',),
@@ -105,6 +107,9 @@ _SAME_MOTION = 0.1
 _MAX_CONDITION = 1e5
 # Least passes, for the weights, and most, for priors that the data contradict.
 _PASSES, _MOST_PASSES = 3, 12
+# Mean share of what a payload's motion says of identified gains that comes from errors which both
+# have in common; any share is as likely.
+_SHARED = 0.5
 # Standard deviation of a channel without usable rows.
 _UNUSED = 1e9
 # Standard deviation of nuisance parameters that are not estimated.
@@ -284,7 +289,9 @@ def _solved(
         widen=sensor is None, drift=None if sensor is None else np.repeat(
             (values.max_force_residual, values.max_torque_residual), 3))
     fit = fit.inflated(fit.rows.columns, validation.widening)
-    return fit if earlier is None else _with_considered(fit), validation
+    if earlier is not None:
+        return _with_considered(fit), validation
+    return _with_shared(fit) if arm is not None and arm.evidence else fit, validation
 
 
 def estimate(
@@ -374,13 +381,28 @@ def _with_considered(fit: RowsFit) -> RowsFit:
     Control Syst. 3 (1966) 293).
     """
     columns = fit.rows.columns
-    at = np.flatnonzero([name.startswith('arm') for name in fit.rows.names])
+    at = np.flatnonzero([name.startswith(ARM) for name in fit.rows.names])
     shift = fit.inverse @ np.einsum(
         'ckp,ckr->pr', columns / fit.noise[:, :, None]**2, columns[:, :, at])
     covariance = fit.covariance + shift @ shift.T
     covariance[:, at], covariance[at] = -shift, -shift.T
     covariance[np.ix_(at, at)] = np.eye(len(at))
     return replace(fit, covariance=covariance)
+
+
+def _with_shared(fit: RowsFit) -> RowsFit:
+    """Return a fit with errors that identified gains share with what the motion says of them.
+
+    Both come from exciting motions of the same arm, whose lag, ripple and load-dependent friction
+    they contain: what looks like a correction of gains may be the same error again. Of the gains g
+    with the prior covariance 1 and the posterior one C, the motion contributes (1 - C) of the
+    estimate; were its error as large as the prior's, that would add (1 - C)(1 - C)ᵀ, of which
+    an unknown share counts by its mean, and moves the other unknowns x by C_xg C⁻¹.
+    """
+    at = np.flatnonzero([name.startswith(ARM_GAIN) for name in fit.rows.names])
+    own = fit.inverse[np.ix_(at, at)]
+    shift = fit.inverse[:, at] @ np.linalg.inv(own) @ (np.eye(len(at)) - own)
+    return replace(fit, covariance=fit.covariance + _SHARED * shift @ shift.T)
 
 
 def _freedom(

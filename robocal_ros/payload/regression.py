@@ -62,6 +62,12 @@ MIN_MOTION = 0.2
 TILT = 'tilt of the base'
 """Start of the names of the base's tilts among nuisance parameters."""
 
+ARM = 'arm'
+"""Start of the names of errors of the arm's own dynamics."""
+
+ARM_GAIN = f'{ARM} gain'
+"""Start of the names of those along the drive gains."""
+
 UNEVEN = 'uneven viscous friction'
 """Start of the names of differences of viscous friction between the directions."""
 
@@ -872,8 +878,9 @@ def torque_rows(
                 q, v, a, carried(q, v, a) - (
                     0.0 if reference is None else dynamics.torque(q, v, a, reference))))
             unknown = smooth(unknown.reshape(len(own), -1)).reshape(unknown.shape)
-            for number, column in enumerate(np.moveaxis(unknown, 2, 0), 1):
-                yield f'arm {number}', 1.0, column
+            gains = arm.factor()[0].shape[1]
+            for number, column in enumerate(np.moveaxis(unknown, 2, 0)):
+                yield f'{ARM_GAIN if number < gains else ARM} {number}', 1.0, column
 
     return _rows(
         columns, effort(delay.value) - known - own, own, valid,

@@ -77,6 +77,8 @@ _CONTRADICTION = 1e-3
 _BIN = 0.02
 # Sweeps are wide enough to separate ripple of so few periods per turn from weight.
 _FEWEST_CYCLES = 6.0
+# Periods per turn of ripple that resembles weight.
+_SLOW_CYCLES = np.arange(1.0, 4.0)
 _PLOT_POINTS = 150
 # Smallest noise of effort [N·m]; keeps the weights of noise-free recordings finite.
 _LEAST_NOISE = 1e-6
@@ -416,6 +418,14 @@ class _Recording:
         names += ['friction_drift']
         change = self.values.friction_change_std
         priors = {len(names) - 1: max(change, _LEAST_SHARE)}
+        if ripples:
+            # Where torque varies many times per turn, it varies a few times, too, by as much as
+            # the data tell of the many: bearings and gears run out of true.
+            size = rms(np.array([(ripple.sine, ripple.cosine) for ripple in ripples]))
+            phase = np.outer(angle, _SLOW_CYCLES)
+            priors |= dict.fromkeys(range(len(names), len(names) + 2 * len(_SLOW_CYCLES)), size)
+            regressor = np.hstack((regressor, np.sin(phase), np.cos(phase)))
+            names += [f'slow_ripple_{i}' for i in range(2 * len(_SLOW_CYCLES))]
         if friction is not None:
             for place, (d, torque) in enumerate(zip(directions, known, strict=True), start=2):
                 priors[place] = float(np.hypot(

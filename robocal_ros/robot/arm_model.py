@@ -173,8 +173,24 @@ class ArmModel:
         covariance[rows] = covariance[:, rows] = 0.0
         return replace(self, covariance=covariance)
 
+    def factor(self) -> tuple[Array, Array]:
+        """Return changes of one standard deviation along independent directions.
+
+        Returns:
+            Those of the gains, with what is known to change with them, shape (12 n, r), and those
+            of links and rotor inertias at given gains, shape (12 n, s).
+
+        """
+        gains = slice(11 * self.robot.n, None)
+        own = covariance_factor(self.covariance[gains, gains])
+        along = self.covariance[:, gains] @ np.linalg.pinv(own).T
+        along[gains] = own
+        left = self.covariance - along @ along.T
+        left[gains] = left[:, gains] = 0.0
+        return along, covariance_factor(left)
+
     def uncertain_torques(self, q: Array, v: Array, a: Array, torque: Array) -> Array:
-        """Return the torques of one standard deviation along each independent direction.
+        """Return the torques of the changes that ``factor`` returns, those of the gains first.
 
         Args:
             q: Joint angles, shape (k, n) [rad].
@@ -186,8 +202,7 @@ class ArmModel:
             Shape (k, n, r) [N·m].
 
         """
-        factor = covariance_factor(self.covariance)
-        n = self.robot.n
+        factor, n = np.hstack(self.factor()), self.robot.n
         columns = np.asarray(
             arm_regressor(self.robot, q, v, a).reshape(-1, 10 * n) @ factor[:10 * n])
         columns = columns.reshape(len(q), n, -1)

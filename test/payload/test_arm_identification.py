@@ -188,6 +188,16 @@ def test_links_are_physically_consistent_and_base_parameters_within_their_interv
     assert np.mean(np.abs(off) < 3.3 * std) > 0.98
 
 
+def test_changes_with_the_gains_and_others_make_up_the_covariance() -> None:
+    arm = identified_model(ROBOT, run(loaded=True))
+    along, others = arm.factor()
+    both = np.hstack((along, others)) / np.sqrt(np.diag(arm.covariance))[:, None]
+    assert np.diag(both @ both.T) == pytest.approx(1.0, abs=1e-6)
+    gains = slice(11 * ROBOT.n, None)
+    assert not others[gains].any()
+    assert along[gains].any(axis=1).all()
+
+
 @pytest.mark.parametrize('calibrated', [False, True])
 def test_what_driven_gears_lose_less_is_doubt_of_gains_unless_they_are_calibrated(
     calibrated: bool,
@@ -429,17 +439,19 @@ def test_payload_by_torque_is_not_evaluated_without_evidence_and_right_with_the_
 
 
 def test_a_preview_expects_what_the_identified_arm_gives() -> None:
+    """Of a tool whose centre is where a preview expects it: gains err in proportion to it."""
+    load = RigidBodyInertia(LOAD.mass, np.array([0.03, 0.03, 0.1]), LOAD.inertia)
     identified = run(loaded=True)
     values = replace(VALUES, method='excitation', excitation_source='torque')
     inputs = choose({'arm': identified}.get, (), ('arm',))
-    samples = record(real_arm(ROBOT).with_payload(LOAD), 4, ONES)
+    samples = record(real_arm(ROBOT).with_payload(load), 4, ONES)
     stated = PAYLOAD.result(ROBOT, Recording(replace(
         samples, effort=samples.effort / scales(identified))), values, inputs)
     planned = Trajectory(samples.time, *exciting('robocal', seed=4).at(samples.time))
     still = np.zeros((125, ROBOT.n))
     rest = Recording(JointSamples(ROBOT.joint_names, samples.time[:125], still, still,
                                   np.random.default_rng(1).normal(scale=0.1, size=still.shape)))
-    expected = expected_result(PAYLOAD, ROBOT, values, inputs, planned, rest, LOAD.mass)
+    expected = expected_result(PAYLOAD, ROBOT, values, inputs, planned, rest, load.mass)
     for name in ('mass', 'com_x', 'com_y', 'com_z'):
         ratio = expected.parameter(name).std / stated.parameter(name).std
         assert 1.0 / 1.5 < ratio < 1.5, (name, ratio)

@@ -563,6 +563,19 @@ def test_what_is_opposite_in_the_two_directions_widens_nothing(usual, what):
         assert result.parameter(name).std < 1.5 * plain.parameter(name).std
 
 
+def test_fast_ripple_doubts_weight_by_the_slow_ripple_that_gears_have_with_it(usual):
+    """Ripple of two periods per turn is hardly told from weight by sweeps of this width."""
+    position, moving = usual.motion.position, np.abs(usual.motion.velocity) > 1e-3
+    slow, fast = (0.15 * moving * np.sin(cycles * position + 0.7) for cycles in (2.0, 40.0))
+    both, alone = (usual.found(effort=usual.effort() + item) for item in (slow + fast, slow))
+    assert covers(both, usual)
+    for result in (both, alone):
+        # Nothing else in these sweeps tells weight from slow ripple.
+        assert np.abs(error_of(result, usual)).max() > 0.5e-3
+    std = {name: both.parameter(name).std / usual.found().parameter(name).std for name in COM}
+    assert max(std.values()) > 2.0
+
+
 def test_intervals_contain_what_a_tilted_base_does_to_the_centre(usual):
     motion, level, tilt = usual.motion, np.array(usual.robot.gravity), 1e-3
 

@@ -147,7 +147,8 @@ def estimate(
                     *_friction(robot, fit), *_changes(robot, motion, fit, given), *base,
                     _delay(motion)),
         covariance_names=names, covariance=covariance,
-        fit=_fits(robot, motion.effort, fit.residual), validation=validation,
+        fit=_fits(robot, motion.effort, fit.residual, np.ones(motion.effort.shape, dtype=bool)),
+        validation=validation,
         checks=(*_checks(robot, fit, validation, told, values), *mounted, motion.recording),
         counts={'rows': motion.effort.size},
         settings={'band': BAND, 'min_motion': MIN_MOTION, 'model_std': fit.std,
@@ -452,18 +453,29 @@ def _stored_load_check(
         'The torques do not show the stored payload.', 'trustworthy')
 
 
-def _fits(robot: Robot, before: Array, after: Array) -> tuple[Fit, ...]:
-    return tuple(Fit(f'torque of {joint}', 'N·m', rms(b), rms(a), len(b))
-                 for joint, b, a in zip(robot.joint_names, before.T, after.T, strict=True))
+def _fits(robot: Robot, before: Array, after: Array, counted: Flags) -> tuple[Fit, ...]:
+    return tuple(
+        Fit(f'torque of {joint}', 'N·m', rms(b[rows]), rms(a[rows]), int(rows.sum()))
+        for joint, b, a, rows in zip(
+            robot.joint_names, before.T, after.T, counted.T, strict=True))
 
 
 def _held_out(robot: Robot, motion: ArmMotion, prior: Prior, fit: ArmFit) -> tuple[Fit, ...]:
-    """Return residuals in the last part of a motion by an estimate from the first."""
-    border = int((1.0 - _HELD_OUT) * len(motion.effort))
+    """Return residuals in the last part of a motion by an estimate from the first.
+
+    Near reversals and at rest, as in pauses, friction is not a function of speed, and the model
+    claims nothing: such blocks do not count. A joint that only rests in the last part has what
+    the estimate leaves in the first one.
+    """
+    trusted = motion.trust == 1.0
+    reached = np.cumsum(trusted.sum(axis=1))
+    border = int(np.searchsorted(reached, (1.0 - _HELD_OUT) * reached[-1]))
     part = identify(motion.part(slice(0, border)), replace(prior, std=fit.std),
                     laws=fit.places.laws, widenings=(1.0,), start=fit.value)
-    rest = motion.part(slice(border, None))
-    return _fits(robot, rest.effort, rest.residual(part.value, part.places))
+    left = np.vstack((part.residual, motion.part(slice(border, None)).residual(
+        part.value, part.places)))
+    trusted[:border] &= ~trusted[border:].any(axis=0)
+    return _fits(robot, motion.effort, left, trusted)
 
 
 def _parameters(

@@ -169,6 +169,23 @@ def test_held_out_torque_is_explained() -> None:
     assert max(fit.after for fit in result.validation) < 0.3
 
 
+def test_a_pause_after_the_motion_is_not_held_against_the_arm() -> None:
+    """Friction holds some of the weight at rest, and the model of a moving arm says nothing."""
+    arm_ = real_arm(ROBOT)
+    # One period of 24 s: a motion that repeats would be found and the pause cut off.
+    moving = record(arm_, 0, ONES, base=2.0 * np.pi / 24.0, size=1.0)
+    last, held = moving.position[-1], np.linspace(-3.0, 3.0, ROBOT.n)
+    count = len(moving.time) // 2
+    pause = JointSamples(
+        ROBOT.joint_names, moving.time[-1] + np.arange(1, count + 1) / RATE, np.tile(last, (
+            count, 1)), np.zeros((count, ROBOT.n)), arm_.gravity_torque(last) + 1.0 + held
+        + np.random.default_rng(0).normal(scale=0.1, size=(count, ROBOT.n)))
+    result = estimate(ROBOT, JointSamples(ROBOT.joint_names, *(np.concatenate(
+        (getattr(moving, name), getattr(pause, name)))
+        for name in ('time', 'position', 'velocity', 'effort'))), VALUES, **UNKNOWN)
+    assert result.verdict is Verdict.PASS, result.reasons
+
+
 def test_links_are_physically_consistent_and_base_parameters_within_their_intervals() -> None:
     true = real_arm(ROBOT)
     result = run()

@@ -449,8 +449,7 @@ def _fitted(time: Array, position: Array, period: float, harmonics: int) -> tupl
                        _LEAST_OUTLIER * position.std(axis=0)) + 1e-12
     good: Flags = np.all(np.abs(residual) <= _OUTLIER * scale, axis=1)
     # Without samples over a quarter of the shortest wave the series would be arbitrary there.
-    borders = np.flatnonzero(np.diff(np.concatenate(([True], good, [True]))))
-    for first, end in borders.reshape(-1, 2):
+    for first, end in runs(~good):
         if time[end - 1] - time[first] > 0.25 * period / harmonics:
             good[first:end] = True
     if not good.all() and good.sum() > 2 * basis.shape[1]:

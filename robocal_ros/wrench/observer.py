@@ -922,9 +922,8 @@ class ImuChain(_Chains):
     def _all_sensors(self, rows: Array) -> Array:
         """Return the readings in rows as readings of all sensors, others zero, (m, k, 6)."""
         readings = np.zeros((len(rows), self._count, COLUMNS))
-        for place, index in enumerate(self._sensors):
-            column = 12 * place
-            readings[:, index] = rows[:, column:column + COLUMNS]
+        # The second six columns are those of the IMU.
+        readings[:, self._sensors] = rows.reshape(len(rows), -1, COLUMNS)[:, ::2]
         return readings
 
 

@@ -67,19 +67,6 @@ class SensorMount:
         return self.link or self.frame
 
 
-class LinkBias(NamedTuple):
-    """Tare of a link with an IMU as a whole.
-
-    Attributes:
-        net: Its net wrench at rest, shape (6,) [N, N·m].
-        regressor: Mean of ``ImuLink.regressor`` at rest, shape (6, 10).
-
-    """
-
-    net: Array
-    regressor: Array
-
-
 class TareReference(NamedTuple):
     """Readings at rest from which biases are computed anew when the load changes.
 
@@ -141,7 +128,7 @@ class Instant(NamedTuple):
 
 
 class LinkInstant(NamedTuple):
-    """One instant of a link with an IMU, or all of them, along a first axis.
+    """One instant of a link with an IMU, all of them along a first axis, or their mean.
 
     Attributes:
         stamp: The stamp [ns].

@@ -55,7 +55,6 @@ from robocal_ros.wrench.contact import EVERY, Contact, ContactJudge, ForceTest, 
 from robocal_ros.wrench.model import (
     ImuLink,
     Instant,
-    LinkBias,
     LinkInstant,
     ModelErrors,
     Motion,
@@ -285,16 +284,16 @@ class WrenchObserver:
                 self.bias = readings - self.arm.in_measurement(weights)
             self._end_contacts()
 
-    def use_link_biases(self, links: Mapping[int, LinkBias]) -> None:
+    def use_link_biases(self, links: Mapping[int, LinkInstant]) -> None:
         """Compensate the net wrenches of links with IMUs at rest; all contacts end.
 
         Args:
-            links: By sub-chain; other links are not tared as a whole.
+            links: Means of a rest by sub-chain; other links are not tared as a whole.
 
         """
         for index, chain in self.imu_chains.items():
             chain.bias = links[index].net if index in links else None
-        self.errors.tare(self.reference, {index: bias.regressor for index, bias in links.items()})
+        self.errors.tare(self.reference, {index: rest.regressor for index, rest in links.items()})
         self._end_contacts()
         self.tared = True
 

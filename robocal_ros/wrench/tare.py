@@ -41,7 +41,7 @@ from robocal_ros.robot import (
     zero_names,
 )
 from robocal_ros.wrench.contact import RISK
-from robocal_ros.wrench.model import Instant, LinkBias, SensedArm, TareRecord, bias_names
+from robocal_ros.wrench.model import Instant, LinkInstant, SensedArm, TareRecord, bias_names
 from robocal_ros.wrench.observer import NO_EFFORT, WrenchObserver
 from robocal_ros.wrench.parameters import CHANNELS, TARE, WrenchParameters
 
@@ -136,11 +136,11 @@ class Taring:
             source=source, time=to_seconds(int(rest.stamp[-1])),
             software_version=__version__), remarks
 
-    def find_links(self, record: TareRecord, values: WrenchParameters) -> dict[int, LinkBias]:
-        """Return the net wrenches of links with IMUs at rest, for arms without joint states.
+    def find_links(self, record: TareRecord, values: WrenchParameters) -> dict[int, LinkInstant]:
+        """Return the means of links with IMUs at rest, for arms without joint states.
 
-        They are the sum of model error and biases, valid while both rotate with the link.
-        Arguments as for ``find``.
+        Their net wrenches are the sum of model error and biases, valid while both rotate with the
+        link. Arguments as for ``find``.
 
         Raises:
             DataError: If a link rotated or its wrench scatters.
@@ -149,14 +149,14 @@ class Taring:
         found = {}
         for index, rows in record.links.items():
             link = self.arm.chains[index].link
-            _, nets, rates, regressors = map(np.array, zip(*rows, strict=True))
-            rate = float(np.linalg.norm(rates.mean(axis=0)))
+            every = LinkInstant(*map(np.array, zip(*rows, strict=True)))
+            found[index] = LinkInstant(*(part.mean(axis=0) for part in every))
+            rate = float(np.linalg.norm(found[index].rate))
             if rate > _MAX_RATE:
                 raise DataError(
                     f"'{link}' rotated at {rate:.3f} rad/s during the tare; expected less than "
                     f'{_MAX_RATE:g} rad/s. Hold the arm still and call again.')
-            _check_scatter(nets.std(axis=0), values, f"Link '{link}'")
-            found[index] = LinkBias(nets.mean(axis=0), regressors.mean(axis=0))
+            _check_scatter(every.net.std(axis=0), values, f"Link '{link}'")
         return found
 
     # ----------------------------------------------------------------------- checks

@@ -319,19 +319,18 @@ def tool_wrench(
     """
     scale = np.repeat((1.0, _LENGTH), 3)
     directions, singular, joints = np.linalg.svd(scale[:, None] * jacobian)
-    full = np.zeros(6)
-    full[:len(singular)] = singular
-    seen = full >= values.min_singular_value
-    count = int(seen.sum())
-    gains = full[:count] / (full[:count]**2 + values.damping**2)
+    count = int((singular >= values.min_singular_value).sum())
+    gains = singular[:count] / (singular[:count]**2 + values.damping**2)
     inverse = scale[:, None] * (directions[:, :count] * gains) @ joints[:count]
-    hidden = (directions[:, ~seen]**2).sum(axis=1) > _HIDDEN_SHARE
+    unseen = directions[:, count:]
+    hidden = (unseen**2).sum(axis=1) > _HIDDEN_SHARE
     spread = inverse @ covariance @ inverse.T
     spread[hidden] = spread[:, hidden] = 0.0
     spread[hidden, hidden] = np.inf
-    unobservable = tuple(_named(direction) for direction in directions[:, ~seen].T)
-    return ToolWrench(np.where(hidden, np.nan, inverse @ torque), float(full[-1]), unobservable,
-                      spread)
+    # Six directions have six singular values, as many of them 0 as joints are lacking.
+    smallest = float(singular[5]) if len(singular) > 5 else 0.0
+    return ToolWrench(np.where(hidden, np.nan, inverse @ torque), smallest,
+                      tuple(map(_named, unseen.T)), spread)
 
 
 def _named(direction: Array) -> str:

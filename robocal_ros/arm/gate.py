@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
 from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import Marker
 
@@ -102,8 +100,7 @@ class Arm:
         self.owner = ArmOwner(waiter)
         self.recorder = Recorder(joints)
         self._missing = ''
-        self._timer = waiter.node.create_timer(
-            _LOOK_PERIOD, self._look, waiter.group, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        self._timer = waiter.timer(_LOOK_PERIOD, self._look)
         self._timer.cancel()
 
     def start(self) -> None:

@@ -16,6 +16,7 @@ from rclpy.clock_type import ClockType
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.task import Future
+from rclpy.timer import Timer
 from std_srvs.srv import Trigger
 
 from robocal_ros.errors import CancelledError, DataError
@@ -86,7 +87,7 @@ class Waiter:
         self._waiting: list[Future[None]] = []
         self._due = self._late_since = -np.inf
         self._delay = 0.0
-        self._timer = node.create_timer(_PERIOD, self._wake, group, clock=self._clock)
+        self._timer = self.timer(_PERIOD, self._wake)
         self._timer.cancel()
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix='robocal')
         self._loading: list[ThreadFuture[Any]] = []
@@ -98,6 +99,16 @@ class Waiter:
         self._wake_all()
         self.node.destroy_timer(self._timer)
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def timer(self, period: float, callback: Callable[[], None]) -> Timer:
+        """Return a timer of the node on the steady clock, in its reentrant group.
+
+        Args:
+            period: Interval [s].
+            callback: Called at each interval.
+
+        """
+        return self.node.create_timer(period, callback, self.group, clock=self._clock)
 
     # --------------------------------------------------------------------- waiting
 

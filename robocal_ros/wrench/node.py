@@ -15,8 +15,6 @@ from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from geometry_msgs.msg import WrenchStamped
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import String
 
@@ -275,8 +273,7 @@ class WrenchHealth:
         """Create the timer of a node with observer, inputs and outputs, stopped."""
         self._node = node
         self._observer = node.observer
-        self._timer = node.create_timer(
-            _LOOK_EVERY, self._look, node.group, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        self._timer = node.waiter.timer(_LOOK_EVERY, self._look)
         self.start()
         self.stop()
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -33,7 +33,14 @@ _FRAME, _TASK = 'frame:', 'task:'
 
 
 class Leveling(ArmNode):
-    """Plans, shows, executes and verifies leveling motions."""
+    """Plans, shows, executes and verifies leveling motions.
+
+    Attributes:
+        tool: Forward kinematics of the point that is held.
+        imu: IMU on the tool; None without one.
+        rules: Rules that trigger leveling.
+
+    """
 
     capability = 'leveling'
     parameter_table = LevelingParameters
@@ -46,15 +53,14 @@ class Leveling(ArmNode):
         """Create streams, arm, IMU and rules."""
         values = self.values
         self._axis = reference_axis(self.robot, values.reference)
-        self._tool = Tool(self.robot, values.tool_point)
+        self.tool = Tool(self.robot, values.tool_point)
         self.make_arm()
         self._compliance: dict[str, float] = {}
         if values.use_compliance:
             self.results.follow('compliance', self._use_compliance)
         self.follow_load(self._use_arm, payload=values.use_compliance)
         self.imu = self._tool_imu() if values.imu_topic else None
-        self.rules = AutoLeveling(
-            self, lambda: self._tool.pose(self.arm.posture())[1], self._level_by_rule)
+        self.rules = AutoLeveling(self)
 
     def _tool_imu(self) -> ToolImu:
         """Return the IMU on the tool; raises ConfigurationError if it is not fixed to the tool."""
@@ -104,10 +110,6 @@ class Leveling(ArmNode):
         self.joints.clear()
         return f'{count} samples discarded.'
 
-    async def _level_by_rule(self, reason: str) -> None:
-        self.get_logger().info(f'Leveling by rule: {reason}.')
-        await self.answer('level', self.run)
-
     def _procedure(self) -> LevelingProcedure:
         sag = (SagCorrection(self.known_robot, self._carrying, self._compliance)
                if self._compliance else None)
@@ -116,7 +118,7 @@ class Leveling(ArmNode):
             sag)
 
     def _show(self, start: Array, plan: LevelPlan) -> None:
-        self.publish_markers(leveling_markers(self._tool, start, plan, self.values.max_step))
+        self.publish_markers(leveling_markers(self.tool, start, plan, self.values.max_step))
 
 
 # ------------------------------------------------------------------------------- rules
@@ -129,16 +131,8 @@ class AutoLeveling:
     motions by hand, a person may be next to the arm.
     """
 
-    def __init__(
-        self, node: ArmNode, tool_point: Callable[[], Array],
-        level: Callable[[str], Awaitable[None]],
-    ) -> None:
+    def __init__(self, node: Leveling) -> None:
         """Subscribe to the topics that the rules need.
-
-        Args:
-            node: The node.
-            tool_point: Returns the position of the tool point, shape (3,) [m].
-            level: Levels the tool; its argument is the reason.
 
         Raises:
             ConfigurationError: If a frame does not exist or moves.
@@ -146,8 +140,6 @@ class AutoLeveling:
         """
         names, robot = named(node.values.auto_level_after), node.robot
         self._node = node
-        self._tool_point = tool_point
-        self._level = level
         self._tasks: set[str] = set()
         self._regions: dict[str, pin.SE3] = {}
         self._half = 0.5 * frozen(node.values.auto_level_box)
@@ -199,6 +191,10 @@ class AutoLeveling:
         if reason:
             await self._level(reason)
 
+    async def _level(self, reason: str) -> None:
+        self._node.get_logger().info(f'Leveling by rule: {reason}.')
+        await self._node.answer('level', self._node.run)
+
     def reason(self) -> str:
         """Return the rule that applies, or an empty string; none while others move the arm."""
         arm = self._node.arm
@@ -206,7 +202,7 @@ class AutoLeveling:
             return ''
         if self._task in self._tasks:
             return f"task '{self._task}'"
-        point = self._tool_point()
+        point = self._node.tool.pose(arm.posture())[1]
         for frame, placement in self._regions.items():
             if (np.abs(placement.actInv(point)) <= self._half).all():
                 return f"the tool is in the region about '{frame}'"

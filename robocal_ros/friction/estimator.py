@@ -143,35 +143,6 @@ def estimate_motion(
         if good.issuperset(name.partition('.')[0].split('+'))})
 
 
-def _with_stds(values: Mapping[str, float], covariance: Array) -> dict[str, tuple[float, float]]:
-    """Return values by name, each with its standard deviation."""
-    stds = np.sqrt(np.maximum(np.diag(covariance), 0.0)).tolist()
-    return {name: (value, std) for (name, value), std in zip(values.items(), stds, strict=True)}
-
-
-def _law_parameters(
-    joint: str, numbers: Mapping[str, tuple[float, float]],
-    reasons: str | Mapping[str, str],
-) -> Iterator[Parameter]:
-    """Yield the parameters of a joint's law.
-
-    Args:
-        joint: Name of the joint.
-        numbers: Value and standard deviation of identified parameters, by name.
-        reasons: Why parameters are not identified: all of them, or by name or direction. Without
-            a reason they are not part of the law.
-
-    """
-    for direction in DIRECTIONS:
-        for name, unit in UNITS.items():
-            full = f'{joint}.{name}_{direction}'
-            if name == 'viscous' and f'{joint}.exponent_{direction}' in numbers:
-                unit = 'N·m·(s/rad)^exponent'
-            reason = reasons if isinstance(reasons, str) else (
-                reasons.get(direction) or reasons.get(name))
-            yield _parameter(full, unit, numbers, reason or 'not part of the chosen model')
-
-
 def _parameter(
     name: str, unit: str, numbers: Mapping[str, tuple[float, float]], note: str
 ) -> Parameter:
@@ -258,7 +229,9 @@ def assemble(
     """
     samples, motion = recording.joints, coupled is not None
     identified, covariance = _identified(found, coupled or {})
-    numbers = _with_stds(identified, covariance)
+    stds = np.sqrt(np.maximum(np.diag(covariance), 0.0)).tolist()
+    numbers = {name: (value, std)
+               for (name, value), std in zip(identified.items(), stds, strict=True)}
     points = [p for item in found if isinstance(item, FrictionFit) for p in item.points]
     fitted = [item for item in found if item.choice]
     result = CalibrationResult(
@@ -310,12 +283,25 @@ def _temperatures(
 def _parameters(
     item: JointFit, numbers: Mapping[str, tuple[float, float]], *, dynamic: bool,
 ) -> Iterator[Parameter]:
-    """Yield the parameters of a joint; ``numbers`` as of ``_law_parameters``."""
+    """Yield the parameters of a joint.
+
+    Args:
+        item: Its fit.
+        numbers: Value and standard deviation of identified parameters, by name.
+        dynamic: Whether the bristles are part of the model.
+
+    """
     choice, objections = item.choice, ' '.join(item.objections)
     reasons = {'static': item.stribeck_unidentified} if choice is None else {
         **choice.unidentified, 'static': item.stribeck_unidentified,
         **{direction: item.missing for direction in DIRECTIONS if direction not in choice.fits}}
-    yield from _law_parameters(item.joint, numbers, objections or reasons)
+    for direction in DIRECTIONS:
+        for name, unit in UNITS.items():
+            if name == 'viscous' and f'{item.joint}.exponent_{direction}' in numbers:
+                unit = 'N·m·(s/rad)^exponent'
+            yield _parameter(f'{item.joint}.{name}_{direction}', unit, numbers, (
+                objections or reasons.get(direction) or reasons.get(name)
+                or 'not part of the chosen model'))
     notes = item.presliding.unidentified if item.presliding else (
         2 * (objections or 'no slow small reversals are recorded',))
     for (name, unit), note in zip(BRISTLES.items(), notes, strict=True) if dynamic else ():

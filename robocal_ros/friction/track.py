@@ -72,7 +72,6 @@ class FrictionTracker:
 
     Attributes:
         load_changes: Number of detected changes of the load.
-        blocks: Number of blocks used.
 
     """
 
@@ -121,7 +120,6 @@ class FrictionTracker:
         self._travel = np.zeros(count)
         self._surprises: list[tuple[Array, Array, Array]] = []
         self.load_changes = 0
-        self.blocks = 0
         self.use(robot)
 
     def _body_variance(self, body: int) -> Array:
@@ -238,7 +236,6 @@ class FrictionTracker:
             self._value = self._value + gain @ innovation
             self._covariance = self._covariance - gain @ part
             self._covariance = 0.5 * (self._covariance + self._covariance.T)
-            self.blocks += 1
             square = (residual - columns @ self._value) ** 2 - unmodelled + np.einsum(
                 'ij,jk,ik->i', columns, self._covariance, columns)
         else:

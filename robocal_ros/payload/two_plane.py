@@ -432,8 +432,9 @@ class _Recording:
                     max(float(friction.deviation(d * speed)), 1e-3), change * torque))
         std = np.concatenate((noise, list(priors.values())))
         rows = np.vstack((average @ regressor, np.eye(len(names))[list(priors)]))
+        # Means and differences of both directions may differ in noise by any factor.
         fit = solve(rows, np.concatenate((average @ target, np.zeros(len(priors)))), std, names,
-                    max_condition=1e3, hint=hint)
+                    max_condition=1e6, hint=hint)
         gain = fit.covariance[:2] @ (rows / std[:, None]**2).T[:, :len(noise)]
         return PlaneFit(plane, tuple(sweeps), friction, directions, fit, freedom, target,
                         target - regressor @ fit.value, angle, gain @ average)

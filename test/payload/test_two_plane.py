@@ -563,6 +563,15 @@ def test_what_is_opposite_in_the_two_directions_widens_nothing(usual, what):
         assert result.parameter(name).std < 1.5 * plain.parameter(name).std
 
 
+def test_friction_that_hides_its_mean_beside_an_accurate_weight_is_no_lack_of_excitation(usual):
+    """In half of the difference of both directions there is far more noise than in their mean."""
+    position, velocity = usual.motion.position, usual.motion.velocity
+    quiet = usual.samples(Noise(effort=1e-3, quantisation=0.0))
+    result = usual.found(replace(quiet, effort=quiet.effort + 8.0 * np.sign(velocity) * np.sin(
+        3.0 * position) * (np.abs(velocity) > 1e-3)))
+    assert np.abs(error_of(result, usual)).max() < 1e-3
+
+
 def test_fast_ripple_doubts_weight_by_the_slow_ripple_that_gears_have_with_it(usual):
     """Ripple of two periods per turn is hardly told from weight by sweeps of this width."""
     position, moving = usual.motion.position, np.abs(usual.motion.velocity) > 1e-3

@@ -100,7 +100,7 @@ _CAPABILITIES = (
                   'robocal run leveling')),
         Procedure(
             'geometry', 'frames and compliance of all joints, from files of observations', '',
-            'geometry', estimator='robocal_ros.compliance.geometry_estimator:GEOMETRY',
+            'geometry', 'geometry', estimator='robocal_ros.compliance.geometry_estimator:GEOMETRY',
             urdf='calibrated'))),
     Capability('wrench_observer', 'robocal_ros.wrench', 'wrench.md', (
         Procedure('wrench', 'biases of the F/T sensors (tare); from a bag, external wrenches too',

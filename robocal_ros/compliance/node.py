@@ -10,7 +10,6 @@ from functools import partial
 
 import numpy as np
 from geometry_msgs.msg import PointStamped, PoseStamped, TransformStamped, Vector3, Vector3Stamped
-from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arm import PreviewArm, PreviewRecorder, ServiceCall
@@ -32,7 +31,7 @@ from robocal_ros.compliance.procedure import ComplianceProcedure, KeptSets, Stat
 from robocal_ros.errors import ConfigurationError, DataError, MotionError
 from robocal_ros.messages import TrackerIntake, TrackerStream, conversions, qos
 from robocal_ros.node import Action, Answer, ArmNode, Journal, spin
-from robocal_ros.results import CalibrationResult, Verdict, to_yaml, with_inputs
+from robocal_ros.results import CalibrationResult, Verdict, with_inputs
 from robocal_ros.robot import (
     Robot,
     SagCorrection,
@@ -71,8 +70,6 @@ class ComplianceCalibration(ArmNode):
             now=self.waiter.now, tolerated=2))
         self.make_recorder('compliance', KeptSets, services=COMPLIANCE.services,
                            tracker=(need.topic, self._tracker))
-        self._result_topic = self.publisher(String, '~/result')
-        self._geometry_topic = self.publisher(String, '~/geometry')
         self._placing_topic = self.publisher(TransformStamped, '~/tracker_transform')
         reader = StationaryReader(
             self.arm, self.joints, self._tracker, lambda: self.values, self.waiter.until_stopped,
@@ -161,7 +158,8 @@ class ComplianceCalibration(ArmNode):
                 errors = await self.waiter.compute(
                     before_and_after, robot, tracked(unloaded, loaded), values, mounted)
                 self.publish_markers(error_markers(robot.root_frame, *errors))
-            return self.keep(result, self._publish_geometry, GEOMETRY.summary)
+            # The URDF of a geometry is used once it replaces the present one.
+            return self.keep(result, self.publish_result, GEOMETRY.summary)
         if result.verdict is not Verdict.PASS:
             self._draw(result)
         return self.keep(result, self._publish, COMPLIANCE.summary)
@@ -304,16 +302,12 @@ class ComplianceCalibration(ArmNode):
 
     def _publish(self, result: CalibrationResult) -> None:
         """Publish and use a result that passed."""
-        self._result_topic.publish(String(data=to_yaml(result)))
+        self.publish_result(result)
         self._compliance = compliance_by_joint(result)
         self._predict_sag()
         self._show_registration(np.reshape(result.settings['tracker_rotation'], (3, 3)),
                                 np.array(result.settings['tracker_translation']))
         self._draw(result)
-
-    def _publish_geometry(self, result: CalibrationResult) -> None:
-        """Publish a geometry that passed; its URDF is used once it replaces the present one."""
-        self._geometry_topic.publish(String(data=to_yaml(result)))
 
     def _show_registration(self, rotation: Array, translation: Array) -> None:
         """Publish the pose of the tracker."""

@@ -82,7 +82,6 @@ class FrictionIdentification(ArmNode):
             lambda value: self._feed_forward.warm(value))
         ) if values.temperature_topic else None
         self.make_recorder('friction', KeptJoints, temperature=temperature)
-        self._result_topic = self.publisher(String, '~/result')
         self._points_topic = self.publisher(JointState, '~/points')
         self._curve_topic = self.publisher(JointState, '~/curve')
         given = {} if not values.trajectory_file else load_trajectory_set(
@@ -185,7 +184,7 @@ class FrictionIdentification(ArmNode):
 
     def _publish(self, result: CalibrationResult) -> None:
         """Publish an accepted result, and use it for the compensation."""
-        self._result_topic.publish(String(data=to_yaml(result)))
+        self.publish_result(result)
         self._feed_forward.use(result)
 
     def _show(self, found: FrictionFit) -> None:

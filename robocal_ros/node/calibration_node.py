@@ -58,7 +58,7 @@ from robocal_ros.node.instance import ActiveInstance
 from robocal_ros.node.procedure_node import Action, Answer, Part, ProcedureNode
 from robocal_ros.node.status import StatusReporter
 from robocal_ros.parameters import RobotParameters
-from robocal_ros.results import CalibrationResult, Verdict, check_writable
+from robocal_ros.results import CalibrationResult, Verdict, check_writable, to_yaml
 from robocal_ros.robot import make_robot, make_store, with_own_units
 
 if TYPE_CHECKING:
@@ -380,6 +380,9 @@ class CalibrationNode(ProcedureNode, ABC):
         self.store = make_store(self.robot, values)
         self.markers = self.publisher(MarkerArray, '~/markers')
         self.check(values)
+        self._result_topics = {
+            item.kind: self.publisher(String, f'~/{item.topic}')
+            for item in registry.of_node(self.capability).procedures if item.kind}
         self.build()
         if hasattr(self, 'arm'):
             self._preview_topic = self.publisher(JointTrajectory, '~/preview_trajectory')
@@ -465,6 +468,11 @@ class CalibrationNode(ProcedureNode, ABC):
         if resumed := self.journal.resumed:
             result = replace(result, counts={**result.counts, 'resumed': resumed})
         return with_own_units(self.robot, result)
+
+    def publish_result(self, result: CalibrationResult) -> None:
+        """Publish a result, latched, on the topic of its kind; without one it is only stored."""
+        if result.kind in self._result_topics:
+            self._result_topics[result.kind].publish(String(data=to_yaml(result)))
 
     def keep(
         self, result: CalibrationResult, publish: Callable[[CalibrationResult], None],

@@ -10,7 +10,6 @@ from functools import partial
 import numpy as np
 import scipy
 from geometry_msgs.msg import InertiaStamped, WrenchStamped
-from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros import registry
@@ -34,7 +33,7 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.procedure import GUESS, KeptPostures, PayloadProcedure
 from robocal_ros.payload.result import COM
 from robocal_ros.payload.static_poses import check_weighed
-from robocal_ros.results import CalibrationResult, Inputs, absence, to_yaml
+from robocal_ros.results import CalibrationResult, Inputs, absence
 from robocal_ros.robot import ARM, DRIVE_GAINS, carried_load, check_effort_unit, friction_by_joint
 
 Motions = Callable[[PayloadProcedure], Awaitable[None]]
@@ -78,9 +77,7 @@ class PayloadIdentification(ArmNode):
             self.results.follow('friction', friction_by_joint, remedy=(
                 'Identify friction anew, or set use_friction to false.'))
         self._inertia_topic = self.publisher(InertiaStamped, '~/inertia')
-        self._topics = {item.kind: self.publisher(String, f'~/{item.topic}')
-                        for item in registry.of_node(self.capability).procedures}
-        for kind in self._topics:
+        for kind in registry.of_node(self.capability).results:
             if stored := self.store.load(kind):
                 self._publish(stored)
 
@@ -236,8 +233,7 @@ class PayloadIdentification(ArmNode):
 
     def _publish(self, result: CalibrationResult) -> None:
         """Publish a result; a reference run is only read from its file."""
-        if result.kind in self._topics:
-            self._topics[result.kind].publish(String(data=to_yaml(result)))
+        self.publish_result(result)
         if result.kind == 'payload':
             self._inertia_topic.publish(conversions.to_inertia(result))
             self.publish_markers(payload_markers(result))

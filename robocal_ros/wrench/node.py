@@ -16,7 +16,6 @@ from typing import Any
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from geometry_msgs.msg import WrenchStamped
 from sensor_msgs.msg import Imu, JointState
-from std_msgs.msg import String
 
 from robocal_ros.messages import (
     SPARSE,
@@ -31,10 +30,9 @@ from robocal_ros.messages import (
     to_seconds,
 )
 from robocal_ros.node import CalibrationNode, DriveGains, Marks, spin, status
-from robocal_ros.results import CalibrationResult, to_yaml, with_inputs
+from robocal_ros.results import CalibrationResult, with_inputs
 from robocal_ros.robot import (
     SENSOR_CALIBRATION,
-    TORQUE_ZERO,
     check_effort_unit,
     check_efforts,
     effort_factor,
@@ -494,8 +492,6 @@ class WrenchObserverNode(CalibrationNode):
             chain.link for chain in self.observer.arm.chains]) if values.hold_on_contact else None
         self.health = self.stream(WrenchHealth(self))
         self.marks = Marks(self)
-        self._result_topic = self.publisher(String, '~/result')
-        self._zero_topic = self.publisher(String, f'~/{TORQUE_ZERO}')
         self._tare = TareProcedure(
             self.observer, self.waiter.until_stopped, lambda: self.health.first_reason)
         DriveGains(self, self.inputs.set_factor, on_use=self._use_gains)
@@ -510,12 +506,12 @@ class WrenchObserverNode(CalibrationNode):
                     self, self.group, values.temperature_topic, self._take_temperature))
         zero = self._use_zero(gains)
         if zero is not None:
-            self._zero_topic.publish(String(data=to_yaml(zero)))
+            self.publish_result(zero)
         self.results.follow(SENSOR_CALIBRATION, self.observer.use_calibration)
         stored = tare.kept(values, self.store.load)
         if stored is not None:
             self.observer.use_tare(stored)
-            self._publish(stored)
+            self.publish_result(stored)
 
     def _use_friction(self, result: CalibrationResult) -> None:
         self._friction = result
@@ -592,7 +588,7 @@ class WrenchObserverNode(CalibrationNode):
                     self.values, self.results.current, torques=True)),
                 efforts=efforts_of(self.robot, self.values))
             self.store.save(result)
-            self._zero_topic.publish(String(data=to_yaml(result)))
+            self.publish_result(result)
         return outcome.message
 
     async def tare(self) -> str:
@@ -615,12 +611,8 @@ class WrenchObserverNode(CalibrationNode):
                 marks.JOINTS: f'{to_seconds(first)!r} {to_seconds(last)!r}'})
             result = with_inputs(outcome.result, tare.inputs_of(self.values, self.results.current))
             self.store.save(result)
-            self._publish(result)
+            self.publish_result(result)
         return outcome.message
-
-    def _publish(self, result: CalibrationResult) -> None:
-        """Publish a tare, latched."""
-        self._result_topic.publish(String(data=to_yaml(result)))
 
 
 main = partial(spin, WrenchObserverNode)

@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import numpy as np
-from std_msgs.msg import String
 
 from robocal_ros.messages import JointStateStream
 from robocal_ros.node import Answer, CalibrationNode, SampleRecorder
-from robocal_ros.results import CalibrationResult, to_yaml
 from support.toy.estimator import POSTURE, summary
 from support.toy.parameters import ToyParameters
 
@@ -24,7 +22,6 @@ class PostureAverage(CalibrationNode):
             self, self.group, self.robot, now=self.waiter.now, factor=np.ones(self.robot.n),
             busy=lambda: self.busy))
         self.recorder = self.stream(SampleRecorder(self, self.joints, wrenches={}))
-        self._result_topic = self.publisher(String, '~/result')
 
     async def run(self) -> Answer:
         return await self.estimate()
@@ -36,10 +33,7 @@ class PostureAverage(CalibrationNode):
         inputs = POSTURE.inputs(self.robot, self.values, self.results.current)
         recording = self.recorder.recording(POSTURE.needs(self.values))
         result = POSTURE.result(self.robot, recording, self.values, inputs)
-        return self.keep(result, self._publish, summary)
+        return self.keep(result, self.publish_result, summary)
 
     async def clear(self) -> str:
         return f'{self.recorder.clear()} samples discarded.'
-
-    def _publish(self, result: CalibrationResult) -> None:
-        self._result_topic.publish(String(data=to_yaml(result)))

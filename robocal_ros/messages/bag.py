@@ -25,7 +25,7 @@ from importlib.metadata import version
 from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -292,10 +292,8 @@ def _groups(reader: Reader, topics: Collection[str]) -> Iterator[list[Part]]:
 def _one_by_one(messages: Iterator[tuple[Connection, int, bytes]]) -> Iterator[list[Part]]:
     """Yield messages of files without an index, in the order in which rosbags yields them."""
     while block := list(islice(messages, CHUNK)):
-        by_topic = grouped(enumerate(block), lambda item: item[1][0].topic)
-        yield [Part(topic, np.array([time for _, (_, time, _) in mine]),
-                    np.array([place for place, _ in mine]), [data for _, (_, _, data) in mine])
-               for topic, mine in by_topic.items()]
+        yield _by_topic([Part(connection.topic, np.array([time]), np.array([place]), [data])
+                         for place, (connection, time, data) in enumerate(block)])
 
 
 def _files(path: Path) -> list[Path]:
@@ -366,8 +364,7 @@ _LIST_AT = 15
 Offsets = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """Successive messages of a topic.
 
     Attributes:
@@ -447,10 +444,8 @@ def _stretches(chunks: Sequence[tuple[int, Any]]) -> Iterator[list[tuple[int, An
 def _by_topic(found: Sequence[Part]) -> list[Part]:
     """Join the parts of each topic."""
     joined = []
-    for topic in dict.fromkeys(part.topic for part in found):
-        times, places, messages = zip(*(
-            (part.times, part.places, part.messages) for part in found if part.topic == topic),
-            strict=True)
+    for topic, same in grouped(found, lambda part: part.topic).items():
+        _, times, places, messages = zip(*same, strict=True)
         kinds = {getattr(piece, 'dtype', None) for piece in messages}
         # An array if all messages have the same length.
         joined.append(Part(topic, np.concatenate(times), np.concatenate(places), (

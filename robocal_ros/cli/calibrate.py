@@ -26,6 +26,7 @@ from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.files import Section, read_as, write_output
 from robocal_ros.payload import (
     MAX_GAIN_STD,
+    NARROWLY,
     PayloadParameters,
     duration_in,
     gain_std_in,
@@ -94,7 +95,9 @@ class Guide:
         self._session, self._graph, self._options = session, graph, options
         self._clients: dict[str, NodeClient] = {}
         self._efforts = efforts
+        # Why steps are expected to fail; of the second ones, that is not sure.
         self._ruled: dict[Action, str] = {}
+        self._near: dict[Action, str] = {}
         self._previewed: dict[Action, float] = {}
         self._assumed: set[Action] = set()
         self._gain_std = _IDENTIFIED
@@ -230,7 +233,10 @@ class Guide:
         return tuple(plan.actions(self.answers.mass, self.answers.mass_std))
 
     def _planned(self) -> tuple[Action, ...] | None:
-        """Return the cheapest plan of which all previews that are possible now succeed."""
+        """Return the cheapest plan of which all previews that are possible now succeed.
+
+        If there is none, steps that are expected to fail narrowly may be tried.
+        """
         for step in self._steps:
             node = '' if step.by_hand else registry.procedures()[step.procedure].node
             if node and node not in self._running:
@@ -239,7 +245,10 @@ class Guide:
             facts = self._facts()
             possible = [replace(step, seconds=self._previewed.get(step, step.seconds))
                         for step in self._steps if step not in self._ruled]
-            found = plan.cheapest(possible, facts, self._wanted(facts))
+            found = plan.cheapest([step for step in possible if step not in self._near],
+                                  facts, self._wanted(facts))
+            if found is None:
+                found = plan.cheapest(possible, facts, self._wanted(facts))
             there = facts | plan.MOUNTS
             # What was previewed with assumptions is previewed again with what was measured.
             new = [step for step in found or () if step.preview and (
@@ -268,12 +277,16 @@ class Guide:
         (self._assumed.add if missing else self._assumed.discard)(step)
         # What is assumed is no evidence that the arm's model holds; its measurement will be.
         hopeful = ('', 'pass', 'not_evaluated') if missing else ('', 'pass')
-        if answer.success and verdict_in(answer.message) in hopeful:
+        verdict, seconds = verdict_in(answer.message), duration_in(answer.message) or step.seconds
+        self._near.pop(step, None)
+        if answer.success and verdict in hopeful:
             self._gain_std = gain_std_in(answer.message) or self._gain_std
-            self._previewed[step] = duration_in(answer.message) or step.seconds
+            self._previewed[step] = seconds
             print_line(f'  {step.title}: {answer.message}', 'dim')
         elif plan.PAYLOAD in missing:
             self._previewed[step] = step.seconds
+        elif answer.success and verdict == NARROWLY:
+            self._previewed[step], self._near[step] = seconds, objection_in(answer.message)
         else:
             self._ruled[step] = objection_in(answer.message)
 
@@ -300,12 +313,15 @@ class Guide:
             hand = ' (by hand)' if step.by_hand else ''
             print_line(f'{number}. {step.title}{hand}, {step.seconds:.0f} s', 'bold')
             print_line(f'   {plan.reason(step, found[number:], self._wanted(facts))}')
+            if step in self._near:
+                print_line(f'   {self._near[step]}. Nothing else reaches it.', 'yellow')
         print_line(f'In all {sum(step.seconds for step in found) / 60.0:.0f} min, '
                    f'{sum(step.by_hand for step in found)} times by hand. Left out:')
         self._show_left_out(found, facts)
 
     def _show_left_out(self, found: tuple[Action, ...], facts: Facts) -> None:
-        for why, titles in plan.left_out(self._steps, found, facts, self._ruled).items():
+        for why, titles in plan.left_out(
+                self._steps, found, facts, self._near | self._ruled).items():
             print_line(f'   {why}: {"; ".join(titles)}', 'dim')
 
     # ---------------------------------------------------------------------- execution

@@ -7,6 +7,7 @@ from .arm_identification import (
 from .estimator import (
     ARM_IDENTIFICATION as ARM_IDENTIFICATION,
     GAINS as GAINS,
+    NARROWLY as NARROWLY,
     PAYLOAD as PAYLOAD,
     duration_in as duration_in,
     estimate as estimate,

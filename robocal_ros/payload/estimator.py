@@ -401,12 +401,20 @@ def _lasting(generator: np.random.Generator, motion: Trajectory) -> Array:
 
 _SHOWN = 7
 _WORD = 'Expected verdict: '
+NARROWLY = 'fail, narrowly'
+"""Expected verdict of a run that may pass: limits are missed by less than previews err."""
+# Factor within which most deviations that runs state are of what previews expect.
+_ACCURACY = 1.5
 
 
 def expected_text(result: CalibrationResult) -> str:
     """Return an expected result in a sentence or more."""
     if result.verdict is not Verdict.PASS:
-        return f'{_WORD}{result.verdict.value}. {" ".join(result.reasons)}'
+        missed = [check for check in result.checks if not check.passed]
+        word = NARROWLY if missed and all(
+            check.limit / _ACCURACY <= check.value <= check.limit * _ACCURACY
+            for check in missed) else result.verdict.value
+        return f'{_WORD}{word}. {" ".join(result.reasons)}'
     shown = [(item.name, wording.reading(item)) for item in result.parameters if item.std]
     return f'{_WORD}pass: ' + ', '.join(
         f'{name} ± {own.half} {own.unit}'.rstrip() for name, own in shown[:_SHOWN]) + '.'

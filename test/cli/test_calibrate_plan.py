@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
@@ -138,8 +139,9 @@ class Guide(calibrate.Guide):
     """A guide whose previews are judged by a function."""
 
     def __init__(self, answers: Answers, judge: Judge, values: PayloadParameters) -> None:
-        self.answers, self.judge = answers, judge
+        self.answers, self.judge = copy(answers), judge
         self._ruled, self._previewed, self._again, self._assumed = {}, {}, set(), set()
+        self._near: dict[Action, str] = {}
         self._gain_std = 0.005
         self._running, self._efforts = {'payload_identification'}, True
         self._values = values
@@ -285,6 +287,25 @@ def test_where_nothing_helps_there_is_no_plan_and_a_reason() -> None:
     assert guide._planned() is None
     told = calibration_plan.left_out(guide._steps, (), guide._facts(), guide._ruled)
     assert any('Expected verdict fail: It takes 77 s' in why for why in told)
+
+
+def test_what_is_expected_to_fail_narrowly_is_tried_where_nothing_else_is_left() -> None:
+    def judge(step: Action, assumed: Mapping[str, Any]) -> str:
+        verdict = uncalibrated(step, assumed)
+        return 'fail, narrowly' if step.title in near and verdict == 'pass' else verdict
+
+    # The chain of the two planes is cheaper, and the fast motion is expected to pass.
+    near = {title for title in by_torque_without('') if 'constant speed' in title}
+    guide = Guide(WEIGHED, judge, PayloadParameters())
+    assert 'fast motion' in guide.titles()[-1]
+    near = by_torque_without('')
+    guide = Guide(WEIGHED, judge, PayloadParameters())
+    assert guide.titles()[:4] == CHAIN
+    last = guide._planned()[-1]
+    assert guide._near[last].startswith('Expected verdict fail, narrowly: ')
+    # After a run that does fail, nothing is left.
+    guide._ruled[last] = 'Verdict fail.'
+    assert last.title not in guide.titles()
 
 
 def test_a_node_that_is_not_running_is_named() -> None:

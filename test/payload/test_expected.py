@@ -21,7 +21,7 @@ from robocal_ros.payload import (
     objection_in,
     verdict_in,
 )
-from robocal_ros.results import Inputs
+from robocal_ros.results import Check, Inputs
 from robocal_ros.robot import Trajectory
 
 TOPIC = 'ft_wrist/wrench'
@@ -68,6 +68,22 @@ def test_efforts_that_nobody_calibrated_are_expected_to_fail(record: Record) -> 
                             resting(record, 0.1), TOOL.mass)
     assert verdict_in(expected_text(found)) == 'fail'
     assert 'drive gains' in ' '.join(found.reasons)
+
+
+@pytest.mark.parametrize(('missed', 'word'), [(1.4, 'fail, narrowly'), (1.6, 'fail')])
+def test_a_limit_that_is_missed_by_less_than_previews_err_is_missed_narrowly(
+    record: Record, missed: float, word: str
+) -> None:
+    found = expected_result(PAYLOAD, record.robot, VALUES, Inputs(), motion(record),
+                            resting(record, 0.1), TOOL.mass)
+    narrow = Check('torque error', False, 0.3 * missed, 0.3, 'N·m', 'Not fit. Too wide.')
+    text = expected_text(replace(found, checks=(*found.checks, narrow)))
+    assert verdict_in(text) == word
+    assert objection_in(text) == f'Expected verdict {word}: Not fit'
+    # Another reason, such as one without a limit that could be near, decides.
+    other = replace(narrow, value=1.0, limit=0.0)
+    assert verdict_in(expected_text(replace(
+        found, checks=(*found.checks, narrow, other)))) == 'fail'
 
 
 def test_a_motion_that_is_too_slow_is_refused(record: Record) -> None:

@@ -152,8 +152,14 @@ class Guide:
         mounted = bool(self.answers.mounted and self.answers.tool)
         mounting = {'use_payload': mounted, 'payload_is': 'tool' if mounted else 'unused'}
         own = {**mounting, **step.parameters}
+        had, friction = self._had.setdefault(client, {}), self._store.load('friction')
+        # The friction of an arm before it was identified, or of the joints that passed then.
+        if friction and stale_inputs(friction, self._store.load):
+            own['use_friction'] = False
+        elif 'use_friction' in had:
+            own['use_friction'] = had['use_friction']
         wanted = {**as_parameters(self.answers), **self._sensor, **own, **(assumed or {})}
-        has, had = client.parameters(wanted), self._had.setdefault(client, {})
+        has = client.parameters(wanted)
         had.update((name, has[name]) for name in own if name in has and name not in had)
         changed = {name: value for name, value in wanted.items()
                    if name in has and has[name] != value}

@@ -86,6 +86,11 @@ def _of(*facts: str) -> Facts:
     return frozenset(facts)
 
 
+def _with(known: Facts) -> str:
+    """Return the end of the title of a step that needs some knowledge."""
+    return f' with {" and ".join(sorted(known, reverse=True))}' if known else ''
+
+
 # Time for which a hand, a fast motion, and drive gains that rely on the URDF's links are avoided.
 _HAND, _FAST, _DOUBTFUL = 300.0, 120.0, 60.0
 
@@ -118,7 +123,7 @@ def actions(mass: float = 0.0, mass_std: float = 0.0) -> Iterator[Action]:
     # From efforts: as they are, with known gains, and with known links too.
     fast = {'method': 'excitation', 'excitation_source': 'torque'}
     for known in (_of(), _of(GAINS), KNOWLEDGE):
-        suffix = f' with {" and ".join(sorted(known, reverse=True))}' if known else ''
+        suffix = _with(known)
         yield Action(f'payload by joint torques at constant speed{suffix}',
                      _of(TOOL, MASS, EFFORTS) | known, _of(PAYLOAD), 120.0, procedure='payload',
                      preview='preview', parameters={'method': 'two_plane', **weighed})
@@ -133,10 +138,10 @@ def actions(mass: float = 0.0, mass_std: float = 0.0) -> Iterator[Action]:
                  _of(TOOL, EFFORTS, GAINS, REFERENCE), _of(PAYLOAD), 40.0, risk=_FAST,
                  procedure='payload', preview='preview',
                  parameters={**fast, 'reference_run': 'subtract'})
-    friction = Action('friction of the bare arm', _of(BARE, EFFORTS), _of(FRICTION), 1000.0,
-                      procedure='friction', preview='preview')
-    yield friction
-    yield replace(friction, title='friction', needs=_of(TOOL, PAYLOAD, EFFORTS))
+    for known in (_of(), KNOWLEDGE):
+        for what, carried in (' of the bare arm', _of(BARE)), ('', _of(TOOL, PAYLOAD)):
+            yield Action(f'friction{what}{_with(known)}', carried | {EFFORTS} | known,
+                         _of(FRICTION), 1000.0, procedure='friction', preview='preview')
     yield Action('tare', _of(TOOL, PAYLOAD, SENSOR), _of(TARE), 10.0, procedure='wrench')
     # Compliance with a load that is mounted by hand.
     loads = {'method': 'loaded_unloaded'}

@@ -170,7 +170,9 @@ def estimate(
         return static_poses.estimate(robot, joints, recording.wrench(values.sensor_topic), values)
     if values.method == 'two_plane':
         arm, friction = _by_torque(robot, recording, values, inputs, values.known_mass)
-        return two_plane.estimate(arm.robot, joints, values, friction, inputs.get('payload'), arm)
+        return two_plane.estimate(
+            arm.robot, joints, values, friction,
+            inputs.get('payload') or inputs.beside.get('payload'), arm)
     return _estimate_excitation(robot, recording, values, inputs)
 
 
@@ -277,7 +279,7 @@ def kinds(values: PayloadParameters) -> tuple[str, ...]:
     return tuple(kind for kind, used in (
         ('friction', values.use_friction and not reads_wrench(values)),
         (TORQUE_ZERO, values.use_torque_zero and not reads_wrench(values)),
-        ('payload', values.method == 'two_plane'),
+        ('payload', values.method == 'two_plane' and values.known_mass <= 0.0),
         (excitation.REFERENCE,
          values.method == 'excitation' and values.reference_run == 'subtract')) if used)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec import structs
 from support.friction_results import friction_result
 
 from robocal_ros import registry
@@ -24,6 +25,7 @@ from robocal_ros.cli.calibration_plan import Action
 from robocal_ros.errors import ConfigurationError, FileFormatError
 from robocal_ros.payload import PayloadParameters
 from robocal_ros.results import CalibrationResult
+from robocal_ros.results.result import Input
 
 MOUNTED = frozenset((of.TOOL, of.REMOVABLE, of.EFFORTS, of.MASS))
 
@@ -306,6 +308,53 @@ def test_what_is_expected_to_fail_narrowly_is_tried_where_nothing_else_is_left()
     # After a run that does fail, nothing is left.
     guide._ruled[last] = 'Verdict fail.'
     assert last.title not in guide.titles()
+
+
+class Client:
+    """A node by its parameters."""
+
+    def __init__(self, **has: Any) -> None:
+        self.has = has
+
+    def parameters(self, names: Collection[str]) -> dict[str, Any]:
+        return {name: self.has[name] for name in names if name in self.has}
+
+    def make_active(self, changed: Mapping[str, Any], timeout: float) -> None:
+        self.has.update(changed)
+
+
+@pytest.mark.parametrize('used', [True, False])
+def test_friction_of_before_the_arm_was_identified_is_left_out(
+    used: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would make fail what is estimated with it, and the plan may not need it."""
+    guide, client = Guide(WEIGHED, lambda *_: 'pass', PayloadParameters()), Client(
+        use_friction=used)
+    (step,) = guide._planned()[-1:]
+    monkeypatch.setattr(guide, '_of', lambda step: client)
+    guide._options, guide._had = SimpleNamespace(timeout=1.0), {}
+    guide._sensor = {}
+    guide.stored |= {
+        'arm': friction_result('joint_5'),
+        'friction': replace(friction_result('joint_6'), inputs=(Input('arm', 'none', ''),))}
+    calibrate.Guide._prepare(guide, step)
+    assert not client.has['use_friction']
+    del guide.stored['friction']
+    calibrate.Guide._prepare(guide, step)
+    assert client.has['use_friction'] == used
+
+
+def test_friction_that_links_hide_is_measured_again_once_the_arm_is_identified() -> None:
+    guide = Guide(
+        structs.replace(WEIGHED, purposes=['friction']), lambda *_: 'pass', PayloadParameters())
+    guide._running.add('friction_identification')
+    assert guide.titles()[-1] == 'friction'
+    for step in guide._steps:
+        if step.procedure == 'friction' and not step.needs >= of.KNOWLEDGE:
+            guide._ruled[step] = 'Verdict fail: gravity that the model lacks.'
+    titles = guide.titles()
+    assert {'arm without load', 'arm with the weighed tool'} <= set(titles)
+    assert any(title.startswith('friction') and 'own links' in title for title in titles)
 
 
 def test_a_node_that_is_not_running_is_named() -> None:

@@ -30,7 +30,7 @@ from robocal_ros.payload.excitation import estimate as estimate_payload
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import BAND, MIN_MOTION
 from robocal_ros.results.provenance import Inputs, choose, stale_inputs
-from robocal_ros.results.result import CalibrationResult, State, Verdict
+from robocal_ros.results.result import CalibrationResult, Input, State, Verdict
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 from robocal_ros.robot.arm_model import (
     identified_arm,
@@ -329,6 +329,16 @@ def test_an_arm_of_before_the_gains_is_used_once_it_is_identified_again(tmp_path
     assert used().sha256 == second.sha256
     assert identified_arm(ROBOT, values, used()) is not None
     assert stale_inputs(second, store.load) == stale_inputs(gains, store.load) == ()
+
+
+@pytest.mark.parametrize('mass', [0.0, 2.3])
+def test_a_stored_payload_counts_as_an_input_of_two_planes_for_its_mass_alone(mass: float) -> None:
+    """With a weighed mass it is compared only, and need not be current to be measured again."""
+    stored = replace(run(loaded=True), kind='payload', inputs=(Input('arm', 'none', ''),))
+    known = {'payload': stored, 'arm': run()}
+    inputs = PAYLOAD.inputs(ROBOT, replace(VALUES, method='two_plane', known_mass=mass), known.get)
+    assert bool(inputs.stale) == (mass == 0.0)
+    assert inputs.beside['payload'] is stored
 
 
 def test_an_arm_is_used_with_the_constants_that_it_was_identified_with_alone(

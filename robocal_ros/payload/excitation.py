@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from robocal_ros.arrays import Array, covariance_factor
+from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ConvergenceError, DataError
 from robocal_ros.estimation import Blocks, combined_freedom
 from robocal_ros.messages import JointSamples, WrenchSamples, check_effort
@@ -711,6 +711,11 @@ def _about(rows: Rows, fit: RowsFit) -> Array:
 def _linearised(rows: Rows, gain: Array, value: Array) -> tuple[Array, Array]:
     """Linearise about an estimate.
 
+    Nuisance parameters have the scale of the present gains, which do not follow their torques: the
+    mode of gains times parameters with priors favours large gains with small parameters, by as
+    much as the number of parameters that the data tell (MacKay, Neural Comput. 11 (1999) 1035,
+    doi 10.1162/089976699300016331).
+
     Args:
         rows: The problem.
         gain: Scale of each joint, shape (n,).
@@ -718,11 +723,11 @@ def _linearised(rows: Rows, gain: Array, value: Array) -> tuple[Array, Array]:
 
     Returns:
         Regressor of gains and of all columns except the mass, shape (n, k, q), and the part
-        that both current gains and current values explain, shape (n, k).
+        that current gains and the current payload explain, shape (n, k).
 
     """
     n, width, columns = len(gain), rows.width, rows.columns
-    variable = columns[:, :, 1:10] @ value[1:10] + columns[:, :, width:] @ value[width:]
+    variable = columns[:, :, 1:10] @ value[1:10]
     regressor = np.concatenate((np.zeros((*rows.measured.shape, n)), columns[:, :, 1:]), axis=2)
     joints = np.arange(n)
     regressor[joints, :, joints] = rows.known + value[0] * columns[:, :, 0] + variable
@@ -738,7 +743,7 @@ def _weight_check(arm: ArmModel, fit: RowsFit) -> Check:
     by which efforts become those of the known mass.
     """
     change = fit.value[[name.startswith('arm ') for name in fit.rows.names]]
-    heavier = covariance_factor(arm.covariance)[:10 * arm.robot.n:10].sum(axis=0)
+    heavier = np.hstack(arm.factor())[:10 * arm.robot.n:10].sum(axis=0)
     off, limit = float(heavier @ change), CERTAIN * float(np.linalg.norm(heavier))
     return at_most(
         'weight of the links', abs(off), limit, 'kg',

@@ -201,3 +201,25 @@ def test_motors_that_saturate_are_estimated(usual):
         errors.append([(p.value - true) / p.std for p, true in zip(known, scale, strict=True)])
     assert np.abs(errors[0]).max() > 4.0
     assert np.abs(errors[1]).max() < 3.3
+
+
+def test_errors_that_the_estimate_finds_do_not_make_the_gains_larger(usual):
+    """Errors of the links of either sign: the gains follow them, and are right in the mean."""
+    record, shifts = usual.but(duration=24.0), []
+    generator = np.random.default_rng(5)
+    links = link_parameters(record.robot)
+    for change in 0.1 * generator.normal(size=(4, len(links), 1)):
+        for sign in (-1.0, 1.0):
+            other = with_links(record.robot, links * (1.0 + sign * change),
+                               np.zeros(record.robot.n))
+            samples = record.joints(3, SCALE)
+            motion = record.motion.at(samples.time)
+            apart = np.array([other.inverse_dynamics(*item) - record.robot.inverse_dynamics(*item)
+                              for item in zip(*motion, strict=True)])
+            result = excitation.estimate_gains(
+                record.robot, replace(samples, effort=samples.effort + SCALE * apart),
+                replace(WITH_PRIORS, arm_model_std=0.05))
+            shifts.append(np.mean([
+                (p.value - SCALE[record.robot.joint_names.index(p.name.split('.')[0])]) / p.std
+                for p in result.parameters if p.value is not None]))
+    assert abs(np.mean(shifts)) < 0.2, shifts

@@ -38,10 +38,12 @@ _LEAST_EXTENT = 0.02
 _LEAST_MASS = 0.05
 # Distance from the centre of a hand to parts mounted on its outside [m].
 _MOUNTED_OUTSIDE = 0.08
-# Prior mean of the reflected rotor inertia, as a share of the joint's inertia by the URDF, which
-# counts as at least a share of the first joint's.
+# Prior mean of the reflected rotor inertia, as a share of the joint's largest inertia by the URDF,
+# which counts as at least a share of the first joint's.
 _ROTOR_SHARE = 0.3
 _ROTOR_FLOOR = 0.03
+# Postures among which the inertia is largest.
+_POSTURES = 64
 ROTOR_SPREAD = 3.0
 """Prior standard deviation of rotor inertias, in multiples of ``expected_rotors``."""
 
@@ -214,11 +216,15 @@ class ArmModel:
 def expected_rotors(robot: Robot) -> Array:
     """Return the expected magnitude of the reflected rotor inertias, shape (n,) [kg·m²].
 
-    Gear ratios are chosen for rotor inertias comparable to the moved inertia (inertia matching);
-    for a wrist, the moved inertia includes its largest payload, a share of its neighbour's.
+    Gear ratios are chosen for rotor inertias comparable to the moved inertia (inertia matching),
+    the largest of any posture; for a wrist, the moved inertia includes its largest payload, a
+    share of its neighbour's.
     """
-    inertia = np.diag(pin.crba(robot.model, robot.data, np.zeros(robot.n)))
-    largest = np.maximum.accumulate(np.asarray(inertia)[::-1])[::-1]
+    low, high = robot.sampling_limits()
+    postures = low + (high - low) * scipy.stats.qmc.Halton(
+        robot.n, scramble=False).random(_POSTURES)
+    inertia = np.max([np.diag(pin.crba(robot.model, robot.data, q)) for q in postures], axis=0)
+    largest = np.maximum.accumulate(inertia[::-1])[::-1]
     return _ROTOR_SHARE * np.maximum(largest, _ROTOR_FLOOR * float(largest[0]))
 
 

@@ -33,6 +33,7 @@ from robocal_ros.results.provenance import Inputs, choose, stale_inputs
 from robocal_ros.results.result import CalibrationResult, Input, State, Verdict
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 from robocal_ros.robot.arm_model import (
+    expected_rotors,
     identified_arm,
     identified_model,
     link_covariance,
@@ -533,6 +534,17 @@ def test_the_centre_of_a_thin_link_is_known_alike_along_and_across() -> None:
     # A twentieth of the distance from the joint.
     assert 0.5 < cost([0.2, 0.01, 0.0]) / cost([0.21, 0.0, 0.0]) < 2.0
     assert 0.1 < cost([0.2, 0.01, 0.0]) < 2.0
+
+
+@pytest.mark.parametrize('name', ['robocal', 'panda', 'ur5', 'xarm7', 'kinova'])
+def test_rotors_are_expected_for_the_inertia_of_any_posture(name: str) -> None:
+    robot = arm(name).robot()
+    low, high = robot.sampling_limits()
+    moved = np.max([np.diag(pin.crba(robot.model, robot.data, q)) for q in np.random.default_rng(
+        2).uniform(low, high, (200, robot.n))], axis=0)
+    # Motors are comparable to what they move; at zero, many arms are folded or upright.
+    assert (expected_rotors(robot) > 0.2 * moved).all()
+    assert (expected_rotors(robot)[:2] < 0.4 * moved.max()).all()
 
 
 def test_the_derivatives_of_the_prior_are_those_of_its_cost() -> None:

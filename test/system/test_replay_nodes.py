@@ -38,7 +38,8 @@ FAST = {'max_velocity': 3.0, 'max_acceleration': 12.0}
 VALUES = {
     'payload': {'known_mass': 2.0, 'use_friction': False, 'gain_std': 0.002,
                 'arm_model_std': 0.01, 'max_com_interval': 0.02, 'max_torque_error': 0.05, **FAST},
-    'friction': {'speeds': [0.1, 0.2, 0.4, 0.6], 'measure_joints': ['joint_5']},
+    'friction': {'speeds': [0.1, 0.2, 0.4, 0.6], 'measure_joints': ['joint_5'],
+                 'arm_model_std': 0.01},
     'compliance': {
         'posture_count': 5, 'posture_range': 0.35, 'dwell': 0.5, 'settle': 0.1, 'min_readings': 4,
         'reference_every': 3, 'registration': 'three_point', 'target_frame': 'flange',

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
@@ -93,8 +93,12 @@ class WrenchInputs:
             WakingStream(self, Imu if source.kind == IMU else WrenchStamped, source.topic,
                          Intake(source.decoder()), feed.take)
             for source, feed in observer.inputs)]
+        count = len(observer.sensors)
+        self._sensors = self._streams[1:1 + count]
+        # Streams whose samples wait for the sensors' readings.
+        self._waiting = [joints, *self._streams[1 + count:]]
         # Only streams that others wait for can be late: all but IMUs.
-        self._leading = self._streams[:1 + len(observer.sensors)]
+        self._leading = [joints, *self._sensors]
         self._waker, self.at_once = joints, True
         self._woken_at = float('-inf')
 
@@ -163,16 +167,24 @@ class WrenchInputs:
 
     def take_all(self) -> None:
         """Empty all streams, and process what they hold."""
+        # A sensor is ahead only of what was taken after its readings: time may pass between, and
+        # simulated time runs many times faster.
+        self._take(self._sensors)
+        self._take(self._waiting)
+        for chains in self._observer.all_chains:
+            chains.samples.compare(
+                time.monotonic(), lambda: self.node.get_clock().now().nanoseconds)
+        # Readings that came meanwhile, for what waits for them.
+        self._take(self._sensors)
+        self.node.observe()
+
+    def _take(self, streams: Sequence[WakingStream]) -> None:
         # The waking stream too, to catch up without a wake-up per message.
-        for stream in self._streams:
+        for stream in streams:
             if self.at_once:
                 stream.drain()
             else:
                 stream.catch_up()
-        for chains in self._observer.all_chains:
-            chains.samples.compare(
-                time.monotonic(), lambda: self.node.get_clock().now().nanoseconds)
-        self.node.observe()
 
     def _review_waker(self) -> None:
         """Let the stream that arrives last wake, so that no sample waits for the next cycle."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -534,6 +535,30 @@ class TestInput:
         assert (len(received), len(tool)) == count
         made.ahead = 0.0
         made.until(lambda: len(received) > count[0] and 'Observing' in statuses[-1].message)
+
+    def test_samples_that_arrive_while_others_are_taken_are_not_ahead(
+        self, free, monkeypatch
+    ) -> None:
+        """Simulated time can run many times faster than the clock of the computer."""
+        made = free()
+        received, statuses = made.wrenches(), made.status()
+        made.until(lambda: len(received) > 20 and statuses)
+        joints = next(item for item in made.node.inputs._streams if 'joint' in item.topic)
+        drain = joints.drain
+
+        def drain_while_time_passes() -> int:
+            count = drain()
+            for _ in range(15):
+                made.feed()
+            return count
+
+        monkeypatch.setattr(joints, 'drain', drain_while_time_passes)
+        begin = int(value(statuses[-1], 'observations'))
+        # Longer than a sensor has to be ahead until that counts.
+        end = time.monotonic() + 2.0
+        made.until(lambda: time.monotonic() > end)
+        assert not [item.message for item in statuses if 'ahead' in item.message]
+        assert int(value(statuses[-1], 'observations')) > begin + 200
 
     def test_without_subscribers_samples_wait(self, free) -> None:
         made = free()

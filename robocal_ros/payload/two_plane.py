@@ -683,7 +683,7 @@ def estimate(
                       len(p.target)) for p in planes),
         validation=tuple(item.fit for item in held_out),
         checks=(*accuracy_checks(robot, (given, *centre), whole, values, source, source),
-                *(() if arm is None else (_gain_check(planes, arm),)),
+                *(() if arm is None or arm.evidence else (_gain_check(planes, arm),)),
                 *_checks(planes, com.value, com.unlikely, held_out),
                 *(check for _, check in losses),
                 *_torque_check(robot, planes, com.value, covariance, stored, values)),
@@ -756,7 +756,10 @@ def _freedom(
 
 
 def _gain_check(planes: Sequence[PlaneFit], arm: ArmModel) -> Check:
-    """Check that drive gains are known well enough; their deviation is in the intervals."""
+    """Check that drive gains that were not measured are stated to be known well enough.
+
+    The deviations of measured ones are in the intervals.
+    """
     gains = np.sqrt(np.diag(arm.covariance)[11 * arm.robot.n:])
     worst = max((item.plane for item in planes), key=lambda plane: float(gains[plane.joint]))
     std = gains[worst.joint]

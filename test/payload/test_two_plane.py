@@ -516,6 +516,14 @@ def test_effort_scales_that_are_hardly_known_fail(quick):
     assert 'drive gain' not in failed(quick.found(arm=urdf_of(quick, 0.01)))
 
 
+def test_the_interval_alone_judges_effort_scales_that_were_measured(quick):
+    """A last joint that carries little shows little of its scale, and matters little."""
+    stated = urdf_of(quick, 0.1)
+    assumed, measured = quick.found(arm=stated), quick.found(arm=replace(stated, evidence=True))
+    assert set(failed(assumed)) - set(failed(measured)) == {'drive gain'}
+    assert [item.std for item in measured.parameters] == [item.std for item in assumed.parameters]
+
+
 def test_intervals_of_one_direction_cover_friction_that_changed(quick):
     """A fifth more friction than was identified: 2 standard deviations of the prior."""
     case, changed = one_way(quick), 1.2

@@ -25,7 +25,15 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.results import Z95, CalibrationResult, Parameter, State
-from robocal_ros.robot import DIRECTIONS, TEMPERATURE_STD, Robot, SteadyFriction, gravity_changes
+from robocal_ros.robot import (
+    DIRECTIONS,
+    ROTOR_SPREAD,
+    TEMPERATURE_STD,
+    Robot,
+    SteadyFriction,
+    expected_rotors,
+    gravity_changes,
+)
 
 # Duration of a block [s], and longest gap in the joint states [s].
 _BLOCK, _GAP = 0.1, 0.25
@@ -39,9 +47,9 @@ _SURPRISE, _SURPRISES = 1e-5, 4
 # Noise of a block as a share of Coulomb friction before anything is known, the number of blocks
 # that this counts for, and the number of the newest blocks that the noise is learned from.
 _NOISE, _PRIOR_BLOCKS, _MEMORY = 0.1, 10.0, 300.0
-# Prior standard deviations: inertia that the model lacks, as a share of the joint's; torques over
-# the angle, as a share of Coulomb friction; load [kg], [kg·m].
-_ROTOR, _UNEVEN, _LOAD = 1.0, 0.1, (0.05, 0.01)
+# Prior standard deviations: torques over the angle, as a share of Coulomb friction; load [kg],
+# [kg·m].
+_UNEVEN, _LOAD = 0.1, (0.05, 0.01)
 # Standard deviations of an unexpected change of the load [kg], [kg·m].
 _LOAD_CHANGE = (10.0, 3.0)
 # Time over which the standard deviation ``track_drift`` holds [s], and the standard deviation
@@ -108,7 +116,8 @@ class FrictionTracker:
         self._load = slice(6 * count + 4 * n - 4, 6 * count + 4 * n)
         variance = np.concatenate((
             (self._known**2).mean(axis=1), np.full(count, TEMPERATURE_STD**2),
-            np.full(count, _ROTOR**2), np.repeat((_UNEVEN * level) ** 2, 3),
+            (ROTOR_SPREAD * expected_rotors(robot)[self._joints]) ** 2,
+            np.repeat((_UNEVEN * level) ** 2, 3),
             *map(self._body_variance, range(1, n + 1)),
             np.full(len(gravity_changes(robot)), tilt_std**2)))
         self._value, self._covariance = np.zeros(len(variance)), np.diag(variance)
@@ -209,7 +218,6 @@ class FrictionTracker:
         rigid, gravity = robot.inverse_dynamics(q, v, a), robot.gravity_torque(q)
         bodies = pin.computeJointTorqueRegressor(robot.model, robot.data, q, v, a).reshape(
             robot.n, robot.n, 10)[:, :, :4].reshape(robot.n, -1)
-        inertia = pin.crba(robot.model, robot.data, q).diagonal()
         shared = np.column_stack((bodies, *(arm.gravity_torque(q) for arm in self._tilted)))
         columns, residual = np.zeros((len(rows), len(self._value))), np.zeros(len(rows))
         warmer = np.nan_to_num(temperature - self._identified)
@@ -217,7 +225,7 @@ class FrictionTracker:
             joint = joints[row]
             friction = float(self._laws[joint].torque(v[joint], rigid[joint]))
             columns[at, [row, count + row, 2 * count + row]] = (
-                friction, friction * warmer, inertia[joint] * a[joint])
+                friction, friction * warmer, a[joint])
             columns[at, 3 * (count + row):3 * (count + row + 1)] = (
                 1.0, np.sin(q[joint]), np.cos(q[joint]))
             columns[at, 6 * count:] = shared[joint]

@@ -52,6 +52,7 @@ from robocal_ros.payload.regression import (
     Term,
     exciting_efforts,
     friction_terms,
+    in_band,
     joint_terms,
     noise_terms,
     recording_check,
@@ -451,7 +452,7 @@ def _arm_terms(
         # What the shift leaves, because other errors of the model bias it, and filters. Of
         # viscous friction, a delay resembles inertia.
         v, a = blocks.centre.velocity, blocks.centre.acceleration
-        _, slope, curvature = derivatives(blocks, torque + rotors * a)
+        _, slope, curvature = derivatives(blocks, in_band(blocks, torque) + rotors * a)
         for joint, friction in enumerate(rough[:, 1:]):
             ahead, behind = (_ROUGH_LAW.columns(v[:, joint] + step * a[:, joint], none[:, joint])
                              for step in (_STEP, -_STEP))

@@ -254,6 +254,7 @@ def _deflection_terms(
     """
     if not std.any():
         return
+    torque = in_band(blocks, torque)
     slope, carried = _slope(blocks.centre, predicted), derivatives(blocks, torque)
     for name, joint in names.items():
         alone = np.eye(len(std))[joint]
@@ -361,6 +362,25 @@ def recording_check(blocks: Blocks, joint_names: Sequence[str]) -> Check:
             f"of '{joint_names[worst]}' (limit {100.0 * MAX_NOISE:.2g} %) and attenuates what is "
             'estimated: repeat the motion (excitation_repeats), or correct the stamps.'),
         'trustworthy', evaluated=small)
+
+
+def in_band(blocks: Blocks, torque: Array) -> Array:
+    """Return torques at the middles of the blocks up to the end of the band, if a motion repeats.
+
+    Beyond it are jerks of the drives at reversals, which the harmonics of the motion and blocks
+    follow in part only. Their derivatives attenuate the estimated compliance, deflection leaks
+    into gains, masses and centres, and errors count as information.
+
+    Args:
+        blocks: The motion.
+        torque: Shape (k, c) [N·m].
+
+    """
+    if blocks.repeats == 1:
+        return torque
+    lines = np.fft.rfft(torque, axis=0)
+    lines[np.fft.rfftfreq(len(torque), blocks.period) > BAND] = 0.0
+    return np.fft.irfft(lines, len(torque), axis=0)
 
 
 def without_noise(blocks: Blocks, torque: Array) -> Array:

@@ -106,6 +106,9 @@ CHANGE = 'change of friction'
 SAG_CUTOFF = 0.6
 CABLE_LEVER = 0.1
 """Lever by which the force of a cable follows from its torque [m]."""
+# Ratio of the ranges of torque and force, by which makers state cross-talk, of wrist sensors: 0.03
+# to 0.1 m, of which the largest counts.
+_SENSOR_ARM = 0.1
 _LEAST_SCATTER = 1e-9
 # Rows beside a reversal are excluded if they scatter more than the others by this factor; among
 # some fifty rows, chance hardly ever reaches it.
@@ -1094,19 +1097,23 @@ def _channel_terms(name: str, std: tuple[float, float], series: Array) -> Iterat
 def _gain_terms(reading: Array, std: float) -> Iterator[Term]:
     """Yield gain errors of a wrist sensor: of force, of torque, and of the calibration matrix.
 
-    Cross-talk between force and torque is scaled by the arm of the force.
+    Cross-talk between force and torque is scaled by the arm of the force; that of torque by force
+    at least by the arm of sensors, whatever they carry.
 
     Args:
         reading: Predicted readings without bias, shape (k, 6) [N, N·m].
         std: Prior standard deviation, as a share.
 
     """
-    size = np.repeat([1.0, lever_arm(reading)], 3)
+    lever = lever_arm(reading)
+    to, of = (np.repeat([1.0, arm], 3) for arm in (max(lever, _SENSOR_ARM), lever))
     for part, kind in enumerate(('force', 'torque')):
         yield f'gain of {kind}', std, reading * (np.arange(6) // 3 == part)
     for row, column in np.ndindex(6, 6):
+        alike = row // 3 == column // 3
         yield (f'{_CALIBRATION} of {CHANNELS[row]} by {CHANNELS[column]}', std,
-               np.outer(reading[:, column] * size[row] / size[column], np.eye(6)[row]))
+               np.outer(reading[:, column] * (1.0 if alike else to[row] / of[column]),
+                        np.eye(6)[row]))
 
 
 def beside_invalid(valid: Flags) -> Flags:

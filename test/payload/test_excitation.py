@@ -610,3 +610,17 @@ def test_jerks_of_the_drives_at_reversals_do_not_move_the_centre(usual):
         errors.append(error_of(result, record)[1:4] / [p.std for p in result.parameters[1:4]])
     # What was left in the columns of compliance moved it by up to 7 standard deviations.
     assert np.sqrt(np.mean(np.square(errors))) < 1.5
+
+
+@pytest.mark.parametrize('lever', [0.0, 0.3])
+def test_cross_talk_is_the_sensor_s_whatever_the_lever_of_its_tool(usual, lever):
+    """Ranges of torque and force of wrist sensors are up to 0.1 m apart."""
+    record = usual.but(tool=Tool(2.0, np.array([0.004, -0.003, lever]), TOOL.inertia))
+    values = PayloadParameters(method='excitation')
+    rows = rows_of(record, 'wrench', values)
+    rows = rows.with_nuisance(
+        excitation.fit_rows(rows_of(record, 'wrench')).value[:10], np.zeros((6, 1)))
+    place = rows.names.index('calibration of torque x by force y')
+    force = rows.measured[1] + rows.known[1] - BIAS[1]
+    told = rows.std[place] * np.std(rows.columns[3, :, place]) / np.std(force)
+    assert told >= values.sensor_gain_std * 0.08

@@ -850,16 +850,17 @@ def test_states_of_another_arm_do_not_move_this_one(timed: Rig, shared: bool) ->
     strange = timed.node.create_publisher(JointState, 'joint_states', 10)
     sent, start = len(timed.sent), timed.posture
 
-    ahead = -np.inf
+    ahead = latest = -np.inf
 
     def mirror(state: JointState) -> None:
         """Shift a state, and stamp it later than those of the arm that may be queued before it."""
-        nonlocal ahead
+        nonlocal ahead, latest
         if state.position[0] < start[0] + 0.5 * shift[0]:
             ahead = max(ahead, seconds(state.header.stamp) - time.monotonic())
             if state.position[5] > start[5] + 0.05:
                 state.position = (np.array(state.position) + shift).tolist()
-                state.header.stamp = conversions.to_stamp(time.monotonic() + ahead + 0.05)
+                latest = time.monotonic() + ahead + 0.05
+                state.header.stamp = conversions.to_stamp(latest)
                 strange.publish(state)
 
     topic, controlled = f'{CONTROLLER}/controller_state', start + shift
@@ -886,6 +887,8 @@ def test_states_of_another_arm_do_not_move_this_one(timed: Rig, shared: bool) ->
         timed.node.destroy_publisher(stranger)
     timed.node.destroy_subscription(listening)
     timed.node.destroy_publisher(strange)
+    # What the arm itself tells is older until then.
+    timed.until(lambda: timed.stamp > latest)
     timed.settle()
     assert outcome.status is MotionStatus.FOREIGN_MOTION
     assert "2 nodes publish on '/real_time/joint_states': if more than one has" in outcome.message

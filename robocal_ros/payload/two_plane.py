@@ -756,9 +756,9 @@ def _freedom(
 
 
 def _gain_check(planes: Sequence[PlaneFit], arm: ArmModel) -> Check:
-    """Check that drive gains that were not measured are stated to be known well enough.
+    """Check that drive gains without any evidence are stated to be known well enough.
 
-    The deviations of measured ones are in the intervals.
+    Where an arm was identified or gains were calibrated, the intervals alone judge.
     """
     gains = np.sqrt(np.diag(arm.covariance)[11 * arm.robot.n:])
     worst = max((item.plane for item in planes), key=lambda plane: float(gains[plane.joint]))

@@ -2,8 +2,8 @@
 """Friction law of one joint, fitted to torque against speed and tested on left-out speeds.
 
 Both directions are fitted separately, on |v| and |F|, by laws such as Fc + D exp(−(v/vs)²) + B v
-or Fc + B v^α, with or without a term μ |τ| of the transmitted load. For a given vs or α they are
-linear in the rest, so it is searched on a grid and then between its points, with non-negative
+or Fc + B v^α, with or without a term μ |τ| of the transmitted load. For given vs and α they are
+linear in the rest, so these are searched on a grid and then between its points, with non-negative
 least squares inside (variable projection; Golub, Pereyra, Inverse Problems 19 (2003) R1, doi
 10.1088/0266-5611/19/2/201). The law is chosen by an information criterion over held-out runs.
 
@@ -19,7 +19,7 @@ initial z.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from math import exp, log
 from typing import NamedTuple
 
@@ -159,8 +159,7 @@ class DirectionFit:
                 f"Model '{model}' has {count} parameters in each direction, so it needs more than "
                 f'{count} usable runs; got {len(side.speed)}. Add speeds.')
         self.model, self.side = model, side
-        self.value = (_projected(side, model) if of_speed(model) in SHAPES
-                      else _constrained(side, model)[1])
+        self.value = _projected(side, model)
         self.residual = side.torque - self.at(side.speed, side.load)
         self.slopes = jacobian(model, self.value, side.speed, side.load)
         weighted = self.slopes / side.std[:, None]
@@ -169,6 +168,11 @@ class DirectionFit:
         self.covariance = np.linalg.pinv(
             information / np.outer(scale, scale)) / np.outer(scale, scale)
         self.std = np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+
+    @property
+    def chi_square(self) -> float:
+        """Sum of the squared residuals, in standard deviations."""
+        return float(((self.residual / self.side.std) ** 2).sum())
 
     def named(self, numbers: Array) -> dict[str, float]:
         """Return numbers of the parameters, in their order, by name."""
@@ -203,39 +207,59 @@ class DirectionFit:
         return float((LOAD_FACTOR_STD**-2 + information) ** -0.5)
 
 
-def _constrained(side: Side, model: str, shape: float = 1.0) -> tuple[float, Array]:
-    """Fit with Fs ≥ Fc ≥ 0, B ≥ 0 and μ ≥ 0; return the norm of the weighted residual too."""
+def _constrained(side: Side, model: str, shape: Array) -> tuple[float, Array]:
+    """Fit with Fs ≥ Fc ≥ 0, B ≥ 0 and μ ≥ 0; return the norm of the weighted residual too.
+
+    Args:
+        side: The runs.
+        model: Name of the model.
+        shape: Those of ``SHAPES`` that the model has, shape (s,).
+
+    """
     speed, torque, std, load, _ = side
-    base, names = of_speed(model), parameter_names(model)
+    names = parameter_names(model)
+    nonlinear = dict(zip((name for name in SHAPES if name in names), shape.tolist(), strict=True))
     # The static friction is replaced by the rise above Coulomb friction.
     columns = {
-        'coulomb': np.ones_like(speed), 'static': np.exp(-((speed / shape) ** 2)),
-        'viscous': speed**shape if base == 'coulomb_power' else speed, 'load_factor': load}
+        'coulomb': np.ones_like(speed),
+        'static': np.exp(-((speed / nonlinear.get('stribeck_velocity', 1.0)) ** 2)),
+        'viscous': speed ** nonlinear.get('exponent', 1.0), 'load_factor': load}
     found, norm = scipy.optimize.nnls(np.column_stack(
         [columns[name] / std for name in names if name in columns]), torque / std)
-    if base in SHAPES:
-        found = np.insert(found, names.index(SHAPES[base]), shape)
+    for name, value in nonlinear.items():
+        found = np.insert(found, names.index(name), value)
     if 'static' in names:
         found[names.index('static')] += found[names.index('coulomb')]
     return float(norm), found
 
 
 def _projected(side: Side, model: str) -> Array:
-    """Fit a nonlinear law by ``_constrained`` over the range of the parameter of ``SHAPES``."""
-    speed = side.speed
-    if of_speed(model) == 'stribeck':
-        low, high = 0.3 * speed.min(), 2.0 * speed.max()
-        grid = np.geomspace(0.5 * speed.min(), speed.max(), _GRID)
-    else:
-        low, high = _EXPONENTS
-        grid = np.linspace(low, high, 18)
-    fits = [_constrained(side, model, shape) for shape in grid]
+    """Fit a law by ``_constrained`` over the ranges of its ``SHAPES``."""
+    slow, fast = side.speed.min(), side.speed.max()
+    ranges = {
+        'stribeck_velocity': (0.3 * slow, 2.0 * fast, np.geomspace(0.5 * slow, fast, _GRID)),
+        'exponent': (*_EXPONENTS, np.linspace(*_EXPONENTS, 18))}
+    own = [ranges[name] for name in SHAPES if name in parameter_names(model)]
+    # Two dimensions are searched on every third point.
+    shapes = np.array(list(product(*(grid[::2 * len(own) - 1] for *_, grid in own))))
+    fits = [_constrained(side, model, shape) for shape in shapes]
     best = int(np.argmin([norm for norm, _ in fits]))
     norm, value = fits[best]
-    ends = [low, *grid, high]
-    shape = scipy.optimize.minimize_scalar(
-        lambda shape: _constrained(side, model, shape)[0] ** 2, method='bounded',
-        bounds=(ends[best], ends[best + 2]), options={'xatol': 1e-6 * grid[best]}).x
+
+    def left(shape: Array) -> float:
+        return _constrained(side, model, shape)[0] ** 2
+
+    if len(own) == 1:
+        low, high, grid = own[0]
+        ends = [low, *grid, high]
+        shape = np.array([scipy.optimize.minimize_scalar(
+            lambda shape: left(np.array([shape])), method='bounded',
+            bounds=(ends[best], ends[best + 2]), options={'xatol': 1e-6 * grid[best]}).x])
+    elif own:
+        shape = scipy.optimize.minimize(
+            left, shapes[best], method='L-BFGS-B', bounds=[ends[:2] for ends in own]).x
+    else:
+        return value
     refined = _constrained(side, model, shape)
     return refined[1] if refined[0] < norm else value
 
@@ -280,8 +304,9 @@ def _stribeck_unidentified(fit: DirectionFit) -> str:
         return (f'{slow} of the speeds lie below the Stribeck velocity ({velocity:.4f} rad/s) and '
                 f'{informative} below 1.5 times that (at least 1 and 2 needed); add lower speeds')
     # The deviation of the rise alone is large where Coulomb friction is an extrapolation.
-    without = _constrained(fit.side, fit.model.replace('stribeck', 'coulomb_viscous'))[0] ** 2
-    if without - float(((fit.residual / fit.side.std) ** 2).sum()) < _RISE:
+    without = DirectionFit(fit.side, fit.model.replace('stribeck_power', 'coulomb_power').replace(
+        'stribeck', 'coulomb_viscous'))
+    if without.chi_square - fit.chi_square < _RISE:
         return 'a law without a rise of friction towards low speed explains the runs as well'
     if fit.std[2] > _MAX_RELATIVE_STD * velocity:
         return (f'the Stribeck velocity is uncertain by {100 * fit.std[2] / velocity:.0f} % '
@@ -601,7 +626,7 @@ class FrictionFit(JointFit):
             for fit in choice.fits.values()))
         # The scatter is first that about the fullest law: the misfit of a lesser one is none.
         by_load = any(model != of_speed(model) for model in choice.criteria)
-        law, fits, full = choice.model, choice.fits, 'stribeck_load' if by_load else 'stribeck'
+        law, fits, full = choice.model, choice.fits, 'stribeck_power' + by_load * '_load'
         if values.steady_model == 'auto' and all(
                 len(side.speed) > len(parameter_names(full)) for side in sides.values()):
             law, fits = full, {name: DirectionFit(side, full) for name, side in sides.items()}
@@ -779,7 +804,7 @@ def _beside_the_law(side: Side, fit: DirectionFit, course: Course) -> tuple[Arra
     share = course.share(side.age)
     growth = 1.0 + course.drift * share
     slopes = fit.slopes
-    if of_speed(fit.model) != 'stribeck':
+    if 'static' not in parameter_names(fit.model):
         bends = np.geomspace(side.speed.min(), side.speed.max(), _RISES + 2)[1:-1]
         slopes = np.column_stack((slopes, np.exp(-(side.speed[:, None] / bends) ** 2)))
     free = unexplained(slopes * growth[:, None], side.std) / side.std

@@ -13,14 +13,15 @@ _BASES = {
     'coulomb_viscous': ('coulomb', 'viscous'),
     'coulomb_power': ('coulomb', 'viscous', 'exponent'),
     'stribeck': ('coulomb', 'static', 'stribeck_velocity', 'viscous'),
+    'stribeck_power': ('coulomb', 'static', 'stribeck_velocity', 'viscous', 'exponent'),
 }
 _LOAD = '_load'
 _PARAMETERS: dict[str, tuple[str, ...]] = {
     **_BASES, **{base + _LOAD: (*names, 'load_factor') for base, names in _BASES.items()}}
 MODELS = tuple(_PARAMETERS)
-"""Steady laws: four of the speed alone, then the same with friction that grows with load."""
-SHAPES = {'coulomb_power': 'exponent', 'stribeck': 'stribeck_velocity'}
-"""Parameter in which a law is nonlinear, by the law of the speed alone."""
+"""Steady laws: five of the speed alone, then the same with friction that grows with load."""
+SHAPES = ('stribeck_velocity', 'exponent')
+"""Parameters in which laws are nonlinear."""
 # Parameters of parts that a law lacks.
 _ABSENT = {'stribeck_velocity': 1.0, 'viscous': 0.0, 'exponent': 1.0, 'load_factor': 0.0}
 # Longest time between two velocities over which bristles are followed, and for which they are at

@@ -178,7 +178,7 @@ class FrictionProcedure:
             found = await self.arm.compute(self._read_joint, name, samples)
             self.show(found)
             # Planned speeds begin at min_speed: if the law fits, what it lacks is not needed.
-            full_model_wanted = values.model in ('stribeck', DYNAMIC) or (
+            full_model_wanted = values.model in ('stribeck', 'stribeck_power', DYNAMIC) or (
                 values.model == 'auto' and bool(speeds or self.given))
             identified = found.passed and not found.missing
             satisfied = identified and not (found.stribeck_unidentified and full_model_wanted)

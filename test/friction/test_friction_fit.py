@@ -23,6 +23,7 @@ VALUES = {
     'coulomb_viscous': np.array([0.7, 0.6]),
     'coulomb_power': np.array([0.7, 0.6, 0.5]),
     'stribeck': np.array([0.7, 1.2, 0.04, 0.6]),
+    'stribeck_power': np.array([0.7, 1.2, 0.04, 0.6, 0.5]),
 }
 VALUES |= {f'{model}_load': np.append(value, 0.05) for model, value in VALUES.items()}
 
@@ -78,6 +79,13 @@ def test_clean_points_give_the_law_back(value):
     np.testing.assert_allclose(fit.value, value, rtol=1e-5)
     assert np.abs(fit.residual).max() < 1e-5 * value[1]
     assert stribeck_unidentified(fit) == ''
+
+
+@given(stribeck(), st.floats(0.35, 0.8))
+def test_clean_points_of_sublinear_friction_with_a_rise_give_the_torque_back(value, exponent):
+    torque = plain('stribeck_power', np.append(value, exponent), SPEED)
+    fit = fitted(SPEED, torque, STD, 'stribeck_power')
+    assert np.abs(fit.residual).max() < 1e-5 * value[1]
 
 
 @pytest.mark.parametrize('seed', range(5))

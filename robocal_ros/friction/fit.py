@@ -47,6 +47,7 @@ from robocal_ros.friction.runs import (
     resampled,
     ripple_of,
     with_delay_correction,
+    without_build_up,
     without_ripple,
 )
 from robocal_ros.messages import JointSamples
@@ -558,6 +559,7 @@ class FrictionFit(JointFit):
         self.span = (points[0].begin, points[-1].end) if points else None
         self.rejected = rejected = [p for p in points if p.rejected]
         used: Sequence[SpeedPoint] = [p for p in points if not p.rejected]
+        used = without_build_up(used)
         used = with_delay_correction(without_ripple(used, ripple_of(used)))
         gravity = compare_gravity(used)
         self.usable = _with_ages(used)
@@ -609,9 +611,10 @@ class FrictionFit(JointFit):
         self.effects, self.shared = {}, {}
         for name, fit in choice.fits.items():
             law = fit.at(fit.side.speed, fit.side.load)
+            built = np.array([p.built for p in _by_speed(self.usable, name)])
             self.effects[name] = fit.changes_by(np.column_stack((
                 drift_std * law * course.share(fit.side.age), course.doubt * law,
-                told.left[name])))
+                law[:, None] * built, told.left[name])))
             self.shared[name] = fit.changes_by(told.by_tilt[name])
         return choice
 

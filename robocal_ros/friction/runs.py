@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pinocchio as pin
+import scipy
 
 from robocal_ros.arrays import Array, Flags, covariance_factor
 from robocal_ros.estimation import (
@@ -30,7 +31,7 @@ from robocal_ros.estimation import (
     suspected_ripple,
 )
 from robocal_ros.messages import JointSamples
-from robocal_ros.results import spread
+from robocal_ros.results import Z95, spread
 from robocal_ros.robot import DIRECTIONS, Robot, gravity_changes
 
 
@@ -45,6 +46,7 @@ class SpeedPoint:
         std: Standard deviation of that mean for autocorrelated samples [N·m].
         errors: Mean changes of the gravity torque by one standard deviation of each of the joint's
             own sources of error, signed alike in all runs, shape (m,) [N·m].
+        travel: Angle from the last rest or reversal to each of ``angle``, shape (m,) [rad].
         low: Lower end of the window [rad].
         high: Upper end of the window [rad].
         begin: Stamp of the first sample [s].
@@ -59,6 +61,8 @@ class SpeedPoint:
             each independent direction, shape (r,) [N·m].
         tilted: Mean change of the gravity torque per tilt of the base about each horizontal axis,
             shape (2,), or (0,) without gravity [N·m/rad].
+        built: Relative changes of the torque by one standard deviation of each independent error
+            of the friction that was not built up yet, shape (b,).
 
     """
 
@@ -108,14 +112,28 @@ class SpeedPoint:
         self.by_links = np.zeros(0) if links is None else np.mean([
             _gravity_by_links(robot, posture, run.joint) @ links
             for posture in part.position[spread(len(part), _FEW_KNOTS)]], axis=0)
+        begin = int(np.searchsorted(samples.time, part.time[0] - _RUN_IN))
+        way = run.direction * samples.position[begin:run.start + 1, run.joint][::-1]
+        lowest = np.minimum.accumulate(way)
+        turned = np.append(way > lowest + _TURN, True)
+        self.travel = run.direction * self.angle - lowest[:np.argmax(turned) + 1].min()
+        self.built = np.zeros(0)
         self.age = 0.0
 
     def with_gravity(self, added: Array) -> SpeedPoint:
         """Return the run with a torque added to the model's gravity, shape (m,) [N·m]."""
-        gravity = self.gravity + added
-        # What the model lacked of gravity is no noise.
-        before, after = (_mean_std(self.total - model) ** 2 for model in (self.gravity, gravity))
-        return self.changed(torque=self.torque - float(added.mean()), gravity=gravity,
+        return self._read(self.total, self.gravity + added)
+
+    def with_friction(self, added: Array) -> SpeedPoint:
+        """Return the run with a torque added to its friction, shape (m,) [N·m]."""
+        return self._read(self.total + added, self.gravity)
+
+    def _read(self, total: Array, gravity: Array) -> SpeedPoint:
+        left, then = self.total - self.gravity, total - gravity
+        # What the model lacked is no noise.
+        before, after = (_mean_std(torque) ** 2 for torque in (left, then))
+        return self.changed(torque=self.torque + float((then - left).mean()), total=total,
+                            gravity=gravity,
                             std=float(np.sqrt(max(self.std**2 - before, 0.0) + after)))
 
     def changed(self, **values: Any) -> SpeedPoint:
@@ -165,6 +183,12 @@ _STEP = 1e-3
 # Delay of efforts against positions [s]: usual, possible, longest; and how many standard
 # deviations are significant.
 _DELAY, _ANY_DELAY, _LONGEST_DELAY, _SIGNIFICANT = 2e-3, 0.05, 0.12, 4.0
+# Longest time before a run in which its direction is followed back [s], angle that shows a turn
+# [rad], and angles over which friction may build up [rad].
+_RUN_IN, _TURN = 60.0, 1e-3
+_BUILD_UP = np.geomspace(1e-3, 0.02, 13)
+# Rounds in which the amplitude of the build-up is found.
+_ROUNDS = 4
 _SPIKE = 8.0
 _SPIKE_FLOOR = 0.15
 _SATURATED = 0.98
@@ -547,6 +571,57 @@ def with_delay_correction(points: Sequence[SpeedPoint]) -> tuple[SpeedPoint, ...
     return tuple(p.with_gravity(delay * (-p.speed * slope)).changed(
         errors=np.append(p.errors, deviation * -p.speed * slope.mean()))
         for p, slope in zip(points, slopes, strict=True))
+
+
+def without_build_up(points: Sequence[SpeedPoint]) -> list[SpeedPoint]:
+    """Return the runs with the friction of full sliding, of which slow and short ones show less.
+
+    After a rest or a reversal, friction F (1 − A exp(−x/s)) builds up with the travel x, as that
+    of bristles does (Canudas de Wit et al., IEEE TAC 40 (1995) 419, doi 10.1109/9.376053). A,
+    about 1 after a rest and 2 after a reversal, is estimated from the shapes of all runs, for
+    several s that count by their likelihoods. What gravity and ripple add to the shapes differs
+    from run to run, and shows in the scatter of A.
+
+    Args:
+        points: Usable runs of one joint.
+
+    """
+    if len(points) < 2:
+        return list(points)
+    speeds, signed = np.array([(abs(p.speed), np.sign(p.speed) * p.torque) for p in points]).T
+    # Of both directions together, gravity that the model lacks is no friction.
+    sizes = np.maximum([signed[np.abs(speeds - speed) < 0.1 * speed].mean() for speed in speeds],
+                       1e-9)
+    shapes = [np.exp(-p.travel[:, None] / _BUILD_UP) for p in points]
+    means = np.array([shape.mean(axis=0) for shape in shapes])
+    squares, products = np.zeros_like(means), np.zeros_like(means)
+    for row, (p, shape, size) in enumerate(zip(points, shapes, sizes, strict=True)):
+        lacking = means[row] - shape
+        squares[row] = (lacking**2).mean(axis=0)
+        products[row] = np.sign(p.speed) * (p.total - p.gravity) @ lacking / (size * len(shape))
+    amplitude = np.zeros_like(_BUILD_UP)
+    for _ in range(_ROUNDS):
+        factor = 1.0 / np.maximum(1.0 - amplitude * means, 0.2)
+        information, moment = squares * factor**2, products * factor
+        total = np.maximum(information.sum(axis=0), 1e-12)
+        free = moment.sum(axis=0) / total
+        # The scatter between runs is known by few of them.
+        count = np.maximum(total**2 / (information**2).sum(axis=0), 1.1)
+        variance = ((moment - information * free) ** 2).sum(axis=0) / total**2 * (
+            count / (count - 1.0)) * (scipy.stats.t.ppf(0.975, count - 1.0) / Z95) ** 2
+        precision = 1.0 / variance + 1.0
+        amplitude = free * (1.0 - 1.0 / precision)
+    evidence = 0.5 * (amplitude**2 * precision - np.log(precision))
+    weights = np.exp(evidence - evidence.max())
+    weights /= weights.sum()
+    found = []
+    for p, shape, size, mean, grown in zip(points, shapes, sizes, means, factor, strict=True):
+        typical = float(weights @ grown)
+        doubts = np.sqrt(weights) * ((grown - typical), grown**2 * mean / np.sqrt(precision))
+        found.append(p.with_friction(
+            np.sign(p.speed) * size * shape @ (weights * amplitude * grown)).changed(
+                built=doubts.ravel() / typical))
+    return found
 
 
 def _gravity_slope(angle: Array, gravity: Array) -> Array:

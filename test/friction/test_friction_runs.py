@@ -28,6 +28,7 @@ from robocal_ros.friction.runs import (
     read_runs,
     ripple_of,
     with_delay_correction,
+    without_build_up,
     without_ripple,
 )
 from robocal_ros.messages.samples import JointSamples
@@ -321,3 +322,47 @@ def test_ripple_that_is_not_proven_is_in_the_intervals_of_short_runs(robot):
 def test_noise_is_no_ripple(many, robot):
     for seed in range(6):
         assert ripple_of(points(many, robot, effort=many.effort(seed))) == ()
+
+
+# ------------------------------------------------------------- friction that builds up
+
+
+def built_up(way: np.ndarray, angle: float) -> np.ndarray:
+    """Share of friction that bristles have built up along a way, which yield over an angle."""
+    shares, share = [], 0.0
+    for step in np.diff(way, prepend=way[:1]):
+        share = np.sign(step) + (share - np.sign(step)) * np.exp(-abs(step) / angle)
+        shares.append(share)
+    return np.array(shares)
+
+
+@pytest.mark.parametrize('angle', [0.003, 0.008, 0.015])
+def test_slow_runs_tell_the_friction_of_full_sliding(many, robot, angle):
+    effort, velocity = many.effort(5), many.velocity[:, WRIST_JOINT]
+    friction = WRIST.torque(velocity)
+    effort[:, WRIST_JOINT] += np.abs(friction) * built_up(
+        many.position[:, WRIST_JOINT], angle) - friction
+    before = points(many, robot, effort=effort)
+    after = without_build_up(before)
+    slow = np.array([abs(p.speed) < 0.1 for p in before])
+    assert rms(errors(after)[slow]) < 0.35 * rms(errors(before)[slow])
+    stated = [np.hypot(p.std, p.torque * np.linalg.norm(p.built)) for p in after]
+    assert np.max(np.abs(errors(after)) / stated) < 3.3
+
+
+def test_friction_that_is_built_up_stays(many, robot):
+    for seed in range(4):
+        before = points(many, robot, effort=many.effort(seed))
+        after = without_build_up(before)
+        changed = errors(after) - errors(before)
+        assert np.abs(changed).max() < 0.02 * WRIST.coulomb[0]
+        assert max(float(np.linalg.norm(p.built)) for p in after) < 0.02
+
+
+def test_the_travel_of_a_run_begins_where_it_turned(many, robot):
+    for p in points(many, robot):
+        way = many.position[many.time < p.begin, WRIST_JOINT]
+        turn = way.min() if p.speed > 0.0 else way.max()
+        travelled = abs(float(p.angle[0]) - turn)
+        assert p.travel[0] <= travelled + 1e-3
+        np.testing.assert_allclose(np.diff(p.travel), np.abs(np.diff(p.angle)), atol=1e-9)

@@ -62,6 +62,17 @@ def test_intervals_are_those_of_the_run(record: Record) -> None:
     assert verdict_in(expected_text(expected)) == stated.verdict.value == 'pass'
 
 
+def test_the_stored_payload_of_the_tool_tells_its_centre(record: Record) -> None:
+    stored = PAYLOAD.result(record.robot, Recording(record.joints(2), {TOPIC: record.readings(2)}),
+                            VALUES, Inputs())
+    inputs = Inputs(beside={'payload': stored})
+    for values, same in ((VALUES, True), (replace(VALUES, tool='another'), False)):
+        expected = expected_result(PAYLOAD, record.robot, values, inputs, motion(record),
+                                   resting(record, 0.1), TOOL.mass)
+        off = expected.values(('com_x', 'com_y', 'com_z')) - TOOL.com
+        assert (np.abs(off).max() < 2e-3) == same
+
+
 def test_efforts_that_nobody_calibrated_are_expected_to_fail(record: Record) -> None:
     values = replace(VALUES, excitation_source='torque', gain_std=0.1)
     found = expected_result(PAYLOAD, record.robot, values, Inputs(), motion(record),

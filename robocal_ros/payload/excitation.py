@@ -599,10 +599,10 @@ def estimate_gains(
     fit = _on_its_base(known.robot, values, lambda robot, values: _fit_gains(
         torque_rows(robot, scaled, values, arm=replace(known, robot=robot),
                     saturation=values.saturation_std), mass))
-    fit = fit.inflated(_about(fit.rows, fit))
     validation = validated(
         fit, lambda part: _settled(part, np.array([mass])), _about,
-        fit.rows.measured + fit.rows.known, values.max_held_out_ratio)
+        fit.rows.measured + fit.rows.known, values.max_held_out_ratio, widen=True)
+    fit = fit.inflated(_about(fit.rows, fit), validation.widening)
     gain, covariance = fit.gain, fit.covariance[:n, :n]
     if values.known_mass_std > 0.0:
         step = 1e-3 * mass

@@ -88,8 +88,8 @@ class PayloadParameters(ResumableParameters):
         max_held_out_ratio: Method excitation and drive gains: largest ratio of residuals in the
             last part of the motion, predicted from the rest, to those of the fit and of its
             uncertainty. Beyond it, or beyond chance, the intervals of payloads by joint torques
-            count the joint's residuals as that large instead, and those by a wrist sensor where
-            its zero drifted by up to max_force_residual or max_torque_residual.
+            and of drive gains count the joint's residuals as that large instead, and those by a
+            wrist sensor where its zero drifted by up to max_force_residual or max_torque_residual.
         max_torque_error: Largest joint torque that an error of the payload may cause (95 %) in any
             posture, up to max_velocity and max_acceleration, as a share of the effort limit in the
             URDF.

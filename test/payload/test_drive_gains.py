@@ -130,6 +130,27 @@ def test_an_uncertain_mass_widens_the_intervals(usual):
     assert max(moved) < 3.0 * max(stated)
 
 
+def test_friction_that_changes_in_the_last_part_is_in_the_intervals(usual):
+    """Without a prior of such a change; beyond what is certain, no gain is identified."""
+    samples, late = usual.joints(1, SCALE), np.arange(1, 3)
+    last = samples.time > np.quantile(samples.time, 0.8)
+    plain = found_by(usual, 1)
+    for change, kept in ((1.2, True), (12.0, False)):
+        effort = samples.effort.copy()
+        effort[np.ix_(last, late)] += change * np.sign(samples.velocity[np.ix_(last, late)])
+        found = excitation.estimate_gains(
+            usual.robot, replace(samples, effort=effort), WITHOUT_PRIORS)
+        (check,) = (item for item in found.checks if item.name == 'held-out part of the motion')
+        assert check.passed
+        assert 'friction may have changed' in check.reason
+        for joint in late:
+            before, after = plain.parameters[joint], found.parameters[joint]
+            assert (after.state is State.IDENTIFIED) == kept
+            if kept:
+                assert after.std > 1.5 * before.std
+                assert abs(after.value - SCALE[joint]) < 3.0 * after.std
+
+
 def test_scales_that_the_motion_does_not_excite_are_not_identified(usual, monkeypatch):
     monkeypatch.setattr(excitation, 'MAX_GAIN_STD', 1e-4)
     result = found_by(usual, 1)

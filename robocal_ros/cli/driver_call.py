@@ -63,10 +63,10 @@ def send(lines: Iterable[str], sent: Path) -> None:
         if not fitting:
             raise ConfigurationError(f'{kind} has other fields here than in the calls above.')
         call, request = fitting[0]
-        client = session.node.create_client(service, found[0])
+        client: Any = session.node.create_client(service, found[0])
         # An answer to a client that the driver does not know yet is lost.
         session.spin_until(client.service_is_ready, _FOUND)
-        future: Any = client.call_async(request)
+        future = client.call_async(request)
         if not session.spin_until(future.done, _ANSWERED):
             raise RobocalError(f"'{found[0]}' has not answered within {_ANSWERED:.0f} s: whether "
                                'it has taken the payload is not known. See the log of the driver.')

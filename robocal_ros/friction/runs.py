@@ -31,7 +31,7 @@ from robocal_ros.estimation import (
     suspected_ripple,
 )
 from robocal_ros.messages import JointSamples
-from robocal_ros.results import Z95, spread
+from robocal_ros.results import Z95, rms, spread
 from robocal_ros.robot import DIRECTIONS, Robot, gravity_changes
 
 
@@ -187,8 +187,9 @@ _DELAY, _ANY_DELAY, _LONGEST_DELAY, _SIGNIFICANT = 2e-3, 0.05, 0.12, 4.0
 # [rad], and angles over which friction may build up [rad].
 _RUN_IN, _TURN = 60.0, 1e-3
 _BUILD_UP = np.geomspace(1e-3, 0.02, 13)
-# Rounds in which the amplitude of the build-up is found.
-_ROUNDS = 4
+# Rounds in which the amplitude of the build-up is found; least error of a shape as a share of
+# friction, and information beside which runs have none.
+_ROUNDS, _SHAPE_STD, _LEAST = 4, 1e-3, 1e-12
 _SPIKE = 8.0
 _SPIKE_FLOOR = 0.15
 _SATURATED = 0.98
@@ -591,24 +592,27 @@ def without_build_up(points: Sequence[SpeedPoint]) -> list[SpeedPoint]:
     speeds, signed = np.array([(abs(p.speed), np.sign(p.speed) * p.torque) for p in points]).T
     # Of both directions together, gravity that the model lacks is no friction.
     sizes = np.maximum([signed[np.abs(speeds - speed) < 0.1 * speed].mean() for speed in speeds],
-                       1e-9)
+                       0.0)
+    typical = max(rms(sizes), 1e-9)
     shapes = [np.exp(-p.travel[:, None] / _BUILD_UP) for p in points]
     means = np.array([shape.mean(axis=0) for shape in shapes])
     squares, products = np.zeros_like(means), np.zeros_like(means)
     for row, (p, shape, size) in enumerate(zip(points, shapes, sizes, strict=True)):
-        lacking = means[row] - shape
+        lacking = (means[row] - shape) * size / typical
         squares[row] = (lacking**2).mean(axis=0)
-        products[row] = np.sign(p.speed) * (p.total - p.gravity) @ lacking / (size * len(shape))
+        products[row] = np.sign(p.speed) * (p.total - p.gravity) @ lacking / (
+            typical * len(shape))
     amplitude = np.zeros_like(_BUILD_UP)
     for _ in range(_ROUNDS):
         factor = 1.0 / np.maximum(1.0 - amplitude * means, 0.2)
         information, moment = squares * factor**2, products * factor
-        total = np.maximum(information.sum(axis=0), 1e-12)
+        total = information.sum(axis=0) + _LEAST
         free = moment.sum(axis=0) / total
         # The scatter between runs is known by few of them.
-        count = np.maximum(total**2 / (information**2).sum(axis=0), 1.1)
+        count = np.clip(total**2 / ((information**2).sum(axis=0) + _LEAST**2), 1.1, len(points))
         variance = ((moment - information * free) ** 2).sum(axis=0) / total**2 * (
-            count / (count - 1.0)) * (scipy.stats.t.ppf(0.975, count - 1.0) / Z95) ** 2
+            count / (count - 1.0)) * (scipy.stats.t.ppf(0.975, count - 1.0) / Z95) ** 2 + (
+                _SHAPE_STD**2 / total)
         precision = 1.0 / variance + 1.0
         amplitude = free * (1.0 - 1.0 / precision)
     evidence = 0.5 * (amplitude**2 * precision - np.log(precision))
@@ -616,11 +620,11 @@ def without_build_up(points: Sequence[SpeedPoint]) -> list[SpeedPoint]:
     weights /= weights.sum()
     found = []
     for p, shape, size, mean, grown in zip(points, shapes, sizes, means, factor, strict=True):
-        typical = float(weights @ grown)
-        doubts = np.sqrt(weights) * ((grown - typical), grown**2 * mean / np.sqrt(precision))
+        usual = float(weights @ grown)
+        doubts = np.sqrt(weights) * ((grown - usual), grown**2 * mean / np.sqrt(precision))
         found.append(p.with_friction(
             np.sign(p.speed) * size * shape @ (weights * amplitude * grown)).changed(
-                built=doubts.ravel() / typical))
+                built=doubts.ravel() / usual))
     return found
 
 

@@ -359,6 +359,19 @@ def test_friction_that_is_built_up_stays(many, robot):
         assert max(float(np.linalg.norm(p.built)) for p in after) < 0.02
 
 
+@pytest.mark.filterwarnings('error')
+@pytest.mark.parametrize('speeds', [(0.3,), (0.3, 0.5)], ids=['one', 'two'])
+def test_runs_that_tell_nothing_of_it_stay(robot, speeds):
+    """Fast runs begin after the build-up; what joints without friction show is none."""
+    fast = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, speeds, span=1.0))
+    for torque in (1.0, 0.0):
+        before = [p.changed(total=p.gravity + torque * (p.total - p.gravity),
+                            torque=torque * p.torque) for p in points(fast, robot)]
+        for now, then in zip(without_build_up(before), before, strict=True):
+            assert now.torque == pytest.approx(then.torque, abs=1e-4)
+            assert np.linalg.norm(now.built) < 1e-3
+
+
 def test_the_travel_of_a_run_begins_where_it_turned(many, robot):
     for p in points(many, robot):
         way = many.position[many.time < p.begin, WRIST_JOINT]

@@ -7,9 +7,10 @@ Messages are recorded in serialized form, with the QoS that the publishers offer
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
+import math
 import os
+import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -57,16 +58,25 @@ def run(options: argparse.Namespace) -> int:
         with BagWriter(folder, options.storage, definition_of) as bag:
             recorder = BagRecorder(session, profile, options.namespace, bag)
             print_line(f'Recording into {folder}; Ctrl-C ends it.')
-            # Ctrl-C is the regular end of a recording.
-            with contextlib.suppress(KeyboardInterrupt), ProgressView('Recording') as view:
-                def ended() -> bool:
-                    if options.duration is None:
-                        return False
-                    view.update(min(100.0 * view.elapsed / options.duration, 100.0),
-                                f'{view.elapsed:.0f} s')
-                    return bool(view.elapsed >= options.duration)
+            # Ctrl-C is the regular end of a recording; an exception while a message is written
+            # would break the bag.
+            signals: list[int] = []
+            before = {number: signal.signal(number, lambda got, _: signals.append(got))
+                      for number in (signal.SIGINT, signal.SIGTERM)}
+            try:
+                with ProgressView('Recording') as view:
+                    def ended() -> bool:
+                        if options.duration is not None:
+                            view.update(min(100.0 * view.elapsed / options.duration, 100.0),
+                                        f'{view.elapsed:.0f} s')
+                        return bool(signals) or view.elapsed >= (options.duration or math.inf)
 
-                session.spin_until(ended)
+                    session.spin_until(ended)
+            finally:
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+            if signal.SIGTERM in signals:
+                signal.raise_signal(signal.SIGTERM)
     _summarize(recorder, folder)
     return 0
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from robocal_ros.cli.record import RecorderProfile, read_profile
 from robocal_ros.errors import ConfigurationError, FileFormatError
 from robocal_ros.messages import qos
 from robocal_ros.messages.bag import Bag
+from robocal_ros.messages.bag_writer import BagWriter
 from robocal_ros.messages.decode import JointDecoder, State
 from robocal_ros.resources import share_directory
 
@@ -98,6 +100,26 @@ def test_further_topics_may_be_named(robot: Running, tmp_path: Path, call: Call)
     call('record', 'other', '-o', tmp_path / 'bag', '--duration', 1, '--timeout', 30)
     with Bag(tmp_path / 'bag') as opened:
         assert '/other' in opened.topics
+
+
+@pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_a_signal_while_a_message_is_written_leaves_it_whole(
+    robot: Running, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals, code: int,
+) -> None:
+    write, stamps = BagWriter.write, []
+
+    def interrupted(bag: BagWriter, topic: str, stamp: int, data: bytes) -> None:
+        stamps.append(stamp)
+        if len(stamps) == 20:
+            signal.raise_signal(number)
+        write(bag, topic, stamp, data)
+
+    monkeypatch.setattr(BagWriter, 'write', interrupted)
+    call('record', '-o', tmp_path / 'bag', '--timeout', 30, code=code)
+    assert len(stamps) >= 20
+    with Bag(tmp_path / 'bag') as opened:
+        assert sum(opened.counts.values()) == len(stamps)
 
 
 def test_nothing_to_record_is_told(robot: Running, tmp_path: Path, call: Call) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import math
 import os
 import signal
 import sys
@@ -66,17 +65,19 @@ def run(options: argparse.Namespace) -> int:
             try:
                 with ProgressView('Recording') as view:
                     def ended() -> bool:
-                        if options.duration is not None:
-                            view.update(min(100.0 * view.elapsed / options.duration, 100.0),
-                                        f'{view.elapsed:.0f} s')
-                        return bool(signals) or view.elapsed >= (options.duration or math.inf)
+                        if signals or options.duration is None:
+                            return bool(signals)
+                        view.update(min(100.0 * view.elapsed / options.duration, 100.0),
+                                    f'{view.elapsed:.0f} s')
+                        return bool(view.elapsed >= options.duration)
 
                     session.spin_until(ended)
             finally:
                 for number, handler in before.items():
                     signal.signal(number, handler)
-            if signal.SIGTERM in signals:
-                signal.raise_signal(signal.SIGTERM)
+        # The bag is closed, whatever this does.
+        if signal.SIGTERM in signals:
+            signal.raise_signal(signal.SIGTERM)
     _summarize(recorder, folder)
     return 0
 

@@ -46,7 +46,7 @@ class SpeedPoint:
         std: Standard deviation of that mean for autocorrelated samples [N·m].
         errors: Mean changes of the gravity torque by one standard deviation of each of the joint's
             own sources of error, signed alike in all runs, shape (m,) [N·m].
-        travel: Angle from the last rest or reversal to each of ``angle``, shape (m,) [rad].
+        travel: Angle from where the joint last turned to each of ``angle``, shape (m,) [rad].
         low: Lower end of the window [rad].
         high: Upper end of the window [rad].
         begin: Stamp of the first sample [s].
@@ -579,9 +579,9 @@ def without_build_up(points: Sequence[SpeedPoint]) -> list[SpeedPoint]:
 
     After a rest or a reversal, friction F (1 − A exp(−x/s)) builds up with the travel x, as that
     of bristles does (Canudas de Wit et al., IEEE TAC 40 (1995) 419, doi 10.1109/9.376053). A,
-    about 1 after a rest and 2 after a reversal, is estimated from the shapes of all runs, for
-    several s that count by their likelihoods. What gravity and ripple add to the shapes differs
-    from run to run, and shows in the scatter of A.
+    about 1 from relaxed bristles and 2 after a reversal, is estimated from the shapes of all runs,
+    for several s that count by how well the runs agree about it. What gravity and ripple add to
+    the shapes differs from run to run, and shows in the scatter of A.
 
     Args:
         points: Usable runs of one joint.

@@ -19,6 +19,8 @@ from support.friction_cell import (
     record,
 )
 
+from robocal_ros.friction import fit
+from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.positions import PositionTorques
 from robocal_ros.friction.runs import (
     SLOW,
@@ -348,6 +350,18 @@ def test_slow_runs_tell_the_friction_of_full_sliding(many, robot, angle):
     assert rms(errors(after)[slow]) < 0.35 * rms(errors(before)[slow])
     stated = [np.hypot(p.std, p.torque * np.linalg.norm(p.built)) for p in after]
     assert np.max(np.abs(errors(after)) / stated) < 3.3
+
+
+def test_a_joint_passes_whose_friction_builds_up_slowly(many, robot, monkeypatch):
+    effort, friction = many.effort(5), WRIST.torque(many.velocity[:, WRIST_JOINT])
+    effort[:, WRIST_JOINT] += np.abs(friction) * built_up(
+        many.position[:, WRIST_JOINT], 0.015) - friction
+    runs = points(many, robot, effort=effort)
+    found = fit.FrictionFit('joint_6', runs, FrictionParameters())
+    assert found.passed, found.objections
+    assert WRIST.curve_error(found.law()) < 3.0
+    monkeypatch.setattr(fit, 'without_build_up', list)
+    assert not fit.FrictionFit('joint_6', runs, FrictionParameters()).passed
 
 
 def test_friction_that_is_built_up_stays(many, robot):

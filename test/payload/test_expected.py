@@ -73,6 +73,17 @@ def test_the_stored_payload_of_the_tool_tells_its_centre(record: Record) -> None
         assert (np.abs(off).max() < 2e-3) == same
 
 
+def test_whether_the_model_holds_is_not_foreseen(record: Record) -> None:
+    """Such a check would judge the samples that the preview has made up."""
+    torque = replace(VALUES, excitation_source='torque', gain_std=0.1)
+    for values in (VALUES, torque):
+        found = expected_result(PAYLOAD, record.robot, values, Inputs(), motion(record),
+                                resting(record, 0.1), TOOL.mass)
+        questions = {check.question for check in found.checks}
+        assert 'adequate' not in questions
+        assert 'informative' in questions
+
+
 def test_efforts_that_nobody_calibrated_are_expected_to_fail(record: Record) -> None:
     values = replace(VALUES, excitation_source='torque', gain_std=0.1)
     found = expected_result(PAYLOAD, record.robot, values, Inputs(), motion(record),

@@ -56,6 +56,7 @@ from robocal_ros.messages import JointSamples, WrenchSamples
 from robocal_ros.payload import PayloadParameters
 from robocal_ros.results import CalibrationResult, State
 from robocal_ros.robot import (
+    GRAVITY,
     RigidBodyInertia,
     arm_regressor,
     carried_load,
@@ -253,18 +254,19 @@ def _two_plane(cell: Cell) -> Found:
 
 
 def _arm_values(cell: Cell, result: CalibrationResult) -> list[Value]:
-    """Compare rotors, gains, and the torques of the links in some postures."""
+    """Compare rotors, gains, gravity, and the torques of the links under it in some postures."""
     world, robot, n = cell.world, cell.robot, cell.robot.n
     truth = {f'{name}.{what}': float(value) for what, values in (
         ('rotor_inertia', world.rotor), ('effort_scale', world.moving_gain))
         for name, value in zip(robot.joint_names, values, strict=True) if value}
+    truth |= dict(zip(GRAVITY, world.gravity.tolist(), strict=True))
     low, high = robot.sampling_limits()
     q = np.random.default_rng(cell.seed).uniform(
         np.maximum(low, -2.0), np.minimum(high, 2.0), (4, n))
     still, model = np.zeros_like(q), identified_model(robot, result)
     true, stated = second_world.torques(
-        world.arm, world.links, q, still, still,
-        np.array([0.0, 0.0, -second_world.GRAVITY])), model.robot.gravity_torques(q)
+        world.arm, world.links, q, still, still, model.robot.gravity
+    ), model.robot.gravity_torques(q)
     rows = arm_regressor(robot, q, still, still)
     std = np.sqrt(np.einsum('knp,pq,knq->kn', rows, model.covariance[:10 * n, :10 * n], rows))
     limit = PayloadParameters().unexplained_torque(robot.effort_limit)

@@ -48,6 +48,7 @@ from robocal_ros.results import Z95, CalibrationResult, Check, Fit, Parameter, S
 from robocal_ros.robot import (
     ARM,
     DRIVEN_STD,
+    GRAVITY,
     LINK_UNITS,
     ROTOR_SPREAD,
     URDF_FREEDOM,
@@ -56,7 +57,9 @@ from robocal_ros.robot import (
     SteadyFriction,
     carried_load,
     expected_rotors,
+    gravity_changes,
     link_parameters,
+    on_leaning_base,
     parameter_names,
     physically_consistent,
 )
@@ -131,7 +134,7 @@ def estimate(
         return _prior(robot, motion, values, scale, scale_covariance, calibrated, before, given)
 
     with _refused_by_name(samples):
-        motion, prior, fit = _fitted(robot, samples, values, prior_of, given)
+        base, motion, prior, fit = _fitted(robot, samples, values, prior_of, given)
         validation = _held_out(robot, motion, prior, fit)
     mounted = () if loaded else (
         _load_check(motion, prior, fit),
@@ -139,13 +142,13 @@ def estimate(
     names, n = parameter_names(robot.joint_names), robot.n
     shown = np.concatenate((np.ones(11 * n), scale))
     covariance = fit.covariance[:12 * n, :12 * n] * np.outer(shown, shown)
-    base, told = zip(*_base_parameters(robot, motion, fit, prior), strict=True)
+    combinations, told = zip(*_base_parameters(robot, motion, fit, prior), strict=True)
     return make_result(
         robot, samples, kind=ARM, method='loaded' if loaded else 'unloaded', frame='',
         parameters=(*_parameters(robot, names, fit.value[:12 * n] * shown, covariance, fit,
                                  _informed(robot, fit, prior, before)),
-                    *_friction(robot, fit), *_changes(robot, motion, fit, given), *base,
-                    _delay(motion)),
+                    *_friction(robot, fit), *_changes(robot, motion, fit, given), *combinations,
+                    *_gravity(robot, base, motion, fit), _delay(motion)),
         covariance_names=names, covariance=covariance,
         fit=_fits(robot, motion.effort, fit.residual, np.ones(motion.effort.shape, dtype=bool)),
         validation=validation,
@@ -169,8 +172,8 @@ def _fitted(
     robot: Robot, samples: JointSamples, values: PayloadParameters,
     prior_of: Callable[[Robot, ArmMotion, PayloadParameters], Prior],
     given: Iterable[int] = (), couplings: Iterable[tuple[int, int]] = (),
-) -> tuple[ArmMotion, Prior, ArmFit]:
-    """Return a motion, its prior and estimate, on the base as the data find it.
+) -> tuple[Robot, ArmMotion, Prior, ArmFit]:
+    """Return the arm on its base as the data find it, a motion, its prior and estimate.
 
     Args:
         robot: The arm.
@@ -188,7 +191,7 @@ def _fitted(
 
     def fitted_on(
         robot: Robot, values: PayloadParameters, load: Array
-    ) -> tuple[ArmMotion, Prior, ArmFit]:
+    ) -> tuple[Robot, ArmMotion, Prior, ArmFit]:
         motion = ArmMotion.of(robot, samples, values, load, given, couplings)
         prior = prior_of(robot, motion, values)
         fit = identify(motion, prior, widenings=widenings)
@@ -197,12 +200,12 @@ def _fitted(
         if gains.min() < low or gains.max() > high:
             raise ConvergenceError(f'the drive gains would be {gains.min():.2g} to '
                                    f'{gains.max():.2g} (plausible: {low} … {high})')
-        return motion, prior, fit
+        return robot, motion, prior, fit
 
     load = np.array([values.arm_load, *[0.0] * 9])
-    first = motion, _, fit = fitted_on(robot, values, load)
+    first = _, motion, _, fit = fitted_on(robot, values, load)
     others = fit.value[fit.places.others]
-    found = on_found_base(robot, motion.tilt(others), values)
+    found = on_found_base(robot, others[:len(motion.tilts)][motion.tilts], values)
     if not values.arm_load and found is None:
         return first
     return fitted_on(*(found or (robot, values)), others[-len(load):] if values.arm_load else load)
@@ -272,7 +275,7 @@ def friction_in_motion(
                       None, {})
 
     with _refused_by_name(samples):
-        motion, _, fit = _fitted(robot, samples, values, prior_of, couplings=couplings)
+        _, motion, _, fit = _fitted(robot, samples, values, prior_of, couplings=couplings)
     x, places = fit.value, fit.places
     # Friction that differs by direction is friction, too.
     uneven = places.common + np.flatnonzero(
@@ -575,6 +578,33 @@ def _changes(
                             note='since it was identified', freedom=fit.freedom(direction))
         else:
             yield Parameter(name, '1', state=State.NOT_IDENTIFIED, note='not told by this motion')
+
+
+def _gravity(
+    robot: Robot, base: Robot, motion: ArmMotion, fit: ArmFit
+) -> Iterator[Parameter]:
+    """Yield gravity in the root frame if the base leans more than its prior allows.
+
+    Args:
+        robot: The arm with gravity as it is stated.
+        base: The arm on its base as the data find it.
+        motion: The motion on that base.
+        fit: Its estimate.
+
+    """
+    if base is robot:
+        return
+    others = fit.places.others
+    places = others.start + np.flatnonzero(motion.tilts)
+    found = on_leaning_base(base, fit.value[places]).gravity
+    slopes = np.stack([change.gravity for change in gravity_changes(base)], axis=1)
+    lean = float(np.arccos(found @ robot.gravity / (
+        np.linalg.norm(found) * np.linalg.norm(robot.gravity))))
+    note = (f'the base leans by {np.degrees(lean):.1f}° against the gravity that is stated; '
+            'what uses this arm reckons with it')
+    for name, value, slope in zip(GRAVITY, found, slopes, strict=True):
+        std = float(np.sqrt(slope @ fit.covariance[np.ix_(places, places)] @ slope))
+        yield Parameter(name, 'm/s²', float(value), std, note=note)
 
 
 def _delay(motion: ArmMotion) -> Parameter:

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConvergenceError, DataError
 from robocal_ros.estimation import (
     Blocks,
@@ -298,9 +298,10 @@ class ArmMotion:
     recording: Check
     bend_std: Array
 
-    def tilt(self, others: Array) -> Array:
-        """Return the tilts of the base among estimates of the nuisances."""
-        return others[:len(self.nuisances)][[name.startswith(TILT) for name in self.nuisances]]
+    @property
+    def tilts(self) -> Flags:
+        """Which of the nuisances are tilts of the base, shape (s,)."""
+        return np.array([name.startswith(TILT) for name in self.nuisances])
 
     def transmitted(self, x: Array, places: Unknowns) -> Array:
         """Return the torques beyond the gears by all unknowns, shape (k, n) [N·m].

@@ -23,6 +23,7 @@ from robocal_ros.results import Z95, CalibrationResult, Inputs, Load, Verdict, a
 from robocal_ros.robot import (
     ARM,
     DRIVE_GAINS,
+    GRAVITY,
     SENSOR_CALIBRATION,
     TORQUE_ZERO,
     ArmFriction,
@@ -270,9 +271,11 @@ def arm_summary(result: CalibrationResult) -> str:
     changed = ', '.join(
         f'{p.name.removesuffix(suffix)} {p.text(2)}' for p in result.parameters
         if p.name.endswith(suffix) and (interval := p.interval()) and np.prod(interval) > 0.0)
+    leaning = ''.join(f' {p.note.capitalize()}.' for p in result.parameters
+                      if p.name == GRAVITY[0])
     return f'Torque left on the held-out part of the motion, RMS: {left} N·m.' + (
         f' Friction has changed since it was identified, as a share of it: {changed}.'
-        if changed else '')
+        if changed else '') + leaning
 
 
 def kinds(values: PayloadParameters) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from .arm_model import (
+    GRAVITY as GRAVITY,
     LINK as LINK,
     LINK_UNITS as LINK_UNITS,
     PSEUDO_INERTIA as PSEUDO_INERTIA,

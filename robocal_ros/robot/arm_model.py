@@ -26,6 +26,9 @@ from robocal_ros.results import CalibrationResult
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.setup import ARM
 
+GRAVITY = ('gravity_x', 'gravity_y', 'gravity_z')
+"""Parameters of an arm whose base leans: gravity in its root frame [m/s²]."""
+
 LINK = ('mass', 'moment_x', 'moment_y', 'moment_z',
         'inertia_xx', 'inertia_xy', 'inertia_yy', 'inertia_xz', 'inertia_yz', 'inertia_zz')
 """Inertial parameters of a link, in which torques are linear; inertia about the joint's origin."""
@@ -273,9 +276,11 @@ def identified_model(robot: Robot, result: CalibrationResult) -> ArmModel:
     covariance = result.covariance_of(names)
     # Efforts are divided by the identified scales before they are used.
     scale = np.concatenate((np.ones(11 * n), values[11 * n:]))
+    arm = with_links(robot, values[:10 * n].reshape(n, 10), values[10 * n:11 * n])
+    if {*GRAVITY} <= {parameter.name for parameter in result.parameters}:
+        arm = _under(arm, result.values(GRAVITY))
     return ArmModel(
-        with_links(robot, values[:10 * n].reshape(n, 10), values[10 * n:11 * n]),
-        covariance / np.outer(scale, scale), f'identified ({result.source})', True)
+        arm, covariance / np.outer(scale, scale), f'identified ({result.source})', True)
 
 
 def identified_arm(

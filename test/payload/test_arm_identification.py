@@ -33,11 +33,13 @@ from robocal_ros.results.provenance import Inputs, choose, stale_inputs
 from robocal_ros.results.result import CalibrationResult, Input, State, Verdict
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 from robocal_ros.robot.arm_model import (
+    GRAVITY,
     expected_rotors,
     identified_arm,
     identified_model,
     link_covariance,
     link_parameters,
+    on_leaning_base,
     pseudo_inertia,
     with_links,
 )
@@ -94,6 +96,23 @@ def run(seed: int = 0, *, loaded: bool = False, scaled: bool = False,
     values = replace(VALUES, arm_load=LOAD.mass, arm_load_std=load_std)
     return estimate(ROBOT, record(true.with_payload(LOAD), seed + 1, gains), values,
                     before=run(seed, scaled=scaled), **UNKNOWN)
+
+
+def test_a_base_far_out_of_level_belongs_to_the_identified_arm() -> None:
+    """Four degrees, where 0.3 are expected: two planes take them for a turned centre of mass."""
+    true = on_leaning_base(real_arm(ROBOT), np.radians([4.0, -1.0]))
+    result = from_yaml(to_yaml(estimate(ROBOT, record(true, 1, ONES), VALUES, **UNKNOWN)))
+    for name, value in zip(GRAVITY, true.gravity, strict=True):
+        found = result.parameter(name)
+        assert abs(found.value - value) < 3.3 * found.std < 0.1
+    known = identified_model(ROBOT, result).robot
+    assert np.linalg.norm(known.gravity - true.gravity) < 0.05
+    assert np.linalg.norm(known.gravity) == pytest.approx(np.linalg.norm(ROBOT.gravity))
+    assert 'The base leans by 4.1°' in arm_summary(result)
+    # A level one is left as it is stated.
+    level = identified_model(ROBOT, run())
+    np.testing.assert_array_equal(level.robot.gravity, ROBOT.gravity)
+    assert not {*GRAVITY} & {parameter.name for parameter in run().parameters}
 
 
 @pytest.mark.parametrize('size', [0.5, 0.06])

@@ -411,7 +411,8 @@ def _load_check(motion: ArmMotion, prior: Prior, fit: ArmFit) -> Check:
         # Links so far off are rare: of the logarithm of a scaled inverse chi distribution.
         width = fit.std / prior.std
         rare = URDF_FREEDOM * (np.log(width) - 0.5 * (1.0 - width**-2.0))
-        if mass > 0.0 and found.std == prior.std:
+        # Without a mass, the load's other parameters are errors of the last link.
+        if mass > Z95 * std and found.std == prior.std:
             gain = found.evidence - fit.evidence + rare
     return at_most(
         'no load', gain, EVIDENCE, '1',

@@ -115,6 +115,19 @@ def test_a_base_far_out_of_level_belongs_to_the_identified_arm() -> None:
     assert not {*GRAVITY} & {parameter.name for parameter in run().parameters}
 
 
+@pytest.mark.parametrize(('shift', 'inertia', 'seed'), [(0.08, 0.01, 1), (0.0, 0.02, 0)])
+def test_a_last_link_that_differs_is_no_tool_that_was_left_on(
+    shift: float, inertia: float, seed: int
+) -> None:
+    links = link_parameters(ROBOT).copy()
+    links[-1, 1] += shift * links[-1, 0]
+    links[-1, [4, 6, 9]] += inertia
+    true = with_links(ROBOT, links, real_arm(ROBOT).model.armature)
+    result = estimate(ROBOT, record(true, seed, ONES), VALUES, **UNKNOWN)
+    (check,) = (check for check in result.checks if check.name == 'no load')
+    assert check.passed, check.reason
+
+
 @pytest.mark.parametrize('size', [0.5, 0.06])
 def test_a_motion_is_judged_by_what_it_tells_not_by_the_urdf(size):
     """The URDF is exact, so no motion improves it; only a small one is to blame."""

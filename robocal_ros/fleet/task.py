@@ -18,17 +18,7 @@ from distributed import get_worker
 from robocal_ros import __version__, registry
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.estimators import Estimator, Follower, estimator
-from robocal_ros.fleet import catalogue, storage
-from robocal_ros.fleet.bags import (
-    NAMESPACE,
-    ROBOT,
-    Arm,
-    BagPlace,
-    Request,
-    arms_in,
-    name_in_path,
-    robot_name,
-)
+from robocal_ros.fleet import bags, catalogue, storage
 from robocal_ros.messages import Bag, Selection, description_in
 from robocal_ros.offline import OfflineEstimation, read_parameters
 from robocal_ros.parameters import ParameterTable, declarations
@@ -53,8 +43,8 @@ class Task:
 
     """
 
-    bag: BagPlace
-    request: Request
+    bag: bags.BagPlace
+    request: bags.Request
     request_sha256: str
     bag_sha256: str = ''
 
@@ -112,7 +102,7 @@ def estimate_bag(task: Task) -> list[Attempt]:
         scratch = None
     with tempfile.TemporaryDirectory(prefix='robocal-fleet-', dir=scratch) as folder:
         # Of the whole bag; a path may name the robot nevertheless.
-        whole = Attempt(robot=name_in_path(task.request, task.bag.uri))
+        whole = Attempt(robot=bags.name_in_path(task.request, task.bag.uri))
         try:
             attempts = list(_attempts(task, Path(folder), whole))
         # Whatever is wrong with one bag must not stop the others.
@@ -125,7 +115,7 @@ def estimate_bag(task: Task) -> list[Attempt]:
     return attempts
 
 
-def _overrides(request: Request, table: type[ParameterTable]) -> dict[str, str]:
+def _overrides(request: bags.Request, table: type[ParameterTable]) -> dict[str, str]:
     """Return the single parameters but for those that only other capabilities have."""
     foreign = {item.name for name in registry.estimators()
                for item in declarations(estimator(name).table)}
@@ -150,7 +140,7 @@ def _attempts(task: Task, folder: Path, whole: Attempt) -> Iterator[Attempt]:
     files = storage.fetched(task.bag.files, _copy(task, folder))
     sha256 = task.bag_sha256 or storage.sha256_of(files)
     with Bag(files[0].parent if len(files) > 1 else files[0]) as bag:
-        arms = arms_in(bag, task.request)
+        arms = bags.arms_in(bag, task.request)
         if not any(arm.capabilities for arm in arms):
             whole.outcome, whole.bag_sha256 = catalogue.SKIPPED, sha256
             whole.reason = 'The marked runs are others than --capability names.'
@@ -169,16 +159,16 @@ def _attempts(task: Task, folder: Path, whole: Attempt) -> Iterator[Attempt]:
 
 
 def _estimate(
-    task: Task, bag: Bag, arm: Arm, chosen: Estimator | Follower[Any], folder: Path,
+    task: Task, bag: Bag, arm: bags.Arm, chosen: Estimator | Follower[Any], folder: Path,
     attempt: Attempt,
 ) -> None:
     """Estimate unless there is a result of the same inputs; errors as for the estimator."""
     request = task.request
-    attempt.robot = robot_name(request, task.bag.uri, arm)
+    attempt.robot = bags.robot_name(request, task.bag.uri, arm)
 
     def fetched(uri: str, what: str) -> Path:
         (path,) = storage.fetched(
-            [uri.replace(ROBOT, attempt.robot)], folder / what / attempt.robot)
+            [uri.replace(bags.ROBOT, attempt.robot)], folder / what / attempt.robot)
         return path
 
     # In a bag of one arm, its topics are found in whatever namespace they are.
@@ -191,7 +181,7 @@ def _estimate(
             else values.robot_description or description_in(bag, selection))
     robot = make_robot(urdf, replace(values, robot_name=attempt.robot or values.robot_name))
     attempt.robot = robot.name
-    if not (arm.alone or request.namespace or request.robot_from == NAMESPACE):
+    if not (arm.alone or request.namespace or request.robot_from == bags.NAMESPACE):
         attempt.robot = f'{robot.name}/{arm.namespace.strip("/")}'.rstrip('/')
     # Nothing of the home folder of whoever runs the worker is used.
     stored = _stored_results(request, folder, attempt.robot)
@@ -221,9 +211,9 @@ def _estimate(
     attempt.inputs_sha256, attempt.result = inputs, path
 
 
-def _stored_results(request: Request, folder: Path, robot: str) -> Path:
+def _stored_results(request: bags.Request, folder: Path, robot: str) -> Path:
     """Return a folder with the robot's stored results; it may not exist."""
-    uri = request.results_dir.replace(ROBOT, robot)
+    uri = request.results_dir.replace(bags.ROBOT, robot)
     if uri and storage.is_local(uri):
         return storage.local_path(uri)
     there = folder / 'results' / robot

@@ -55,6 +55,10 @@ from robocal_ros.results import Z95, grouped, spread
 FALSE_ALARMS = 1e-3
 """Largest probability that a series of `HORIZON` recordings without change has any finding."""
 HORIZON = 52
+CONFIDENCE = (
+    f'At most {1000 * FALSE_ALARMS:.0f} of 1000 series of {HORIZON} recordings without change has '
+    'any finding, if days of recordings are independent and temperatures are recorded or do not '
+    'follow the seasons')
 _BASELINE = 4
 """Number of recordings of a segment before which no change is looked for."""
 CONFIRMATION = 3
@@ -296,8 +300,8 @@ def courses(
     recorded = histories
     histories = [_sessions(history) for history in recorded]
     priors: list[_Prior | None] = [None] * len(histories)
-    group_of: Sequence[Hashable] = groups or ()
-    members = grouped(range(len(group_of)), group_of.__getitem__)
+    groups = groups or ()
+    members = grouped(range(len(groups)), groups.__getitem__)
     asked = {}
     for group, indices in members.items():
         long = [i for i in indices if len(histories[i].time) >= _LONG]
@@ -317,7 +321,7 @@ def courses(
                 _scanned(histories, priors), histories, recorded, strict=True)]
 
 
-def _begins(history: History) -> npt.NDArray[np.intp]:
+def _begins(history: History) -> Index:
     """Return the first recording of each session."""
     return np.flatnonzero(np.diff(history.time, prepend=-np.inf) > _SESSION)
 
@@ -412,6 +416,7 @@ class _Scan:
     """A batch of series, scanned in lockstep; values in units of the stated deviation."""
 
     def __init__(self, histories: Sequence[History], priors: Sequence[_Prior | None]) -> None:
+        """Set the series, by rising length, and their priors."""
         self.histories = histories
         self.count = np.array([len(history.time) for history in histories])
         size, longest = len(histories), int(self.count.max())
@@ -425,13 +430,13 @@ class _Scan:
             self.unit[row] = unit = float(np.median(history.std[early]))
             self.centre[row] = centre = float(np.median(history.value[early]))
             known = np.isfinite(history.temperature)
-            self.reference[row] = reference = (
-                float(history.temperature[known].mean()) if known.any() else np.nan)
-            spread = float(history.temperature[known].std()) if known.any() else 0.0
-            sensitivity = history.sensitivity / unit if known.any() else 0.0
+            warm = history.temperature[known]
+            self.reference[row], spread, sensitivity = (
+                (warm.mean(), warm.std(), history.sensitivity / unit) if len(warm)
+                else (np.nan, 0.0, 0.0))
             self.value[row, :n] = (history.value - centre) / unit
             self.warmth[row, :n] = np.where(
-                known & (sensitivity > 0.0), history.temperature - reference, 0.0)
+                known & (sensitivity > 0.0), history.temperature - self.reference[row], 0.0)
             # A recording without temperature, among others with one, may be as warm as any.
             missing = np.where(known, 0.0, sensitivity * max(spread, 1.0))
             self.std[row, :n] = np.hypot(history.std / unit, missing)
@@ -485,32 +490,30 @@ class _Scan:
         return Problem(self._columns(rows, stop)[:, None], value[:, None], deviation,
                        self.freedom[rows, None, :stop], used[:, None], precision)
 
-    def _null(self, rows: Index, stop: int, *, tails: bool = True) -> Fit:
-        """Fit without change, over the whole grid; without tails by least squares."""
+    def _null(self, rows: Index, stop: int) -> Fit:
+        """Fit without change, over the whole grid."""
         problem = self._problem(rows, stop)
-        if not tails:
-            return fit(problem)
         value, used = problem.value[:, 0], problem.used[:, 0] > 0.0
         middle = np.nanmedian(np.where(used, value, np.nan), axis=1)
         return fit(problem, (value - middle[:, None])[:, None])
 
     def _changed(
-        self, rows: Index, stop: int, tried: _Hypotheses, grid: Index = _WHOLE, *,
-        tails: bool = True,
+        self, rows: Index, stop: int, tried: _Hypotheses, few: Index | None = None
     ) -> tuple[Fit, Array]:
-        """Fit with one change each; without tails by least squares.
+        """Fit with one change each, over the whole grid, or by least squares over a few places.
 
         Args:
             rows: Series, shape (s,).
             stop: Number of recordings.
             tried: Changes, (s, h).
-            grid: Indices of the grid, shape (s, g) or (1, g).
-            tails: Whether deviations follow Student's distribution.
+            few: Indices of the grid, shape (s, g); None for the whole grid and deviations that
+                follow Student's distribution.
 
         Returns:
             The fit, shapes (s, h, g, …), and the logarithms of evidence and prior, (s, h, g).
 
         """
+        grid = _WHOLE if few is None else few
         problem = self._problem(rows, stop, grid)
         before = np.maximum(tried.onset - 1, self.start[rows, None])
         since = self.time[rows, None, :stop] - np.take_along_axis(
@@ -531,7 +534,7 @@ class _Scan:
         value = problem.value[:, None]
         found = fit(Problem(wide, value, problem.deviation[:, None], problem.freedom[:, None],
                             problem.used[:, None], prior),
-                    np.zeros_like(value) if tails else None)
+                    np.zeros_like(value) if few is None else None)
         weight = np.take_along_axis(self.weight[rows], grid, axis=1)[:, None]
         return found, found.evidence + weight + np.log(width / apparent)
 
@@ -549,23 +552,24 @@ class _Scan:
 
     def run(self) -> list[tuple[Course, _Evidence]]:
         """Return the courses, and what their last segments say of scatter and temperature."""
-        found: dict[int, tuple[Course, _Evidence]] = {}
+        found = []
         with np.errstate(invalid='ignore', divide='ignore'):
             for stop in range(_BASELINE, self.value.shape[1] + 1):
                 self._look(stop)
+            # The shortest come first.
             for count in np.unique(self.count).tolist():
                 rows = np.flatnonzero(self.count == count)
                 for row, segment, own in zip(
                         rows.tolist(), *self._segments(rows, count), strict=True):
-                    found[row] = self._course(row, segment), self._own(row, segment, own)
-        return [found[row] for row in range(len(self.histories))]
+                    found.append((self._course(row, segment), self._own(row, segment, own)))
+        return found
 
     def _look(self, stop: int) -> None:
         """Add the recording before ``stop``."""
         rows = np.flatnonzero((self.count >= stop) & (stop - self.start >= _BASELINE))
         if not len(rows):
             return
-        plain = self._null(rows, stop, tails=False)
+        plain = fit(self._problem(rows, stop))
         waiting = self.alarm[rows] >= 0
         new = np.zeros(len(rows), dtype=bool)
         tried = self._hypotheses(rows, stop)
@@ -641,7 +645,7 @@ class _Scan:
         # A change inflates the scatter of the fit without it.
         few = np.stack((best, np.maximum(best - 2, 0)), axis=1)
         few[few[:, 0] == few[:, 1], 1] = 1
-        _, changed = self._changed(rows, stop, tried, few, tails=False)
+        _, changed = self._changed(rows, stop, tried, few)
         return log_sum(log_sum(changed) + tried.prior) - log_sum(weight)
 
     def _evidence(self, rows: Index, stop: int, tried: _Hypotheses) -> Array:
@@ -725,11 +729,10 @@ class _Scan:
         for k, unknown in ((1, ~self.trend[rows]), (2, ~self.warmth[rows].any(axis=1))):
             mean[unknown, k] = std[unknown, k] = 0.0
         scatter = unit * np.sqrt(weight @ _RATIOS**2)
-        return [Segment(int(self.start[row]), stop, level, level_std, rate, rate_std, own,
-                        coefficient, coefficient_std)
-                for row, (level, rate, coefficient), (level_std, rate_std, coefficient_std), own
-                in zip(rows, mean.tolist(), std.tolist(), scatter.tolist(), strict=True)
-                ], null.evidence
+        figures = np.column_stack((mean[:, 0], std[:, 0], mean[:, 1], std[:, 1], scatter,
+                                   mean[:, 2], std[:, 2]))
+        return [Segment(begin, stop, *own) for begin, own in zip(
+            self.start[rows].tolist(), figures.tolist(), strict=True)], null.evidence
 
     def _own(self, row: int, last: Segment, evidence: Array) -> _Evidence:
         """Return what a segment says of scatter and temperature."""
@@ -748,7 +751,6 @@ class _Scan:
         # An outlier that others followed was the first of a step.
         outliers = tuple(item for item in self.outliers[row] if not any(
             change.first <= item.index <= change.alarm for change in changes))
-        warmth = np.where(np.isfinite(history.temperature),
-                          history.temperature - self.reference[row], 0.0)
+        warmth = self.warmth[row, :len(history.time)]
         return Course((*self.segments[row], last), tuple(changes), outliers,
                       float(self.reference[row]), history.value - last.coefficient * warmth)

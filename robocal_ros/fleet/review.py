@@ -19,15 +19,7 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.fleet.catalogue import Query, utc
-from robocal_ros.fleet.changes import (
-    FALSE_ALARMS,
-    HORIZON,
-    Change,
-    Course,
-    History,
-    Outlier,
-    courses,
-)
+from robocal_ros.fleet.changes import CONFIDENCE, Change, Course, History, Outlier, courses
 from robocal_ros.fleet.statistics import LEAST, compare, rejected
 from robocal_ros.results import Z95, grouped, wording
 
@@ -166,10 +158,8 @@ class Review:
     @property
     def confidence(self) -> str:
         """Sentence on the rate of false alarms."""
-        return (f'At most {1000 * FALSE_ALARMS:.0f} of 1000 series of {HORIZON} recordings '
-                'without change has any finding, if days of recordings are independent and '
-                'temperatures are recorded or do not follow the seasons; robots are compared with '
-                f'a probability of {100 * STRANGERS:.0f} % that any is wrongly said to differ.')
+        return (f'{CONFIDENCE}; robots are compared with a probability of '
+                f'{100 * STRANGERS:.0f} % that any is wrongly said to differ.')
 
 
 def review(query: Query, robot: str = '*') -> Review:

@@ -172,7 +172,7 @@ def calibrated(number: int, purposes: str) -> list[Case]:
         try:
             guide = _RehearsedGuide(
                 session, graph, Namespace(again=[], timeout=1.0, namespace='', yes=None,  # type: ignore[arg-type]
-                                          dry_run=False), efforts=True)
+                                          answers=None, dry_run=False), efforts=True)
             guide.answers = calibrate.Answers(
                 tool='tool', mass=cell.load.mass + cell.weighing[1], mass_std=WEIGHING_STD,
                 purposes=purposes.split(','))

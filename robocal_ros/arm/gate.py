@@ -453,6 +453,8 @@ class Arm:
 
 # Postures of each motion at which the place of the tool is computed.
 _SHOWN = 25
+# Size of what a preview shows of the floor [m].
+_SLAB = [2.0, 2.0, 0.01]
 # Newest samples that stand for those of the resting arm [s].
 _REST = 0.5
 
@@ -546,10 +548,26 @@ class PreviewArm(Arm):
             for motion in self.motions
             for posture in motion.sample(np.linspace(0.0, motion.duration, _SHOWN))[0]])
 
-    def marker(self, frame: str) -> Marker:
-        """Return the path of the tool, in the root frame."""
-        return conversions.to_marker(frame, 'preview', Marker.LINE_STRIP, (0.9, 0.3, 0.9, 0.9),
-                                     (0.004,), points=self._path())
+    def markers(self, frame: str) -> list[Marker]:
+        """Return the path of the tool, in the root frame, and what the arm is kept clear of.
+
+        That is the box of the tool, the floor, if gravity is along the root frame's -z, and the
+        boxes to keep out of.
+        """
+        values = self._parameters()
+        boxes = [(frame, box[:3], box[3:])
+                 for box in np.reshape(values.keep_out_boxes, (-1, 6)).tolist() if all(box[3:])]
+        if any(values.tool_box):
+            boxes.append((self.robot.tool_frame, [0.0, 0.0, 0.5 * values.tool_box[2]],
+                          values.tool_box))
+        if values.floor > -1000.0 and not any(self.robot.gravity[:2]):
+            boxes.append((frame, [0.0, 0.0, values.floor - 0.5 * _SLAB[2]], _SLAB))
+        return [
+            conversions.to_marker(frame, 'preview', Marker.LINE_STRIP, (0.9, 0.3, 0.9, 0.9),
+                                  (0.004,), points=self._path()),
+            *(conversions.to_marker(own, 'preview_box', Marker.CUBE, (0.9, 0.6, 0.2, 0.3), size,
+                                    number=number, position=centre)
+              for number, (own, centre, size) in enumerate(boxes))]
 
     def trajectory(self) -> JointTrajectory:
         """Return all motions, one after the other without the rests."""

@@ -52,6 +52,9 @@ _PARAMETERS = {'speed': 'speed_scale', 'floor': 'floor', 'tool_box': 'tool_box',
                'test_load': 'load_mass'}
 _YES, _NO = ('y', 'yes'), ('n', 'no', '')
 
+QUESTION = '[y/n]'
+"""End of a question that is answered by y or n."""
+
 
 def run(options: argparse.Namespace) -> int:
     """Look, ask, plan, and carry out the plan.
@@ -65,6 +68,9 @@ def run(options: argparse.Namespace) -> int:
 
     """
     purposes = check_purposes(options.purposes.split(',')) if options.purposes else []
+    if options.yes and options.answers:
+        raise ConfigurationError('--yes asks nobody, and --answers asks before the arm moves: '
+                                 'give one of them.')
     with RosSession('robocal_calibrate') as session:
         graph = Graph(session, options.namespace)
         with OUT.status('Looking at the robot'):
@@ -119,8 +125,9 @@ class Guide:
     def answered(self, purposes: list[str]) -> Answers:
         """Return the answers: of the file, of an unfinished plan, or from the terminal."""
         journal = self._store.directory / _JOURNAL
-        if self._options.yes is not None:
-            answers = Answers.read(self._options.yes)
+        file = self._options.yes or self._options.answers
+        if file is not None:
+            answers = Answers.read(file)
             if journal.exists():
                 answers.done = Answers.read(journal).done
         elif self._options.dry_run and not sys.stdin.isatty():
@@ -344,10 +351,10 @@ class Guide:
             return 0 if found is not None else self._end(None)
         if found and options.yes is None and not confirmed('Clear the cell. Begin?'):
             return 1
-        self.answers.write(journal)
+        self._keep()
         while found:
             stopped = self._carried_out(found[0])
-            self.answers.write(journal)
+            self._keep()
             if stopped:
                 return self._end(None, stopped)
             later = self._planned()
@@ -359,6 +366,11 @@ class Guide:
         if found is not None:
             journal.unlink(missing_ok=True)
         return self._end(found)
+
+    def _keep(self) -> None:
+        """Write the answers and what was done, from where an interrupted plan goes on."""
+        for path in filter(None, (self._store.directory / _JOURNAL, self._options.answers)):
+            self.answers.write(path)
 
     def _carried_out(self, step: Action) -> str:
         """Carry out a step; return why the plan must not go on, empty if it may.
@@ -507,11 +519,11 @@ def asked(root: str, purposes: Sequence[str]) -> Answers:
     found.tool = _ask('1. Which tool is mounted, or will be? A name of your choice; empty for '
                       'none:', str.strip)
     if found.tool:
-        found.mounted = _ask('   Is it mounted now? [y/n]', _flag)
+        found.mounted = _ask(f'   Is it mounted now? {QUESTION}', _flag)
         found.mass = _ask('   Its mass from a scale in kg; 0 if you have not weighed it:', float)
         if found.mass:
             found.mass_std = _ask('   The error of that scale in kg:', float)
-        found.removable = _ask('2. Can it be taken off for a while? [y/n]', _flag)
+        found.removable = _ask(f'2. Can it be taken off for a while? {QUESTION}', _flag)
     else:
         found.mounted = False
     found.purposes = list(purposes) or _ask(
@@ -534,7 +546,7 @@ def asked(root: str, purposes: Sequence[str]) -> Answers:
 
 def confirmed(question: str) -> bool:
     """Ask a question of yes or no."""
-    return _ask(f'{question} [y/n]', _flag)
+    return _ask(f'{question} {QUESTION}', _flag)
 
 
 def _flag(text: str) -> bool:

@@ -91,6 +91,8 @@ def _calibrate(add: _Add) -> None:
         'by commas: gravity, contact, friction, accuracy (default: asked)')
     add('--yes', type=Path, metavar='FILE', help='take the answers from a file, and do not ask; '
         '--dry-run prints one')
+    add('--answers', type=Path, metavar='FILE', help='take the answers from a file, but ask '
+        'before motion and about what is done by hand; then the file says what is mounted')
     add('--dry-run', action='store_true', help='show plan and answers, and move nothing')
     add('--again', **_REPEATED, metavar='KIND', help='measure this anew, although there is a '
         'result, e.g. payload; can be repeated')
@@ -100,11 +102,15 @@ def _calibrate(add: _Add) -> None:
 def _view(add: _Add) -> None:
     """Show the arm and what its nodes do in a browser; reads only, but for a button to cancel."""
     add('--namespace', **_NAMESPACE)
+    add('--allow-motion', action='store_true', help='let the page plan and carry out a '
+        'calibration, as robocal calibrate does')
     add('--host', default='127.0.0.1', metavar='ADDRESS', help='address to serve at; beyond the '
         'default, the access token in the address of the page crosses the network unencrypted '
         '(default: %(default)s)')
     add('--port', type=int, default=8080, metavar='PORT',
         help='first port to try (default: %(default)s)')
+    add('--results-dir', type=Path, metavar='FOLDER',
+        help="stored results (default: those of the robot's name)")
     add('--mesh-folder', **_REPEATED, metavar='FOLDER', help='folder in which package:// meshes '
         'are looked up, besides those of the sourced workspaces; can be repeated')
     add('--open', action='store_true', help='open the browser')

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`robocal view`: the arm and what its nodes do, live in a browser.
 
-It only reads what nodes publish for RViz too; a button calls ``~/cancel``, nothing else. Only its
-own page, loaded with the access token, is served.
+It reads what nodes publish for RViz too, and stored results; a button calls ``~/cancel``. Nothing
+else moves or changes anything, unless the user allows the page to carry out a calibration. Only
+its own page, loaded with the access token, is served.
 
 It is drawn by viser through Pinocchio's own visualiser. viser serves its page from Python alone,
 without a connection to the internet, and has panels with buttons; meshcat has no panels, rerun no
@@ -41,9 +42,11 @@ from visualization_msgs.msg import Marker, MarkerArray
 from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, print_line
 from robocal_ros.cli.node_client import NodeClient, RosSession, full_name, is_served
+from robocal_ros.cli.view_plan import PlanPanel
+from robocal_ros.cli.view_results import BAD, FAIR, GOOD, RED, ResultsPanel, html, table
 from robocal_ros.errors import ConfigurationError, ModelError, RobocalError
 from robocal_ros.messages import qos, subscribe_text
-from robocal_ros.results import environment, from_yaml, wording
+from robocal_ros.results import default_directory, from_yaml
 from robocal_ros.robot import mesh_folders, parse_urdf, without_missing_meshes
 
 if TYPE_CHECKING:
@@ -63,11 +66,7 @@ _PERIOD, _TURNS = 0.04, 8
 # A cancel is sent again until it is answered: interval, and how long [s].
 _CANCEL_PERIOD, _CANCEL_TIME = 1.0, 5.0
 _IDLE = ('', 'idle', 'unconfigured', 'inactive', 'observing', 'waiting')
-# Contrast with the white page of at least 4.5.
-_GOOD, _FAIR, _BAD = '#20702f', '#8a5300', '#b92323'
-_COLOURS = {DiagnosticStatus.OK: _GOOD, DiagnosticStatus.WARN: _FAIR, DiagnosticStatus.ERROR: _BAD}
-_RED = (185, 35, 35)
-_VERDICTS = {'pass': _GOOD, 'fail': _BAD}
+_COLOURS = {DiagnosticStatus.OK: GOOD, DiagnosticStatus.WARN: FAIR, DiagnosticStatus.ERROR: BAD}
 _FRAMES = '/frames'
 # Where the page looks from at first, and at what [m].
 _EYE, _LOOK_AT = (1.5, 1.5, 1.1), (0.0, 0.0, 0.6)
@@ -94,7 +93,8 @@ def run(options: argparse.Namespace) -> int:
         view = View(session, options)
         print_line(f'Open {view.address} in a browser. Ctrl-C ends it.')
         print_line('Its last part is an access token: whoever has it can watch, and cancel '
-                   'procedures. Pages of other addresses are refused.')
+                   f'procedures{", and move the arm" if options.allow_motion else ""}. Pages of '
+                   'other addresses are refused.')
         if options.open:
             webbrowser.open(view.address)
         try:
@@ -138,20 +138,24 @@ class View:
         self._scene: Scene | None = None
         self._markers: dict[str, MarkerArray] = {}
         self._state: bytes = b''
-        self._note = gui.add_html(_html('paragraph', 'Waiting for robot_description.'))
+        self._note = gui.add_html(html('paragraph', 'Waiting for robot_description.'))
+        self._plan = PlanPanel(gui, options.namespace) if options.allow_motion else None
         node = session.node
         subscribe_text(node, full_name('robot_description', options.namespace), self._describe)
         node.create_subscription(JointState, full_name('joint_states', options.namespace),
                                  lambda raw: setattr(self, '_state', raw), _NEWEST, raw=True)
         self._panels = [_Panel(session, gui, full_name(name, options.namespace))
                         for name in registry.nodes()]
+        self._stored, self._results = ResultsPanel(gui), options.results_dir
         for panel in self._panels:
             node.create_subscription(
                 MarkerArray, f'{panel.node}/markers',
                 lambda message, source=panel.node: self._draw(source, message), qos.LATCHED)
 
     def close(self) -> None:
-        """End the server."""
+        """Cancel a plan that is carried out, and end the server."""
+        if self._plan is not None:
+            self._plan.close()
         self._guarded.close()
 
     def refresh(self) -> None:
@@ -165,6 +169,10 @@ class View:
             self._scene.expire()
         for panel in self._panels:
             panel.refresh()
+        if self._plan is not None:
+            self._plan.refresh()
+        if self._results is not None:
+            self._stored.refresh(self._results)
 
     def _describe(self, message: String) -> None:
         try:
@@ -173,6 +181,8 @@ class View:
             self._scene = None
             self._tell(str(error))
             return
+        name = parse_urdf(message.data).get('name', '')
+        self._results = self._results or default_directory(name)
         missing = self._scene.missing
         self._tell(f'No meshes are found for {", ".join(missing)}. Name their folder with '
                    '--mesh-folder.' if missing else '')
@@ -186,7 +196,7 @@ class View:
             self._tell(problem)
 
     def _tell(self, text: str) -> None:
-        self._note.content = _html('paragraph', text) if text else ''
+        self._note.content = html('paragraph', text) if text else ''
         if text:
             print_line(text, 'yellow', ERRORS)
 
@@ -210,7 +220,7 @@ class _Panel:
         with self._folder:
             self._text = gui.add_html('')
             self._bar = gui.add_html('', visible=False)
-            self._button = gui.add_button('Cancel and hold the arm', color=_RED, visible=False)
+            self._button = gui.add_button('Cancel and hold the arm', color=RED, visible=False)
             self._table = gui.add_html('')
         self._button.on_click(self._ask)
 
@@ -229,7 +239,7 @@ class _Panel:
             if is_served(self._session.node, self._client):
                 self._answers.append(self._client.call_async(Trigger.Request()))
             if len(self._answers) != 1:
-                self._table.content = _html('paragraph', (
+                self._table.content = html('paragraph', (
                     f"Not cancelled: '{self.node}/cancel' does not answer. Stop the arm by other "
                     'means.'))
         if any(answer.done() for answer in self._answers):
@@ -239,40 +249,23 @@ class _Panel:
         if self._published.result != self._read:
             self._read = self._published.result
             try:
-                self._result = _table(self._read)
+                self._result = table(from_yaml(self._read))
             except RobocalError as error:
-                self._result = _html('paragraph', f'The result is not readable: {error}')
+                self._result = html('paragraph', f'The result is not readable: {error}')
             self._table.content = self._result
         if self._published.status is not self._shown:
             self._shown = self._published.status
             phase = self._published.values.get('phase', '')
-            self._text.content = _html(
-                'status', _COLOURS.get(self._shown.level, _BAD), phase, self._shown.message)
+            forming = [(name, value) for name, value in self._published.values.items()
+                       if name not in ('phase', 'progress') and phase not in _IDLE]
+            self._text.content = html(
+                'status', _COLOURS.get(self._shown.level, BAD), phase, self._shown.message,
+                forming)
             percent = min(max(self._published.progress, 0.0), 100.0)
-            self._bar.content = _html('bar', percent, self._title)
+            self._bar.content = html('bar', percent, self._title)
             self._bar.visible = self._button.visible = phase not in _IDLE
             self._table.content = self._result
             self._folder.visible = True
-
-
-def _html(part: str, *values: object) -> str:
-    """Return a part of a panel from its template, in which all text is escaped."""
-    return str(getattr(environment().get_template('view.html').module, part)(*values))
-
-
-def _table(text: str) -> str:
-    """Return verdict and values of a result as HTML.
-
-    Raises:
-        RobocalError: If the text is no result.
-
-    """
-    result = from_yaml(text)
-    verdict = result.verdict.value
-    return _html('result', _VERDICTS.get(verdict, _FAIR), verdict, wording.title_of(result),
-                 () if verdict == 'pass' else result.reasons,
-                 [(item.name, wording.reading(item)) for item in result.parameters
-                  if item.value is not None])
 
 
 # ---------------------------------------------------------------------------- scene

@@ -194,8 +194,9 @@ class CalibrationNode(ProcedureNode, ABC):
         self._drawn = []
         said = await motions(rehearsed)
         if rehearsed.motions:
-            self.publish_markers(MarkerArray(
-                markers=[*self._drawn, rehearsed.marker(self.robot.root_frame)]))
+            self.publish_markers(MarkerArray(markers=[
+                Marker(action=Marker.DELETEALL), *self._drawn,
+                *rehearsed.markers(self.robot.root_frame)]))
             self._preview_topic.publish(rehearsed.trajectory())
         return ' '.join(filter(None, (
             said, self._unprotected(), rehearsed.summary(self.robot.root_frame),

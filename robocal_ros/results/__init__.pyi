@@ -18,6 +18,7 @@ from .report import (
     Step as Step,
     comparison as comparison,
     environment as environment,
+    figure as figure,
     plural as plural,
     rendered as rendered,
     report_html as report_html,

@@ -22,6 +22,7 @@ from robocal_ros import registry
 from robocal_ros.cli import calibrate, calibration_plan, calibration_plan as of
 from robocal_ros.cli.calibrate import Answers, as_parameters, asked, confirmed
 from robocal_ros.cli.calibration_plan import Action
+from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError, FileFormatError
 from robocal_ros.payload import PayloadParameters
 from robocal_ros.results import CalibrationResult
@@ -255,9 +256,17 @@ def test_friction_is_previewed_before_the_payload_is_known(answer: str, seconds:
     assert (guide.titles()[-1:] == ['friction']) == (answer == 'pass')
 
 
+def test_to_ask_nobody_and_to_ask_before_motion_exclude_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / 'answers.yaml')
+    assert main(['calibrate', '--yes', file, '--answers', file]) == 2
+    assert '--yes asks nobody, and --answers asks before the arm moves' in capsys.readouterr().err
+
+
 def test_after_a_verdict_the_plan_goes_on_and_after_a_stop_it_does_not() -> None:
     guide = Guide(WEIGHED, lambda *_: 'pass', PayloadParameters())
-    guide._options = SimpleNamespace(yes=None)
+    guide._options = SimpleNamespace(yes=None, answers=None)
     (step,) = guide._planned()
     for message, stops in (('Verdict fail: too wide.', False), ('Protective stop.', True)):
         guide._prepare = lambda step, answer=message: SimpleNamespace(
@@ -269,7 +278,7 @@ def test_after_a_verdict_the_plan_goes_on_and_after_a_stop_it_does_not() -> None
 def test_a_motion_that_failed_is_not_repeated_for_another_use() -> None:
     """Without load, the arm may be identified with gains or without."""
     guide = Guide(WEIGHED, uncalibrated, PayloadParameters())
-    guide._options = SimpleNamespace(yes=None)
+    guide._options = SimpleNamespace(yes=None, answers=None)
     guide._prepare = lambda step: SimpleNamespace(
         call=lambda service, show: SimpleNamespace(success=False, message='Verdict fail: so.'))
     bare = [step for step in guide._steps if step.title == 'arm without load']

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
@@ -40,7 +41,7 @@ from robocal_ros.cli.node_client import RosSession
 from robocal_ros.cli.view import GuardedServer, Scene, View
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import qos
-from robocal_ros.results.store import to_yaml
+from robocal_ros.results.store import ResultStore, to_yaml
 from robocal_ros.robot.model import Robot
 
 DOMAIN = int(os.environ['ROS_DOMAIN_ID'])
@@ -166,10 +167,11 @@ def told() -> Iterator[Told]:
 
 
 @pytest.fixture
-def view() -> Iterator[View]:
+def view(tmp_path: Path) -> Iterator[View]:
     with RosSession('robocal_view', DOMAIN) as session:
         made = View(session, argparse.Namespace(
-            namespace='', host='127.0.0.1', port=free_port(), mesh_folder=[]))
+            namespace='', host='127.0.0.1', port=free_port(), mesh_folder=[],
+            allow_motion=False, results_dir=tmp_path))
         yield made
         made.close()
 
@@ -250,6 +252,31 @@ def test_results_are_shown_with_their_verdict_and_nothing_of_them_is_run(
     assert '<script>' not in panel._table.content
     told.say('~/result', String(data='kind: [1'))
     until(view, lambda: 'not readable' in panel._table.content)
+
+
+def test_stored_results_are_shown_with_their_plots(view: View, tmp_path: Path) -> None:
+    panel, good, bad = view._stored, example(), failing()
+    assert not panel._folder.visible
+    store = ResultStore(tmp_path, good.robot)
+    store.save(good)
+    until(view, lambda: panel._folder.visible)
+    assert 'pass</strong>' in panel._table.content
+    assert panel._series.options == tuple(series.title for series in good.series)
+    assert panel._plot.figure.data[0].x.tolist() == good.series[0].x.tolist()
+    # What comes is shown, and what is chosen stays.
+    store.save(bad)
+    until(view, lambda: 'fail</strong>' in panel._table.content)
+    assert panel._choice.value.endswith(', failed')
+    panel._choice.value = panel._choice.options[1]
+    until(view, lambda: 'pass</strong>' in panel._table.content)
+    (path,) = tmp_path.glob('history/*.yaml')
+    path.write_text('kind: [1', encoding='utf-8')
+    panel._shown = ''
+    until(view, lambda: 'not readable' in panel._table.content)
+
+
+def test_nothing_moves_from_the_page_unless_it_is_allowed(view: View) -> None:
+    assert view._plan is None
 
 
 def test_a_description_that_cannot_be_drawn_is_told(told: Told, view: View) -> None:

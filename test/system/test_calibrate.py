@@ -4,17 +4,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from support.domains import free_port
 from support.friction_results import hidden_payload, identity
 from support.live_cell import COMPLIANCE, PAYLOAD, compliance_node, live_cell
 from support.live_graph import TRUTH, Client, payload_node
 
 from robocal_ros.cli.calibrate import Answers
-from robocal_ros.cli.main import main
+from robocal_ros.cli.main import build_parser, main
+from robocal_ros.cli.node_client import RosSession
+from robocal_ros.cli.view import View
 from robocal_ros.results.store import ResultStore, read_result
 
 
@@ -37,6 +41,7 @@ def test_an_ft_sensor_leads_to_the_payload_without_gains(
         assert client.travel() < 1e-3
         (printed,) = [yaml.safe_load(part) for part in [told[told.index('tool: gripper'):]]]
         assert printed == yaml.safe_load(answers.read_text())
+        begun_and_cancelled_in_the_browser(client, cell.results)
         assert main(command) == 0
         told = capsys.readouterr().out
         assert "Fit for: the tool's weight in the driver." in told
@@ -52,6 +57,46 @@ def test_an_ft_sensor_leads_to_the_payload_without_gains(
         # Nothing is left to be done.
         assert main(command) == 0
         assert 'Used: payload of 0.0 hours ago (static_poses)' in capsys.readouterr().out
+
+
+def begun_and_cancelled_in_the_browser(client: Client, results: Path) -> None:
+    """Ask for the payload of a gripper, see the plan, begin, and cancel while the arm moves."""
+    options = build_parser().parse_args(
+        ['view', '--allow-motion', '--port', str(free_port()), '--results-dir', str(results)])
+    with RosSession('robocal_view') as session:
+        view = View(session, options)
+        panel = view._plan
+
+        def until(condition: Callable[[], object]) -> None:
+            def shown() -> object:
+                view.refresh()
+                return condition()
+
+            client.until(shown, timeout=120.0)
+
+        try:
+            panel._tool.value, panel._mass.value = 'gripper', 2.0
+            panel._floor.value = 'low'
+            panel._start()
+            until(lambda: 'could not convert' in panel._log.content)
+            assert not panel._running
+            panel._floor.value = ''
+            panel._start()
+            until(lambda: panel._yes.visible)
+            assert 'Clear the cell. Begin? [y/n]' in panel._log.content
+            assert not panel._begin.visible
+            assert client.travel() < 1e-3
+            panel._answer('y')
+            # A second click says nothing.
+            panel._answer('y')
+            until(lambda: client.travel() > 0.05)
+            panel._interrupt()
+            until(lambda: not panel._running and 'the arm is held' in panel._log.content)
+            until(lambda: panel._begin.visible and not panel._cancel.visible)
+            assert panel._mounted.value
+            assert (results / 'calibrate.answers').exists()
+        finally:
+            view.close()
 
 
 def test_accuracy_takes_a_tracker_and_the_payload_only_where_it_is_mounted(

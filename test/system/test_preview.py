@@ -93,3 +93,17 @@ def test_a_dry_run(
     # It ends where it began, and the way there is no pause.
     np.testing.assert_allclose(places[-1], places[0], atol=2e-3)
     assert np.ptp(places, axis=0).max() > 0.2
+
+
+def test_what_the_arm_is_kept_clear_of_is_shown(cell_of: Callable[[str], Cell]) -> None:
+    cell = cell_of(COMPLIANCE)
+    cell.use(floor=-0.3, tool_box=[0.1, 0.1, 0.2], keep_out_boxes=[2.0, 0.0, 0.5, 0.2, 0.3, 0.4])
+    cell.received['markers'].clear()
+    assert 'Unprotected' not in cell.done('preview')
+    cell.client.until(lambda: cell.received['markers'])
+    shown = {(item.header.frame_id, item.scale.x, item.scale.z): item.pose.position
+             for item in cell.received['markers'][-1].markers if item.ns == 'preview_box'}
+    assert shown['tool0', 0.1, 0.2].z == pytest.approx(0.1)
+    assert shown['world', 0.2, 0.4].x == pytest.approx(2.0)
+    ((_, slab),) = ((place, item) for place, item in shown.items() if place[1] > 1.0)
+    assert slab.z == pytest.approx(-0.3, abs=0.02)

@@ -17,7 +17,7 @@ from std_msgs.msg import String
 
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import DataError, MotionError
-from robocal_ros.messages import Subscriber, faults_of, qos
+from robocal_ros.messages import Subscriber, note_fault, qos
 
 TOPIC = 'robocal/owner'
 
@@ -62,7 +62,7 @@ class ArmOwner:
             return
         if name not in self._claims and len(self._claims) >= _MOST:
             self._forget_ended()
-            faults_of(self._node).note(f'claim on {TOPIC}', DataError(
+            note_fault(self._node, f'claim on {TOPIC}', DataError(
                 f'More than {_MOST} nodes claim the arm; only nodes of the graph count.'))
         self._claims[name] = time.monotonic()
 

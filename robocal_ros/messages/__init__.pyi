@@ -76,6 +76,7 @@ from .stream import (
     WrenchStream as WrenchStream,
     faults_of as faults_of,
     guarded as guarded,
+    note_fault as note_fault,
     overload_hint as overload_hint,
     publisher_hint as publisher_hint,
     receiver as receiver,

@@ -3,7 +3,7 @@
 
 Messages are taken as bytes and bounded before they are turned into Python objects, which may take
 a second for a megabyte. A message that is too large or malformed, or that makes a callback raise,
-is counted and named (``Faults``), and the node goes on.
+is counted and named (``note_fault``), and the node goes on.
 
 A 1 kHz topic costs a quarter of a core even if its messages are discarded, so an inactive node
 does not subscribe to it. In an active node one pass of the executor costs more than the
@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
@@ -84,39 +84,30 @@ _SHOWN = 6
 _IDLE_PERIOD = 0.8
 
 
-class Faults:
-    """What a node left out because it could not be used, or because a callback raised.
+_FAULTS: WeakKeyDictionary[Node, Counter[str]] = WeakKeyDictionary()
 
-    Attributes:
-        counts: Number by what it was, such as ``message on /tf``.
 
+def faults_of(node: Node) -> Counter[str]:
+    """Return how often a node left something out, by what it was, such as ``message on /tf``.
+
+    It could not be used, or a callback raised.
     """
-
-    def __init__(self, node: Node) -> None:
-        """Start without any."""
-        self._node = node
-        self.counts: dict[str, int] = {}
-
-    def note(self, what: str, error: Exception) -> None:
-        """Count an exception, and log the first one of its kind."""
-        self.counts[what] = self.counts.get(what, 0) + 1
-        if self.counts[what] > 1:
-            return
-        sentence = str(error)
-        if not isinstance(error, RobocalError):
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            sentence = (f'{type(error).__name__}: {" ".join(sentence.split())} '
-                        f'({place.filename}, line {place.lineno}).')
-        self._node.get_logger().error(
-            f'Left out a {what}: {sentence} Further ones are only counted, in ~/status.')
+    return _FAULTS.setdefault(node, Counter())
 
 
-_FAULTS: WeakKeyDictionary[Node, Faults] = WeakKeyDictionary()
-
-
-def faults_of(node: Node) -> Faults:
-    """Return the record of a node's faults."""
-    return _FAULTS.setdefault(node, Faults(node))
+def note_fault(node: Node, what: str, error: Exception) -> None:
+    """Count an exception, and log the first one of its kind."""
+    faults = faults_of(node)
+    faults[what] += 1
+    if faults[what] > 1:
+        return
+    sentence = str(error)
+    if not isinstance(error, RobocalError):
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        sentence = (f'{type(error).__name__}: {" ".join(sentence.split())} '
+                    f'({place.filename}, line {place.lineno}).')
+    node.get_logger().error(
+        f'Left out a {what}: {sentence} Further ones are only counted, in ~/status.')
 
 
 def guarded(node: Node, what: str, callback: Callable[..., Any]) -> Callable[..., Any]:
@@ -126,7 +117,7 @@ def guarded(node: Node, what: str, callback: Callable[..., Any]) -> Callable[...
 
     Args:
         node: The node.
-        what: What is left out if it raises, as in ``Faults``.
+        what: What is left out if it raises, as in ``faults_of``.
         callback: The callback.
 
     """
@@ -134,13 +125,13 @@ def guarded(node: Node, what: str, callback: Callable[..., Any]) -> Callable[...
         try:
             return callback(*arguments)
         except Exception as error:  # noqa: BLE001
-            faults_of(node).note(what, error)
+            note_fault(node, what, error)
 
     async def call_later(*arguments: Any) -> Any:
         try:
             return await callback(*arguments)
         except Exception as error:  # noqa: BLE001
-            faults_of(node).note(what, error)
+            note_fault(node, what, error)
 
     return call_later if iscoroutinefunction(callback) else call
 

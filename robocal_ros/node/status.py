@@ -80,7 +80,7 @@ class StatusReporter:
             self._values[name] = value if isinstance(value, str) else f'{value:.6g}'
         self._status.level = level
         self._status.message = self.worded(message)
-        self._left_out = dict(faults_of(self._node).counts)
+        self._left_out = dict(faults_of(self._node))
         self._status.values = [KeyValue(key=k, value=v) for k, v in self._values.items()] + [
             KeyValue(key=f'left out: {k}', value=str(n)) for k, n in self._left_out.items()]
         # The status of an idle node stays for a while: publish it at once.
@@ -94,7 +94,7 @@ class StatusReporter:
         self.update(self._values.get('phase', ''), self._status.message, level=self._status.level)
 
     def _diagnose(self) -> None:
-        if self._left_out != faults_of(self._node).counts:
+        if self._left_out != faults_of(self._node):
             self.note()
         array = DiagnosticArray(status=[self._status, *self.parts])
         array.header.stamp = self._node.get_clock().now().to_msg()

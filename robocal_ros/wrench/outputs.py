@@ -26,8 +26,8 @@ from robocal_ros.messages import (
     ConditionalGroup,
     Subscriber,
     conversions,
-    faults_of,
     from_seconds,
+    note_fault,
     qos,
 )
 from robocal_ros.node import CalibrationNode, status
@@ -162,7 +162,7 @@ def _subscribe_transforms(node: CalibrationNode, frames: FrameTree) -> Subscribe
             if frames.add(
                     item.header.frame_id, item.child_frame_id, None if constant else stamp,
                     (place.x, place.y, place.z), (turn.x, turn.y, turn.z, turn.w)):
-                faults_of(node).note('frame', DataError(
+                note_fault(node, 'frame', DataError(
                     f'More than {MOST_FRAMES} are published on /tf and /tf_static; that which was '
                     'not published for longest is forgotten.'))
 

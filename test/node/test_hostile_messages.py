@@ -70,7 +70,7 @@ def test_texts_beyond_a_megabyte_are_refused_unread(rig: NodeRig) -> None:
         publisher = rig.publisher(String, topic, qos.LATCHED)
         publisher.publish(String(data='x' * 1_100_000))
         rig.spinner.until(lambda topic=topic: any(
-            topic in what for what in faults_of(rig.node).counts), what=topic)
+            topic in what for what in faults_of(rig.node)), what=topic)
     assert not [line for line in rig.log['warning'] if 'not used' in line]
 
 

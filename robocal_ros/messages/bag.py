@@ -654,7 +654,7 @@ class Channel:
                 rows.tolist(), stamps[rows].tolist(), decoded.values[rows],
                 decoded.states[rows].tolist(), strict=True):
             samples[row] = (time, self._take,
-                            values if state == State.USABLE else decoded.reason(row))
+                            values if state == State.USABLE else decoded.reasons[row])
         return zip(np.isin(np.arange(len(raw)), jumps).tolist(), samples, strict=True)
 
 

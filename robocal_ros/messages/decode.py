@@ -71,14 +71,10 @@ class Decoded:
     reasons: npt.NDArray[np.object_]
     frames: npt.NDArray[np.object_]
 
-    def reason(self, row: int) -> str:
-        """Return the problem of a message, empty for none."""
-        return str(self.reasons[row])
-
     def message(self, row: int) -> Message:
         """Return the contents of one message."""
         return Message(int(self.stamps[row]), self.values[row], State(self.states[row]),
-                       self.reason(row), self.frames[row])
+                       self.reasons[row], self.frames[row])
 
     def refuse(self, rows: Rows, state: State, sentence: str) -> None:
         """Mark messages as unusable, with the reason."""
@@ -495,16 +491,9 @@ class JointDecoder(Decoder):
         return values
 
     def _fill(self, made: Decoded, rows: Rows, layout: _Layout, numbers: Array) -> None:
-        names, n, plan = layout.names, len(self.names), self._plan(layout)
-        if isinstance(plan, str):
-            foreign = bool(names) and not set(names) & set(self.names)
-            state = State.FOREIGN if foreign else State.UNREADABLE
-            made.refuse(rows, state, plan)
-            return
-        (_, positions), _, (_, efforts) = layout.blocks
-        if plan.places is None:
-            made.refuse(rows, State.INCOMPLETE,
-                        f'joint_states holds {positions} positions for {len(names)} joints.')
+        n, plan = len(self.names), self._plan(layout)
+        if isinstance(plan, tuple):
+            made.refuse(rows, *plan)
             return
         values = numbers[:, plan.places]
         for part in plan.absent:
@@ -520,9 +509,10 @@ class JointDecoder(Decoder):
         made.values[rows] = values
         if finite.all():
             return
-        if self.need_effort and efforts != len(names):
+        efforts, joints = layout.blocks[2][1], len(layout.names)
+        if self.need_effort and efforts != joints:
             made.refuse(rows, State.INCOMPLETE, (
-                f'joint_states holds {efforts} efforts for {len(names)} joints; '
+                f'joint_states holds {efforts} efforts for {joints} joints; '
                 f'the method needs the drive torque of every joint. {_remedy(2)}'))
             return
         finite[:, n:2 * n] = True
@@ -546,21 +536,26 @@ class JointDecoder(Decoder):
                 f'{values[chosen[-1], n + column]:.4g} in joint_states, far beyond what an arm '
                 'has; the row is corrupt, or its unit is another one than those of the URDF.'))
 
-    def _plan(self, layout: _Layout) -> _JointPlan | str:
-        """Return the places of the joints, or the problem."""
+    def _plan(self, layout: _Layout) -> _JointPlan | tuple[State, str]:
+        """Return the places of the joints, or state and problem of messages without them."""
         if layout.plan is None:
-            names = layout.names
+            names, positions = layout.names, layout.blocks[0][1]
             missing = [name for name in self.names if name not in names]
-            layout.plan = (
-                f"Joint '{missing[0]}' is missing from joint_states, which holds "
-                f'{", ".join(names) or "no names"}. Check joint_state_broadcaster.'
-                if missing else
-                _JointPlan(layout, [names.index(name) for name in self.names]))
+            if missing:
+                foreign = names and len(missing) == len(self.names)
+                layout.plan = State.FOREIGN if foreign else State.UNREADABLE, (
+                    f"Joint '{missing[0]}' is missing from joint_states, which holds "
+                    f'{", ".join(names) or "no names"}. Check joint_state_broadcaster.')
+            elif positions != len(names):
+                layout.plan = State.INCOMPLETE, (
+                    f'joint_states holds {positions} positions for {len(names)} joints.')
+            else:
+                layout.plan = _JointPlan(layout, [names.index(name) for name in self.names])
         return layout.plan
 
     def _fast(self, raw: bytes, layout: _Layout) -> Message | None:
         plan, n = self._plan(layout), len(self.names)
-        if isinstance(plan, str) or plan.places is None:
+        if isinstance(plan, tuple):
             return None
         values = np.frombuffer(raw, layout.kind, layout.doubles, layout.begin)[plan.places]
         for part in plan.absent:
@@ -578,7 +573,7 @@ class _JointPlan:
     """Places of the arm's joints in messages of one layout.
 
     Attributes:
-        places: Indices of position, velocity and effort in the numbers; None without positions.
+        places: Indices of position, velocity and effort in the numbers.
         absent: Missing numbers of a row.
 
     """
@@ -587,7 +582,7 @@ class _JointPlan:
         n, joints = len(columns), len(layout.names)
         self.absent = [slice(i * n, (i + 1) * n)
                        for i, (_, count) in enumerate(layout.blocks) if count != joints]
-        self.places: Any = None if layout.blocks[0][1] != joints else np.concatenate([
+        self.places = np.concatenate([
             (at - layout.begin) // _NUMBER * (count == joints) + np.array(columns, np.intp)
             for at, count in layout.blocks])
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robocal_ros.arrays import Array, Flags
+from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.messages import decode
 from robocal_ros.messages.checks import PostureCheck, StampGuard, largest_values, to_seconds
@@ -212,7 +212,7 @@ class Intake:
         own = rows[given < State.UNREADABLE]
         if len(foreign := rows[given == State.FOREIGN]):
             alone = not len(own) or foreign[0] < own[0]
-            self._note_foreign(len(foreign), decoded.reason(int(foreign[0])) if alone else '')
+            self._note_foreign(len(foreign), decoded.reasons[foreign[0]] if alone else '')
         unreadable = rows[given == State.UNREADABLE]
         if lost := len(unreadable):
             self.guard.count(received=lost, incomplete=lost)
@@ -225,7 +225,7 @@ class Intake:
         relevant = np.union1d(unreadable, counted) if lost else counted
         bad = relevant[decoded.states[relevant] != State.USABLE]
         if len(bad):
-            self.problem = decoded.reason(int(bad[-1]))
+            self.problem = decoded.reasons[bad[-1]]
         return counted, sorted({*own[jumps].tolist(), *restarts})
 
     def _note_foreign(self, count: int, reason: str) -> None:
@@ -245,17 +245,14 @@ class Intake:
         if not self.recording:
             return counted
         usable = counted[decoded.states[counted] == State.USABLE]
-        chosen = usable[self._holds(time[usable])]
+        held = self._span.holds(time[usable])
+        if self._stationary:
+            held &= np.any([rest.holds(time[usable]) for rest in self._stationary], axis=0)
+        chosen = usable[held]
         self.recorded += len(chosen)
         self.record.add(np.column_stack((
             time[chosen], self.decoder.recordable(decoded.values[chosen]))))
         return counted
-
-    def _holds(self, time: Array) -> Flags:
-        held = self._span.holds(time)
-        if self._stationary:
-            held &= np.any([rest.holds(time) for rest in self._stationary], axis=0)
-        return held
 
     def _checked(self, message: Message) -> Message:
         """Return a counted message, as unusable if it contradicts earlier ones."""

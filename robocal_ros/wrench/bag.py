@@ -248,7 +248,7 @@ class WrenchFollowing:
             rows = counted[self._selected.holds(to_seconds(decoded.stamps[counted]))]
             bad = np.flatnonzero(decoded.states[rows] != State.USABLE)
             yield part.topic, decoded.stamps[rows], decoded.values[rows], {
-                place: decoded.reason(int(rows[place])) for place in bad.tolist()
+                place: decoded.reasons[rows[place]] for place in bad.tolist()
             }, part.times[rows]
 
     def _tell_delays(self, whole: OfflineObserver) -> None:

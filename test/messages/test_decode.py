@@ -37,7 +37,7 @@ def both(decoder: Decoder, raw: Sequence[bytes]) -> Decoded:
     for row, message in enumerate(raw):
         one = decoder.one(message)
         assert one.state == decoded.states[row]
-        assert one.reason == decoded.reason(row)
+        assert one.reason == decoded.reasons[row]
         if one.state is not State.UNREADABLE:
             assert one.stamp == decoded.stamps[row]
             assert one.frame == decoded.frames[row]
@@ -120,7 +120,7 @@ def test_what_is_no_joint_state_is_told(spoil: Any) -> None:
     fine = joint_state(1.0)
     decoded = both(joints(), [fine, spoil(fine), fine])
     assert decoded.states.tolist() == [State.USABLE, State.UNREADABLE, State.USABLE]
-    assert 'layout of their type' in decoded.reason(1)
+    assert 'layout of their type' in decoded.reasons[1]
 
 
 @pytest.mark.parametrize(('values', 'state', 'words'), [
@@ -135,7 +135,7 @@ def test_joint_states_of_no_use_say_why(values: dict[str, Any], state: State, wo
     decoded = both(joints(need_effort=True), [joint_state(1.0, **values), joint_state(2.0)])
     assert decoded.states.tolist() == [state, State.USABLE]
     with pytest.raises(AssertionError, match=words):
-        raise AssertionError(decoded.reason(0))
+        raise AssertionError(decoded.reasons[0])
     if 'effort' in values:
         # Where nobody needs it, the effort is unknown, joint by joint.
         decoded = both(joints(), [joint_state(1.0, **values)])
@@ -162,8 +162,8 @@ def test_wrenches_whatever_the_frame(frames: list[str], seed: int) -> None:
     np.testing.assert_array_equal(decoded.values[fits], -values[fits])
     assert (decoded.states == np.where(fits, State.USABLE, State.INCOMPLETE)).all()
     if not fits.all():
-        assert f"F/T topic '/ft' names frame '{frames[np.argmin(fits)]}'" in decoded.reason(
-            int(np.argmin(fits)))
+        assert f"F/T topic '/ft' names frame '{frames[np.argmin(fits)]}'" in decoded.reasons[
+            np.argmin(fits)]
 
 
 def test_readings_that_are_not_finite_say_so() -> None:
@@ -175,7 +175,7 @@ def test_readings_that_are_not_finite_say_so() -> None:
     assert decoded.states.tolist() == [
         State.USABLE, State.NOT_FINITE, State.NOT_FINITE, State.IMPLAUSIBLE, State.IMPLAUSIBLE,
         State.USABLE]
-    assert decoded.reason(1).startswith('The sensor sends values that are not finite numbers')
+    assert decoded.reasons[1].startswith('The sensor sends values that are not finite numbers')
 
 
 @pytest.mark.parametrize(('made', 'kind', 'field', 'value', 'words'), [
@@ -199,7 +199,7 @@ def test_values_that_no_sensor_reads_are_refused_in_every_stream(
     setattr(functools.reduce(getattr, path, message), name, value)
     decoded = both(made('The sensor'), [good, bytes(serialize_message(message)), good])
     assert decoded.states.tolist() == [State.USABLE, State.IMPLAUSIBLE, State.USABLE]
-    assert f'The sensor sent an implausible reading: {words}' in decoded.reason(1)
+    assert f'The sensor sent an implausible reading: {words}' in decoded.reasons[1]
 
 
 def test_stamp_of_any_message_with_a_header() -> None:

@@ -256,7 +256,7 @@ class StampGuard:
         """Admit stamps that increase, up to a doubted one, once the usual intervals are known.
 
         Args:
-            stamps: The stamps, shape (k,) [ns]; the first of them has been admitted already.
+            stamps: Two stamps or more, shape (k,) [ns]; the first has been admitted already.
 
         Returns:
             The number of those admitted, without the first.
@@ -273,11 +273,11 @@ class StampGuard:
                  *map(_limited, *np.partition(windows, places, axis=1)[:, places].T.tolist())]
         dropped = gap = 0
         periods, limits = (np.array(part) for part in zip(*usual, strict=True))
-        if count and steps.max() > min(_GAP * periods.min(), limits.min()):
+        if steps.max() > min(_GAP * periods.min(), limits.min()):
             valid = np.searchsorted(learnt, np.arange(count))
             doubted = np.flatnonzero(steps > limits[valid])
             if len(doubted):
-                return self._admit_increasing(stamps[:doubted[0] + 1])
+                return self._admit_increasing(stamps[:doubted[0] + 1]) if doubted[0] else 0
             period = periods[valid]
             wide = (period > 0.0) & (steps > _GAP * period) & (steps < _PAUSE)
             lost = np.where(wide, np.round(steps / np.maximum(period, 1.0)) - 1.0, 0.0)
@@ -286,9 +286,8 @@ class StampGuard:
         self._period, self._limit = usual[-1]
         self._admitted += count
         self.count(received=count, dropped=dropped)
-        if count:
-            self._before, self.newest = map(int, stamps[-2:])
-            self._gap, self.withdrew, self.jumped = gap, False, False
+        self._before, self.newest = map(int, stamps[-2:])
+        self._gap, self.withdrew, self.jumped = gap, False, False
         return count
 
 

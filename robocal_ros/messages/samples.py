@@ -324,6 +324,7 @@ class BoundedBuffer:
     or in parts.
 
     Attributes:
+        averaged: Number of received rows per row kept, a power of two.
         forgotten: Number of oldest rows discarded to stay within the budget.
 
     """
@@ -343,7 +344,7 @@ class BoundedBuffer:
         self._open = np.empty((_PIECE, columns))
         self._filled = 0
         self._pieces: list[Array] = []
-        self._level = 0
+        self.averaged = 1
         self._kept = 0
         self._start: list[float] = []
         self.forgotten = 0
@@ -354,7 +355,13 @@ class BoundedBuffer:
         for number, stretch in enumerate(np.split(rows, self._cuts(rows))):
             if number:
                 self._close()
-            self._extend(stretch)
+            while len(stretch):
+                taken = stretch[:_PIECE - self._filled]
+                self._open[self._filled:self._filled + len(taken)] = taken
+                self._filled += len(taken)
+                stretch = stretch[len(taken):]
+                if self._filled == _PIECE:
+                    self._close()
 
     def add_one(self, time: float, values: Sequence[float] | Array) -> None:
         """Add one row, equal to ``add`` at a tenth of its time: a newer stamp, and values."""
@@ -377,12 +384,13 @@ class BoundedBuffer:
 
     def __len__(self) -> int:
         """Return the number of rows kept."""
-        return self._kept - (-self._filled >> self._level)
+        return self._kept - (-self._filled // self.averaged)
 
     def clear(self) -> None:
         """Discard all rows."""
         self._pieces.clear()
-        self._filled = self._level = self._kept = self.forgotten = 0
+        self._filled = self._kept = self.forgotten = 0
+        self.averaged = 1
         self._start.clear()
 
     def forget_after(self, time: float) -> None:
@@ -398,14 +406,14 @@ class BoundedBuffer:
     def restore(self, rows: Array, averaged: int, forgotten: int) -> None:
         """Go on from the rows of another record, with its counts of averaged and lost rows."""
         self.clear()
-        self._level = averaged.bit_length() - 1
+        self.averaged = averaged
         self._pieces = np.split(rows, self._cuts(rows)) if len(rows) else []
         self._kept, self.forgotten = len(rows), forgotten
 
     def rows(self, after: float = -np.inf) -> Array:
         """Return the rows with stamps after a time [s]."""
         pieces = [piece for piece in self._pieces if piece[-1, 0] > after]
-        rows = np.concatenate((*pieces, _halved(self._open[:self._filled], self._level)))
+        rows = np.concatenate((*pieces, _means(self._open[:self._filled], self.averaged)))
         return rows[np.searchsorted(rows[:, 0], after, 'right'):]
 
     def release(self) -> Array:
@@ -415,37 +423,21 @@ class BoundedBuffer:
         self._filled = 0
         return rows
 
-    @property
-    def averaged(self) -> int:
-        """Number of received rows per row kept."""
-        return 2**self._level
-
     def _cuts(self, rows: Array) -> list[int]:
         """Return the rows that begin a new stretch."""
-        if not len(rows):
-            return []
-        before = self._open[self._filled - 1, 0] if self._filled else rows[0, 0]
+        before = self._open[self._filled - 1:self._filled, 0] if self._filled else rows[:1, 0]
         return np.flatnonzero(np.diff(rows[:, 0], prepend=before) > _GAP).tolist()
-
-    def _extend(self, rows: Array) -> None:
-        while len(rows):
-            taken = rows[:_PIECE - self._filled]
-            self._open[self._filled:self._filled + len(taken)] = taken
-            self._filled += len(taken)
-            rows = rows[len(taken):]
-            if self._filled == _PIECE:
-                self._close()
 
     def _close(self) -> None:
         """End a piece that is full or followed by a gap."""
         if not self._filled:
             return
-        self._pieces.append(_halved(self._open[:self._filled].copy(), self._level))
+        self._pieces.append(_means(self._open[:self._filled].copy(), self.averaged))
         self._filled = 0
         self._kept += len(self._pieces[-1])
         while self._kept > self._budget and self._may_average():
-            self._level += 1
-            self._pieces = [_halved(item, 1) for item in self._pieces]
+            self.averaged *= 2
+            self._pieces = [_means(item, 2) for item in self._pieces]
             self._kept = sum(len(item) for item in self._pieces)
         while self._kept > self._budget and len(self._pieces) > 1:
             dropped = self._pieces.pop(0)
@@ -455,12 +447,13 @@ class BoundedBuffer:
     def _may_average(self) -> bool:
         # A piece must stay a multiple of two rows long.
         usual = float(np.median(np.diff(self._start))) if len(self._start) > 1 else 0.0
-        return 2**(self._level + 1) < _PIECE and usual * 2**(self._level + 1) <= self._longest
+        return 2 * self.averaged < _PIECE and 2 * self.averaged * usual <= self._longest
 
 
-def _halved(rows: Array, times: int) -> Array:
-    """Return neighbours averaged pairwise several times; a last row without partner stays."""
-    for _ in range(times):
+def _means(rows: Array, count: int) -> Array:
+    """Return means of neighbours, a power of two, by pairs; a last row without partner stays."""
+    while count > 1:
+        count //= 2
         even = len(rows) // 2 * 2
         pairs = 0.5 * (rows[:even:2] + rows[1:even:2])
         rows = np.concatenate((pairs, rows[even:])) if even < len(rows) else pairs

@@ -8,7 +8,6 @@ import struct
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +27,7 @@ from rosbags.typesys.store import Typestore
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.files import PartFile
-from robocal_ros.messages.bag import message_types, serialized
+from robocal_ros.messages.bag import message_types
 from robocal_ros.messages.checks import SECOND, Stamps
 
 # What rosbag2 writes for "no deadline" and the like.
@@ -170,10 +169,6 @@ class McapWriter(PartFile):
         self._span = (2**63 - 1, 0)
         self.file.write(_MAGIC + _record(_HEADER, _text('ros2') + _text('robocal_ros')))
 
-    def message(self, kind: str, **fields: Any) -> npt.NDArray[np.uint8]:
-        """Return a serialized message, as ``serialized`` does."""
-        return np.frombuffer(serialized(kind, **fields), np.uint8)
-
     def add_topic(self, topic: str, kind: str) -> int:
         """Announce a topic of a type such as ``geometry_msgs/msg/WrenchStamped``."""
         if kind not in self._schemas:
@@ -189,8 +184,8 @@ class McapWriter(PartFile):
         return number
 
     def write(
-        self, topic: int, stamps: Stamps, template: npt.NDArray[np.uint8],
-        values: Array | None = None, *, stamped: bool = True,
+        self, topic: int, stamps: Stamps, template: bytes, values: Array | None = None, *,
+        stamped: bool = True,
     ) -> None:
         """Write messages of a topic.
 
@@ -212,7 +207,7 @@ class McapWriter(PartFile):
         head['number'] = self._counts[topic] + np.arange(count)
         head['log'] = head['publish'] = stamps
         table[:, :_RECORD.itemsize] = head.view(np.uint8).reshape(count, -1)
-        table[:, _RECORD.itemsize:] = template
+        table[:, _RECORD.itemsize:] = np.frombuffer(template, np.uint8)
         if stamped:
             at = _RECORD.itemsize + _STAMP_AT
             seconds = np.column_stack((stamps // SECOND, stamps % SECOND)).astype('<u4')

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.files import PartFile
-from robocal_ros.messages import WRENCH, McapWriter, Stamps, to_seconds
+from robocal_ros.messages import WRENCH, McapWriter, Stamps, serialized, to_seconds
 from robocal_ros.wrench.contact import Contact
 from robocal_ros.wrench.fusion import Fused, Fusion
 from robocal_ros.wrench.observer import FILLING, NUMBERS
@@ -70,7 +70,7 @@ class McapSeries(McapWriter):
 
     def _begin(self) -> None:
         super()._begin()
-        self._topics: dict[str, tuple[int, str, npt.NDArray[np.uint8]]] = {}
+        self._topics: dict[str, tuple[int, str, bytes]] = {}
         self._said: dict[str, object] = {}
         for link in self._links:
             self._announce(f'links/{link}/wrench', WRENCH, header={'frame_id': link})
@@ -96,7 +96,7 @@ class McapSeries(McapWriter):
 
     def _announce(self, name: str, kind: str, /, **fields: Any) -> None:
         self._topics[name] = (
-            self.add_topic(f'/{NODE}/{name}', kind), kind, self.message(kind, **fields))
+            self.add_topic(f'/{NODE}/{name}', kind), kind, serialized(kind, **fields))
 
     def add(self, stamps: Stamps, block: Block) -> None:
         """Write observations with the stamps of their publication [ns]."""
@@ -151,7 +151,7 @@ class McapSeries(McapWriter):
         if said != self._said.get(name, ''):
             self._said[name] = said
             topic, kind, _ = self._topics[name]
-            self.write(topic, stamps[row:row + 1], self.message(kind, **fields), stamped=False)
+            self.write(topic, stamps[row:row + 1], serialized(kind, **fields), stamped=False)
 
     def _write_flag(self, name: str, stamps: Stamps, flags: Flags) -> None:
         """Write the changes of a flag."""

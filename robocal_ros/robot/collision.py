@@ -477,7 +477,6 @@ class EffortLimits:
         gravity = self.robot.gravity_torques(position)
         dynamic = np.array([self.robot.inverse_dynamics(q, v, a) for q, v, a in zip(
             position, velocity, acceleration, strict=True)]) - gravity
-        problem = ''
         for speed in _SPEEDS:
             needed = np.abs(
                 gravity + speed**2 * dynamic + self._friction(speed * velocity, gravity))

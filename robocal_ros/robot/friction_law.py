@@ -394,10 +394,9 @@ def friction_by_joint(
         law = settings.get(joint) or {}
         factor, factor_std = factors.get(joint + TEMPERATURE_FACTOR, (0.0, TEMPERATURE_STD))
         covariance = np.array([result.covariance_of(own) for own in names])
-        if law.get('load_factor_std'):
-            # The last parameter is the load factor.
-            covariance[:, -1, -1] = np.maximum(
-                covariance[:, -1, -1], np.square(law['load_factor_std']))
+        # The last parameter is the load factor.
+        covariance[:, -1, -1] = np.maximum(
+            covariance[:, -1, -1], np.square(law.get('load_factor_std') or 0.0))
         models[joint] = SteadyFriction(
             **{name: np.where(np.isnan(pair), default, pair) for name, pair, default in zip(
                 LAW_PARAMETERS, values, (coulomb, coulomb, 1.0, 0.0, 1.0, 0.0), strict=True)},

@@ -281,6 +281,14 @@ def _listed(names: Sequence[str]) -> str:
     return ', '.join(names) if names else 'none'
 
 
+def _existing_frame(model: pin.Model, frame: str) -> int:
+    if not model.existFrame(frame):
+        bodies = [f.name for f in model.frames if f.type == pin.FrameType.BODY]
+        raise ConfigurationError(
+            f"Frame '{frame}' is not in the robot description; it has {_listed(bodies)}.")
+    return int(model.getFrameId(frame))
+
+
 class Robot:
     """Kinematics and dynamics of one serial arm, by Pinocchio.
 
@@ -326,7 +334,7 @@ class Robot:
         full = _built(tree)
         self.urdf = urdf
         self.name = name or full.name
-        carrier = full.frames[self._existing_frame(full, tool_frame)].parentJoint
+        carrier = full.frames[_existing_frame(full, tool_frame)].parentJoint
         # The first one is the root, which does not move.
         chain = [str(full.names[joint]) for joint in full.supports[carrier]][1:]
         if not chain:
@@ -378,14 +386,6 @@ class Robot:
     def identity(self) -> RobotIdentity:
         """What results say about the arm."""
         return identity_of(self.urdf, self.name, self.joint_names)
-
-    @staticmethod
-    def _existing_frame(model: pin.Model, frame: str) -> int:
-        if not model.existFrame(frame):
-            bodies = [f.name for f in model.frames if f.type == pin.FrameType.BODY]
-            raise ConfigurationError(
-                f"Frame '{frame}' is not in the robot description; it has {_listed(bodies)}.")
-        return int(model.getFrameId(frame))
 
     def model_of(self, urdf: str, movable: Sequence[str]) -> pin.Model:
         """Return the model of another description of this arm, whose other joints are locked.
@@ -469,7 +469,7 @@ class Robot:
 
     def frame_id(self, frame: str) -> int:
         """Return a frame's index; raises ConfigurationError with the list of frames."""
-        return self._existing_frame(self.model, frame)
+        return _existing_frame(self.model, frame)
 
     def sampling_limits(self) -> tuple[Array, Array]:
         """Return finite limits for random postures, ±π for unlimited joints, shape (n,) [rad]."""
@@ -487,9 +487,8 @@ class Robot:
             frame: A frame of the URDF.
 
         """
-        index = self.frame_id(frame)
         pin.forwardKinematics(self.model, self.data, q)
-        return pin.SE3(pin.updateFramePlacement(self.model, self.data, index))
+        return pin.SE3(pin.updateFramePlacement(self.model, self.data, self.frame_id(frame)))
 
     def joint_axis(self, q: Array, joint: int) -> tuple[Array, Array, Array]:
         """Return a joint's axis, a point on it, and the slopes of the axis, in the root frame.
@@ -584,9 +583,8 @@ class Robot:
             Mass, centre of mass and inertia, in the coordinates of ``frame``.
 
         """
-        index = self.frame_id(frame)
         pin.framesForwardKinematics(self.model, self.data, np.zeros(self.n) if q is None else q)
-        transform_root_to_frame = self.data.oMf[index].inverse()
+        transform_root_to_frame = self.data.oMf[self.frame_id(frame)].inverse()
         total = pin.Inertia.Zero()
         for link, inertia in _links_beyond(self.urdf, frame):
             placement = self.data.oMf[self.frame_id(link)]

@@ -45,8 +45,7 @@ class Trajectory:
         """Freeze and check the arrays; raises MotionError."""
         freeze(self, 'time', 'position', 'velocity', 'acceleration')
         shape = self.position.shape
-        arrays = [self.position, self.velocity]
-        arrays += [self.acceleration] if self.acceleration is not None else []
+        arrays = [a for a in (self.position, self.velocity, self.acceleration) if a is not None]
         if any(a.shape != shape for a in arrays) or shape[0] != len(self.time):
             raise MotionError(
                 'Knots of a trajectory must have one position, velocity and time each; got shapes '
@@ -74,10 +73,8 @@ class Trajectory:
     @cached_property
     def _splines(self) -> list[scipy.interpolate.BPoly]:
         """Splines of position, velocity and acceleration."""
-        derivatives = [self.position, self.velocity]
-        if self.acceleration is not None:
-            derivatives.append(self.acceleration)
-        spline = scipy.interpolate.BPoly.from_derivatives(self.time, np.stack(derivatives, axis=1))
+        given = [a for a in (self.position, self.velocity, self.acceleration) if a is not None]
+        spline = scipy.interpolate.BPoly.from_derivatives(self.time, np.stack(given, axis=1))
         return [spline, spline.derivative(1), spline.derivative(2)]
 
     def sample(self, time: Array | float) -> tuple[Array, Array, Array]:
@@ -282,17 +279,16 @@ class MotionLimits:
         position, velocity, acceleration = trajectory.sample(
             np.concatenate((trajectory.dense(), before)))
         tolerance = 1e-6
-        for values, limit, what, unit in (
-            (position, self.upper, 'goes up to', 'rad'),
-            (-position, -self.lower, 'goes down to', 'rad'),
-            (np.abs(velocity), self.velocity, 'moves at', 'rad/s'),
-            (np.abs(acceleration), self.acceleration, 'accelerates at', 'rad/s²'),
+        for sign, values, limit, what, unit in (
+            (1.0, position, self.upper, 'goes up to', 'rad'),
+            (-1.0, -position, -self.lower, 'goes down to', 'rad'),
+            (1.0, np.abs(velocity), self.velocity, 'moves at', 'rad/s'),
+            (1.0, np.abs(acceleration), self.acceleration, 'accelerates at', 'rad/s²'),
         ):
             excess = values - limit - tolerance * np.maximum(1.0, np.abs(limit))
             if (excess > 0.0).any():
                 joint = int(np.argmax(excess.max(axis=0)))
                 worst = float(values[:, joint].max())
-                sign = -1.0 if what == 'goes down to' else 1.0
                 raise MotionError(
                     f"Joint '{self.joint_names[joint]}' {what} {sign * worst:.4g} {unit} on "
                     f'this motion; the limit is {sign * limit[joint]:.4g} {unit}. '

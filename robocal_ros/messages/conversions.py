@@ -131,11 +131,10 @@ def from_joint_trajectory(
     time = np.array([seconds(point.time_from_start) for point in message.points])
     if (np.diff(time) <= 0.0).any():
         raise DataError('Times of the points must increase.')
-    velocity = columns.get('velocities')
-    if velocity is None:
-        velocity = scipy.interpolate.CubicSpline(
+    if 'velocities' not in columns:
+        columns['velocities'] = scipy.interpolate.CubicSpline(
             time, columns['positions'], bc_type='clamped')(time, 1)
-    return Trajectory(time - time[0], columns['positions'], velocity,
+    return Trajectory(time - time[0], columns['positions'], columns['velocities'],
                       columns.get('accelerations')), order
 
 

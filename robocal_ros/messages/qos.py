@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
 
 def profile(depth: int, *, reliable: bool = True, latched: bool = False) -> QoSProfile:
@@ -22,10 +22,8 @@ def profile(depth: int, *, reliable: bool = True, latched: bool = False) -> QoSP
     """
     return QoSProfile(
         depth=depth,
-        reliability=(QoSReliabilityPolicy.RELIABLE if reliable
-                     else QoSReliabilityPolicy.BEST_EFFORT),
-        durability=(QoSDurabilityPolicy.TRANSIENT_LOCAL if latched
-                    else QoSDurabilityPolicy.VOLATILE))
+        reliability=ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,
+        durability=DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE)
 
 
 def offered_by_all(publishers: Iterable[QoSProfile], depth: int) -> QoSProfile:
@@ -33,8 +31,8 @@ def offered_by_all(publishers: Iterable[QoSProfile], depth: int) -> QoSProfile:
     offered = list(publishers)
     return profile(
         depth,
-        reliable=all(item.reliability == QoSReliabilityPolicy.RELIABLE for item in offered),
-        latched=all(item.durability == QoSDurabilityPolicy.TRANSIENT_LOCAL for item in offered))
+        reliable=all(item.reliability == ReliabilityPolicy.RELIABLE for item in offered),
+        latched=all(item.durability == DurabilityPolicy.TRANSIENT_LOCAL for item in offered))
 
 
 # At least 1 s of a 1 kHz stream. Best effort matches reliable and best-effort publishers.

@@ -137,7 +137,7 @@ class OfflineEstimation:
         recording = Recording(
             self._joints.bag_samples(),
             {name: intake.bag_samples() for name, intake in self._wrenches.items()},
-            self._temperature.rows(), self._spans.joints_wanted,
+            self._temperature.samples(), self._spans.joints_wanted,
             None if self._tracker is None else self._tracker.bag_samples(), self._stationary())
         estimating()
         result = self._capability.result(self.robot, recording, self._values, self._inputs)

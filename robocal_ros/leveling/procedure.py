@@ -130,7 +130,7 @@ class ToolImu:
             DataError: If there were no readings.
 
         """
-        rows = self.stream.intake.rows()
+        rows = self.stream.samples()
         if not len(rows):
             raise DataError(f'No readings were received from {self.stream.intake.decoder.source} '
                             'while the arm was at rest; check the sensor.')

@@ -297,7 +297,7 @@ class Intake:
 
     def saved(self, *, samples: bool) -> Recorded:
         """Return the recording and its counts, on request without the samples."""
-        return Recorded(self.rows() if samples else np.empty((0, 1 + self.decoder.width)),
+        return Recorded(self.record.rows() if samples else np.empty((0, 1 + self.decoder.width)),
                         self.record.averaged, self.record.forgotten, self.newest, self.counts)
 
     def restore(self, earlier: Recorded) -> None:
@@ -318,13 +318,9 @@ class Intake:
         """Counts since the last clear."""
         return self.guard.counts
 
-    def rows(self, after: float = -np.inf) -> Array:
-        """Return the recorded rows of stamp [s] and values after a stamp [s]."""
-        return self.record.rows(after)
-
     def samples(self, after: float = -np.inf) -> Any:
-        """Return the samples recorded after a stamp [s]."""
-        return self._samples(self.rows(after))
+        """Return the samples recorded after a stamp [s]; by default rows of stamp and values."""
+        return self._samples(self.record.rows(after))
 
     def bag_samples(self) -> Any:
         """Return and release the samples, which may be large.
@@ -389,9 +385,7 @@ class JointIntake(Intake):
         if zeros := self._posture.restarted:
             self._forget()
             self._count_unread(zeros)
-        if reason:
-            return message._replace(state=State.IMPLAUSIBLE, reason=reason)
-        return message
+        return message._replace(state=State.IMPLAUSIBLE, reason=reason) if reason else message
 
     def _check(self, decoded: Decoded, rows: Rows) -> list[int]:
         n = len(self.decoder.names)

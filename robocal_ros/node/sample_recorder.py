@@ -118,7 +118,7 @@ class SampleRecorder(Recorder):
         wrenches = {need.topic: within_budget(of_run(need.topic), needs.budget)
                     for need in needs.wrenches}
         tracked = None if self._tracker is None else of_run(self._tracker[0])
-        found = no_readings() if self._temperature is None else self._temperature.intake.rows()
+        found = no_readings() if self._temperature is None else self._temperature.samples()
         self._mark(marks.END, words or {})
         return Recording(
             # Intervals at rest are averaged by the estimator, each over its samples.

@@ -199,7 +199,7 @@ def received(case: Case, messages: Sequence[bytes], at_once: int = 1) -> Intake:
 
 
 def contents(intake: Intake) -> tuple[np.ndarray, StreamCounts, str, int]:
-    return intake.rows(), intake.counts, intake.problem, intake.recorded
+    return intake.record.rows(), intake.counts, intake.problem, intake.recorded
 
 
 def test_live_replayed_and_offline_are_the_same(case: Case, bag: Bag) -> None:
@@ -229,7 +229,7 @@ def test_blocks_of_any_size_are_the_same(case: Case, size: int) -> None:
     whole.take(case.messages)
     for begin in range(0, len(case.messages), size):
         parts.take(case.messages[begin:begin + size])
-    assert np.array_equal(parts.rows(), whole.rows())
+    assert np.array_equal(parts.record.rows(), whole.record.rows())
     assert contents(parts)[1:] == contents(whole)[1:]
 
 
@@ -254,7 +254,7 @@ def test_a_corrupt_stamp_costs_its_message_alone_though_the_stream_has_gaps(
             intake.take(messages[begin:begin + size])
     for intake in intakes:
         np.testing.assert_allclose(
-            intake.rows()[:, 0] - 1_700_000_000, 0.01 * np.array(steps), atol=1e-6)
+            intake.record.rows()[:, 0] - 1_700_000_000, 0.01 * np.array(steps), atol=1e-6)
         assert intake.recorded == len(steps)
         assert (intake.counts.out_of_order, intake.counts.clock_jumps) == (1, 0)
 
@@ -264,7 +264,7 @@ def test_what_becomes_of_the_joint_states() -> None:
     intake = JointIntake(plain(NAMES), FACTOR, need_effort=True)
     messages = awkward_states()
     intake.take(messages[:49])
-    rows = intake.rows()
+    rows = intake.record.rows()
     counts = intake.counts
     # Four of the finger; one without joint b, one without efforts, one with too few positions.
     assert counts.foreign == 4

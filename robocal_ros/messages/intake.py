@@ -112,8 +112,8 @@ class Intake:
         self._span = span
         self._stationary = tuple(stationary)
         self.record = BoundedBuffer(1 + decoder.width, budget, longest)
-        self._begun = span.begin == -np.inf
-        self._ended = False
+        # Stamps that are still to be passed: where the span begins, and where it ends.
+        self._ahead = [span.end] if span.begin == -np.inf else [span.begin, span.end]
         self.recorded = 0
         # Messages that the driver sent before it had read the joints; they are not faults.
         self._unread = 0
@@ -124,16 +124,14 @@ class Intake:
         """Add messages of a bag in the order of recording."""
         decoded = self.decoder(raw)
         time = to_seconds(decoded.stamps)
-        begin = 0
-        if not self._begun:
-            begin = self._admit_until(decoded, time, 0, self._span.begin)
-            if begin == len(time):
-                return
-            self._begun = True
-            # Where a run begins, a node starts counting anew.
-            self.clear()
-        if not self._ended:
-            self._ended = self._admit_until(decoded, time, begin, self._span.end) < len(time)
+        row = 0
+        while self._ahead and row < len(time):
+            row = self._admit_until(decoded, time, row, self._ahead[0])
+            if row < len(time):
+                del self._ahead[0]
+                if self._ahead:
+                    # Where a run begins, a node starts counting anew.
+                    self.clear()
 
     def _admit_until(self, decoded: Decoded, time: Array, begin: int, stamp: float) -> int:
         """Add messages from a row to before the first one after a stamp [s]; return its row."""

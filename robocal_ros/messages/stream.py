@@ -687,7 +687,7 @@ class JointStateStream(Stream[JointIntake]):
         self._n = len(joints.joint_names)
         self.on_sample: Callable[[float, Array, Array], None] | None = None
         self._recent = RecentPostures()
-        self._newest_values: Array | None = None
+        self._newest_values = np.full(3 * self._n, np.nan)
         self._listeners: list[tuple[Listener, Callable[[], bool]]] = []
 
     def stop(self) -> None:
@@ -789,9 +789,7 @@ class JointStateStream(Stream[JointIntake]):
 
     def torque(self) -> Array:
         """Return the newest torques, shape (n,) [N·m]; NaN where they are unknown."""
-        if self._newest_values is None:
-            return np.full(self._n, np.nan)
-        return np.asarray(self._newest_values[2 * self._n:])
+        return self._newest_values[2 * self._n:]
 
     def travel(self, window: float) -> float:
         """Return the largest joint travel within the newest ``window`` seconds [rad].

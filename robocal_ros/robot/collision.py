@@ -174,8 +174,7 @@ class CollisionChecker:
         self.by_design = [' and '.join(self._named(k)) for k in permanent]
         self._use([pair for k, pair in enumerate(pairs) if k not in permanent])
         self._touched = np.delete(contacts, permanent)
-        self._swept: dict[float, Array] = {}
-        self._most = np.empty(0)
+        self._swept: dict[float, tuple[Array, Array]] = {}
 
     def _add_box(self, name: str, size: Sequence[float], frame: str) -> None:
         if not any(size):
@@ -302,10 +301,10 @@ class CollisionChecker:
             return []
         if deviation not in self._swept:
             self._swept = {deviation: self._sweep(deviation)}
+        swept, most = self._swept[deviation]
         if clearance > 0.0:
-            self._keep(np.minimum(clearance, self._most))
+            self._keep(np.minimum(clearance, most))
             return []
-        swept = self._swept[deviation]
         resting = self._distances(posture)
         near = resting < swept
         self._keep(np.where(near, _USABLE * np.maximum(resting, 0.0), swept))
@@ -323,8 +322,8 @@ class CollisionChecker:
         pin.computeDistances(self.robot.model, self.robot.data, self._hulls, self._gaps, q)
         return np.array([result.min_distance for result in self._gaps.distanceResults])
 
-    def _sweep(self, deviation: float) -> Array:
-        """Return the largest distances that a deviation closes, shape (pairs,) [m]."""
+    def _sweep(self, deviation: float) -> tuple[Array, Array]:
+        """Return the largest distances that a deviation closes, and what pairs can keep [m]."""
         postures = self._random_postures()
         distance = np.array([self._distances(q) for q in postures])
         change = np.array([
@@ -334,11 +333,11 @@ class CollisionChecker:
         apart = distance > 0.0
         nearest = np.argsort(np.where(apart, distance, np.inf), axis=0)[:_NEAREST]
         hulls_alone = (~apart).sum(axis=0) - self._touched
-        self._most = np.array([
+        most = np.array([
             _USABLE * np.median(column[clear]) if clear.any() and hollow <= touched else 0.0
             for column, clear, hollow, touched in zip(
                 distance.T, apart.T, hulls_alone, self._touched, strict=True)])
-        return np.minimum(np.take_along_axis(change, nearest, axis=0).max(axis=0), self._most)
+        return np.minimum(np.take_along_axis(change, nearest, axis=0).max(axis=0), most), most
 
     # ------------------------------------------------------------------------- checks
 
@@ -517,8 +516,7 @@ def connect(
         if contact := checker.touching(posture):
             raise MotionError(f'In the {what} posture of this motion {contact}. Move the arm '
                               'clear by hand, or correct the collision geometry or clearance.')
-        problem = effort.exceeded(posture[None]) if effort is not None else ''
-        if problem:
+        if effort is not None and (problem := effort.exceeded(posture[None])):
             raise MotionError(f'In the {what} posture of this motion {problem}.')
     line = straight(start, goal)
     if checker.first_contact(line) is None and (effort is None or not effort.exceeded(line)):

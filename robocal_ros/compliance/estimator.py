@@ -44,7 +44,6 @@ from robocal_ros.results import (
 )
 from robocal_ros.robot import Robot
 
-KIND = 'compliance'
 WEAK = 0.05
 """Relative standard deviation above which a compliance is called weak."""
 CORRELATED = 0.8
@@ -140,7 +139,7 @@ def estimate_sets(
     sag, sag_held_out = (_sag(robot, arm, target, part, fit) for part in (fitted, held_out))
     everything, names, seen = [*unloaded, *loaded], robot.joint_names, list(fit.seen)
     return CalibrationResult(
-        kind=KIND, method=LOADED_UNLOADED, robot=robot.identity,
+        kind='compliance', method=LOADED_UNLOADED, robot=robot.identity,
         frame='', parameters=tuple(_parameters(names, fit)),
         covariance_names=tuple(f'{names[i]}.compliance' for i in seen),
         covariance=fit.covariance[np.ix_(seen, seen)],

@@ -52,6 +52,7 @@ class _Problem:
     """Displacements with their predictions and weights.
 
     Attributes:
+        shift: Displacements by a shift of the tracker, shape (k, d, 3).
         kept: Displacements used in the fit, shape (k,).
         unobservable: Reason why a joint's compliance is not observable, by its column.
         offset: Whether a common displacement of the tracker is estimated jointly.
@@ -68,6 +69,7 @@ class _Problem:
     def __init__(self, robot: Robot, loaded: Robot, target: Target, data: Displacements) -> None:
         self.robot, self.loaded, self.target, self.data = robot, loaded, target, data
         self.count, self.rows = data.value.shape
+        self.shift = np.tile(np.eye(self.rows, 3), (self.count, 1, 1))
         self.kept = np.ones(self.count, dtype=bool)
         self.offset = False
         self.unobservable: dict[int, str] = {}
@@ -95,11 +97,6 @@ class _Problem:
     def whitened(self, rows: Array) -> Array:
         """Return displacements, shape (k, d), in standard deviations."""
         return np.einsum('kij,kj->ki', self.white, rows)
-
-    @property
-    def shift(self) -> Array:
-        """Displacements by a shift of the tracker, shape (k, d, 3)."""
-        return np.tile(np.eye(self.rows, 3), (self.count, 1, 1))
 
     def regressor(self, slope: Array) -> Array:
         """Return the whitened regressor of observable joints and offset, shape (k, d, p)."""

@@ -77,6 +77,8 @@ _COLUMNS, _WEIGHTS, _BODIES = tuple(_LEAST), 'weights of links', 'tool and load'
 UNKNOWN, _FAR = 'unknown', 1.0
 # Standard deviation of displacements until the linearisation is near the estimate [m, rad].
 _START = {'frame shift': 2e-3, 'frame turn': 1e-2}
+# Noise of a coordinate to which the size of what is unknown is compared [m, rad].
+_NOISE = 1e-4
 _STEPS, _SMALL_STEP = 25, 1e-6
 # Steps before observations are rejected, and before rejected ones stay so.
 _SETTLED, _FINAL = 3, 10
@@ -443,6 +445,7 @@ class ArmGeometry:
             their pose in the root frame, by name.
         columns: Columns of targets, turns and fixtures in the Jacobian, by name.
         width: Number of columns.
+        least: Number of observable unknowns, and so of coordinates that are needed.
 
     """
 
@@ -494,15 +497,9 @@ class ArmGeometry:
                 begin = self.width
                 self.width += 6 if isinstance(value, pin.SE3) else 3
                 self.columns[what, name] = slice(begin, self.width)
-        self._volume: dict[int, Array] = {}
-        self._scale: dict[int, float] = {}
-
-    @property
-    def least(self) -> int:
-        """Number of observable unknowns, and so of coordinates that are needed."""
         # A joint's frame has four parameters that the others cannot replace; nuisances are known.
-        known = sum(part.stop - part.start for part, _ in self.nuisances.values())
-        return self.width - 3 * self.robot.n - known
+        self.least = self.width - len(self.value) + 4 * robot.n
+        self._volume: dict[int, Array] = {}
 
     def check_amount(self) -> None:
         """Raise a DataError if there are fewer coordinates than observable unknowns."""
@@ -581,7 +578,7 @@ class ArmGeometry:
             jacobian[:, 3:, self.columns['turn', item.target]] = at.tool @ self.turns[item.target]
         return jacobian
 
-    def scaled(self, noise: float) -> Array:
+    def scaled(self, noise: float = _NOISE) -> Array:
         """Return the Jacobian in units of noise and of what is known before, (rows, width).
 
         Known distances come first, then the rows of each observation together.
@@ -652,10 +649,10 @@ class ArmGeometry:
         changes[free] = self.value[columns]
         on_tool = item.kind == 'camera_on_tool'
         # One factor for all images of a set: their noise is alike in pixels.
-        scale = self._scale.setdefault(id(item), float(np.median([
+        scale = float(np.median([
             camera.metres(corners, pose.inverse() if on_tool else pose)
             for corners, pose in zip(item.corners, map(pin.XYZQUATToSE3, item.reading),
-                                     strict=True)])))
+                                     strict=True)]))
         found, jacobian = np.zeros((len(item), 6)), np.zeros((len(item), 6, self.width))
         for number, corners in enumerate(item.corners):
             found[number], slope, own = camera.residual(

@@ -43,8 +43,6 @@ from robocal_ros.results import (
 )
 from robocal_ros.robot import FRAME_AXES, Robot
 
-KIND, METHOD = 'geometry', 'whole_arm'
-
 OBSERVABLE = 0.5
 """Share of its prior's standard deviation below which a parameter is observable."""
 
@@ -113,7 +111,7 @@ def estimate_geometry(
     known, order = [item.name for item in parameters if item.value is not None], order_of(geometry)
     columns = [order[name][1] for name in known]
     return CalibrationResult(
-        kind=KIND, method=METHOD, robot=robot.identity, frame='',
+        kind='geometry', method='whole_arm', robot=robot.identity, frame='',
         parameters=(*parameters, *_distances(fit, covariance)),
         covariance_names=tuple(known),
         covariance=covariance[np.ix_(columns, columns)],

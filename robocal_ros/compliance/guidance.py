@@ -29,9 +29,6 @@ from robocal_ros.errors import DataError
 from robocal_ros.estimation import d_optimal
 from robocal_ros.robot import CollisionChecker, Robot
 
-NOISE = 1e-4
-"""Noise of a coordinate to which the size of what is unknown is compared [m]."""
-
 _CANDIDATES, _STEPS, _NEAR = 200, 30, 1e-6
 _LEAST_KNOWN = 3
 
@@ -109,7 +106,7 @@ def advise(
         len(candidates), newest.reading.shape[1])))
     every = ArmGeometry(robot, mounted, target, replace(data, sets=(
         *data.sets, *([proposed] if len(candidates) else ()))), values.arm_model_std)
-    rows = every.scaled(NOISE)
+    rows = every.scaled()
     begin = len(rows) - len(candidates) * newest.coordinates
     own, blocks = rows[:begin], rows[begin:].reshape(
         len(candidates), newest.coordinates, every.width)

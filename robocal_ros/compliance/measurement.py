@@ -282,7 +282,7 @@ def pooled_covariances(positions: Sequence[EndPosition]) -> Array:
     typical = float(np.median(trace / np.maximum(freedom, 1)))
     limit = scipy.stats.chi2.isf(_ODD_SCATTER, 3 * freedom) / 3.0
     odd = trace > np.maximum(limit * typical, 1e-30)
-    even = ~odd if (~odd).any() else np.ones(len(positions), dtype=bool)
+    even = ~odd
     pooled = scatter[even].sum(axis=0) / max(int(freedom[even].sum()), 1)
     pooled = pooled + 1e-18 * np.eye(size)
     inflation = _inflation(list(compress(positions, even)))

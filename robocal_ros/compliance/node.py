@@ -155,9 +155,12 @@ class ComplianceCalibration(ArmNode):
             self.journal.remove()
         if geometry:
             if unloaded:
-                errors = await self.waiter.compute(
+                points, before, after = await self.waiter.compute(
                     before_and_after, robot, tracked(unloaded, loaded), values, mounted)
-                self.publish_markers(error_markers(robot.root_frame, *errors))
+                self.publish_markers(displacement_markers(
+                    robot.root_frame, points, {'before': before, 'after': after},
+                    'errors × {:.0f}, red by the URDF, up to {:.0f} µm, green calibrated, up to '
+                    '{:.0f} µm'))
             # The URDF of a geometry is used once it replaces the present one.
             return self.keep(result, self.publish_result, GEOMETRY.summary)
         if result.verdict is not Verdict.PASS:
@@ -265,19 +268,18 @@ class ComplianceCalibration(ArmNode):
             self._correction = SagCorrection(*self._arms, self._compliance)
 
     def _publish_sag(
-        self, stamp: float, _position: Array, _velocity: Array, _effort: Array
+        self, stamp: float, position: Array, _velocity: Array, _effort: Array
     ) -> None:
         """Publish the sag at the latest joint state."""
         if (self._correction is None or not self.is_active
-                or abs(stamp - self._published) < _PERIOD or not self._wants_sag()
-                or (latest := self.joints.latest) is None):
+                or abs(stamp - self._published) < _PERIOD or not self._wants_sag()):
             return
         self._published = stamp
         x, y, z = self._correction.sag(
-            latest[1], payload_alone=not self.values.correct_own_weight).tolist()
+            position, payload_alone=not self.values.correct_own_weight).tolist()
         message = Vector3Stamped(vector=Vector3(x=x, y=y, z=z))
         message.header.frame_id = self.robot.root_frame
-        message.header.stamp = conversions.to_stamp(latest[0])
+        message.header.stamp = conversions.to_stamp(stamp)
         self._deflection.publish(message)
 
     def _corrected(self, trajectory: Trajectory) -> dict[str, Array | None]:
@@ -330,77 +332,51 @@ class ComplianceCalibration(ArmNode):
                           for number, item in reversed(visits)}
                          for visits in (unloaded, loaded))
         both = sorted(before.keys() & after.keys())
-        self.publish_markers(sag_markers(
-            self.robot.root_frame, np.array([before[i] for i in both]),
-            np.array([after[i] for i in both]), translation))
+        points = np.array([before[i] for i in both])
+        sag = np.array([after[i] for i in both]) - points
+        self.publish_markers(displacement_markers(
+            self.robot.root_frame, points, {'sag': sag}, 'sag × {:.0f}, up to {:.0f} µm',
+            tracker=translation))
 
 
 # Length of the longest displacement as drawn [m].
 _LONGEST = 0.25
+# Colours of displacements by their namespace.
+_COLOURS = {'sag': (0.2, 0.5, 0.95, 1.0), 'before': (0.9, 0.2, 0.2, 1.0),
+            'after': (0.2, 0.8, 0.3, 1.0)}
 
-Colour = tuple[float, float, float, float]
 
-
-def _displaced(
-    frame: str, points: Array, displacements: Mapping[str, tuple[Array, Colour]], caption: str
-) -> list[Marker]:
-    """Return markers of points and of their displacements, all magnified alike.
+def displacement_markers(
+    frame: str, points: Array, displacements: Mapping[str, Array], caption: str,
+    tracker: Array | None = None,
+) -> MarkerArray:
+    """Return markers of points, of their displacements, all magnified alike, and the tracker.
 
     Args:
         frame: The root frame.
         points: Shape (k, 3) [m].
-        displacements: Displacements, shape (k, 3) [m], and colours by namespace; the first one
-            sets the scale.
+        displacements: Displacements by namespace, shape (k, 3) [m]; the first one sets the scale.
         caption: Text with places for the scale and the largest of each displacement [µm].
+        tracker: Position of the tracker, shape (3,) [m]; None to leave it out.
 
     """
     sizes = [float(np.linalg.norm(change, axis=1).max()) if len(change) else 0.0
-             for change, _ in displacements.values()]
+             for change in displacements.values()]
     scale = _LONGEST / sizes[0] if sizes[0] > 0.0 else 1.0
     text = conversions.to_marker(
         frame, 'sag_caption', Marker.TEXT_VIEW_FACING, (0.9, 0.9, 0.9, 1.0), (0.0, 0.0, 0.06),
         position=(0.0, 0.0, 1.7))
     text.text = caption.format(scale, *(1e6 * size for size in sizes))
-    return [
+    return MarkerArray(markers=[
         conversions.to_marker(frame, 'targets', Marker.SPHERE_LIST, (0.95, 0.45, 0.1, 1.0),
                               (0.012,) * 3, points=points),
-        *(conversions.to_marker(frame, name, Marker.LINE_LIST, colour, (0.004,), points=np.stack(
-            (points, points + scale * change), axis=1).reshape(-1, 3))
-          for name, (change, colour) in displacements.items()),
-        text]
-
-
-def sag_markers(frame: str, unloaded: Array, loaded: Array, tracker: Array) -> MarkerArray:
-    """Return markers of the target, its magnified displacements, and the tracker.
-
-    Args:
-        frame: The root frame.
-        unloaded: Positions of the target without the load, shape (k, 3) [m].
-        loaded: Positions of the target with the load, shape (k, 3) [m].
-        tracker: Position of the tracker, shape (3,) [m].
-
-    """
-    *drawn, caption = _displaced(
-        frame, unloaded, {'sag': (loaded - unloaded, (0.2, 0.5, 0.95, 1.0))},
-        'sag × {:.0f}, up to {:.0f} µm')
-    return MarkerArray(markers=[
-        *drawn, conversions.to_marker(frame, 'tracker', Marker.CUBE, (0.3, 0.7, 0.3, 1.0),
-                                      (0.12,) * 3, position=tracker), caption])
-
-
-def error_markers(frame: str, points: Array, before: Array, after: Array) -> MarkerArray:
-    """Return markers of points, and of the errors of the arm there, magnified alike.
-
-    Args:
-        frame: The root frame.
-        points: Shape (k, 3) [m].
-        before: Errors by the URDF, likewise.
-        after: Errors by the calibrated arm, likewise.
-
-    """
-    return MarkerArray(markers=_displaced(frame, points, {
-        'before': (before, (0.9, 0.2, 0.2, 1.0)), 'after': (after, (0.2, 0.8, 0.3, 1.0))},
-        'errors × {:.0f}, red by the URDF, up to {:.0f} µm, green calibrated, up to {:.0f} µm'))
+        *(conversions.to_marker(
+            frame, name, Marker.LINE_LIST, _COLOURS[name], (0.004,),
+            points=np.stack((points, points + scale * change), axis=1).reshape(-1, 3))
+          for name, change in displacements.items()),
+        *([] if tracker is None else [conversions.to_marker(
+            frame, 'tracker', Marker.CUBE, (0.3, 0.7, 0.3, 1.0), (0.12,) * 3, position=tracker)]),
+        text])
 
 
 main = partial(spin, ComplianceCalibration)

@@ -28,8 +28,6 @@ from robocal_ros.robot import CollisionChecker, EffortLimits, Robot
 _MARGIN = 0.05
 # Margin to the rim of the cone for sag and for the tracker position, which is known roughly [rad].
 _CONE_MARGIN = 0.05
-# Noise of a tracker to which the size of what is unknown is compared [m].
-_TRACKER = 1e-4
 # Random candidate postures, and draws per candidate.
 _CANDIDATES, _DRAWS_PER_CANDIDATE = 400, 40
 
@@ -209,7 +207,7 @@ def _drawn(
 
 
 def plan_postures(
-    unloaded: EffortLimits, loaded: EffortLimits, checker: CollisionChecker, current: Array,
+    efforts: Sequence[EffortLimits], checker: CollisionChecker, current: Array,
     values: ComplianceParameters, registration: Registration | None = None,
 ) -> Array:
     """Choose D-optimal postures for the fit and random ones for validation, in a short tour.
@@ -218,8 +216,8 @@ def plan_postures(
     displaces the target most.
 
     Args:
-        unloaded: The arm without the load, with the tool that stays mounted, and its limits.
-        loaded: The arm with both, and its limits.
+        efforts: The arm with the tool that stays mounted, and its limits, without and with the
+            load.
         checker: Collision checker.
         current: Current posture, shape (n,) [rad].
         values: The node's parameters.
@@ -233,8 +231,8 @@ def plan_postures(
         ConvergenceError: If too few postures are feasible.
 
     """
-    robot, count = unloaded.robot, values.posture_count
-    least = least_count(robot.n)
+    robot, loaded = (effort.robot for effort in efforts)
+    count, least = values.posture_count, least_count(robot.n)
     if count < least:
         raise ConfigurationError(
             f'{count} postures are too few to identify and validate the compliances of {robot.n} '
@@ -242,10 +240,10 @@ def plan_postures(
     if not np.linalg.norm(robot.gravity) > 0.0:
         raise ConfigurationError('The gravity is zero, so that a load causes no sag; set gravity '
                                  'in the root frame in m/s².')
-    drawn = feasible_postures((unloaded, loaded), checker, current, values,
-                              max(_CANDIDATES, 3 * count), count, registration=registration)
+    drawn = feasible_postures(efforts, checker, current, values, max(_CANDIDATES, 3 * count),
+                              count, registration=registration)
     target, stiff = Target.of(robot, values, registration), np.zeros(robot.n)
-    blocks = np.array([predicted(robot, loaded.robot, target, q, q, stiff)[1] for q in drawn])
+    blocks = np.array([predicted(robot, loaded, target, q, q, stiff)[1] for q in drawn])
     size = np.linalg.norm(blocks, axis=1).max(axis=0)
     seen = size > 1e-6 * size.max()
     held_out = count // HELD_OUT_EVERY
@@ -289,7 +287,7 @@ def plan_geometry(
     geometry = ArmGeometry(robot, Mounted(None), target, Observations((tracked_set([
         EndPosition(q, point, rotation if posed else None, nothing, nothing, 1, 0, 0.0)
         for q, (rotation, point) in zip(drawn, poses, strict=True)]),)), values.arm_model_std)
-    blocks = geometry.scaled(_TRACKER).reshape(len(drawn), -1, geometry.width)
+    blocks = geometry.scaled().reshape(len(drawn), -1, geometry.width)
     least = -(-geometry.least // blocks.shape[1])
     if count < least:
         raise ConfigurationError(

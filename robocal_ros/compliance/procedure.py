@@ -416,10 +416,9 @@ class ComplianceProcedure:
         self.report.update('planning', 'Choosing postures.', progress=self._share[0])
         efforts = [self._effort(which) for which in self.sets]
         if self.given is None:
-            rest = (self.arm.checker, home, self.parameters(), self.state.registration)
-            self.state.postures = await self.arm.compute(*(
-                (plan_geometry, efforts, *rest) if self.parameters().method == OF_GEOMETRY else
-                (plan_postures, *efforts, *rest)))
+            plan = plan_geometry if self.parameters().method == OF_GEOMETRY else plan_postures
+            self.state.postures = await self.arm.compute(
+                plan, efforts, self.arm.checker, home, self.parameters(), self.state.registration)
             return
         self.state.postures, overloaded = await self.arm.compute(
             without_overload, self.given, efforts)
@@ -582,7 +581,7 @@ class ComplianceProcedure:
         except DataError as error:
             count = done.since_reference()
             del done.visits[len(done.visits) - count:]
-            self.recorder.mark_discarded((references[-1].end, self.rest.newest))
+            self.recorder.mark_discarded((references[-1].end, self.recorder.newest))
             await self._keep_state()
             raise DataError(
                 f'{error} {count} postures since the last good reference are discarded, '
@@ -673,11 +672,6 @@ class StationaryReader:
     has_sender: Callable[[], bool]
     _received: int = 0
 
-    @property
-    def newest(self) -> float:
-        """Newest stamp of the joint states [s]."""
-        return self.joints.newest
-
     async def wait(self) -> None:
         """Wait for usable tracker messages, or for a publisher while the target is not seen.
 
@@ -701,11 +695,10 @@ class StationaryReader:
 
     def fault(self) -> str:
         """Return the fault of the tracker's messages as a sentence, empty for none."""
-        tracker = self.tracker
-        if tracker.problem():
-            return tracker.problem()
-        apart = abs(tracker.newest - self.newest)
-        if tracker.counts.received > self._received + 1 and apart > _OTHER_CLOCK:
+        if problem := self.tracker.problem():
+            return problem
+        apart = abs(self.tracker.newest - self.joints.newest)
+        if self.tracker.counts.received > self._received + 1 and apart > _OTHER_CLOCK:
             return (f'The newest tracker stamp differs by {apart:.1f} s from the joint '
                     'states; both must use one clock.')
         return ''
@@ -722,7 +715,7 @@ class StationaryReader:
             CancelledError: On a stop request.
 
         """
-        values, begin = self.parameters(), self.newest
+        values, begin = self.parameters(), self.joints.newest
         # Samples of the motion are not needed, and a measurement may last for hours.
         self.joints.forget_after(-np.inf)
         self._received = self.tracker.counts.received
@@ -730,7 +723,7 @@ class StationaryReader:
         rest = values.settle + values.dwell + 0.1
         for _ in range(_PATIENCE + 1):
             await self.arm.dwell(rest)
-            await self.until(partial(self._tracker_has, self.newest - _LATE),
+            await self.until(partial(self._tracker_has, self.joints.newest - _LATE),
                              min(1.0, values.tracker_timeout))
             readings = self.tracker.samples(begin)
             found = find_end_positions(self.joints.samples(), readings, values)

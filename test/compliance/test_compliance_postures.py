@@ -57,7 +57,7 @@ def checker(robot: Robot) -> CollisionChecker:
 
 @pytest.fixture(scope='module')
 def planned(robot: Robot, loaded: Robot, checker: CollisionChecker) -> np.ndarray:
-    return plan_postures(*limits(robot, loaded), checker, HOME, VALUES)
+    return plan_postures(limits(robot, loaded), checker, HOME, VALUES)
 
 
 def limits(*arms: Robot) -> list[EffortLimits]:
@@ -128,7 +128,7 @@ def test_postures_for_the_geometry_beat_those_by_chance(
 def test_the_same_seed_gives_the_same_postures(
     robot: Robot, loaded: Robot, checker: CollisionChecker, planned: np.ndarray
 ) -> None:
-    again = plan_postures(*limits(robot, loaded), checker, HOME, VALUES)
+    again = plan_postures(limits(robot, loaded), checker, HOME, VALUES)
     np.testing.assert_array_equal(planned, again)
 
 
@@ -154,25 +154,25 @@ class TestRefused:
     def test_a_tracker_that_sees_nothing(self, robot, loaded, checker):
         unobservable = replace(VALUES, visibility_angle=1e-2)
         with pytest.raises(ConvergenceError, match=r'looks away from the tracker \(\d+ times\)'):
-            plan_postures(*limits(robot, loaded), checker, HOME, unobservable)
+            plan_postures(limits(robot, loaded), checker, HOME, unobservable)
 
     def test_a_load_that_the_arm_cannot_hold(self, robot, checker):
         heavy = given_load(5000.0, [0.0, 0.0, 0.1], 'tool0').on(robot)
         with pytest.raises(ConvergenceError, match=r"joint 'joint_2' exceeds its effort limit \("):
-            plan_postures(*limits(robot, heavy), checker, HOME, EVERYWHERE)
+            plan_postures(limits(robot, heavy), checker, HOME, EVERYWHERE)
 
     def test_too_few_postures(self, robot, loaded, checker):
         least = least_count(6)
         with pytest.raises(ConfigurationError, match=f'posture_count must be at least {least}'):
-            plan_postures(*limits(robot, loaded), checker, HOME,
+            plan_postures(limits(robot, loaded), checker, HOME,
                           replace(EVERYWHERE, posture_count=least - 1))
-        assert plan_postures(*limits(robot, loaded), checker, HOME,
+        assert plan_postures(limits(robot, loaded), checker, HOME,
                              replace(EVERYWHERE, posture_count=least)).shape == (least, 6)
 
     def test_no_gravity(self, loaded, checker):
         weightless = Robot(arm('robocal').urdf, gravity=(0.0, 0.0, 0.0))
         with pytest.raises(ConfigurationError, match='gravity is zero'):
-            plan_postures(*limits(weightless, weightless), checker, HOME, EVERYWHERE)
+            plan_postures(limits(weightless, weightless), checker, HOME, EVERYWHERE)
 
     def test_an_axis_of_no_length(self):
         with pytest.raises(ConfigurationError, match='target_axis is zero'):

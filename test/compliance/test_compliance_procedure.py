@@ -53,10 +53,6 @@ class SeenRest:
     trouble: str = ''
     clock: float = 0.0
 
-    @property
-    def newest(self) -> float:
-        return self.clock + 2.0
-
     async def wait(self) -> None:
         """The tracker is there."""
 
@@ -79,8 +75,13 @@ class SeenRest:
 class Notes:
     """What the record is told to count."""
 
+    rest: SeenRest
     rests: list[StationaryInterval] = field(default_factory=list)
     discarded: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def newest(self) -> float:
+        return self.rest.clock + 2.0
 
     def mark_stationary(self, rest: StationaryInterval) -> None:
         self.rests.append(rest)
@@ -113,7 +114,8 @@ class Rig:
         self.values = ComplianceParameters(**{**vars(VALUES), **values})
         self.tool: Load | None = None
         self.arm = fake_arm()
-        self.rest, self.notes, self.report = SeenRest(self.arm), Notes(), FakeReport()
+        self.rest, self.report = SeenRest(self.arm), FakeReport()
+        self.notes = Notes(self.rest)
         self.placed: list[np.ndarray] = []
         self.log: list[str] = []
         self.attach, self.detach = (Service(self.log, name, self.rest)
@@ -267,7 +269,7 @@ def test_postures_that_a_drift_has_cost_are_not_kept() -> None:
         rig.measure(UNLOADED)
     assert [number for number, _ in rig.kept[-1][0].sets[UNLOADED].visits] == [0]
     # From the end of the last good reference, which was the first visit.
-    assert rig.notes.discarded == [(6.0, rig.rest.newest)]
+    assert rig.notes.discarded == [(6.0, rig.notes.newest)]
     rig.rest.cell = Cell()
     rig.measure(UNLOADED)
     assert rig.visits(UNLOADED)[:3] == [0, 0, 1]

@@ -438,6 +438,7 @@ class ArmGeometry:
             which the links' torques are off, of each joint; standard deviations by which tool and
             load are; and changes of the intrinsics of cameras that are not exact.
         cameras: The cameras, by name.
+        frame: Frame to which the targets are fixed.
         intrinsics: Columns of the latter, by name.
         targets: Positions in the target's frame, shape (3,) [m], by name.
         turns: Orientations of targets in that frame, shape (3, 3), by name.
@@ -461,7 +462,7 @@ class ArmGeometry:
         """
         self.robot, self.sets, self.known = robot, data.sets, data.distances
         self.cameras = data.cameras
-        self._frame = target.frame
+        self.frame = target.frame
         # As mounted, without anything mounted, then with each uncertain body displaced.
         self._arms = {
             loaded: [mounted.on(robot, loaded=loaded), robot.copy(),
@@ -553,7 +554,7 @@ class ArmGeometry:
             q, torque = deflected(
                 lambda q: arm.gravity_torque(q) + doubted(q) @ shares, encoders, compliance)
             tool, point, jacobian = arm.pose_and_jacobian(
-                q, self._frame, self.targets[item.target])
+                q, self.frame, self.targets[item.target])
             before = [arm.data.oMi[arm.model.parents[joint]] * arm.model.jointPlacements[joint]
                       for joint in self._joints]
             frames = np.array([place.rotation for place in before])

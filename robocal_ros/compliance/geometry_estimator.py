@@ -99,7 +99,13 @@ def estimate_geometry(
     robot.check_untied('Calibration of the geometry')
     geometry = ArmGeometry(robot, mounted, Target.of(robot, values), data, values.arm_model_std)
     geometry.check_amount()
-    before = _nominal_distances(geometry, values.max_nominal_error)
+    before, limit = _nominal_rows(geometry).distances(), values.max_nominal_error
+    if (middle := float(np.median(before))) > limit:
+        raise DataError(
+            f'By the URDF, observations are {1e3 * middle:.0f} mm (median) from '
+            f'where they should be (limit {1e3 * limit:.0f} mm, max_nominal_error). Check that '
+            'the URDF is of this robot, the order of the joints, target_frame and target_xyz, and '
+            'that sets of one fixture belong together.')
     fit = fit_geometry(geometry)
     held_out = hold_out(fit)
     after = fit.rows.distances()
@@ -156,23 +162,6 @@ def _tip_error(fit: GeometryFit, covariance: Array) -> float:
     freedom = fit.mixed.freedom(np.linalg.solve(factor.T, axes[:, -1]))
     sizes[-1] *= 1.0 if freedom is None else max(freedom, _FEW) / (max(freedom, _FEW) - 2.0)
     return float(np.sqrt(sizes.sum()))
-
-
-def _nominal_distances(geometry: ArmGeometry, limit: float) -> Array:
-    """Return the distances by the nominal arm with fixtures at their best, shape (k,) [m].
-
-    Raises:
-        DataError: If they are larger than errors of an arm are.
-
-    """
-    length = _nominal_rows(geometry).distances()
-    if (middle := float(np.median(length))) > limit:
-        raise DataError(
-            f'By the URDF, observations are {1e3 * middle:.0f} mm (median) from '
-            f'where they should be (limit {1e3 * limit:.0f} mm, max_nominal_error). Check that '
-            'the URDF is of this robot, the order of the joints, target_frame and target_xyz, and '
-            'that sets of one fixture belong together.')
-    return length
 
 
 def _nominal_rows(geometry: ArmGeometry) -> Rows:

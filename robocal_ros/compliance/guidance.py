@@ -101,7 +101,7 @@ def advise(
                      f'{other_socket(fit, newest, len(newest) - 1, off)}: repeat it.')
     except DataError:
         geometry = ArmGeometry(robot, mounted, target, data, values.arm_model_std)
-    candidates = _candidates(robot, geometry, newest, target, seed)
+    candidates = _candidates(geometry, newest, seed)
     proposed = replace(newest, posture=candidates, reading=np.zeros((
         len(candidates), newest.reading.shape[1])))
     every = ArmGeometry(robot, mounted, target, replace(data, sets=(
@@ -124,39 +124,35 @@ def advise(
         tuple(open_ones[:_LEAST_KNOWN]), off, doubt, candidates[chosen])
 
 
-def _candidates(
-    robot: Robot, geometry: ArmGeometry, item: ObservedSet, target: Target, seed: int
-) -> Array:
+def _candidates(geometry: ArmGeometry, item: ObservedSet, seed: int) -> Array:
     """Return postures within limits and without collision, shape (k, n) [rad].
 
     Those of sockets and planes are in contact; there are none for cameras, whose view is unknown.
     """
+    robot = geometry.robot
     if item.corners:
         return np.empty((0, robot.n))
     checker, (lower, upper) = CollisionChecker(robot.copy()), robot.sampling_limits()
-    target = Target(target.frame, geometry.targets[item.target])
     drawn = np.random.default_rng(seed).uniform(lower, upper, (_CANDIDATES, robot.n))
-    reached = [_in_contact(robot, geometry, item, target, q) for q in drawn]
+    reached = [_in_contact(geometry, item, q) for q in drawn]
     return np.array([q for q in reached if ((q > lower) & (q < upper)).all()
                      and checker.is_free(q)]).reshape(-1, robot.n)
 
 
-def _in_contact(
-    robot: Robot, geometry: ArmGeometry, item: ObservedSet, target: Target, q: Array
-) -> Array:
+def _in_contact(geometry: ArmGeometry, item: ObservedSet, q: Array) -> Array:
     """Return the posture nearest to ``q`` in which the target is in the socket or on the plane.
 
     By Newton's method; infinite if it does not get there.
     """
-    fixture = geometry.fixtures[item.fixture]
+    fixture, target = geometry.fixtures[item.fixture], geometry.targets[item.target]
     if not isinstance(fixture, np.ndarray):
         return q
     across = np.eye(3) if len(fixture) == 3 else fixture[None, :3]
     aim = fixture if len(fixture) == 3 else fixture[3:]
     for _ in range(_STEPS):
-        _, point, jacobian = robot.pose_and_jacobian(q, target.frame, target.xyz)
+        _, point, jacobian = geometry.robot.pose_and_jacobian(q, geometry.frame, target)
         left = aim - across @ point
         if np.abs(left).max() < _NEAR:
             return q
         q = q + np.linalg.lstsq(across @ jacobian[:3], left, rcond=1e-3)[0]
-    return np.full(robot.n, np.inf)
+    return np.full(len(q), np.inf)

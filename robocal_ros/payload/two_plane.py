@@ -146,8 +146,9 @@ def known_mass(
                 f"tool is '{values.tool}'. Set known_mass (kg, from a scale), or run method "
                 "'static_poses' with this tool.")
         age = '' if not np.isfinite(now) else f', {(now - stored.time) / 3600.0:.1f} h old'
+        whose = f" of tool '{tool}'" if tool else ''
         mass = KnownMass(found.value, found.std or 0.0,
-                         f"the stored result of {stored.method} of tool '{tool}'{age}")
+                         f'the stored result of {stored.method}{whose}{age}')
     if 0.0 < values.max_payload < mass.value:
         raise ConfigurationError(
             f'known_mass is {mass.value} kg, but max_payload allows '

@@ -125,7 +125,7 @@ def test_the_result_names_a_stored_mass_as_the_source(records) -> None:
         values)
     mass = stored.parameter('mass')
     assert two_plane.known_mass(values, stored) == two_plane.KnownMass(
-        mass.value, mass.std, "the stored result of static_poses of tool ''")
+        mass.value, mass.std, 'the stored result of static_poses')
     assert two_plane.known_mass(PayloadParameters(known_mass=1.5), stored) == (
         two_plane.KnownMass(1.5, 0.0, 'known_mass'))
 

@@ -10,7 +10,7 @@ rest at both ends.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
 
@@ -19,7 +19,7 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
-from robocal_ros.estimation import d_optimal, runs, scaled_inverse, short_tour
+from robocal_ros.estimation import Channels, d_optimal, runs, scaled_inverse, short_tour
 from robocal_ros.payload.model import Plane, second_plane, static_wrench_regressor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import MIN_MOTION
@@ -51,9 +51,6 @@ _PERIODS = 3
 _INFORMATION_SAMPLES = 80
 _SPEED_SHARE = 0.8
 _EXCITED_EFFORT_SHARE = 0.8
-
-Regressor = Callable[[Array, Array, Array], Array]
-"""Regressor of positions, velocities and accelerations, (k, n) each; (k, rows, parameters)."""
 
 
 @dataclass(frozen=True)
@@ -317,7 +314,7 @@ def plan_two_plane(
 
 def plan_static_poses(
     robot: Robot, checker: CollisionChecker, current: Array, *, sensor_frame: str, count: int,
-    seed: int = 0, candidates: int = 300,
+    candidates: int = 300,
 ) -> Array:
     """Choose postures whose gravity directions separate load and sensor biases best.
 
@@ -330,7 +327,6 @@ def plan_static_poses(
         current: Current posture, shape (n,) [rad].
         sensor_frame: Frame of the wrist sensor.
         count: Number of postures.
-        seed: Seed of the search.
         candidates: Number of random postures to choose from.
 
     Returns:
@@ -342,23 +338,22 @@ def plan_static_poses(
 
     """
     _check_gravity(robot)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     low, high = robot.sampling_limits()
     low, high = low + _MARGIN, high - _MARGIN
-    feasible = np.empty((0, robot.n))
     for spread in (0.1, 1.0):
         reach = np.full(robot.n, spread)
         reach[-3:] = 1.0
-        draws = current + reach * (generator.uniform(low, high, (candidates, robot.n)) - current)
-        draws = np.clip(draws, low, high)
+        draws = generator.uniform(low, high, (candidates, robot.n))
+        draws = np.clip(current + reach * (draws - current), low, high)
         feasible = np.array([q for q in draws if _holdable(robot, checker, q)])
         if len(feasible) < count:
             continue
-        gravity = [robot.transform_frame_to_root(q, sensor_frame).rotation.T
-                   @ np.array(robot.gravity) for q in feasible]
+        blocks = np.array([static_wrench_regressor(
+            robot.transform_frame_to_root(q, sensor_frame).rotation.T @ robot.gravity)
+            for q in feasible])
         # Columns of similar size: a load's weight is 10 N per kg, its moment about 1 N·m.
-        scale = np.array([0.1, *[1.0] * 3, *[1.0] * 3, *[1.0] * 3])
-        blocks = np.array([static_wrench_regressor(g) * scale for g in gravity])
+        blocks[:, :, 0] *= 0.1
         chosen = d_optimal(blocks, count)
         stacked = blocks[chosen].reshape(-1, blocks.shape[2])
         if np.linalg.cond(stacked / np.linalg.norm(stacked, axis=0)) < 100.0:
@@ -413,23 +408,9 @@ class FourierBasis:
                 -sine @ (w**2 * a) - cosine @ (w**2 * b))
 
 
-def _scale(
-    max_range: float, limits: MotionLimits, middle: Array,
-    excursion: Array, velocity: Array, acceleration: Array,
-) -> Array:
-    """Return the largest scale of each joint's series within its limits, shape (n,)."""
-    room = np.minimum(max_range, np.minimum(limits.upper - middle, middle - limits.lower)
-                      - _MARGIN)
-    bounds = (
-        np.maximum(room, 0.0) / np.abs(excursion).max(axis=0),
-        _SPEED_SHARE * limits.velocity / np.abs(velocity).max(axis=0),
-        0.95 * limits.acceleration / np.abs(acceleration).max(axis=0))
-    return np.asarray(np.minimum.reduce(bounds))
-
-
 def plan_excitation(
     robot: Robot, checker: CollisionChecker, limits: MotionLimits, middle: Array,
-    regressor: Regressor, values: PayloadParameters, *, harmonics: int = 4,
+    regressor: Channels, values: PayloadParameters, *, harmonics: int = 4,
     candidates: int = 400, seed: int = 0,
 ) -> Trajectory:
     """Choose the Fourier series with the most information about the parameters.
@@ -444,7 +425,7 @@ def plan_excitation(
         checker: Its collision geometry.
         limits: Limits of the motion.
         middle: Posture at both ends, about which the arm moves, shape (n,) [rad].
-        regressor: Regressor of the motion.
+        regressor: Regressor of the motion, with rows of shape (k, rows, parameters).
         values: For period, repeats and range of the motion.
         harmonics: Number of harmonics; the band ends at harmonics / period [Hz].
         candidates: Number of random series to choose from.
@@ -460,14 +441,17 @@ def plan_excitation(
     generator = np.random.default_rng(seed)
     longest = values.excitation_period / limits.scale
     periods = np.unique(np.geomspace(values.excitation_period, longest, _PERIODS))
+    room = np.minimum(limits.upper - middle, middle - limits.lower) - _MARGIN
+    largest = (np.maximum(np.minimum(values.excitation_range, room), 0.0),
+               _SPEED_SHARE * limits.velocity, 0.95 * limits.acceleration)
     ranked = []
     for number in range(candidates):
         period = float(periods[number % len(periods)])
         basis = FourierBasis(period, harmonics)
         coefficients = generator.normal(size=(robot.n, basis.size))
-        coefficients *= _scale(
-            values.excitation_range, limits, middle,
-            *basis.series(coefficients, np.arange(0.0, period, _KNOT_PERIOD)))[:, None]
+        series = basis.series(coefficients, np.arange(0.0, period, _KNOT_PERIOD))
+        coefficients *= np.min([most / np.abs(part).max(axis=0) for most, part in zip(
+            largest, series, strict=True)], axis=0)[:, None]
         excursion, velocity, acceleration = basis.series(
             coefficients, np.linspace(0.0, period, _INFORMATION_SAMPLES, endpoint=False))
         rows = regressor(middle + excursion, velocity, acceleration)
@@ -499,12 +483,12 @@ def plan_excitation(
         'excitation_acceleration, or raise speed_scale where it moves too little.')
 
 
-def relative_std(motion: Trajectory, regressor: Regressor) -> Array:
+def relative_std(motion: Trajectory, regressor: Channels) -> Array:
     """Return standard deviations of the parameters for white noise of unit density, shape (p,).
 
     Args:
         motion: The motion.
-        regressor: Its regressor.
+        regressor: Its regressor, as for ``plan_excitation``.
 
     """
     time = np.linspace(0.0, motion.duration, int(motion.duration / _SAMPLE_PERIOD) + 1)

@@ -11,13 +11,12 @@ import numpy as np
 
 from robocal_ros.arm import Keep, Recorder, Report, Watch, keep_nothing
 from robocal_ros.arrays import Array
-from robocal_ros.estimation import check_contents
+from robocal_ros.estimation import Channels, check_contents
 from robocal_ros.messages import Silence, check_effort, overload_hint
 from robocal_ros.payload.arm_regression import rigid_regressor
 from robocal_ros.payload.model import Plane
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.plan import (
-    Regressor,
     SweepRange,
     plan_excitation,
     plan_static_poses,
@@ -287,7 +286,7 @@ class PayloadProcedure:
 
     # ------------------------------------------------------------------- excitation
 
-    async def excitation(self, sensor: WrenchStream | None) -> None:
+    async def excitation(self, sensor: WrenchStream | None = None) -> None:
         """Run an exciting motion for the wrist sensor, or for joint torques if it is None."""
         robot = self.arm.robot
         if sensor is None:
@@ -301,7 +300,7 @@ class PayloadProcedure:
         await self._excite(partial(rigid_regressor, self.arm.robot), mass=self.values.arm_load)
 
     async def _excite(
-        self, regressor: Regressor, sensor: WrenchStream | None = None, mass: float | None = None
+        self, regressor: Channels, sensor: WrenchStream | None = None, mass: float | None = None
     ) -> None:
         """Plan an exciting motion about the current posture, and run it.
 

@@ -14,7 +14,6 @@ from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros import registry
 from robocal_ros.arm import PreviewArm, PreviewRecorder, PreviewReport
-from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
 from robocal_ros.estimators import Estimator
 from robocal_ros.messages import (
@@ -162,12 +161,13 @@ class PayloadIdentification(ArmNode):
     async def calibrate_gains(self) -> Answer:
         """Run an exciting motion with a tool of known mass, and estimate the drive gains."""
         check_mass(self.values)
-        return await self._calibrated(estimator.GAINS, self._excitation)
+        return await self._calibrated(estimator.GAINS, PayloadProcedure.excitation)
 
     async def preview_calibrate_gains(self) -> str:
         """Plan and check the motion of `calibrate_gains` and show it, without moving."""
         check_mass(self.values)
-        return await self._previewed('Drive gains', estimator.GAINS, self._excitation)
+        return await self._previewed(
+            'Drive gains', estimator.GAINS, PayloadProcedure.excitation)
 
     async def identify_arm(self) -> Answer:
         """Run an exciting motion, and identify the arm, without load or with ``arm_load``."""
@@ -194,9 +194,6 @@ class PayloadIdentification(ArmNode):
 
     def _check_arm_load(self) -> None:
         check_load(self.values, self.store.load(ARM), absence(self.store.load, ARM))
-
-    async def _excitation(self, procedure: PayloadProcedure) -> None:
-        await procedure.excitation(None)
 
     async def _method(self, procedure: PayloadProcedure) -> None:
         await procedure.run(self._sensor, self.store.load)
@@ -251,20 +248,6 @@ class PayloadIdentification(ArmNode):
 _VISIBLE = 2e-4
 
 
-def _ellipsoid(
-    frame: str, name: str, number: int, centre: Array, axes: Array, diameters: Array,
-    colour: tuple[float, float, float, float],
-) -> Marker:
-    marker = conversions.to_marker(
-        frame, name, Marker.SPHERE, colour, np.maximum(diameters, _VISIBLE).tolist(),
-        number=number, position=centre)
-    marker.frame_locked = True
-    if np.linalg.det(axes) < 0.0:
-        axes = axes * np.array([1.0, 1.0, -1.0])
-    conversions.fill_message(marker.pose.orientation, axes)
-    return marker
-
-
 def payload_markers(result: CalibrationResult) -> MarkerArray:
     """Return centre of mass, its 95 % ellipsoid, and the equivalent inertia ellipsoid.
 
@@ -274,18 +257,24 @@ def payload_markers(result: CalibrationResult) -> MarkerArray:
     com = result.values(COM)
     variances, axes = np.linalg.eigh(result.covariance_of(COM))
     half = np.sqrt(np.maximum(variances, 0.0) * scipy.special.chdtri(3, 0.05))
-    markers = [
-        _ellipsoid(result.frame, 'centre_of_mass', 0, com, np.eye(3), np.full(3, 0.012),
-                   (0.95, 0.45, 0.1, 1.0)),
-        _ellipsoid(result.frame, 'interval_95', 1, com, axes, 2.0 * half, (0.95, 0.8, 0.1, 0.4)),
-    ]
+    ellipsoids = [('centre_of_mass', np.eye(3), np.full(3, 0.012), (0.95, 0.45, 0.1, 1.0)),
+                  ('interval_95', axes, 2.0 * half, (0.95, 0.8, 0.1, 0.4))]
     body = carried_load(result)
     if body.mass and np.any(body.inertia):
         moments, turn = np.linalg.eigh(body.inertia)
         squares = 2.5 / body.mass * (moments.sum() - 2.0 * moments)
-        markers.append(_ellipsoid(
-            result.frame, 'equivalent_inertia', 2, com, turn,
-            2.0 * np.sqrt(np.maximum(squares, 0.0)), (0.2, 0.5, 0.95, 0.35)))
+        ellipsoids.append(('equivalent_inertia', turn, 2.0 * np.sqrt(np.maximum(squares, 0.0)),
+                           (0.2, 0.5, 0.95, 0.35)))
+    markers = []
+    for number, (name, turn, diameters, colour) in enumerate(ellipsoids):
+        marker = conversions.to_marker(
+            result.frame, name, Marker.SPHERE, colour, np.maximum(diameters, _VISIBLE).tolist(),
+            number=number, position=com)
+        marker.frame_locked = True
+        if np.linalg.det(turn) < 0.0:
+            turn = turn * np.array([1.0, 1.0, -1.0])
+        conversions.fill_message(marker.pose.orientation, turn)
+        markers.append(marker)
     return MarkerArray(markers=markers)
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from robocal_ros import __version__
 from robocal_ros.arrays import Array, Flags
@@ -120,10 +121,15 @@ def fit_series(
 
     """
     places = np.flatnonzero(np.ones(len(measured), bool) if used is None else used)
-    pick = places[spread(len(places), _PLOT_POINTS)]
+    pick = places[plotted(len(places))]
     return Series(title, 'block', label, pick.astype(float), {
         'measured': measured[pick], 'fit': (measured - residual)[pick],
         'residual': residual[pick]})
+
+
+def plotted(count: int) -> npt.NDArray[np.intp]:
+    """Return the indices of those of so many values that a plot shows."""
+    return spread(count, _PLOT_POINTS)
 
 
 def settings_of(values: PayloadParameters, *names: str) -> dict[str, Any]:

@@ -43,20 +43,12 @@ from robocal_ros.payload.result import (
     largest_source,
     make_result,
     mounted_check,
+    plotted,
     same_tool,
     settings_of,
     unidentified_inertia,
 )
-from robocal_ros.results import (
-    CalibrationResult,
-    Check,
-    Fit,
-    Parameter,
-    Series,
-    State,
-    rms,
-    spread,
-)
+from robocal_ros.results import CalibrationResult, Check, Fit, Parameter, Series, State, rms
 from robocal_ros.robot import ArmModel, RigidBodyInertia, Robot, SteadyFriction, gravity_changes
 
 MIN_SWEEP = float(np.radians(20.0))
@@ -79,7 +71,6 @@ _BIN = 0.02
 _FEWEST_CYCLES = 6.0
 # Periods per turn of ripple that resembles weight.
 _SLOW_CYCLES = np.arange(1.0, 4.0)
-_PLOT_POINTS = 150
 # Smallest noise of effort [N·m]; keeps the weights of noise-free recordings finite.
 _LEAST_NOISE = 1e-6
 # Smallest prior standard deviation of a share; 0 means that friction does not change.
@@ -393,20 +384,20 @@ class _Recording:
         regressor = np.hstack((plane.regressor(angle, mass), columns))
         names = ['x', 'y', *(f'friction_{"forward" if d > 0 else "backward"}' for d in directions)]
         hint = f"Sweep joint '{name}' over a wider angle."
-        free = solve(regressor, target, 1.0, names, max_condition=1e6, hint=hint)
+        free = solve(regressor, target, 1.0, names, hint=hint)
         ripples = find_ripple([RippleRun.of_samples(*part) for part in zip(
             _by_sweep(angle, sweeps), _by_sweep(free.residual, sweeps), strict=True)],
             _FEWEST_CYCLES)
         if ripples:
             regressor = np.hstack((regressor, ripple_columns(angle, ripples)))
             names += [f'ripple_{i}' for i in range(2 * len(ripples))]
-            free = solve(regressor, target, 1.0, names, max_condition=1e6, hint=hint)
+            free = solve(regressor, target, 1.0, names, hint=hint)
         average, kind = _paired(angle, sign)
         rows, noise, freedom = average @ regressor, np.ones(len(kind)), 1.0
         for _ in range(2):
             # With equal weights, then with those of the scatter.
             left = average @ target - rows @ solve(
-                rows, average @ target, noise, names, max_condition=1e6, hint=hint).value
+                rows, average @ target, noise, names, hint=hint).value
             noise, freedom = _noise(left, kind, len(names))
         speed = float(np.mean([abs(sweep.speed) for sweep in sweeps]))
         known = [0.0 if friction is None else float(friction.torque(d * speed))
@@ -434,8 +425,8 @@ class _Recording:
         std = np.concatenate((noise, list(priors.values())))
         rows = np.vstack((average @ regressor, np.eye(len(names))[list(priors)]))
         # Means and differences of both directions may differ in noise by any factor.
-        fit = solve(rows, np.concatenate((average @ target, np.zeros(len(priors)))), std, names,
-                    max_condition=1e6, hint=hint)
+        fit = solve(rows, np.append(average @ target, np.zeros(len(priors))), std, names,
+                    hint=hint)
         gain = fit.covariance[:2] @ (rows / std[:, None]**2).T[:, :len(noise)]
         return PlaneFit(plane, tuple(sweeps), friction, directions, fit, freedom, target,
                         target - regressor @ fit.value, angle, gain @ average)
@@ -471,9 +462,8 @@ class _Recording:
             unknown: Torques of inputs that are not known, by source.
 
         """
-        measured, residual, rows, places, signs = [], [], [], [], []
         used: list[Sweep] = []
-        angles: list[Array] = []
+        found: list[tuple[Array, ...]] = []
         for group in groups:
             usable = [sweep for sweep in group if sweep.direction in plane.directions]
             if not usable:
@@ -486,20 +476,17 @@ class _Recording:
                 # The axis is too close to vertical: there is no torque to predict.
                 continue
             loss = np.where(sign > 0, plane.friction(1), plane.friction(-1))
-            measured.append(target - loss)
-            rows.append(other.regressor(angle, mass.value))
-            places.append(rows[-1] @ other.rows)
-            residual.append(target - rows[-1] @ other.lever(com.value) - loss)
+            rows = other.regressor(angle, mass.value)
             used += usable
-            signs.append(sign)
             # Groups are compared with themselves only.
-            angles.append(angle + 100.0 * len(angles))
-        if not residual:
+            found.append((angle + 100.0 * len(found), sign, rows, rows @ other.rows,
+                          target - loss, target - rows @ other.lever(com.value) - loss))
+        if not found:
             return None
-        left, regressor = np.concatenate(residual), np.vstack(rows)
-        fit = Fit(f'torque of {plane.plane.name}', 'N·m', rms(np.concatenate(measured)),
-                  rms(left), len(left))
-        average, kind = _paired(np.concatenate(angles), np.concatenate(signs))
+        angle, sign, regressor, places, measured, left = map(
+            np.concatenate, zip(*found, strict=True))
+        fit = Fit(f'torque of {plane.plane.name}', 'N·m', rms(measured), rms(left), len(left))
+        average, kind = _paired(angle, sign)
         try:
             lever = solve(average @ regressor, average @ left, 1.0, ('x', 'y'), max_condition=1e3)
             noise, _ = _noise(lever.residual, kind, 2)
@@ -509,13 +496,12 @@ class _Recording:
         change = lever.covariance @ (average @ regressor / noise[:, None]**2).T @ average
         # Errors of the prediction and of these sweeps have common causes; that of the mass changes
         # what all levers mean.
-        predicted = change @ np.vstack(places)
+        predicted = change @ places
         covariance = lever.covariance.copy()
         for name, shift in com.shifts.items():
             error = -predicted @ shift
             if name == _OF_MASS:
-                weight = np.concatenate(measured) - left
-                error -= mass.std / mass.value * (change @ weight)[:, None]
+                error -= mass.std / mass.value * (change @ (measured - left))[:, None]
             elif name in unknown:
                 error += self.lever_shift(used, change, unknown[name])
             covariance += error @ error.T
@@ -859,7 +845,7 @@ def _lever(
 
 def _series(plane: PlaneFit, mass: float) -> tuple[Series, ...]:
     """Return plots of the fit and its residuals."""
-    name, pick = plane.plane.name, spread(len(plane.target), _PLOT_POINTS)
+    name, pick = plane.plane.name, plotted(len(plane.target))
     order = pick[np.argsort(plane.angle[pick], kind='stable')]
     angle, target, residual = (x[order] for x in (plane.angle, plane.target, plane.residual))
     return (

@@ -286,7 +286,7 @@ def _solved(
         fit = replace(fit, common=_earlier_residual(earlier, fit.rows))
     validation = validated(
         fit, solved, lambda part, _: part.columns, fit.rows.measured, values.max_held_out_ratio,
-        widen=sensor is None, drift=None if sensor is None else np.repeat(
+        None if sensor is None else np.repeat(
             (values.max_force_residual, values.max_torque_residual), 3))
     fit = fit.inflated(fit.rows.columns, validation.widening)
     if earlier is not None:
@@ -601,7 +601,7 @@ def estimate_gains(
                     saturation=values.saturation_std), mass))
     validation = validated(
         fit, lambda part: _settled(part, np.array([mass])), _about,
-        fit.rows.measured + fit.rows.known, values.max_held_out_ratio, widen=True)
+        fit.rows.measured + fit.rows.known, values.max_held_out_ratio)
     fit = fit.inflated(_about(fit.rows, fit), validation.widening)
     gain, covariance = fit.gain, fit.covariance[:n, :n]
     if values.known_mass_std > 0.0:

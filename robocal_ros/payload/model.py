@@ -17,7 +17,6 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ExcitationError
-from robocal_ros.results import rms
 from robocal_ros.robot import Robot, moved_parameters
 
 # Smallest share of gravity perpendicular to the axis of a plane's joint.
@@ -142,21 +141,6 @@ def static_wrench_regressor(gravity: Array) -> Array:
 
 CHANNELS = ('force x', 'force y', 'force z', 'torque x', 'torque y', 'torque z')
 """Channels of a wrist sensor."""
-
-# Least arm of force that relates errors of torque channels to those of force channels [m].
-_LEAST_ARM = 0.01
-
-
-def lever_arm(wrench: Array) -> float:
-    """Return the arm of force that relates errors of torque channels to those of force [m].
-
-    Args:
-        wrench: Wrenches of a load, shape (k, 6) [N, N·m].
-
-    """
-    force, torque = (rms(part.ravel()) for part in np.split(wrench, 2, axis=1))
-    return max(torque / max(force, 1e-9), _LEAST_ARM)
-
 
 BODY = ('mass', 'moment_x', 'moment_y', 'moment_z', 'I_xx', 'I_xy', 'I_yy', 'I_xz', 'I_yz', 'I_zz')
 """Pinocchio's order of a body's dynamic parameters; inertia about the frame's origin."""

@@ -38,7 +38,7 @@ from robocal_ros.estimation import (
     structured_covariance,
 )
 from robocal_ros.messages import JointSamples, WrenchSamples, check_effort, check_joints
-from robocal_ros.payload.model import BODY, CHANNELS, lever_arm
+from robocal_ros.payload.model import BODY, CHANNELS
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import at_most, rated_efforts
 from robocal_ros.results import Check, Fit, rms
@@ -106,6 +106,8 @@ CHANGE = 'change of friction'
 SAG_CUTOFF = 0.6
 CABLE_LEVER = 0.1
 """Lever by which the force of a cable follows from its torque [m]."""
+# Least arm of force that relates errors of torque channels to those of force channels [m].
+_LEAST_ARM = 0.01
 # Ratio of the ranges of torque and force, by which makers state cross-talk, of wrist sensors: 0.03
 # to 0.1 m, of which the largest counts.
 _SENSOR_ARM = 0.1
@@ -281,9 +283,7 @@ def bending_terms(
     """
     def spread(series: Array) -> Array:
         # The links are straight but for their deflection.
-        wide = np.zeros((*series.shape, 3))
-        wide[:, :, 0] = series
-        return wide.reshape(len(series), -1)
+        return np.pad(series[:, :, None], ((0, 0), (0, 0), (0, 2))).reshape(len(series), -1)
 
     flexible, centre = NewtonEuler(bending(robot, frame, body), frame), blocks.centre
     wide = replace(blocks, centre=Kinematics(
@@ -715,7 +715,7 @@ class Validation(NamedTuple):
 
 def validated(
     fit: RowsFit, again: Callable[[Rows], RowsFit], columns: Callable[[Rows, RowsFit], Array],
-    before: Array, max_ratio: float, *, widen: bool = False, drift: Array | None = None,
+    before: Array, max_ratio: float, drift: Array | None = None,
 ) -> Validation:
     """Validate a fit, also by a prediction of the last part of the motion from the first.
 
@@ -728,9 +728,10 @@ def validated(
         columns: Returns the columns of all unknowns of a part, linearised about a fit.
         before: Measured values before the fit, shape (channels, k).
         max_ratio: Largest ratio of residuals, as the parameter ``max_held_out_ratio``.
-        widen: Whether ratios beyond it, or beyond chance, are returned as factors instead.
-        drift: Largest plausible change of each channel's bias since the first part, shape
-            (channels,); ratios that none of them leaves beyond ``max_ratio`` are factors.
+        drift: Of a sensor, the largest plausible change of each channel's bias since the first
+            part, shape (channels,); ratios that none of them leaves beyond ``max_ratio`` are
+            returned as factors. None for joint torques, of which all ratios beyond it, or beyond
+            chance, are factors.
 
     """
     rows, whole = fit.rows, fit.rows.fits(fit.used, fit.residual, before, fit.lack_of_fit())
@@ -750,30 +751,29 @@ def validated(
     # What a reference run has, too, cancels.
     common = np.zeros_like(fit.residual) if fit.common is None else fit.common
     # By the covariance, the prediction errs too.
-    ratios, limits = [], []
-    other: list[float] = []
-    for every, last_used, after, among, left in zip(
+    ratios, limits, other = [], [], []
+    for every, last_used, after, among, left, most in zip(
             columns(last, part), used, off - common[:, border:], fit.used, fit.residual - common,
-            strict=True):
+            np.zeros(len(used)) if drift is None else drift, strict=True):
         variance = np.sum(every[last_used] @ part.covariance * every[last_used], axis=1)
         expected = rms(np.sqrt(np.maximum(variance, 0.0)))
         scale = max(float(np.hypot(rms(left[among]), expected)), 1e-12)
         ratios.append(rms(after[last_used]) / scale)
-        shift = 0.0 if drift is None else after[last_used].sum() / max(last_used.sum(), 1)
-        other.append(rms(after[last_used] - shift) / scale if (
-            drift is not None and abs(shift) <= drift[len(other)]) else np.inf)
+        shift = after[last_used].sum() / max(last_used.sum(), 1)
+        other.append(rms(after[last_used] - shift) / scale if abs(shift) <= most else np.inf)
         # By chance, of as many independent rows as the correlation of the residuals leaves.
         first, second = np.array([last_used.sum(), among[:border].sum()]) / (
             autocorrelation_time(left[among]))
         chance = np.sqrt(scipy.special.fdtri(max(first, 1.0), max(second, 1.0), 1.0 - _RARE))
-        limits.append(min(float(chance), max_ratio) if widen else max_ratio)
+        limits.append(min(float(chance), max_ratio) if drift is None else max_ratio)
     beyond = np.divide(ratios, limits)
     worst = int(np.argmax(beyond))
     ratio, limit = ratios[worst], limits[worst]
-    counted = ratio > limit and (widen or max(other) <= max_ratio)
-    said = (f'{"friction may have changed" if widen else "the sensor may have drifted"}: the '
-            f'intervals count the residuals of such {"joints" if widen else "channels"} as that '
-            'large' if counted else f'limit {limit:.1f}, max_held_out_ratio')
+    counted = ratio > limit and (drift is None or max(other) <= max_ratio)
+    cause, such = ('friction may have changed', 'joints') if drift is None else (
+        'the sensor may have drifted', 'channels')
+    said = (f'{cause}: the intervals count the residuals of such {such} as that large'
+            if counted else f'limit {limit:.1f}, max_held_out_ratio')
     return Validation(whole, held_out, (*checks, at_most(
         'held-out part of the motion', 1.0 if counted else ratio, limit, '1',
         f'The last part of the motion is predicted with residuals up to {ratio:.2f} '
@@ -1079,6 +1079,17 @@ def wrench_rows(
 def _read(dynamics: NewtonEuler, load: Array, q: Array, v: Array, a: Array) -> Array:
     """Return the readings of a wrist sensor, shape (k, 6), given the parameters of its load."""
     return -dynamics.wrench(q, v, a, load)
+
+
+def lever_arm(wrench: Array) -> float:
+    """Return the arm of force that relates errors of torque channels to those of force [m].
+
+    Args:
+        wrench: Wrenches of a load, shape (k, 6) [N, N·m].
+
+    """
+    force, torque = (rms(part.ravel()) for part in np.split(wrench, 2, axis=1))
+    return max(torque / max(force, 1e-9), _LEAST_ARM)
 
 
 def _channel_terms(name: str, std: tuple[float, float], series: Array) -> Iterator[Term]:

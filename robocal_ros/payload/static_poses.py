@@ -30,15 +30,9 @@ from robocal_ros.estimation import (
     solve,
 )
 from robocal_ros.messages import JointSamples, WrenchSamples, check_joints
-from robocal_ros.payload.model import (
-    CHANNELS,
-    WRENCH_PARAMETERS,
-    lever_arm,
-    moving,
-    static_wrench_regressor,
-)
+from robocal_ros.payload.model import CHANNELS, WRENCH_PARAMETERS, moving, static_wrench_regressor
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.payload.regression import CABLE_LEVER
+from robocal_ros.payload.regression import CABLE_LEVER, lever_arm
 from robocal_ros.payload.result import (
     ACCURACY_SETTINGS,
     COM,
@@ -98,6 +92,9 @@ _LEAST_ANGLE = 1.0
 # its range.
 _SATURATED, _SAME_READING = 3, 2e-3
 PARTS = (('force', 'N', slice(0, 3)), ('torque', 'N·m', slice(3, 6)))
+# Parameters that both results state.
+_SETTINGS = ('sensor_gain_std', 'estimate_gravity', 'tilt_std', 'cable_stiffness_std',
+             'max_force_residual', 'max_torque_residual', 'max_residual_share')
 _HINT = ('The gravity directions seen by the sensor must span all three axes: tilt the sensor '
          'about both horizontal axes, also upside down if the arm allows it.')
 
@@ -232,11 +229,6 @@ class Postures:
         return np.array([pose.time for pose in self.poses])
 
     @property
-    def std(self) -> Array:
-        """Noise of the mean readings, shape (n, 6) [N, N·m]."""
-        return np.nan_to_num(self.noise) / np.sqrt([[pose.count] for pose in self.poses])
-
-    @property
     def counts(self) -> dict[str, int]:
         """Numbers of postures and of readings that were left out."""
         return {'poses': len(self.poses), 'spikes': sum(pose.spikes for pose in self.poses)}
@@ -272,16 +264,11 @@ class Postures:
 
         """
         return np.stack([self.carried(value, np.cross(axis, self.gravity))
-                         for axis in self.axes], axis=2)
-
-    @property
-    def axes(self) -> Array:
-        """Two unit vectors perpendicular to gravity, root frame, shape (2, 3)."""
-        return level_axes(self.gravity)
+                         for axis in level_axes(self.gravity)], axis=2)
 
     def tilted(self, angles: Array) -> Postures:
-        """Return the postures with gravity turned by small angles about ``axes`` [rad]."""
-        turned = self.gravity + np.cross(angles @ self.axes, self.gravity)
+        """Return the postures with gravity turned by small angles about ``level_axes`` [rad]."""
+        turned = self.gravity + np.cross(angles @ level_axes(self.gravity), self.gravity)
         size = np.linalg.norm(self.gravity)
         return replace(self, gravity=size * turned / np.linalg.norm(turned))
 
@@ -461,8 +448,9 @@ def fitted(
     if not estimated:
         effects.insert(0, Effect('tilt', tilt.reshape(-1, 2), prior_std=values.tilt_std,
                                  estimated=False))
-    rows, read, noise = (
-        columns.reshape(6 * count, -1), postures.measured.ravel(), postures.std.ravel())
+    rows, read = columns.reshape(6 * count, -1), postures.measured.ravel()
+    # Of the mean readings.
+    noise = (np.nan_to_num(postures.noise) / np.sqrt([[pose.count] for pose in poses])).ravel()
     if mass is not None:
         # One more measurement, of the mass alone.
         rows, read, noise = (
@@ -528,11 +516,7 @@ def estimate(
         counts={**found.postures.counts, **sensor.counted()},
         settings={
             'min_poses': MIN_POSES, 'min_mass': MIN_MASS,
-            **settings_of(
-                values, 'tool', 'arm_model_std', 'sensor_gain_std', 'estimate_gravity', 'tilt_std',
-                'cable_stiffness_std', 'max_force_residual', 'max_torque_residual',
-                'max_residual_share',
-                *ACCURACY_SETTINGS),
+            **settings_of(values, 'tool', 'arm_model_std', *_SETTINGS, *ACCURACY_SETTINGS),
             'sensor_frame': sensor.frame,
             'distal_mass': float(np.mean([p.distal.mass for p in found.postures.poses])),
             'random_effects': found.fit.std},
@@ -579,7 +563,7 @@ def _load_in_tool_frame(
     names = (*PARAMETERS, *TILT)[:len(value)]
     notes = ('',) * 4 + (f'bias of {frame}',) * 6 + tuple(
         f'rotation of gravity about ({", ".join(f"{x:.3f}" for x in axis)}) of the root frame'
-        for axis in found.postures.axes)
+        for axis in level_axes(found.postures.gravity))
     return identified(names, _UNITS[:len(value)], value, covariance,
                       [fit.freedom(row) for row in jacobian], notes[:len(value)]), covariance
 
@@ -870,10 +854,7 @@ def estimate_calibration(
                     'tool: links between them are known to arm_model_std.', 'informative'),
             *residual_checks(found, left_out, values), *spike_checks(found)),
         counts={**found.postures.counts, **sensor.counted()},
-        settings={**settings_of(values, 'known_mass', 'known_mass_std', 'sensor_gain_std',
-                                'estimate_gravity', 'tilt_std', 'cable_stiffness_std',
-                                'max_force_residual', 'max_torque_residual',
-                                'max_residual_share'),
+        settings={**settings_of(values, 'known_mass', 'known_mass_std', *_SETTINGS),
                   'sensor_frame': sensor.frame, 'random_effects': fit.std})
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -130,9 +131,8 @@ def estimate(
     given = {joint: known for joint, law in ArmFriction(friction, robot.joint_names).laws.items()
              if (known := KnownFriction.of(law)) is not None}
 
-    def prior_of(robot: Robot, motion: ArmMotion, values: PayloadParameters) -> Prior:
-        return _prior(robot, motion, values, scale, scale_covariance, calibrated, before, given)
-
+    prior_of = partial(_prior, scale=scale, scale_covariance=scale_covariance,
+                       calibrated=calibrated, before=before, friction=given)
     with _refused_by_name(samples):
         base, motion, prior, fit = _fitted(robot, samples, values, prior_of, given)
         validation = _held_out(robot, motion, prior, fit)
@@ -269,11 +269,8 @@ def friction_in_motion(
 
     """
     n = robot.n
-
-    def prior_of(robot: Robot, motion: ArmMotion, values: PayloadParameters) -> Prior:
-        return _prior(robot, motion, values, np.ones(n), values.gain_std**2 * np.eye(n), False,
-                      None, {})
-
+    prior_of = partial(_prior, scale=np.ones(n), scale_covariance=values.gain_std**2 * np.eye(n),
+                       calibrated=False, before=None, friction={})
     with _refused_by_name(samples):
         _, motion, _, fit = _fitted(robot, samples, values, prior_of, couplings=couplings)
     x, places = fit.value, fit.places
@@ -328,7 +325,7 @@ def check_load(
 
 
 def _prior(
-    robot: Robot, motion: ArmMotion, values: PayloadParameters, scale: Array,
+    robot: Robot, motion: ArmMotion, values: PayloadParameters, *, scale: Array,
     scale_covariance: Array, calibrated: bool, before: CalibrationResult | None,
     friction: Mapping[int, KnownFriction],
 ) -> Prior:

@@ -21,9 +21,10 @@ posteriori estimate is found by Newton's method, its covariance from the curvatu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
+from itertools import accumulate, product
 from typing import NamedTuple
 
 import numpy as np
@@ -256,13 +257,9 @@ class Unknowns(NamedTuple):
     @classmethod
     def of(cls, n: int, others: int, laws: Sequence[Law]) -> Unknowns:
         """Return the slices for n joints, ``others`` further unknowns and friction laws."""
-        at = 12 * n + others
-        friction = []
-        for law in laws:
-            friction.append(slice(at, at + len(law.names)))
-            at = friction[-1].stop
+        ends = list(accumulate((len(law.names) for law in laws), initial=12 * n + others))
         return cls(slice(0, 10 * n), slice(10 * n, 11 * n), slice(11 * n, 12 * n),
-                   slice(12 * n, 12 * n + others), tuple(friction), tuple(laws))
+                   slice(12 * n, ends[0]), tuple(map(slice, ends, ends[1:])), tuple(laws))
 
 
 @dataclass(frozen=True)
@@ -497,11 +494,9 @@ def surroundings(bodies: Array) -> Array:
         bodies: Pseudo-inertia, shape (n, 4, 4).
 
     """
-    found = np.zeros_like(bodies)
-    for one, to in zip(bodies, found, strict=True):
-        first, mass = one[:3, 3], one[3, 3]
-        to[:3, :3] = np.trace(one[:3, :3]) * np.eye(3) - (
-            one[:3, :3] - np.outer(first, first) / mass)
+    found, second, first = np.zeros_like(bodies), bodies[:, :3, :3], bodies[:, :3, 3:]
+    central = second - first * first.swapaxes(1, 2) / bodies[:, 3:, 3:]
+    found[:, :3, :3] = np.trace(second, axis1=1, axis2=2)[:, None, None] * np.eye(3) - central
     return found
 
 
@@ -1014,12 +1009,8 @@ def _factor(matrix: Array) -> tuple[Array, bool]:
 
     """
     for ridge in (1e-12, 1e-9, 1e-6, 1e-3):
-        try:
-            found: tuple[Array, bool] = scipy.linalg.cho_factor(
-                matrix + ridge * np.eye(len(matrix)))
-        except np.linalg.LinAlgError:
-            continue
-        return found
+        with suppress(np.linalg.LinAlgError):
+            return scipy.linalg.cho_factor(matrix + ridge * np.eye(len(matrix)))
     raise ConvergenceError('the identification left the physically consistent bodies')
 
 

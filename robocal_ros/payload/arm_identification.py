@@ -43,7 +43,6 @@ from robocal_ros.payload.result import (
     identified,
     make_result,
     same_tool,
-    settings_of,
 )
 from robocal_ros.results import Z95, CalibrationResult, Check, Fit, Parameter, State, rms
 from robocal_ros.robot import (
@@ -159,9 +158,9 @@ def estimate(
                       robot.joint_names, fit.residual.T, (motion.trust == 1.0).T, strict=True)},
                   'laws': {joint: [law.transition, *law.extras] for joint, law
                            in zip(robot.joint_names, fit.places.laws, strict=True)},
-                  **settings_of(values, 'arm_model_std', 'gain_std', 'arm_load', 'arm_load_std',
-                                'load_friction_std', 'saturation_std',
-                                'max_unexplained_torque')},
+                  **values.settings('arm_model_std', 'gain_std', 'arm_load', 'arm_load_std',
+                                    'load_friction_std', 'saturation_std',
+                                    'max_unexplained_torque')},
         series=tuple(
             fit_series(f'Torque of {joint}', f'torque of {joint} [N·m]', measured, left)
             for joint, measured, left in zip(

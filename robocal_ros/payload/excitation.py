@@ -40,7 +40,6 @@ from robocal_ros.payload.regression import (
     Validation,
     loss_columns,
     on_found_base,
-    scatter,
     torque_rows,
     validated,
     wrench_rows,
@@ -59,7 +58,6 @@ from robocal_ros.payload.result import (
     identified,
     largest_source,
     make_result,
-    settings_of,
     unidentified_inertia,
 )
 from robocal_ros.results import CalibrationResult, Check, Parameter, State, rms
@@ -234,7 +232,7 @@ def solved(rows: Rows, earlier: Earlier | None = None) -> RowsFit:
             earlier['nuisance_std'].get(name, _FIXED) for name in rows.names]))
 
     def noise_of(residual: Array) -> Array:
-        found = scatter(residual, rows.valid, rows.near_reversal)
+        found = rows.scatter(residual)
         return found if earlier is None else np.where(
             np.isfinite(found), np.array(earlier['noise'])[:, None], np.inf)
 
@@ -475,12 +473,12 @@ def _result(
         settings={
             'band': BAND, 'min_motion': MIN_MOTION,
             'max_inertia_std': MAX_INERTIA_STD,
-            **settings_of(values, 'tool', 'arm_model_std', 'posture_std', 'sag_std', 'delay_std',
-                          'max_held_out_ratio',
-                          'load_friction_std', 'friction_change_std', 'max_unexplained_torque',
-                          'sensor_gain_std', 'cable_stiffness_std',
-                          'max_force_residual', 'max_torque_residual', 'max_residual_share',
-                          *ACCURACY_SETTINGS),
+            **values.settings(
+                'tool', 'arm_model_std', 'posture_std', 'sag_std', 'delay_std',
+                'max_held_out_ratio', 'load_friction_std', 'friction_change_std',
+                'max_unexplained_torque', 'sensor_gain_std', 'cable_stiffness_std',
+                'max_force_residual', 'max_torque_residual', 'max_residual_share',
+                *ACCURACY_SETTINGS),
             'channels': list(rows.channels),
             'widened_priors': sorted(rows.contradicted),
             **(_for_later(fit) if kind == REFERENCE else {}),
@@ -629,8 +627,8 @@ def estimate_gains(
         fit=validation.whole, validation=validation.held_out,
         checks=(*_gain_checks(robot.joint_names, gain, shares), _weight_check(known, fit),
                 *validation.checks),
-        settings={'band': BAND, 'widened_priors': sorted(fit.rows.contradicted), **settings_of(
-            values, 'known_mass', 'known_mass_std', 'posture_std', 'sag_std', 'delay_std',
+        settings={'band': BAND, 'widened_priors': sorted(fit.rows.contradicted), **values.settings(
+            'known_mass', 'known_mass_std', 'posture_std', 'sag_std', 'delay_std',
             'load_friction_std', 'friction_change_std', 'arm_model_std', 'saturation_std',
             'max_unexplained_torque')})
 
@@ -697,7 +695,7 @@ def _settled(rows: Rows, value: Array, gain: Array | None = None) -> RowsFit:
         if change < _CONVERGED:
             return state.fit(value, fit, residual, gain)
         if step < _WEIGHED:
-            state.update(scatter(residual, rows.valid, rows.near_reversal), fit if step else None)
+            state.update(rows.scatter(residual), fit if step else None)
     raise ConvergenceError(
         f'The drive gains did not converge in {_STEPS} steps (last change {change:.2g} standard '
         'deviations). Use a faster or wider motion, or check known_mass.')

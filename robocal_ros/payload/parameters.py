@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -170,6 +171,10 @@ class PayloadParameters(ResumableParameters):
         """Raise a ConfigurationError for a sign that is none."""
         if abs(self.sensor_sign) != 1.0:
             raise ConfigurationError(f'sensor_sign must be 1.0 or -1.0, got {self.sensor_sign}.')
+
+    def settings(self, *names: str) -> dict[str, Any]:
+        """Return parameters by name, for the settings of a result."""
+        return {name: getattr(self, name) for name in names}
 
     def unexplained_torque(self, effort_limit: Array) -> Array:
         """Return the largest torque that may be left unexplained, shape (n,) [N·m].

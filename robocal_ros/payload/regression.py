@@ -480,6 +480,30 @@ class Rows:
         fitted = (self.columns @ values[:, :, None])[:, :, 0]
         return np.asarray(self.measured - fitted - (gain[:, None] - 1.0) * self.known)
 
+    def scatter(self, residual: Array) -> Array:
+        """Return the standard deviation of each row, infinite for unused ones.
+
+        It is the RMS of the row's channel times the square root of its autocorrelation time, so
+        that rows may be treated as independent. Rows near a reversal are used in all channels, or,
+        if their scatter is significantly larger in one, in none.
+
+        Args:
+            residual: Residuals, shape (channels, k).
+
+        Returns:
+            Shape (channels, k).
+
+        """
+        used = self.valid & ~self.near_reversal
+        size = _rms_by_channel(residual, used)
+        if (_rms_by_channel(residual, self.near_reversal) < _REVERSAL_RATIO * size).all():
+            used, size = self.valid, _rms_by_channel(residual, self.valid)
+        found = np.full(residual.shape, np.inf)
+        for channel, counted in enumerate(used):
+            time = autocorrelation_time(residual[channel, counted])
+            found[channel, counted] = size[channel] * np.sqrt(time)
+        return found
+
     def part(self, rows: slice) -> Rows:
         """Return some of the instants."""
         return replace(self, repeats=1, **{name: getattr(self, name)[:, rows] for name in (
@@ -779,34 +803,6 @@ def validated(
         f'The last part of the motion is predicted with residuals up to {ratio:.2f} '
         f'times those of the fit and of its uncertainty, in {rows.channels[worst]} ({said}).',
         'adequate')), np.where(beyond > 1.0, ratios, 1.0) if counted else None)
-
-
-def scatter(values: Array, valid: Flags, near_reversal: Flags) -> Array:
-    """Return the standard deviation of each row, infinite for unused ones.
-
-    It is the RMS of the row's channel times the square root of its autocorrelation time, so
-    that rows may be treated as independent. Rows near a reversal are used in all channels, or,
-    if their scatter is significantly larger in one, in none.
-
-    Args:
-        values: Residuals, shape (channels, k).
-        valid: Rows that may be used, shape (channels, k).
-        near_reversal: Valid rows beside a reversal, shape (channels, k).
-
-    Returns:
-        Shape (channels, k).
-
-    """
-    used = valid & ~near_reversal
-    size = _rms_by_channel(values, used)
-    if (_rms_by_channel(values, near_reversal) < _REVERSAL_RATIO * size).all():
-        used = valid
-        size = _rms_by_channel(values, valid)
-    found = np.full(values.shape, np.inf)
-    for channel, counted in enumerate(used):
-        time = autocorrelation_time(values[channel, counted])
-        found[channel, counted] = size[channel] * np.sqrt(time)
-    return found
 
 
 def _rms_by_channel(values: Array, rows: Flags) -> Array:

@@ -132,11 +132,6 @@ def plotted(count: int) -> npt.NDArray[np.intp]:
     return spread(count, _PLOT_POINTS)
 
 
-def settings_of(values: PayloadParameters, *names: str) -> dict[str, Any]:
-    """Return parameters by name, for the settings of a result."""
-    return {name: getattr(values, name) for name in names}
-
-
 def unidentified_inertia(note: str, state: State = State.NOT_EVALUATED) -> list[Parameter]:
     """Return the elements of inertia as not evaluated, or not identified, with the reason."""
     return [Parameter(name, 'kg·m²', state=state, note=note) for name in PARAMETERS[4:]]

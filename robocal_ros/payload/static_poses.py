@@ -42,7 +42,6 @@ from robocal_ros.payload.result import (
     check_sign,
     identified,
     make_result,
-    settings_of,
     unidentified_inertia,
 )
 from robocal_ros.results import CalibrationResult, Check, Fit, Parameter, Series, State, rms
@@ -516,7 +515,7 @@ def estimate(
         counts={**found.postures.counts, **sensor.counted()},
         settings={
             'min_poses': MIN_POSES, 'min_mass': MIN_MASS,
-            **settings_of(values, 'tool', 'arm_model_std', *_SETTINGS, *ACCURACY_SETTINGS),
+            **values.settings('tool', 'arm_model_std', *_SETTINGS, *ACCURACY_SETTINGS),
             'sensor_frame': sensor.frame,
             'distal_mass': float(np.mean([p.distal.mass for p in found.postures.poses])),
             'random_effects': found.fit.std},
@@ -854,7 +853,7 @@ def estimate_calibration(
                     'tool: links between them are known to arm_model_std.', 'informative'),
             *residual_checks(found, left_out, values), *spike_checks(found)),
         counts={**found.postures.counts, **sensor.counted()},
-        settings={**settings_of(values, 'known_mass', 'known_mass_std', *_SETTINGS),
+        settings={**values.settings('known_mass', 'known_mass_std', *_SETTINGS),
                   'sensor_frame': sensor.frame, 'random_effects': fit.std})
 
 

@@ -45,7 +45,6 @@ from robocal_ros.payload.result import (
     mounted_check,
     plotted,
     same_tool,
-    settings_of,
     unidentified_inertia,
 )
 from robocal_ros.results import CalibrationResult, Check, Fit, Parameter, Series, State, rms
@@ -678,8 +677,8 @@ def estimate(
                 'sweeps': sum(len(p.sweeps) for p in planes),
                 'held_out_sweeps': sum(len(g) for joint in joints for g in groups[joint][1:])},
         settings={
-            **settings_of(values, 'tool', 'posture_std', 'friction_change_std', 'arm_model_std',
-                          'tilt_std', 'gain_std', *ACCURACY_SETTINGS),
+            **values.settings('tool', 'posture_std', 'friction_change_std', 'arm_model_std',
+                              'tilt_std', 'gain_std', *ACCURACY_SETTINGS),
             'min_sweep': MIN_SWEEP, 'known_mass': mass.value, 'known_mass_std': mass.std,
             'mass_source': mass.source, 'max_plane_disagreement': MAX_PLANE_DISAGREEMENT,
             'second_joint': robot.joint_names[second],

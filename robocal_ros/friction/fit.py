@@ -44,7 +44,6 @@ from robocal_ros.friction.runs import (
     GravityComparison,
     SpeedPoint,
     compare_gravity,
-    resampled,
     ripple_of,
     with_delay_correction,
     without_build_up,
@@ -558,8 +557,7 @@ class FrictionFit(JointFit):
         self.joint, self.points = joint, points
         self.span = (points[0].begin, points[-1].end) if points else None
         self.rejected = rejected = [p for p in points if p.rejected]
-        used: Sequence[SpeedPoint] = [p for p in points if not p.rejected]
-        used = without_build_up(used)
+        used: Sequence[SpeedPoint] = without_build_up([p for p in points if not p.rejected])
         used = with_delay_correction(without_ripple(used, ripple_of(used)))
         gravity = compare_gravity(used)
         self.usable = _with_ages(used)
@@ -590,7 +588,7 @@ class FrictionFit(JointFit):
     ) -> Choice:
         """Choose a law, with the drift of friction and the scatter between runs."""
         choice = Choice(sides, values.steady_model)
-        course, drift_std = find_drift(sides, choice.fits)
+        course, drift_std = find_drift(list(choice.fits.values()))
         if abs(course.drift) > drift_std:
             self.drift = course.drift
             self.usable = [p.changed(
@@ -742,9 +740,7 @@ class Course(NamedTuple):
         return np.asarray(np.expm1(self.rate * age) / np.expm1(self.rate) if self.rate else age)
 
 
-def find_drift(
-    sides: Mapping[str, Side], fits: Mapping[str, DirectionFit]
-) -> tuple[Course, float]:
+def find_drift(fits: Sequence[DirectionFit]) -> tuple[Course, float]:
     """Return the course of a drift, and the standard deviation of its size.
 
     Warming up, gears lose up to a third of their friction within an hour, and approach their warm
@@ -753,32 +749,29 @@ def find_drift(
     distinguish a drift from the law.
 
     Args:
-        sides: Runs of each direction.
-        fits: Their fits without drift.
+        fits: The fit of each direction without drift.
 
     """
     courses, stds, left, units = zip(*(
-        _at_rate(sides, fits, Course(0.0, rate)) for rate in _RATES), strict=True)
+        _at_rate(fits, Course(0.0, rate)) for rate in _RATES), strict=True)
     best = int(np.argmin(left))
     weights = np.exp(-0.5 * (np.array(left) - left[best]) / units[best])
-    age = np.concatenate([side.age for side in sides.values()])
+    age = np.concatenate([fit.side.age for fit in fits])
     ends = np.array([1.0 / (1.0 + item.drift * np.mean(item.share(age))) for item in courses])
     doubt = np.sqrt(np.average((ends / ends[best] - 1.0) ** 2, weights=weights))
     return courses[best]._replace(doubt=float(doubt)), stds[best]
 
 
-def _at_rate(
-    sides: Mapping[str, Side], fits: Mapping[str, DirectionFit], course: Course
-) -> tuple[Course, float, float, float]:
+def _at_rate(fits: Sequence[DirectionFit], course: Course) -> tuple[Course, float, float, float]:
     """Return the course with its size, the size's standard deviation, and what it leaves.
 
     That is the sum of squared residuals, in standard deviations, and its unit: the variance of
     the runs, which may scatter by more than the noise within them.
     """
-    drift, std = course.drift, _DRIFT_STD
+    drift, std, sides = course.drift, _DRIFT_STD, [fit.side for fit in fits]
     for _ in range(_DRIFT_STEPS):
         column, residual = (np.concatenate(parts) for parts in zip(*(
-            _beside_the_law(side, fits[name], course) for name, side in sides.items()),
+            _beside_the_law(side, fit, course) for side, fit in zip(sides, fits, strict=True)),
             strict=True))
         size, shared = float(column @ column), float(column @ residual)
         free = residual - column * shared / max(size, 1e-12)
@@ -791,9 +784,9 @@ def _at_rate(
         course = course._replace(drift=drift)
         if abs(change) < 0.1 * std:
             break
-        fits = {name: DirectionFit(
-            side._replace(torque=side.torque / (1.0 + drift * course.share(side.age))),
-            fits[name].model) for name, side in sides.items()}
+        fits = [DirectionFit(side._replace(
+            torque=side.torque / (1.0 + drift * course.share(side.age))), fit.model)
+            for side, fit in zip(sides, fits, strict=True)]
     return course, std, left, variance
 
 
@@ -934,7 +927,10 @@ class _Reversals:
         self, robot: Robot, samples: JointSamples, joint: int, law: SteadyFriction, band: float
     ) -> None:
         """Low-pass the positions at a frequency [Hz] without phase error, and read the torque."""
-        step, position, effort = resampled(samples)
+        step = float(np.median(np.diff(samples.time)))
+        time = np.arange(samples.time[0], samples.time[-1], step)
+        position, effort = (np.column_stack([np.interp(time, samples.time, c) for c in columns.T])
+                            for columns in (samples.position, samples.effort))
         if band * step < 0.4:
             position = low_passed(position, step, band)
         velocity = np.gradient(position, step, axis=0)

@@ -7,7 +7,7 @@ The compensation is ``~/compensation``, efforts for ``~/trajectory_in``, and tra
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
@@ -363,27 +363,21 @@ def curve_markers(
     """
     across, up = float(np.abs(fine).max()), float(np.abs(curve).max())
 
+
     def points(x: Array, y: Array) -> Array:
         return np.column_stack((np.zeros(len(x)), -0.5 * x / across, 0.25 * y / up))
 
-    def marker(
-        name: str, kind: int, size: float, colour: tuple[float, float, float, float],
-        at: Iterable[Sequence[float] | Array] = (), height: float = 1.8,
-    ) -> Marker:
-        return conversions.to_marker(
-            frame, name, kind, colour, (size,) * 3, points=at, position=(0.0, 0.0, height))
-
-    caption = marker('friction_caption', Marker.TEXT_VIEW_FACING, 0.06, (0.9, 0.9, 0.9, 1.0),
-                     height=2.15)
-    caption.text = f'{joint}: ±{across:.3g} rad/s, ±{up:.3g} N·m'
-    return MarkerArray(markers=[
-        marker('friction_points', Marker.SPHERE_LIST, 0.015, (0.95, 0.45, 0.1, 1.0),
-               points(speed, torque)),
-        marker('friction_curve', Marker.LINE_STRIP, 0.006, (0.2, 0.5, 0.95, 1.0),
-               points(fine, curve)),
-        marker('friction_axes', Marker.LINE_LIST, 0.003, (0.6, 0.6, 0.6, 1.0),
-               [(0.0, -0.5, 0.0), (0.0, 0.5, 0.0), (0.0, 0.0, -0.25), (0.0, 0.0, 0.25)]),
-        caption])
+    axes = np.array([(0.0, -0.5, 0.0), (0.0, 0.5, 0.0), (0.0, 0.0, -0.25), (0.0, 0.0, 0.25)])
+    markers = [
+        conversions.to_marker(frame, f'friction_{name}', kind, (*colour, 1.0), (size,) * 3,
+                              points=at, position=(0.0, 0.0, height))
+        for name, kind, size, colour, at, height in (
+            ('points', Marker.SPHERE_LIST, 0.015, (0.95, 0.45, 0.1), points(speed, torque), 1.8),
+            ('curve', Marker.LINE_STRIP, 0.006, (0.2, 0.5, 0.95), points(fine, curve), 1.8),
+            ('axes', Marker.LINE_LIST, 0.003, (0.6, 0.6, 0.6), axes, 1.8),
+            ('caption', Marker.TEXT_VIEW_FACING, 0.06, (0.9, 0.9, 0.9), axes[:0], 2.15))]
+    markers[-1].text = f'{joint}: ±{across:.3g} rad/s, ±{up:.3g} N·m'
+    return MarkerArray(markers=markers)
 
 
 main = partial(spin, FrictionIdentification)

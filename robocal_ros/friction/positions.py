@@ -138,21 +138,19 @@ class PositionTorques:
         effects = np.vstack([self._shape, *(free[name] @ self._runs[name] for name in rest)])
         noise = scipy.linalg.block_diag(
             np.zeros(2 * (len(self._told),)), *(item @ item.T for item in free.values()))
-        sizes = _sizes(told, effects, self._groups, noise)
-        gains = sizes.variance[:, :, None] * (effects.T @ sizes.inverse)
+        weight, variance, inverse, extra, common = _sizes(told, effects, self._groups, noise)
+        gains = variance[:, :, None] * (effects.T @ inverse)
         means = gains @ told
-        mean = sizes.weight @ means
-        unknown = (np.eye(len(mean)) - gains @ effects) * np.sqrt(sizes.variance[:, None, :])
+        mean = weight @ means
+        unknown = (np.eye(len(mean)) - gains @ effects) * np.sqrt(variance[:, None, :])
         # The covariance is that for each size, on average, and that of the means.
-        covariance = np.tensordot(
-            sizes.weight, unknown * np.sqrt(sizes.variance[:, None, :]), 1) + (
-                (sizes.weight[:, None] * means).T @ means - np.outer(mean, mean))
-        tilts = np.tensordot(sizes.weight, unknown[:, :, :self._tilts], 1)
+        covariance = np.tensordot(weight, unknown * np.sqrt(variance[:, None, :]), 1) + (
+            (weight[:, None] * means).T @ means - np.outer(mean, mean))
+        tilts = np.tensordot(weight, unknown[:, :, :self._tilts], 1)
         others = covariance_factor(covariance - tilts @ tilts.T)
-        return Told({name: self._runs[name] @ mean for name in rest},
-                    sizes.extra, sizes.common, *(
-                        {name: self._runs[name] @ factor for name in rest}
-                        for factor in (others, tilts)))
+        torque, left, by_tilt = ({name: self._runs[name] @ factor for name in rest}
+                                 for factor in (mean, others, tilts))
+        return Told(torque, extra, common, left, by_tilt)
 
 
 def unexplained(slopes: Array, std: Array) -> Array:
@@ -166,33 +164,21 @@ def unexplained(slopes: Array, std: Array) -> Array:
     return np.asarray(scipy.linalg.null_space((slopes / std[:, None]).T, rcond=_ALIKE).T)
 
 
-class _Sizes(NamedTuple):
-    """Sizes of sources and scatter that residuals make likely.
-
-    Attributes:
-        weight: Probability of each combination of sizes, shape (c,).
-        variance: Variance of the sources, shape (c, s).
-        inverse: Inverse covariance of the residuals, shape (c, m, m).
-        extra: As in ``Told``.
-        common: As in ``Told``.
-
-    """
-
-    weight: Array
-    variance: Array
-    inverse: Array
-    extra: float
-    common: float
-
-
-def _sizes(told: Array, effects: Array, groups: Array, noise: Array) -> _Sizes:
-    """Return the likely sizes.
+def _sizes(
+    told: Array, effects: Array, groups: Array, noise: Array
+) -> tuple[Array, Array, Array, float, float]:
+    """Return the sizes of sources and scatter that residuals make likely.
 
     Args:
         told: Residuals, shape (m,).
         effects: Effects of the sources, shape (m, s).
         groups: Which sources are gravity, ripple, and torques of pairs, shape (3, s).
         noise: Covariance by runs that scatter with unit variance, shape (m, m) [1/(N·m)²].
+
+    Returns:
+        Probability of each combination of sizes, shape (c,); variance of the sources, shape
+        (c, s); inverse covariance of the residuals, shape (c, m, m); and ``extra`` and ``common``
+        as in ``Told``.
 
     """
     # Scatter: none, or from a tenth of the noise to three times the residuals.
@@ -217,7 +203,7 @@ def _sizes(told: Array, effects: Array, groups: Array, noise: Array) -> _Sizes:
     weight = np.exp(likelihood - likelihood.max())
     weight /= weight.sum()
     common, extra = np.sqrt(weight @ scatters).tolist()
-    return _Sizes(weight, variance, inverse, extra, common)
+    return weight, variance, inverse, extra, common
 
 
 def _pairs(runs: Mapping[str, Sequence[SpeedPoint]]) -> dict[str, Array]:

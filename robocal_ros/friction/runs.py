@@ -120,15 +120,8 @@ class SpeedPoint:
         self.built = np.zeros(0)
         self.age = 0.0
 
-    def with_gravity(self, added: Array) -> SpeedPoint:
-        """Return the run with a torque added to the model's gravity, shape (m,) [N·m]."""
-        return self._read(self.total, self.gravity + added)
-
-    def with_friction(self, added: Array) -> SpeedPoint:
-        """Return the run with a torque added to its friction, shape (m,) [N·m]."""
-        return self._read(self.total + added, self.gravity)
-
-    def _read(self, total: Array, gravity: Array) -> SpeedPoint:
+    def read(self, total: Array, gravity: Array) -> SpeedPoint:
+        """Return the run with other torques of drive and gravity, shape (m,) each [N·m]."""
         left, then = self.total - self.gravity, total - gravity
         # What the model lacked is no noise.
         before, after = (_mean_std(torque) ** 2 for torque in (left, then))
@@ -311,20 +304,6 @@ def read_runs(
     factor = None if links is None else covariance_factor(links)
     return [SpeedPoint(robot, samples, run, alternatives, tilts, factor)
             for run in find_runs(samples, joints)]
-
-
-def resampled(samples: JointSamples) -> tuple[float, Array, Array]:
-    """Return the median period [s], and positions and efforts at even stamps, shape (k, n) each.
-
-    Args:
-        samples: Joint states.
-
-    """
-    period = float(np.median(np.diff(samples.time)))
-    time = np.arange(samples.time[0], samples.time[-1], period)
-    position, effort = (np.column_stack([np.interp(time, samples.time, c) for c in columns.T])
-                        for columns in (samples.position, samples.effort))
-    return period, position, effort
 
 
 def _gravity(robot: Robot, positions: Array, joint: int) -> Array:
@@ -569,7 +548,7 @@ def with_delay_correction(points: Sequence[SpeedPoint]) -> tuple[SpeedPoint, ...
     delay, deviation = float(value[0]), float(np.sqrt(covariance[0, 0]))
     if not max(_DELAY, _SIGNIFICANT * deviation) < abs(delay) < _LONGEST_DELAY:
         delay, deviation = 0.0, min(_DELAY, float(np.hypot(delay, deviation)))
-    return tuple(p.with_gravity(delay * (-p.speed * slope)).changed(
+    return tuple(p.read(p.total, p.gravity + delay * (-p.speed * slope)).changed(
         errors=np.append(p.errors, deviation * -p.speed * slope.mean()))
         for p, slope in zip(points, slopes, strict=True))
 
@@ -622,9 +601,8 @@ def without_build_up(points: Sequence[SpeedPoint]) -> list[SpeedPoint]:
     for p, shape, size, mean, grown in zip(points, shapes, sizes, means, factor, strict=True):
         usual = float(weights @ grown)
         doubts = np.sqrt(weights) * ((grown - usual), grown**2 * mean / np.sqrt(precision))
-        found.append(p.with_friction(
-            np.sign(p.speed) * size * shape @ (weights * amplitude * grown)).changed(
-                built=doubts.ravel() / usual))
+        added = np.sign(p.speed) * size * shape @ (weights * amplitude * grown)
+        found.append(p.read(p.total + added, p.gravity).changed(built=doubts.ravel() / usual))
     return found
 
 

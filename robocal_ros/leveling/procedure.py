@@ -110,21 +110,8 @@ class ToolImu:
     rotation: Array
     stream: Stream[Intake]
 
-    def problem(self, patience: float) -> str:
-        """Return what is wrong with the readings, or silent for so long [s], or nothing."""
-        return self.stream.problem(patience)
-
-    def begin(self) -> None:
-        """Begin averaging."""
-        self.stream.clear()
-        self.stream.recording = True
-
-    def end(self) -> None:
-        """End averaging."""
-        self.stream.recording = False
-
     def mean(self) -> Array:
-        """Return the mean specific force since ``begin``, IMU frame, shape (3,) [m/s²].
+        """Return the mean specific force while recorded, IMU frame, shape (3,) [m/s²].
 
         Raises:
             DataError: If there were no readings.
@@ -135,6 +122,20 @@ class ToolImu:
             raise DataError(f'No readings were received from {self.stream.intake.decoder.source} '
                             'while the arm was at rest; check the sensor.')
         return np.asarray(rows[:, 1:4].mean(axis=0))
+
+
+@contextmanager
+def _recorded(*streams: JointStateStream | Stream[Intake] | None) -> Iterator[None]:
+    """Record streams anew; None for none."""
+    present = [stream for stream in streams if stream is not None]
+    for stream in present:
+        stream.clear()
+        stream.recording = True
+    try:
+        yield
+    finally:
+        for stream in present:
+            stream.recording = False
 
 
 @dataclass(eq=False)
@@ -185,14 +186,13 @@ class LevelingProcedure:
         plan = await self._plan()
         if plan.trajectory is None or plan.task is None:
             return True, f'{self._level_already(plan)} Nothing was moved.'
-        with self._recorded():
+        with _recorded(self.joints):
             await arm.move(plan.trajectory, phase='moving', share=(5.0, 90.0), message=(
                 f'Turning the tool by {_degrees(plan.task.target.angle)} about its tool point.'))
             moved = self.joints.newest
-            if self.imu is not None:
-                self.imu.begin()
-            self.report.update('verifying', 'Verifying the result at rest.', progress=92.0)
-            await arm.dwell(values.verify_time)
+            with _recorded(None if self.imu is None else self.imu.stream):
+                self.report.update('verifying', 'Verifying the result at rest.', progress=92.0)
+                await arm.dwell(values.verify_time)
             samples = self.joints.samples()
         motion, rest = (self._links(samples.position[rows])
                         for rows in (samples.time <= moved, samples.time > moved))
@@ -220,9 +220,7 @@ class LevelingProcedure:
         """Measure the tilt without moving; return the answer."""
         arm, values = self.arm, self.values
         await self._await_readings()
-        with self._recorded():
-            if self.imu is not None:
-                self.imu.begin()
+        with _recorded(self.joints, None if self.imu is None else self.imu.stream):
             self.report.update('measuring', 'Measuring the tilt at rest.', progress=0.0)
             await arm.dwell(values.verify_time)
             posture = self._links(self.joints.samples().position).mean(axis=0)
@@ -235,22 +233,10 @@ class LevelingProcedure:
                    f'{_degrees(values.tolerance)}).')
         return f'{message}{self._by_imu(rotation, up=up)[1]} Nothing was moved.'
 
-    @contextmanager
-    def _recorded(self) -> Iterator[None]:
-        """Record joint states; at the end, the IMU ends, too."""
-        self.joints.clear()
-        self.joints.recording = True
-        try:
-            yield
-        finally:
-            self.joints.recording = False
-            if self.imu is not None:
-                self.imu.end()
-
     async def _await_readings(self) -> None:
         """Wait for readings of the IMU, if there is one, and for the arm to rest."""
         if (imu := self.imu) is not None:
-            await self.arm.await_readings(lambda: imu.problem(self.values.state_timeout))
+            await self.arm.await_readings(lambda: imu.stream.problem(self.values.state_timeout))
         await self.arm.await_rest()
 
     async def _plan(self) -> LevelPlan:

@@ -184,19 +184,19 @@ class TestImu:
     ) -> None:
         made, publish = imu
         publish(frame, 0, value)
-        made.spinner.until(lambda: words in made.node.imu.problem(1.0))
+        made.spinner.until(lambda: words in made.node.imu.stream.problem(1.0))
 
     def test_mean_of_what_came_since(self, imu: tuple[Rig, Callable[..., None]]) -> None:
         made, publish = imu
         averaged = made.node.imu
         with pytest.raises(DataError, match='No readings were received'):
             averaged.mean()
-        averaged.begin()
+        averaged.stream.recording = True
         for value in (1, 3):
             publish('imu_flange', value, float(value))
         made.spinner.until(lambda: averaged.stream.recorded == 2)
         np.testing.assert_allclose(averaged.mean(), [0.0, 0.0, 2.0])
-        averaged.begin()
+        averaged.stream.clear()
         with pytest.raises(DataError, match='No readings were received'):
             averaged.mean()
 

@@ -55,14 +55,15 @@ class Imu:
     rotation: np.ndarray = field(default_factory=lambda: np.eye(3))
     recording: bool = False
 
+    @property
+    def stream(self) -> Imu:
+        return self
+
     def problem(self, patience: float) -> str:
         return self.fault
 
-    def begin(self) -> None:
-        self.recording = True
-
-    def end(self) -> None:
-        self.recording = False
+    def clear(self) -> None:
+        """Nothing is kept."""
 
     def mean(self) -> np.ndarray:
         rotation = Tool(self.arm.robot).pose(self.arm.at)[0]

@@ -281,7 +281,9 @@ def unidentified(fit: DirectionFit) -> dict[str, str]:
     if 'static' in value and (reason := _stribeck_unidentified(fit)):
         reasons['stribeck_velocity'] = reason
     if 'exponent' in value:
-        if value['viscous'] < 2.0 * std['viscous'] or std['exponent'] > _MAX_EXPONENT_STD:
+        if value['viscous'] < 2.0 * std['viscous']:
+            reasons['exponent'] = 'the viscous part is within two deviations of zero'
+        elif std['exponent'] > _MAX_EXPONENT_STD:
             reasons['exponent'] = (
                 f"the exponent of the speed has a standard deviation of {std['exponent']:.2f} "
                 f'(limit {_MAX_EXPONENT_STD})')

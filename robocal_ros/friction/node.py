@@ -363,7 +363,6 @@ def curve_markers(
     """
     across, up = float(np.abs(fine).max()), float(np.abs(curve).max())
 
-
     def points(x: Array, y: Array) -> Array:
         return np.column_stack((np.zeros(len(x)), -0.5 * x / across, 0.25 * y / up))
 

@@ -106,6 +106,12 @@ def test_too_few_points_are_refused_by_number(model):
         fitted(SPEED[:count], np.ones(count), np.ones(count), model)
 
 
+def test_an_exponent_without_viscous_friction_is_not_blamed_on_its_own_deviation() -> None:
+    fit = fitted(SPEED, 1.0 - 0.01 * SPEED, STD, 'coulomb_power')
+    assert fit.named(fit.std)['exponent'] < 0.15
+    assert unidentified(fit)['exponent'] == 'the viscous part is within two deviations of zero'
+
+
 class TestChoice:
     """Models are judged against each other by the data alone."""
 

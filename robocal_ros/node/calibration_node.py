@@ -374,7 +374,7 @@ class CalibrationNode(ProcedureNode, ABC):
         if not self._started_itself:
             self.status = self.part(StatusReporter(self, self.group, self.waiter.now))
         self._forward_core_log()
-        self.stream(ActiveInstance(self, self.group, self._give_way, self._yield_services))
+        self.stream(ActiveInstance(self.waiter, self._give_way, self._yield_services))
         self.robot = make_robot(
             (self._awaited and self._awaited.text) or read_description(self), values)
         self.status.worded = self.robot.in_own_units

@@ -14,12 +14,9 @@ import time
 import uuid
 from collections.abc import Callable
 
-from rclpy.callback_groups import CallbackGroup
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
-from rclpy.node import Node
 from std_msgs.msg import String
 
+from robocal_ros.arm import Waiter
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import qos
 
@@ -34,21 +31,20 @@ class ActiveInstance:
     """Refuses to activate a second node of the same name."""
 
     def __init__(
-        self, node: Node, group: CallbackGroup, give_way: Callable[[str], None],
+        self, waiter: Waiter, give_way: Callable[[str], None],
         yield_services: Callable[[bool], None],
     ) -> None:
         """Create the topic.
 
         Args:
-            node: The node.
-            group: A reentrant callback group.
+            waiter: That of the node.
             give_way: Called with a sentence if, while this node is active, a node of its name
                 turns out to have been active before.
             yield_services: Called with whether another node of its name is active, at each
                 change and then every 0.8 s.
 
         """
-        self._node = node
+        node = self._node = waiter.node
         self._give_way = give_way
         self._yield_services = yield_services
         self._own = uuid.uuid4().hex
@@ -57,9 +53,8 @@ class ActiveInstance:
         self._heard = -float('inf')
         self._publisher = node.create_publisher(String, '~/active', qos.LATCHED)
         self._subscription = node.create_subscription(
-            String, '~/active', self._take, qos.MARKS, callback_group=group)
-        self._timer = node.create_timer(
-            _PERIOD, self._turn, group, clock=Clock(clock_type=ClockType.STEADY_TIME))
+            String, '~/active', self._take, qos.MARKS, callback_group=waiter.group)
+        self._timer = waiter.timer(_PERIOD, self._turn)
         self._timer.cancel()
 
     def start(self) -> None:

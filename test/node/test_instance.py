@@ -14,6 +14,7 @@ from std_msgs.msg import String
 from support.parameter_files import node_classes
 from support.ros_rig import NodeRig, Spinner
 
+from robocal_ros.arm import Waiter
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import qos
 from robocal_ros.node import instance
@@ -29,7 +30,7 @@ class Twin:
         self.gave_way: list[str] = []
         self.yields = False
         self.instance = ActiveInstance(
-            self.node, ReentrantCallbackGroup(), self.gave_way.append, self._note)
+            Waiter(self.node, ReentrantCallbackGroup()), self.gave_way.append, self._note)
 
     def _note(self, other: bool) -> None:
         self.yields = other
@@ -123,7 +124,8 @@ def test_a_bag_of_an_earlier_start_and_garbage_change_nothing(twins: Twins) -> N
     name = twins.second.node.get_fully_qualified_name()
     alone = rclpy.create_node('alone', enable_rosout=False)
     gave_way: list[str] = []
-    claimed = ActiveInstance(alone, ReentrantCallbackGroup(), gave_way.append, lambda other: None)
+    claimed = ActiveInstance(
+        Waiter(alone, ReentrantCallbackGroup()), gave_way.append, lambda other: None)
     twins.spinner.executor.add_node(alone)
     player = twins.first.node.create_publisher(String, '/alone/active', qos.LATCHED)
     twins.spinner.until(player.get_subscription_count)

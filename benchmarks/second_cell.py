@@ -79,7 +79,6 @@ class _Rehearsal:
     checker: CollisionChecker
     at: Array
     pieces: list[Array] = field(default_factory=list)
-    on_sample: Any = None
     scale: float = 1.0
 
     @property
@@ -122,7 +121,7 @@ class _Rehearsal:
     def nothing(self, *_: Any, **__: Any) -> None:
         pass
 
-    check_stopped = update = note = nothing
+    check_stopped = listen = update = note = nothing
     newest = 0.0
 
     def samples(self) -> JointSamples:

@@ -601,7 +601,8 @@ class PreviewReport:
 class PreviewRecorder(Recorder):
     """Recorder of a dry run: shows the newest samples of the resting arm, and records nothing."""
 
-    on_sample = None
+    def listen(self, receive: Callable[[float, Array, Array], None] | None) -> None:
+        """Do nothing."""
 
     def samples(self, after: float = -np.inf) -> JointSamples:
         """Return the newest samples recorded."""

@@ -121,16 +121,13 @@ class Recorder:
         """Set the joint states."""
         self._joints = joints
 
-    @property
-    def on_sample(self) -> Callable[[float, Array, Array], None] | None:
-        """Called with stamp [s], position [rad] and torque [N·m] of every recorded sample.
+    def listen(self, receive: Callable[[float, Array, Array], None] | None) -> None:
+        """Call a function with every recorded sample from now on; None for none.
 
-        None for no callback.
+        Args:
+            receive: Called with stamp [s], position [rad] and torque [N·m].
+
         """
-        return self._joints.on_sample
-
-    @on_sample.setter
-    def on_sample(self, receive: Callable[[float, Array, Array], None] | None) -> None:
         self._joints.on_sample = receive
 
     @property

@@ -169,7 +169,7 @@ class PayloadProcedure:
                     share=(begin + (0.2 + 0.4 * turn) * width,
                            begin + (0.6 + 0.4 * turn) * width))
             finally:
-                self.recorder.on_sample = None
+                self.recorder.listen(None)
 
     def _show_while_turning(
         self, tracker: PlaneEstimator, low: float, high: float, direction: int
@@ -191,7 +191,7 @@ class PayloadProcedure:
                     f'{name}: lever along gravity [m]': f'{x:.5f} ± {Z95 * sx:.5f}',
                     f'{name}: lever sideways [m]': f'{y:.5f} ± {Z95 * sy:.5f}'})
 
-        self.recorder.on_sample = update
+        self.recorder.listen(update)
 
     # ----------------------------------------------------------------- static poses
 

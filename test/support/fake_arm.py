@@ -89,6 +89,9 @@ class FakeRecorder:
     effort: np.ndarray
     on_sample: Any = None
 
+    def listen(self, receive: Any) -> None:
+        self.on_sample = receive
+
     def samples(self) -> JointSamples:
         count = len(self.effort)
         still = np.zeros((count, len(self.names)))

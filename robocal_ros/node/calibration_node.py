@@ -281,7 +281,7 @@ class CalibrationNode(ProcedureNode, ABC):
 
     def _offer_services(self) -> None:
         if not self._offered:
-            self._offered = self.offer({name: getattr(self, name) for name in self.verbs})
+            self._offered = self.offer(self.verbs)
 
     def _withdraw_services(self) -> None:
         while self._offered:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from functools import partial
 from inspect import isawaitable
@@ -216,21 +216,19 @@ class ProcedureNode(LifecycleNode):
     def catch_up(self) -> None:
         """Receive what was sent last, before a service begins."""
 
-    def offer(self, actions: Mapping[str, Action]) -> list[Service[Any, Any]]:
+    def offer(self, names: Sequence[str]) -> list[Service[Any, Any]]:
         """Create the services; while one of them runs, the others but cancel are refused.
 
         Args:
-            actions: What they carry out, by name.
+            names: Their names, which are those of the methods that carry them out.
 
         """
-        async def serve(
-            name: str, action: Action, request: Trigger.Request, response: Trigger.Response
-        ) -> Any:
-            response.success, response.message = await self.answer(name, action)
+        async def serve(name: str, request: Trigger.Request, response: Trigger.Response) -> Any:
+            response.success, response.message = await self.answer(name, getattr(self, name))
             return response
 
         callbacks: dict[str, Callable[..., Any]] = {'cancel': self._cancel} | {
-            name: partial(serve, name, action) for name, action in actions.items()}
+            name: partial(serve, name) for name in names}
         return [self.create_service(Trigger, f'~/{name}', callback, callback_group=self.group)
                 for name, callback in callbacks.items()]
 
@@ -288,14 +286,18 @@ class ProcedureNode(LifecycleNode):
 
         async def wait() -> None:
             await self.waiter.until(lambda: not self.busy, _END_TIMEOUT)
-            self._ending += 1
-            try:
-                await self.waiter.until(lambda: False, delay)
-            finally:
-                self._ending -= 1
+            await self._ends(lambda: False, delay)
             callback()
 
         self.executor.create_task(wait)
+
+    async def _ends(self, condition: Callable[[], bool], timeout: float) -> bool:
+        """Wait like ``Waiter.until``; the node is busy meanwhile."""
+        self._ending += 1
+        try:
+            return await self.waiter.until(condition, timeout)
+        finally:
+            self._ending -= 1
 
     def refuse_while_ending(self) -> None:
         """Raise a ConfigurationError while a procedure ends."""
@@ -309,11 +311,7 @@ class ProcedureNode(LifecycleNode):
             response.success, response.message = True, 'Nothing is running; the arm was not moved.'
             return response
         self.stop_procedure('Cancelled on request.')
-        self._ending += 1
-        try:
-            response.success = await self.waiter.until(lambda: not self.running, _END_TIMEOUT)
-        finally:
-            self._ending -= 1
+        response.success = await self._ends(lambda: not self.running, _END_TIMEOUT)
         journal.remove()
         response.message = (
             f'{running} was ended.' if response.success else

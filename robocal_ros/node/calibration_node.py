@@ -36,7 +36,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.clock import Clock
@@ -49,7 +49,7 @@ from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros import registry
-from robocal_ros.arm import PreviewArm, Waiter
+from robocal_ros.arm import Arm, PreviewArm, Waiter
 from robocal_ros.errors import ConfigurationError, DataError, RobocalError
 from robocal_ros.messages import LIMIT, TEXT_LIMIT, Subscriber, publisher_hint, qos, receiver
 from robocal_ros.node import parameters, status
@@ -60,9 +60,6 @@ from robocal_ros.node.status import StatusReporter
 from robocal_ros.parameters import RobotParameters
 from robocal_ros.results import CalibrationResult, Verdict, check_writable, to_yaml
 from robocal_ros.robot import make_robot, make_store, with_own_units
-
-if TYPE_CHECKING:
-    from robocal_ros.arm import Arm
 
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FAILURE = TransitionCallbackReturn.FAILURE
@@ -144,8 +141,7 @@ class CalibrationNode(ProcedureNode, ABC):
         self._streams: list[ActivePart] = []
         self._offered: list[Service[Any, Any]] = []
         self._problems = parameters.declare(self, self.parameter_table)
-        self._unknown = parameters.unknown(self, parameters.given_names(self) | {
-            item.name for item in kwargs.get('parameter_overrides') or ()})
+        self._unknown = parameters.unknown(self, kwargs.get('parameter_overrides') or ())
         self.add_on_set_parameters_callback(self._on_set_parameters)
         self.add_post_set_parameters_callback(self._on_parameters_set)
 

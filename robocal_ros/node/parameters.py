@@ -59,24 +59,20 @@ def declare(node: Node, table: type[ParameterTable]) -> dict[str, str]:
     return problems
 
 
-def given_names(node: Node) -> set[str]:
-    """Return the names of the parameters that files and command line give to a node."""
-    with node.handle:
-        return set(node.handle.get_parameters(Parameter))
-
-
-def unknown(node: Node, given: Iterable[str]) -> list[str]:
+def unknown(node: Node, overrides: Iterable[Parameter[Any]]) -> list[str]:
     """Return a sentence for each given parameter that no node of this package has.
 
     Those of other nodes are ignored, so that a section for all nodes may contain them.
 
     Args:
         node: The node, whose parameters are declared.
-        given: Names of given parameters.
+        overrides: Parameters that it was given besides those of files and command line.
 
     """
+    with node.handle:
+        given = set(node.handle.get_parameters(Parameter))
     # QoS overrides are declared with the publishers.
-    names = [name for name in given
+    names = [name for name in given | {item.name for item in overrides}
              if not node.has_parameter(name) and not name.startswith('qos_overrides.')]
     if not names:
         return []

@@ -190,9 +190,10 @@ class CalibrationNode(ProcedureNode, ABC):
         self._drawn = []
         said = await motions(rehearsed)
         if rehearsed.motions:
-            self.publish_markers(MarkerArray(markers=[
-                Marker(action=Marker.DELETEALL), *self._drawn,
-                *rehearsed.markers(self.robot.root_frame)]))
+            cleared, root = Marker(action=Marker.DELETEALL), self.robot.root_frame
+            cleared.header.frame_id = root
+            self.publish_markers(MarkerArray(
+                markers=[cleared, *self._drawn, *rehearsed.markers(root)]))
             self._preview_topic.publish(rehearsed.trajectory())
         return ' '.join(filter(None, (
             said, self._unprotected(), rehearsed.summary(self.robot.root_frame),

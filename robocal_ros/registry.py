@@ -17,7 +17,6 @@ class Procedure:
 
     Attributes:
         name: Name for ``robocal run``, and for ``robocal estimate`` if it has an estimator.
-        summary: What it yields, as a clause.
         verb: Service of the node that carries it out; empty for an estimate from files alone.
         kind: Kind of its result, empty for none.
         topic: Topic of the node on which the result is published.
@@ -29,7 +28,6 @@ class Procedure:
     """
 
     name: str
-    summary: str
     verb: str = 'run'
     kind: str = ''
     topic: str = 'result'
@@ -45,8 +43,8 @@ class Capability:
 
     Attributes:
         node: Name of the node and of its executable.
-        package: Package of its modules, of which ``node`` holds the node.
-        page: Page of the documentation.
+        package: Package of its modules, of which ``node`` holds the node; its last part is the
+            name of its page of the documentation, too.
         procedures: What it can measure or do, the most important first.
         own_kinds: Kinds of further results, which only the capability itself uses.
 
@@ -54,7 +52,6 @@ class Capability:
 
     node: str
     package: str
-    page: str
     procedures: tuple[Procedure, ...]
     own_kinds: tuple[str, ...] = ()
 
@@ -71,44 +68,37 @@ class Capability:
 
 
 _CAPABILITIES = (
-    Capability('payload_identification', 'robocal_ros.payload', 'payload.md', (
+    Capability('payload_identification', 'robocal_ros.payload', (
+        Procedure('payload', kind='payload', estimator='robocal_ros.payload.estimator:PAYLOAD',
+                  urdf='with_tool'),
         Procedure(
-            'payload', 'mass, centre of mass and inertia of the tool or load', kind='payload',
-            estimator='robocal_ros.payload.estimator:PAYLOAD', urdf='with_tool'),
-        Procedure(
-            'drive_gains', 'scales of the efforts, by a load of known mass', 'calibrate_gains',
-            'drive_gains', 'drive_gains', 'robocal_ros.payload.estimator:GAINS',
+            'drive_gains', 'calibrate_gains', 'drive_gains', 'drive_gains',
+            'robocal_ros.payload.estimator:GAINS',
             then=('Efforts are converted to N·m from now on. Identify what depends on them, such '
                   'as the payload.', 'robocal run payload')),
+        Procedure('arm', 'identify_arm', 'arm', 'arm',
+                  'robocal_ros.payload.estimator:ARM_IDENTIFICATION', urdf='identified'),
         Procedure(
-            'arm', "the arm's own links, rotors and drive gains", 'identify_arm', 'arm', 'arm',
-            'robocal_ros.payload.estimator:ARM_IDENTIFICATION', urdf='identified'),
-        Procedure(
-            'sensor_calibration', 'calibration matrix of the wrist F/T sensor, by a weighed tool',
-            'calibrate_sensor', 'sensor_calibration', 'sensor_calibration',
+            'sensor_calibration', 'calibrate_sensor', 'sensor_calibration', 'sensor_calibration',
             'robocal_ros.payload.estimator:SENSOR',
             then=('The observer corrects the readings of this sensor from now on.', ''))),
         ('payload_reference',)),
-    Capability('friction_identification', 'robocal_ros.friction', 'friction.md', (
-        Procedure('friction', 'friction of each joint', kind='friction',
+    Capability('friction_identification', 'robocal_ros.friction', (
+        Procedure('friction', kind='friction',
                   estimator='robocal_ros.friction.estimator:FRICTION', urdf='with_friction'),)),
-    Capability('compliance_calibration', 'robocal_ros.compliance', 'compliance.md', (
+    Capability('compliance_calibration', 'robocal_ros.compliance', (
         Procedure(
-            'compliance', 'compliance of each joint', kind='compliance',
+            'compliance', kind='compliance',
             estimator='robocal_ros.compliance.estimator:COMPLIANCE',
             then=('Leveling corrects the sag of the joints from now on.',
                   'robocal run leveling')),
-        Procedure(
-            'geometry', 'frames and compliance of all joints, from files of observations', '',
-            'geometry', 'geometry', estimator='robocal_ros.compliance.geometry_estimator:GEOMETRY',
-            urdf='calibrated'))),
-    Capability('wrench_observer', 'robocal_ros.wrench', 'wrench.md', (
-        Procedure('wrench', 'biases of the F/T sensors (tare); from a bag, external wrenches too',
-                  'tare', 'tare', estimator='robocal_ros.wrench.bag:FOLLOWER'),
-        Procedure('torque_zero', 'zeros of the joint torques, from rests in several postures',
-                  'zero', 'torque_zero', 'torque_zero'))),
-    Capability('leveling', 'robocal_ros.leveling', 'leveling.md', (
-        Procedure('leveling', 'a level tool, without a result file'),)),
+        Procedure('geometry', '', 'geometry', 'geometry',
+                  'robocal_ros.compliance.geometry_estimator:GEOMETRY', urdf='calibrated'))),
+    Capability('wrench_observer', 'robocal_ros.wrench', (
+        # The tare; from a bag, external wrenches too.
+        Procedure('wrench', 'tare', 'tare', estimator='robocal_ros.wrench.bag:FOLLOWER'),
+        Procedure('torque_zero', 'zero', 'torque_zero', 'torque_zero'))),
+    Capability('leveling', 'robocal_ros.leveling', (Procedure('leveling'),)),
 )
 
 

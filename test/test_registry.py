@@ -40,9 +40,9 @@ def test_names_are_used_once() -> None:
 def test_every_capability_has_its_page() -> None:
     listed = (ROOT / 'docs' / 'README.md').read_text(encoding='utf-8')
     for capability in registry.capabilities():
-        assert f'({capability.page})' in listed
-        page = (ROOT / 'docs' / capability.page).read_text(encoding='utf-8')
-        assert capability.node in page
+        page = f'{capability.package.rpartition(".")[2]}.md'
+        assert f'({page})' in listed
+        assert capability.node in (ROOT / 'docs' / page).read_text(encoding='utf-8')
 
 
 @pytest.mark.parametrize('file', ['robocal.rviz', 'robocal.foxglove.json'])

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from robocal_ros.registry import Capability, Procedure
 
-TOY = Capability('posture_average', 'support.toy', 'toy.md', (
-    Procedure('posture', 'mean posture of the arm', kind='posture',
-              estimator='support.toy.estimator:POSTURE',
+TOY = Capability('posture_average', 'support.toy', (
+    Procedure('posture', kind='posture', estimator='support.toy.estimator:POSTURE',
               then=('Compare it with the drawing.', 'robocal show posture')),))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 
@@ -117,27 +118,24 @@ def actions(mass: float = 0.0, mass_std: float = 0.0) -> Iterator[Action]:
     yield Action('drive gains by the weighed tool', _of(TOOL, MASS, EFFORTS), _of(GAINS),
                  60.0, _of(ARM_BARE, LINKS, FRICTION), _FAST + _DOUBTFUL, 'drive_gains', '',
                  'preview_calibrate_gains', weighed)
-    yield Action('payload by the F/T sensor at rest', _of(TOOL, SENSOR), _of(PAYLOAD), 120.0,
-                 procedure='payload', preview='preview',
-                 parameters={'method': 'static_poses', **weighed})
+    payload = partial(Action, yields=_of(PAYLOAD), procedure='payload', preview='preview')
+    yield payload('payload by the F/T sensor at rest', _of(TOOL, SENSOR), seconds=120.0,
+                  parameters={'method': 'static_poses', **weighed})
     # From efforts: as they are, with known gains, and with known links too.
     fast = {'method': 'excitation', 'excitation_source': 'torque'}
+    excited = partial(payload, seconds=40.0, risk=_FAST)
     for known in (_of(), _of(GAINS), KNOWLEDGE):
         suffix = _with(known)
-        yield Action(f'payload by joint torques at constant speed{suffix}',
-                     _of(TOOL, MASS, EFFORTS) | known, _of(PAYLOAD), 120.0, procedure='payload',
-                     preview='preview', parameters={'method': 'two_plane', **weighed})
-        yield Action(f'payload by joint torques in a fast motion{suffix}',
-                     _of(TOOL, EFFORTS) | known, _of(PAYLOAD), 40.0, risk=_FAST,
-                     procedure='payload', preview='preview',
-                     parameters={**fast, 'reference_run': 'off'})
-    yield Action('reference run without the tool', _of(BARE, EFFORTS, GAINS),
-                 _of(REFERENCE), 40.0, risk=_FAST, procedure='payload', preview='preview',
-                 parameters={**fast, 'reference_run': 'record'})
-    yield Action('payload by the difference to the reference run',
-                 _of(TOOL, EFFORTS, GAINS, REFERENCE), _of(PAYLOAD), 40.0, risk=_FAST,
-                 procedure='payload', preview='preview',
-                 parameters={**fast, 'reference_run': 'subtract'})
+        yield payload(f'payload by joint torques at constant speed{suffix}',
+                      _of(TOOL, MASS, EFFORTS) | known, seconds=120.0,
+                      parameters={'method': 'two_plane', **weighed})
+        yield excited(f'payload by joint torques in a fast motion{suffix}',
+                      _of(TOOL, EFFORTS) | known, parameters={**fast, 'reference_run': 'off'})
+    yield excited('reference run without the tool', _of(BARE, EFFORTS, GAINS),
+                  yields=_of(REFERENCE), parameters={**fast, 'reference_run': 'record'})
+    yield excited('payload by the difference to the reference run',
+                  _of(TOOL, EFFORTS, GAINS, REFERENCE),
+                  parameters={**fast, 'reference_run': 'subtract'})
     for known in (_of(), KNOWLEDGE):
         for what, carried in (' of the bare arm', _of(BARE)), ('', _of(TOOL, PAYLOAD)):
             yield Action(f'friction{what}{_with(known)}', carried | {EFFORTS} | known,

@@ -360,11 +360,9 @@ class Scene:
         problem, group = '', f'{source.strip("/")}/'
         for marker in markers:
             name = f'{group}{marker.ns}/{marker.id}'
-            if marker.action == Marker.DELETEALL:
-                self._remove([key for key in self._drawn if key.startswith(group)])
-                continue
-            self._remove([name])
-            if marker.action == Marker.DELETE:
+            self._remove([key for key in self._drawn if key.startswith(group)]
+                         if marker.action == Marker.DELETEALL else [name])
+            if marker.action in (Marker.DELETE, Marker.DELETEALL):
                 continue
             frame = marker.header.frame_id
             parent = self._parent(frame)

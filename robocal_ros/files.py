@@ -247,7 +247,8 @@ def read_as(path: Path, what: str, schema: type[T]) -> T:
     return convert(load(read_text(path, what), str(path)), schema, str(path))
 
 
-_MESSAGE = re.compile(r'(?P<what>.*?)( - at (?P<keys>`key` in )?`\$(?P<path>.*)`)?', re.DOTALL)
+# What is wrong; then, if it is not the whole, whether it is a key of the mapping, and the path.
+_MESSAGE = re.compile(r'(.*?)(?: - at (`key` in )?`\$(.*)`)?\Z', re.DOTALL)
 _STEP = re.compile(r'\.(\w+)|\[(\d+)\]')
 _FIELD = re.compile(r'Object (contains unknown|missing required) field `(.*)`', re.DOTALL)
 _FINITE = re.compile(rf'float [<>]= -?{re.escape(repr(_LARGEST))}')
@@ -258,8 +259,7 @@ _WORDS = {'float': 'a number', 'int': 'a whole number', 'str': 'a string', 'bool
 
 def _refusal(message: str, value: Any, schema: Any, name: str, at: str) -> FileFormatError:
     """Return a message of msgspec as a sentence with key and value."""
-    match = _MESSAGE.fullmatch(message)
-    what, path = (match['what'], match['path'] or '') if match else (message, '')
+    what, of_keys, path = _MESSAGE.findall(message)[0]
     steps = [key or int(index) for key, index in _STEP.findall(path)]
     for step in steps:
         value = value[step]
@@ -271,7 +271,7 @@ def _refusal(message: str, value: Any, schema: Any, name: str, at: str) -> FileF
             return refuse(name, key, 'a value', 'nothing')
         return FileFormatError(
             f"{name}, key '{key}' is unknown; expected only {_allowed(schema, steps)}. {REMEDY}")
-    if match is not None and match['keys']:
+    if of_keys:
         expected = 'a mapping with strings as keys'
     elif what.startswith('Invalid enum value'):
         expected = f'one of {_allowed(schema, steps)}'

@@ -21,7 +21,7 @@ from robocal_ros.cli.console import OUT, Finding, bad, doubtful, good
 from robocal_ros.cli.drivers import Recognised, listed, recognised
 from robocal_ros.cli.node_client import NodeClient, RosSession, foreign, full_name
 from robocal_ros.errors import RobocalError
-from robocal_ros.messages import conversions, qos, subscribe_text
+from robocal_ros.messages import WRENCH, conversions, qos, subscribe_text
 from robocal_ros.robot import REVERSED, Robot
 from robocal_ros.wrench import (
     Instant,
@@ -32,7 +32,6 @@ from robocal_ros.wrench import (
     WrenchParameters,
 )
 
-_WRENCH = 'geometry_msgs/msg/WrenchStamped'
 _TRAJECTORY = 'control_msgs/action/FollowJointTrajectory'
 _DISCOVERY, _STATE_TIMEOUT = 4.0, 5.0
 # The graph is complete if nothing appeared in it for this time [s]: missed announcements are
@@ -162,11 +161,9 @@ def _silent(graph: Graph, topic: str, name: str) -> Finding:
     if topic in published:
         return bad(topic, 'It has a publisher, but no messages were received.',
                    'Check that the controller is active: ros2 control list_controllers.')
-    remedy = 'Start robot_state_publisher and joint_state_broadcaster, or sim_arm.'
-    if alike:
-        remedy = (f'{", ".join(alike)} is published: set its namespace with --namespace, / for '
-                  'the root.')
-    return bad(topic, 'It has no publisher.', remedy)
+    return bad(topic, 'It has no publisher.', (
+        f'{", ".join(alike)} is published: set its namespace with --namespace, / for the root.')
+        if alike else 'Start robot_state_publisher and joint_state_broadcaster, or sim_arm.')
 
 
 # ------------------------------------------------------------------------ subscribing
@@ -234,7 +231,7 @@ class Graph:
                and now - began <= max(duration, _LONGEST)):
             # Those that no node of this package computes.
             sensors = {topic for topic, kinds in self.session.published().items()
-                       if _WRENCH in kinds and topic.startswith(self.name(''))
+                       if WRENCH in kinds and topic.startswith(self.name(''))
                        and foreign(node.get_publishers_info_by_topic(topic))}
             now_seen = self.session.other_nodes(0.0), self.session.published(), sensors
             if seen != now_seen:

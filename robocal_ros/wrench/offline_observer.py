@@ -113,11 +113,10 @@ class Block:
         if fusion is not None:
             made.fused = fusion.all_of(observations)
         for row, item in enumerate(observations):
-            made.delay[row] = item.delay
+            made.delay[row], made.wrench[row] = item.delay, item.wrench
             for index in item.links:
                 made.observed[row, index] = True
                 made.valid[row, index] = not item.reasons[index]
-            made.wrench[row] = item.wrench
             if any(item.reasons):
                 made.reasons[row] = item.reasons
             if item.contacts:
@@ -343,11 +342,8 @@ class _Instants:
         self.seen = arm.in_links(
             means[:, 3 * n:].reshape(len(new), count, COLUMNS) - observer.bias)
         self.distal = self.seen + self.held
-        self.wild: Flags = np.zeros(len(new), bool)
-        for outputs in (self.distal.reshape(len(new), -1), self.torque):
-            size_of = np.abs(outputs)
-            if not size_of.max(initial=0.0) <= IMPOSSIBLE:
-                self.wild |= windows.full & ~(size_of <= IMPOSSIBLE).all(axis=1)
+        outputs = np.hstack((self.distal.reshape(len(new), count * COLUMNS), self.torque))
+        self.wild: Flags = windows.full & ~(np.abs(outputs) <= IMPOSSIBLE).all(axis=1)
         self.full = windows.full & ~self.wild
         lost = np.cumsum(unknown)
         self.without_effort = lost[new] - lost[first] + unknown[first] > 0
@@ -547,14 +543,14 @@ class OfflineObserver:
         block.delay[:] = np.where(at.full, at.windows.delay, 0.5 * window.length / SECOND)
         self._judge_validity(block, at)
         loud = block.force >= self._values.force_threshold
-        self.delays.add(block.stamps, at.held, at.distal, ~_any(~block.valid | loud))
+        self.delays.add(block.stamps, at.held, at.distal, np.all(block.valid & ~loud, axis=1))
         torques = self._observer.torques
         if torques is not None:
             with_effort = np.flatnonzero(at.full & ~at.without_effort)
             block.external[with_effort] = torques.external_torque(
                 at.torque, at.v, at.a, at.means[:, 2 * n:3 * n])[with_effort]
             for number in _until_over(
-                    _any(np.abs(block.external[with_effort]) > torques.threshold),
+                    np.any(np.abs(block.external[with_effort]) > torques.threshold, axis=1),
                     lambda: torques.is_colliding):
                 row = int(with_effort[number])
                 torques.judge(
@@ -590,7 +586,7 @@ class OfflineObserver:
                 test.note(int(block.stamps[row]), at.motion(row), block.wrench[row],
                           block.reasons_at(row), block.contacts.get(row, {}))
 
-        for row in _until_over(saturated | _any(block.valid & loud), lambda: any(
+        for row in _until_over(saturated | np.any(block.valid & loud, axis=1), lambda: any(
                 judge.in_contact for judge in self._observer.judges)):
             keep(row)
             if not at.full[row]:
@@ -674,13 +670,6 @@ def _until_over(begins: Flags, lasts: Callable[[], bool]) -> Iterator[int]:
             row = int(candidates[ahead])
         yield row
         row += 1
-
-
-def _any(flags: Flags) -> Flags:
-    """Return which rows hold a flag; faster than NumPy's reduction where few do."""
-    found: Flags = np.zeros(len(flags), bool)
-    found[np.nonzero(flags)[0]] = True
-    return found
 
 
 class _Windows:

@@ -152,15 +152,13 @@ class Primitive:
                     a += direction[axis]**2
                     b += direction[axis] * at[axis]
                     c += at[axis]**2
-                square = b * b - a * c
-                if a < _PARALLEL**2:
-                    low, high = (-math.inf, math.inf) if c <= 0.0 else (math.inf, -math.inf)
-                elif square > 0.0:
+                square, parallel = b * b - a * c, a < _PARALLEL**2
+                if not parallel and square > 0.0:
                     root = math.sqrt(square)
-                    low, high = (-b - root) / a, (-b + root) / a
-                else:
-                    low, high = math.inf, -math.inf
-                begin, end = max(begin, low), min(end, high)
+                    begin, end = max(begin, (-b - root) / a), min(end, (-b + root) / a)
+                elif not parallel or c > 0.0:
+                    # Beyond the limit everywhere.
+                    begin, end = math.inf, -math.inf
             if begin < end:
                 first = min(first, begin)
         return first

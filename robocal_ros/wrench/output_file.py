@@ -17,7 +17,16 @@ import numpy.typing as npt
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.files import PartFile
-from robocal_ros.messages import WRENCH, McapWriter, Stamps, serialized, to_seconds
+from robocal_ros.messages import (
+    JOINT_STATE,
+    POINT,
+    STRING,
+    WRENCH,
+    McapWriter,
+    Stamps,
+    serialized,
+    to_seconds,
+)
 from robocal_ros.wrench.contact import Contact
 from robocal_ros.wrench.fusion import Fused, Fusion
 from robocal_ros.wrench.observer import FILLING, NUMBERS
@@ -74,14 +83,13 @@ class McapSeries(McapWriter):
         self._said: dict[str, object] = {}
         for link in self._links:
             self._announce(f'links/{link}/wrench', WRENCH, header={'frame_id': link})
-            self._announce(f'links/{link}/contact', 'geometry_msgs/msg/PointStamped',
-                           header={'frame_id': link})
+            self._announce(f'links/{link}/contact', POINT, header={'frame_id': link})
             self._announce(f'links/{link}/force_lower_bound', 'std_msgs/msg/Float64')
             self._announce(f'links/{link}/in_contact', _BOOL)
-            self._announce(f'links/{link}/reason', 'std_msgs/msg/String')
+            self._announce(f'links/{link}/reason', STRING)
         count = len(self._joints)
-        self._announce('external_torque', 'sensor_msgs/msg/JointState', name=list(self._joints),
-                       effort=np.zeros(count))
+        self._announce(
+            'external_torque', JOINT_STATE, name=list(self._joints), effort=np.zeros(count))
         for joint in self._joints:
             self._announce(f'joints/{joint}/in_contact', _BOOL)
         if self._tool_frame:

@@ -357,21 +357,17 @@ def contact_markers(frame: str, number: int, contact: Contact, force: float) -> 
     """
     tip = contact.line_point if contact.point is None else contact.point
     along = contact.direction
+    ends = contact.line_point - _LINE * along, contact.line_point + _LINE * along
     markers = [
-        conversions.to_marker(
-            frame, 'line_of_action', Marker.LINE_LIST, (0.6, 0.6, 0.6, 0.8), (0.003,),
-            number=number,
-            points=(contact.line_point - _LINE * along, contact.line_point + _LINE * along)),
-        conversions.to_marker(
-            frame, 'external_force', Marker.ARROW, (0.9, 0.15, 0.1, 1.0), (0.012, 0.028, 0.03),
-            number=number, points=(tip - _SCALE * force * along, tip))]
-    if contact.point is not None:
-        markers.append(conversions.to_marker(
-            frame, 'contact_point', Marker.SPHERE_LIST, (1.0, 0.85, 0.1, 1.0), (0.02,) * 3,
-            number=number, points=(contact.point,)))
+        conversions.to_marker(frame, name, kind, colour, size, number=number, points=points)
+        for name, kind, colour, size, points in (
+            ('line_of_action', Marker.LINE_LIST, (0.6, 0.6, 0.6, 0.8), (0.003,), ends),
+            ('external_force', Marker.ARROW, (0.9, 0.15, 0.1, 1.0), (0.012, 0.028, 0.03),
+             (tip - _SCALE * force * along, tip)),
+            ('contact_point', Marker.SPHERE_LIST, (1.0, 0.85, 0.1, 1.0), (0.02,) * 3, (tip,)))]
     for marker in markers:
         marker.frame_locked, marker.lifetime = True, conversions.to_duration(_LIFETIME)
-    return markers
+    return markers if contact.point is not None else markers[:-1]
 
 
 class ContactReaction:

@@ -218,8 +218,7 @@ class WrenchFollowing:
         joints = self._topics[marks.JOINTS]
         for topic, stamps, values, problems, times in ahead(self._decoded(intakes, progress)):
             if topic == joints:
-                usable = np.delete(np.arange(len(stamps)), list(problems)) if problems else slice(
-                    None)
+                usable = np.delete(np.arange(len(stamps)), list(problems))
                 whole.add_joint_states(stamps[usable], values[usable], times[usable])
             else:
                 whole.add_readings(sensors[topic], stamps, values, problems, times)

@@ -212,9 +212,7 @@ class _Readings(_Samples):
         if not self.feed.stuck_time or not len(live):
             return
         values = np.vstack((self._last, rows[live]))
-        changed = values[1:, 0] != values[:-1, 0]
-        if not changed.all():
-            changed = (values[1:] != values[:-1]).any(axis=1)
+        changed = (values[1:] != values[:-1]).any(axis=1)
         since = np.maximum.accumulate(np.where(changed, stamps[live], self._same_since))
         for row in np.flatnonzero(stamps[live] - since > self.feed.stuck_time).tolist():
             why[live[row]] = self._sentence(self.feed.stuck(int(stamps[live[row]] - since[row])))
@@ -519,9 +517,8 @@ class OfflineObserver:
     def _trim(self, done: int) -> None:
         """Drop samples that no later window contains."""
         stamps, window = self._joints.stamps, self._chains.samples.window
-        oldest = min(int(np.searchsorted(stamps, stamps[done - 1] - window.slack)),
-                     done - window.fewest) - 3
-        oldest = max(oldest, 0)
+        first = int(np.searchsorted(stamps, stamps[done - 1] - window.slack))
+        oldest = max(min(first, done - window.fewest) - 3, 0)
         since = int(stamps[oldest])
         self._joints.drop(oldest)
         self._begun = done - oldest
@@ -575,8 +572,7 @@ class OfflineObserver:
         count, time, new = len(self._sensors), at.time, at.windows.new
         saturated = np.zeros(len(block), bool)
         for index, sensor in enumerate(self._sensors):
-            if at.missing[:, index].any():
-                saturated |= at.missing[new, index] & sensor.saturated(at.before[new, index])
+            saturated |= at.missing[new, index] & sensor.saturated(at.before[new, index])
         moving = np.flatnonzero(at.full)
         kept = deque(moving[np.diff(block.stamps[moving] // EVERY, prepend=-1) > 0].tolist())
 

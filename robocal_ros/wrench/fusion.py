@@ -268,6 +268,7 @@ class Fusion:
 
     Attributes:
         frame: Frame in which the tool wrench is expressed, about its origin.
+        outside: Frames that place that frame; None if the robot description does.
         by_torque: Whether joint torques alone are the source of the tool wrench.
 
     """
@@ -290,8 +291,8 @@ class Fusion:
         self._robot = arm.robot.copy()
         self._tool = arm.robot.tool_frame
         self.frame = values.tool_wrench_frame or self._tool
-        self._frames = frames
-        if self.described:
+        self.outside = None if self._robot.model.existFrame(self.frame) else frames
+        if self.outside is None:
             self._robot.frame_id(self.frame)
         carrier = arm.chain_of_frame(self._tool)
         if values.tool_wrench_source == 'sensor' and carrier is None:
@@ -310,11 +311,6 @@ class Fusion:
         self._own = -1 if carrier is None else carrier.proximal
         self._path = [chain.proximal for chain in arm.chains if self._own in (
             chain.proximal, *arm.all_distal[chain.proximal])]
-
-    @property
-    def described(self) -> bool:
-        """Whether that frame must be in the robot description."""
-        return self._frames is None or bool(self._robot.model.existFrame(self.frame))
 
     def all_of(self, observations: Sequence[Observation]) -> Fused:
         """Return the tool wrench and all covariances of successive observations."""
@@ -464,9 +460,9 @@ class Fusion:
 
     def _place(self, stamp: int) -> tuple[str, pin.SE3]:
         """Return a frame of the robot description, and the output frame's placement in it."""
-        if self._frames is None or self.described:
+        if self.outside is None:
             return self.frame, pin.SE3.Identity()
-        return self._frames.locate(self.frame, stamp)
+        return self.outside.locate(self.frame, stamp)
 
     def _shift(self, observation: Observation) -> Array:
         """Return the matrix of wrenches from the tool frame to the output frame, shape (6, 6)."""

@@ -200,7 +200,7 @@ class WrenchOutputs:
         frames = FrameTree({frame.name for frame in arm.robot.model.frames[1:]},
                            arm.robot.root_frame)
         self._fusion = Fusion(observer, frames)
-        self._transforms = None if self._fusion.described else _subscribe_transforms(node, frames)
+        self._transforms = _subscribe_transforms(node, frames) if self._fusion.outside else None
         joint_names = arm.robot.joint_names
         self._links = [_LinkTopics(node, link) for link in self._names]
         self._tool = _Topic(node, '~/tool_wrench', WrenchStamped(

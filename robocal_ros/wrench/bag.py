@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, compress, groupby, islice
+from itertools import chain, compress, groupby
 from pathlib import Path
 
 import numpy as np
@@ -159,8 +159,8 @@ class WrenchFollowing:
             bias, reference = self._observer.bias, self._observer.reference
             by_samples = bool(self._observer.imu_chains or self._values.drift_lag)
             try:
-                digest = self._observe(result, writer, self._sampled(progress) if by_samples
-                                       else ahead(self._blocks(progress)))
+                digest = self._observe(
+                    result, writer, (self._sampled if by_samples else self._blocks)(progress))
             except _ClockJumpError:
                 # Start again sample by sample, which handles jumps.
                 writer.restart()
@@ -204,7 +204,7 @@ class WrenchFollowing:
         self._tare = self._observer.recorder = next(self._records, None)
         return True
 
-    def _blocks(self, progress: Callable[[int], None] | None) -> Generator[Block, None, None]:
+    def _blocks(self, progress: Callable[[int], None] | None) -> Iterator[Block]:
         """Observe in whole arrays.
 
         Raises:
@@ -214,6 +214,15 @@ class WrenchFollowing:
         whole = OfflineObserver(self._observer, self._fusion)
         intakes = {topic: channel.intake
                    for topic, channel in self._channels(self._selected).items()}
+        yield from ahead(self._of_arrays(whole, intakes, progress))
+        self._tell_counts(intakes)
+        self._tell_delays(whole)
+
+    def _of_arrays(
+        self, whole: OfflineObserver, intakes: Mapping[str, Intake],
+        progress: Callable[[int], None] | None,
+    ) -> Generator[Block, None, None]:
+        """Yield all observations."""
         sensors = {topic: index for index, topic in enumerate(intakes)}
         joints = self._topics[marks.JOINTS]
         for topic, stamps, values, problems, times in ahead(self._decoded(intakes, progress)):
@@ -224,8 +233,6 @@ class WrenchFollowing:
                 whole.add_readings(sensors[topic], stamps, values, problems, times)
             yield from self._advance(whole, final=False)
         yield from self._advance(whole, final=True)
-        self._tell_counts(intakes)
-        self._tell_delays(whole)
 
     def _decoded(
         self, intakes: Mapping[str, Intake], progress: Callable[[int], None] | None
@@ -266,14 +273,15 @@ class WrenchFollowing:
 
     def _sampled(self, progress: Callable[[int], None] | None) -> Iterator[Block]:
         """Observe sample by sample."""
-        def tared() -> Iterator[Observation]:
-            for observation in self._observations(self._selected, progress):
-                yield observation
-                self._ended_tare(passed=self._tare is not None and (
-                    observation.stamp > self._tare.span[1] + _MARGIN))
-
-        observations = tared()
-        while waiting := list(islice(observations, _BLOCK)):
+        waiting: list[Observation] = []
+        for observation in self._observations(self._selected, progress):
+            waiting.append(observation)
+            if len(waiting) == _BLOCK:
+                yield Block.of(waiting, self.robot.n, self._fusion)
+                waiting = []
+            self._ended_tare(passed=self._tare is not None and (
+                observation.stamp > self._tare.span[1] + _MARGIN))
+        if waiting:
             yield Block.of(waiting, self.robot.n, self._fusion)
 
     # ------------------------------------------------------------------------ inputs

@@ -14,7 +14,7 @@ import re
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar
 
@@ -249,7 +249,8 @@ def read_as(path: Path, what: str, schema: type[T]) -> T:
 
 # What is wrong; then, if it is not the whole, whether it is a key of the mapping, and the path.
 _MESSAGE = re.compile(r'(.*?)(?: - at (`key` in )?`\$(.*)`)?\Z', re.DOTALL)
-_STEP = re.compile(r'\.(\w+)|\[(\d+)\]')
+# A field, an index, or any value of a mapping, of which msgspec does not tell the key.
+_STEP = re.compile(r'\.(\w+)|\[(\d+)\]|\[\.\.\.\]')
 _FIELD = re.compile(r'Object (contains unknown|missing required) field `(.*)`', re.DOTALL)
 _FINITE = re.compile(rf'float [<>]= -?{re.escape(repr(_LARGEST))}')
 _TYPE = re.compile(r'\b(float|int|str|bool|object|array)\b|\|')
@@ -260,8 +261,10 @@ _WORDS = {'float': 'a number', 'int': 'a whole number', 'str': 'a string', 'bool
 def _refusal(message: str, value: Any, schema: Any, name: str, at: str) -> FileFormatError:
     """Return a message of msgspec as a sentence with key and value."""
     what, of_keys, path = _MESSAGE.findall(message)[0]
-    steps = [key or int(index) for key, index in _STEP.findall(path)]
+    steps = [key or (int(index) if index else None) for key, index in _STEP.findall(path)]
     for step in steps:
+        if step is None:
+            break
         value = value[step]
     place = f'{at}{path}'.lstrip('.')
     field = _FIELD.fullmatch(what)
@@ -287,11 +290,13 @@ def _refusal(message: str, value: Any, schema: Any, name: str, at: str) -> FileF
     return refuse(name, place or 'the whole file', expected, value)
 
 
-def _allowed(schema: Any, steps: list[str | int]) -> str:
+def _allowed(schema: Any, steps: Sequence[str | int | None]) -> str:
     """Return the keys or choices that a schema allows at a place, empty for any."""
     info: Any = msgspec.inspect.type_info(schema)
     for step in steps:
-        if isinstance(step, int):
+        if step is None:
+            info = info.value_type
+        elif isinstance(step, int):
             info = info.item_type
         else:
             info = next(field.type for field in info.fields if field.encode_name == step)

@@ -17,6 +17,7 @@ from benchmarks.second_world import ARMS, body, rotation, urdf_of
 from robocal_ros.compliance.geometry import (
     ArmGeometry,
     KnownDistance,
+    ListOfSets,
     Observations,
     ObservedSet,
     fit_geometry,
@@ -27,6 +28,7 @@ from robocal_ros.compliance.measurement import Target
 from robocal_ros.compliance.model import Mounted, mounted_of
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.errors import DataError, FileFormatError
+from robocal_ros.files import read_as
 from robocal_ros.results import CalibrationResult, State, Verdict, from_yaml, to_yaml
 from robocal_ros.robot import FRAME_AXES, Robot, with_frames
 
@@ -473,3 +475,13 @@ def test_lists_that_contradict_themselves_are_refused(tmp_path: Path) -> None:
         path.write_text(text, encoding='utf-8')
         with pytest.raises(DataError, match=message):
             read_observations([path], ROBOT)
+
+
+@pytest.mark.parametrize(('camera', 'problem'), [
+    ('{file: 3}', r"key 'cameras\[\.\.\.\]\.file': expected a string"),
+    ('{file: a.yaml, name: b}', r"key 'cameras\[\.\.\.\]\.name' is unknown; expected only file")])
+def test_a_wrong_value_of_a_camera_is_named(tmp_path: Path, camera: str, problem: str) -> None:
+    path = tmp_path / 'sets.yaml'
+    path.write_text(f'sets: []\ncameras: {{front: {camera}}}\n', encoding='utf-8')
+    with pytest.raises(FileFormatError, match=problem):
+        read_as(path, 'list of sets', ListOfSets)

@@ -53,11 +53,14 @@ class PlanPanel:
         self._command = [sys.executable, '-m', 'robocal_ros.cli.main', 'calibrate',
                          '--namespace', namespace]
         self._process: subprocess.Popen[str] | None = None
+        # Each click has a thread of its own.
+        self._one_click = threading.Lock()
         self._terminal = -1
         self._lines: deque[str] = deque(maxlen=_LINES)
         self._said, self._shown = 0, -1
-        # The newest question, by how much was said up to it, and since when it stands [s].
-        self._asked, self._since = 0, 0.0
+        # The newest question, by how much was said up to it, and since when it stands [s];
+        # infinite once it is answered.
+        self._asked, self._since = 0, np.inf
         unknown = Answers()
         with gui.add_folder('calibration'):
             with gui.add_folder('questions') as self._questions:
@@ -139,8 +142,11 @@ class PlanPanel:
         return found
 
     def _start(self) -> None:
-        if self._running:
-            return
+        with self._one_click:
+            if not self._running:
+                self._run()
+
+    def _run(self) -> None:
         self._lines.clear()
         try:
             text = self._answers().text()
@@ -164,20 +170,20 @@ class PlanPanel:
             self._say(line.rstrip())
         code = process.wait()
         os.close(terminal)
+        self._say(_ENDS.get(code, f'Ended with code {code}.'))
         # Steps by hand may have changed it.
         self._mounted.value = Answers.read(file).mounted
         shutil.rmtree(file.parent)
-        self._say(_ENDS.get(code, f'Ended with code {code}.'))
 
     def _say(self, line: str) -> None:
         self._lines.append(line)
         self._said += 1
 
     def _answer(self, letter: str) -> None:
-        if self._yes.visible:
-            self._yes.visible = self._no.visible = False
-            self._since = np.inf
-            os.write(self._terminal, f'{letter}\n'.encode())
+        with self._one_click:
+            if time.monotonic() >= self._since + _READING:
+                self._since = np.inf
+                os.write(self._terminal, f'{letter}\n'.encode())
 
     def _interrupt(self) -> None:
         if self._process is not None and self._running:

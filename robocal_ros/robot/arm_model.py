@@ -277,7 +277,9 @@ def identified_model(robot: Robot, result: CalibrationResult) -> ArmModel:
     # Efforts are divided by the identified scales before they are used.
     scale = np.concatenate((np.ones(11 * n), values[11 * n:]))
     arm = with_links(robot, values[:10 * n].reshape(n, 10), values[10 * n:11 * n])
-    if {*GRAVITY} <= {parameter.name for parameter in result.parameters}:
+    # Another stated gravity is that of another mounting.
+    if {*GRAVITY} <= {parameter.name for parameter in result.parameters} and (
+            np.array_equal(result.settings['gravity'], robot.gravity)):
         arm = _under(arm, result.values(GRAVITY))
     return ArmModel(
         arm, covariance / np.outer(scale, scale), f'identified ({result.source})', True)

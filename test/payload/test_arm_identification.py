@@ -109,6 +109,9 @@ def test_a_base_far_out_of_level_belongs_to_the_identified_arm() -> None:
     assert np.linalg.norm(known.gravity - true.gravity) < 0.05
     assert np.linalg.norm(known.gravity) == pytest.approx(np.linalg.norm(ROBOT.gravity))
     assert 'The base leans by 4.1°' in arm_summary(result)
+    # With another stated gravity, the base is another one.
+    upright = on_leaning_base(ROBOT, np.radians([4.1, 0.0]))
+    np.testing.assert_array_equal(identified_model(upright, result).robot.gravity, upright.gravity)
     # A level one is left as it is stated.
     level = identified_model(ROBOT, run())
     np.testing.assert_array_equal(level.robot.gravity, ROBOT.gravity)

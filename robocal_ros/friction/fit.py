@@ -683,8 +683,12 @@ class FrictionFit(JointFit):
 def _gravity_check(
     joint: str, gravity: GravityComparison, friction: float, values: FrictionParameters
 ) -> Check:
-    """Check the model's gravity; what the base's tilt explains is no sign of a wrong model."""
-    limit = max(GRAVITY_ERROR * friction, CERTAIN * values.tilt_std * gravity.tilted)
+    """Check the model's gravity; what is stated of its errors is no sign of a wrong model.
+
+    The intervals contain such errors, and those that the runs make likely.
+    """
+    limit = max(GRAVITY_ERROR * friction, CERTAIN * float(
+        np.hypot(values.tilt_std * gravity.tilted, gravity.stated)))
     wrong = gravity.significant and gravity.error > limit
     return Check(
         f'{joint}: gravity', not wrong, gravity.error, limit, 'N·m',

@@ -406,6 +406,7 @@ class GravityComparison:
         value: (a, b), shape (2,) [N·m].
         covariance: Covariance of both, shape (2, 2).
         tilted: Amplitude of that torque per tilt of the base [N·m/rad].
+        stated: Its standard deviation by what is stated of links, payload and angles [N·m].
         rows: What the pairs tell of the amplitudes of ``waves``: their product with these is
             ``told``, with errors of unit variance, shape (r, 2 ``PERIODS``).
         told: Shape (r,).
@@ -433,8 +434,9 @@ class GravityComparison:
         direction = self.value / self.error if self.error > 0.0 else np.array([1.0, 0.0])
         self.std = float(np.sqrt(direction @ self.covariance @ direction))
         self.significant = self.error > 4.0 * self.std
-        self.tilted = float(np.linalg.norm(
-            direction @ amplitudes(points, [p.tilted for p in points])))
+        self.tilted, self.stated = (
+            float(np.linalg.norm(direction @ amplitudes(points, changes))) for changes in (
+                [p.tilted for p in points], [np.append(p.by_links, p.errors) for p in points]))
         information, moment, factor = _shape_information(
             [item[:, :-1] for item in rows], left, [0.0] * 2 * PERIODS, together=2)
         sizes, axes = np.linalg.eigh(information / factor)
@@ -655,11 +657,31 @@ def ripple_of(points: Sequence[SpeedPoint]) -> tuple[Ripple, ...]:
         points: Usable runs of one joint.
 
     """
-    return find_ripple(_ripple_runs(points))
+    found = find_ripple(_ripple_runs(points))
+    # A part of its torque had passed for gravity.
+    return found and find_ripple(_ripple_runs(points, found))
 
 
-def _ripple_runs(points: Sequence[SpeedPoint]) -> list[RippleRun]:
-    return [RippleRun(p.angle, p.total - p.gravity) for p in points]
+def _ripple_runs(points: Sequence[SpeedPoint], known: Sequence[Ripple] = ()) -> list[RippleRun]:
+    """Return the runs beside gravity that the model lacks, which bends them like slow ripple.
+
+    Args:
+        points: Usable runs of one joint.
+        known: Ripple that is known and is no part of that gravity.
+
+    """
+    if not points:
+        return []
+    rows, left, rest = [], [], []
+    for point in points:
+        wave, torque = waves(point.angle, 1), point.total - point.gravity
+        rows.append(wave - wave.mean(axis=0))
+        left.append(torque - torque.mean())
+        ripple = np.sum([item.torque(point.angle) for item in known], axis=0)
+        rest.append(left[-1] - (ripple - np.mean(ripple)))
+    value = np.linalg.lstsq(np.vstack(rows), np.concatenate(rest))[0]
+    return [RippleRun(p.angle, torque - row @ value) for p, row, torque in zip(
+        points, rows, left, strict=True)]
 
 
 def without_ripple(

@@ -625,7 +625,9 @@ def estimate_gains(
         covariance_names=tuple(names[i] for i in places),
         covariance=(covariance * units)[np.ix_(places, places)],
         fit=validation.whole, validation=validation.held_out,
-        checks=(*_gain_checks(robot.joint_names, gain, shares), _weight_check(known, fit),
+        checks=(*_gain_checks(robot.joint_names, gain, shares,
+                              unit=values.effort_source != 'unknown'),
+                _weight_check(known, fit),
                 *validation.checks),
         settings={'band': BAND, 'widened_priors': sorted(fit.rows.contradicted), **values.settings(
             'known_mass', 'known_mass_std', 'posture_std', 'sag_std', 'delay_std',
@@ -752,18 +754,23 @@ def _weight_check(arm: ArmModel, fit: RowsFit) -> Check:
         'adequate')
 
 
-def _gain_checks(joint_names: Sequence[str], gain: Array, shares: Array) -> list[Check]:
-    low, high = PLAUSIBLE_GAINS
+def _gain_checks(
+    joint_names: Sequence[str], gain: Array, shares: Array, *, unit: bool
+) -> list[Check]:
+    """Check gains; without a unit of the efforts, no value of them is implausible but its sign."""
     known, best = shares <= MAX_GAIN_STD, int(np.argmin(shares))
-    far = np.where(known, np.maximum(gain / high, low / np.maximum(gain, 1e-9)), 0.0)
-    worst = int(np.argmax(far))
+    low, high = PLAUSIBLE_GAINS if unit else (0.0, np.inf)
+    worst = int(np.argmax(np.where(known, np.abs(np.log(np.maximum(gain, 1e-9))), 0.0)))
     return [
         Check('gains identified', bool(known.any()), float(known.sum()), 1.0, '1',
               f'{int(known.sum())} of {len(gain)} drive gains are identified; that of '
               f"'{joint_names[best]}' is known best, to {100.0 * shares[best]:.1f} % (limit "
               f'{100.0 * MAX_GAIN_STD:.1f} %). A heavier load, a faster motion or a more accurate '
               'URDF (arm_model_std) improves them.'),
-        Check('plausible gains', bool(far[worst] <= 1.0), float(gain[worst]), high, '1',
+        Check('plausible gains', bool(((gain > low) & (gain < high))[known].all()),
+              float(gain[worst]), high if unit else low, '1',
               f"The gain farthest from 1 is that of '{joint_names[worst]}', "
-              f'{gain[worst]:.3f} (plausible: {low} … {high}).'),
+              f'{gain[worst]:.3f} (plausible: {low} … {high}).' if unit else
+              f"The efforts of '{joint_names[worst]}' are {gain[worst]:.3g} times what their size "
+              'suggests; a negative factor means that their sign is wrong.'),
     ]

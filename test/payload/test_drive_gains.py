@@ -71,6 +71,17 @@ def test_efforts_in_an_unknown_unit_get_their_constants(usual):
             samples, effort=samples.effort * [1, -1, 1, 1, 1, 1]), unknown)
 
 
+def test_no_constant_of_an_unknown_unit_is_implausible():
+    """A heavy tool near the last axis loads it by a fraction of what is expected of its mass."""
+    near = replace(TOOL, mass=10.0, com=np.array([0.02, 0.0, 0.1]))
+    record = Record('robocal', near, exciting(), duration=10.0)
+    known, unknown = (found_by(record, 3, known_mass=near.mass, effort_source=source)
+                      for source in ('current', 'unknown'))
+    assert unknown.verdict is known.verdict is Verdict.PASS
+    values = [[p.value for p in result.parameters] for result in (known, unknown)]
+    np.testing.assert_allclose(*values, rtol=1e-4)
+
+
 @pytest.mark.parametrize(('source', 'constants'), [('current', [1.0, -1.0, 1.0, 1.0, 1.0, 1.0]),
                                                    ('unknown', [1.0, -3.0, 1.0, 1.0, 1.0, 1.0])])
 def test_the_advice_on_a_reversed_sign_helps(usual, source, constants):

@@ -684,6 +684,7 @@ def _settled(rows: Rows, value: Array, gain: Array | None = None) -> RowsFit:
     names = [*(f'drive gain of {name}' for name in rows.channels), *rows.names[1:]]
     value = np.concatenate((value, np.zeros(len(rows.names) - len(value))))
     state = Iteration(rows, np.where(rows.valid, 1.0, np.inf))
+    damping, before = 1.0, np.inf
     for step in range(_STEPS):
         # Linearised about the current payload: e (τ + Y dp), with unknowns e and p.
         few = state.few
@@ -692,7 +693,11 @@ def _settled(rows: Rows, value: Array, gain: Array | None = None) -> RowsFit:
                           _MAX_GAIN_CONDITION)
         # In standard deviations.
         change = float((np.abs(fit.value[:n] - gain) / fit.std()[:n]).max())
-        gain, value = fit.value[:n], np.concatenate((value[:1], fit.value[n:]))
+        if step > _WEIGHED and change >= before:
+            damping *= 0.5
+        before = change
+        gain = gain + damping * (fit.value[:n] - gain)
+        value = np.append(value[:1], value[1:] + damping * (fit.value[n:] - value[1:]))
         residual = rows.residual(value, gain)
         if change < _CONVERGED:
             return state.fit(value, fit, residual, gain)

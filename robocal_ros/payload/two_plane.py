@@ -194,7 +194,7 @@ class HeldOut:
 
     Attributes:
         fit: Residuals.
-        fitted: RMS residual of the fitted sweeps [N·m].
+        expected: RMS residual of the fitted sweeps and of the prediction's uncertainty [N·m].
         lever: Error of the lever that would explain them, shape (2,) [m]; empty if it is
             unobservable.
         std: Its standard deviation, prediction included, same shape [m].
@@ -202,7 +202,7 @@ class HeldOut:
     """
 
     fit: Fit
-    fitted: float
+    expected: float
     lever: Array
     std: Array
 
@@ -504,7 +504,9 @@ class _Recording:
             elif name in unknown:
                 error += self.lever_shift(used, change, unknown[name])
             covariance += error @ error.T
-        return HeldOut(fit, rms(plane.residual), lever.value, np.sqrt(np.diag(covariance)))
+        by_lever = np.sum(regressor @ covariance * regressor, axis=1)
+        return HeldOut(fit, float(np.sqrt(rms(plane.residual)**2 + by_lever.mean())), lever.value,
+                       np.sqrt(np.diag(covariance)))
 
 
 @dataclass(frozen=True)
@@ -769,11 +771,11 @@ def _checks(
     for item in held_out:
         fit = item.fit
         lever, std = (float(np.abs(part).max(initial=0.0)) for part in (item.lever, item.std))
-        ratio = fit.after / item.fitted if item.fitted > 0.0 else float('inf')
+        ratio = fit.after / item.expected if item.expected > 0.0 else float('inf')
         yield at_most(
             f'held-out {fit.what}', ratio, 2.0, '1',
             f'Held-out {fit.what}: RMS residual {fit.after:.3f} N·m of {fit.before:.3f} N·m, '
-            f'{ratio:.2f} times that of the fit (limit 2).', 'adequate')
+            f'{ratio:.2f} times those of the fit and of its uncertainty (limit 2).', 'adequate')
         yield at_most(
             f'held-out lever, {fit.what}', lever, limit + 4.0 * std, 'm',
             f'Held-out {fit.what}: {1e3 * lever:.2f} mm of lever unexplained '

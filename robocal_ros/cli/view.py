@@ -43,7 +43,16 @@ from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, print_line
 from robocal_ros.cli.node_client import NodeClient, RosSession, full_name, is_served
 from robocal_ros.cli.view_plan import PlanPanel
-from robocal_ros.cli.view_results import BAD, FAIR, GOOD, RED, ResultsPanel, html, table
+from robocal_ros.cli.view_results import (
+    BAD,
+    FAIR,
+    GOOD,
+    RED,
+    FormingPlot,
+    ResultsPanel,
+    html,
+    table,
+)
 from robocal_ros.errors import ConfigurationError, ModelError, RobocalError
 from robocal_ros.messages import qos, subscribe_text
 from robocal_ros.results import default_directory, from_yaml
@@ -222,6 +231,7 @@ class _Panel:
             self._bar = gui.add_html('', visible=False)
             self._button = gui.add_button('Cancel and hold the arm', color=RED, visible=False)
             self._table = gui.add_html('')
+        self._plot = FormingPlot(gui, self._folder)
         self._button.on_click(self._ask)
 
     def _ask(self, _: Any) -> None:
@@ -256,11 +266,14 @@ class _Panel:
         if self._published.status is not self._shown:
             self._shown = self._published.status
             phase = self._published.values.get('phase', '')
-            forming = [(name, value) for name, value in self._published.values.items()
-                       if name not in ('phase', 'progress') and phase not in _IDLE]
+            forming = {name: value for name, value in self._published.values.items()
+                       if name not in ('phase', 'progress') and phase not in _IDLE}
             self._text.content = html(
                 'status', _COLOURS.get(self._shown.level, BAD), phase, self._shown.message,
-                forming)
+                forming.items())
+            if phase in _IDLE:
+                self._plot.clear()
+            self._plot.take(forming)
             percent = min(max(self._published.progress, 0.0), 100.0)
             self._bar.content = html('bar', percent, self._title)
             self._bar.visible = self._button.visible = phase not in _IDLE

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stored results in the browser: all that passed, the newest that did not, and their plots."""
+"""Results in the browser: stored ones with their plots, and estimates that a procedure forms."""
 
 from __future__ import annotations
 
+import re
 import time
+from collections import deque
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from robocal_ros.errors import RobocalError
 from robocal_ros.results import (
     CalibrationResult,
+    Series,
     environment,
     figure,
     read_result,
@@ -24,6 +30,12 @@ _FAILED = '.failed.yaml'
 # Interval at which the folder is looked at [s], and how many of its results are listed.
 _PERIOD, _MOST = 2.0, 50
 _ASPECT = 0.75
+# Value in a status whose name ends with its unit, with or without its interval.
+_NUMBER = re.compile(r'([-+]?[\d.]+(?:e[-+]?\d+)?)(?: ± ([\d.]+(?:e[-+]?\d+)?).*)?')
+_NO_ESTIMATES = ('remaining [s]',)
+# Most points of a plot that forms, interval at which it is drawn anew [s], and how many times as
+# uncertain as the newest an estimate may be: the first ones are of any size.
+_POINTS, _REDRAWN, _UNCERTAIN = 500, 0.5, 5.0
 
 
 def html(part: str, *values: object) -> str:
@@ -116,3 +128,61 @@ class ResultsPanel:
             if series.title == self._drawn:
                 with self._folder:
                     self._plot = self._gui.add_plotly(figure(series), aspect=_ASPECT)
+
+
+class FormingPlot:
+    """Estimates of a running procedure over time: those with the unit of the newest one."""
+
+    def __init__(self, gui: Any, folder: Any) -> None:
+        """Draw nothing yet.
+
+        Args:
+            gui: Panels of the page.
+            folder: The panel in which the plot appears.
+
+        """
+        self._gui, self._folder = gui, folder
+        self._readings: dict[str, deque[tuple[float, dict[str, tuple[float, float]]]]] = {}
+        self._newest, self._drawn = '', 0.0
+        self._plot: Any = None
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._readings.clear()
+        self._newest = ''
+        if self._plot is not None:
+            self._plot.remove()
+            self._plot = None
+
+    def take(self, values: Mapping[str, str]) -> None:
+        """Take the values of a status by name; what is no estimate is passed over."""
+        found: dict[str, dict[str, tuple[float, float]]] = {}
+        for name, text in values.items():
+            label, bracket, unit = name.partition(' [')
+            number = _NUMBER.fullmatch(text)
+            if bracket and number and name not in _NO_ESTIMATES:
+                found.setdefault(f'[{unit}', {})[label] = float(number[1]), float(number[2] or 0.0)
+        now = time.monotonic()
+        for unit, own in found.items():
+            readings = self._readings.setdefault(unit, deque(maxlen=_POINTS))
+            if not readings or readings[-1][1] != own:
+                readings.append((now, own))
+                self._newest = unit
+        newest = self._readings.get(self._newest, deque())
+        if len(newest) > 1 and now >= self._drawn + _REDRAWN:
+            self._drawn = now
+            self._draw(newest)
+
+    def _draw(self, readings: Collection[tuple[float, dict[str, tuple[float, float]]]]) -> None:
+        stamps = np.array([stamp for stamp, _ in readings])
+        curves = {}
+        for name in dict.fromkeys(name for _, own in readings for name in own):
+            value, half = np.array([own.get(name, (np.nan, np.nan)) for _, own in readings]).T
+            curves[name] = np.where(half <= _UNCERTAIN * half[-1], value, np.nan)
+        drawing = figure(Series(
+            'estimates', 'time [s]', self._newest, stamps - stamps[0], curves))
+        if self._plot is None:
+            with self._folder:
+                self._plot = self._gui.add_plotly(drawing, aspect=_ASPECT)
+        else:
+            self._plot.figure = drawing

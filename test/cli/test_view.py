@@ -205,6 +205,31 @@ def test_a_running_procedure_is_shown_and_cancelled(told: Told, view: View) -> N
     until(view, lambda: not panel._button.visible)
 
 
+def test_estimates_are_drawn_while_they_form(told: Told, view: View) -> None:
+    """Those of the unit of the newest one; what is no estimate is not drawn."""
+    forming = panel_of(view)._plot
+    for share, half in ((40.0, 9.0), (0.1, 1e-3), (0.2, 1e-3), (0.3, 1e-3), (0.2, 1e-3)):
+        message = status('sweeping', 'Sweep of joint_6 forward.')
+        message.values += [KeyValue(key=key, value=value) for key, value in (
+            ('joint_6: lever along gravity [m]', f'{share:.5f} ± {half}'),
+            ('joint_6: lever sideways [m]', f'{-share:.5f} ± {half}'),
+            ('remaining [s]', f'{100.0 - share}'), ('longest turn', '2.1 ms'))]
+        told.say('~/status', message)
+        until(view, lambda share=share: forming._readings and (
+            forming._readings['[m]'][-1][1]['joint_6: lever sideways'][0] == -share))
+        # The next one is drawn at once.
+        forming._drawn = 0.0
+    assert list(forming._readings) == ['[m]']
+    along, sideways = forming._plot.figure.data
+    assert along.name == 'joint_6: lever along gravity'
+    # The first estimates are of any size.
+    np.testing.assert_array_equal(along.y, [np.nan, 0.1, 0.2, 0.3, 0.2])
+    np.testing.assert_array_equal(sideways.y, -along.y)
+    assert (np.diff(along.x) > 0.0).all()
+    told.say('~/status', status('idle', 'Done.'))
+    until(view, lambda: forming._plot is None)
+
+
 def test_a_view_that_is_opened_later_shows_what_was_published(told: Told, request) -> None:
     told.say('/robot_description', String(data=arm_urdf()))
     told.say('~/status', status('idle', 'Done.'))

@@ -7,6 +7,7 @@ They are all torques of the drives, or those without the arm's own dynamics, in 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConfigurationError, DataError
@@ -102,7 +103,7 @@ def check_contents(
             f'first {samples.time[lost.argmax()] - samples.time[0]:.2f} s after their begin; a '
             'live sensor scatters. The driver gave no effort for a time: check it and measure '
             'again.')
-    rows = np.unique(np.linspace(0, len(samples) - 1, min(len(samples), _SAMPLES)).astype(int))
+    rows = _spread_rows(samples.position)
     held, effort = robot.gravity_torques(samples.position[rows]), samples.effort[rows]
     if len(rows):
         _check_units(effort, held, robot)
@@ -133,6 +134,22 @@ def check_contents(
         raise ConfigurationError(
             f"effort_contains is 'external', but the efforts hold {100.0 * share:.0f} % of the "
             "weight of the bare arm; set it to 'all'.")
+
+
+def _spread_rows(position: Array) -> npt.NDArray[np.intp]:
+    """Return rows at even distances along the path.
+
+    Rests, in which static friction holds any part of the weight, then do not count by duration.
+
+    Args:
+        position: Joint angles, shape (k, n) [rad].
+
+    """
+    count = min(len(position), 5 * _SAMPLES)
+    rows = np.unique(np.linspace(0, len(position) - 1, count).astype(int))
+    steps = np.diff(position[rows], axis=0, prepend=position[rows][:1])
+    path = np.cumsum(np.linalg.norm(steps, axis=1) + 1e-9)
+    return rows[np.unique(np.searchsorted(path, np.linspace(path[0], path[-1], _SAMPLES)))]
 
 
 def _lacks_weight(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.excitation_cell import exciting
 from support.forward import Tool
 from test_two_plane import Experiment, experiment, values_for
 
@@ -154,3 +155,14 @@ def test_peaks_beyond_a_rated_torque_are_plausible(case: Experiment) -> None:
     rated = case.robot.copy()
     rated.effort_limit = np.quantile(np.abs(effort), 0.99, axis=0) / 2.5
     check_contents(case.samples(), rated, 'all', 0.5)
+
+
+def test_static_friction_of_a_long_rest_is_no_payload(case: Experiment) -> None:
+    """It looks like one of negative mass if the rest counts by its duration."""
+    motion = exciting(seed=9)
+    time = np.maximum(np.linspace(-20.0, 8.0, 400), 0.0)
+    q, v, _ = motion.at(time)
+    dry, rests = np.array([0.0, 40.0, -20.0, 0.0, 4.0, 0.0]), time[:, None] == 0.0
+    effort = case.robot.gravity_torques(q) + np.where(rests, dry, np.abs(dry) * np.sign(v))
+    check_contents(JointSamples(case.robot.joint_names, np.linspace(0.0, 28.0, 400), q, v * ~rests,
+                                effort), case.robot, 'all', 0.5)

@@ -893,10 +893,9 @@ def torque_rows(
             usual = smooth(blocks.centre.values_of(effort_of))
             yield 'saturation', saturation, usual**3 / rated_efforts(robot, usual)**2
         if arm is not None:
-            unknown = blocks.centre.values_of(lambda q, v, a: arm.uncertain_torques(
+            unknown = blocks.means(lambda q, v, a: arm.uncertain_torques(
                 q, v, a, carried(q, v, a) - (
                     0.0 if reference is None else dynamics.torque(q, v, a, reference))))
-            unknown = smooth(unknown.reshape(len(own), -1)).reshape(unknown.shape)
             gains = arm.factor()[0].shape[1]
             for number, column in enumerate(np.moveaxis(unknown, 2, 0)):
                 yield f'{ARM_GAIN if number < gains else ARM} {number}', 1.0, column

@@ -18,7 +18,13 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.provenance import Inputs
 from robocal_ros.results.result import State, Verdict
 from robocal_ros.results.store import from_yaml, to_yaml
-from robocal_ros.robot.arm_model import ArmModel, link_parameters, urdf_model, with_links
+from robocal_ros.robot.arm_model import (
+    ArmModel,
+    expected_rotors,
+    link_parameters,
+    urdf_model,
+    with_links,
+)
 from robocal_ros.robot.setup import effort_factor, effort_scales
 
 SCALE = np.array([0.87, 1.14, 0.95, 1.08, 0.86, 1.12])
@@ -107,6 +113,22 @@ def test_joints_far_softer_than_stated_widen_their_prior(usual):
     stiff = excitation.estimate_gains(
         usual.robot, usual.joints(3, SCALE), replace(WITH_PRIORS, posture_std=0.0))
     assert stiff.settings['widened_priors'] == []
+
+
+def test_links_and_rotors_are_known_from_a_fast_motion_without_repeats():
+    """What smooths or samples their torques otherwise than the efforts, tells them from gains."""
+    motion = exciting(base=2.0 * np.pi / 3.0, size=0.2)
+    record = Record('robocal', TOOL, motion, duration=5.9)
+    samples, robot = record.joints(0, SCALE), record.robot
+    rotors = SCALE * expected_rotors(robot) * motion.at(record.time)[2]
+    result = excitation.estimate_gains(robot, replace(samples, effort=samples.effort + rotors),
+                                       replace(WITHOUT_PRIORS, arm_model_std=0.05))
+    for found, true in zip(result.parameters[:5], SCALE[:5], strict=True):
+        assert found.std is not None
+        assert found.value is not None
+        # Links that are 5 % off altogether and gains are told apart by the tool alone.
+        assert 0.02 < found.std / true < 0.05
+        assert abs(found.value - true) < min(0.02 * true, 2.0 * found.std)
 
 
 def test_the_scales_correct_the_mass_of_another_tool(usual):

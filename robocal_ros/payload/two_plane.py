@@ -18,11 +18,13 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
 from robocal_ros.estimation import (
     SLOWEST_SWEEP,
+    Effect,
     LinearFit,
     RippleRun,
     Sweep,
     autocorrelation_time,
     find_ripple,
+    fit_mixed,
     grouped,
     ripple_columns,
     scaled_inverse,
@@ -66,10 +68,12 @@ _CONTRADICTION = 1e-3
 # Width of the bins of angle in which both directions are compared [rad]: small against the period
 # of weight, and wide enough for several samples at usual speeds.
 _BIN = 0.02
-# Sweeps are wide enough to separate ripple of so few periods per turn from weight.
-_FEWEST_CYCLES = 6.0
-# Periods per turn of ripple that resembles weight.
-_SLOW_CYCLES = np.arange(1.0, 4.0)
+# Ripple of so many periods within the sweeps can be separated from weight.
+_FEWEST_PERIODS = 3.0
+# Most periods per turn of ripple that is expected where there is faster one.
+_SLOW_CYCLES = 3.0
+# Share of the largest singular value below which columns of ripple are the same.
+_SAME_COLUMN = 1e-4
 # Smallest noise of effort [N·m]; keeps the weights of noise-free recordings finite.
 _LEAST_NOISE = 1e-6
 # Smallest prior standard deviation of a share; 0 means that friction does not change.
@@ -384,20 +388,24 @@ class _Recording:
         names = ['x', 'y', *(f'friction_{"forward" if d > 0 else "backward"}' for d in directions)]
         hint = f"Sweep joint '{name}' over a wider angle."
         free = solve(regressor, target, 1.0, names, hint=hint)
+        fewest = max(2.0 * np.pi * _FEWEST_PERIODS / float(np.ptp(angle)), _SLOW_CYCLES + 1.0)
         ripples = find_ripple([RippleRun.of_samples(*part) for part in zip(
-            _by_sweep(angle, sweeps), _by_sweep(free.residual, sweeps), strict=True)],
-            _FEWEST_CYCLES)
+            _by_sweep(angle, sweeps), _by_sweep(free.residual, sweeps), strict=True)], fewest)
         if ripples:
             regressor = np.hstack((regressor, ripple_columns(angle, ripples)))
             names += [f'ripple_{i}' for i in range(2 * len(ripples))]
             free = solve(regressor, target, 1.0, names, hint=hint)
         average, kind = _paired(angle, sign)
-        rows, noise, freedom = average @ regressor, np.ones(len(kind)), 1.0
+        # Noise is what is left beside ripple of fewer periods, too.
+        cycles = np.arange(1.0, fewest).repeat(2)
+        slow = np.sin(np.outer(angle, cycles) + 0.5 * np.pi * (np.arange(len(cycles)) % 2))
+        rows, aims = average @ np.hstack((regressor, slow)), average @ target
+        noise, freedom = np.ones(len(kind)), 1.0
         for _ in range(2):
             # With equal weights, then with those of the scatter.
-            left = average @ target - rows @ solve(
-                rows, average @ target, noise, names, hint=hint).value
-            noise, freedom = _noise(left, kind, len(names))
+            value, _, rank, _ = np.linalg.lstsq(
+                rows / noise[:, None], aims / noise, rcond=_SAME_COLUMN)
+            noise, freedom = _noise(aims - rows @ value, kind, int(rank))
         speed = float(np.mean([abs(sweep.speed) for sweep in sweeps]))
         known = [0.0 if friction is None else float(friction.torque(d * speed))
                  for d in directions]
@@ -409,14 +417,21 @@ class _Recording:
         names += ['friction_drift']
         change = self.values.friction_change_std
         priors = {len(names) - 1: max(change, _LEAST_SHARE)}
-        if ripples:
-            # Where torque varies many times per turn, it varies a few times, too, by as much as
-            # the data tell of the many: bearings and gears run out of true.
-            size = rms(np.array([(ripple.sine, ripple.cosine) for ripple in ripples]))
-            phase = np.outer(angle, _SLOW_CYCLES)
-            priors |= dict.fromkeys(range(len(names), len(names) + 2 * len(_SLOW_CYCLES)), size)
-            regressor = np.hstack((regressor, np.sin(phase), np.cos(phase)))
-            names += [f'slow_ripple_{i}' for i in range(2 * len(_SLOW_CYCLES))]
+        # Where torque varies many times per turn, it varies a few times, too, by as much as the
+        # data tell of the many: bearings and gears run out of true. Of any that is too slow to be
+        # found, the data tell the size.
+        size = rms(np.array([(item.sine, item.cosine) for item in ripples])) if ripples else 0.0
+        slowest, means = cycles <= _SLOW_CYCLES, average @ slow
+        mixed = fit_mixed(average @ regressor[:, :-1], aims, noise, [
+            Effect('drift', average @ drift[:, None], prior_std=change, estimated=False),
+            Effect('expected', means[:, slowest], prior_std=size, estimated=False),
+            Effect('ripple', means)])
+        freedom = min(freedom, *(mixed.freedom(row) or np.inf
+                                 for row in np.eye(len(names) - 1)[:2]))
+        priors |= dict(enumerate(np.hypot(max(mixed.std['ripple'], _LEAST_NOISE),
+                                          size * slowest), start=len(names)))
+        regressor = np.hstack((regressor, slow))
+        names += [f'slow_ripple_{i}' for i in range(slow.shape[1])]
         if friction is not None:
             for place, (d, torque) in enumerate(zip(directions, known, strict=True), start=2):
                 priors[place] = float(np.hypot(
@@ -424,8 +439,7 @@ class _Recording:
         std = np.concatenate((noise, list(priors.values())))
         rows = np.vstack((average @ regressor, np.eye(len(names))[list(priors)]))
         # Means and differences of both directions may differ in noise by any factor.
-        fit = solve(rows, np.append(average @ target, np.zeros(len(priors))), std, names,
-                    hint=hint)
+        fit = solve(rows, np.append(aims, np.zeros(len(priors))), std, names, hint=hint)
         gain = fit.covariance[:2] @ (rows / std[:, None]**2).T[:, :len(noise)]
         return PlaneFit(plane, tuple(sweeps), friction, directions, fit, freedom, target,
                         target - regressor @ fit.value, angle, gain @ average)
@@ -810,12 +824,13 @@ def _losses(plane: PlaneFit) -> tuple[tuple[Parameter, ...], Check]:
     Friction dissipates power, except for a wrong sign of the effort.
     """
     name, forward, backward = plane.plane.name, plane.friction(1), plane.friction(-1)
-    std = 0.5 * float(np.hypot(*plane.fit.std()[2:4]))
+    both = 0.5 * np.array([[1.0, -1.0], [1.0, 1.0]])
+    std, offset_std = np.sqrt(np.diag(both @ plane.fit.covariance[2:4, 2:4] @ both.T)).tolist()
     loss, model = 0.5 * (forward - backward), plane.friction_model
     parameters = (
         Parameter(f'{name}.friction_cancelled', 'N·m', loss, std,
                   note='opposite in the two directions'),
-        Parameter(f'{name}.torque_offset', 'N·m', 0.5 * (forward + backward), std,
+        Parameter(f'{name}.torque_offset', 'N·m', 0.5 * (forward + backward), offset_std,
                   note='the same in both directions'))
     if model is not None:
         speed = float(np.mean([abs(sweep.speed) for sweep in plane.sweeps]))

@@ -594,6 +594,18 @@ def test_fast_ripple_doubts_weight_by_the_slow_ripple_that_gears_have_with_it(us
     assert max(std.values()) > 2.0
 
 
+def test_narrow_sweeps_doubt_weight_by_ripple_that_they_hardly_tell_from_it():
+    """Sweeps of 60 degrees hold 1.3 to 1.7 periods of it."""
+    case = experiment('robocal', 'upright', TOOL, 4, rate=100.0,
+                      half=dict.fromkeys((4, 5), np.radians(30.0)))
+    samples, moving = case.samples(Noise(effort=0.03)), np.abs(case.motion.velocity) > 1e-3
+    for cycles in (8.0, 10.0):
+        for phase in np.arange(0.0, 6.0):
+            effort = samples.effort + 0.03 * moving * np.sin(
+                cycles * case.motion.position + phase)
+            assert covers(case.found(replace(samples, effort=effort)), case)
+
+
 def test_intervals_contain_what_a_tilted_base_does_to_the_centre(usual):
     motion, level, tilt = usual.motion, np.array(usual.robot.gravity), 1e-3
 

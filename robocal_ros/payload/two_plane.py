@@ -76,8 +76,6 @@ _SLOW_CYCLES = 3.0
 _SAME_COLUMN = 1e-4
 # Smallest noise of effort [N·m]; keeps the weights of noise-free recordings finite.
 _LEAST_NOISE = 1e-6
-# Smallest prior standard deviation of a share; 0 means that friction does not change.
-_LEAST_SHARE = 1e-6
 # Prior standard deviations of (x, y) [m] and of one friction torque per direction [N·m].
 _PRIOR_STD = np.array([1.0, 1.0, 100.0, 100.0])
 
@@ -410,24 +408,34 @@ class _Recording:
         known = [0.0 if friction is None else float(friction.torque(d * speed))
                  for d in directions]
         level = columns @ (free.value[2:2 + len(directions)] + known)
-        # Priors: friction changes during the sweeps, and the identified law is what is left of it.
-        time = np.concatenate([self.samples.time[s.start:s.stop] for s in sweeps])
-        drift = level * ((time - 0.5 * (time.min() + time.max())) / self.duration)
-        regressor = np.column_stack((regressor, drift))
-        names += ['friction_drift']
+        # Priors: friction changes during the sweeps, and the identified law is what is left of it,
+        # with a load factor that the load may contradict. Columns of one standard deviation.
+        time, posture = (np.concatenate([values[s.start:s.stop] for s in sweeps])
+                         for values in (self.samples.time, self.samples.position))
         change = self.values.friction_change_std
-        priors = {len(names) - 1: max(change, _LEAST_SHARE)}
+        changes = (change * level * (time - 0.5 * (time.min() + time.max())) / self.duration)[
+            :, None]
+        if friction is not None:
+            # Without noise, which that of the measured torque would resemble.
+            load = self.robot.gravity_torques(posture)[:, joint] + (
+                plane.regressor(angle, mass) @ free.value[:2])
+            std = np.sqrt(friction.covariance[[int(d < 0) for d in directions], -1, -1])
+            changes = np.hstack((changes, columns * directions * std * (
+                np.abs(load) - friction.reference_load)[:, None]))
+        fixed, regressor = len(names), np.hstack((regressor, changes))
+        names += [f'friction_change_{i}' for i in range(changes.shape[1])]
+        priors = dict.fromkeys(range(fixed, len(names)), 1.0)
         # Where torque varies many times per turn, it varies a few times, too, by as much as the
         # data tell of the many: bearings and gears run out of true. Of any that is too slow to be
         # found, the data tell the size.
         size = rms(np.array([(item.sine, item.cosine) for item in ripples])) if ripples else 0.0
         slowest, means = cycles <= _SLOW_CYCLES, average @ slow
-        mixed = fit_mixed(average @ regressor[:, :-1], aims, noise, [
-            Effect('drift', average @ drift[:, None], prior_std=change, estimated=False),
+        mixed = fit_mixed(average @ regressor[:, :fixed], aims, noise, [
+            Effect('friction', average @ changes, prior_std=1.0, estimated=False),
             Effect('expected', means[:, slowest], prior_std=size, estimated=False),
             Effect('ripple', means)])
         freedom = min(freedom, *(mixed.freedom(row) or np.inf
-                                 for row in np.eye(len(names) - 1)[:2]))
+                                 for row in np.eye(fixed)[:2]))
         priors |= dict(enumerate(np.hypot(max(mixed.std['ripple'], _LEAST_NOISE),
                                           size * slowest), start=len(names)))
         regressor = np.hstack((regressor, slow))

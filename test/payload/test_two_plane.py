@@ -538,6 +538,21 @@ def test_intervals_of_one_direction_cover_friction_that_changed(quick):
     assert error_in_std(without, case) > chi2.ppf(0.999, 3)
 
 
+def test_intervals_of_one_direction_cover_friction_that_grows_with_the_load():
+    """By 5 % of it; the law is that of an unloaded arm, and says what it does not know."""
+    case = one_way(experiment('robocal', 'upright', Tool(3.0, TOOL.com), 3, rate=100.0))
+    plain, unknown = friction_models(case), np.zeros((2, 6, 6))
+    unknown[:, -1, -1] = 0.05**2
+    models = {name: replace(model, covariance=unknown) for name, model in plain.items()}
+    velocity = case.motion.velocity
+    carried = case.torque - coulomb(velocity, case.forward, case.backward)
+    samples = case.samples(Noise(effort=0.03), 3)
+    samples = replace(samples, effort=samples.effort + 0.05 * np.abs(carried) * np.sign(
+        velocity) * (np.abs(velocity) > 1e-3))
+    assert covers(case.found(samples, models), case)
+    assert not covers(case.found(samples, plain), case)
+
+
 def test_intervals_cover_friction_that_falls_while_it_is_measured(usual):
     """A fifth of it over the fitted sweeps, on a stiff gear."""
     time, velocity = usual.motion.time, usual.motion.velocity

@@ -80,6 +80,8 @@ _ONE_LINE_GAP = 0.1
 _MAX_GAIN = 0.03
 # Tilts of gravity beyond so many prior standard deviations contradict the prior.
 _MAX_TILT = 4.0
+# Standard deviation of tilts of which nothing is known [rad].
+_ANY_TILT = 0.2
 # The same for a cable; a stiffer one is not part of the model.
 _MAX_CABLE = 4.0
 # Drift is the start of the expansion of a random walk (Karhunen-Loève), with so many terms.
@@ -428,16 +430,19 @@ def fitted(
     first = solve(rows, postures.measured.ravel(), std, WRENCH_PARAMETERS, max_condition=200.0,
                   hint=_HINT)
     value, angles, estimated = first.value, np.zeros(2), values.estimate_gravity
-    if estimated:
+    for _ in range(_STEPS if values.estimate_gravity else 0):
+        columns = np.concatenate((postures.regressor, postures.tilt(value)), axis=2)
+        rows, read = columns.reshape(-1, 12), postures.measured.ravel()
+        names = (*WRENCH_PARAMETERS, *TILT)
         try:
-            for _ in range(_STEPS):
-                columns = np.concatenate((postures.regressor, postures.tilt(value)), axis=2)
-                whole = solve(columns.reshape(-1, 12), postures.measured.ravel(), std,
-                              (*WRENCH_PARAMETERS, *TILT), max_condition=1e3, hint=_HINT)
-                value, step = whole.value[:10], whole.value[10:]
-                postures, angles = postures.tilted(step), angles + step
+            whole = solve(rows, read, std, names, max_condition=1e3, hint=_HINT)
         except ExcitationError:
+            # As far as the postures show it.
             estimated = False
+            whole = solve(np.vstack((rows, np.eye(12)[10:])), np.append(read, -angles),
+                          np.append(std, [_ANY_TILT] * 2), names, max_condition=1e8)
+        value, step = whole.value[:10], whole.value[10:]
+        postures, angles = postures.tilted(step), angles + step
     tilt = postures.tilt(value)
     columns = np.concatenate((postures.regressor, tilt), axis=2) if estimated else (
         postures.regressor)
@@ -445,8 +450,9 @@ def fitted(
     lever = lever_arm(carried)
     effects = _effects(postures, carried, values, lever, whole=mass is not None)
     if not estimated:
-        effects.insert(0, Effect('tilt', tilt.reshape(-1, 2), prior_std=values.tilt_std,
-                                 estimated=False))
+        # Where postures do not show how a base leans of which nothing is stated, it may be anyhow.
+        effects.insert(0, Effect('tilt', tilt.reshape(-1, 2), prior_std=(
+            _ANY_TILT if values.estimate_gravity else values.tilt_std), estimated=False))
     rows, read = columns.reshape(6 * count, -1), postures.measured.ravel()
     # Of the mean readings.
     noise = (np.nan_to_num(postures.noise) / np.sqrt([[pose.count] for pose in poses])).ravel()
@@ -496,7 +502,7 @@ def estimate(
     if values.estimate_gravity and not found.gravity_estimated:
         parameters += tuple(Parameter(
             name, 'rad', state=State.NOT_IDENTIFIED, note='these postures do not observe the '
-            'direction of gravity; tilt_std is its prior') for name in TILT)
+            'direction of gravity, which may be any') for name in TILT)
     cable = found.cable(values.cable_stiffness_std)
     residual, left_out = found.residual(cable), found.left_out(cable)
     readings = found.postures.measured - found.fit.value[4:10]
@@ -618,7 +624,7 @@ def _input_checks(found: Estimate, values: PayloadParameters) -> list[Check]:
         f'Elements of the calibration matrix of the force are uncertain by {100 * gain:.2f} % '
         f'(stated {100 * values.sensor_gain_std:.2f} %, limit {100 * limit:.1f} %); an error '
         'common to all channels looks like mass.', 'trustworthy')]
-    if not found.gravity_estimated:
+    if not values.estimate_gravity:
         tilt = float(np.linalg.norm(found.angles))
         most = _MAX_TILT * values.tilt_std
         checks.append(Check(

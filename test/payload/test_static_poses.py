@@ -556,6 +556,20 @@ def test_a_tilted_base_is_estimated_if_asked_for(usual):
     assert result.covariance_names == (*PARAMETERS, *TILT)
 
 
+@pytest.mark.parametrize('lean', [0.0, 5.0])
+def test_postures_that_do_not_observe_gravity_leave_the_biases_open(lean):
+    """Turning joint 5 alone shows how the base leans about its axis, but not along it."""
+    postures = np.tile([0.0, 0.2, -0.6, 0.0, 0.6, 0.3], (10, 1))
+    postures[:, 4] = np.linspace(-1.8, 1.8, 10)
+    case = record('robocal', 'upright', TOOL, 0, postures=postures)
+    gravity = pin.exp3(np.radians([lean, -lean, 0.0])) @ [0.0, 0.0, -9.81]
+    result = replace(case, robot=Robot(arm('robocal').urdf, gravity=tuple(gravity))).estimate(
+        estimate_gravity=True, sensor_gain_std=0.005, tilt_std=0.005)
+    assert result.verdict is Verdict.PASS, result.reasons
+    assert all(result.parameter(name).state is State.NOT_IDENTIFIED for name in TILT)
+    assert all(covered(result, case, 0.999, PARAMETERS))
+
+
 @pytest.mark.parametrize('stated', [0.0, 0.005])
 def test_a_tilted_base_fails_with_what_to_do(usual, stated):
     result = tilted(usual, 6.0).estimate(tilt_std=stated)

@@ -58,6 +58,9 @@ class Effect:
         rows: Rows that scatter, shape (k,), boolean; not used with columns.
         prior_std: Stated standard deviation.
         estimated: Whether an unknown part is estimated in addition.
+        certain: Whether this part is known not to be zero. The likelihood is multiplied by its
+            size, so that few data do not find zero by chance (Chung, Rabe-Hesketh, Dorie, Gelman,
+            Liu, Psychometrika 78 (2013) 685, doi 10.1007/s11336-013-9328-2).
 
     """
 
@@ -66,6 +69,7 @@ class Effect:
     rows: Flags | None = None
     prior_std: float = 0.0
     estimated: bool = True
+    certain: bool = False
 
 
 class MixedFit(NamedTuple):
@@ -199,7 +203,9 @@ class _Problem:
         Of larger ones L-BFGS-B sometimes takes its first step to be the last.
         """
         found, count = self.equations(logarithms), max(len(self._residual), 1)
-        return found.objective / count, found.slope / count
+        certain = np.array([float(effect.certain) for effect in self.unknown])
+        return ((found.objective - float(certain @ logarithms)) / count,
+                (found.slope - certain) / count)
 
 
 def fit_mixed(

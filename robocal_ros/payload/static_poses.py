@@ -381,7 +381,7 @@ def _effects(
         effects += [
             Effect(f'common gain of {what}', common.reshape(-1, 1),
                    prior_std=values.sensor_gain_std, estimated=False),
-            Effect(f'scatter of {what}', np.empty((6 * count, 0)), rows),
+            Effect(f'scatter of {what}', np.empty((6 * count, 0)), rows, certain=True),
             Effect(f'drift of {what}', drift),
             Effect(f'gain of {what}', gains, prior_std=values.sensor_gain_std)]
         if values.cable_stiffness_std > 0.0 and np.ptp(last) > _SAME_POSTURE:

@@ -50,6 +50,14 @@ def test_scatter_of_rows_is_an_effect_without_columns():
     assert fit.std['rows'] == pytest.approx(np.sqrt(left @ left / (len(left) - 2)), rel=1e-3)
 
 
+def test_a_certain_effect_has_the_size_at_the_peak_of_the_likelihood_times_it():
+    regressor, measured = drawn(2, 0.0, 0.3)
+    fit = fit_mixed(regressor, measured, np.zeros(len(measured)), [Effect(
+        'rows', np.empty((len(measured), 0)), np.ones(len(measured), dtype=bool), certain=True)])
+    left = measured - regressor @ np.linalg.lstsq(regressor, measured, rcond=None)[0]
+    assert fit.std['rows'] == pytest.approx(np.sqrt(left @ left / (len(left) - 3)), rel=1e-3)
+
+
 def test_without_an_effect_the_covariance_is_that_of_the_noise():
     regressor, measured = drawn(3, 0.0, 0.1)
     fit = fit_mixed(regressor, measured, np.full(len(measured), 0.1), [])

@@ -459,6 +459,15 @@ def test_structured_residuals_of_a_real_sensor_pass_with_intervals_that_cover(sh
     assert all(covered(result, short, 0.999))
 
 
+@pytest.mark.parametrize('seed', [0, 5])
+def test_scatter_between_few_postures_is_not_lost_among_drift_and_gains(seed):
+    """In six postures these explain nearly all of it by chance."""
+    case = record('robocal', 'upright', TOOL, seed, count=6, dwell=0.5)
+    scatter = np.random.default_rng(seed).normal(size=(6, 6)) * ([0.2] * 3 + [0.01] * 3)
+    result = case.estimate(disturbed(case, scatter, seed))
+    assert all(covered(result, case, 0.999, PARAMETERS))
+
+
 def test_the_stated_gain_of_the_sensor_widens_the_mass(short):
     plain = short.estimate().parameter('mass')
     stated = short.estimate(sensor_gain_std=0.02).parameter('mass')

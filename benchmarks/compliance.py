@@ -66,6 +66,7 @@ class Effects:
         mount: Tilt of the base about y, which is known [rad].
         links: Share of the sag by which beams between the joints, and behind the last, bend.
         sideways: The same of bearings that give way in the direction of the force.
+        target: Distance of the target from where it is stated to be [m].
 
     """
 
@@ -83,6 +84,7 @@ class Effects:
     mount: float = 0.0
     links: float = 0.0
     sideways: float = 0.0
+    target: float = 0.0
 
 
 def drawn_effects(seed: int) -> Effects:
@@ -171,6 +173,8 @@ class Cell:
         self.stated = (
             self.load[0] * (1.0 + effects.mass_std * self.noise.normal()),
             self.load[1] + effects.com_std * self.noise.normal(size=3))
+        aside = np.random.default_rng([seed, 77]).normal(size=3)
+        self.stated_target = self.target + effects.target * aside / np.linalg.norm(aside)
 
     def _sag(self) -> float:
         """Return the typical displacement by the load [m]."""
@@ -276,7 +280,7 @@ def run_cell(seed: int, effects: Effects | None = None) -> Case:
     load = given_load(mass, com.tolist(), cell.data.tool, com_std=cell.effects.com_std,
                       mass_std=cell.effects.mass_std * mass)
     values = ComplianceParameters(
-        target_frame=cell.data.tool, target_xyz=cell.target.tolist(),
+        target_frame=cell.data.tool, target_xyz=cell.stated_target.tolist(),
         max_registration_residual=0.05,
         max_drift=max(5e-5, 2.0 * cell.effects.step))
     bound = {} if effects is None else cell.bound()

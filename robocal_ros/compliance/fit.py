@@ -9,7 +9,7 @@ Berkeley Symp. Math. Stat. Prob. 1 (1961) 361, for shrinkage.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pinocchio as pin
@@ -20,7 +20,7 @@ from robocal_ros.compliance.measurement import GEAR_ERROR, Displacements, Target
 from robocal_ros.compliance.model import PulledArm, bending_columns, predicted
 from robocal_ros.errors import DataError, ExcitationError
 from robocal_ros.estimation import integrate, solve
-from robocal_ros.robot import Robot
+from robocal_ros.robot import Robot, deflected
 
 # A joint whose torque stays below this share of the load's weight at one metre gets none.
 _NO_TORQUE = 1e-3
@@ -86,13 +86,33 @@ class _Problem:
             bending_columns(robot, loaded, target, q, self.rows) for q in data.loaded),
             strict=True))
 
-    def linearised(self, compliance: Array, loaded: Robot | None = None) -> tuple[Array, Array]:
-        """Return prediction (k, d) and slope (k, d, n), for another load if one is given."""
+    def linearised(
+        self, compliance: Array, loaded: Robot | None = None, target: Target | None = None
+    ) -> tuple[Array, Array]:
+        """Return prediction (k, d) and slope (k, d, n), also for another load or target."""
         angles = shrunk_angles(self.data, self.encoder_share)
-        both = [predicted(self.robot, loaded or self.loaded, self.target, a, b, compliance,
-                          self.rows)
+        both = [predicted(self.robot, loaded or self.loaded, target or self.target, a, b,
+                          compliance, self.rows)
                 for a, b in zip(self.data.unloaded, angles, strict=True)]
         return np.array([p for p, _ in both]), np.array([s for _, s in both])
+
+    def displaced_targets(self, compliance: Array) -> list[Target]:
+        """Return targets that are each displaced by one standard deviation along an axis.
+
+        That is what forward kinematics with the sag misses of where the tracker sees the target,
+        apart from the tracker's pose. If link frames are off instead, levers are as uncertain.
+        """
+        poses = [self.robot.pose_and_jacobian(
+            deflected(self.robot.gravity_torque, q, compliance)[0], self.target.frame,
+            self.target.xyz)[:2] for q in self.data.unloaded]
+        points = np.array([point for _, point in poses])
+        rigid = np.concatenate((self.shift[:, :3], np.cross(
+            np.eye(3), points[:, None])), axis=2).reshape(-1, 6)
+        rows = np.column_stack((np.concatenate([turn for turn, _ in poses]),
+                                (self.data.place - points).ravel()))
+        left = rows - rigid @ np.linalg.lstsq(rigid, rows, rcond=None)[0]
+        std = np.linalg.norm(left[:, 3]) / max(float(np.linalg.norm(left[:, :3])), _LEAST)
+        return [replace(self.target, xyz=self.target.xyz + std * axis) for axis in np.eye(3)]
 
     def whitened(self, rows: Array) -> Array:
         """Return displacements, shape (k, d), in standard deviations."""
@@ -335,9 +355,11 @@ def _finished(
     for _ in range(_PASSES):
         prediction, slope = problem.linearised(compliance)
         aims = data.value - prediction + slope @ compliance
-        # What one standard deviation of the load displaces, shape (k, d, r) [m].
-        doubts = np.stack([np.zeros_like(prediction), *(
-            problem.linearised(compliance, other)[0] - prediction for other in others)], axis=2)
+        # What one standard deviation of load and target displaces, shape (k, d, r) [m].
+        doubts = np.stack([
+            *(problem.linearised(compliance, other)[0] - prediction for other in others),
+            *(problem.linearised(compliance, target=other)[0] - prediction
+              for other in problem.displaced_targets(compliance))], axis=2)
         across, effects = _effects(problem, scale, 'give' if encoder_std > 0.0 else 'angles')
         fit = integrate(
             slope[kept][:, :, seen], aims[kept], problem.covariance[kept],

@@ -405,6 +405,7 @@ class Displacements:
         held_out: Mask of the postures for validation, shape (k,).
         time: Stamps without and with the load, each from -1 to 1 over its set: regressors of the
             drift, shape (k, 2).
+        place: Target without the load as the tracker measures it, root frame, shape (k, 3) [m].
 
     """
 
@@ -414,6 +415,7 @@ class Displacements:
     covariance: Array
     held_out: np.ndarray
     time: Array
+    place: Array
 
     def __len__(self) -> int:
         """Return the number of postures."""
@@ -521,7 +523,8 @@ def displacements(
         change @ to_base.T,
         to_base @ np.array([covariance[a] + covariance[b] for a, b in pairs]) @ to_base.T,
         np.arange(1, len(pairs) + 1) % HELD_OUT_EVERY == 0,
-        (time - middle) / np.maximum(half, 1e-9))
+        (time - middle) / np.maximum(half, 1e-9),
+        _points([a for a, _ in pairs]) @ registration.rotation.T + registration.translation)
 
 
 def split_by_load(

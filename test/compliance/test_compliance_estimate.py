@@ -347,6 +347,13 @@ def test_links_that_bend_are_within_the_intervals(seed: int) -> None:
     assert not found.wrong
 
 
+def test_a_target_that_is_off_is_within_the_intervals() -> None:
+    """Two millimetres of the levers of a small wrist, which show in the unloaded set."""
+    found = run_cell(71009, Effects(target=2e-3))
+    assert found.verdict == 'pass'
+    assert not found.wrong
+
+
 class TestRefused:
     """Input that is bad is refused with what and where."""
 

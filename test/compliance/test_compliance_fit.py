@@ -47,8 +47,10 @@ def exact() -> np.ndarray:
 def drawn(exact: np.ndarray, seed: int, std: float = STD) -> Displacements:
     noise = std * np.random.default_rng(seed).standard_normal(exact.shape)
     covariance = np.tile(STD**2 * np.eye(3), (len(exact), 1, 1))
+    cell = Cell()
     return Displacements(WHERE, WHERE, exact + noise, covariance,
-                         np.zeros(len(exact), dtype=bool), TIMES[:len(exact)])
+                         np.zeros(len(exact), dtype=bool), TIMES[:len(exact)],
+                         np.array([cell.target_at(q, False)[1] for q in WHERE]))
 
 
 def test_without_noise_the_truth_is_recovered(exact: np.ndarray) -> None:
@@ -143,9 +145,10 @@ class TestBlind:
         target = Target('tip', np.array([0.0, 0.0, 0.0]))
         value = np.array([predicted(robot, loaded, target, q, q, np.array([1e-5, 2e-5]))[0]
                           for q in where])
+        place = np.array([robot.pose_and_jacobian(q, 'tip', target.xyz)[1] for q in where])
         # The whole displacement lies in one plane, and its two columns differ by direction.
         data = Displacements(where, where, value, np.tile(STD**2 * np.eye(3), (6, 1, 1)),
-                             np.zeros(6, dtype=bool), TIMES[:6])
+                             np.zeros(6, dtype=bool), TIMES[:6], place)
         found = fit_compliance(robot, loaded, target, data)
         np.testing.assert_allclose(found.value, [1e-5, 2e-5], rtol=1e-6)
         straight = replace(data, unloaded=np.zeros((6, 2)), loaded=np.zeros((6, 2)))

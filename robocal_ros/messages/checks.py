@@ -82,8 +82,8 @@ class StampGuard:
         newest: Newest admitted stamp, None before the first [ns].
         jumped: Whether the newest one confirmed a jump of the clock, before which all samples must
             be discarded.
-        withdrew: Whether the newest one replaced a corrupt stamp that had been admitted, whose
-            sample must be discarded.
+        withdrawn: Corrupt stamp that had been admitted and was replaced by the newest one, of a
+            block one from before the block; its sample must be discarded. None without one [ns].
 
     """
 
@@ -97,7 +97,8 @@ class StampGuard:
         self._odd = 0
         self._odd_stamp: int | None = None
         self._limit = LEAP
-        self.withdrew = self.jumped = False
+        self.withdrawn: int | None = None
+        self.jumped = False
         # The admitted stamp before the newest, and the messages counted as lost between them.
         self._before: int | None = None
         self._gap = 0
@@ -176,9 +177,10 @@ class StampGuard:
         self.jumped = False
         newest, odd = self.newest, self._odd_with(stamp)
         # Two that agree outvote the first of all.
-        self.withdrew = newest is not None and odd > 0 and (
-            self._was_corrupt(newest, stamp) or (odd > 1 and not self._admitted))
-        if self.withdrew:
+        self.withdrawn = None
+        if newest is not None and odd > 0 and (
+                self._was_corrupt(newest, stamp) or (odd > 1 and not self._admitted)):
+            self.withdrawn = newest
             self._withdraw()
             newest, odd = self.newest, self._odd_with(stamp)
         tally = self._tally
@@ -230,15 +232,18 @@ class StampGuard:
 
         """
         counts = np.zeros(len(stamps), dtype=bool)
-        used = -1
+        used, earlier = -1, None
         # Rows that do not follow their predecessor; all others increase.
         steps = np.diff(stamps)
         breaks = np.append(1 + np.flatnonzero((steps <= 0) | (steps > LEAP)), len(stamps))
         row, jumps = 0, list[int]()
         while row < len(stamps):
             counts[row] = self.admit(int(stamps[row]))
-            if self.withdrew and used >= 0:
-                counts[used] = False
+            if self.withdrawn is not None:
+                if used >= 0:
+                    counts[used] = False
+                else:
+                    earlier = self.withdrawn
             if self.jumped:
                 jumps.append(row)
             used = row if counts[row] else used
@@ -250,6 +255,7 @@ class StampGuard:
                 stop = row + self._admit_increasing(stamps[row - 1:stop])
                 counts[row:stop] = True
                 row, used = stop, stop - 1
+        self.withdrawn = earlier
         return counts, jumps
 
     def _admit_increasing(self, stamps: Stamps) -> int:
@@ -287,7 +293,7 @@ class StampGuard:
         self._admitted += count
         self.count(received=count, dropped=dropped)
         self._before, self.newest = map(int, stamps[-2:])
-        self._gap, self.withdrew, self.jumped = gap, False, False
+        self._gap, self.withdrawn, self.jumped = gap, None, False
         return count
 
 

@@ -181,8 +181,7 @@ class Intake:
         if guard.jumped:
             self.on_jump(to_seconds(stamp))
             self._forget()
-        if guard.withdrew:
-            self._forget_from(to_seconds(stamp))
+        self._forget_corrupt(to_seconds(stamp))
         message = self._checked(message)
         if message.state is State.USABLE:
             if self.recording:
@@ -239,7 +238,7 @@ class Intake:
             self._forget()
             counted = counted[counted >= jumps[-1]]
         elif len(counted):
-            self._forget_from(time[counted[0]])
+            self._forget_corrupt(time[counted[0]])
         if not self.recording:
             return counted
         usable = counted[decoded.states[counted] == State.USABLE]
@@ -288,10 +287,13 @@ class Intake:
         self.recorded -= (before - len(self.record)) * self.record.averaged
         return time, self.newest
 
-    def _forget_from(self, time: float) -> None:
-        """Discard the sample of a corrupt stamp, which the next one [s] does not follow."""
-        if self.record.newest >= time:
-            self.forget_after(np.nextafter(time, -np.inf))
+    def _forget_corrupt(self, time: float) -> None:
+        """Discard the sample of a corrupt stamp, which the next one [s] showed to be one."""
+        if self.guard.withdrawn is not None:
+            # The first of all may be older than those that follow.
+            time = min(time, to_seconds(self.guard.withdrawn))
+            if self.record.newest >= time:
+                self.forget_after(np.nextafter(time, -np.inf))
 
     def saved(self, *, samples: bool) -> Recorded:
         """Return the recording and its counts, on request without the samples."""

@@ -259,6 +259,22 @@ def test_a_corrupt_stamp_costs_its_message_alone_though_the_stream_has_gaps(
         assert (intake.counts.out_of_order, intake.counts.clock_jumps) == (1, 0)
 
 
+@pytest.mark.parametrize('size', [0, 1, 7, 1000])
+def test_a_first_stamp_of_zero_leaves_no_sample(case: Case, size: int) -> None:
+    """Live (size 0) as from a bag; the next stamp is lost, too, since the third tells."""
+    messages = [MAKERS[case.kind](at(step)) for step in range(50)]
+    messages[0] = MAKERS[case.kind]((0, 0))
+    intake = case.intake()
+    for begin in range(0, len(messages), max(size, 1)):
+        if size:
+            intake.take(messages[begin:begin + size])
+        else:
+            intake.take_one(messages[begin])
+    np.testing.assert_allclose(
+        intake.record.rows()[:, 0] - 1_700_000_000, 0.01 * np.arange(2, 50), atol=1e-6)
+    assert intake.recorded == 48
+
+
 def test_what_becomes_of_the_joint_states() -> None:
     """The rules themselves, in numbers."""
     intake = JointIntake(plain(NAMES), FACTOR, need_effort=True)

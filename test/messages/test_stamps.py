@@ -23,7 +23,7 @@ def one_by_one(stamps: Sequence[int]) -> tuple[StampGuard, list[bool], list[int]
     for row, stamp in enumerate(stamps):
         before = guard.counts.clock_jumps
         used = guard.admit(stamp)
-        if guard.withdrew:
+        if guard.withdrawn is not None:
             counts[max(row for row, admitted in enumerate(counts) if admitted)] = False
         counts.append(used)
         if guard.counts.clock_jumps > before:

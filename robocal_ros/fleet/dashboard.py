@@ -274,5 +274,5 @@ def _compared(title: str, members: Sequence[review.Track], flagged: set[str]) ->
     left = len(members) - len(shown)
     described = (f'{plural(len(members), "robot")}; {", ".join(sorted(flagged))} '
                  f'{"differs" if len(flagged) == 1 else "differ"} (diamonds).'
-                 + (f' {left} are not drawn.' if left else ''))
+                 + (f' {left} {"is" if left == 1 else "are"} not drawn.' if left else ''))
     return _Drawing(title, described, drawing, table)

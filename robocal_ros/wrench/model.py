@@ -32,6 +32,7 @@ from robocal_ros.robot import (
     ArmModel,
     RigidBodyInertia,
     Robot,
+    level_axes,
     link_covariance,
     moved_parameters,
     physically_consistent,
@@ -523,6 +524,26 @@ class SensedArm:
         found = pin.computeJointTorqueRegressor(self.model, self._aside, self._q, self._v, self._a)
         pin.updateGlobalPlacements(self.model, self._aside)
         return found[self._held], found[self._v_columns]
+
+    def tilted(self, q: Array) -> Array:
+        """Return the derivatives of joint torques at rest by the tilt of the base, about two axes.
+
+        Args:
+            q: Joint angles, shape (n,) [rad].
+
+        Returns:
+            Shape (n, 2) [N·m/rad], zeros without gravity.
+
+        """
+        gravity, still = self.model.gravity.linear.copy(), np.zeros_like(q)
+        columns = np.zeros((2, len(q)))
+        if gravity.any():
+            for row, axis in enumerate(level_axes(gravity)):
+                self.model.gravity.linear = np.cross(axis, gravity)
+                self.held(q, still, still)
+                columns[row] = self.torque
+            self.model.gravity.linear = gravity
+        return columns.T
 
     def held_many(self, q: Array, v: Array, a: Array) -> tuple[Array, Array]:
         """Return the wrenches of ``held``, and joint torques, for many instants.

@@ -355,7 +355,7 @@ class Rest(NamedTuple):
 
 
 class _Problem(NamedTuple):
-    """Linear regression of all unknowns: value = regressor · (zeros, model, gains) + noise.
+    """Linear regression: value = regressor · (zeros, model, gains, tilts) + noise.
 
     Attributes:
         value: Of the r rests, shape (r, n) [N·m].
@@ -406,9 +406,10 @@ class Zeroing:
     At rest a joint's torque is the weight by the model, its zero, and friction that holds it.
     One posture does not tell a zero from an error of the model; several do, because weight
     changes with the posture and the zero does not. So the zeros are estimated jointly with the
-    errors of the dynamic parameters and of the drive gains, each with its prior covariance:
-    τ − τ_model = o + J ε + τ γ + friction, by Bayesian linear regression (Rasmussen and Williams,
-    Gaussian Processes for Machine Learning, 2006, section 2.1).
+    errors of the dynamic parameters, of the drive gains, and of the direction of gravity, each
+    with its prior covariance: τ − τ_model = o + J ε + τ γ + G t + friction, by Bayesian linear
+    regression (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section
+    2.1).
 
     Attributes:
         rests: The rests, one by posture.
@@ -460,7 +461,8 @@ class Zeroing:
         gains = covariance_factor(observer.gain_covariance)
         prior = np.concatenate((
             per_joint(values.torque_zero_std, n, 'torque_zero_std'),
-            np.ones(observer.errors.parameters.shape[1] + gains.shape[1])))
+            np.ones(observer.errors.parameters.shape[1] + gains.shape[1]),
+            np.full(2, values.tilt_std)))
         value, regressor, variance = map(np.array, zip(*(
             self._rows(rest, gains) for rest in rests), strict=True))
         noise = per_joint(values.torque_std, n, 'torque_std')
@@ -477,7 +479,8 @@ class Zeroing:
         model = np.array(arm.torque)
         errors = arm.regressors(rest.posture, still, still)[1] @ observer.errors.parameters
         return (rest.torque - model,
-                np.hstack((np.eye(len(model)), errors, model[:, None] * gains)),
+                np.hstack((np.eye(len(model)), errors, model[:, None] * gains,
+                           arm.tilted(rest.posture))),
                 rest.variance + torques.friction.variance(still, model))
 
     def result(
@@ -545,7 +548,7 @@ class Zeroing:
             parameters=tuple(parameters), covariance_names=names, covariance=covariance, fit=fit,
             validation=validation, checks=tuple(checks),
             counts={'postures': len(rests), 'samples': count},
-            settings={'torque_zero_std': values.torque_zero_std,
+            settings={'torque_zero_std': values.torque_zero_std, 'tilt_std': values.tilt_std,
                       'postures': [rest.posture.tolist() for rest in rests],
                       'torques': [rest.torque.tolist() for rest in rests]},
             source='live', time=to_seconds(rests[-1].stamp), software_version=__version__)

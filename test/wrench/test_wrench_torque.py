@@ -208,6 +208,20 @@ def test_rests_tell_zeros_from_errors_of_the_links() -> None:
     assert max(force) < 0.5
 
 
+def test_a_base_out_of_level_is_no_zero() -> None:
+    """Rests that hardly turn the first joint tell its zero no better than the base is level."""
+    for seed in range(4):
+        bench = Bench(seed)
+        bench.truth.model.gravity.linear = np.array([0.06, -0.05, -9.81])
+        for _ in range(8):
+            bench.add(bench.posture() * [0.05, 1.0, 1.0, 1.0, 1.0, 1.0])
+        result = bench.zeroing.result(bench.observer.values)
+        assert result.verdict is Verdict.PASS, result.reasons
+        found = torque_zero(bench.robot, result)
+        assert np.abs((found.offset - bench.zero) / np.sqrt(
+            np.diag(found.covariance))).max() < 3.29
+
+
 def test_an_earlier_result_tells_the_drift() -> None:
     bench = Bench()
     before = replace(bench.rest(6), time=-99.0)

@@ -561,8 +561,9 @@ def without_build_up(points: Sequence[SpeedPoint]) -> list[SpeedPoint]:
     After a rest or a reversal, friction F (1 − A exp(−x/s)) builds up with the travel x, as that
     of bristles does (Canudas de Wit et al., IEEE TAC 40 (1995) 419, doi 10.1109/9.376053). A,
     about 1 from relaxed bristles and 2 after a reversal, is estimated from the shapes of all runs,
-    for several s that count by how well the runs agree about it. What gravity and ripple add to
-    the shapes differs from run to run, and shows in the scatter of A.
+    for several s that count by how well the runs agree about it, beside gravity a sinθ + b cosθ
+    that the model lacks, which bends runs over one range alike. What ripple adds to the shapes
+    differs from run to run, and shows in the scatter of A.
 
     Args:
         points: Usable runs of one joint.
@@ -577,16 +578,23 @@ def without_build_up(points: Sequence[SpeedPoint]) -> list[SpeedPoint]:
     typical = max(rms(sizes), 1e-9)
     shapes = [np.exp(-p.travel[:, None] / _BUILD_UP) for p in points]
     means = np.array([shape.mean(axis=0) for shape in shapes])
-    squares, products = np.zeros_like(means), np.zeros_like(means)
-    for row, (p, shape, size) in enumerate(zip(points, shapes, sizes, strict=True)):
-        lacking = (means[row] - shape) * size / typical
-        squares[row] = (lacking**2).mean(axis=0)
-        products[row] = np.sign(p.speed) * (p.total - p.gravity) @ lacking / (
-            typical * len(shape))
+    # Shapes of all runs, each of the same weight.
+    counts = np.array([len(p.angle) for p in points])
+    lacking, gravity, torque = (np.concatenate([
+        (item - item.mean(axis=0)) / np.sqrt(len(item)) for item in items]) for items in (
+            [-np.sign(p.speed) * size / typical * shape
+             for p, size, shape in zip(points, sizes, shapes, strict=True)],
+            [waves(p.angle, 1) for p in points],
+            [(p.total - p.gravity)[:, None] / typical for p in points]))
+    axes = scipy.linalg.orth(gravity)
+    torque -= axes @ (axes.T @ torque)
     amplitude = np.zeros_like(_BUILD_UP)
     for _ in range(_ROUNDS):
         factor = 1.0 / np.maximum(1.0 - amplitude * means, 0.2)
-        information, moment = squares * factor**2, products * factor
+        shown = np.repeat(factor, counts, axis=0) * lacking
+        shown -= axes @ (axes.T @ shown)
+        information, moment = (np.add.reduceat(shown * item, np.cumsum(counts) - counts)
+                               for item in (shown, torque))
         total = information.sum(axis=0) + _LEAST
         free = moment.sum(axis=0) / total
         # The scatter between runs is known by few of them.

@@ -45,7 +45,7 @@ from robocal_ros.robot.friction_law import TEMPERATURE_STD, friction_by_joint
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import TORQUE_ZERO, with_own_units, zero_names
 
-WRIST_JOINT, ELBOW = 5, 2
+WRIST_JOINT, ELBOW, SHOULDER = 5, 2, 1
 WRIST_NAME, ELBOW_NAME = 'joint_6', 'joint_3'
 HEAVY = Truth((4.3, 4.8), (7.9, 8.6), (0.05, 0.046), (6.2, 5.6))
 DEFAULTS = FrictionParameters()
@@ -347,6 +347,19 @@ class TestGravityIsUncertainToo:
         # An arm whose links are known leaves no room for it.
         _, (certain,) = found_by(made, robot, replace(DEFAULTS, arm_model_std=0.001))
         assert certain.wrong_gravity == (mass > 0.2)
+
+    def test_a_load_that_bends_all_runs_alike_is_no_build_up(self, robot):
+        """Over one short range, it is larger at the end of each run, in both directions."""
+        made = record({SHOULDER: HEAVY}, both_ways(SHOULDER, SPEEDS, span=0.04, shortest=0.3),
+                      tool=replace(TOOL, mass=0.3))
+        for seed in range(2):
+            result, (item,) = found_by(made, robot, seed=seed)
+            assert item.passed, item.objections
+            law = friction_by_joint(result)['joint_2']
+            speed = np.geomspace(0.006, 0.5, 6)
+            speed = np.append(speed, -speed)
+            off = law.torque(speed) - HEAVY.torque(speed)
+            assert (np.abs(off) < 3.29 * law.deviation(speed)).all()
 
     def test_what_is_known_of_the_links_narrows_the_intervals(self, two_joints, robot):
         held, recording = loaded(robot, TOOL), Recording(two_joints.samples())

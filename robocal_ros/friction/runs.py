@@ -26,6 +26,7 @@ from robocal_ros.estimation import (
     central_velocity,
     encoder_steps,
     find_ripple,
+    ripple_columns,
     runs,
     steady_sweeps,
     suspected_ripple,
@@ -180,8 +181,8 @@ _DELAY, _ANY_DELAY, _LONGEST_DELAY, _SIGNIFICANT = 2e-3, 0.05, 0.12, 4.0
 # [rad], and angles over which friction may build up [rad].
 _RUN_IN, _TURN = 60.0, 1e-3
 _BUILD_UP = np.geomspace(1e-3, 0.02, 13)
-# Rounds in which the amplitude of the build-up is found; least error of a shape as a share of
-# friction, and information beside which runs have none.
+# Rounds in which ripple, and the amplitude of the build-up, are found; least error of a shape as
+# a share of friction, and information beside which runs have none.
 _ROUNDS, _SHAPE_STD, _LEAST = 4, 1e-3, 1e-12
 _SPIKE = 8.0
 _SPIKE_FLOOR = 0.15
@@ -665,9 +666,13 @@ def ripple_of(points: Sequence[SpeedPoint]) -> tuple[Ripple, ...]:
         points: Usable runs of one joint.
 
     """
-    found = find_ripple(_ripple_runs(points))
-    # A part of its torque had passed for gravity.
-    return found and find_ripple(_ripple_runs(points, found))
+    # Either may pass for the other one, until both are found together.
+    found = find_ripple([RippleRun(p.angle, p.total - p.gravity) for p in points])
+    for _ in range(_ROUNDS):
+        found = find_ripple(_ripple_runs(points, found))
+        if not found:
+            break
+    return found
 
 
 def _ripple_runs(points: Sequence[SpeedPoint], known: Sequence[Ripple] = ()) -> list[RippleRun]:
@@ -675,21 +680,17 @@ def _ripple_runs(points: Sequence[SpeedPoint], known: Sequence[Ripple] = ()) -> 
 
     Args:
         points: Usable runs of one joint.
-        known: Ripple that is known and is no part of that gravity.
+        known: Ripple beside which that gravity is found.
 
     """
     if not points:
         return []
-    rows, left, rest = [], [], []
-    for point in points:
-        wave, torque = waves(point.angle, 1), point.total - point.gravity
-        rows.append(wave - wave.mean(axis=0))
-        left.append(torque - torque.mean())
-        ripple = np.sum([item.torque(point.angle) for item in known], axis=0)
-        rest.append(left[-1] - (ripple - np.mean(ripple)))
-    value = np.linalg.lstsq(np.vstack(rows), np.concatenate(rest))[0]
-    return [RippleRun(p.angle, torque - row @ value) for p, row, torque in zip(
-        points, rows, left, strict=True)]
+    rows, torques = zip(*((item - item.mean(axis=0), torque - torque.mean()) for item, torque in (
+        (np.hstack((waves(p.angle, 1), ripple_columns(p.angle, known))), p.total - p.gravity)
+        for p in points)), strict=True)
+    value = np.linalg.lstsq(np.vstack(rows), np.concatenate(torques))[0]
+    return [RippleRun(p.angle, torque - row[:, :2] @ value[:2]) for p, row, torque in zip(
+        points, rows, torques, strict=True)]
 
 
 def without_ripple(

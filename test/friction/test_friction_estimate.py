@@ -361,6 +361,20 @@ class TestGravityIsUncertainToo:
             off = law.torque(speed) - HEAVY.torque(speed)
             assert (np.abs(off) < 3.29 * law.deviation(speed)).all()
 
+    @pytest.mark.parametrize('phase', [0.5, 3.5])
+    def test_slow_ripple_over_a_part_of_its_period_is_no_gravity(self, robot, phase):
+        made = record({ELBOW: HEAVY}, both_ways(ELBOW, SPEEDS))
+        effort = made.effort()
+        effort[:, ELBOW] += 0.5 * np.sin(8.5 * made.position[:, ELBOW] + phase)
+        result, (item,) = found_by(made, robot, effort=effort)
+        assert item.passed, item.objections
+        law = friction_by_joint(result)[ELBOW_NAME]
+        speed = np.geomspace(0.006, 0.5, 6)
+        speed = np.append(speed, -speed)
+        off = law.torque(speed) - HEAVY.torque(speed)
+        assert (np.abs(off) < 2.0 * law.deviation(speed)).all()
+        assert HEAVY.curve_error(law) < 3.0
+
     def test_what_is_known_of_the_links_narrows_the_intervals(self, two_joints, robot):
         held, recording = loaded(robot, TOOL), Recording(two_joints.samples())
         name = f'{ELBOW_NAME}.coulomb_forward'

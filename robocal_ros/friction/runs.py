@@ -563,8 +563,8 @@ def without_build_up(points: Sequence[SpeedPoint]) -> list[SpeedPoint]:
     of bristles does (Canudas de Wit et al., IEEE TAC 40 (1995) 419, doi 10.1109/9.376053). A,
     about 1 from relaxed bristles and 2 after a reversal, is estimated from the shapes of all runs,
     for several s that count by how well the runs agree about it, beside gravity a sinθ + b cosθ
-    that the model lacks, which bends runs over one range alike. What ripple adds to the shapes
-    differs from run to run, and shows in the scatter of A.
+    that the model lacks, which bends runs over one range alike, and without significant ripple.
+    What other ripple adds to the shapes differs from run to run, and shows in the scatter of A.
 
     Args:
         points: Usable runs of one joint.
@@ -578,6 +578,7 @@ def without_build_up(points: Sequence[SpeedPoint]) -> list[SpeedPoint]:
                        0.0)
     typical = max(rms(sizes), 1e-9)
     shapes = [np.exp(-p.travel[:, None] / _BUILD_UP) for p in points]
+    ripples = ripple_of(points)
     means = np.array([shape.mean(axis=0) for shape in shapes])
     # Shapes of all runs, each of the same weight.
     counts = np.array([len(p.angle) for p in points])
@@ -586,7 +587,8 @@ def without_build_up(points: Sequence[SpeedPoint]) -> list[SpeedPoint]:
             [-np.sign(p.speed) * size / typical * shape
              for p, size, shape in zip(points, sizes, shapes, strict=True)],
             [waves(p.angle, 1) for p in points],
-            [(p.total - p.gravity)[:, None] / typical for p in points]))
+            [(p.total - p.gravity - np.sum([item.torque(p.angle) for item in ripples], axis=0))[
+                :, None] / typical for p in points]))
     axes = scipy.linalg.orth(gravity)
     torque -= axes @ (axes.T @ torque)
     amplitude = np.zeros_like(_BUILD_UP)

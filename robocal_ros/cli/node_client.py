@@ -31,6 +31,8 @@ _ANSWER_TIMEOUT = 60.0
 # Longest wait for the answer to a cancel, and interval at which it is repeated [s].
 _CANCEL_TIMEOUT, _CANCEL_PERIOD = 20.0, 2.0
 _RETRY_PERIOD = 3.0
+_REACHED = {'configure': 'inactive', 'activate': 'active', 'deactivate': 'inactive',
+            'cleanup': 'unconfigured'}
 # Longest wait for the reason of a refusal in the status [s].
 _REASON = 1.0
 # Time for a server to discover a new client [s].
@@ -230,7 +232,14 @@ class NodeClient:
 
         """
         wanted = Transition(id=getattr(Transition, f'TRANSITION_{transition.upper()}'))
-        if not self._answer(ChangeState, 'change_state', retry=False, transition=wanted).success:
+        answer = self._ready(ChangeState, 'change_state').call_async(
+            ChangeState.Request(transition=wanted))
+        # The answer can be lost. A request that is repeated could be carried out twice.
+        if not any(self._session.spin_until(answer.done, _RETRY_PERIOD)
+                   or self.state() == _REACHED[transition]
+                   for _ in range(round(_ANSWER_TIMEOUT / _RETRY_PERIOD))):
+            raise RobocalError(self._unanswered('change_state', _ANSWER_TIMEOUT))
+        if answer.done() and not answer.result().success:
             state = self.state()
             told = self._session.spin_until(
                 lambda: self.status.level == DiagnosticStatus.ERROR, _REASON)
@@ -407,24 +416,24 @@ class NodeClient:
         return client
 
     def _answer(
-        self, kind: Any, service: str, *, retry: bool = True, timeout: float = _ANSWER_TIMEOUT,
-        **fields: Any,
+        self, kind: Any, service: str, *, timeout: float = _ANSWER_TIMEOUT, **fields: Any,
     ) -> Any:
-        """Call a service and return its answer.
+        """Call a service, repeatedly without an answer, and return it.
 
         Args:
             kind: Type of the service.
             service: Its name.
-            retry: Whether the request is repeated without an answer.
             timeout: Longest wait [s].
             **fields: Fields of the request.
 
         """
         answer = self._answers(
             self._ready(kind, service), kind.Request(**fields),
-            min(_RETRY_PERIOD, timeout) if retry else timeout, timeout)
+            min(_RETRY_PERIOD, timeout), timeout)
         if answer is None:
-            raise RobocalError(
-                f"Node '{self.name}' has not answered '~/{service}' within {timeout:.0f} s. "
-                'See its log, or restart it.')
+            raise RobocalError(self._unanswered(service, timeout))
         return answer
+
+    def _unanswered(self, service: str, timeout: float) -> str:
+        return (f"Node '{self.name}' has not answered '~/{service}' within {timeout:.0f} s. "
+                'See its log, or restart it.')

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from lifecycle_msgs.srv import ChangeState
 from rclpy.client import Client
 from rclpy.task import Future
 from std_srvs.srv import Trigger
@@ -157,6 +158,26 @@ def test_a_cancel_without_answer_is_repeated_and_told(
     with pytest.raises(RobocalError, match='the arm may move on. Stop it by other means'):
         client.call('run', stop)
     assert len(sent) == 3
+
+
+def test_a_transition_whose_answer_is_lost_counts_once_the_node_is_there(
+    client: NodeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request is not repeated, since it could be carried out twice."""
+    service, sent = client.service(ChangeState, 'change_state'), []
+
+    def unheard(request: ChangeState.Request) -> Future:
+        sent.append(ask(request))
+        return Future()
+
+    ask = service.call_async
+    monkeypatch.setattr(service, 'call_async', unheard)
+    monkeypatch.setattr(node_client, '_RETRY_PERIOD', 0.3)
+    client.change_state('configure')
+    assert client.state() == 'inactive'
+    client.change_state('activate')
+    assert client.state() == 'active'
+    assert len(sent) == 2
 
 
 def test_a_missing_node_is_reported_with_the_existing_ones(

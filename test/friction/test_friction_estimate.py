@@ -41,7 +41,11 @@ from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.results.provenance import Inputs
 from robocal_ros.results.result import CalibrationResult, Efforts, Parameter, State, Verdict, rms
 from robocal_ros.robot.arm_model import links_covariance
-from robocal_ros.robot.friction_law import TEMPERATURE_STD, friction_by_joint
+from robocal_ros.robot.friction_law import (
+    TEMPERATURE_STD,
+    SteadyFriction,
+    friction_by_joint,
+)
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import TORQUE_ZERO, with_own_units, zero_names
 
@@ -67,6 +71,17 @@ def wrist() -> Record:
 def two_joints() -> Record:
     return record({WRIST_JOINT: WRIST, ELBOW: HEAVY},
                   [*both_ways(WRIST_JOINT, SPEEDS), *both_ways(ELBOW, SPEEDS)], tool=TOOL)
+
+
+def law_and_errors(
+    result: CalibrationResult, joint: str, truth: Truth, most: float
+) -> tuple[SteadyFriction, np.ndarray]:
+    """Return a law, and its errors, which are at most some deviations at each speed."""
+    law, speed = friction_by_joint(result)[joint], np.geomspace(0.006, 0.5, 6)
+    speed = np.append(speed, -speed)
+    off = law.torque(speed) - truth.torque(speed)
+    assert (np.abs(off) < most * law.deviation(speed)).all()
+    return law, off
 
 
 def found_by(made: Record, robot: Robot, values: FrictionParameters = DEFAULTS, **changes
@@ -308,11 +323,7 @@ class TestGravityIsUncertainToo:
             cycles * made.position[:, WRIST_JOINT] + phase)
         result, (item,) = found_by(made, robot, effort=effort)
         assert item.passed, item.objections
-        law = friction_by_joint(result)[WRIST_NAME]
-        speed = np.geomspace(0.006, 0.5, 6)
-        speed = np.append(speed, -speed)
-        off = law.torque(speed) - WRIST.torque(speed)
-        assert (np.abs(off) < 3.29 * law.deviation(speed)).all()
+        _, off = law_and_errors(result, WRIST_NAME, WRIST, 3.29)
         assert rms(off) < 0.05
 
     @pytest.mark.parametrize('degrees', [2.0, -6.0])
@@ -338,11 +349,7 @@ class TestGravityIsUncertainToo:
                       tool=replace(TOOL, mass=mass))
         result, (item,) = found_by(made, robot)
         assert item.passed, item.objections
-        law = friction_by_joint(result)[ELBOW_NAME]
-        speed = np.geomspace(0.006, 0.5, 6)
-        speed = np.append(speed, -speed)
-        off = law.torque(speed) - HEAVY.torque(speed)
-        assert (np.abs(off) < 3.29 * law.deviation(speed)).all()
+        law, _ = law_and_errors(result, ELBOW_NAME, HEAVY, 3.29)
         assert HEAVY.curve_error(law) < 3.0
         # An arm whose links are known leaves no room for it.
         _, (certain,) = found_by(made, robot, replace(DEFAULTS, arm_model_std=0.001))
@@ -355,11 +362,7 @@ class TestGravityIsUncertainToo:
         for seed in range(2):
             result, (item,) = found_by(made, robot, seed=seed)
             assert item.passed, item.objections
-            law = friction_by_joint(result)['joint_2']
-            speed = np.geomspace(0.006, 0.5, 6)
-            speed = np.append(speed, -speed)
-            off = law.torque(speed) - HEAVY.torque(speed)
-            assert (np.abs(off) < 3.29 * law.deviation(speed)).all()
+            law_and_errors(result, 'joint_2', HEAVY, 3.29)
 
     @pytest.mark.parametrize('phase', [0.5, 3.5])
     def test_slow_ripple_over_a_part_of_its_period_is_no_gravity(self, robot, phase):
@@ -368,11 +371,7 @@ class TestGravityIsUncertainToo:
         effort[:, ELBOW] += 0.5 * np.sin(8.5 * made.position[:, ELBOW] + phase)
         result, (item,) = found_by(made, robot, effort=effort)
         assert item.passed, item.objections
-        law = friction_by_joint(result)[ELBOW_NAME]
-        speed = np.geomspace(0.006, 0.5, 6)
-        speed = np.append(speed, -speed)
-        off = law.torque(speed) - HEAVY.torque(speed)
-        assert (np.abs(off) < 2.0 * law.deviation(speed)).all()
+        law, _ = law_and_errors(result, ELBOW_NAME, HEAVY, 2.0)
         assert HEAVY.curve_error(law) < 3.0
 
     def test_what_is_known_of_the_links_narrows_the_intervals(self, two_joints, robot):

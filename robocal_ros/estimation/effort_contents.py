@@ -103,7 +103,7 @@ def check_contents(
             f'first {samples.time[lost.argmax()] - samples.time[0]:.2f} s after their begin; a '
             'live sensor scatters. The driver gave no effort for a time: check it and measure '
             'again.')
-    rows = _spread_rows(samples.position)
+    rows = _spread_rows(samples.position) if len(samples) else np.zeros(0, dtype=int)
     held, effort = robot.gravity_torques(samples.position[rows]), samples.effort[rows]
     if len(rows):
         _check_units(effort, held, robot)
@@ -142,7 +142,7 @@ def _spread_rows(position: Array) -> npt.NDArray[np.intp]:
     Rests, in which static friction holds any part of the weight, then do not count by duration.
 
     Args:
-        position: Joint angles, shape (k, n) [rad].
+        position: Joint angles, shape (k, n), k > 0 [rad].
 
     """
     count = min(len(position), 5 * _SAMPLES)

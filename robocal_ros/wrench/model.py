@@ -537,11 +537,15 @@ class SensedArm:
         """
         gravity, still = self.model.gravity.linear.copy(), np.zeros_like(q)
         columns = np.zeros((2, len(q)))
-        if gravity.any():
+        if not gravity.any():
+            return columns.T
+        try:
             for row, axis in enumerate(level_axes(gravity)):
                 self.model.gravity.linear = np.cross(axis, gravity)
                 self.held(q, still, still)
                 columns[row] = self.torque
+        finally:
+            # All that is observed is computed with this model.
             self.model.gravity.linear = gravity
         return columns.T
 

@@ -166,3 +166,7 @@ def test_static_friction_of_a_long_rest_is_no_payload(case: Experiment) -> None:
     effort = case.robot.gravity_torques(q) + np.where(rests, dry, np.abs(dry) * np.sign(v))
     check_contents(JointSamples(case.robot.joint_names, np.linspace(0.0, 28.0, 400), q, v * ~rests,
                                 effort), case.robot, 'all', 0.5)
+
+
+def test_no_samples_contradict_nothing(case: Experiment) -> None:
+    check_contents(case.samples().rows(0, 0), case.robot, 'all', 0.5)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -52,6 +53,16 @@ def test_links_out_of_the_documentation_lead_to_files(site: Path) -> None:
              for part in page.read_text(encoding='utf-8').split(marker)[1:]}
     assert found
     assert not [path for path in found if not (ROOT / path.partition('#')[0]).exists()]
+
+
+def test_modules_that_pages_name_exist() -> None:
+    own = [path for top in ('robocal_ros', 'robocal_sim', 'benchmarks', 'launch', 'test')
+           for path in (ROOT / top).rglob('*.py')] + [*ROOT.glob('*.py'), *ROOT.glob('examples/*')]
+    named = {name for page in (*ROOT.glob('docs/*.md'), *ROOT.glob('*.md'))
+             for name in re.findall(r'`([\w/]+\.py)`', page.read_text(encoding='utf-8'))}
+    assert named
+    assert not {name for name in named
+                if not any(str(path).endswith(f'/{name}') for path in own)}
 
 
 def test_rosdoc2_finds_the_site() -> None:

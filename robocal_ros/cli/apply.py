@@ -18,6 +18,7 @@ from robocal_ros.cli.drivers import Recognised, desk_settings, listed, payload_c
 from robocal_ros.cli.show import result_files
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.files import read_text, write_output
+from robocal_ros.payload import static_poses
 from robocal_ros.results import CalibrationResult, Verdict, read_result
 from robocal_ros.robot import (
     ARM,
@@ -28,6 +29,7 @@ from robocal_ros.robot import (
     friction_by_joint,
     identity_of,
     least_inertia,
+    on_leaning_base,
     parameter_names,
     parse_urdf,
     read_urdf,
@@ -296,9 +298,13 @@ def identified_on(result: CalibrationResult, urdf: str) -> str:
 
 
 def _arm(result: CalibrationResult, urdf: str) -> Robot:
-    # The tool frame that a payload or an arm was identified with.
-    return Robot(urdf, tool_frame=result.frame or str(result.settings['tool_frame']),
-                 joints=result.robot.joint_names)
+    # The tool frame and the gravity that a payload or an arm was identified with.
+    stated = {'gravity': result.settings['gravity']} if 'gravity' in result.settings else {}
+    robot = Robot(urdf, tool_frame=result.frame or str(result.settings['tool_frame']),
+                  joints=result.robot.joint_names, **stated)
+    tilts = [item.value for item in result.parameters
+             if item.name in static_poses.TILT and item.value is not None]
+    return on_leaning_base(robot, np.array(tilts)) if tilts else robot
 
 
 def _earlier_load(result: CalibrationResult, base: str) -> RigidBodyInertia | None:

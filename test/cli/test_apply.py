@@ -23,10 +23,11 @@ from robocal_ros.cli.apply import driver_load, in_frame
 from robocal_ros.cli.drivers import desk_settings, payload_calls
 from robocal_ros.cli.main import build_parser
 from robocal_ros.cli.report import REMEDIES, next_steps
+from robocal_ros.payload import static_poses
 from robocal_ros.payload.estimator import gains_summary
 from robocal_ros.results.result import CalibrationResult, Check, Input, Parameter, State
 from robocal_ros.results.store import write_result
-from robocal_ros.robot.arm_model import link_parameters, parameter_names
+from robocal_ros.robot.arm_model import link_parameters, on_leaning_base, parameter_names
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.urdf import with_payload
 
@@ -144,6 +145,24 @@ def test_the_filter_of_a_wrist_sensor_gets_the_weight_in_its_frame(
     assert tool['gravity_field'] == loaded.gravity.tolist()
     assert loaded.transform_frame_to_root(posture, params['world_frame']).isIdentity()
     assert 'control_filters' not in applied(plain, urdf)[0]
+
+
+def test_the_filter_of_a_wrist_sensor_gets_the_gravity_of_the_result(
+    urdf: Path, applied: Applied
+) -> None:
+    """That of a wall, and of a base whose lean was estimated."""
+    plain, wall = payload_result(), [9.81, 0.0, 0.0]
+    result = replace(plain, settings={
+        **plain.settings, 'sensor_frame': 'ft_wrist', 'gravity': wall})
+    assert 'gravity_field: [9.81, 0, 0]' in applied(result, urdf)[0]
+    leaning = replace(result, parameters=(*result.parameters, *(
+        Parameter(name, 'rad', value, 1e-4) for name, value in zip(
+            static_poses.TILT, (0.05, -0.02), strict=True))))
+    text = applied(leaning, urdf)[0]
+    found = yaml.safe_load(text.partition('params: ')[2].splitlines()[0])['tool']['gravity_field']
+    np.testing.assert_allclose(found, on_leaning_base(
+        Robot(arm_urdf(), gravity=wall), np.array([0.05, -0.02])).gravity, atol=1e-3)
+    assert np.linalg.norm(found[1:]) > 0.4
 
 
 def test_friction_and_rotors_go_into_a_mujoco_model(

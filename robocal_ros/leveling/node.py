@@ -52,7 +52,6 @@ class Leveling(ArmNode):
     def build(self) -> None:
         """Create streams, arm, IMU and rules."""
         values = self.values
-        self._axis = reference_axis(self.robot, values.reference)
         self.tool = Tool(self.robot, values.tool_point)
         self.make_arm()
         self._compliance: dict[str, float] = {}
@@ -82,6 +81,7 @@ class Leveling(ArmNode):
         self._compliance = compliance_by_joint(result)
 
     def _use_arm(self, known: Robot, payload: CalibrationResult | None) -> None:
+        self._axis = reference_axis(known, self.values.reference)
         self._carrying = known if payload is None else known.with_payload(
             carried_load(payload), payload.frame)
 
@@ -114,8 +114,8 @@ class Leveling(ArmNode):
         sag = (SagCorrection(self.known_robot, self._carrying, self._compliance)
                if self._compliance else None)
         return LevelingProcedure(
-            self.arm, self.joints, self.status, self.values, self._axis, self.imu, self._show,
-            sag)
+            self.arm, self.joints, self.status, self.values, self._axis, self.known_robot.gravity,
+            self.imu, self._show, sag)
 
     def _show(self, start: Array, plan: LevelPlan) -> None:
         self.publish_markers(leveling_markers(self.tool, start, plan, self.values.max_step))

@@ -15,7 +15,7 @@ import scipy
 from robocal_ros.arm import Report
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
-from robocal_ros.leveling.model import LevelingTask, Tool, angle_between, tilt
+from robocal_ros.leveling.model import GRAVITY, LevelingTask, Tool, angle_between, tilt
 from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelingPlanner, LevelPlan
 from robocal_ros.results import spread
@@ -148,6 +148,7 @@ class LevelingProcedure:
         report: Receives the progress.
         values: The parameters.
         axis: The reference's z axis in the root frame, shape (3,).
+        gravity: Gravity in the root frame, by an identified arm if there is one, (3,) [m/s²].
         imu: IMU to verify the result; None for none.
         show: Called with the initial posture and the plan.
         sag: Sag of the joints under arm and payload; None to level the encoders.
@@ -159,6 +160,7 @@ class LevelingProcedure:
     report: Report
     values: LevelingParameters
     axis: Array
+    gravity: Array
     imu: ToolImu | None
     show: Callable[[Array, LevelPlan], None]
     sag: SagCorrection | None = None
@@ -177,7 +179,7 @@ class LevelingProcedure:
             f'The tool is tilted by {_degrees(plan.tilt)}; leveling would turn it by '
             f'{_degrees(plan.task.target.angle)} in {plan.trajectory.duration:.1f} s, over '
             f'{len(plan.task.transition_poses(self.values.max_step))} transition poses. '
-            f'{plan.note}').rstrip()
+            f'{plan.note}').rstrip() + self._vertical()
 
     async def level(self) -> tuple[bool, str]:
         """Level the tool; return whether the result is verified, and the answer."""
@@ -185,7 +187,7 @@ class LevelingProcedure:
         await self._await_readings()
         plan = await self._plan()
         if plan.trajectory is None or plan.task is None:
-            return True, f'{self._level_already(plan)} Nothing was moved.'
+            return True, f'{self._level_already(plan)}{self._vertical()} Nothing was moved.'
         with _recorded(self.joints):
             await arm.move(plan.trajectory, phase='moving', share=(5.0, 90.0), message=(
                 f'Turning the tool by {_degrees(plan.task.target.angle)} about its tool point.'))
@@ -205,7 +207,7 @@ class LevelingProcedure:
         message = (
             f'The tool was turned by {_degrees(plan.task.target.angle)}; residual tilt '
             f'{_degrees(check.tilt)}, drift of the tool point {1e3 * check.drift:.2f} mm, '
-            f'at most {1e3 * check.drift_in_motion:.2f} mm during the motion.')
+            f'at most {1e3 * check.drift_in_motion:.2f} mm during the motion.{self._vertical()}')
         seen, words = self._by_imu(self._tool().pose(rest.mean(axis=0))[0], up=plan.task.target.up)
         message += words
         if seen > values.imu_tolerance:
@@ -230,7 +232,7 @@ class LevelingProcedure:
             values.direction == 'nearest' and bool(rotation[:, 2] @ self.axis > 0.0))
         self.report.note(tilt=f'{found:.6g}')
         message = (f'The tool is tilted by {_degrees(found)} (tolerance '
-                   f'{_degrees(values.tolerance)}).')
+                   f'{_degrees(values.tolerance)}).{self._vertical()}')
         return f'{message}{self._by_imu(rotation, up=up)[1]} Nothing was moved.'
 
     async def _await_readings(self) -> None:
@@ -271,12 +273,19 @@ class LevelingProcedure:
         return (f'The tool is level already: tilt {_degrees(plan.tilt)} (tolerance '
                 f'{_degrees(self.values.tolerance)}).')
 
+    def _vertical(self) -> str:
+        """Return where the vertical is known from, after a space, if not from the parameter."""
+        lean = angle_between(self.gravity, self.arm.robot.gravity)
+        return '' if self.values.reference != GRAVITY or lean == 0.0 else (
+            f' The vertical is that of the identified arm, whose base leans by {_degrees(lean)} '
+            'against the parameter gravity.')
+
     def _by_imu(self, rotation: Array, *, up: bool) -> tuple[float, str]:
         """Return the tilt by the IMU, and a sentence after a space; nothing without an IMU."""
         if self.imu is None:
             return 0.0, ''
         seen = tilt_by_imu(
-            self.imu.mean(), self.imu.rotation, rotation, np.array(self.arm.robot.gravity),
+            self.imu.mean(), self.imu.rotation, rotation, self.gravity,
             self.axis if up else -self.axis)
         return seen, f' The IMU measures a tilt of {_degrees(seen)}.'
 

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pinocchio as pin
 import pytest
 from action_msgs.msg import GoalStatus, GoalStatusArray
 from diagnostic_msgs.msg import DiagnosticStatus
@@ -16,6 +18,7 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import String
 from support.compliance_results import compliance_result
+from support.friction_results import identified_arm
 from support.leveling_rig import TILTED
 from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, overrides
 from visualization_msgs.msg import Marker, MarkerArray
@@ -24,7 +27,9 @@ from robocal_ros.errors import DataError
 from robocal_ros.leveling.model import Tool
 from robocal_ros.leveling.node import Leveling
 from robocal_ros.messages import qos
+from robocal_ros.results.result import Parameter
 from robocal_ros.results.store import ResultStore
+from robocal_ros.robot.arm_model import ARM, GRAVITY
 from robocal_ros.robot.model import Robot
 
 pytestmark = pytest.mark.usefixtures('ros')
@@ -75,6 +80,30 @@ def test_the_compliance_is_used_unless_switched_off(
     made = rig(use_compliance=used)
     assert made.configure() == SUCCESS
     assert (made.node._procedure().sag is not None) is used
+
+
+def test_the_vertical_is_that_of_an_identified_arm_whose_base_leans(
+    rig: Callable[..., Rig], tmp_path: Path
+) -> None:
+    """The tool's axis is 26.5° from straight down, and 4° more from the way things fall."""
+    upright = Robot(arm_urdf(), tool_frame='tool0')
+    axis, vertical = Tool(upright).pose(TILTED)[0][:, 2], upright.gravity / -9.80665
+    across = np.cross(vertical, axis)
+    found = pin.exp3(np.radians(4.0) * across / np.linalg.norm(across)) @ upright.gravity
+    stored = identified_arm(ARM)
+    ResultStore(tmp_path, stored.robot).save(replace(
+        stored, settings={'gravity': upright.gravity.tolist()},
+        parameters=(*stored.parameters, *(
+            Parameter(name, 'm/s²', value, 0.01)
+            for name, value in zip(GRAVITY, found.tolist(), strict=True)))))
+    made = rig(reference='gravity').start()
+    made.rest()
+    for verb in ('estimate', 'preview'):
+        answer = made.call(verb)
+        assert answer.success, answer.message
+        assert ' tilted by 30.5°' in answer.message
+        assert ('The vertical is that of the identified arm, whose base leans by 4.0° against '
+                'the parameter gravity.') in answer.message
 
 
 def test_stale_joint_states(rig: Callable[..., Rig]) -> None:

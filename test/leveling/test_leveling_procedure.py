@@ -83,8 +83,8 @@ class Rig:
         self.report = FakeReport()
         self.shown: list[LevelPlan] = []
         self.procedure = LevelingProcedure(
-            self.arm, self.record, self.report, LevelingParameters(**values), UP, self.imu,
-            lambda start, plan: self.shown.append(plan), sag)
+            self.arm, self.record, self.report, LevelingParameters(**values), UP,
+            self.arm.robot.gravity, self.imu, lambda start, plan: self.shown.append(plan), sag)
 
     def tilt(self) -> float:
         axis = Tool(self.arm.robot).pose(self.arm.at)[0][:, 2]

@@ -185,8 +185,10 @@ def widened_std(
     for group in (*alike, *np.arange(len(std))[:, None]):
         count, size = float(told[group].sum()), float(np.sum((value[group] / std[group])**2))
         known = len(group) > 1 and all(names[i] in contradicted for i in group)
-        if count < _TOLD or size <= (_CONVERGED * count if known else scipy.special.chdtri(
-                count, _SIGNIFICANT)):
+        # Estimates scatter by their data's share of the prior variance (Satterthwaite).
+        unit = float(told[group] @ told[group]) / max(count, 1e-12)
+        if count < _TOLD or size <= (_CONVERGED * count if known else unit * scipy.special.chdtri(
+                count / unit, _SIGNIFICANT)):
             continue
         gain = 0.5 * (size - count - count * np.log(size / count))
         if gain > best:

@@ -268,6 +268,17 @@ def test_one_element_of_a_calibration_matrix_does_not_speak_for_the_others():
     assert (widened_std(names, std, np.full(10, 0.004), variance) == std).all()
 
 
+@pytest.mark.parametrize(('deviations', 'widens'), [(2.5, False), (3.5, True)])
+@pytest.mark.parametrize('told', [0.2, 0.9])
+def test_a_prior_is_contradicted_by_three_deviations_however_little_is_told(
+    told, deviations, widens
+):
+    """An estimate has the variance `told` times that of the prior, about zero."""
+    std = np.array([0.005])
+    wider = widened_std(['tilt'], std, deviations * np.sqrt(told) * std, (1.0 - told) * std**2)
+    assert (wider[0] > std[0]) is np.bool_(widens)
+
+
 # ----------------------------------------------------------------------- reference run
 
 

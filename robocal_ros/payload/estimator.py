@@ -80,7 +80,7 @@ def gain_std(values: PayloadParameters) -> float:
 
 def _by_torque(
     robot: Robot, recording: Recording, values: PayloadParameters, inputs: Inputs,
-    mass: float = 0.0,
+    mass: float | None = 0.0,
 ) -> tuple[ArmModel, Mapping[str, SteadyFriction]]:
     """Return what of arm and friction is in the efforts, after checks of unit and contents.
 
@@ -92,7 +92,7 @@ def _by_torque(
         recording: The recorded samples.
         values: The parameters.
         inputs: Results to build on.
-        mass: Known mass of the payload [kg]; 0 if it is not known.
+        mass: Known mass of the payload [kg]; 0 if it is not known, None for no payload.
 
     """
     check_effort_unit(values, inputs.gains)
@@ -119,7 +119,9 @@ def _estimate_excitation(
         return excitation.estimate(
             robot, recording.joints, values, sensor=recording.wrench(values.sensor_topic),
             reference=reference)
-    arm, friction = _by_torque(robot, recording, values, inputs)
+    # In a reference run there is no payload.
+    arm, friction = _by_torque(robot, recording, values, inputs,
+                               None if values.reference_run == 'record' else 0.0)
     if reference is not None:
         _check_gains(reference, inputs.gains)
     result = excitation.estimate(arm.robot, recording.joints, values, friction=friction,

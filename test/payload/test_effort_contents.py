@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,12 @@ from support.excitation_cell import exciting
 from support.forward import Tool
 from test_two_plane import Experiment, experiment, values_for
 
-from robocal_ros.errors import ConfigurationError
+from robocal_ros.errors import ConfigurationError, ExcitationError
 from robocal_ros.estimation.effort_contents import check_contents
 from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.payload.estimator import PAYLOAD, estimate
 from robocal_ros.payload.result import COM
+from robocal_ros.results.provenance import Inputs
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.model import RigidBodyInertia
 from robocal_ros.robot.setup import make_store
@@ -90,6 +92,13 @@ def test_of_an_arm_that_carries_what_its_model_holds_no_payload_is_doubted(
     with pytest.raises(ConfigurationError, match='payload alone explains'):
         check_contents(weak, case.robot, 'all', 0.5)
     check_contents(weak, case.robot, 'all', 0.5, None)
+    # Nor in a reference run, whose motion is to be an exciting one.
+    values = values_for(case, method='excitation', excitation_source='torque',
+                        reference_run='record')
+    with pytest.raises(ExcitationError):
+        estimate(case.robot, Recording(weak), values, Inputs())
+    with pytest.raises(ConfigurationError, match='payload alone explains'):
+        estimate(case.robot, Recording(weak), replace(values, reference_run='off'), Inputs())
 
 
 @pytest.mark.parametrize('sign', [-1.0, 1.0])

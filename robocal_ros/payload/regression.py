@@ -762,7 +762,9 @@ def validated(
     """
     rows, whole = fit.rows, fit.rows.fits(fit.used, fit.residual, before, fit.lack_of_fit())
     checks = (rows.recording, *fit.unexplained_checks())
-    border = int((1.0 - _HELD_OUT_SHARE) * before.shape[1])
+    # A pause at the end says nothing of joints that rest in it.
+    reached = np.cumsum(fit.used.sum(axis=0))
+    border = int(np.searchsorted(reached, (1.0 - _HELD_OUT_SHARE) * reached[-1], 'right'))
     last, used = rows.part(slice(border, None)), fit.used[:, border:]
     if used.sum() < _LEAST_HELD_OUT:
         return Validation(whole, (), checks)

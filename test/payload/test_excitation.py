@@ -482,6 +482,20 @@ def test_a_sensor_that_drifts_in_the_last_part_widens_its_intervals(usual, shift
             assert low < dict(zip(PARAMETERS, tensor_of(TOOL), strict=True))[name] < high
 
 
+def test_a_pause_after_the_motion_leaves_torques_to_be_held_out() -> None:
+    moving = Record('robocal', TOOL, exciting(), duration=7.5).joints(0)
+    count = len(moving.time) // 2
+    held = np.random.default_rng(0).normal(scale=0.1, size=(count, moving.effort.shape[1]))
+    samples = replace(
+        moving, time=np.arange(len(moving.time) + count) * np.diff(moving.time).mean(),
+        position=np.pad(moving.position, ((0, count), (0, 0)), 'edge'),
+        velocity=np.pad(moving.velocity, ((0, count), (0, 0))),
+        effort=np.concatenate((moving.effort, moving.effort[-1] + held)))
+    found = excitation.estimate(arm('robocal').robot(), samples, WITH_PRIORS)
+    assert len(found.validation) == len(found.fit)
+    assert all(fit.count > 5 for fit in found.validation)
+
+
 @pytest.mark.parametrize(('rise', 'widened'), [(0.0, False), (1.5, True)])
 def test_friction_that_rises_in_the_last_part_widens_intervals_by_torque(usual, rise, widened):
     samples = usual.joints(4)

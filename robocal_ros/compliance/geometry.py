@@ -84,7 +84,8 @@ _STEPS, _SMALL_STEP = 25, 1e-6
 _SETTLED, _FINAL = 3, 10
 # Probabilities of noise beyond which observations count less, and are rejected.
 _DOWNWEIGHTED, _REJECTED = 0.05, 1e-5
-_RIDGE = 1e-9
+# Least share of its noise that a residual keeps, and what keeps singular postures finite.
+_SINGULAR, _RIDGE = 1e-6, 1e-9
 # Residuals of less than this are those of computed postures [m].
 _EXACT = 1e-9
 # Decimals of angles [rad] that are alike.
@@ -808,12 +809,17 @@ def fit_geometry(geometry: ArmGeometry) -> GeometryFit:
     member = np.repeat(np.arange(len(sets)), [len(item) for item in sets])
     kept = fits = np.ones(len(member), dtype=bool)
     odd = np.zeros(len(sets), dtype=bool)
+    rows = geometry.linearised()
+    off = _distances(rows, np.ones(len(member)), ~kept, _DOWNWEIGHTED,
+                     np.zeros((geometry.width, geometry.width)), np.ones(len(rows.owner)))
     for step in range(_STEPS):
-        rows, settled = geometry.linearised(), step >= _SETTLED
-        weight, off = _distances(rows, len(member))
+        rows, settled, weight = geometry.linearised(), step >= _SETTLED, 1.0 / np.maximum(off, 1.0)
+        kinds = rows.kind.copy()
         if settled:
             before, fits = kept, off <= 1.0
-            odd = np.bincount(member, ~fits) > MAX_LOST * np.bincount(member)
+            # The first to be left out are all that may be off, lest they hide one another.
+            odd = (step > _SETTLED) & (
+                np.bincount(member, ~fits) > MAX_LOST * np.bincount(member))
             # What was left out for long does not come back, so that this ends.
             kept = (fits & (kept | (step < _FINAL))) | odd[member]
             weight = kept.astype(float)
@@ -826,9 +832,14 @@ def fit_geometry(geometry: ArmGeometry) -> GeometryFit:
         mixed = _solved(rows, geometry, root, used, _LEAST if settled else _LEAST | _START)
         found = np.concatenate([mixed.coefficients[name] for name in (
             *_COLUMNS, *geometry.nuisances, UNKNOWN)])
-        change = np.abs(found[:7 * n] - geometry.value[:7 * n]).max()
+        moved = found - np.append(geometry.value, np.zeros(len(found) - len(geometry.value)))
+        change = np.abs(moved[:7 * n]).max()
         if step > _SETTLED and change < _SMALL_STEP and (before == kept).all():
             break
+        off = _distances(
+            replace(rows, residual=rows.residual + rows.jacobian @ moved, kind=kinds), weight,
+            settled & fits & ~odd[member], _REJECTED if settled else _DOWNWEIGHTED, mixed.complete,
+            np.array([mixed.std.get(kind, np.inf) for kind in rows.kind.tolist()]))
         geometry.value = found[:len(geometry.value)]
         geometry.move(found)
     else:
@@ -842,20 +853,49 @@ def fit_geometry(geometry: ArmGeometry) -> GeometryFit:
         _memory(rows, used & ~np.isin(member, np.flatnonzero(odd))[rows.owner], member))
 
 
-def _distances(rows: Rows, count: int) -> tuple[Array, Array]:
-    """Return the weights of observations, and their distances over those of noise, (k,) each."""
-    weight, off = np.ones(count), np.zeros(count)
+def _distances(
+    rows: Rows, weight: Array, sound: Flags, level: float, covariance: Array, noise: Array
+) -> Array:
+    """Return the distances of observations from all others, over the largest of noise, (k,).
+
+    These are F tests of their deleted residuals: Cook, Weisberg, Residuals and Influence in
+    Regression (1982), sec. 2.2.2.
+
+    Args:
+        rows: Residuals of the estimate.
+        weight: Weights by which observations entered it, shape (k,).
+        sound: Observations whose noise counts, shape (k,); of a kind without, the median's does.
+        level: Probability of larger distances by noise.
+        covariance: Covariance of the unknowns, shape (width, width).
+        noise: Standard deviation of each row in the estimate, shape (r,) [m, rad].
+
+    """
+    off = np.zeros(len(weight))
     for kind in dict.fromkeys(rows.kind[rows.owner >= 0].tolist()):
         mine = rows.kind == kind
         size = 1 if kind == 'plane' else 6 if READING.get(kind) == 5 else 3
-        length = np.sqrt(np.bincount(rows.owner[mine], rows.residual[mine]**2, count))
-        usual = float(np.median(length[np.unique(rows.owner[mine])]))
-        scale = max(usual, _EXACT) / np.sqrt(scipy.stats.chi2.ppf(0.5, size))
-        bend, cut = (scale * float(np.sqrt(scipy.stats.chi2.isf(share, size)))
-                     for share in (_DOWNWEIGHTED, _REJECTED))
-        weight = np.minimum(weight, bend / np.maximum(length, bend))
-        off = np.maximum(off, length / cut)
-    return weight, off
+        owner, left = rows.owner[mine][::size], rows.residual[mine].reshape(-1, size)
+        columns, own = rows.jacobian[mine].reshape(len(left), size, -1), sound[owner]
+        # Residuals vary less than noise where they entered the estimate, else more.
+        sign = np.where(weight[owner] > 0.0, -weight[owner], 1.0) / noise[mine][::size]**2
+        spread = np.eye(size) * (1.0 + _SINGULAR) + sign[:, None, None] * (
+            columns @ covariance @ columns.transpose(0, 2, 1))
+        square = np.einsum('ki,ki->k', left, np.linalg.solve(spread, left[:, :, None])[:, :, 0])
+        freedom = np.trace(spread, axis1=1, axis2=2)
+        if own.any():
+            total = max(float(freedom[own].sum()), 1.0)
+            variance = float(np.square(left[own]).sum()) / total
+        else:
+            middle = float(scipy.stats.chi2.ppf(0.5, size))
+            variance = float(np.median(square)) / middle
+            # By the asymptotic variance of a median.
+            total = float(freedom.sum()) / size * 8.0 * (
+                middle * scipy.stats.chi2.pdf(middle, size))**2
+        rest = np.maximum(total - size * own, 1.0)
+        limit = size * scipy.stats.f.isf(level, size, rest)
+        cut = max(variance, _EXACT**2) * limit * np.where(own, total / (rest + limit), 1.0)
+        off[owner] = np.maximum(off[owner], np.sqrt(square / cut))
+    return off
 
 
 def _memory(rows: Rows, used: Flags, member: np.ndarray) -> float:

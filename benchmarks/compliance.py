@@ -27,6 +27,7 @@ from benchmarks.second_world import (
     reached,
     read_arm,
     rotation,
+    torques,
     turned,
     urdf_of,
 )
@@ -42,6 +43,8 @@ WITHIN_BAR, SAG_BAR, BOUND_BAR = 95.0, 95.0, 1.1
 """Limits: percent of joints and of the sag; RMS errors over the bound."""
 
 _SMALL = 0.05
+# Torque below which a gear with backlash is not pressed against a flank [N·m].
+_PLAYING = 0.05
 _RATE, _DWELL, _VISIT, _PAUSE = 20.0, 2.0, 8.0, 300.0
 # Numbers of the postures; the first one comes again after every tenth.
 _ORDER = [i for row in range(0, 30, 10) for i in (0, *range(row, row + 10))][1:] + [0]
@@ -67,6 +70,7 @@ class Effects:
         links: Share of the sag by which beams between the joints, and behind the last, bend.
         sideways: The same of bearings that give way in the direction of the force.
         target: Distance of the target from where it is stated to be [m].
+        backlash: Play of the gears, on the flank on which the torque presses [rad].
 
     """
 
@@ -85,6 +89,7 @@ class Effects:
     links: float = 0.0
     sideways: float = 0.0
     target: float = 0.0
+    backlash: float = 0.0
 
 
 def drawn_effects(seed: int) -> Effects:
@@ -139,7 +144,7 @@ class Cell:
 
     def __init__(self, seed: int, effects: Effects) -> None:
         """Draw what is hidden; ``seed`` chooses the arm, too."""
-        self.effects, g = effects, np.random.default_rng([seed, 2])
+        self.effects, self.seed, g = effects, seed, np.random.default_rng([seed, 2])
         self.name = list(ARMS)[seed % len(ARMS)]
         self.arm, self.data = read_arm(self.name), ARMS[self.name]
         self.chain = _bendable(self.arm)
@@ -222,13 +227,23 @@ class Cell:
                     for sign in (1.0, -1.0))
         return np.sign(up - down)
 
+    def _play(self, q: Array, *, loaded: bool) -> Array:
+        """Return what gears with backlash yield, shape (k, n) [rad]."""
+        links, still = self.arm.links.copy(), np.zeros_like(q)
+        if loaded:
+            links[-1] += self.arm.tool @ body(*self.load, np.zeros((3, 3))) @ self.arm.tool.T
+        held = torques(self.arm, links, q, still, still, self.gravity)
+        shares = np.random.default_rng([self.seed, 8]).uniform(0.5, 1.5, q.shape[1])
+        return -0.5 * self.effects.backlash * shares * np.tanh(held / _PLAYING)
+
     def measure(self, *, loaded: bool) -> list[EndPosition]:
         """Return the end positions of a set, its first posture again after every tenth."""
         effects, g, order = self.effects, self.noise, _ORDER
         q = self.postures[order]
         scatter = effects.step * (1.0 - effects.give) * g.uniform(-0.5, 0.5, q.shape)
         give = 0.5 * effects.step * effects.give * self._torque_sign(q) * g.uniform(size=q.shape)
-        points = self._points(q + scatter + (give if loaded else 0.0), loaded=loaded)
+        points = self._points(q + scatter + (give if loaded else 0.0) + self._play(
+            q, loaded=loaded), loaded=loaded)
         turn, origin = self.tracker
         start = (len(order) * _VISIT + _PAUSE) * loaded
         count = round(_RATE * _DWELL)

@@ -217,7 +217,7 @@ def _parameters(names: Sequence[str], fit: ComplianceFit) -> Iterator[Parameter]
                             note=f'unobservable: {fit.unobservable[joint]}')
             continue
         notes = []
-        if joint in fit.clipped:
+        if joint in fit.clipped or fit.value[joint] <= 0.0:
             notes.append('at its bound of zero: too stiff to be observed')
         else:
             relative = std[joint] / fit.value[joint]

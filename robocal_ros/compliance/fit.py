@@ -60,6 +60,7 @@ class _Problem:
             compensation of different joint angles, shape (k, d, d).
         white: Whitening matrix of each displacement, shape (k, d, d).
         torque: Torques of the load, shape (k, n) [N·m].
+        flank: Change by the load of the flank on which each gear carries, −1, 0 or 1, (k, n).
         bearings: Displacements per compliance across the joints, shape (k, d, n, 5).
         links: Displacements per compliance of the links, shape (k, d, n, 6).
         encoder_share: Share of the encoders' differences between the sets that is used, 0 … 1.
@@ -80,7 +81,8 @@ class _Problem:
         unsure = self.jacobians * (GEAR_ERROR * (data.loaded - data.unloaded))[:, None]
         self.covariance = data.covariance + unsure @ unsure.transpose(0, 2, 1)
         self.white = np.linalg.inv(np.linalg.cholesky(self.covariance))
-        self.torque = loaded.gravity_torques(data.loaded) - robot.gravity_torques(data.loaded)
+        held = [arm.gravity_torques(data.loaded) for arm in (robot, loaded)]
+        self.torque, self.flank = held[1] - held[0], 0.5 * np.diff(np.sign(held), axis=0)[0]
         self.encoder_share = 1.0
         self.bearings, self.links = map(np.array, zip(*(
             bending_columns(robot, loaded, target, q, self.rows) for q in data.loaded),
@@ -238,8 +240,8 @@ class ComplianceFit:
         kept: Displacements used in the fit, shape (k,).
         size: Sizes of scatter and effects that are no compliance, by name: ``noise`` in excess
             of the tracker's within a dwell, relative to it; scatter of the joint ``angles``
-            [rad]; ``bending`` of bearings and links, relative to the joints' compliance;
-            ``drift`` of the tracker within and between the sets [m].
+            [rad]; ``backlash`` of the gears [rad]; ``bending`` of bearings and links, relative to
+            the joints' compliance; ``drift`` of the tracker within and between the sets [m].
         offset: Common displacement of the tracker between the sets in root axes, shape (3,)
             [m]; None where it was not estimated.
         chi_square: Weighted squared residual per degree of freedom, with the tracker's scatter
@@ -421,6 +423,7 @@ def _effects(problem: _Problem, scale: Array, give: str) -> tuple[Array, dict[st
     Within the dead band of a position loop, or a step of the encoder, each motor gives way in the
     direction of the load's torque, which acts like compliance. The angle is the same in all
     postures but for its sign, and as large as the scatter of the angles unless it is known.
+    Backlash moves a joint only where the load turns the sign of its torque.
 
     Bearings bend across their joints by a multiple of the compliance, on average by as much as
     the bearings differ in it; links likewise.
@@ -445,6 +448,7 @@ def _effects(problem: _Problem, scale: Array, give: str) -> tuple[Array, dict[st
     return across, {
         'drift': np.concatenate(drift, axis=2),
         give: problem.jacobians * np.sign(problem.torque)[:, None],
+        'backlash': problem.jacobians * problem.flank[:, None],
         'bending': np.concatenate([
             part for kind in (problem.bearings, problem.links) for part in (
                 kind[..., 0] @ across,

@@ -347,6 +347,13 @@ def test_links_that_bend_are_within_the_intervals(seed: int) -> None:
     assert not found.wrong
 
 
+def test_backlash_is_within_the_intervals() -> None:
+    """Of a wrist whose torque has the other sign with the load in some postures."""
+    found = run_cell(6010, Effects(backlash=1e-4))
+    assert found.passed, found.reason
+    assert not found.wrong, found.values
+
+
 def test_a_target_that_is_off_is_within_the_intervals() -> None:
     """Two millimetres of the levers of a small wrist, which show in the unloaded set."""
     found = run_cell(71009, Effects(target=2e-3))

@@ -64,7 +64,7 @@ def test_without_noise_the_truth_is_recovered(exact: np.ndarray) -> None:
 
 def test_scatter_of_the_encoders_is_seen_and_counted(exact: np.ndarray) -> None:
     """Angles that scatter by 2e-5 rad move the target further than the tracker's noise."""
-    total, stds, count = 0.0, [], 3
+    total, stds, count = 0.0, [], 8
     for seed in range(count):
         cell = Cell(encoder_step=2e-5 * np.sqrt(12.0))
         found = fitted(cell, noisy(cell, seed=seed))

@@ -3,10 +3,10 @@
 
 A Kalman filter on block means of joint states estimates by what share the friction of each joint
 has changed, and its dependence on temperature. Nuisance parameters are the mass and first moment
-of each link and of the load, the tilt of the base, the inertia of each rotor, and a torque
-a + b sinθ + c cosθ of each joint, which stands for offsets and for slow ripple. None of them
-changes sign with the direction of motion, so that only torques that do so count as friction; both
-directions are expected to change by the same share.
+of each link and of the load, the tilt of the base, the inertia of each rotor, the delay of each
+effort, and a torque a + b sinθ + c cosθ of each joint, which stands for offsets and for slow
+ripple. But for the delay, none of them changes sign with the direction of motion, so that only
+torques that do so count as friction; both directions are expected to change by the same share.
 
 The change is an Ornstein-Uhlenbeck process about the identified law, pauses included: the longer
 ago the last samples, the wider the interval. The noise of each joint, with faster ripple, is the
@@ -16,7 +16,7 @@ load of the last link explains most of them; others are left out, and widen the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -47,9 +47,9 @@ _SURPRISE, _SURPRISES = 1e-5, 4
 # Noise of a block as a share of Coulomb friction before anything is known, the number of blocks
 # that this counts for, and the number of the newest blocks that the noise is learned from.
 _NOISE, _PRIOR_BLOCKS, _MEMORY = 0.1, 10.0, 300.0
-# Prior standard deviations: torques over the angle, as a share of Coulomb friction; load [kg],
-# [kg·m].
-_UNEVEN, _LOAD = 0.1, (0.05, 0.01)
+# Prior standard deviations: torques over the angle, as a share of Coulomb friction; delay of the
+# efforts, by filters too [s]; load [kg], [kg·m].
+_UNEVEN, _DELAY, _LOAD = 0.1, 0.01, (0.05, 0.01)
 # Standard deviations of an unexpected change of the load [kg], [kg·m].
 _LOAD_CHANGE = (10.0, 3.0)
 # Time over which the standard deviation ``track_drift`` holds [s], and the standard deviation
@@ -112,12 +112,12 @@ class FrictionTracker:
         self._known = np.array([
             np.abs(law.deviation(speed) / law.torque(speed))
             for law, speed in zip(self._laws.values(), speeds, strict=True)]).reshape(-1, 2)
-        # Changes, temperature coefficients, rotors, torques over the angle, links, tilts.
-        self._load = slice(6 * count + 4 * n - 4, 6 * count + 4 * n)
+        # Changes, temperature coefficients, rotors, torques over the angle, delays, links, tilts.
+        self._load = slice(7 * count + 4 * n - 4, 7 * count + 4 * n)
         variance = np.concatenate((
             (self._known**2).mean(axis=1), np.full(count, TEMPERATURE_STD**2),
             (ROTOR_SPREAD * expected_rotors(robot)[self._joints]) ** 2,
-            np.repeat((_UNEVEN * level) ** 2, 3),
+            np.repeat((_UNEVEN * level) ** 2, 3), np.full(count, _DELAY**2),
             *map(self._body_variance, range(1, n + 1)),
             np.full(len(gravity_changes(robot)), tilt_std**2)))
         self._value, self._covariance = np.zeros(len(variance)), np.diag(variance)
@@ -176,12 +176,18 @@ class FrictionTracker:
         velocity = centred @ positions / (centred @ centred)
         self._means.append((float(times.mean()), positions.mean(axis=0), velocity,
                             efforts.mean(axis=0)))
-        if len(self._means) < 3:
+        if len(self._means) < 5:
             return False
-        before, (middle, q, v, torque), after = self._means
+        time, angle, speed, torque = map(np.array, zip(*self._means, strict=True))
         del self._means[0]
-        acceleration = (after[2] - before[2]) / (after[0] - before[0])
-        return self._update(middle, q, v, acceleration, torque, temperature)
+        acceleration = (speed[2:] - speed[:-2]) / (time[2:] - time[:-2])[:, None]
+        before, rigid, after = (
+            self._robot.inverse_dynamics(*state).copy()
+            for state in zip(angle[1:4], speed[1:4], acceleration, strict=True))
+        rates = [(last - first) / (time[3] - time[1]) for first, last in (
+            (before, after), (acceleration[0], acceleration[2]))]
+        return self._update(time[2], angle[2], speed[2], acceleration[1], torque[2], temperature,
+                            rigid, rates)
 
     def _predict(self, stamp: float) -> None:
         """Let friction change until a block."""
@@ -196,11 +202,13 @@ class FrictionTracker:
             (_LARGEST * self._drift) ** 2 * (1.0 - left**2))
 
     def _update(
-        self, stamp: float, q: Array, v: Array, a: Array, effort: Array, temperature: float
+        self, stamp: float, q: Array, v: Array, a: Array, effort: Array, temperature: float,
+        rigid: Array, rates: Sequence[Array],
     ) -> bool:
         """Update the states by a block, unless its innovation is improbable; learn the noise.
 
-        Joints that are not in steady motion take no part.
+        Joints that are not in steady motion take no part. Further arguments are the model's
+        torques, shape (n,) [N·m], and the rates of these and of the accelerations.
 
         Returns:
             Whether the block was used.
@@ -215,7 +223,7 @@ class FrictionTracker:
         rows = np.flatnonzero(np.abs(self._travel) > _SETTLED)
         if not len(rows):
             return False
-        rigid, gravity = robot.inverse_dynamics(q, v, a), robot.gravity_torque(q)
+        gravity = robot.gravity_torque(q)
         bodies = pin.computeJointTorqueRegressor(robot.model, robot.data, q, v, a).reshape(
             robot.n, robot.n, 10)[:, :, :4].reshape(robot.n, -1)
         shared = np.column_stack((bodies, *(arm.gravity_torque(q) for arm in self._tilted)))
@@ -228,7 +236,10 @@ class FrictionTracker:
                 friction, friction * warmer, a[joint])
             columns[at, 3 * (count + row):3 * (count + row + 1)] = (
                 1.0, np.sin(q[joint]), np.cos(q[joint]))
-            columns[at, 6 * count:] = shared[joint]
+            # Of the rotor, as it is known by now.
+            columns[at, 6 * count + row] = -(
+                rates[0][joint] + self._value[2 * count + row] * rates[1][joint])
+            columns[at, 7 * count:] = shared[joint]
             residual[at] = effort[joint] - rigid[joint] - friction
         unmodelled = (self._model_std * (rigid - gravity)[joints][rows]) ** 2
         # Ripple repeats itself within so many blocks.

@@ -49,6 +49,7 @@ def followed(
     seed: int, seconds: float, scale: object, *, payload_from: float = np.inf,
     model_error: float = 0.03, temperature: object = None, coefficient: float = 0.0,
     ripple: float = 0.0, rotor: float = 0.0, tilt: float = 0.0, pause: float = 0.0,
+    delay: int = 0,
 ) -> tuple[FrictionTracker, list[tuple[float, dict]]]:
     """Let a tracker follow an arm; return it, and the changes every 10 s."""
     robot = arm('robocal').robot()
@@ -70,14 +71,15 @@ def followed(
     measured = np.round(q / 2e-5) * 2e-5
     # Inertia of a rotor is the same in any posture.
     reflected = pin.crba(robot.model, robot.data, np.zeros(6)).diagonal()
-    reports = []
+    reports, efforts = [], []
     for row, stamp in enumerate(time.tolist()):
         body = heavy if stamp >= payload_from else robot
         torque = pin.rnea(body.model, body.data, q[row], v[row], a[row])
         effort = torque + factor[row] * friction[row] + noise * generator.normal(size=6)
         effort += (waves * np.sin(cycles * q[row] + phase)).sum(axis=0)
         effort += rotor * reflected * a[row]
-        tracker.add(stamp, measured[row], effort, float(warmth[row]))
+        efforts.append(effort)
+        tracker.add(stamp, measured[row], efforts[max(0, row - delay)], float(warmth[row]))
         if row and row % int(10.0 * RATE) == 0:
             reports.append((stamp, tracker.changes(float(warmth[row]))))
     return tracker, reports
@@ -118,7 +120,8 @@ def inside(reports: list[tuple[float, dict]], scale: object) -> float:
 
 
 @pytest.mark.parametrize('what', [
-    {'ripple': 0.2}, {'ripple': 0.4}, {'rotor': 0.8}, {'rotor': 2.0}, {'tilt': 0.01}], ids=str)
+    {'ripple': 0.2}, {'ripple': 0.4}, {'rotor': 0.8}, {'rotor': 2.0}, {'tilt': 0.01},
+    {'delay': 3}, {'rotor': 2.0, 'delay': 3}], ids=str)
 def test_what_keeps_its_sign_is_neither_friction_nor_a_load(what):
     tracker, reports = followed(0, 120.0, np.ones_like, **what)
     assert tracker.load_changes == 0

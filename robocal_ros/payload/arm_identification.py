@@ -21,7 +21,7 @@ import scipy
 
 from robocal_ros.arrays import Array, Flags, covariance_factor
 from robocal_ros.errors import ConfigurationError, ConvergenceError
-from robocal_ros.estimation import scaled_inverse
+from robocal_ros.estimation import autocorrelation_time, scaled_inverse
 from robocal_ros.messages import JointSamples
 from robocal_ros.payload.arm_regression import (
     EVIDENCE,
@@ -139,6 +139,8 @@ def estimate(
         _load_check(motion, prior, fit),
         *_stored_load_check(robot, motion, prior, fit, values, stored))
     names, n = parameter_names(robot.joint_names), robot.n
+    left = [column[trusted] for column, trusted in zip(
+        fit.residual.T, (motion.trust == 1.0).T, strict=True)]
     shown = np.concatenate((np.ones(11 * n), scale))
     covariance = fit.covariance[:12 * n, :12 * n] * np.outer(shown, shown)
     combinations, told = zip(*_base_parameters(robot, motion, fit, prior), strict=True)
@@ -154,8 +156,11 @@ def estimate(
         checks=(*_checks(robot, fit, validation, told, values), *mounted, motion.recording),
         counts={'rows': motion.effort.size},
         settings={'band': BAND, 'min_motion': MIN_MOTION, 'model_std': fit.std,
-                  'unexplained': {joint: rms(left[trusted]) for joint, left, trusted in zip(
-                      robot.joint_names, fit.residual.T, (motion.trust == 1.0).T, strict=True)},
+                  'unexplained': dict(zip(robot.joint_names, map(rms, left), strict=True)),
+                  # The travel over which it stays the same.
+                  'unexplained_travel': {joint: float(travel * autocorrelation_time(column))
+                                         for joint, travel, column in zip(
+                                             robot.joint_names, motion.travel, left, strict=True)},
                   'laws': {joint: [law.transition, *law.extras] for joint, law
                            in zip(robot.joint_names, fit.places.laws, strict=True)},
                   **values.settings('arm_model_std', 'gain_std', 'arm_load', 'arm_load_std',

@@ -281,6 +281,7 @@ class ArmMotion:
         recording: Check of the recording.
         bend_std: Prior standard deviation of what a drive reports beyond proportion, per cubed
             torque, shape (n,) [1/(N²·m²)].
+        travel: Mean travel of the joints in a block, shape (n,) [rad].
 
     """
 
@@ -294,6 +295,7 @@ class ArmMotion:
     nuisances: tuple[str, ...]
     recording: Check
     bend_std: Array
+    travel: Array
 
     @property
     def tilts(self) -> Flags:
@@ -413,7 +415,8 @@ class ArmMotion:
         return cls(regressor, std, velocity, measured, np.where(fast, 1.0, _SLOW_WEIGHT)
                    * blocks.seen(samples.time)[:, None], delay, blocks.repeats, names,
                    recording_check(blocks, robot.joint_names),
-                   values.saturation_std / rated_efforts(robot, measured)**2)
+                   values.saturation_std / rated_efforts(robot, measured)**2,
+                   blocks.period * np.abs(velocity[2]).mean(axis=0))
 
 
 def _arm_terms(

@@ -319,7 +319,7 @@ _SLOW, _LEAST_NOISE = 1e-3, 1e-4
 # Centre of an unknown load in the tool frame, beside the axis by a third of its distance, because
 # what is on the axis by chance is known better than others; and its radius of gyration [m].
 _CENTRE, _RADIUS = (0.03, 0.03, 0.1), 0.05
-# Travel of a joint within which friction that is not modelled stays the same [rad].
+# Travel of a joint within which friction stays the same of which nothing is known [rad].
 _LASTING = 0.2
 
 
@@ -367,12 +367,14 @@ def expected_result(
     generator = np.random.default_rng(0)
     if not external:
         friction = _friction(robot, inputs, motion, torque, known)
-        left = values.friction_change_std * friction
+        left, travel = values.friction_change_std * friction, np.full(robot.n, _LASTING)
         if known is not None and 'unexplained' in known.settings:
             # What links and friction did not explain, noise included, they will not explain here.
-            left = np.array([known.settings['unexplained'][name] for name in robot.joint_names])
+            lasting = known.settings.get('unexplained_travel', {})
+            left, travel = np.array([(known.settings['unexplained'][name], lasting.get(
+                name, _LASTING)) for name in robot.joint_names]).T
             noise = np.zeros_like(noise)
-        torque = torque + friction + left * _lasting(generator, motion)
+        torque = torque + friction + left * _lasting(generator, motion, travel)
     joints = JointSamples(robot.joint_names, motion.time, q, v,
                           torque + noise * generator.normal(size=torque.shape))
     wrenches = {}
@@ -407,14 +409,11 @@ def _friction(
     return np.where(known.known, known.torque(motion.velocity, load), torque)
 
 
-def _lasting(generator: np.random.Generator, motion: Trajectory) -> Array:
-    """Return a random change of each joint's friction with standard deviation 1, shape (k, n)."""
-    changes = []
-    for travel in np.abs(np.diff(motion.position, axis=0, prepend=motion.position[:1])).T:
-        path = np.cumsum(travel)
-        knots = np.arange(0.0, path[-1] + _LASTING, _LASTING)
-        changes.append(np.interp(path, knots, generator.normal(size=len(knots))))
-    return np.stack(changes, axis=1)
+def _lasting(generator: np.random.Generator, motion: Trajectory, travel: Array) -> Array:
+    """Return errors of standard deviation 1 that last for a travel of each joint, shape (k, n)."""
+    path = np.cumsum(np.abs(np.diff(motion.position, axis=0, prepend=motion.position[:1])), axis=0)
+    place = (path / travel).astype(int)
+    return np.take_along_axis(generator.normal(size=(place.max() + 1, len(travel))), place, axis=0)
 
 
 _SHOWN = 7

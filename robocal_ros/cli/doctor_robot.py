@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -22,7 +23,7 @@ from robocal_ros.cli.drivers import Recognised, listed, recognised
 from robocal_ros.cli.node_client import NodeClient, RosSession, foreign, full_name
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import WRENCH, conversions, qos, subscribe_text
-from robocal_ros.robot import REVERSED, Robot
+from robocal_ros.robot import REVERSED, STANDARD_GRAVITY, Robot
 from robocal_ros.wrench import (
     Instant,
     SensedArm,
@@ -48,6 +49,8 @@ _MAX_AGE = 1.0
 _MIN_TORQUE = 4.0
 # Largest plausible ratio, either way, of efforts at rest to the holding torques.
 _MAX_RATIO = 2.5
+_MOUNTED = (' An arm on a wall or a ceiling is compared with an upright one, unless a node of '
+            'this package runs whose parameter gravity says so.')
 _WHAT = 'F/T sensors against weights'
 # First and last part of what was received, as a share, in which the arm must rest, and the number
 # of readings of it.
@@ -124,7 +127,7 @@ def _description(graph: Graph, tool_frame: str) -> Generator[Finding, None, Robo
         yield _silent(graph, graph.name(what), what)
         return None
     try:
-        robot = Robot(graph.description, tool_frame=tool_frame)
+        robot = Robot(graph.description, tool_frame=tool_frame, gravity=graph.gravity())
     except RobocalError as error:
         yield bad(what, str(error), 'Name the frame at the end of the arm with --tool-frame, or '
                   'correct the URDF.')
@@ -254,6 +257,18 @@ class Graph:
         except RobocalError:
             return 'not answering'
 
+    def gravity(self) -> Sequence[float]:
+        """Return gravity as a node of this package has it, else of an upright arm [m/s²]."""
+        for name in self.session.other_nodes(0.0):
+            space, _, node = name.rpartition('/')
+            if node in registry.nodes() and f'{space}/' == self.name(''):
+                client = NodeClient(self.session, name)
+                # A node of another package may have the name.
+                with suppress(RobocalError, KeyError):
+                    client.wait_until_there(_STATE_TIMEOUT)
+                    return list(client.parameters(['gravity'], _STATE_TIMEOUT)['gravity'])
+        return STANDARD_GRAVITY
+
 
 # -------------------------------------------------------------------------- checks
 
@@ -370,12 +385,13 @@ def _effort_finding(robot: Robot, states: Sequence[JointState]) -> Finding:
         np.array(robot.joint_names)[loaded], ratio, strict=True))
     message = f'Effort divided by the holding torque of the bare arm: {ratios}.'
     if (ratio < -1.0 / _MAX_RATIO).any():
-        return doubtful('efforts', message, f'The sign of some is wrong. {REVERSED}')
+        return doubtful('efforts', message, f'The sign of some is wrong. {REVERSED}{_MOUNTED}')
     if (np.abs(ratio) < 1.0 / _MAX_RATIO).any() or (ratio > _MAX_RATIO).any():
         return doubtful(
             'efforts', message, 'They look like motor currents, or efforts without gravity, or a '
             "heavy tool is mounted. Without gravity, set effort_contains to 'external'; for "
-            "currents, set effort_source to 'current', with torque_constants and gear_ratios.")
+            "currents, set effort_source to 'current', with torque_constants and gear_ratios."
+            f'{_MOUNTED}')
     return good('efforts', message)
 
 
@@ -448,7 +464,7 @@ def weight_findings(
         wrong = 'swapped' in text or 'opposite' in text
         yield (bad if wrong else doubtful)(_WHAT, text, (
             'Correct it before the first procedure; topics in the order '
-            + ', '.join(f'{topic} ({frame})' for topic, frame in frames.items()) + '.')
+            + ', '.join(f'{topic} ({frame})' for topic, frame in frames.items()) + f'.{_MOUNTED}')
             if wrong else 'Let the arm rest without contact, and check again.')
         return
     yield from _frame_findings(arm, list(frames), [item[0] for item in seen])
@@ -484,4 +500,4 @@ def _frame_findings(
                 f"while the weight distal to '{mount.frame}' changes by "
                 f'({listed(weight, ".1f")}) N there.',
                 'Correct the orientation of that frame in the URDF, frame_id in the driver, or '
-                'the masses distal to it; identify a tool that is mounted.')
+                f'the masses distal to it; identify a tool that is mounted.{_MOUNTED}')

@@ -300,18 +300,21 @@ class NodeClient:
             self.set_parameters(parameters)
         self.lead_to('active')
 
-    def parameters(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return the values of those parameters that the node has."""
-        has = set(self._parameter_names())
+    def parameters(
+        self, names: Iterable[str], timeout: float = _ANSWER_TIMEOUT
+    ) -> dict[str, Any]:
+        """Return the values of those parameters that the node has, each answer in time [s]."""
+        has = set(self._parameter_names(timeout))
         known = [name for name in names if name in has]
-        values = self._answer(GetParameters, 'get_parameters', names=known).values
+        values = self._answer(
+            GetParameters, 'get_parameters', timeout=timeout, names=known).values
         plain = zip(known, map(parameter_value_to_python, values), strict=True)
         # Lists in place of arrays.
         return {name: list(value) if isinstance(value, Sequence) and not isinstance(value, str)
                 else value for name, value in plain}
 
-    def _parameter_names(self) -> list[str]:
-        return list(self._answer(ListParameters, 'list_parameters').result.names)
+    def _parameter_names(self, timeout: float = _ANSWER_TIMEOUT) -> list[str]:
+        return list(self._answer(ListParameters, 'list_parameters', timeout=timeout).result.names)
 
     def set_parameters(self, values: Mapping[str, Any]) -> None:
         """Set parameters; an integer may stand for a number with a point.

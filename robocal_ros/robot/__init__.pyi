@@ -48,6 +48,7 @@ from .friction_law import (
     without_zeros as without_zeros,
 )
 from .model import (
+    STANDARD_GRAVITY as STANDARD_GRAVITY,
     RigidBodyInertia as RigidBodyInertia,
     Robot as Robot,
     identity_of as identity_of,

@@ -21,6 +21,7 @@ from std_msgs.msg import Header, String
 from support.arms import arm, foreign_urdf
 from support.fake_procedure import Running
 from support.fixtures import Call
+from support.ros_rig import NodeRig
 
 from robocal_ros.cli import doctor, doctor_robot
 from robocal_ros.cli.console import Finding, Grade
@@ -33,10 +34,12 @@ from robocal_ros.cli.doctor_robot import (
 )
 from robocal_ros.cli.drivers import DRIVERS, recognised
 from robocal_ros.cli.main import build_parser, main
+from robocal_ros.cli.node_client import RosSession
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.leveling.node import Leveling
 from robocal_ros.messages import qos
 from robocal_ros.messages.conversions import to_stamp
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot.model import STANDARD_GRAVITY, Robot
 from robocal_ros.wrench.model import SensedArm, SensorMount
 
 URDF = (Path(__file__).parents[1] / 'data' / 'two_joint.urdf').read_text()
@@ -292,6 +295,18 @@ def test_it_answers_the_same_again_and_waits_for_what_appears_late(
     assert '/force_torque_sensor_broadcaster/wrench' in whats
     assert not any('observer/' in what for what in whats)
     assert [what for what, bad in told[0] if bad] == []
+
+
+@pytest.mark.usefixtures('ros')
+def test_weights_are_those_of_the_mounting_that_a_node_knows(tmp_path: Path) -> None:
+    rig = NodeRig(Leveling, tmp_path, gravity=[9.81, 0.0, 0.0])
+    try:
+        with RosSession('doctor', watch=lambda: rig.spinner.executor.spin_once(0.0)) as session:
+            assert '/leveling' in session.other_nodes()
+            assert doctor_robot.Graph(session, '').gravity() == [9.81, 0.0, 0.0]
+            assert doctor_robot.Graph(session, 'left').gravity() == STANDARD_GRAVITY
+    finally:
+        rig.end()
 
 
 def test_an_empty_graph_is_bad(

@@ -82,7 +82,9 @@ class _Problem:
         self.covariance = data.covariance + unsure @ unsure.transpose(0, 2, 1)
         self.white = np.linalg.inv(np.linalg.cholesky(self.covariance))
         held = [arm.gravity_torques(data.loaded) for arm in (robot, loaded)]
-        self.torque, self.flank = held[1] - held[0], 0.5 * np.diff(np.sign(held), axis=0)[0]
+        # Of a joint that carries nothing, the sign would be that of rounding errors.
+        signs = np.sign(np.round(held, 6))
+        self.torque, self.flank = held[1] - held[0], 0.5 * (signs[1] - signs[0])
         self.encoder_share = 1.0
         self.bearings, self.links = map(np.array, zip(*(
             bending_columns(robot, loaded, target, q, self.rows) for q in data.loaded),

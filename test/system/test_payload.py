@@ -38,7 +38,7 @@ def shared(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with live_cell(
         client, folder, payload_node, PAYLOAD, arm={'cell_file': folder / 'cell.yaml'}, topics={
             'result': String, 'inertia': InertiaStamped, 'markers': MarkerArray},
-        sweep_speed=1.0, max_velocity=3.0, max_acceleration=12.0, connect_timeout=4.0,
+        sweep_speed=0.5, max_velocity=3.0, max_acceleration=12.0, connect_timeout=4.0,
         state_timeout=5.0, **RELIABLE,
     ) as made:
         yield made

@@ -98,6 +98,8 @@ class Arm:
                 'not checked against each other.')
         self.client = ArmClient(waiter, joints, robot, parameters, report)
         self.owner = ArmOwner(waiter)
+        waiter.whereabouts = (
+            lambda: 'The arm is held.' if self.owner.claims and self.resting else '')
         self.recorder = Recorder(joints)
         self._missing = ''
         self._timer = waiter.timer(_LOOK_PERIOD, self._look)

@@ -76,6 +76,11 @@ class ArmOwner:
             self._publish('claim')
 
     @property
+    def claims(self) -> bool:
+        """True from ``claim`` to ``release``."""
+        return self._thread is not None
+
+    @property
     def _lapsed(self) -> bool:
         """True if the own claim was not repeated in time, so that it has ended for others."""
         return self._thread is not None and time.monotonic() - self._sent > _LEASE

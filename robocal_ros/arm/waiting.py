@@ -67,6 +67,7 @@ class Waiter:
         stop_reason: Reason of a requested stop; emptied before the next procedure begins.
         on_stop: Called at a stop request.
         on_end: Called at the end of a procedure.
+        whereabouts: Returns a sentence on the arm for a stop request; empty if it was not claimed.
 
     """
 
@@ -83,6 +84,7 @@ class Waiter:
         self.stop_reason = ''
         self.on_stop: Callable[[], None] = lambda: None
         self.on_end: Callable[[], None] = lambda: None
+        self.whereabouts: Callable[[], str] = str
         self._clock = Clock(clock_type=ClockType.STEADY_TIME)
         self._waiting: list[Future[None]] = []
         self._due = self._late_since = -np.inf
@@ -189,7 +191,7 @@ class Waiter:
     def check_stopped(self) -> None:
         """Raise CancelledError once a stop was requested; called between the steps."""
         if self.stop_reason:
-            raise CancelledError(self.stop_reason)
+            raise CancelledError(f'{self.stop_reason} {self.whereabouts()}'.rstrip())
 
     # ------------------------------------------------------------------- computing
 

@@ -303,6 +303,17 @@ class TestRefused:
         with pytest.raises(CancelledError, match='Not now. The arm is held'):
             outcome.raise_unless_done()
 
+    def test_a_stop_requested_between_motions(self, rig: Rig) -> None:
+        rig.waiter.stop('Not now.')
+        with pytest.raises(CancelledError, match=r'^Not now\. The arm is held\.$'):
+            rig.arm.check_stopped()
+        rig.arm.owner.release()
+        try:
+            with pytest.raises(CancelledError, match=r'^Not now\.$'):
+                rig.arm.check_stopped()
+        finally:
+            rig.arm.owner.claim()
+
 
 def test_an_unknown_controller_is_refused_naming_others(simulation: None) -> None:
     rig = Rig(controller='arm_controller')

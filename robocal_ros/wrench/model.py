@@ -396,7 +396,7 @@ class SensedArm:
                      frozen(self.model.inertias[joint].lever if rigid else np.zeros(3)))
 
     def use_links(self, known: Robot) -> None:
-        """Use the links of an identified arm; ``carry`` makes them take effect.
+        """Use links and gravity of an identified arm; ``carry`` makes them take effect.
 
         Joint torques do not tell where on a link a difference from the URDF is: it is added
         proximal to the sensors of the link.
@@ -406,6 +406,7 @@ class SensedArm:
 
         """
         self._bare = pin.Model(self._by_urdf)
+        self._bare.gravity = known.model.gravity
         for name in self.robot.joint_names:
             joint, own = self._bare.getJointId(name), known.model.getJointId(name)
             parameters = (self._by_urdf.inertias[joint].toDynamicParameters()

@@ -13,6 +13,7 @@ from support.friction_results import identified_arm
 
 from robocal_ros.errors import DataError
 from robocal_ros.results.result import CalibrationResult, Efforts, Parameter, Verdict
+from robocal_ros.robot.arm_model import ArmModel, on_leaning_base, urdf_model
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import stored_zero, torque_zero
@@ -220,6 +221,20 @@ def test_a_base_out_of_level_is_no_zero() -> None:
         found = torque_zero(bench.robot, result)
         assert np.abs((found.offset - bench.zero) / np.sqrt(
             np.diag(found.covariance))).max() < 3.29
+
+
+def test_a_base_that_leans_as_an_identified_arm_found_it_is_no_external_torque() -> None:
+    bench = Bench()
+    leaning = on_leaning_base(bench.robot, np.radians([3.0, -2.0]))
+    bench.truth.model.gravity = leaning.model.gravity
+    bench.observer.use_arm(ArmModel(
+        leaning, urdf_model(bench.robot, 0.03, np.zeros((6, 6))).covariance, 'test', True))
+    result = bench.rest(6)
+    assert result.verdict is Verdict.PASS, result.reasons
+    found = torque_zero(bench.robot, result)
+    assert np.abs((found.offset - bench.zero) / np.sqrt(np.diag(found.covariance))).max() < 3.29
+    bench.observer.use_arm(None)
+    np.testing.assert_array_equal(bench.observer.arm.model.gravity.linear, bench.robot.gravity)
 
 
 def test_an_earlier_result_tells_the_drift() -> None:

@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from robocal_ros.arrays import Array, Flags
+from robocal_ros.arrays import Array, Flags, frozen
 from robocal_ros.messages import SECOND, Stamps
 from robocal_ros.wrench.alignment import (
     COLUMNS,
@@ -33,7 +33,7 @@ from robocal_ros.wrench.alignment import (
 )
 from robocal_ros.wrench.contact import EVERY, Contact
 from robocal_ros.wrench.fusion import Fused, Fusion
-from robocal_ros.wrench.model import Instant, Motion
+from robocal_ros.wrench.model import Instant, ModelErrors, Motion, SensedArm
 from robocal_ros.wrench.observer import (
     FILLING,
     IMPLAUSIBLE,
@@ -59,11 +59,15 @@ _GAP = 1.5
 _BESIDE = 3
 _SLOPE = np.array([0.0, 1.0, -8.0, 0.0, 8.0, -1.0, 0.0]) / 12.0
 _INSTRUMENT = np.array([-1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]) / 6.0
-# Duration of a segment [s], and least number of segments.
-_STRETCH, _FEWEST = 2.0, 5
+# Duration of a segment [s], least and sufficient number of segments, and of how many of their
+# instants one is compared with the errors of the model.
+_STRETCH, _FEWEST, _MOST, _THINNED = 2.0, 5, 25, 4
+# Rounds in which noise is told from errors of the model.
+_ROUNDS = 5
 # Least RMS rate of change of forces [N/s], and of moments divided by a length [m], in a segment.
 _LEAST_CHANGE = 5.0
 _LENGTH = 0.1
+_SCALE = frozen([1.0, 1.0, 1.0, *[1.0 / _LENGTH] * 3])
 
 
 @dataclass
@@ -427,7 +431,7 @@ class OfflineObserver:
         self._n = observer.arm.robot.n
         self._joints = _Samples(3 * self._n)
         self._sensors = [_Readings(feed) for feed in observer.feeds]
-        self.delays = SensorDelays(len(observer.feeds), observer.values.window)
+        self.delays = SensorDelays(observer.arm, observer.errors, observer.values.window)
         # Number of joint states that are already observed and kept for windows.
         self._begun = 0
         observer.clear()
@@ -540,7 +544,8 @@ class OfflineObserver:
         block.delay[:] = np.where(at.full, at.windows.delay, 0.5 * window.length / SECOND)
         self._judge_validity(block, at)
         loud = block.force >= self._values.force_threshold
-        self.delays.add(block.stamps, at.held, at.distal, np.all(block.valid & ~loud, axis=1))
+        self.delays.add(block.stamps, (at.q, at.v, at.a), at.held, at.distal,
+                        np.all(block.valid & ~loud, axis=1))
         torques = self._observer.torques
         if torques is not None:
             with_effort = np.flatnonzero(at.full & ~at.without_effort)
@@ -739,34 +744,65 @@ class _Windows:
         return np.asarray(np.matmul(views, weights[:, :, None])[:, :, 0])
 
 
+class _Segment(NamedTuple):
+    """A part of a motion, from which delays are estimated.
+
+    Attributes:
+        known: Whether the forces on each sensor change enough, shape (k,).
+        power: Sums of the products of instruments and slopes, shape (k,).
+        shared: Those of instruments and deviations, shape (k,).
+        x: Slopes of the negative readings at some instants, without their mean, shape (m, k, 6).
+        y: Deviations from the expected wrenches, likewise.
+        z: Instruments, likewise.
+        motion: Motion as for ``SensedArm.regressors``, shape (m, 3, n).
+
+    """
+
+    known: Flags
+    power: Array
+    shared: Array
+    x: Array
+    y: Array
+    z: Array
+    motion: Array
+
+
 class SensorDelays:
     """Estimator of the delays of all F/T sensors, from readings during motions of the arm.
 
     A sensor with delay δ reads h(t − δ) ≈ h(t) − δ dh/dt of the wrench h. The difference is
-    regressed on dh/dt, with a bias for each component. Noise of velocities in dh/dt would bias
-    least squares towards shorter delays, so slopes over other instants are used as
-    instrumental variables. The standard deviation follows from the scatter of independent
-    segments and includes model errors.
+    regressed on the slope of the readings, with a bias for each component. Its noise would bias
+    least squares, so slopes of the expected wrench over other instants are used as
+    instrumental variables. Errors of the model are alike in all segments of a motion that
+    repeats: what they add to the delay is estimated from the residuals, within their prior, and
+    taken off. The standard deviation is that of what is left of it and of the mean of segments,
+    by their scatter.
 
     """
 
-    def __init__(self, count: int, window: float) -> None:
+    def __init__(self, arm: SensedArm, errors: ModelErrors, window: float) -> None:
         """Start empty.
 
         Args:
-            count: Number of sensors.
+            arm: The arm cut at the sensors.
+            errors: Errors of its model.
             window: Length of the averaging window [s].
 
         """
+        self._arm, self._errors = arm, errors
         self._apart = max(_APART, 1.25 * window)
-        # By sensor: delay and information of each segment.
-        self._found: list[list[tuple[float, float]]] = [[] for _ in range(count)]
+        self._segments: list[_Segment] = []
+        # By sensor, in how many of them its forces change enough.
+        self._told = np.zeros(len(arm.mounts), np.intp)
 
-    def add(self, stamps: Stamps, held: Array, distal: Array, free: Flags) -> None:
-        """Add successive instants.
+    def add(
+        self, stamps: Stamps, motion: Motion, held: Array, distal: Array, free: Flags
+    ) -> None:
+        """Add successive instants, as far as a sensor lacks segments.
 
         Args:
             stamps: Their stamps, shape (m,) [ns].
+            motion: Angles, velocities and accelerations of the joints, shape (m, n) each.
             held: Wrenches as from ``SensedArm.held``, shape (m, k, 6) [N, N·m].
             distal: Reading plus held wrench of each sensor, shape (m, k, 6) [N, N·m].
             free: Whether the arm has no contact and all readings are valid, shape (m,).
@@ -779,12 +815,13 @@ class SensorDelays:
         if len(rows) <= 2 * _BESIDE:
             return
         time = (stamps[rows] - stamps[rows[0]]) / SECOND
-        scale = np.array([1.0, 1.0, 1.0, *[1.0 / _LENGTH] * 3])
-        force, lag = scale * held[rows], scale * distal[rows[_BESIDE:-_BESIDE]]
-        times, forces, frees = (sliding_window_view(values, 2 * _BESIDE + 1, axis=0)
-                                for values in (time, force, free[rows]))
+        inner = rows[_BESIDE:-_BESIDE]
+        lag, expected, read = _SCALE * distal[inner], _SCALE * held[rows], _SCALE * (
+            held - distal)[rows]
+        times, forces, seen, frees = (sliding_window_view(values, 2 * _BESIDE + 1, axis=0)
+                                      for values in (time, expected, read, free[rows]))
         apart = (times[:, _BESIDE + 1] - times[:, _BESIDE - 1])[:, None, None] / 2.0
-        slope, instrument = forces @ _SLOPE / apart, forces @ _INSTRUMENT / apart
+        slope, instrument = seen @ _SLOPE / apart, forces @ _INSTRUMENT / apart
         # All seven values of a slope and its instrument are free of contact and gaps.
         good = frees.all(axis=1) & (
             times[:, -1] - times[:, 0] < 2.0 * _BESIDE * _GAP * self._apart)
@@ -798,21 +835,48 @@ class SensorDelays:
                        for part in (slope, lag, instrument))
             power, shared = np.einsum('mkc,mkc->k', z, x), np.einsum('mkc,mkc->k', z, y)
             known = power > _LEAST_CHANGE**2 * count
-            for sensor in np.flatnonzero(known).tolist():
-                self._found[sensor].append(
-                    (float(shared[sensor] / power[sensor]), float(power[sensor])))
+            if not (known & (self._told < _MOST)).any():
+                continue
+            # Other instants in each segment: of a motion that repeats they are the same ones.
+            some = slice(len(self._segments) % _THINNED, None, _THINNED)
+            self._told += known
+            self._segments.append(_Segment(
+                known, power, shared, x[some], y[some], z[some],
+                np.stack([part[inner[chosen][some]] for part in motion], axis=1)))
 
     def estimates(self) -> list[tuple[float, float]]:
         """Return delay and standard deviation of each sensor [s], infinite if unobservable."""
         found = []
-        for parts in self._found:
+        for sensor in range(len(self._arm.mounts)):
+            parts = [part for part in self._segments if part.known[sensor]]
             if len(parts) < _FEWEST:
                 found.append((0.0, np.inf))
                 continue
-            delay, power = np.array(parts).T
-            share = power / power.sum()
-            mean = float(share @ delay)
+            power, shared = (np.array([row[sensor] for row in rows]) for rows in (
+                [part.power for part in parts], [part.shared for part in parts]))
+            share, mean = power / power.sum(), shared.sum() / power.sum()
             # Variance of a weighted mean of independent segments.
-            variance = float((share**2) @ (delay - mean)**2) * len(parts) / (len(parts) - 1)
-            found.append((mean, float(np.sqrt(variance))))
+            variance = share**2 @ (shared / power - mean)**2 * len(parts) / (len(parts) - 1)
+            x, y, z = (np.concatenate([rows[:, sensor] for rows in column]) for column in zip(*(
+                (part.x, part.y, part.z) for part in parts), strict=True))
+            errors = np.concatenate([self._changes(part.motion, sensor) for part in parts])
+            # What the unknowns add to the delay, and to the residuals of its regression.
+            added = _THINNED * np.tensordot(z, errors, 2) / power.sum()
+            left, columns = y - mean * x, errors - x[:, :, None] * added
+            noise = np.mean(left**2, axis=0)
+            for _ in range(_ROUNDS):
+                weighed = (columns / noise[:, None]).reshape(-1, len(added)).T
+                covariance = np.linalg.inv(
+                    np.eye(len(added)) + weighed @ columns.reshape(-1, len(added)))
+                value = covariance @ (weighed @ left.ravel())
+                # The unknowns take as many degrees of freedom as they are told better.
+                free = 1.0 - (len(added) - np.trace(covariance)) / left.size
+                noise = np.mean((left - columns @ value)**2, axis=0) / free
+            found.append((float(mean - added @ value),
+                          float(np.sqrt(variance + added @ covariance @ added))))
         return found
+
+    def _changes(self, motion: Array, sensor: int) -> Array:
+        """Return what model errors add to ``_Segment.y`` of a sensor, shape (m, 6, p)."""
+        errors = np.array([self._arm.regressors(*row)[0][sensor] for row in motion])
+        return _SCALE[:, None] * ((errors - errors.mean(axis=0)) @ self._errors.parameters)

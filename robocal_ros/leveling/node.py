@@ -25,7 +25,13 @@ from robocal_ros.messages import Intake, Stream, conversions, decode, qos
 from robocal_ros.node import Answer, ArmNode, spin
 from robocal_ros.parameters import named
 from robocal_ros.results import CalibrationResult
-from robocal_ros.robot import Robot, SagCorrection, carried_load, compliance_by_joint
+from robocal_ros.robot import (
+    GRAVITY,
+    Robot,
+    SagCorrection,
+    carried_load,
+    compliance_by_joint,
+)
 
 # Longest wait for the arm to rest after a motion [s].
 _REST = 10.0
@@ -113,9 +119,13 @@ class Leveling(ArmNode):
     def _procedure(self) -> LevelingProcedure:
         sag = (SagCorrection(self.known_robot, self._carrying, self._compliance)
                if self._compliance else None)
+        known, arm = self.known_robot.gravity, self.results.gains()
+        spread = 0.0 if arm is None or np.array_equal(known, self.robot.gravity) else float(
+            np.linalg.norm([arm.parameter(name).std or 0.0 for name in GRAVITY])
+            / np.linalg.norm(known))
         return LevelingProcedure(
-            self.arm, self.joints, self.status, self.values, self._axis, self.known_robot.gravity,
-            self.imu, self._show, sag)
+            self.arm, self.joints, self.status, self.values, self._axis, known, self.imu,
+            self._show, sag, spread)
 
     def _show(self, start: Array, plan: LevelPlan) -> None:
         self.publish_markers(leveling_markers(self.tool, start, plan, self.values.max_step))

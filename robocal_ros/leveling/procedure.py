@@ -152,6 +152,7 @@ class LevelingProcedure:
         imu: IMU to verify the result; None for none.
         show: Called with the initial posture and the plan.
         sag: Sag of the joints under arm and payload; None to level the encoders.
+        vertical_std: RMS error of the direction of gravity by an identified arm [rad].
 
     """
 
@@ -164,6 +165,7 @@ class LevelingProcedure:
     imu: ToolImu | None
     show: Callable[[Array, LevelPlan], None]
     sag: SagCorrection | None = None
+    vertical_std: float = 0.0
 
     def _tool(self) -> Tool:
         return Tool(self.arm.robot, self.values.tool_point)
@@ -278,7 +280,7 @@ class LevelingProcedure:
         lean = angle_between(self.gravity, self.arm.robot.gravity)
         return '' if self.values.reference != GRAVITY or lean == 0.0 else (
             f' The vertical is that of the identified arm, whose base leans by {_degrees(lean)} '
-            'against the parameter gravity.')
+            f'against the parameter gravity; it is known to ±{_degrees(self.vertical_std)} (1 σ).')
 
     def _by_imu(self, rotation: Array, *, up: bool) -> tuple[float, str]:
         """Return the tilt by the IMU, and a sentence after a space; nothing without an IMU."""

@@ -103,7 +103,7 @@ def test_the_vertical_is_that_of_an_identified_arm_whose_base_leans(
         assert answer.success, answer.message
         assert ' tilted by 30.5°' in answer.message
         assert ('The vertical is that of the identified arm, whose base leans by 4.0° against '
-                'the parameter gravity.') in answer.message
+                'the parameter gravity; it is known to ±0.101° (1 σ).') in answer.message
 
 
 def test_stale_joint_states(rig: Callable[..., Rig]) -> None:

@@ -461,7 +461,7 @@ def weight_findings(
             seen.append((record, taring.find(record, WrenchParameters())[1]))
     except RobocalError as error:
         text = str(error).replace('The tare was refused', 'A tare would be refused')
-        wrong = 'swapped' in text or 'opposite' in text
+        wrong = any(word in text for word in ('swapped', 'opposite', 'turned by 180°'))
         yield (bad if wrong else doubtful)(_WHAT, text, (
             'Correct it before the first procedure; topics in the order '
             + ', '.join(f'{topic} ({frame})' for topic, frame in frames.items()) + f'.{_MOUNTED}')

@@ -51,6 +51,13 @@ _FEWEST = 20
 _MAX_TRAVEL, _MAX_RATE = 0.002, 0.02
 # A change of posture reveals a sign if it changes the weight by this many standard deviations.
 _CLEAR = 10.0
+# What a sensor reads of its weight, and the factors of the components in it, shape (6,).
+_REVERSALS = (
+    ('reads the opposite of the weight that it carries: change its sign in sensor_signs',
+     -np.ones(6)),
+    *((f'reads the weight that it carries as if it were turned by 180° about its {axis} axis: '
+       'correct its frame in the robot description', np.tile(2.0 * along - 1.0, 2))
+      for axis, along in zip('xyz', np.eye(3), strict=True)))
 # Smallest fraction of the largest bias that all sensors share if a load is missing.
 _LOAD = 0.3
 
@@ -192,9 +199,11 @@ class Taring:
         odd = [i for i in range(len(mean)) if _share(bias[i], limits) > 1.0]
         if not odd:
             return
-        explained = {i for i in odd if _share(mean[i] + expected[i], limits) <= 1.0}
-        found = [f"'{self.names[i]}' reads the opposite of the weight that it carries: change "
-                 'its sign in sensor_signs' for i in sorted(explained)]
+        words = {i: ', or '.join(
+            words for words, factors in _REVERSALS
+            if _share(mean[i] - factors * expected[i], limits) <= 1.0) for i in odd}
+        explained = {i for i in odd if words[i]}
+        found = [f"'{self.names[i]}' {words[i]}" for i in sorted(explained)]
         for i in odd:
             for j in range(len(mean)):
                 if explained.isdisjoint({i, j}) and max(
@@ -257,10 +266,10 @@ class Taring:
                        for before, weight in self.seen]
             clear = [pair for pair in changes if np.linalg.norm(pair[1]) >= _CLEAR]
             if any(seen @ change < 0.0 for seen, change in clear):
-                raise DataError(
-                    f"The tare was refused: between two postures '{name}' changed by the "
-                    'opposite of the weight distal to it: change its sign in sensor_signs. Then '
-                    'call tare again.')
+                words, _ = min(_REVERSALS, key=lambda item: sum(
+                    float(np.sum((seen - item[1] * change)**2)) for seen, change in clear))
+                raise DataError(f"The tare was refused: between two postures '{name}' {words}. "
+                                'Then call tare again.')
             if not clear:
                 open_signs.append(name)
         self.seen.append((mean, expected))

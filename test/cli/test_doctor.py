@@ -376,7 +376,7 @@ ALONE = {'frames': ('ft_wrist',)}
     ((HOME,), {**ALONE, 'change': flip(0)}, Grade.WARNING,
      'the sign is unchecked: move the arm to another posture'),
     ((HOME, AWAY), {**ALONE, 'change': flip(0)}, Grade.BAD,
-     "between two postures 'ft_wrist' changed by the opposite"),
+     "between two postures 'ft_wrist' reads the opposite"),
     ((HOME, AWAY), {**ALONE, 'change': lambda readings: readings[:, [1, 2, 0, 4, 5, 3]]},
      Grade.BAD, "while the weight distal to 'ft_wrist' changes by"),
     (np.linspace(HOME, AWAY, 8), {}, Grade.WARNING, 'A joint moved'),

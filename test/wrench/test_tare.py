@@ -145,8 +145,24 @@ def test_the_sign_of_a_lightly_loaded_sensor_shows_in_a_second_posture() -> None
     wrong = Bench('ft_wrist')
     wrong.bias *= 0.3
     wrong.find(wrong.record(HOME, change=flipped(0)))
-    with pytest.raises(DataError, match='changed by the opposite'):
+    with pytest.raises(DataError, match="between two postures 'ft_wrist' reads the opposite"):
         wrong.find(wrong.record(AWAY, change=flipped(0)))
+
+
+def test_a_frame_turned_by_half_a_turn_is_no_wrong_sign() -> None:
+    def turned(readings: np.ndarray) -> np.ndarray:
+        return readings * np.tile([1.0, -1.0, -1.0], 2)
+
+    loaded, light = Bench('ft_wrist'), Bench('ft_wrist')
+    loaded.arm.carry(LOAD, 'flange')
+    for bench in (loaded, light):
+        bench.bias *= 0.3
+    with pytest.raises(DataError, match='turned by 180° about its x axis') as refusal:
+        loaded.find(loaded.record(AWAY, carried=LOAD, change=turned))
+    assert 'sensor_signs' not in str(refusal.value)
+    light.find(light.record(HOME, change=turned))
+    with pytest.raises(DataError, match='between two postures .* turned by 180° about its x'):
+        light.find(light.record(AWAY, change=turned))
 
 
 def test_a_load_that_the_model_lacks_is_recognised() -> None:

@@ -391,6 +391,11 @@ class WrenchFollowing:
         if stored is not None:
             self._remarks.append('The tare that is stored is used.')
             self._observer.use_tare(stored)
+            if self._observer.weighed_otherwise:
+                # What was on the arm at the tare, the first readings tell.
+                for _ in self._observations(self._selected):
+                    if self._observer.reweigh():
+                        break
             return stored
         if not self._observer.sensors:
             return None

@@ -524,6 +524,8 @@ class WrenchObserverNode(CalibrationNode):
         if stored is not None:
             self.observer.use_tare(stored)
             self.publish_result(stored)
+        # What was on the arm at the tare, the first readings tell.
+        self._reweighs = stored is not None and self.observer.weighed_otherwise
 
     def _use_friction(self, result: CalibrationResult) -> None:
         self._friction = result
@@ -562,6 +564,9 @@ class WrenchObserverNode(CalibrationNode):
             observation = self.observer.take(newest=newest)
             if observation is None:
                 return
+            if self._reweighs and self.observer.reweigh():
+                self._reweighs = False
+                continue
             if not self.is_active:
                 continue
             self.health.note(observation)

@@ -343,6 +343,25 @@ class WrenchObserver:
         self._end_contacts()
         return redone
 
+    @property
+    def weighed_otherwise(self) -> bool:
+        """Whether the biases are those of other loads or links, beyond what sensors scatter."""
+        return self.reference is not None and bool((np.abs(
+            self.reference.readings - self.arm.expected(self.reference.posture) - self.bias)
+            > sensor_std(self.values, len(self.sensors))).any())
+
+    def reweigh(self) -> bool:
+        """Compute the biases anew with load and links in use, as by ``carry``.
+
+        Returns:
+            Whether there are readings that tell what it was.
+
+        """
+        known = self.joint_chains.residuals(()) is not None
+        if known:
+            self.carry(*self._load)
+        return known
+
     def use_gains(self, gains: CalibrationResult | None) -> bool:
         """Use drive gains, None for none, and the arm if it was identified with them.
 

@@ -41,7 +41,9 @@ from robocal_ros.messages.checks import to_seconds
 from robocal_ros.messages.decode import wrenches
 from robocal_ros.results.result import Parameter
 from robocal_ros.results.store import ResultStore, read_result, to_yaml
+from robocal_ros.robot.model import Robot
 from robocal_ros.wrench.bag import WrenchFollowing
+from robocal_ros.wrench.model import SensedArm, SensorMount, tare_of
 from robocal_ros.wrench.observer import Observation
 from robocal_ros.wrench.parameters import WrenchParameters
 
@@ -268,6 +270,23 @@ def test_a_tare_from_elsewhere(recorded: Recorded, run: Run, tmp_path: Path, way
     recorded_later = Recorded(observations=[
         item for item in recorded.observations if item.stamp > first])
     assert_as_live(recorded_later, rows)
+
+
+def test_a_stored_tare_from_before_the_payload_was_identified(
+    recorded: Recorded, run: Run, tmp_path: Path
+) -> None:
+    frames = [name.partition('.')[0] for name in recorded.tare.covariance_names[::6]]
+    _, reference = tare_of(recorded.tare, frames)
+    alone = SensedArm(Robot(default_cell.urdf()), [SensorMount(frame) for frame in frames])
+    bias = (reference.readings - alone.expected(reference.posture)).ravel().tolist()
+    ResultStore(tmp_path / 'results', identity()).save(replace(recorded.tare, parameters=tuple(
+        replace(item, value=value)
+        for item, value in zip(recorded.tare.parameters, bias, strict=True))))
+    _, rows = run([item for item in recorded.messages if item[0] > recorded.span[1]],
+                  '-p', 'keep_tare:=true')
+    last = recorded.observations[-1]
+    for live, found in zip(last.wrench, rows.values(), strict=True):
+        np.testing.assert_allclose(numbers(found[-1]), live, atol=5e-3)
 
 
 def test_readings_are_corrected_by_the_stored_calibration_of_the_sensor(

@@ -287,6 +287,19 @@ class TestTare:
         assert made.node.observer.tared
         np.testing.assert_allclose(made.node.observer.bias[0], [1, 2, 3, 0.1, 0.2, 0.3])
 
+    @pytest.mark.parametrize('before', [True, False])
+    def test_its_load_is_the_one_that_the_first_readings_show(
+        self, rig, tmp_path: Path, before: bool
+    ) -> None:
+        """A load of 1.0 kg was mounted before that tare, or after it, and identified later."""
+        bias = np.array([1.0, 2.0, 3.0, 0.1, 0.2, 0.3])
+        store(tmp_path, payload_result(1.0), tare_result())
+        made = rig(keep_tare=True).start()
+        received = made.wrenches()
+        made.reading = bias + weight(0.0 if before else 1.0)
+        made.until(lambda: bool(received))
+        assert np.linalg.norm([getattr(received[-1].wrench.force, axis) for axis in 'xyz']) < 0.1
+
 def tare_result() -> Any:
     cut, record = SensedArm(project_arm(), [SensorMount('ft_wrist')]), TareRecord()
     held = cut.held(POSTURE, np.zeros(6), np.zeros(6))

@@ -626,11 +626,16 @@ def test_speed_scale_stretches_the_motion(rig: Rig, scale: float) -> None:
     rig.use(speed_scale=scale)
     trajectory = rig.path(0.4 * TURN)
     begin = rig.stamp
-    assert rig.move(trajectory).status is MotionStatus.DONE
+    with rig.watching() as states:
+        assert rig.move(trajectory).status is MotionStatus.DONE
     duration = trajectory.duration / scale
     sent = rig.sent[0].trajectory.points[-1].time_from_start
     assert conversions.seconds(sent) == pytest.approx(duration, abs=1e-6)
-    assert duration < rig.stamp - begin < duration + 1.5
+    assert duration < rig.stamp - begin
+    # By the arm: on a busy machine the node may see its rest later.
+    moving = [seconds(state.header.stamp) for _, state in states
+              if np.abs(np.array(state.velocity)).max() > 1e-2]
+    assert 0.8 * duration < moving[-1] - moving[0] < duration + 1.5
 
 
 class TestConditions:

@@ -289,5 +289,9 @@ def test_the_command_reports_the_delay_of_a_filter(tmp_path: Path, capsys: Any) 
     main(['estimate', 'wrench', str(bag), '-o', str(tmp_path / 'tare.yaml'), '--results-dir',
           str(tmp_path / 'results'), '-p', 'require_tare:=false'])
     told = ' '.join(capsys.readouterr().out.split())
-    assert "Readings of sensor 'ft_3_distal' are 1.0 ms older" in told
+    found = re.findall(r"sensor '(\S+)' are (\S+) ms older .*?deviation (\S+) ms", told)
+    assert {'ft_3_proximal', 'ft_3_distal'} <= {sensor for sensor, *_ in found}
+    for _, delay, std in found:
+        # To the last digit that is printed.
+        assert abs(float(delay) - 1.0) < 2.0 * float(std) + 0.05
     assert 'Set its sensor_delays to 0.0010.' in told

@@ -75,6 +75,9 @@ KNOWN = 'known distance'
 _LEAST = {'frame shift': 1e-4, 'frame turn': 1e-4, 'compliance': 1e-6}
 _COLUMNS, _WEIGHTS, _BODIES = tuple(_LEAST), 'weights of links', 'tool and load'
 UNKNOWN, _FAR = 'unknown', 1.0
+# Drift of what sees the tool, whose turns [rad] are as large as shifts [m]: observations of which
+# it has one wave, and most waves.
+_DRIFT, _WAVE, _WAVES = 'drift', 20, 8
 # Standard deviation of displacements until the linearisation is near the estimate [m, rad].
 _START = {'frame shift': 2e-3, 'frame turn': 1e-2}
 # Noise of a coordinate to which the size of what is unknown is compared [m, rad].
@@ -434,7 +437,7 @@ class ArmGeometry:
         sets: The observations.
         known: Known distances between sockets.
         value: Estimated shifts [m] and turns [rad] of the joints' frames in these frames, then
-            compliances [rad/(N·m)], and the nuisances, shape (s,).
+            compliances [rad/(N·m)], the nuisances, and the drift, shape (s,).
         nuisances: Columns and standard deviations of what is known by these, by name: shares by
             which the links' torques are off, of each joint; standard deviations by which tool and
             load are; and changes of the intrinsics of cameras that are not exact.
@@ -445,6 +448,7 @@ class ArmGeometry:
         turns: Orientations of targets in that frame, shape (3, 3), by name.
         fixtures: Sockets, shape (3,) [m]; planes as normal and distance, shape (4,); trackers as
             their pose in the root frame, by name.
+        drift: Columns of the drift of what sees the tool.
         columns: Columns of targets, turns and fixtures in the Jacobian, by name.
         width: Number of columns.
         least: Number of observable unknowns, and so of coordinates that are needed.
@@ -491,6 +495,13 @@ class ArmGeometry:
         self.fixtures: dict[str, Array | pin.SE3] = {}
         for item in data.sets:
             self._start(item)
+        begin = len(self.value)
+        # Waves of a set's observations, shape (k, w), and columns of its fixture's drift.
+        self._waves: dict[int, tuple[Array, slice]] = {}
+        for name, fixture in self.fixtures.items():
+            if isinstance(fixture, pin.SE3):
+                self._start_drift([item for item in data.sets if item.fixture == name])
+        self.drift = slice(begin, len(self.value))
         self.columns: dict[tuple[str, str], slice] = {}
         self.width = len(self.value)
         for what, parts in (('target', self.targets), ('turn', self.turns),
@@ -502,6 +513,20 @@ class ArmGeometry:
         # A joint's frame has four parameters that the others cannot replace; nuisances are known.
         self.least = self.width - len(self.value) + 4 * robot.n
         self._volume: dict[int, Array] = {}
+
+    def _start_drift(self, sets: Sequence[ObservedSet]) -> None:
+        """Let the pose that is the fixture of these sets drift as a random walk over them.
+
+        Its cosines fall with their number (Karhunen-Loève: Ghanem, Spanos, Stochastic Finite
+        Elements (1991), sec. 2.3).
+        """
+        total, begin = sum(map(len, sets)), len(self.value)
+        number = np.arange(1, min(_WAVES, total // _WAVE) + 1)
+        self.value = np.pad(self.value, (0, 6 * len(number)))
+        waves = np.cos(np.outer(np.arange(0.5, total) / total, np.pi * number)) / number
+        for item, part in zip(sets, np.split(waves, np.cumsum([*map(len, sets)])[:-1]),
+                              strict=True):
+            self._waves[id(item)] = part, slice(begin, len(self.value))
 
     def check_amount(self) -> None:
         """Raise a DataError if there are fewer coordinates than observable unknowns."""
@@ -597,6 +622,7 @@ class ArmGeometry:
         known[6 * n:7 * n] = _START['frame turn'] / max(float(torque.max()), 1e-9)
         for part, std in self.nuisances.values():
             known[part] = std
+        known[self.drift] = 0.0
         return rows.jacobian[np.argsort(rows.owner, kind='stable')] * known / noise
 
     def residuals(self, item: ObservedSet) -> Iterator[tuple[str, Array, Array]]:
@@ -704,10 +730,16 @@ class ArmGeometry:
         parts, begin = [], 0
         for item in self.sets:
             owner = np.arange(begin, begin + len(item))
-            parts += [(residual.ravel(), jacobian.reshape(-1, self.width),
-                       np.full(residual.size, kind, dtype=object),
-                       np.repeat(owner, residual.shape[1]))
-                      for kind, residual, jacobian in self.residuals(item)]
+            for kind, residual, jacobian in self.residuals(item):
+                if id(item) in self._waves:
+                    waves, mine = self._waves[id(item)]
+                    moved = jacobian[:, :, None, self.columns['fixture', item.fixture]]
+                    jacobian[:, :, mine] = (waves[:, None, :, None] * moved).reshape(
+                        *residual.shape, -1)
+                    residual = residual + jacobian[:, :, mine] @ self.value[mine]
+                parts.append((residual.ravel(), jacobian.reshape(-1, self.width),
+                              np.full(residual.size, kind, dtype=object),
+                              np.repeat(owner, residual.shape[1])))
             begin += len(item)
         for known in self.known:
             distance, slope = self.distance(*known.between)
@@ -831,7 +863,7 @@ def fit_geometry(geometry: ArmGeometry) -> GeometryFit:
         used = root > 0.0
         mixed = _solved(rows, geometry, root, used, _LEAST if settled else _LEAST | _START)
         found = np.concatenate([mixed.coefficients[name] for name in (
-            *_COLUMNS, *geometry.nuisances, UNKNOWN)])
+            *_COLUMNS, *geometry.nuisances, _DRIFT, UNKNOWN)])
         moved = found - np.append(geometry.value, np.zeros(len(found) - len(geometry.value)))
         change = np.abs(moved[:7 * n]).max()
         if step > _SETTLED and change < _SMALL_STEP and (before == kept).all():
@@ -937,6 +969,7 @@ def _solved(
           for name, part in frames),
         *(Effect(name, columns[:, part], prior_std=std, estimated=False)
           for name, (part, std) in geometry.nuisances.items()),
+        Effect(_DRIFT, drift := columns[:, geometry.drift], estimated=bool(drift.any())),
         Effect(UNKNOWN, columns[:, size:], prior_std=_FAR, estimated=False)])
 
 

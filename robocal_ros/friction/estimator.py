@@ -159,19 +159,20 @@ def _width_checks(result: CalibrationResult, limit: float) -> Iterator[Check]:
         limit: Largest half-width of its 95 % interval, as a share of it.
 
     """
-    for joint, law in friction_by_joint(result).items():
+    for joint, law in friction_by_joint(result, one_sided=True).items():
         speed = np.linspace(law.speeds[0], law.speeds[1], 50)
-        speed = np.append(speed, -speed)
+        sides = [side for side, known in enumerate(np.isfinite(law.coulomb)) if known]
+        speed = np.concatenate([speed * (1 - 2 * side) for side in sides])
         half = Z95 * rms(law.deviation(speed))
         share = half / max(rms(law.torque(speed)), 1e-12)
         between = result.covariance_of([f'{joint}.coulomb_{side}' for side in DIRECTIONS])
-        alike = between[0, 1] / np.sqrt(between[0, 0] * between[1, 1])
+        alike = between[0, 1] / max(np.sqrt(between[0, 0] * between[1, 1]), 1e-12)
         cure = ('Gravity makes most of it: identify the payload and the arm, measure the tilt of '
                 'the base, and lower arm_model_std and tilt_std accordingly.' if alike < -0.5 else
                 'A change of friction during the runs, which the order of their speeds hides, '
                 'makes most of it: mix slow and fast runs.' if alike > 0.5 else
                 'Longer and repeated motions narrow it.')
-        unit = result.parameter(f'{joint}.coulomb_forward').unit
+        unit = result.parameter(f'{joint}.coulomb_{DIRECTIONS[sides[0]]}').unit
         yield Check(
             f'{joint}: width', share <= limit, 100.0 * share, 100.0 * limit, '%',
             f"Joint '{joint}': the 95 % interval of the friction torque is ±{half:.3g} {unit}, "

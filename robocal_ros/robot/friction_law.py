@@ -358,7 +358,7 @@ def without_zeros(
 
 
 def friction_by_joint(
-    result: CalibrationResult, temperature: float = np.nan
+    result: CalibrationResult, temperature: float = np.nan, *, one_sided: bool = False
 ) -> dict[str, SteadyFriction]:
     """Return the friction laws of a friction result by joint name.
 
@@ -371,6 +371,8 @@ def friction_by_joint(
     Args:
         result: The result.
         temperature: Temperature for which the laws are wanted [°C]; NaN for that of the runs.
+        one_sided: Whether joints that are identified in one direction have a law, too, which is
+            NaN in the other.
 
     Raises:
         DataError: If the result is of another kind.
@@ -389,7 +391,7 @@ def friction_by_joint(
                  for direction in DIRECTIONS]
         values = np.array([[known.get(name, np.nan) for name in own] for own in names]).T
         coulomb = values[0]
-        if np.isnan(coulomb).any():
+        if np.isnan(coulomb).sum() > one_sided:
             continue
         law = settings.get(joint) or {}
         factor, factor_std = factors.get(joint + TEMPERATURE_FACTOR, (0.0, TEMPERATURE_STD))

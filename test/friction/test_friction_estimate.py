@@ -691,3 +691,11 @@ def test_one_direction_alone_is_identified_and_the_other_one_named(robot):
     assert parameter.state is State.NOT_IDENTIFIED
     assert '0 usable runs backward' in parameter.note
     assert friction_by_joint(forward) == {}
+    # Its width is checked all the same.
+    (width,) = [check for check in forward.checks if check.name.endswith(': width')]
+    parameter = forward.parameter(f'{WRIST_NAME}.coulomb_forward')
+    assert 0.3 < width.value / (100.0 * 1.96 * parameter.std / parameter.value) < 3.0
+    narrow = replace(DEFAULTS, max_friction_interval=0.9 * width.value / 100.0)
+    refused = estimate(robot, Recording(made.samples()), narrow)
+    assert [check.name for check in refused.checks if not check.passed] == [width.name]
+    assert 'the 95 % interval of the friction torque' in ' '.join(refused.reasons)

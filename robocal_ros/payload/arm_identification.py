@@ -9,7 +9,7 @@ load determines the drive gains.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -59,6 +59,7 @@ from robocal_ros.robot import (
     expected_rotors,
     gravity_changes,
     link_parameters,
+    moved_parameters,
     on_leaning_base,
     parameter_names,
     physically_consistent,
@@ -72,7 +73,7 @@ the parameter to count as identified."""
 _HELD_OUT = 0.25
 # Prior standard deviation of the centre of mass of a weighed load and of a tool that was left on
 # [m], and least one of a load's mass (relative).
-_LOAD_REACH, _TOOL_REACH = 0.5, 0.2
+_LOAD_REACH, _TOOL_REACH = 0.5, 0.1
 _LEAST_LOAD_STD = 1e-4
 # Relative size of columns without influence, and of weights left out of base parameters.
 _STRUCTURAL = 1e-7
@@ -84,8 +85,8 @@ _MAX_UNEXPLAINED = 0.7
 # Least share of base parameters identified from the motion.
 _MIN_INFORMED = 0.25
 _ROUGH_URDF = 0.2
-# Order of a load that is looked for, as a share of the arm's mass.
-_LOAD_SHARE = 0.1
+# Orders of a load that is looked for, each as likely, as shares of the arm's mass.
+_LOAD_SHARES = np.array([0.025, 0.1, 0.4])
 # Standard deviation of load-dependent friction that is not to be estimated.
 _FIXED = 1e-6
 _FRICTION_UNITS = {'offset': 'N·m', 'coulomb': 'N·m', 'viscous': 'N·m·s/rad',
@@ -136,7 +137,7 @@ def estimate(
         base, motion, prior, fit = _fitted(robot, samples, values, prior_of, given)
         validation = _held_out(robot, motion, prior, fit)
     mounted = () if loaded else (
-        _load_check(motion, prior, fit),
+        _load_check(robot, motion, prior, fit),
         *_stored_load_check(robot, motion, prior, fit, values, stored))
     names, n = parameter_names(robot.joint_names), robot.n
     left = [column[trusted] for column, trusted in zip(
@@ -384,37 +385,38 @@ def _load_prior(mean: float, size: float, std: float, reach: float = _LOAD_REACH
     return np.array([[mean, *[0.0] * 9], [std, *[reach * size] * 3, *[reach**2 * size] * 6]])
 
 
-def _load_check(motion: ArmMotion, prior: Prior, fit: ArmFit) -> Check:
-    """Check that the motion is not explained by links as in the URDF and a load on the last one.
+def _load_check(robot: Robot, motion: ArmMotion, prior: Prior, fit: ArmFit) -> Check:
+    """Check that the motion is not explained by links as in the URDF and a load at the tool frame.
 
     Where links beside a load leave the URDF, too, the data cannot tell a load from links.
 
     Args:
+        robot: The arm by its URDF.
         motion: The motion.
         prior: Prior of an arm without load.
         fit: Its estimate.
 
     """
-    last = motion.regressor[:, :, fit.places.links][:, :, -10:]
-    size = _LOAD_SHARE * float(prior.mean[fit.places.links][::10].sum())
-    mass, std, gain = 0.0, np.inf, 0.0
-    try:
-        found = identify(
-            replace(motion, regressor=np.concatenate((motion.regressor, last), axis=2)),
-            replace(prior, others=np.hstack((
+    frame = robot.model.frames[robot.frame_id(robot.tool_frame)]
+    last = 10 * frame.parentJoint
+    carried = motion.regressor[:, :, last - 10:last] @ moved_parameters(frame.placement)
+    loaded = replace(motion, regressor=np.concatenate((motion.regressor, carried), axis=2))
+    # Links so far off are rare: of the logarithm of a scaled inverse chi distribution.
+    width = fit.std / prior.std
+    rare = URDF_FREEDOM * (np.log(width) - 0.5 * (1.0 - width**-2.0))
+    told = [(0.0, 0.0, np.inf)]
+    for size in _LOAD_SHARES * float(prior.mean[fit.places.links][::10].sum()):
+        with suppress(ConvergenceError):
+            found = identify(loaded, replace(prior, others=np.hstack((
                 prior.others, _load_prior(0.0, size, size, _TOOL_REACH)))),
-            widenings=WIDENINGS[:2])
-    except ConvergenceError:
-        pass
-    else:
-        at = found.places.others.stop - 10
-        mass, std = float(found.value[at]), float(np.sqrt(found.covariance[at, at]))
-        # Links so far off are rare: of the logarithm of a scaled inverse chi distribution.
-        width = fit.std / prior.std
-        rare = URDF_FREEDOM * (np.log(width) - 0.5 * (1.0 - width**-2.0))
-        # Without a mass, the load's other parameters are errors of the last link.
-        if mass > Z95 * std and found.std == prior.std:
-            gain = found.evidence - fit.evidence + rare
+                widenings=WIDENINGS[:2])
+            at = found.places.others.stop - 10
+            mass, std = float(found.value[at]), float(np.sqrt(found.covariance[at, at]))
+            # Without a mass, the load's other parameters are errors of the last link.
+            if mass > Z95 * std and found.std == prior.std:
+                told.append((float(found.evidence - fit.evidence + rare
+                                   - np.log(len(_LOAD_SHARES))), mass, std))
+    gain, mass, std = max(told)
     return at_most(
         'no load', gain, EVIDENCE, '1',
         f'Links as in the URDF and a load of {mass:.2f} ± {Z95 * std:.2f} kg on the last '

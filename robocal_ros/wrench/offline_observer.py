@@ -11,13 +11,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
+from scipy.interpolate import CubicSpline
 
-from robocal_ros.arrays import Array, Flags, frozen
+from robocal_ros.arrays import Array, Flags
+from robocal_ros.estimation import find_delay
 from robocal_ros.messages import SECOND, Stamps
 from robocal_ros.wrench.alignment import (
     COLUMNS,
@@ -33,7 +35,7 @@ from robocal_ros.wrench.alignment import (
 )
 from robocal_ros.wrench.contact import EVERY, Contact
 from robocal_ros.wrench.fusion import Fused, Fusion
-from robocal_ros.wrench.model import Instant, ModelErrors, Motion, SensedArm
+from robocal_ros.wrench.model import Instant, Motion, SensedArm
 from robocal_ros.wrench.observer import (
     FILLING,
     IMPLAUSIBLE,
@@ -51,23 +53,11 @@ _SILENT = 200 * SECOND
 _LATEST = SECOND
 
 # Of delays of sensors: least time between the instants used [s], larger where their windows would
-# overlap, and the largest one in multiples of it.
-_APART = 0.025
-_GAP = 1.5
-# Values up to this number of steps from an instant are used; their weights in its slope, a central
-# difference of fourth order, and in its instrument.
-_BESIDE = 3
-_SLOPE = np.array([0.0, 1.0, -8.0, 0.0, 8.0, -1.0, 0.0]) / 12.0
-_INSTRUMENT = np.array([-1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]) / 6.0
-# Duration of a segment [s], least and sufficient number of segments, and of how many of their
-# instants one is compared with the errors of the model.
-_STRETCH, _FEWEST, _MOST, _THINNED = 2.0, 5, 25, 4
-# Rounds in which noise is told from errors of the model.
-_ROUNDS = 5
-# Least RMS rate of change of forces [N/s], and of moments divided by a length [m], in a segment.
-_LEAST_CHANGE = 5.0
-_LENGTH = 0.1
-_SCALE = frozen([1.0, 1.0, 1.0, *[1.0 / _LENGTH] * 3])
+# overlap, and the largest one in multiples of it; speed of the joints below which they tell
+# nothing [rad/s]; fewest instants, and as many as suffice.
+_APART, _GAP = 0.025, 1.5
+_MOVING = 0.1
+_FEWEST, _MOST = 400, 2000
 
 
 @dataclass
@@ -431,7 +421,7 @@ class OfflineObserver:
         self._n = observer.arm.robot.n
         self._joints = _Samples(3 * self._n)
         self._sensors = [_Readings(feed) for feed in observer.feeds]
-        self.delays = SensorDelays(observer.arm, observer.errors, observer.values.window)
+        self.delays = SensorDelays(observer.arm, observer.values.window)
         # Number of joint states that are already observed and kept for windows.
         self._begun = 0
         observer.clear()
@@ -544,7 +534,7 @@ class OfflineObserver:
         block.delay[:] = np.where(at.full, at.windows.delay, 0.5 * window.length / SECOND)
         self._judge_validity(block, at)
         loud = block.force >= self._values.force_threshold
-        self.delays.add(block.stamps, (at.q, at.v, at.a), at.held, at.distal,
+        self.delays.add(block.stamps, (at.q, at.v, at.a), at.distal - at.held,
                         np.all(block.valid & ~loud, axis=1))
         torques = self._observer.torques
         if torques is not None:
@@ -744,139 +734,79 @@ class _Windows:
         return np.asarray(np.matmul(views, weights[:, :, None])[:, :, 0])
 
 
-class _Segment(NamedTuple):
-    """A part of a motion, from which delays are estimated.
-
-    Attributes:
-        known: Whether the forces on each sensor change enough, shape (k,).
-        power: Sums of the products of instruments and slopes, shape (k,).
-        shared: Those of instruments and deviations, shape (k,).
-        x: Slopes of the negative readings at some instants, without their mean, shape (m, k, 6).
-        y: Deviations from the expected wrenches, likewise.
-        z: Instruments, likewise.
-        motion: Motion as for ``SensedArm.regressors``, shape (m, 3, n).
-
-    """
-
-    known: Flags
-    power: Array
-    shared: Array
-    x: Array
-    y: Array
-    z: Array
-    motion: Array
-
-
 class SensorDelays:
     """Estimator of the delays of all F/T sensors, from readings during motions of the arm.
 
-    A sensor with delay δ reads h(t − δ) ≈ h(t) − δ dh/dt of the wrench h. The difference is
-    regressed on the slope of the readings, with a bias for each component. Its noise would bias
-    least squares, so slopes of the expected wrench over other instants are used as
-    instrumental variables. Errors of the model are alike in all segments of a motion that
-    repeats: what they add to the delay is estimated from the residuals, within their prior, and
-    taken off. The standard deviation is that of what is left of it and of the mean of segments,
-    by their scatter.
+    Readings are fitted with all dynamic parameters of links and load and a bias, free for each
+    component, so that neither errors of the model nor gains look like delays.
 
     """
 
-    def __init__(self, arm: SensedArm, errors: ModelErrors, window: float) -> None:
+    def __init__(self, arm: SensedArm, window: float) -> None:
         """Start empty.
 
         Args:
             arm: The arm cut at the sensors.
-            errors: Errors of its model.
             window: Length of the averaging window [s].
 
         """
-        self._arm, self._errors = arm, errors
+        self._arm = arm
         self._apart = max(_APART, 1.25 * window)
-        self._segments: list[_Segment] = []
-        # By sensor, in how many of them its forces change enough.
-        self._told = np.zeros(len(arm.mounts), np.intp)
+        # Stamps, motion, readings, and which instants are used.
+        self._kept: list[tuple[Stamps, Array, Array, Flags]] = []
+        self._told = 0
 
-    def add(
-        self, stamps: Stamps, motion: Motion, held: Array, distal: Array, free: Flags
-    ) -> None:
-        """Add successive instants, as far as a sensor lacks segments.
+    def add(self, stamps: Stamps, motion: Motion, reading: Array, free: Flags) -> None:
+        """Add successive instants, up to as many as suffice.
 
         Args:
             stamps: Their stamps, shape (m,) [ns].
             motion: Angles, velocities and accelerations of the joints, shape (m, n) each.
-            held: Wrenches as from ``SensedArm.held``, shape (m, k, 6) [N, N·m].
-            distal: Reading plus held wrench of each sensor, shape (m, k, 6) [N, N·m].
+            reading: Readings, shape (m, k, 6) [N, N·m].
             free: Whether the arm has no contact and all readings are valid, shape (m,).
 
         """
-        if len(stamps) < 2:
+        if len(stamps) < 2 or self._told > _MOST:
             return
         step = (stamps[-1] - stamps[0]) / SECOND / (len(stamps) - 1)
         rows = np.arange(0, len(stamps), max(1, round(self._apart / step)))
-        if len(rows) <= 2 * _BESIDE:
+        if len(rows) < 2:
             return
-        time = (stamps[rows] - stamps[rows[0]]) / SECOND
-        inner = rows[_BESIDE:-_BESIDE]
-        lag, expected, read = _SCALE * distal[inner], _SCALE * held[rows], _SCALE * (
-            held - distal)[rows]
-        times, forces, seen, frees = (sliding_window_view(values, 2 * _BESIDE + 1, axis=0)
-                                      for values in (time, expected, read, free[rows]))
-        apart = (times[:, _BESIDE + 1] - times[:, _BESIDE - 1])[:, None, None] / 2.0
-        slope, instrument = seen @ _SLOPE / apart, forces @ _INSTRUMENT / apart
-        # All seven values of a slope and its instrument are free of contact and gaps.
-        good = frees.all(axis=1) & (
-            times[:, -1] - times[:, 0] < 2.0 * _BESIDE * _GAP * self._apart)
-        stretch = (times[:, _BESIDE] / _STRETCH).astype(int)
-        for number in range(int(stretch[-1]) + 1):
-            chosen = good & (stretch == number)
-            count = np.count_nonzero(chosen)
-            if count * self._apart < 0.5 * _STRETCH:
-                continue
-            x, y, z = (part[chosen] - part[chosen].mean(axis=0)
-                       for part in (slope, lag, instrument))
-            power, shared = np.einsum('mkc,mkc->k', z, x), np.einsum('mkc,mkc->k', z, y)
-            known = power > _LEAST_CHANGE**2 * count
-            if not (known & (self._told < _MOST)).any():
-                continue
-            # Other instants in each segment: of a motion that repeats they are the same ones.
-            some = slice(len(self._segments) % _THINNED, None, _THINNED)
-            self._told += known
-            self._segments.append(_Segment(
-                known, power, shared, x[some], y[some], z[some],
-                np.stack([part[inner[chosen][some]] for part in motion], axis=1)))
+        good = free[rows] & (np.abs(motion[1][rows]).max(axis=1) > _MOVING)
+        close = good[1:] & good[:-1] & (np.diff(stamps[rows]) < _GAP * self._apart * SECOND)
+        # Both neighbours are good, too.
+        used, at = np.pad(close[1:] & close[:-1], 1), rows[good]
+        self._told += int(used.sum())
+        self._kept.append((
+            stamps[at], np.stack([part[at] for part in motion], axis=1), reading[at], used[good]))
 
     def estimates(self) -> list[tuple[float, float]]:
         """Return delay and standard deviation of each sensor [s], infinite if unobservable."""
-        found = []
-        for sensor in range(len(self._arm.mounts)):
-            parts = [part for part in self._segments if part.known[sensor]]
-            if len(parts) < _FEWEST:
-                found.append((0.0, np.inf))
-                continue
-            power, shared = (np.array([row[sensor] for row in rows]) for rows in (
-                [part.power for part in parts], [part.shared for part in parts]))
-            share, mean = power / power.sum(), shared.sum() / power.sum()
-            # Variance of a weighted mean of independent segments.
-            variance = share**2 @ (shared / power - mean)**2 * len(parts) / (len(parts) - 1)
-            x, y, z = (np.concatenate([rows[:, sensor] for rows in column]) for column in zip(*(
-                (part.x, part.y, part.z) for part in parts), strict=True))
-            errors = np.concatenate([self._changes(part.motion, sensor) for part in parts])
-            # What the unknowns add to the delay, and to the residuals of its regression.
-            added = _THINNED * np.tensordot(z, errors, 2) / power.sum()
-            left, columns = y - mean * x, errors - x[:, :, None] * added
-            noise = np.mean(left**2, axis=0)
-            for _ in range(_ROUNDS):
-                weighed = (columns / noise[:, None]).reshape(-1, len(added)).T
-                covariance = np.linalg.inv(
-                    np.eye(len(added)) + weighed @ columns.reshape(-1, len(added)))
-                value = covariance @ (weighed @ left.ravel())
-                # The unknowns take as many degrees of freedom as they are told better.
-                free = 1.0 - (len(added) - np.trace(covariance)) / left.size
-                noise = np.mean((left - columns @ value)**2, axis=0) / free
-            found.append((float(mean - added @ value),
-                          float(np.sqrt(variance + added @ covariance @ added))))
-        return found
+        if self._told < _FEWEST:
+            return [(0.0, np.inf)] * len(self._arm.mounts)
+        stamps, motion, reading, used = map(np.concatenate, zip(*self._kept, strict=True))
+        time = (stamps - stamps[0]) / SECOND
+        shapes = np.array([self._arm.regressors(*row)[0] for row in motion])
+        return [self._estimate(time, reading[:, sensor], shapes[:, sensor], used)
+                for sensor in range(len(self._arm.mounts))]
 
-    def _changes(self, motion: Array, sensor: int) -> Array:
-        """Return what model errors add to ``_Segment.y`` of a sensor, shape (m, 6, p)."""
-        errors = np.array([self._arm.regressors(*row)[0][sensor] for row in motion])
-        return _SCALE[:, None] * ((errors - errors.mean(axis=0)) @ self._errors.parameters)
+    def _estimate(
+        self, time: Array, reading: Array, shapes: Array, used: Flags
+    ) -> tuple[float, float]:
+        """Return the delay of a sensor and its standard deviation [s].
+
+        Args:
+            time: Times, shape (m,) [s].
+            reading: Its readings, shape (m, 6) [N, N·m].
+            shapes: Their columns of the dynamic parameters, shape (m, 6, p).
+            used: Which ones are used, shape (m,).
+
+        """
+        course, bias = CubicSpline(time, reading), np.ones((len(time), 1))
+        # Those of the links beyond the sensor.
+        shapes = shapes[:, :, shapes.any(axis=(0, 1))]
+        delay = find_delay(
+            lambda value: np.asarray(course(time + value)),
+            [np.hstack((bias, shapes[:, axis])) for axis in range(6)],
+            np.zeros_like(reading), self._apart, np.tile(used[:, None], 6))
+        return delay.value, delay.std

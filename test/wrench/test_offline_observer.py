@@ -253,7 +253,7 @@ def test_errors_of_the_model_in_a_motion_that_repeats_are_no_delay() -> None:
         made = WrenchObserver(Robot(seven_joints.urdf()), WrenchParameters(
             sensor_frames=SENSORS[:1], arm_model_std=0.05))
         truth = SensedArm(made.arm.robot, made.arm.mounts)
-        delays = SensorDelays(made.arm, made.errors, 0.02)
+        delays = SensorDelays(made.arm, 0.02)
         size, phase = draw.uniform(0.3, 0.6, n), draw.uniform(0.0, 6.0, n)
         angle = 2.0 * np.pi * time + phase
         motion = (size * np.sin(angle), 2.0 * np.pi * size * np.cos(angle),
@@ -265,7 +265,8 @@ def test_errors_of_the_model_in_a_motion_that_repeats_are_no_delay() -> None:
         held = made.arm.held_many(*motion)[0]
         noise = np.repeat([0.1, 0.003], 3) * draw.normal(size=held.shape)
         distal = held - truth.held_many(*motion)[0] + noise
-        delays.add(10**9 + step * np.arange(10_000), motion, held, distal, np.ones(10_000, bool))
+        delays.add(10**9 + step * np.arange(10_000), motion, distal - held,
+                   np.ones(10_000, bool))
         (delay, std), = delays.estimates()
         assert abs(delay) < min(4.0 * std, 2e-4)
 

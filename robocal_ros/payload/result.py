@@ -158,7 +158,8 @@ def check_sign(mass: float, std: float, distal: float, values: PayloadParameters
     if mass < -_SIGN * std:
         raise DataError(f'The estimated mass is {mass:.3f} ± {Z95 * std:.3f} kg. ' + (
             'The sensor reads the opposite of the weight that it carries: set sensor_sign to '
-            f'{-values.sensor_sign:g}.' if mass + distal < 0.0 else
+            f'{-values.sensor_sign:g}. A sensor_frame that is turned by 180° may look alike.'
+            if mass + distal < 0.0 else
             f'The links distal to the sensor weigh {distal:.3f} kg by the URDF, and the sensor '
             f'carries {mass + distal:.3f} kg with them: correct the URDF, or mount what it has.'))
 

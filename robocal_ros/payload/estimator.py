@@ -96,11 +96,8 @@ def _by_torque(
 
     """
     check_effort_unit(values, inputs.gains)
-    arm = identified_arm(robot, values, inputs.gains)
-    # The identification of an arm has shown that its efforts hold its weight.
-    check_contents(recording.joints, robot, values.effort_contains, values.min_weight_share,
-                   mass if arm is None else None)
-    arm = arm or urdf_model(
+    check_contents(recording.joints, robot, values.effort_contains, values.min_weight_share, mass)
+    arm = identified_arm(robot, values, inputs.gains) or urdf_model(
         robot, values.arm_model_std, relative_covariance(robot, inputs.gains, gain_std(values)),
         calibrated=inputs.gains is not None)
     if values.effort_contains == 'external':

@@ -503,19 +503,6 @@ def test_payload_by_torque_is_not_evaluated_without_evidence_and_right_with_the_
     assert mass.std < 0.03 * LOAD.mass
 
 
-def test_efforts_of_an_identified_arm_are_known_to_hold_its_weight() -> None:
-    """What contradicts that is no unit that was forgotten, and fails by its residuals."""
-    samples, heavy = record(ROBOT, 4, ONES), RigidBodyInertia(10.0, LOAD.com, LOAD.inertia)
-    effort = ROBOT.with_payload(heavy).gravity_torques(samples.position) - (
-        ROBOT.gravity_torques(samples.position))
-    recording = Recording(replace(samples, effort=effort))
-    values = replace(VALUES, method='excitation', excitation_source='torque')
-    with pytest.raises(ConfigurationError, match='payload alone explains'):
-        PAYLOAD.result(ROBOT, recording, values, Inputs())
-    identified = choose({'arm': run(loaded=True)}.get, (), ('arm',))
-    assert PAYLOAD.result(ROBOT, recording, values, identified).verdict is not Verdict.PASS
-
-
 def test_a_preview_expects_what_the_identified_arm_gives() -> None:
     """Of a tool whose centre is where a preview expects it: gains err in proportion to it."""
     load = RigidBodyInertia(LOAD.mass, np.array([0.03, 0.03, 0.1]), LOAD.inertia)

@@ -754,7 +754,7 @@ class SensorDelays:
         self._apart = max(_APART, 1.25 * window)
         # Stamps, motion, readings, and which instants are used.
         self._kept: list[tuple[Stamps, Array, Array, Flags]] = []
-        self._told = 0
+        self._told, self._newest = 0, -1
 
     def add(self, stamps: Stamps, motion: Motion, reading: Array, free: Flags) -> None:
         """Add successive instants, up to as many as suffice.
@@ -772,7 +772,11 @@ class SensorDelays:
         rows = np.arange(0, len(stamps), max(1, round(self._apart / step)))
         if len(rows) < 2:
             return
-        good = free[rows] & (np.abs(motion[1][rows]).max(axis=1) > _MOVING)
+        # After a clock has jumped back, from where it was before.
+        before = np.maximum.accumulate(np.append(self._newest, stamps[rows]))
+        self._newest = before[-1]
+        good = free[rows] & (np.abs(motion[1][rows]).max(axis=1) > _MOVING) & (
+            stamps[rows] > before[:-1])
         close = good[1:] & good[:-1] & (np.diff(stamps[rows]) < _GAP * self._apart * SECOND)
         # Both neighbours are good, too.
         used, at = np.pad(close[1:] & close[:-1], 1), rows[good]

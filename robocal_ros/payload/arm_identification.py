@@ -419,8 +419,8 @@ def _load_check(robot: Robot, motion: ArmMotion, prior: Prior, fit: ArmFit) -> C
     gain, mass, std = max(told)
     return at_most(
         'no load', gain, EVIDENCE, '1',
-        f'Links as in the URDF and a load of {mass:.2f} ± {Z95 * std:.2f} kg on the last '
-        'one explain the torques, links alone only where they differ from the URDF by '
+        f'Links as in the URDF and a load of {mass:.2f} ± {Z95 * std:.2f} kg at the tool '
+        'frame explain the torques, links alone only where they differ from the URDF by '
         f'{100.0 * fit.std:.0f} % (gain in log-evidence {gain:.1f}, limit {EVIDENCE:.0f}). Take '
         'off the tool; what stays mounted belongs into the URDF.'
         if gain > EVIDENCE else 'No load is needed to explain the torques.', 'trustworthy')

@@ -57,9 +57,10 @@ def d_optimal(blocks: Array, count: int, prior: float = 1e-6) -> list[int]:
 
 def _gains(blocks: Array, information: Array) -> Array:
     """Return log det(I + B M⁻¹ Bᵀ) of every candidate, shape (candidates,)."""
-    solved = np.linalg.solve(information, blocks.transpose(0, 2, 1))
-    rows = blocks.shape[1]
-    _, logarithm = np.linalg.slogdet(np.eye(rows) + blocks @ solved)
+    # All rows are one right-hand side: a stack of them would factorise the matrix for each.
+    solved = np.linalg.solve(information, blocks.reshape(-1, blocks.shape[2]).T)
+    solved = solved.T.reshape(blocks.shape).transpose(0, 2, 1)
+    _, logarithm = np.linalg.slogdet(np.eye(blocks.shape[1]) + blocks @ solved)
     return np.asarray(logarithm)
 
 
